@@ -1,0 +1,70 @@
+"""Clock: the only place that asks the machine for the time or sleeps.
+
+Everything that depends on time takes a `Clock`, so a test can hand in one that it turns by hand.
+"""
+
+from __future__ import annotations
+
+import time
+from typing import Protocol
+
+
+class Clock(Protocol):
+    """Wall time in milliseconds, monotonic time in seconds, and sleep."""
+
+    def now_ms(self) -> int:
+        """Wall-clock time: milliseconds since 1970-01-01 UTC."""
+        ...
+
+    def monotonic(self) -> float:
+        """Seconds on a clock that never goes back; only differences mean something."""
+        ...
+
+    def sleep(self, seconds: float) -> None:
+        """Wait this many seconds."""
+        ...
+
+
+class SystemClock:
+    """The machine's own clock."""
+
+    def now_ms(self) -> int:
+        """Milliseconds since 1970-01-01 UTC."""
+        return time.time_ns() // 1_000_000
+
+    def monotonic(self) -> float:
+        """Seconds of `time.monotonic`."""
+        return time.monotonic()
+
+    def sleep(self, seconds: float) -> None:
+        """Sleep; zero or less returns at once."""
+        if seconds > 0:
+            time.sleep(seconds)
+
+
+class Deadline:
+    """One time budget shared by every step of an operation.
+
+    Args:
+        clock: where the time comes from.
+        timeout_ms: the budget in milliseconds; `None` means without end.
+    """
+
+    __slots__ = ("_clock", "_end")
+
+    def __init__(self, clock: Clock, timeout_ms: float | None) -> None:
+        self._clock = clock
+        self._end = None if timeout_ms is None else clock.monotonic() + timeout_ms / 1000
+
+    def remaining(self) -> float:
+        """Seconds left, never negative; infinity when there is no end."""
+        if self._end is None:
+            return float("inf")
+        return max(0.0, self._end - self._clock.monotonic())
+
+    def expired(self) -> bool:
+        """Whether the budget is used up."""
+        return self.remaining() <= 0
+
+
+SYSTEM_CLOCK = SystemClock()

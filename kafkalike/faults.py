@@ -1,0 +1,51 @@
+"""Fault points: named places where a test can stop, slow or kill the process.
+
+`point(name)` does nothing unless the environment variable `KAFKALIKE_FAULT` names it, as in
+`KAFKALIKE_FAULT=append.before_commit:kill` or `…:delay:150` or `…:raise`; a trailing `@3` fires at the third
+visit only. The tests of crashes and races use it in child processes; it costs one dictionary look-up otherwise.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import time
+from typing import Final
+
+_VARIABLE: Final = "KAFKALIKE_FAULT"
+_visits: dict[str, int] = {}
+
+
+class InjectedFaultError(OSError):
+    """What a fault point raises when it is told to raise: looks like an I/O error on purpose."""
+
+
+def point(name: str) -> None:
+    """Mark a place in a protocol where a fault may be injected.
+
+    Args:
+        name: the place, for example `append.before_commit`.
+
+    Raises:
+        InjectedFaultError: when the variable asks for it.
+    """
+    order = os.environ.get(_VARIABLE)
+    if not order:
+        return
+    place, _, action = order.partition(":")
+    action, _, nth = action.partition("@")
+    if place != name:
+        return
+    _visits[name] = _visits.get(name, 0) + 1
+    if nth and _visits[name] != int(nth):
+        return
+    kind, _, amount = action.partition(":")
+    if kind == "kill":
+        os.kill(os.getpid(), signal.SIGKILL)
+    elif kind == "stop":
+        os.kill(os.getpid(), signal.SIGSTOP)
+    elif kind == "delay":
+        time.sleep(int(amount) / 1000)
+    elif kind == "raise":
+        message = f"injected at {name}"
+        raise InjectedFaultError(message)

@@ -1,0 +1,64 @@
+"""Names: text in, checked topic and group names out."""
+
+from __future__ import annotations
+
+import re
+from typing import Final, NewType
+
+from kafkalike.errors import InvalidGroupIdError, InvalidTopicError
+
+TopicName = NewType("TopicName", str)
+TopicId = NewType("TopicId", str)
+GroupId = NewType("GroupId", str)
+MemberId = NewType("MemberId", str)
+
+MAX_TOPIC_NAME: Final = 249
+"""Characters; Kafka's own limit, so that name and partition number fit a file name of 255."""
+
+INTERNAL_PREFIX: Final = "__"
+"""Names that begin so belong to kafkalike's own tables."""
+
+_LEGAL = re.compile(r"[a-zA-Z0-9._-]+")
+
+
+def check_topic_name(name: object) -> TopicName:
+    """Return `name` when Kafka's rule allows it as the name of a user's topic.
+
+    The rule (Kafka's `Topic.java`): 1 to 249 characters of `[a-zA-Z0-9._-]`, neither `.` nor `..`. Names that begin
+    with `__` are reserved for kafkalike's own tables, and `_delta_log` is what Delta calls its own folder.
+
+    Raises:
+        InvalidTopicError: saying which part of the rule is broken.
+    """
+    if not isinstance(name, str):
+        message = f"topic name must be a str, not {type(name).__name__}: {name!r}"
+        raise InvalidTopicError(message)
+    if not name:
+        message = "topic name must not be empty"
+        raise InvalidTopicError(message)
+    shown = name if len(name) <= MAX_TOPIC_NAME else name[:40] + "…"
+    if name in {".", ".."}:
+        message = f"topic name must not be {name!r}"
+        raise InvalidTopicError(message)
+    if len(name) > MAX_TOPIC_NAME:
+        message = f"topic name {shown!r} has {len(name)} characters; at most {MAX_TOPIC_NAME} are allowed"
+        raise InvalidTopicError(message)
+    if not _LEGAL.fullmatch(name):
+        message = f"topic name {shown!r} has characters other than letters, digits, '.', '_' and '-'"
+        raise InvalidTopicError(message)
+    if name.startswith(INTERNAL_PREFIX) or name == "_delta_log":
+        message = f"topic name {name!r} is reserved: names that begin with '__', and '_delta_log', are kafkalike's own"
+        raise InvalidTopicError(message)
+    return TopicName(name)
+
+
+def check_group_id(group_id: object) -> GroupId:
+    """Return `group_id` when it can name a consumer group: any text that is not empty.
+
+    Raises:
+        InvalidGroupIdError: for anything else.
+    """
+    if not isinstance(group_id, str) or not group_id:
+        message = f"group_id must be a str that is not empty, not {group_id!r}"
+        raise InvalidGroupIdError(message)
+    return GroupId(group_id)

@@ -1,0 +1,109 @@
+"""Segments: the data files of a topic as runs of offsets, and what can be answered from them alone.
+
+A segment is one data file of a topic table: a run of consecutive offsets of one partition. Its offset and time
+range come from the file's statistics and serve as `.index` and `.timeindex` serve a Kafka segment.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_right, insort
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True, slots=True)
+class Segment:
+    """One data file. Ordered by offset within its partition."""
+
+    partition: int
+    start: int
+    """First offset it holds."""
+    stop: int
+    """Offset after the last one it holds."""
+    num_records: int
+    """Less than `stop - start` only in a compacted topic."""
+    min_timestamp: int
+    max_timestamp: int
+    """ms since the epoch."""
+    size_bytes: int
+    path: str
+    """File, relative to the table's folder."""
+    modification_ms: int = 0
+
+    @property
+    def offsets(self) -> range:
+        """The run of offsets it covers."""
+        return range(self.start, self.stop)
+
+
+def _start(segment: Segment) -> int:
+    return segment.start
+
+
+class SegmentIndex:
+    """The live segments of one topic by partition, in offset order.
+
+    Caller: the log, which feeds it the adds and removes of each table commit in commit order.
+    """
+
+    __slots__ = ("_by_partition", "_by_path", "_ends")
+
+    def __init__(self, segments: Iterable[Segment] = ()) -> None:
+        self._by_partition: dict[int, list[Segment]] = {}
+        self._by_path: dict[str, Segment] = {}
+        self._ends: dict[int, int] = {}
+        for segment in sorted(segments, key=_start):
+            self._by_partition.setdefault(segment.partition, []).append(segment)
+            self._by_path[segment.path] = segment
+            self._raise_end(segment)
+
+    def _raise_end(self, segment: Segment) -> None:
+        if segment.stop > self._ends.get(segment.partition, 0):
+            self._ends[segment.partition] = segment.stop
+
+    def add(self, segment: Segment) -> None:
+        """Take in a segment; one whose path is known already changes nothing."""
+        if segment.path in self._by_path:
+            return
+        self._by_path[segment.path] = segment
+        insort(self._by_partition.setdefault(segment.partition, []), segment, key=_start)
+        self._raise_end(segment)
+
+    def remove(self, path: str) -> None:
+        """Forget a segment; the log end stays, since offsets are never reused."""
+        segment = self._by_path.pop(path, None)
+        if segment is not None:
+            self._by_partition[segment.partition].remove(segment)
+
+    def end(self, partition: int) -> int:
+        """Highest `stop` ever seen in the partition; 0 when it never had a segment."""
+        return self._ends.get(partition, 0)
+
+    def segments(self, partition: int) -> Sequence[Segment]:
+        """Live segments of a partition in offset order."""
+        return self._by_partition.get(partition, ())
+
+    def __iter__(self) -> Iterator[Segment]:
+        """All live segments, by partition and offset."""
+        for partition in sorted(self._by_partition):
+            yield from self._by_partition[partition]
+
+    def __len__(self) -> int:
+        """Number of live segments."""
+        return len(self._by_path)
+
+    def at_or_after(self, partition: int, offset: int) -> Segment | None:
+        """The segment that holds `offset`, or else the next one above it."""
+        run = self._by_partition.get(partition)
+        if not run:
+            return None
+        at = bisect_right(run, offset, key=_start)
+        if at and run[at - 1].stop > offset:
+            return run[at - 1]
+        return run[at] if at < len(run) else None
+
+    def first_with_time(self, partition: int, timestamp_ms: int, start: int) -> Iterator[Segment]:
+        """Segments, in offset order from offset `start`, that may hold a record at or after a time."""
+        for segment in self._by_partition.get(partition, ()):
+            if segment.stop > start and segment.max_timestamp >= timestamp_ms:
+                yield segment

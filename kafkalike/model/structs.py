@@ -1,0 +1,216 @@
+"""Structs: the tuples and enums users see, with kafka-python's names, field order and defaults."""
+
+from __future__ import annotations
+
+from enum import Enum, IntEnum
+from typing import Any, NamedTuple
+
+
+class TopicPartition(NamedTuple):
+    """A partition of a topic."""
+
+    topic: str
+    partition: int
+
+
+class ConsumerRecord(NamedTuple):
+    """A record as a consumer gets it. `timestamp` is ms since the epoch; sizes are bytes, -1 where there is none."""
+
+    topic: str
+    partition: int
+    leader_epoch: int
+    offset: int
+    timestamp: int
+    timestamp_type: int
+    key: Any
+    value: Any
+    headers: list[tuple[str, bytes | None]]
+    checksum: int | None
+    serialized_key_size: int
+    serialized_value_size: int
+    serialized_header_size: int
+
+
+class RecordMetadata(NamedTuple):
+    """Where a sent record went. `offset` is -1 for `acks=0`; `timestamp` is ms since the epoch."""
+
+    topic: str
+    partition: int
+    topic_partition: TopicPartition
+    offset: int
+    timestamp: int
+    checksum: int | None
+    serialized_key_size: int
+    serialized_value_size: int
+    serialized_header_size: int
+
+
+class OffsetAndMetadata(NamedTuple):
+    """A committed position: the next offset to read, and a note of the user's."""
+
+    offset: int
+    metadata: str = ""
+    leader_epoch: int = -1
+
+
+class OffsetAndTimestamp(NamedTuple):
+    """Answer of `offsets_for_times`: the offset found and its record's time in ms."""
+
+    offset: int
+    timestamp: int
+    leader_epoch: int = -1
+
+
+class ConsumerGroupMetadata(NamedTuple):
+    """What a transactional producer needs to know of a consumer."""
+
+    group_id: str
+    generation_id: int
+    member_id: str
+    group_instance_id: str | None
+    state: str = "Stable"
+
+
+class NewTopic:
+    """A topic to be created.
+
+    Args:
+        name: the topic's name.
+        num_partitions: -1 takes the server's `num.partitions`.
+        replication_factor: -1 takes the server's `default.replication.factor`.
+        replica_assignments: has no meaning without brokers and is refused when given.
+        topic_configs: topic settings by Kafka's dotted names.
+    """
+
+    __slots__ = ("name", "num_partitions", "replica_assignments", "replication_factor", "topic_configs")
+
+    def __init__(
+        self,
+        name: str,
+        num_partitions: int = -1,
+        replication_factor: int = -1,
+        replica_assignments: dict[int, list[int]] | None = None,
+        topic_configs: dict[str, str] | None = None,
+    ) -> None:
+        self.name = name
+        self.num_partitions = num_partitions
+        self.replication_factor = replication_factor
+        self.replica_assignments = replica_assignments or {}
+        self.topic_configs = topic_configs or {}
+
+    def __repr__(self) -> str:
+        """Constructor form."""
+        return (
+            f"NewTopic(name={self.name!r}, num_partitions={self.num_partitions}, "
+            f"replication_factor={self.replication_factor}, topic_configs={self.topic_configs!r})"
+        )
+
+
+class NewPartitions:
+    """The partition count a topic should have. `new_assignments` has no meaning without brokers."""
+
+    __slots__ = ("new_assignments", "total_count")
+
+    def __init__(self, total_count: int, new_assignments: list[list[int]] | None = None) -> None:
+        self.total_count = total_count
+        self.new_assignments = new_assignments
+
+
+class OffsetSpec(IntEnum):
+    """Special times in offset look-ups."""
+
+    LATEST = -1
+    EARLIEST = -2
+    MAX_TIMESTAMP = -3
+    EARLIEST_LOCAL = -4
+    LATEST_TIERED = -5
+
+
+class IsolationLevel(IntEnum):
+    """Whether records of open or aborted transactions are seen."""
+
+    READ_UNCOMMITTED = 0
+    READ_COMMITTED = 1
+
+
+class TimestampType(IntEnum):
+    """Whose clock set a record's timestamp."""
+
+    CREATE_TIME = 0
+    LOG_APPEND_TIME = 1
+
+
+class GroupState(str, Enum):
+    """State of a consumer group."""
+
+    UNKNOWN = "Unknown"
+    PREPARING_REBALANCE = "PreparingRebalance"
+    COMPLETING_REBALANCE = "CompletingRebalance"
+    STABLE = "Stable"
+    DEAD = "Dead"
+    EMPTY = "Empty"
+    ASSIGNING = "Assigning"
+    RECONCILING = "Reconciling"
+
+
+class GroupType(str, Enum):
+    """Protocol of a group."""
+
+    CLASSIC = "classic"
+    CONSUMER = "consumer"
+    SHARE = "share"
+
+
+class ConfigResourceType(IntEnum):
+    """What a setting belongs to; Kafka's codes."""
+
+    UNKNOWN = 0
+    TOPIC = 2
+    BROKER = 4
+    BROKER_LOGGER = 8
+    CLIENT_METRICS = 16
+    GROUP = 32
+
+
+class AlterConfigOp(IntEnum):
+    """How a setting is to be changed; Kafka's codes."""
+
+    SET = 0
+    DELETE = 1
+    APPEND = 2
+    SUBTRACT = 3
+
+
+class ConfigResource:
+    """A topic or broker whose settings are asked for or changed.
+
+    Args:
+        resource_type: a `ConfigResourceType` or its name.
+        name: the topic's name, or the broker's id as text.
+        configs: for asking: names, or None for all; for changing: `{name: value}` or `{name: (AlterConfigOp, value)}`.
+    """
+
+    __slots__ = ("configs", "name", "resource_type")
+
+    def __init__(self, resource_type: ConfigResourceType | str, name: str, configs: Any = None) -> None:  # noqa: ANN401
+        if isinstance(resource_type, str):
+            resource_type = ConfigResourceType[resource_type.upper()]
+        self.resource_type = ConfigResourceType(resource_type)
+        self.name = name
+        self.configs = configs
+
+    def __repr__(self) -> str:
+        """Constructor form."""
+        return f"ConfigResource({self.resource_type.name}, {self.name!r}, {self.configs!r})"
+
+    def __hash__(self) -> int:
+        """By type and name."""
+        return hash((self.resource_type, self.name))
+
+    def __eq__(self, other: object) -> bool:
+        """Equal when type, name and configs are."""
+        return (
+            isinstance(other, ConfigResource)
+            and (self.resource_type, self.name) == (other.resource_type, other.name)
+            and self.configs == other.configs
+        )

@@ -1,0 +1,47 @@
+"""Topic: what the cluster's metadata says about one topic."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from kafkalike.model.names import TopicId, TopicName
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LogStart:
+    """Where a partition's log begins, and why it does not begin at 0."""
+
+    offset: int
+    reason: str
+    """Who moved it: `retention`, `delete_records` …"""
+    run: str
+    """Id of the run that moved it."""
+    time_ms: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TopicInfo:
+    """One topic, as of one state of the cluster's metadata."""
+
+    name: TopicName
+    topic_id: TopicId
+    """Id of the topic's Delta table; a topic that is deleted and created again has another one."""
+    location: str
+    """Folder of its table, relative to the root."""
+    num_partitions: int
+    configs: Mapping[str, str] = field(default_factory=dict)
+    """Only the settings that were set on this topic, by Kafka's dotted names."""
+    log_starts: Mapping[int, LogStart] = field(default_factory=dict)
+    """Only the partitions whose log start was moved."""
+    created_ms: int = 0
+
+    def log_start(self, partition: int) -> int:
+        """First offset of a partition that may be read."""
+        moved = self.log_starts.get(partition)
+        return 0 if moved is None else moved.offset
+
+    @property
+    def partitions(self) -> range:
+        """Its partition numbers."""
+        return range(self.num_partitions)
