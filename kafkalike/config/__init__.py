@@ -1,0 +1,1 @@
+"""Settings: Kafka's names at the edge, typed and checked fields inside."""

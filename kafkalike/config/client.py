@@ -1,0 +1,141 @@
+"""Client settings: keyword arguments of a producer, consumer or admin client in, a checked dataclass out."""
+
+from __future__ import annotations
+
+import math
+import os
+from collections.abc import Callable, Mapping
+from dataclasses import fields
+from typing import Any, Final, TypeVar
+
+from kafkalike.config.properties import nearest
+from kafkalike.errors import KafkaConfigurationError
+
+DEFAULT_ROOT: Final = "./kafkalike-data"
+ROOT_VARIABLE: Final = "KAFKALIKE_BOOTSTRAP_SERVERS"
+
+NO_MEANING: Final[Mapping[str, str]] = {
+    **dict.fromkeys(
+        (
+            "security_protocol",
+            "ssl_context",
+            "ssl_check_hostname",
+            "ssl_cafile",
+            "ssl_certfile",
+            "ssl_keyfile",
+            "ssl_password",
+            "ssl_crlfile",
+            "ssl_ciphers",
+            "sasl_mechanism",
+            "sasl_plain_username",
+            "sasl_plain_password",
+            "sasl_kerberos_name",
+            "sasl_kerberos_service_name",
+            "sasl_kerberos_domain_name",
+            "sasl_oauth_token_provider",
+        ),
+        "there is no network connection; access is granted on the storage root",
+    ),
+    **dict.fromkeys(
+        ("socks5_proxy", "kafka_client", "selector", "sock_chunk_bytes", "sock_chunk_buffer_count", "socket_options"),
+        "there is no network connection",
+    ),
+}
+"""kafka-python's arguments that are refused here, with the reason."""
+
+C = TypeVar("C")
+
+
+def default_bootstrap_servers() -> str:
+    """The environment variable `KAFKALIKE_BOOTSTRAP_SERVERS`, else `./kafkalike-data`."""
+    return os.environ.get(ROOT_VARIABLE) or DEFAULT_ROOT
+
+
+def build(kind: type[C], configs: Mapping[str, Any], checks: Mapping[str, Callable[[Any], Any]]) -> C:
+    """Make a settings dataclass of keyword arguments.
+
+    Args:
+        kind: a dataclass whose fields are the known settings.
+        configs: what the user gave.
+        checks: by setting, a function that returns the value to keep or raises `ValueError` with what would be right.
+
+    Raises:
+        KafkaConfigurationError: for an unknown setting (naming the nearest known one), one that has no meaning
+            here, or a bad value.
+    """
+    known = {f.name for f in fields(kind)}  # type: ignore[arg-type]
+    kept: dict[str, Any] = {}
+    for name, value in configs.items():
+        if name in NO_MEANING:
+            message = f"setting {name!r} has no meaning here: {NO_MEANING[name]}"
+            raise KafkaConfigurationError(message)
+        if name not in known:
+            message = f"unknown setting {name!r}{nearest(name, known)}"
+            raise KafkaConfigurationError(message)
+        check = checks.get(name)
+        if check is None:
+            kept[name] = value
+            continue
+        try:
+            kept[name] = check(value)
+        except (ValueError, TypeError) as cause:
+            message = f"invalid value for setting {name!r}: {cause}"
+            raise KafkaConfigurationError(message) from cause
+    return kind(**kept)
+
+
+def number(low: float, high: float = 2**63 - 1, *, infinite: bool = False) -> Callable[[Any], int | float]:
+    """Check of a number of ms, bytes or records: int or float, not bool, not NaN, from `low` to `high`.
+
+    With `infinite`, infinity is allowed as well and means without end.
+    """
+
+    def check(value: Any) -> int | float:  # noqa: ANN401
+        if isinstance(value, bool) or not isinstance(value, (int, float)) or math.isnan(value):
+            message = f"a number is needed, not {value!r}"
+            raise ValueError(message)
+        if math.isinf(value):
+            if infinite and value > 0:
+                return value
+            message = f"a finite number is needed, not {value!r}"
+            raise ValueError(message)
+        if not low <= value <= high:
+            message = f"a number from {low} to {high} is needed, not {value!r}"
+            raise ValueError(message)
+        return value
+
+    return check
+
+
+def flag(value: Any) -> bool:  # noqa: ANN401
+    """Check of a bool."""
+    if not isinstance(value, bool):
+        message = f"True or False is needed, not {value!r}"
+        raise ValueError(message)  # noqa: TRY004 - callers turn ValueError into a configuration error
+    return value
+
+
+def text(value: Any) -> str:  # noqa: ANN401
+    """Check of a str that is not empty."""
+    if not isinstance(value, str) or not value:
+        message = f"a str that is not empty is needed, not {value!r}"
+        raise ValueError(message)
+    return value
+
+
+def optional(check: Callable[[Any], Any]) -> Callable[[Any], Any]:
+    """The same check, with None allowed."""
+    return lambda value: None if value is None else check(value)
+
+
+def choice(*allowed: Any) -> Callable[[Any], Any]:  # noqa: ANN401
+    """Check of one value out of several; `1` and `True` are told apart."""
+
+    def check(value: Any) -> Any:  # noqa: ANN401
+        for candidate in allowed:
+            if type(value) is type(candidate) and value == candidate:
+                return value
+        message = f"one of {', '.join(map(repr, allowed))} is needed, not {value!r}"
+        raise ValueError(message)
+
+    return check

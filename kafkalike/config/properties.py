@@ -1,0 +1,159 @@
+"""Properties: a dotted Kafka setting's name, type, default and bounds; text in, checked values out."""
+
+from __future__ import annotations
+
+import difflib
+import math
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
+from typing import Any, Final
+
+from kafkalike.errors import InvalidConfigurationError
+
+Value = int | float | bool | str | tuple[str, ...]
+
+LONG_MAX: Final = 2**63 - 1
+INT_MAX: Final = 2**31 - 1
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Property:
+    """One setting."""
+
+    name: str
+    parse: Callable[[str], Value]
+    """Turns the text into a value, or raises `ValueError` with what would be right."""
+    default: str
+    """In text form, as Kafka prints it."""
+    doc: str
+    """Meaning, with unit."""
+    is_list: bool = False
+    """Whether APPEND and SUBTRACT make sense."""
+
+
+def whole(low: int, high: int = LONG_MAX) -> Callable[[str], int]:
+    """Parser of whole numbers from `low` to `high`, both included."""
+
+    def parse(text: str) -> int:
+        try:
+            number = int(text, 10)
+        except ValueError:
+            number = low - 1
+            if not text.strip():
+                text = "an empty text"
+            message = f"a whole number from {low} to {high} is needed, not {text}"
+            raise ValueError(message) from None
+        if not low <= number <= high:
+            message = f"a whole number from {low} to {high} is needed, not {text}"
+            raise ValueError(message)
+        return number
+
+    return parse
+
+
+def ratio(text: str) -> float:
+    """Parser of numbers from 0 to 1."""
+    try:
+        number = float(text)
+    except ValueError:
+        number = math.nan
+    if not 0 <= number <= 1:
+        message = f"a number from 0 to 1 is needed, not {text!r}"
+        raise ValueError(message)
+    return number
+
+
+def boolean(text: str) -> bool:
+    """Parser of true and false, in any case."""
+    word = text.strip().lower()
+    if word not in {"true", "false"}:
+        message = f"true or false is needed, not {text!r}"
+        raise ValueError(message)
+    return word == "true"
+
+
+def one_of(*words: str) -> Callable[[str], str]:
+    """Parser of one word out of several."""
+
+    def parse(text: str) -> str:
+        if text not in words:
+            message = f"one of {', '.join(words)} is needed, not {text!r}"
+            raise ValueError(message)
+        return text
+
+    return parse
+
+
+def words_of(*words: str) -> Callable[[str], tuple[str, ...]]:
+    """Parser of a comma-separated list out of several words, without repeats."""
+
+    def parse(text: str) -> tuple[str, ...]:
+        items = tuple(item.strip() for item in text.split(",") if item.strip())
+        wrong = [item for item in items if item not in words]
+        if wrong or not items or len(set(items)) != len(items):
+            message = f"a comma-separated list of {', '.join(words)} is needed, not {text!r}"
+            raise ValueError(message)
+        return items
+
+    return parse
+
+
+def nearest(name: str, known: Iterable[str]) -> str:
+    """A hint that names the known setting that looks most like `name`; empty when none does."""
+    close = difflib.get_close_matches(name, list(known), n=1)
+    return f"; did you mean {close[0]!r}?" if close else ""
+
+
+def as_text(value: Any) -> str:  # noqa: ANN401 - what users put into a dict of settings
+    """A setting's value in Kafka's text form: `True` is `true`, numbers as they are.
+
+    Raises:
+        InvalidConfigurationError: for types that have no text form.
+    """
+    if isinstance(value, bool):
+        return "true" if value else "false"
+    if isinstance(value, (str, int, float)):
+        return str(value)
+    message = f"a setting must be a str, int, float or bool, not {type(value).__name__}: {value!r}"
+    raise InvalidConfigurationError(message)
+
+
+class PropertySet:
+    """A closed set of settings: what is known, and what Kafka knows but has no meaning here.
+
+    Args:
+        kind: `topic` or `server`, for messages.
+        properties: the settings that are honoured.
+        meaningless: Kafka's settings that are refused here, with the reason.
+    """
+
+    def __init__(self, kind: str, properties: Iterable[Property], meaningless: Mapping[str, str]) -> None:
+        self.kind = kind
+        self.properties = {p.name: p for p in properties}
+        self.meaningless = dict(meaningless)
+
+    def check(self, name: str, text: str) -> Value:
+        """Parse one setting.
+
+        Raises:
+            InvalidConfigurationError: when it is unknown, has no meaning here, or its value is not allowed.
+        """
+        if name in self.meaningless:
+            message = f"{self.kind} setting {name!r} has no meaning here: {self.meaningless[name]}"
+            raise InvalidConfigurationError(message)
+        known = self.properties.get(name)
+        if known is None:
+            message = f"unknown {self.kind} setting {name!r}{nearest(name, self.properties)}"
+            raise InvalidConfigurationError(message)
+        try:
+            return known.parse(text)
+        except ValueError as cause:
+            message = f"invalid value for {self.kind} setting {name!r}: {cause}"
+            raise InvalidConfigurationError(message) from cause
+
+    def check_all(self, configs: Mapping[str, Any]) -> dict[str, str]:
+        """Check every setting of a mapping and return it in text form."""
+        texts = {str(name): as_text(value) for name, value in configs.items()}
+        for name, text in texts.items():
+            self.check(name, text)
+        return texts

@@ -1,0 +1,207 @@
+"""ServerConfig: the defaults of a cluster, from a `server.properties` file with Kafka's names."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Final
+
+import javaproperties
+
+from kafkalike.config.properties import INT_MAX, Property, PropertySet, boolean, whole
+from kafkalike.config.topic import TOPIC_PROPERTIES
+from kafkalike.errors import InvalidConfigurationError
+
+SERVER_PROPERTIES_VARIABLE: Final = "KAFKALIKE_SERVER_PROPERTIES"
+"""Environment variable that names the file of server defaults."""
+
+SERVER_PROPERTIES_FILE: Final = "server.properties"
+"""File of server defaults inside a cluster's root; it wins over the environment variable."""
+
+MAX_PARTITIONS: Final = 10_000
+"""Most partitions a topic may have: every partition is a folder of files that each append and listing pays for."""
+
+TOPIC_DEFAULTS: Final[Mapping[str, tuple[str, ...]]] = {
+    "cleanup.policy": ("log.cleanup.policy",),
+    "compression.type": ("compression.type",),
+    "delete.retention.ms": ("log.cleaner.delete.retention.ms",),
+    "file.delete.delay.ms": ("log.segment.delete.delay.ms",),
+    "max.compaction.lag.ms": ("log.cleaner.max.compaction.lag.ms",),
+    "max.message.bytes": ("message.max.bytes",),
+    "message.timestamp.after.max.ms": ("log.message.timestamp.after.max.ms",),
+    "message.timestamp.before.max.ms": ("log.message.timestamp.before.max.ms",),
+    "message.timestamp.type": ("log.message.timestamp.type",),
+    "min.cleanable.dirty.ratio": ("log.cleaner.min.cleanable.ratio",),
+    "min.compaction.lag.ms": ("log.cleaner.min.compaction.lag.ms",),
+    "min.insync.replicas": ("min.insync.replicas",),
+    "retention.bytes": ("log.retention.bytes",),
+    "retention.ms": ("log.retention.ms", "log.retention.minutes", "log.retention.hours"),
+    "segment.bytes": ("log.segment.bytes",),
+    "segment.ms": ("log.roll.ms", "log.roll.hours"),
+}
+"""Which server setting gives a topic setting its default; the first one that is set wins. Source: Kafka's
+documentation of topic configs, row "Server Default Property"."""
+
+_UNIT_MS: Final = {"minutes": 60_000, "hours": 3_600_000}
+
+
+def _topic_default(server_name: str, topic_name: str) -> Property:
+    topic = TOPIC_PROPERTIES.properties[topic_name]
+    unit = _UNIT_MS.get(server_name.rsplit(".", 1)[-1])
+    parse = topic.parse if unit is None else whole(-1, INT_MAX)
+    return Property(
+        name=server_name,
+        parse=parse,
+        default=topic.default if unit is None else str(int(topic.default) // unit),
+        doc=f"Default of the topic setting {topic_name}.",
+    )
+
+
+SERVER_PROPERTIES: Final = PropertySet(
+    "server",
+    [
+        Property(
+            name="num.partitions",
+            parse=whole(1, MAX_PARTITIONS),
+            default="1",
+            doc="Partitions of a topic that is created without a count.",
+        ),
+        Property(
+            name="default.replication.factor",
+            parse=whole(1, 1),
+            default="1",
+            doc="Replicas of a topic that is created without a factor; one root has one.",
+        ),
+        Property(
+            name="auto.create.topics.enable",
+            parse=boolean,
+            default="true",
+            doc="Whether producing to a topic that does not exist creates it.",
+        ),
+        Property(
+            name="delete.topic.enable",
+            parse=boolean,
+            default="true",
+            doc="Whether topics may be deleted.",
+        ),
+        Property(
+            name="offset.metadata.max.bytes",
+            parse=whole(0, INT_MAX),
+            default="4096",
+            doc="Longest metadata string (bytes) of a committed offset.",
+        ),
+        Property(
+            name="offsets.retention.minutes",
+            parse=whole(1, INT_MAX),
+            default="10080",
+            doc="How long (minutes) the offsets of an empty group are kept.",
+        ),
+        Property(
+            name="log.retention.check.interval.ms",
+            parse=whole(1),
+            default="300000",
+            doc="How often (ms) an embedded maintenance scheduler looks.",
+        ),
+        *(_topic_default(server, topic) for topic, names in TOPIC_DEFAULTS.items() for server in names),
+    ],
+    meaningless={
+        name: "there is no broker process"
+        for name in (
+            "advertised.listeners",
+            "broker.id",
+            "controller.quorum.voters",
+            "listeners",
+            "log.dir",
+            "log.dirs",
+            "node.id",
+            "num.io.threads",
+            "num.network.threads",
+            "process.roles",
+            "zookeeper.connect",
+        )
+    },
+)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ServerConfig:
+    """Defaults of a cluster."""
+
+    settings: Mapping[str, str] = field(default_factory=dict)
+    """Only what was set, by Kafka's dotted names, in text form."""
+
+    @classmethod
+    def from_properties(cls, settings: Mapping[str, str]) -> ServerConfig:
+        """Check and take settings in text form.
+
+        Raises:
+            InvalidConfigurationError: for an unknown or bad one.
+        """
+        return cls(settings=SERVER_PROPERTIES.check_all(settings))
+
+    @classmethod
+    def load(cls, root: str | None = None, environ: Mapping[str, str] | None = None) -> ServerConfig:
+        """Read the defaults of a cluster.
+
+        The file `server.properties` in a local root wins, else the file that the environment variable
+        `KAFKALIKE_SERVER_PROPERTIES` names, else Kafka's own defaults hold.
+
+        Raises:
+            InvalidConfigurationError: when the named file is missing or holds a bad setting.
+        """
+        environ = os.environ if environ is None else environ
+        if root is not None:
+            path = Path(root) / SERVER_PROPERTIES_FILE
+            if path.is_file():
+                return cls.from_file(path)
+        named = environ.get(SERVER_PROPERTIES_VARIABLE)
+        return cls.from_file(Path(named)) if named else cls()
+
+    @classmethod
+    def from_file(cls, path: Path) -> ServerConfig:
+        """Read one `.properties` file."""
+        try:
+            with path.open("rb") as stream:
+                settings = javaproperties.load(stream)
+        except OSError as cause:
+            message = f"server settings {str(path)!r} cannot be read: {cause.strerror}"
+            raise InvalidConfigurationError(message) from cause
+        try:
+            return cls.from_properties(settings)
+        except InvalidConfigurationError as cause:
+            message = f"{path}: {cause}"
+            raise InvalidConfigurationError(message) from cause
+
+    def get(self, name: str) -> str:
+        """A server setting in effect, in text form."""
+        return self.settings.get(name, SERVER_PROPERTIES.properties[name].default)
+
+    @property
+    def num_partitions(self) -> int:
+        """Partitions of a topic created without a count."""
+        return int(self.get("num.partitions"))
+
+    @property
+    def auto_create_topics(self) -> bool:
+        """Whether producing creates missing topics."""
+        return boolean(self.get("auto.create.topics.enable"))
+
+    def topic_default(self, name: str) -> tuple[str, bool]:
+        """Default of a topic setting: its text, and whether this server set it (else it is Kafka's own)."""
+        for server_name in TOPIC_DEFAULTS[name]:
+            if server_name in self.settings:
+                text = self.settings[server_name]
+                unit = _UNIT_MS.get(server_name.rsplit(".", 1)[-1])
+                if unit is not None and int(text) >= 0:
+                    text = str(int(text) * unit)
+                return text, True
+        return TOPIC_PROPERTIES.properties[name].default, False
+
+    def effective(self, topic_configs: Mapping[str, str]) -> dict[str, str]:
+        """Every topic setting in effect: the topic's own, else this server's, else Kafka's default."""
+        return {
+            name: topic_configs[name] if name in topic_configs else self.topic_default(name)[0]
+            for name in TOPIC_PROPERTIES.properties
+        }

@@ -1,0 +1,191 @@
+"""TopicConfig: the settings of one topic, with Kafka's names and defaults."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Final, cast
+
+from kafkalike.config.properties import (
+    INT_MAX,
+    LONG_MAX,
+    Property,
+    PropertySet,
+    Value,
+    one_of,
+    ratio,
+    whole,
+    words_of,
+)
+
+CODECS: Final = ("none", "gzip", "snappy", "lz4", "zstd")
+"""Values of `compression.type` that name a codec; `producer` keeps the producer's choice."""
+
+_NO_BROKER = "there is no broker process, page cache or index file to tune"
+_NO_REPLICA = "replicas are roots, and this cluster has one"
+_NO_TIER = "the storage root itself is the remote tier"
+
+TOPIC_PROPERTIES: Final = PropertySet(
+    "topic",
+    [
+        Property(
+            name="cleanup.policy",
+            parse=words_of("delete", "compact", "none"),
+            default="delete",
+            doc="What maintenance may do with old records: delete, compact, both (`compact,delete`) or none.",
+            is_list=True,
+        ),
+        Property(
+            name="compression.type",
+            parse=one_of("producer", *CODECS),
+            default="producer",
+            doc="Codec of the data files; `producer` keeps the codec the producer asks for.",
+        ),
+        Property(
+            name="delete.retention.ms",
+            parse=whole(0),
+            default="86400000",
+            doc="How long (ms) a tombstone stays readable after compaction.",
+        ),
+        Property(
+            name="file.delete.delay.ms",
+            parse=whole(0),
+            default="60000",
+            doc="How long (ms) a deleted segment's file stays on disk for readers that still need it.",
+        ),
+        Property(
+            name="max.compaction.lag.ms",
+            parse=whole(1),
+            default=str(LONG_MAX),
+            doc="Longest time (ms) a record may wait for compaction.",
+        ),
+        Property(
+            name="max.message.bytes",
+            parse=whole(0, INT_MAX),
+            default="1048588",
+            doc="Largest record (bytes of key, value and headers with Kafka's per-record overhead).",
+        ),
+        Property(
+            name="message.timestamp.after.max.ms",
+            parse=whole(0),
+            default=str(LONG_MAX),
+            doc="How far (ms) a record's CreateTime may lie after the time of the append.",
+        ),
+        Property(
+            name="message.timestamp.before.max.ms",
+            parse=whole(0),
+            default=str(LONG_MAX),
+            doc="How far (ms) a record's CreateTime may lie before the time of the append.",
+        ),
+        Property(
+            name="message.timestamp.type",
+            parse=one_of("CreateTime", "LogAppendTime"),
+            default="CreateTime",
+            doc="Whether a record keeps its producer's time or gets the time of the append.",
+        ),
+        Property(
+            name="min.cleanable.dirty.ratio",
+            parse=ratio,
+            default="0.5",
+            doc="Share of uncompacted bytes from which compaction is worth it.",
+        ),
+        Property(
+            name="min.compaction.lag.ms",
+            parse=whole(0),
+            default="0",
+            doc="Time (ms) a record stays uncompacted at least.",
+        ),
+        Property(
+            name="min.insync.replicas",
+            parse=whole(1, 1),
+            default="1",
+            doc="Replicas that must have a record before it is acknowledged; one root has one.",
+        ),
+        Property(
+            name="retention.bytes",
+            parse=whole(-1),
+            default="-1",
+            doc="Bytes a partition may have before its oldest segments go; -1 is no limit.",
+        ),
+        Property(
+            name="retention.ms",
+            parse=whole(-1),
+            default="604800000",
+            doc="Age (ms) at which a segment may go; -1 keeps it forever.",
+        ),
+        Property(
+            name="segment.bytes",
+            parse=whole(14, INT_MAX),
+            default="1073741824",
+            doc="Bytes up to which maintenance merges small segments.",
+        ),
+        Property(
+            name="segment.ms",
+            parse=whole(1),
+            default="604800000",
+            doc="Age (ms) after which a segment is sealed even when it is small.",
+        ),
+    ],
+    meaningless={
+        "flush.messages": _NO_BROKER,
+        "flush.ms": _NO_BROKER,
+        "index.interval.bytes": _NO_BROKER,
+        "preallocate": _NO_BROKER,
+        "segment.index.bytes": _NO_BROKER,
+        "segment.jitter.ms": _NO_BROKER,
+        "message.downconversion.enable": "there is no wire format to convert to",
+        "message.format.version": "there is no wire format",
+        "message.timestamp.difference.max.ms": "Kafka 4 dropped it; use message.timestamp.before/after.max.ms",
+        "unclean.leader.election.enable": _NO_REPLICA,
+        "follower.replication.throttled.replicas": _NO_REPLICA,
+        "leader.replication.throttled.replicas": _NO_REPLICA,
+        "remote.storage.enable": _NO_TIER,
+        "local.retention.ms": _NO_TIER,
+        "local.retention.bytes": _NO_TIER,
+        "remote.log.copy.disable": _NO_TIER,
+        "remote.log.delete.on.disable": _NO_TIER,
+        "compression.gzip.level": "the codec's own default level is used",
+        "compression.lz4.level": "the codec's own default level is used",
+        "compression.zstd.level": "the codec's own default level is used",
+    },
+)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TopicConfig:
+    """The settings that the append path needs, in effect for one topic: the topic's own, else the server's."""
+
+    compression_type: str
+    """`producer` or a codec; see `CODECS`."""
+    max_message_bytes: int
+    """Bytes; a larger record is refused with `MessageSizeTooLargeError`."""
+    log_append_time: bool
+    """True when records get the time of the append."""
+    timestamp_before_max_ms: int
+    """How far in the past (ms) a record's time may lie."""
+    timestamp_after_max_ms: int
+    """How far in the future (ms) a record's time may lie."""
+    cleanup_policy: tuple[str, ...]
+    """`delete`, `compact`, both, or `none`."""
+
+    @classmethod
+    def from_properties(cls, effective: Mapping[str, str]) -> TopicConfig:
+        """Build from the settings in effect, in text form; missing ones take Kafka's default."""
+
+        def get(name: str) -> Value:
+            text = effective.get(name, TOPIC_PROPERTIES.properties[name].default)
+            return TOPIC_PROPERTIES.check(name, text)
+
+        return cls(
+            compression_type=cast("str", get("compression.type")),
+            max_message_bytes=cast("int", get("max.message.bytes")),
+            log_append_time=get("message.timestamp.type") == "LogAppendTime",
+            timestamp_before_max_ms=cast("int", get("message.timestamp.before.max.ms")),
+            timestamp_after_max_ms=cast("int", get("message.timestamp.after.max.ms")),
+            cleanup_policy=cast("tuple[str, ...]", get("cleanup.policy")),
+        )
+
+    @property
+    def compacted(self) -> bool:
+        """Whether compaction may remove records, so that offsets may have holes and keys are needed."""
+        return "compact" in self.cleanup_policy

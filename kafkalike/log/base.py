@@ -1,0 +1,235 @@
+"""ClusterBase: what creating, changing and deleting topics means, whatever the topics are stored in."""
+
+from __future__ import annotations
+
+import abc
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
+
+from kafkalike.clock import Clock
+from kafkalike.config.server import MAX_PARTITIONS, ServerConfig
+from kafkalike.config.topic import TOPIC_PROPERTIES
+from kafkalike.errors import (
+    InvalidConfigurationError,
+    InvalidPartitionsError,
+    OffsetOutOfRangeError,
+    PolicyViolationError,
+    TopicAlreadyExistsError,
+    UnknownTopicOrPartitionError,
+)
+from kafkalike.log.port import ControlLog, TopicLog
+from kafkalike.model.cluster_state import ClusterState, MetadataRow, log_start_row, topic_row
+from kafkalike.model.group_state import GroupRow, GroupsState
+from kafkalike.model.names import TopicId, check_topic_name
+from kafkalike.model.topic import LogStart, TopicInfo
+
+
+class ClusterBase(abc.ABC):
+    """Topics of a cluster over a control log; subclasses say where the tables are."""
+
+    metadata: ControlLog[ClusterState, MetadataRow]
+    groups: ControlLog[GroupsState, GroupRow]
+
+    def __init__(self, root: str, server: ServerConfig, clock: Clock) -> None:
+        self.root = root
+        self.server = server
+        self.clock = clock
+
+    @abc.abstractmethod
+    def _create_table(self, name: str, location: str, configs: Mapping[str, str]) -> TopicId:
+        """Make an empty table, replacing leftovers of a deleted topic, and return its id."""
+
+    @abc.abstractmethod
+    def _location(self, name: str, *, used_before: bool) -> str:
+        """Folder, relative to the root, for the table of a new topic."""
+
+    @abc.abstractmethod
+    def _drop_table(self, info: TopicInfo, forget: Callable[[], None]) -> None:
+        """Keep writers out, call `forget` (which records the deletion), then remove the table."""
+
+    @abc.abstractmethod
+    def log(self, name: str) -> TopicLog:
+        """Open the log of an existing topic."""
+
+    def topics(self) -> Mapping[str, TopicInfo]:
+        """All topics by name, fresh."""
+        return dict(self.metadata.refresh().topics)
+
+    def topic(self, name: str) -> TopicInfo:
+        """One topic, fresh."""
+        return self.metadata.refresh().require(check_topic_name(name))
+
+    def ensure_topic(self, name: str) -> TopicInfo:
+        """The topic, created with the server's defaults when it is missing and that is allowed."""
+        known = self.metadata.refresh().topics.get(check_topic_name(name))
+        if known is not None:
+            return known
+        if not self.server.auto_create_topics:
+            message = f"topic {name!r} does not exist, and auto.create.topics.enable=false"
+            raise UnknownTopicOrPartitionError(message)
+        try:
+            return self.create_topic(name, -1, {})
+        except TopicAlreadyExistsError:
+            return self.topic(name)
+
+    def create_topic(
+        self, name: str, num_partitions: int, configs: Mapping[str, str], *, validate_only: bool = False
+    ) -> TopicInfo:
+        """Create a topic; see `Cluster.create_topic`."""
+        checked = check_topic_name(name)
+        settings = TOPIC_PROPERTIES.check_all(configs)
+        total = check_partition_count(self.server.num_partitions if num_partitions == -1 else num_partitions)
+        created: list[TopicInfo] = []
+
+        def plan(state: ClusterState) -> Sequence[MetadataRow]:
+            if checked in state.topics:
+                message = f"topic {name!r} already exists"
+                raise TopicAlreadyExistsError(message)
+            now = self.clock.now_ms()
+            location = self._location(checked, used_before=checked in state.used_names)
+            info = TopicInfo(
+                name=checked,
+                topic_id=TopicId("") if validate_only else self._create_table(checked, location, settings),
+                location=location,
+                num_partitions=total,
+                configs=settings,
+                created_ms=now,
+            )
+            created[:] = [info]
+            return [] if validate_only else [topic_row(state.seq + 1, now, info, "created")]
+
+        self.metadata.transact(plan)
+        return created[0]
+
+    def delete_topic(self, name: str) -> None:
+        """Delete a topic and its data."""
+        info = self.topic(name)
+        if self.server.get("delete.topic.enable") != "true":
+            message = f"topic {name!r} may not be deleted: delete.topic.enable=false"
+            raise PolicyViolationError(message)
+
+        def plan(state: ClusterState) -> Sequence[MetadataRow]:
+            current = state.require(name)
+            if current.topic_id != info.topic_id:
+                message = f"topic {name!r} was deleted and created again meanwhile"
+                raise UnknownTopicOrPartitionError(message)
+            return [topic_row(state.seq + 1, self.clock.now_ms(), current, "deleted", deleted=True)]
+
+        self._drop_table(info, lambda: self.metadata.transact(plan))
+
+    def add_partitions(self, name: str, total: int, *, validate_only: bool = False) -> TopicInfo:
+        """Raise the partition count to `total`."""
+
+        def change(info: TopicInfo) -> TopicInfo:
+            check_partition_count(total)
+            if total <= info.num_partitions:
+                message = f"topic {name!r} has {info.num_partitions} partitions, which is not lower than {total}"
+                raise InvalidPartitionsError(message)
+            return replace(info, num_partitions=total)
+
+        return self._change(name, f"partitions raised to {total}", change, validate_only=validate_only)
+
+    def set_configs(self, name: str, configs: Mapping[str, str], *, validate_only: bool = False) -> TopicInfo:
+        """Replace the topic's own settings by these."""
+        settings = TOPIC_PROPERTIES.check_all(configs)
+        return self._change(
+            name, "configs changed", lambda info: replace(info, configs=settings), validate_only=validate_only
+        )
+
+    def _change(
+        self, name: str, change: str, edit: Callable[[TopicInfo], TopicInfo], *, validate_only: bool
+    ) -> TopicInfo:
+        checked = check_topic_name(name)
+        after: list[TopicInfo] = []
+
+        def plan(state: ClusterState) -> Sequence[MetadataRow]:
+            edited = edit(state.require(checked))
+            after[:] = [edited]
+            if validate_only or edited == state.topics[checked]:
+                return []
+            return [topic_row(state.seq + 1, self.clock.now_ms(), edited, change)]
+
+        self.metadata.transact(plan)
+        return after[0]
+
+    def move_log_start(self, name: str, starts: Mapping[int, int], reason: str, run: str) -> TopicInfo:
+        """Record that the log of some partitions begins later; never moves it back."""
+        log = self.log(name)
+        log.refresh()
+
+        def plan(state: ClusterState) -> Sequence[MetadataRow]:
+            info = state.require(name)
+            rows: list[MetadataRow] = []
+            for partition, offset in sorted(starts.items()):
+                if partition not in info.partitions:
+                    message = f"{name}-{partition} does not exist"
+                    raise UnknownTopicOrPartitionError(message)
+                live = range(info.log_start(partition), log.log_end(partition))
+                if offset < 0 or offset > live.stop:
+                    raise OffsetOutOfRangeError({f"{name}-{partition}": offset}, {f"{name}-{partition}": live})
+                if offset > live.start:
+                    start = LogStart(offset=offset, reason=reason, run=run, time_ms=self.clock.now_ms())
+                    rows.append(log_start_row(state.seq + 1 + len(rows), info, partition, start))
+            return rows
+
+        self.metadata.transact(plan)
+        return self.metadata.state.require(name)
+
+    def disk_usage(self, name: str) -> Mapping[int, int]:
+        """Bytes of live data files, by partition."""
+        log = self.log(name)
+        log.refresh()
+        return {p: sum(s.size_bytes for s in log.segments(p)) for p in log.info.partitions}
+
+
+def check_partition_count(total: object) -> int:
+    """A partition count that a topic may have.
+
+    Raises:
+        InvalidPartitionsError: below 1, above `MAX_PARTITIONS`, or not an int.
+    """
+    if isinstance(total, bool) or not isinstance(total, int):
+        message = f"number of partitions must be an int, not {total!r}"
+        raise InvalidPartitionsError(message)
+    if not 1 <= total <= MAX_PARTITIONS:
+        message = f"number of partitions must be from 1 to {MAX_PARTITIONS}, not {total}"
+        raise InvalidPartitionsError(message)
+    return total
+
+
+def merge_configs(current: Mapping[str, str], name: str, operation: str, value: str | None) -> dict[str, str]:
+    """A topic's own settings after one SET, DELETE, APPEND or SUBTRACT.
+
+    APPEND and SUBTRACT work on list settings (`cleanup.policy`), from the topic's own value or else Kafka's default.
+
+    Raises:
+        InvalidConfigurationError: unknown setting or operation, or a list operation on a setting that is no list.
+    """
+    after = dict(current)
+    known = TOPIC_PROPERTIES.properties.get(name)
+    if known is None:
+        TOPIC_PROPERTIES.check(name, value or "")
+        raise AssertionError(name)
+    if operation == "DELETE":
+        after.pop(name, None)
+        return after
+    if value is None:
+        message = f"topic setting {name!r}: {operation} needs a value"
+        raise InvalidConfigurationError(message)
+    if operation == "SET":
+        after[name] = value
+        return after
+    if operation not in {"APPEND", "SUBTRACT"}:
+        message = f"unknown operation {operation!r}; SET, DELETE, APPEND or SUBTRACT is needed"
+        raise InvalidConfigurationError(message)
+    if not known.is_list:
+        message = f"topic setting {name!r} is not a list, so {operation} has no meaning"
+        raise InvalidConfigurationError(message)
+    items = [item for item in after.get(name, known.default).split(",") if item]
+    wanted = [item.strip() for item in value.split(",") if item.strip()]
+    if operation == "APPEND":
+        items += [item for item in wanted if item not in items]
+    else:
+        items = [item for item in items if item not in wanted]
+    after[name] = ",".join(items)
+    return after

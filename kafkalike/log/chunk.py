@@ -1,0 +1,119 @@
+"""Chunk: consecutive records of one partition as Arrow columns; what a reader hands to a consumer."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, Final
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+HEADERS_TYPE: Final = pa.list_(pa.struct([("key", pa.string()), ("value", pa.binary())]))
+
+CHUNK_SCHEMA: Final = pa.schema(
+    [
+        pa.field("offset", pa.int64(), nullable=False),
+        pa.field("timestamp", pa.timestamp("us", "UTC"), nullable=False),
+        pa.field("timestampType", pa.int32(), nullable=False),
+        pa.field("key", pa.binary()),
+        pa.field("value", pa.binary()),
+        pa.field("headers", HEADERS_TYPE),
+    ]
+)
+"""Columns of a chunk: those of the topic table without `partition`, which its folder says."""
+
+ARROW_SCHEMA: Final = pa.schema(
+    [
+        pa.field("key", pa.binary()),
+        pa.field("value", pa.binary()),
+        pa.field("topic", pa.string(), nullable=False),
+        pa.field("partition", pa.int32(), nullable=False),
+        pa.field("offset", pa.int64(), nullable=False),
+        pa.field("timestamp", pa.timestamp("us", "UTC"), nullable=False),
+        pa.field("timestampType", pa.int32(), nullable=False),
+        pa.field("headers", HEADERS_TYPE),
+    ]
+)
+"""Columns of `KafkaConsumer.poll_arrow`: Spark's Kafka source columns, in its order, headers included."""
+
+
+@dataclass(frozen=True, slots=True)
+class Columns:
+    """The records of a chunk as Python lists of equal length."""
+
+    offsets: list[int]
+    timestamps: list[int]
+    """ms since the epoch."""
+    timestamp_types: list[int]
+    keys: list[bytes | None]
+    values: list[bytes | None]
+    headers: list[list[tuple[str, bytes | None]]] | None
+    """None when no record of the chunk has headers."""
+
+
+@dataclass(frozen=True, slots=True)
+class Chunk:
+    """Records of one partition in offset order."""
+
+    partition: int
+    table: pa.Table
+    """Columns of `CHUNK_SCHEMA`."""
+    next_offset: int
+    """Where to go on after these records; more than the last offset + 1 where compaction left a hole."""
+
+    def __len__(self) -> int:
+        """Number of records."""
+        return int(self.table.num_rows)
+
+    @property
+    def num_bytes(self) -> int:
+        """Bytes of the records in memory."""
+        return int(self.table.nbytes)
+
+    def offset_at(self, row: int) -> int:
+        """Offset of the record at a row."""
+        return int(self.table.column("offset")[row].as_py())
+
+    def head(self, count: int) -> tuple[Chunk, Chunk | None]:
+        """Split: the first `count` records, and the rest (None when there is none)."""
+        if count >= len(self):
+            return self, None
+        rest = self.table.slice(count)
+        cut = int(rest.column("offset")[0].as_py())
+        return Chunk(self.partition, self.table.slice(0, count), cut), Chunk(self.partition, rest, self.next_offset)
+
+    def columns(self) -> Columns:
+        """The records as Python lists: the fastest way from Arrow to objects."""
+        table = self.table
+        headers = table.column("headers")
+        return Columns(
+            offsets=table.column("offset").to_numpy().tolist(),
+            timestamps=(pc.cast(table.column("timestamp"), pa.int64()).to_numpy() // 1000).tolist(),
+            timestamp_types=table.column("timestampType").to_numpy().tolist(),
+            keys=_objects(table.column("key")),
+            values=_objects(table.column("value")),
+            headers=None if headers.null_count == len(headers) else [_pairs(h) for h in headers.to_pylist()],
+        )
+
+    def to_arrow(self, topic: str) -> pa.Table:
+        """The records with Spark's Kafka columns (`ARROW_SCHEMA`)."""
+        rows = len(self)
+        table = self.table
+        columns: dict[str, Any] = {
+            "topic": pa.chunked_array([pa.repeat(pa.scalar(topic), rows)]),
+            "partition": pa.chunked_array([pa.repeat(pa.scalar(self.partition, pa.int32()), rows)]),
+        }
+        return pa.table(
+            [columns[f.name] if f.name in columns else table.column(f.name) for f in ARROW_SCHEMA], schema=ARROW_SCHEMA
+        )
+
+
+def _objects(column: pa.ChunkedArray) -> list[bytes | None]:
+    if column.null_count == len(column):
+        return [None] * len(column)
+    values: list[bytes | None] = column.to_numpy(zero_copy_only=False).tolist()
+    return values
+
+
+def _pairs(headers: list[dict[str, Any]] | None) -> list[tuple[str, bytes | None]]:
+    return [(h["key"], h["value"]) for h in headers or ()]

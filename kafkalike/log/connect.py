@@ -1,0 +1,38 @@
+"""Connect: what `bootstrap_servers` names in, a cluster out."""
+
+from __future__ import annotations
+
+from typing import Any, cast
+
+from kafkalike.config.client import default_bootstrap_servers
+from kafkalike.log.delta_cluster import open_cluster
+from kafkalike.log.port import Cluster
+from kafkalike.errors import KafkaConfigurationError
+
+
+def connect(bootstrap_servers: Any = None) -> Cluster:  # noqa: ANN401 - a path, a list with one path, or a cluster
+    """Open the cluster that `bootstrap_servers` names; no folder is made before the first write.
+
+    Args:
+        bootstrap_servers: a path or URI (`./kafkalike-data`, `s3a://bucket/log`), a list with one of them, an opened
+            `Cluster`, or None for the environment variable `KAFKALIKE_BOOTSTRAP_SERVERS`, else `./kafkalike-data`.
+
+    Raises:
+        KafkaConfigurationError: for anything else, several roots included (replication does not exist yet).
+        UnsafeStorageError: when the storage cannot keep several writers apart.
+    """
+    named = default_bootstrap_servers() if bootstrap_servers is None else bootstrap_servers
+    if hasattr(named, "metadata") and hasattr(named, "ensure_topic"):
+        return cast("Cluster", named)
+    roots = [part for item in (named if isinstance(named, (list, tuple)) else [named]) for part in _split(item)]
+    if len(roots) != 1:
+        message = f"bootstrap_servers must name one storage root, not {len(roots)}: {named!r}"
+        raise KafkaConfigurationError(message)
+    return open_cluster(roots[0])
+
+
+def _split(item: object) -> list[str]:
+    if not hasattr(item, "__fspath__") and not isinstance(item, str):
+        message = f"bootstrap_servers must be a path or URI, not {item!r}"
+        raise KafkaConfigurationError(message)
+    return [part.strip() for part in str(item).split(",") if part.strip()]

@@ -1,0 +1,246 @@
+"""Ports: what the rest of the package may ask of a log and a cluster.
+
+Two implementations keep these contracts: Delta tables (`kafkalike.log`) and memory (`kafkalike.log.memory`, shipped
+for users' tests as `kafkalike.testing.MemoryCluster`). One suite of tests runs over both.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Generic, Protocol, TypeVar
+
+from kafkalike.config.server import ServerConfig
+from kafkalike.config.topic import TopicConfig
+from kafkalike.model.batch import RecordBatch
+from kafkalike.model.cluster_state import ClusterState
+from kafkalike.model.group_state import GroupsState
+from kafkalike.model.segments import Segment
+from kafkalike.model.structs import OffsetAndTimestamp
+from kafkalike.model.topic import TopicInfo
+
+if TYPE_CHECKING:
+    from kafkalike.log.chunk import Chunk
+
+S_co = TypeVar("S_co", covariant=True)
+R = TypeVar("R")
+
+
+@dataclass(frozen=True, slots=True)
+class TxnId:
+    """Names a write across restarts: a write whose version is not above the application's last one is a rerun."""
+
+    app_id: str
+    version: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Appended:
+    """A finished append."""
+
+    version: int
+    """Table version that holds the records."""
+    ranges: Mapping[int, range]
+    """Offsets written, by partition."""
+    append_time_ms: int
+    """Time of the append, ms; the records' timestamp in a topic with LogAppendTime."""
+    duplicate: bool = False
+    """True when a `TxnId` showed that the records were in the log already, at `ranges`; nothing was written."""
+
+
+class PartitionReader(Protocol):
+    """Reads one partition forward. Not thread-safe; belongs to one consumer."""
+
+    @property
+    def position(self) -> int:
+        """Next offset to be read."""
+        ...
+
+    def read(self, max_bytes: int) -> Chunk | None:
+        """Records from `position` on, in offset order, and move the position past them.
+
+        Returns at least one record if there is one, and stops near `max_bytes`; `None` at the log end. Sees what
+        was committed up to the log's last `refresh`.
+
+        Raises:
+            OffsetOutOfRangeError: the position is below the log start, or above the log end.
+            DataLossError: the partition has a hole, which a topic that is not compacted must not have.
+            CorruptRecordError: a data file is missing or damaged.
+        """
+        ...
+
+
+class TopicLog(Protocol):
+    """The log of one topic: one life of a name, from its creation to its deletion.
+
+    All methods may raise `TopicDeletedError` when the topic is deleted or deleted and created again.
+    Thread-safe for `append`; everything else belongs to one thread.
+    """
+
+    @property
+    def info(self) -> TopicInfo:
+        """The topic, as of the last `refresh`."""
+        ...
+
+    @property
+    def config(self) -> TopicConfig:
+        """The settings in effect, as of the last `refresh`."""
+        ...
+
+    def refresh(self) -> None:
+        """Look for new table commits and metadata. Costs a file look-up when there is nothing new."""
+        ...
+
+    def log_start(self, partition: int) -> int:
+        """First offset that may be read."""
+        ...
+
+    def log_end(self, partition: int) -> int:
+        """Next offset to be written."""
+        ...
+
+    def append(
+        self, batch: RecordBatch, *, codec: str = "none", timeout_ms: float | None = 120_000, txn: TxnId | None = None
+    ) -> Appended:
+        """Write the records in one table commit: all of them or none.
+
+        Records of one partition get consecutive offsets in the order of the batch.
+
+        Args:
+            batch: at least one record, every partition known.
+            codec: compression, used when the topic's `compression.type` is `producer`.
+            timeout_ms: how long to wait for rivals and retry (delivery.timeout.ms); None without end.
+            txn: makes a rerun of the same write add nothing.
+
+        Raises:
+            KafkaTimeoutError: rivals held the topic for too long; nothing was written.
+            KafkaStorageError: the storage refused; nothing was written.
+            UnknownOutcomeError: neither can be said.
+            MessageSizeTooLargeError, InvalidTimestampError, InvalidRecordError: a record breaks a topic setting;
+                nothing was written.
+        """
+        ...
+
+    def reader(self, partition: int, position: int) -> PartitionReader:
+        """A reader that begins at an offset. Checks it at the first read, not here."""
+        ...
+
+    def offset_for_time(self, partition: int, timestamp_ms: int) -> OffsetAndTimestamp | None:
+        """The first offset, in offset order from the log start, whose timestamp is at or after a time; else None."""
+        ...
+
+    def max_timestamp(self, partition: int) -> OffsetAndTimestamp | None:
+        """The first record that has the largest timestamp; None when the partition is empty."""
+        ...
+
+    def segments(self, partition: int) -> Sequence[Segment]:
+        """Live data files in offset order."""
+        ...
+
+    def last_append_ms(self) -> int:
+        """Time of the last table commit seen, ms; 0 when there is none."""
+        ...
+
+
+class ControlLog(Protocol, Generic[S_co, R]):
+    """A small append-only table whose rows make up a state, changed by compare-and-set. Thread-safe."""
+
+    @property
+    def state(self) -> S_co:
+        """The state as of the last `refresh` or `transact`. Read it; only rows change it."""
+        ...
+
+    def refresh(self) -> S_co:
+        """Apply rows that others added; returns the state. Costs a file look-up when there is nothing new."""
+        ...
+
+    def transact(self, plan: Callable[[S_co], Sequence[R]], timeout_ms: float | None = 60_000) -> None:
+        """Append the rows that `plan` makes of the current state, unless the state changed meanwhile.
+
+        When another writer was faster, the state is refreshed and `plan` is called again. Rows must be numbered from
+        `state.seq + 1` on. An error that `plan` raises leaves the table unchanged; so does an empty list.
+
+        Raises:
+            KafkaTimeoutError: others were faster until time ran out; nothing was written.
+            UnknownOutcomeError: the write may have happened.
+        """
+        ...
+
+
+class Cluster(Protocol):
+    """A storage root with its topics, settings and consumer offsets. Thread-safe."""
+
+    @property
+    def root(self) -> str:
+        """What `bootstrap_servers` named, normalised."""
+        ...
+
+    @property
+    def server(self) -> ServerConfig:
+        """Server defaults."""
+        ...
+
+    @property
+    def metadata(self) -> ControlLog[ClusterState, object]:
+        """The topics."""
+        ...
+
+    @property
+    def groups(self) -> ControlLog[GroupsState, object]:
+        """Committed offsets and group membership."""
+        ...
+
+    @property
+    def tail_interval(self) -> float:
+        """Seconds a waiting reader should let pass between two looks at the log's tail."""
+        ...
+
+    def topics(self) -> Mapping[str, TopicInfo]:
+        """All topics by name, fresh."""
+        ...
+
+    def topic(self, name: str) -> TopicInfo:
+        """One topic, fresh.
+
+        Raises:
+            InvalidTopicError, UnknownTopicOrPartitionError: no such name, no such topic.
+        """
+        ...
+
+    def create_topic(
+        self, name: str, num_partitions: int, configs: Mapping[str, str], *, validate_only: bool = False
+    ) -> TopicInfo:
+        """Create a topic with checked settings. `num_partitions` -1 takes the server's default.
+
+        Raises:
+            TopicAlreadyExistsError, InvalidTopicError, InvalidPartitionsError, InvalidConfigurationError.
+        """
+        ...
+
+    def ensure_topic(self, name: str) -> TopicInfo:
+        """The topic, created with the server's defaults when it is missing and `auto.create.topics.enable` allows."""
+        ...
+
+    def delete_topic(self, name: str) -> None:
+        """Delete a topic and its data."""
+        ...
+
+    def add_partitions(self, name: str, total: int, *, validate_only: bool = False) -> TopicInfo:
+        """Raise the partition count to `total`."""
+        ...
+
+    def set_configs(self, name: str, configs: Mapping[str, str], *, validate_only: bool = False) -> TopicInfo:
+        """Replace the topic's own settings by these, checked."""
+        ...
+
+    def move_log_start(self, name: str, starts: Mapping[int, int], reason: str, run: str) -> TopicInfo:
+        """Record that the log of some partitions begins later; never moves it back."""
+        ...
+
+    def log(self, name: str) -> TopicLog:
+        """Open the log of an existing topic."""
+        ...
+
+    def disk_usage(self, name: str) -> Mapping[int, int]:
+        """Bytes of live data files, by partition."""
+        ...

@@ -1,0 +1,98 @@
+"""Validate: a batch and a topic's settings in, a named error out before anything is written."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from kafkalike.config.topic import TopicConfig
+from kafkalike.errors import (
+    IllegalArgumentError,
+    InvalidRecordError,
+    InvalidTimestampError,
+    MessageSizeTooLargeError,
+    UnknownTopicOrPartitionError,
+)
+from kafkalike.model.batch import Headers, RecordBatch
+from kafkalike.model.topic import TopicInfo
+
+MAX_TIMESTAMP_MS: Final = (2**63 - 1) // 1000
+"""Largest time (ms) that still fits a Delta TIMESTAMP, which counts microseconds in 64 bits."""
+
+RECORD_OVERHEAD: Final = 70
+"""Bytes Kafka's format 2 adds to a record alone in its batch: 61 of batch header, 9 of record fields at most for
+short records. `max.message.bytes` is measured with it, as a broker measures a batch."""
+
+
+def record_size(key: bytes | None, value: bytes | None, headers: Headers | None) -> int:
+    """Bytes that `max.message.bytes` counts for one record."""
+    size = RECORD_OVERHEAD + len(key or b"") + len(value or b"")
+    for name, content in headers or ():
+        size += len(name.encode()) + len(content or b"")
+    return size
+
+
+def check_batch(batch: RecordBatch, info: TopicInfo, config: TopicConfig, now_ms: int) -> None:
+    """Check every record of a batch against its topic.
+
+    Args:
+        batch: the records.
+        info: the topic they go to.
+        config: its settings in effect.
+        now_ms: time of the append, ms; what the timestamp limits count from.
+
+    Raises:
+        IllegalArgumentError: the batch is empty.
+        UnknownTopicOrPartitionError: a partition the topic does not have.
+        MessageSizeTooLargeError: a record above `max.message.bytes`.
+        InvalidTimestampError: a time that is negative, too large, or outside `message.timestamp.*.max.ms`.
+        InvalidRecordError: a record without key in a compacted topic.
+    """
+    if not batch.partitions:
+        message = f"nothing to append to {info.name!r}: the batch is empty"
+        raise IllegalArgumentError(message)
+    low, high = min(batch.partitions), max(batch.partitions)
+    if low < 0 or high >= info.num_partitions:
+        wrong = low if low < 0 else high
+        message = f"{info.name}-{wrong} does not exist: the topic has partitions 0 to {info.num_partitions - 1}"
+        raise UnknownTopicOrPartitionError(message)
+    _check_sizes(batch, info, config)
+    _check_times(batch, info, config, now_ms)
+    if config.compacted and None in batch.keys:
+        message = (
+            f"{info.name}: record {batch.keys.index(None)} of the batch has no key; cleanup.policy=compact needs one"
+        )
+        raise InvalidRecordError(message)
+
+
+def _check_sizes(batch: RecordBatch, info: TopicInfo, config: TopicConfig) -> None:
+    limit = config.max_message_bytes
+    longest = max((len(k) for k in batch.keys if k), default=0) + max((len(v) for v in batch.values if v), default=0)
+    if longest + RECORD_OVERHEAD <= limit and not any(batch.headers):
+        return
+    for row, (key, value, headers) in enumerate(zip(batch.keys, batch.values, batch.headers, strict=True)):
+        size = record_size(key, value, headers)
+        if size > limit:
+            message = f"{info.name}: record {row} of the batch has {size} bytes; max.message.bytes={limit}"
+            raise MessageSizeTooLargeError(message)
+
+
+def _check_times(batch: RecordBatch, info: TopicInfo, config: TopicConfig, now_ms: int) -> None:
+    low, high = min(batch.timestamps), max(batch.timestamps)
+    if low < 0 or high > MAX_TIMESTAMP_MS:
+        wrong = low if low < 0 else high
+        message = f"{info.name}: timestamp {wrong} is not in [0, {MAX_TIMESTAMP_MS}] ms"
+        raise InvalidTimestampError(message)
+    if config.log_append_time:
+        return
+    if low < now_ms - config.timestamp_before_max_ms:
+        message = (
+            f"{info.name}: timestamp {low} is more than message.timestamp.before.max.ms="
+            f"{config.timestamp_before_max_ms} before the time of the append ({now_ms})"
+        )
+        raise InvalidTimestampError(message)
+    if high > now_ms + config.timestamp_after_max_ms:
+        message = (
+            f"{info.name}: timestamp {high} is more than message.timestamp.after.max.ms="
+            f"{config.timestamp_after_max_ms} after the time of the append ({now_ms})"
+        )
+        raise InvalidTimestampError(message)
