@@ -1,0 +1,74 @@
+# Every target makes ready what it needs (scripts/setup.sh); nothing has to be installed by hand.
+SHELL := bash
+.SHELLFLAGS := -euo pipefail -c
+.DEFAULT_GOAL := help
+# The steps of `test` print in order, also under -j.
+.NOTPARALLEL:
+
+# setup.sh writes the Java and the Python that Spark is to use.
+env := . .venv/env.sh &&
+bin := .venv/bin
+pytest := $(env) $(bin)/python -m pytest
+code := $(wildcard kafkalike jobs scripts tests benchmarks)
+step = @printf '\n== %s\n' "$@: $(1)"
+
+.PHONY: help setup demo test fmt lint types arch unit spark processes e2e bench lock clean
+
+help: ## list the targets
+	@awk -F ':.*## ' '/^[a-z]+:.*## /{printf "  make %-10s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+
+setup: ## .venv, locked packages, a Java, Delta's jars: only what is missing
+	@scripts/setup.sh
+
+demo: setup ## see it work, about a minute
+	@$(env) $(bin)/kafkalike demo
+
+test: lint types arch ## everything that must pass: lint, types, layers, all tests
+	$(call step,all tests)
+	@$(pytest)
+
+fmt: setup ## rewrite the code to the house format
+	@$(bin)/ruff format .
+	@$(bin)/ruff check --fix --quiet . || true
+
+lint: setup ## format, ruff, shellcheck, declared dependencies
+	$(call step,format, ruff, shellcheck, deptry)
+	@$(bin)/ruff format --check .
+	@$(bin)/ruff check .
+	@$(bin)/shellcheck scripts/*.sh .ci/run
+	@$(bin)/deptry .
+
+types: setup ## mypy, strict
+	$(call step,mypy)
+	@$(bin)/mypy $(code)
+
+arch: setup ## who may import whom
+	$(call step,import-linter)
+	@$(bin)/lint-imports --no-cache
+
+unit: setup ## tests without Spark, and the examples in docstrings
+	$(call step,pytest)
+	@$(pytest) kafkalike tests/unit tests/architecture
+
+spark: setup ## tests with one local Spark
+	$(call step,pytest)
+	@$(pytest) tests/spark
+
+processes: setup ## tests with several processes on one topic, kill -9 included
+	$(call step,pytest)
+	@$(pytest) tests/processes
+
+e2e: setup ## the command line, the jobs and the notebooks, as a user runs them
+	$(call step,pytest)
+	@$(pytest) tests/e2e
+
+bench: setup ## the figures in the documents, measured here
+	@for file in benchmarks/bench_*.py; do $(env) $(bin)/python "$$file"; done
+
+lock: setup ## resolve pyproject.toml anew into requirements.lock
+	@scripts/lock.sh
+
+clean: ## caches and build output; never topics, never .venv
+	@rm -rf build dist *.egg-info .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache
+	@rm -rf spark-warehouse metastore_db derby.log
+	@find kafkalike jobs scripts tests benchmarks -name __pycache__ -prune -exec rm -rf {} + 2>/dev/null || true

@@ -1,0 +1,1 @@
+"""What Spark users touch: a session, the `kafkalike` format, SQL."""

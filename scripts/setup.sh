@@ -1,0 +1,132 @@
+#!/usr/bin/env bash
+# Makes a bare clone ready to run: .venv, the locked packages, a Java, Delta's jars.
+# Run it as often as you like: when nothing changed it is done in milliseconds and asks no network.
+set -euo pipefail
+cd "$(dirname "${BASH_SOURCE[0]}")/.."
+
+readonly stamp=.venv/setup.stamp env_file=.venv/env.sh
+
+say() { printf 'setup: %s\n' "$*" >&2; }
+fail() { say "$@"; exit 1; }
+
+inputs() { cat requirements.lock pyproject.toml scripts/setup.sh scripts/fetch_jars.py | cksum; }
+
+is_ready() {
+    [[ -f $stamp && -f $env_file && $(<"$stamp") == "$(inputs)" ]] || return 1
+    # shellcheck source=/dev/null
+    . "$env_file"
+    [[ -x ${JAVA_HOME:-}/bin/java && -x .venv/bin/kafkalike ]]
+}
+
+apt_install() {
+    local as_root=()
+    if ! command -v apt-get >/dev/null; then
+        fail "no apt-get here: install $1 by hand, then run this again"
+    fi
+    if [[ $(id -u) != 0 ]]; then
+        command -v sudo >/dev/null || fail "not root and no sudo: have an administrator run 'apt-get install $1'"
+        as_root=(sudo)
+    fi
+    say "installing $1 (apt-get)"
+    "${as_root[@]}" apt-get update -qq >&2
+    "${as_root[@]}" env DEBIAN_FRONTEND=noninteractive \
+        apt-get install -y -qq --no-install-recommends "$1" >&2
+}
+
+# --- Python ---
+
+new_enough() { "$1" -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null; }
+
+find_python() {
+    local candidate
+    for candidate in "${PYTHON:-}" python3 python3.{13,12,11,14} /usr/bin/python3; do
+        if [[ -n $candidate ]] && new_enough "$candidate"; then
+            printf '%s\n' "$candidate"
+            return
+        fi
+    done
+    return 1
+}
+
+make_venv() {
+    local python
+    if [[ -x .venv/bin/python ]] && new_enough .venv/bin/python && .venv/bin/python -m pip --version &>/dev/null; then
+        return
+    fi
+    python=$(find_python) || {
+        apt_install python3
+        python=$(find_python) || fail "Python 3.11 or newer is needed; set PYTHON to one"
+    }
+    say "creating .venv with $("$python" --version)"
+    # Debian splits ensurepip off into python3-venv. A pip outside can stand in for it and needs no root.
+    "$python" -m venv --clear .venv &>/dev/null && return
+    "$python" -m venv --clear --without-pip .venv &>/dev/null &&
+        "$python" -m pip --python .venv/bin/python install --quiet pip &>/dev/null && return
+    apt_install python3-venv
+    "$python" -m venv --clear .venv || /usr/bin/python3 -m venv --clear .venv
+}
+
+install_packages() {
+    say "installing the locked packages"
+    # --no-deps: the lock is complete, and a hole in it should show.
+    .venv/bin/python -m pip install --quiet --disable-pip-version-check --require-hashes --no-deps -r requirements.lock
+    .venv/bin/python -m pip install --quiet --disable-pip-version-check --no-deps --no-build-isolation --editable .
+}
+
+# --- Java ---
+
+# Prints the home of a Java that can run Spark: 17 or newer, with the module that Spark asks for
+# (trimmed runtimes lack it).
+java_home_of() {
+    local about
+    about=$("$1" --add-modules=jdk.incubator.vector -XshowSettings:properties -version 2>&1) || return 1
+    [[ $about =~ java\.specification\.version\ =\ ([0-9]+) ]] && ((BASH_REMATCH[1] >= 17)) || return 1
+    [[ $about =~ java\.home\ =\ ([^$'\n']+) ]] && printf '%s\n' "${BASH_REMATCH[1]}"
+}
+
+find_java() {
+    local candidate
+    for candidate in "${JAVA_HOME:+$JAVA_HOME/bin/java}" "$(command -v java)" /usr/lib/jvm/*/bin/java; do
+        [[ -x $candidate ]] && java_home_of "$candidate" && return
+    done
+    return 1
+}
+
+install_java() {
+    local package
+    # Debian 12 has 17, Debian 13 has 21; Spark 4.2 runs on both.
+    for package in openjdk-17-jre-headless openjdk-21-jre-headless; do
+        (apt_install "$package") && return
+    done
+    fail "no Java 17 or newer: install one and set JAVA_HOME"
+}
+
+write_env() {
+    local java_home
+    java_home=$(find_java) || { install_java; java_home=$(find_java); } || fail "the installed Java does not start"
+    say "using Java at $java_home"
+    {
+        printf 'export JAVA_HOME=%q\n' "$java_home"
+        printf 'export PYSPARK_PYTHON=%q PYSPARK_DRIVER_PYTHON=%q\n' "$PWD/.venv/bin/python" "$PWD/.venv/bin/python"
+    } >"$env_file"
+}
+
+# --- Delta's jars ---
+
+fetch_jars() {
+    local output
+    say "looking for Delta's jars (fetched once, about 90 MB)"
+    # shellcheck source=/dev/null
+    output=$(. "$env_file" && .venv/bin/python scripts/fetch_jars.py 2>&1) || {
+        printf '%s\n' "$output" >&2
+        fail "Delta's jars could not be fetched"
+    }
+}
+
+is_ready && exit
+make_venv
+install_packages
+write_env
+fetch_jars
+inputs >"$stamp"
+say "ready"

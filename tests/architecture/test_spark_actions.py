@@ -1,0 +1,75 @@
+"""What starts a Spark job stands in few places; SQL is a constant."""
+
+import ast
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+PACKAGE = Path(__file__).parents[2] / "kafkalike"
+DRIVERS = ("log/", "spark/", "demo.py")
+
+ACTIONS = {"collect", "count", "first", "head", "toLocalIterator", "toPandas"}
+"""Actions when called without arguments; `"text".count(x)` is none."""
+ACTIONS_WITH_ARGUMENTS = {"foreachPartition", "head", "take"}
+
+
+def spark_actions(source: str) -> Iterator[str]:
+    """Say where the source starts a Spark job, or would if the object were a DataFrame."""
+    tree = ast.parse(source)
+    called = {id(node.func): node for node in ast.walk(tree) if isinstance(node, ast.Call)}
+    for node in ast.walk(tree):
+        if not isinstance(node, ast.Attribute):
+            continue
+        call = called.get(id(node))
+        # `df.write` is a property; `file.write(text)` is a call.
+        if call is None:
+            starts = node.attr == "write" and isinstance(node.ctx, ast.Load)
+        else:
+            starts = node.attr in (ACTIONS_WITH_ARGUMENTS if call.args or call.keywords else ACTIONS)
+        if starts:
+            yield f"line {node.lineno}: .{node.attr}"
+
+
+def built_sql(source: str) -> Iterator[str]:
+    """Say where SQL is put together from strings rather than given as a constant with markers."""
+    for node in ast.walk(ast.parse(source)):
+        match node:
+            case ast.Call(func=ast.Attribute(attr="sql"), args=[ast.JoinedStr() | ast.BinOp() | ast.Call(), *_]):
+                yield f"line {node.lineno}"
+
+
+def modules() -> list[Path]:
+    return sorted(PACKAGE.rglob("*.py"))
+
+
+def name(path: Path) -> str:
+    return path.relative_to(PACKAGE).as_posix()
+
+
+@pytest.mark.parametrize("path", [p for p in modules() if not name(p).startswith(DRIVERS)], ids=name)
+def test_only_drivers_start_spark_jobs(path: Path) -> None:
+    assert list(spark_actions(path.read_text())) == []
+
+
+@pytest.mark.parametrize("path", modules(), ids=name)
+def test_sql_is_never_built_from_strings(path: Path) -> None:
+    assert list(built_sql(path.read_text())) == []
+
+
+@pytest.mark.parametrize(
+    "source",
+    ["df.collect()", "df.count()", "df.take(3)", "df.write.format('delta')", "rdd.foreachPartition(f)", "w = df.write"],
+)
+def test_an_action_is_seen(source: str) -> None:
+    assert list(spark_actions(source))
+
+
+@pytest.mark.parametrize("source", ["'a'.count('b')", "out.write(text)", "self.count", "df.select('x')", "a.write = 1"])
+def test_what_is_no_action_is_let_pass(source: str) -> None:
+    assert list(spark_actions(source)) == []
+
+
+@pytest.mark.parametrize("source", ["spark.sql(f'SELECT {x}')", "s.sql('SELECT ' + x)", "s.sql('{}'.format(x))"])
+def test_built_sql_is_seen(source: str) -> None:
+    assert list(built_sql(source))

@@ -1,0 +1,49 @@
+"""What every test may ask for: a Spark, a fresh cluster root, Hypothesis settings."""
+
+import os
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from hypothesis import settings
+from pyspark.sql import SparkSession
+
+TESTS = Path(__file__).parent
+FOLDER_MARKS = {"spark": "spark", "processes": "processes", "e2e": "e2e"}
+
+# No deadline: two cores shared with a JVM say nothing about how long an example takes.
+# CI takes the same examples each time, so that a red run is the change's doing; a developer's run looks further.
+settings.register_profile("dev", deadline=None)
+settings.register_profile("ci", deadline=None, derandomize=True, database=None, print_blob=True)
+settings.load_profile("ci" if os.environ.get("CI") else "dev")
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Mark each test by its folder, so that `-m "not spark"` works without a line in each file."""
+    for item in items:
+        folder = item.path.relative_to(TESTS).parts[0] if item.path.is_relative_to(TESTS) else ""
+        if folder in FOLDER_MARKS:
+            item.add_marker(FOLDER_MARKS[folder])
+
+
+@pytest.fixture
+def root(tmp_path: Path) -> str:
+    """The root of a cluster that does not exist yet."""
+    return str(tmp_path / "cluster")
+
+
+@pytest.fixture(scope="session")
+def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
+    """One small Spark for all tests. `local[2,4]`, as plain `local[2]` never tries a failed task again."""
+    from kafkalike.spark import session
+
+    scratch = tmp_path_factory.mktemp("spark")
+    small = {
+        "spark.sql.shuffle.partitions": "4",
+        "spark.sql.warehouse.dir": str(scratch / "warehouse"),
+        "spark.local.dir": str(scratch / "local"),
+        "spark.ui.enabled": "false",
+    }
+    spark = session("kafkalike-tests", master="local[2,4]", **small)
+    yield spark
+    spark.stop()
