@@ -9,9 +9,9 @@ from pathlib import Path
 from zipfile import is_zipfile
 
 DELTA_VERSION = "4.4.0"
-PACKAGE = f"io.delta:delta-spark_4.2_2.13:{DELTA_VERSION}"
-IVY_JARS = Path(".ivy2.5.2", "jars")
-"""Where Spark 4.2 keeps what its resolver fetched, below the user's home."""
+ARTIFACT = "io.delta:delta-spark_4.2_2.13"
+IVY = ".ivy2.5.2"
+"""Spark 4.2's name for its resolver's folder, below the user's home."""
 
 JARS = (
     f"io.delta_delta-spark_4.2_2.13-{DELTA_VERSION}.jar",
@@ -25,22 +25,24 @@ JARS = (
     "commons-logging_commons-logging-1.3.0.jar",
     "javax.annotation_javax.annotation-api-1.3.2.jar",
 )
-"""What the resolver fetches for `PACKAGE`, less what Spark has itself in a newer version."""
+"""What the resolver fetches for that version, less what Spark has itself in a newer version."""
 
 
 def delta_jar_conf(home: Path | None = None) -> dict[str, str]:
-    """Give the one setting through which Spark finds Delta.
+    """Give the settings through which Spark finds Delta.
 
     Args:
-        home: the folder that holds Spark's Ivy cache; the user's own when `None`.
+        home: the folder that holds Spark's Ivy folder; the user's own when `None`.
 
     Returns:
         `spark.jars` with the cached files when every one of them is there and whole and delta-spark is the
-        version they belong to; else `spark.jars.packages`, which fetches them.
+        version they belong to; else `spark.jars.packages`, which fetches them, and where to.
     """
+    ivy = (home or Path.home()) / IVY
+    jars = [ivy / "jars" / name for name in JARS]
     installed = version("delta-spark")
-    jars = [(home or Path.home()) / IVY_JARS / name for name in JARS]
     # A fetch that was cut off leaves a file without a zip's end.
     if installed == DELTA_VERSION and all(is_zipfile(jar) for jar in jars):
         return {"spark.jars": ",".join(map(str, jars))}
-    return {"spark.jars.packages": f"io.delta:delta-spark_4.2_2.13:{installed}"}
+    # Said to Spark too: Java does not look at HOME, Python does.
+    return {"spark.jars.packages": f"{ARTIFACT}:{installed}", "spark.jars.ivy": str(ivy)}
