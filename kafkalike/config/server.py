@@ -106,9 +106,8 @@ SERVER_PROPERTIES: Final = PropertySet(
         ),
         *(_topic_default(server, topic) for topic, names in TOPIC_DEFAULTS.items() for server in names),
     ],
-    meaningless={
-        name: "there is no broker process"
-        for name in (
+    meaningless=dict.fromkeys(
+        (
             "advertised.listeners",
             "broker.id",
             "controller.quorum.voters",
@@ -120,8 +119,9 @@ SERVER_PROPERTIES: Final = PropertySet(
             "num.network.threads",
             "process.roles",
             "zookeeper.connect",
-        )
-    },
+        ),
+        "there is no broker process",
+    ),
 )
 
 

@@ -5,9 +5,9 @@ from __future__ import annotations
 from typing import Any, cast
 
 from kafkalike.config.client import default_bootstrap_servers
+from kafkalike.errors import KafkaConfigurationError
 from kafkalike.log.delta_cluster import open_cluster
 from kafkalike.log.port import Cluster
-from kafkalike.errors import KafkaConfigurationError
 
 
 def connect(bootstrap_servers: Any = None) -> Cluster:  # noqa: ANN401 - a path, a list with one path, or a cluster

@@ -13,8 +13,8 @@ from typing import TYPE_CHECKING, Generic, Protocol, TypeVar
 from kafkalike.config.server import ServerConfig
 from kafkalike.config.topic import TopicConfig
 from kafkalike.model.batch import RecordBatch
-from kafkalike.model.cluster_state import ClusterState
-from kafkalike.model.group_state import GroupsState
+from kafkalike.model.cluster_state import ClusterState, MetadataRow
+from kafkalike.model.group_state import GroupRow, GroupsState
 from kafkalike.model.segments import Segment
 from kafkalike.model.structs import OffsetAndTimestamp
 from kafkalike.model.topic import TopicInfo
@@ -181,12 +181,12 @@ class Cluster(Protocol):
         ...
 
     @property
-    def metadata(self) -> ControlLog[ClusterState, object]:
+    def metadata(self) -> ControlLog[ClusterState, MetadataRow]:
         """The topics."""
         ...
 
     @property
-    def groups(self) -> ControlLog[GroupsState, object]:
+    def groups(self) -> ControlLog[GroupsState, GroupRow]:
         """Committed offsets and group membership."""
         ...
 

@@ -15,8 +15,9 @@ from kafkalike.errors import (
 from kafkalike.model.batch import Headers, RecordBatch
 from kafkalike.model.topic import TopicInfo
 
-MAX_TIMESTAMP_MS: Final = (2**63 - 1) // 1000
-"""Largest time (ms) that still fits a Delta TIMESTAMP, which counts microseconds in 64 bits."""
+MAX_TIMESTAMP_MS: Final = 253_402_300_799_999
+"""Largest record time, ms: 9999-12-31T23:59:59.999Z. Beyond it the text form in file statistics, which time look-ups
+rest on, is not defined."""
 
 RECORD_OVERHEAD: Final = 70
 """Bytes Kafka's format 2 adds to a record alone in its batch: 61 of batch header, 9 of record fields at most for

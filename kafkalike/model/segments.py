@@ -75,6 +75,10 @@ class SegmentIndex:
         if segment is not None:
             self._by_partition[segment.partition].remove(segment)
 
+    def has(self, path: str) -> bool:
+        """Whether a segment with this file is live."""
+        return path in self._by_path
+
     def end(self, partition: int) -> int:
         """Highest `stop` ever seen in the partition; 0 when it never had a segment."""
         return self._ends.get(partition, 0)

@@ -1,0 +1,268 @@
+"""ConsumerConfig: keyword arguments of a `KafkaConsumer` in, checked settings with kafka-python's names out."""
+
+from __future__ import annotations
+
+import logging
+import math
+import operator
+import re
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, fields
+from typing import Any, Final
+
+from kafkalike.config.client import build, choice, flag, number, optional, text
+from kafkalike.errors import InvalidGroupIdError, KafkaConfigurationError
+from kafkalike.model.names import check_group_id
+
+log = logging.getLogger(__name__)
+
+WITHOUT_EFFECT: Final = frozenset(
+    {
+        "api_version",
+        "api_version_auto_timeout_ms",
+        "bootstrap_timeout_ms",
+        "check_crcs",
+        "client_dns_lookup",
+        "client_rack",
+        "connections_max_idle_ms",
+        "enable_incremental_fetch_sessions",
+        "heartbeat_interval_ms",
+        "isolation_level",
+        "max_in_flight_requests_per_connection",
+        "max_poll_interval_ms",
+        "metric_group_prefix",
+        "metrics_num_samples",
+        "metrics_sample_window_ms",
+        "net",
+        "partition_assignment_strategy",
+        "receive_buffer_bytes",
+        "receive_message_max_bytes",
+        "reconnect_backoff_max_ms",
+        "reconnect_backoff_ms",
+        "send_buffer_bytes",
+        "session_timeout_ms",
+        "socket_connection_setup_timeout_max_ms",
+        "socket_connection_setup_timeout_ms",
+    }
+)
+"""Settings that ported code passes and that change nothing here: there is no network, and a group has one member.
+They are checked where a wrong value can be told, and named once in the log."""
+
+_OLD_RESETS: Final = {"smallest": "earliest", "largest": "latest"}
+_INSTANCE_ID: Final = re.compile(r"[a-zA-Z0-9._-]{1,249}")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ConsumerConfig:
+    """Settings of a consumer; kafka-python 3.x's names and defaults.
+
+    Times are ms, sizes bytes. Settings in `WITHOUT_EFFECT` are taken for the sake of ported code only.
+    """
+
+    bootstrap_servers: Any = None
+    """The cluster: a path or URI, a list with one of them, or an opened `Cluster`. None takes the environment
+    variable `KAFKALIKE_BOOTSTRAP_SERVERS`, else `./kafkalike-data`."""
+    client_id: str = "kafkalike"
+    """Name of this client; shown beside the offsets it commits."""
+    group_id: str | None = None
+    """Consumer group, under which offsets are committed. None: no commits, and `subscribe` takes all partitions."""
+    group_instance_id: str | None = None
+    """Name that a member keeps over restarts; begins its member id. Needs `group_id`."""
+    key_deserializer: Any = None
+    """`Deserializer`, or a callable of the bytes; None leaves bytes."""
+    value_deserializer: Any = None
+    """`Deserializer`, or a callable of the bytes; None leaves bytes."""
+    auto_offset_reset: str = "latest"
+    """Where to begin without a committed offset, or when the position is out of range: `earliest`, `latest`, or
+    `none`, which raises `NoOffsetForPartitionError` or `OffsetOutOfRangeError`."""
+    enable_auto_commit: bool = True
+    """Whether positions are committed by `poll` and `close`. Has no effect without `group_id`."""
+    auto_commit_interval_ms: float = 5000
+    """ms between two automatic commits."""
+    default_offset_commit_callback: Callable[[Any, Any], Any] | None = None
+    """Called as `callback(offsets, error_or_None)` after automatic commits and after `commit_async` without a
+    callback. None logs a warning when the commit failed."""
+    max_poll_records: int = 500
+    """Most records that one `poll` returns."""
+    fetch_min_bytes: int = 1
+    """`poll` holds records back until so many bytes are there, but no longer than `fetch_max_wait_ms`."""
+    fetch_max_wait_ms: float = 500
+    """ms that `poll` may hold records back for the sake of `fetch_min_bytes`."""
+    fetch_max_bytes: int = 52_428_800
+    """Bytes after which one `poll` stops reading; the first read is made whatever its size."""
+    max_partition_fetch_bytes: int = 1_048_576
+    """Bytes near which one read of one partition stops; a larger record is still read, alone."""
+    consumer_timeout_ms: float = math.inf
+    """ms without a record after which iteration ends. Infinity or -1: never."""
+    metadata_max_age_ms: float = 300_000
+    """ms after which topics are looked up again. They also are whenever the log is looked at, since that is cheap;
+    this bounds it for a consumer that lives on its buffer."""
+    exclude_internal_topics: bool = True
+    """Whether a pattern passes over names that begin with `__`. kafkalike's own tables are no topics in any case."""
+    allow_auto_create_topics: bool = True
+    """A consumer never creates a topic. True: a topic that is missing when it is subscribed or assigned by name is
+    treated as if it were created then, so that it is read from its beginning once it appears, whatever
+    `auto_offset_reset` says. That is what Kafka's automatic creation comes to. False: `auto_offset_reset` holds."""
+    request_timeout_ms: float = 30_000
+    """ms for the commit that `close` makes."""
+    default_api_timeout_ms: float = 60_000
+    """ms that `commit` may take when it is not told otherwise."""
+    retry_backoff_ms: float = 100
+    """ms until an automatic commit that failed for a passing reason is tried again."""
+    isolation_level: str = "read_uncommitted"
+    """`read_uncommitted` or `read_committed`; the same as long as there are no transactions."""
+    metrics_enabled: bool = True
+    """Whether `metrics()` answers."""
+    metric_reporters: Any = ()
+    """Must be empty: read `metrics()`."""
+    session_timeout_ms: float = 45_000
+    """Without effect: a group has one member, which another takes over from."""
+    heartbeat_interval_ms: float = 3000
+    """Without effect, as `session_timeout_ms`."""
+    max_poll_interval_ms: float = 300_000
+    """Without effect, as `session_timeout_ms`."""
+    partition_assignment_strategy: Any = None
+    """Without effect: the one member of a group gets all partitions."""
+    check_crcs: bool = True
+    """Without effect: Parquet and Delta check what they read."""
+    client_rack: str = ""
+    """Without effect: there are no replicas."""
+    enable_incremental_fetch_sessions: bool = True
+    """Without effect: there is no network."""
+    max_in_flight_requests_per_connection: int = 5
+    """Without effect: there is no network."""
+    api_version: Any = None
+    """Without effect: there is no wire protocol."""
+    api_version_auto_timeout_ms: float = 2000
+    """Without effect: there is no wire protocol."""
+    bootstrap_timeout_ms: float = 30_000
+    """Without effect: there is no network."""
+    client_dns_lookup: str = "use_all_dns_ips"
+    """Without effect: there is no network."""
+    connections_max_idle_ms: float = 540_000
+    """Without effect: there is no network."""
+    metric_group_prefix: str = "consumer"
+    """Without effect: the groups of `metrics()` have Kafka's names."""
+    metrics_num_samples: int = 2
+    """Without effect: `metrics()` gives totals."""
+    metrics_sample_window_ms: float = 30_000
+    """Without effect: `metrics()` gives totals."""
+    net: Any = None
+    """Without effect: there is no network."""
+    receive_buffer_bytes: int | None = None
+    """Without effect: there is no network."""
+    receive_message_max_bytes: int = 100_000_000
+    """Without effect: there is no network."""
+    reconnect_backoff_max_ms: float = 30_000
+    """Without effect: there is no network."""
+    reconnect_backoff_ms: float = 50
+    """Without effect: there is no network."""
+    send_buffer_bytes: int | None = None
+    """Without effect: there is no network."""
+    socket_connection_setup_timeout_max_ms: float = 30_000
+    """Without effect: there is no network."""
+    socket_connection_setup_timeout_ms: float = 10_000
+    """Without effect: there is no network."""
+
+    @classmethod
+    def of(cls, configs: Mapping[str, Any]) -> ConsumerConfig:
+        """Check keyword arguments.
+
+        Args:
+            configs: what the user gave to `KafkaConsumer`.
+
+        Raises:
+            KafkaConfigurationError: an unknown setting, one without meaning here, or a value that is not allowed.
+        """
+        config = build(cls, configs, _CHECKS)
+        if config.group_instance_id is not None and config.group_id is None:
+            raise KafkaConfigurationError("setting 'group_instance_id' needs 'group_id'")
+        idle = sorted(WITHOUT_EFFECT & configs.keys())
+        if idle:
+            log.info("consumer %s: settings without effect here: %s", config.client_id, ", ".join(idle))
+        return config
+
+
+def _count(low: int) -> Callable[[Any], int]:
+    """Check of a whole number of bytes or records; NumPy's integers are taken."""
+    bounded = number(low)
+
+    def check(value: Any) -> int:  # noqa: ANN401
+        if isinstance(value, bool):
+            raise TypeError(f"a whole number is needed, not {value!r}")
+        return int(bounded(operator.index(value)))
+
+    return check
+
+
+def _timeout(value: Any) -> float:  # noqa: ANN401
+    """Check of `consumer_timeout_ms`: kafka-python takes -1 for never."""
+    if type(value) is int and value == -1:
+        return math.inf
+    return number(0, infinite=True)(value)
+
+
+def _reset(value: Any) -> str:  # noqa: ANN401
+    """Check of `auto_offset_reset`."""
+    new = _OLD_RESETS.get(value) if isinstance(value, str) else None
+    if new is not None:
+        log.warning("auto_offset_reset=%r is an old name of %r", value, new)
+        return new
+    chosen: str = choice("earliest", "latest", "none")(value)
+    return chosen
+
+
+def _group(value: Any) -> str:  # noqa: ANN401
+    try:
+        return check_group_id(value)
+    except InvalidGroupIdError as cause:
+        raise ValueError(str(cause)) from cause
+
+
+def _instance(value: Any) -> str:  # noqa: ANN401
+    """Check of a static member's name; Kafka's rule is that of topic names."""
+    if not isinstance(value, str) or not _INSTANCE_ID.fullmatch(value) or value in {".", ".."}:
+        raise ValueError(f"1 to 249 letters, digits, '.', '_' or '-' are needed, not {value!r}")
+    return value
+
+
+def _callback(value: Any) -> Callable[[Any, Any], Any]:  # noqa: ANN401
+    if not callable(value):
+        raise TypeError(f"a callable is needed, not {value!r}")
+    called: Callable[[Any, Any], Any] = value
+    return called
+
+
+def _no_reporters(value: Any) -> tuple[()]:  # noqa: ANN401
+    if value:
+        raise ValueError("there is nothing to report to; read metrics()")
+    return ()
+
+
+_CHECKS: Final[dict[str, Callable[[Any], Any]]] = {
+    **{f.name: number(0) for f in fields(ConsumerConfig) if f.name.endswith("_ms")},
+    **dict.fromkeys(
+        (
+            "allow_auto_create_topics",
+            "check_crcs",
+            "enable_auto_commit",
+            "enable_incremental_fetch_sessions",
+            "exclude_internal_topics",
+            "metrics_enabled",
+        ),
+        flag,
+    ),
+    "client_id": text,
+    "group_id": optional(_group),
+    "group_instance_id": optional(_instance),
+    "auto_offset_reset": _reset,
+    "default_offset_commit_callback": optional(_callback),
+    "max_poll_records": _count(1),
+    "fetch_min_bytes": _count(0),
+    "fetch_max_bytes": _count(0),
+    "max_partition_fetch_bytes": _count(0),
+    "consumer_timeout_ms": _timeout,
+    "isolation_level": choice("read_uncommitted", "read_committed"),
+    "metric_reporters": _no_reporters,
+    "max_in_flight_requests_per_connection": _count(1),
+}

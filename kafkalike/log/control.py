@@ -1,0 +1,258 @@
+"""DeltaControlLog: a small Delta table whose rows make up a state, changed by compare-and-set.
+
+Rows are numbered (`seq`), so that their order survives the merging of files. The table is written in-process only.
+"""
+
+from __future__ import annotations
+
+import random
+import threading
+import uuid
+from collections.abc import Callable, Sequence
+from dataclasses import fields
+from typing import Any, Final, Generic, Protocol, TypeVar
+
+import pyarrow as pa
+from deltalake import DeltaTable
+from deltalake.exceptions import DeltaError
+
+from kafkalike.clock import Clock, Deadline
+from kafkalike.errors import KafkaStorageError, KafkaTimeoutError, LogCorruptError
+from kafkalike.log.commits import APPEND_KEY, Add, TableCommit
+from kafkalike.log.layout import CONTROL_TABLE_PROPERTIES
+from kafkalike.log.lock import TableLock
+from kafkalike.log.storage import Files, LocalFiles
+from kafkalike.log.tail import TableTail
+from kafkalike.log.writer import Commit, as_applied, checkpoint_if_due, commit
+from kafkalike.model.segments import Segment
+
+MERGE_INTERVAL: Final = 64
+"""Commits between two merges of the table's small files: a new client opens at most so many of them."""
+
+BACKOFF_SECONDS: Final = 0.05
+"""Longest random wait before trying again after another writer was faster."""
+
+
+class ControlState(Protocol):
+    """A state made of rows."""
+
+    seq: int
+
+    def apply(self, row: Any) -> None:  # noqa: ANN401 - the row type belongs to the state
+        """Take in one row; rows that were applied before change nothing."""
+        ...
+
+
+S = TypeVar("S", bound=ControlState)
+R = TypeVar("R")
+
+
+class DeltaControlLog(Generic[S, R]):
+    """A control log in a Delta table, which is made at the first write.
+
+    Args:
+        files: the table's files.
+        schema: its columns; `time` holds the row's `time_ms`.
+        row_type: dataclass of a row.
+        new_state: makes an empty state.
+        lock: the table's lock on a local root; None elsewhere.
+        clock: time and waiting.
+        jitter: random number from 0 to 1, for the wait after a conflict.
+    """
+
+    def __init__(
+        self,
+        files: Files,
+        schema: pa.Schema,
+        row_type: type[R],
+        new_state: Callable[[], S],
+        lock: TableLock | None,
+        clock: Clock,
+        jitter: Callable[[], float] = random.random,
+    ) -> None:
+        self.state = new_state()
+        self._files = files
+        self._schema = schema
+        self._row_type = row_type
+        self._new_state = new_state
+        self._lock = lock
+        self._clock = clock
+        self._jitter = jitter
+        self._mutex = threading.RLock()
+        self._tail = TableTail(files, clock, self._take, self._reload, to_segment=_seq_segment)
+
+    def refresh(self) -> S:
+        """Apply rows that others added."""
+        with self._mutex:
+            try:
+                self._tail.refresh()
+            except FileNotFoundError:
+                # Not made yet, or a file was merged away while it was being read: the whole state is there in one.
+                if self._tail.loaded:
+                    self._tail.load()
+            return self.state
+
+    def _take(self, change: TableCommit) -> None:
+        if not change.data_change:
+            return
+        for add in change.adds:
+            self._apply_file(add.path)
+
+    def _reload(self) -> None:
+        fresh = self._new_state()
+        rows = [row for segment in self._live_files() for row in self._rows(segment)]
+        for row in sorted(rows, key=lambda r: r.seq):  # type: ignore[attr-defined]
+            fresh.apply(row)
+        self.state = fresh
+
+    def _live_files(self) -> list[str]:
+        return [segment.path for segment in self._tail.index]
+
+    def _apply_file(self, path: str) -> None:
+        for row in self._rows(path):
+            self.state.apply(row)
+
+    def _rows(self, path: str) -> list[R]:
+        try:
+            table = self._files.parquet(path).read()
+        except FileNotFoundError:
+            raise
+        except (OSError, pa.ArrowException) as cause:
+            message = f"{self._files.uri}/{path} cannot be read: {cause}"
+            raise LogCorruptError(message) from cause
+        return _to_rows(table, self._row_type)
+
+    def transact(self, plan: Callable[[S], Sequence[R]], timeout_ms: float | None = 60_000) -> None:
+        """Append the rows that `plan` makes of the current state, unless the state changed meanwhile."""
+        deadline = Deadline(self._clock, timeout_ms)
+        while True:
+            if self._lock is None:
+                done = self._attempt(plan)
+            else:
+                with self._lock.held(deadline):
+                    done = self._attempt(plan)
+            if done:
+                return
+            if deadline.expired():
+                message = f"others changed {self._files.uri} faster until time ran out; nothing was written"
+                raise KafkaTimeoutError(message)
+            self._clock.sleep(self._jitter() * BACKOFF_SECONDS)
+
+    def _attempt(self, plan: Callable[[S], Sequence[R]]) -> bool:
+        with self._mutex:
+            state = self.refresh()
+            rows = plan(state)
+            if not rows:
+                return True
+            if not self._tail.loaded:
+                self._create()
+            # What another writer may have added between the refresh and here is caught by the commit.
+            return self._write(rows)
+
+    def _create(self) -> None:
+        if isinstance(self._files, LocalFiles):
+            self._files.make_root()
+        try:
+            DeltaTable.create(
+                self._files.uri, self._schema, mode="ignore", configuration=dict(CONTROL_TABLE_PROPERTIES)
+            )
+        except (DeltaError, OSError) as cause:
+            message = f"{self._files.uri} cannot be created: {cause}"
+            raise KafkaStorageError(message) from cause
+        self._tail.load()
+
+    def _write(self, rows: Sequence[R]) -> bool:
+        add = self._add_file(_to_table(rows, self._schema), rows[0].seq, rows[-1].seq, data_change=True)  # type: ignore[attr-defined]
+        wanted = self._commit(adds=[add], operation="WRITE")
+        if not commit(self._files, wanted):
+            self._files.discard(add.path)
+            return False
+        self._tail.apply(as_applied(wanted))
+        if self._lock is not None and self._tail.version % MERGE_INTERVAL == 0:
+            self._merge()
+        checkpoint_if_due(self._files, self._tail.version)
+        return True
+
+    def _merge(self) -> None:
+        """Put the rows of all files into one. Caller: a writer that holds the lock."""
+        live = list(self._tail.index)
+        table = pa.concat_tables([self._files.parquet(s.path).read() for s in live]).sort_by("seq")
+        seqs = table.column("seq")
+        add = self._add_file(table, seqs[0].as_py(), seqs[-1].as_py(), data_change=False)
+        removes = [
+            Add(path=s.path, partition=None, size=s.size_bytes, modification_ms=0, data_change=False, stats={})
+            for s in live
+        ]
+        wanted = self._commit(adds=[add], removes=removes, operation="OPTIMIZE")
+        if commit(self._files, wanted):
+            self._tail.apply(as_applied(wanted))
+
+    def _commit(self, *, adds: Sequence[Add], operation: str, removes: Sequence[Add] = ()) -> Commit:
+        append_id = uuid.uuid4().hex
+        return Commit(
+            version=self._tail.version + 1,
+            time_ms=self._clock.now_ms(),
+            operation=operation,
+            append_id=append_id,
+            adds=adds,
+            removes=removes,
+            user_metadata=f'{{"{APPEND_KEY}":"{append_id}"}}',
+        )
+
+    def _add_file(self, table: pa.Table, low: int, high: int, *, data_change: bool) -> Add:
+        name = f"part-{low:010d}-{uuid.uuid4().hex}.parquet"
+        try:
+            size = self._files.write(name, table, "snappy")
+        except (OSError, pa.ArrowException) as cause:
+            self._files.discard(name)
+            message = f"{self._files.uri}/{name} cannot be written: {cause}"
+            raise KafkaStorageError(message) from cause
+        stats = {"numRecords": table.num_rows, "minValues": {"seq": low}, "maxValues": {"seq": high}, "nullCount": {}}
+        return Add(
+            path=name,
+            partition=None,
+            size=size,
+            modification_ms=self._clock.now_ms(),
+            data_change=data_change,
+            stats=stats,
+        )
+
+
+def _seq_segment(add: Add, files: Files) -> Segment:
+    """A data file of a control table: a run of row numbers."""
+    try:
+        start, stop = int(add.stats["minValues"]["seq"]), int(add.stats["maxValues"]["seq"]) + 1
+    except KeyError as cause:
+        message = f"{files.uri}/{add.path} has no statistics: an outsider wrote it"
+        raise LogCorruptError(message) from cause
+    return Segment(
+        partition=0,
+        start=start,
+        stop=stop,
+        num_records=int(add.stats["numRecords"]),
+        min_timestamp=0,
+        max_timestamp=0,
+        size_bytes=add.size,
+        path=add.path,
+    )
+
+
+def _to_table(rows: Sequence[Any], schema: pa.Schema) -> pa.Table:
+    columns = []
+    for column in schema:
+        if column.name == "time":
+            columns.append(pa.array([row.time_ms * 1000 for row in rows], pa.int64()).cast(column.type))
+        else:
+            columns.append(pa.array([getattr(row, column.name) for row in rows], column.type))
+    return pa.table(columns, schema=schema)
+
+
+def _to_rows(table: pa.Table, row_type: type[R]) -> list[R]:
+    names = [f.name for f in fields(row_type)]  # type: ignore[arg-type]
+    lists = []
+    for name in names:
+        if name == "time_ms":
+            lists.append([t // 1000 for t in table.column("time").cast(pa.int64()).to_pylist()])
+        else:
+            lists.append(table.column(name).to_pylist())
+    return [row_type(**dict(zip(names, row, strict=True))) for row in zip(*lists, strict=True)]

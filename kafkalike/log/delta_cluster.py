@@ -1,0 +1,173 @@
+"""DeltaCluster: a storage root whose topics are Delta tables."""
+
+from __future__ import annotations
+
+import shutil
+import threading
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Final
+
+from deltalake import DeltaTable
+from deltalake.exceptions import DeltaError
+
+from kafkalike.clock import SYSTEM_CLOCK, Clock, Deadline
+from kafkalike.config.server import ServerConfig
+from kafkalike.errors import IllegalArgumentError, KafkaStorageError
+from kafkalike.log.base import ClusterBase
+from kafkalike.log.control import DeltaControlLog
+from kafkalike.log.layout import (
+    CLUSTER_METADATA,
+    CONSUMER_OFFSETS,
+    LOCKS,
+    METADATA_SCHEMA,
+    OFFSETS_SCHEMA,
+    TOPIC_SCHEMA,
+    TOPIC_TABLE_PROPERTIES,
+)
+from kafkalike.log.lock import TableLock
+from kafkalike.log.storage import Files, LocalFiles, RemoteFiles, normalise_root
+from kafkalike.log.topic_log import Appender, DeltaTopicLog
+from kafkalike.model.cluster_state import ClusterState, MetadataRow
+from kafkalike.model.group_state import GroupRow, GroupsState
+from kafkalike.model.names import TopicId
+from kafkalike.model.topic import TopicInfo
+
+LOCAL_TAIL_SECONDS: Final = 0.002
+REMOTE_TAIL_SECONDS: Final = 0.25
+"""Wait between two looks at the tail: a look costs microseconds on a local disk, a request in an object store."""
+
+ENGINES: Final = ("auto", "deltalake", "spark")
+"""How batches are written: in-process, through Spark, or in-process where the root is a local folder."""
+
+
+class DeltaCluster(ClusterBase):
+    """A cluster at a storage root.
+
+    Args:
+        root: absolute path or URI, as `normalise_root` returns it.
+        local: whether it is a folder of this machine.
+        server: server defaults.
+        clock: time and waiting.
+        locking: False leaves the advisory locks of a local root away: only for tests of the way object stores go.
+    """
+
+    def __init__(
+        self,
+        root: str,
+        *,
+        local: bool,
+        server: ServerConfig | None = None,
+        clock: Clock = SYSTEM_CLOCK,
+        locking: bool = True,
+    ) -> None:
+        super().__init__(root, ServerConfig.load(root if local else None) if server is None else server, clock)
+        self.local = local
+        self.tail_interval = LOCAL_TAIL_SECONDS if local else REMOTE_TAIL_SECONDS
+        self._locking = local and locking
+        self.metadata: DeltaControlLog[ClusterState, MetadataRow] = DeltaControlLog(
+            self._files(CLUSTER_METADATA),
+            METADATA_SCHEMA,
+            MetadataRow,
+            ClusterState,
+            self._lock(CLUSTER_METADATA),
+            clock,
+        )
+        self.groups: DeltaControlLog[GroupsState, GroupRow] = DeltaControlLog(
+            self._files(CONSUMER_OFFSETS), OFFSETS_SCHEMA, GroupRow, GroupsState, self._lock(CONSUMER_OFFSETS), clock
+        )
+        self._spark_appender: Appender | None = None
+        self._mutex = threading.Lock()
+
+    def _files(self, location: str) -> Files:
+        uri = f"{self.root}/{location}"
+        return LocalFiles(uri) if self.local else RemoteFiles(uri)
+
+    def _lock(self, name: str) -> TableLock | None:
+        return TableLock(f"{self.root}/{LOCKS}", name) if self._locking else None
+
+    def files_of(self, info: TopicInfo) -> Files:
+        """Files of a topic's table."""
+        return self._files(info.location)
+
+    def table_uri(self, info: TopicInfo) -> str:
+        """Where Spark finds a topic's table."""
+        return f"{self.root}/{info.location}"
+
+    def _location(self, name: str, *, used_before: bool) -> str:
+        if self.local or not used_before:
+            return name
+        # In an object store a late writer of the deleted topic could still commit to the old folder; `~` cannot be
+        # part of a topic's name. On a local root the topic's lock keeps late writers out.
+        return f"{name}~{self.clock.now_ms()}"
+
+    def _create_table(self, name: str, location: str, configs: Mapping[str, str]) -> TopicId:
+        del configs
+        uri = f"{self.root}/{location}"
+        try:
+            if self.local:
+                # A leftover of a deletion or creation that was killed: no topic of this name exists.
+                shutil.rmtree(uri, ignore_errors=True)
+                Path(uri).mkdir(parents=True, exist_ok=True, mode=0o700)
+            table = DeltaTable.create(
+                uri, TOPIC_SCHEMA, partition_by=["partition"], configuration=dict(TOPIC_TABLE_PROPERTIES)
+            )
+        except (DeltaError, OSError) as cause:
+            message = f"the table of topic {name!r} cannot be created at {uri}: {cause}"
+            raise KafkaStorageError(message) from cause
+        return TopicId(str(table.metadata().id))
+
+    def _drop_table(self, info: TopicInfo, forget: Callable[[], None]) -> None:
+        lock = self._lock(info.location)
+        if lock is None:
+            forget()
+        else:
+            with lock.held(Deadline(self.clock, 60_000)):
+                forget()
+                shutil.rmtree(f"{self.root}/{info.location}", ignore_errors=True)
+                return
+        if self.local:
+            shutil.rmtree(f"{self.root}/{info.location}", ignore_errors=True)
+
+    def log(self, name: str, engine: str = "auto") -> DeltaTopicLog:
+        """Open the log of an existing topic.
+
+        Args:
+            name: the topic.
+            engine: how `append` writes; one of `ENGINES`.
+
+        Raises:
+            UnknownTopicOrPartitionError: no such topic.
+            IllegalArgumentError: unknown engine, or `deltalake` for a root that is not a local folder.
+        """
+        info = self.topic(name)
+        appender = self._appender(engine)
+        log = DeltaTopicLog(self, info, self.files_of(info), self._lock(info.location), self.clock, appender)
+        log.refresh()
+        return log
+
+    def _appender(self, engine: str) -> Appender | None:
+        if engine not in ENGINES:
+            message = f"unknown append engine {engine!r}; one of {', '.join(ENGINES)} is needed"
+            raise IllegalArgumentError(message)
+        if engine == "deltalake" and not self.local:
+            message = f"append engine 'deltalake' needs a local root; {self.root} is written through Spark"
+            raise IllegalArgumentError(message)
+        if engine == "spark" or not self.local:
+            with self._mutex:
+                if self._spark_appender is None:
+                    from kafkalike.log.append_spark import SparkAppender
+
+                    self._spark_appender = SparkAppender()
+                return self._spark_appender
+        return None
+
+
+def open_cluster(root: str) -> DeltaCluster:
+    """Open the cluster at a path or URI; nothing is made before the first write.
+
+    Raises:
+        KafkaConfigurationError, UnsafeStorageError: see `normalise_root`.
+    """
+    normalised, local = normalise_root(root)
+    return DeltaCluster(normalised, local=local)

@@ -1,0 +1,146 @@
+"""Layout: what the tables are called, which columns and properties they have; stated once, here.
+
+Topic table: `<root>/<location>`, partitioned by `partition`. Control tables: `<root>/__cluster_metadata` and
+`<root>/__consumer_offsets`. Locks of a local root: `<root>/__locks/`.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+import pyarrow as pa
+from deltalake import Field, Schema
+from deltalake.schema import ArrayType, PrimitiveType, StructType
+
+CLUSTER_METADATA: Final = "__cluster_metadata"
+CONSUMER_OFFSETS: Final = "__consumer_offsets"
+LOCKS: Final = "__locks"
+
+TOPIC_COLUMNS: Final = ("partition", "offset", "timestamp", "timestampType", "key", "value", "headers")
+
+TOPIC_SCHEMA: Final = Schema(
+    [
+        Field("partition", PrimitiveType("integer"), nullable=False),
+        Field("offset", PrimitiveType("long"), nullable=False),
+        Field("timestamp", PrimitiveType("timestamp"), nullable=False),
+        Field("timestampType", PrimitiveType("integer"), nullable=False),
+        Field("key", PrimitiveType("binary"), nullable=True),
+        Field("value", PrimitiveType("binary"), nullable=True),
+        Field(
+            "headers",
+            ArrayType(
+                StructType(
+                    [
+                        Field("key", PrimitiveType("string"), nullable=True),
+                        Field("value", PrimitiveType("binary"), nullable=True),
+                    ]
+                ),
+                contains_null=True,
+            ),
+            nullable=True,
+        ),
+    ]
+)
+"""Delta schema of a topic table."""
+
+TOPIC_TABLE_PROPERTIES: Final = {
+    # A file's offset and time range are its index; statistics of keys and values would only cost.
+    "delta.dataSkippingStatsColumns": "offset,timestamp",
+    # Every checkpoint writes the whole state; 10, Delta's default, doubled the mean cost of an append.
+    "delta.checkpointInterval": "100",
+    # Delta lists the whole log at each commit, so old entries cost every writer.
+    "delta.logRetentionDuration": "interval 1 days",
+}
+
+CONTROL_TABLE_PROPERTIES: Final = {
+    "delta.checkpointInterval": "100",
+    "delta.logRetentionDuration": "interval 1 days",
+}
+
+METADATA_SCHEMA: Final = pa.schema(
+    [
+        pa.field("seq", pa.int64(), nullable=False),
+        pa.field("time", pa.timestamp("us", "UTC"), nullable=False),
+        pa.field("kind", pa.string(), nullable=False),
+        pa.field("topic", pa.string(), nullable=False),
+        pa.field("topic_id", pa.string(), nullable=False),
+        pa.field("change", pa.string(), nullable=False),
+        pa.field("value", pa.string(), nullable=False),
+    ]
+)
+"""Columns of `__cluster_metadata`; see `MetadataRow`."""
+
+OFFSETS_SCHEMA: Final = pa.schema(
+    [
+        pa.field("seq", pa.int64(), nullable=False),
+        pa.field("time", pa.timestamp("us", "UTC"), nullable=False),
+        pa.field("kind", pa.string(), nullable=False),
+        pa.field("group_id", pa.string(), nullable=False),
+        pa.field("topic", pa.string()),
+        pa.field("topic_id", pa.string()),
+        pa.field("partition", pa.int32()),
+        pa.field("offset", pa.int64()),
+        pa.field("leader_epoch", pa.int32(), nullable=False),
+        pa.field("metadata", pa.string(), nullable=False),
+        pa.field("generation", pa.int32(), nullable=False),
+        pa.field("member_id", pa.string(), nullable=False),
+        pa.field("client_id", pa.string(), nullable=False),
+    ]
+)
+"""Columns of `__consumer_offsets`; see `GroupRow`."""
+
+SUPPORTED_READER_VERSION: Final = 1
+SUPPORTED_WRITER_VERSION: Final = 2
+"""Delta protocol of a topic table: the lowest one, so that every Delta reader can read it, and the one that the
+in-process writer knows how to honour."""
+
+SQL_RESERVED: Final = ("topics", "partitions", "consumer_offsets", "lag")
+"""Views of the cluster itself; a topic of such a name gets another view name."""
+
+
+def sql_name(topic: str) -> str:
+    """Name of the view of a topic in SQL: lower-case letters, digits and underscores only.
+
+    SQL catalogs fold case and refuse dots, so `a.b`, `a_b` and `A_b` need three names. Lower-case letters, digits,
+    and single underscores before one of them stand for themselves; all else is escaped with two underscores and a
+    letter: `.` is `__d`, `-` is `__h`, another underscore `__s`, an upper-case letter `__u` and its lower-case form.
+    A name of `SQL_RESERVED` gets `__v` before it. `topic_of_sql_name` turns it back, so no two topics share a name.
+    """
+    out: list[str] = []
+    for at, char in enumerate(topic):
+        following = topic[at + 1] if at + 1 < len(topic) else ""
+        if char == ".":
+            out.append("__d")
+        elif char == "-":
+            out.append("__h")
+        elif char == "_":
+            out.append("_" if _plain(following) else "__s")
+        elif char.isupper():
+            out.append("__u" + char.lower())
+        else:
+            out.append(char)
+    name = "".join(out)
+    return "__v" + name if name in SQL_RESERVED else name
+
+
+def topic_of_sql_name(name: str) -> str:
+    """The topic whose view has this name; the inverse of `sql_name`."""
+    out: list[str] = []
+    at = 0
+    while at < len(name):
+        if name.startswith("__", at):
+            code = name[at + 2]
+            if code == "u":
+                out.append(name[at + 3].upper())
+                at += 4
+                continue
+            out.append({"d": ".", "h": "-", "s": "_", "v": ""}[code])
+            at += 3
+        else:
+            out.append(name[at])
+            at += 1
+    return "".join(out)
+
+
+def _plain(char: str) -> bool:
+    return char.isdigit() or (char.isalpha() and char.islower())

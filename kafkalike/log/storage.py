@@ -1,0 +1,215 @@
+"""Storage: a root in, its files by relative name out; knows which storages keep several writers apart.
+
+`file:` roots are read with the operating system's calls, all others through the object stores that `deltalake`
+speaks. Data folders are never listed: Delta's log says which files there are.
+"""
+
+from __future__ import annotations
+
+import os
+import uuid
+from pathlib import Path
+from typing import Final, Protocol
+from urllib.parse import urlsplit
+
+import pyarrow as pa
+import pyarrow.fs as pafs
+import pyarrow.parquet as pq
+from deltalake.fs import DeltaStorageHandler
+
+from kafkalike.errors import KafkaConfigurationError, UnsafeStorageError
+
+SAFE_SCHEMES: Final = {
+    "abfs": "Azure Data Lake Gen2: rename without overwrite is atomic",
+    "abfss": "Azure Data Lake Gen2: rename without overwrite is atomic",
+    "gs": "Google Cloud Storage: put with a precondition is atomic",
+    "hdfs": "HDFS: rename without overwrite is atomic",
+}
+"""Remote storages whose own Delta log store keeps several writers apart, and why."""
+
+S3_SCHEMES: Final = ("s3", "s3a")
+S3_LOCK_VARIABLE: Final = "AWS_S3_LOCKING_PROVIDER"
+"""Set to `dynamodb` when every writer uses Delta's `S3DynamoDBLogStore`."""
+
+
+def normalise_root(root: str, environ: dict[str, str] | None = None) -> tuple[str, bool]:
+    """Turn what the user named into an absolute path or a URI.
+
+    Returns:
+        The root, and whether it is a local folder.
+
+    Raises:
+        UnsafeStorageError: the storage cannot keep several writers apart.
+        KafkaConfigurationError: it looks like a Kafka broker's address, or names no storage that is known.
+    """
+    environ = dict(os.environ) if environ is None else environ
+    scheme = urlsplit(root).scheme if "://" in root or root.startswith("file:") else ""
+    if scheme in {"", "file"}:
+        if not scheme and _looks_like_broker(root):
+            message = (
+                f"bootstrap_servers={root!r} looks like a broker's address; kafkalike has no brokers: "
+                f"name a storage root such as ./kafkalike-data (a folder of that very name: ./{root})"
+            )
+            raise KafkaConfigurationError(message)
+        path = urlsplit(root).path if scheme else root
+        return str(Path(path).expanduser().absolute()), True
+    if scheme in S3_SCHEMES:
+        if environ.get(S3_LOCK_VARIABLE, "").lower() != "dynamodb":
+            message = (
+                f"{root}: Delta's default log store on S3 lets two drivers overwrite each other's commits, which loses "
+                f"acknowledged records; use S3DynamoDBLogStore in every writer and set {S3_LOCK_VARIABLE}=dynamodb"
+            )
+            raise UnsafeStorageError(message)
+        return root.rstrip("/"), False
+    if scheme not in SAFE_SCHEMES:
+        message = f"{root}: storage scheme {scheme!r} is not known; known are file, {', '.join(SAFE_SCHEMES)}, s3, s3a"
+        raise KafkaConfigurationError(message)
+    return root.rstrip("/"), False
+
+
+def _looks_like_broker(root: str) -> bool:
+    host, colon, port = root.rpartition(":")
+    return root == "localhost" or (bool(colon) and port.isdigit() and "/" not in host)
+
+
+class Files(Protocol):
+    """Files of one table."""
+
+    @property
+    def uri(self) -> str:
+        """The table's folder."""
+        ...
+
+    def read(self, name: str) -> bytes:
+        """Content of a file.
+
+        Raises:
+            FileNotFoundError: there is none.
+        """
+        ...
+
+    def parquet(self, name: str) -> pq.ParquetFile:
+        """Open a Parquet file."""
+        ...
+
+    def list_log(self) -> list[str]:
+        """Names in the table's `_delta_log` folder; for people and recovery, not for the hot path."""
+        ...
+
+    def write(self, name: str, table: pa.Table, codec: str) -> int:
+        """Write a Parquet file under a new name; returns its size in bytes."""
+        ...
+
+    def discard(self, name: str) -> None:
+        """Try to remove a data file that no commit names; failing is harmless, VACUUM finds it."""
+        ...
+
+
+class LocalFiles:
+    """Files of a table on a local disk."""
+
+    def __init__(self, uri: str) -> None:
+        self.uri = uri
+
+    def path(self, name: str) -> str:
+        """Absolute path of a file."""
+        return f"{self.uri}/{name}"
+
+    def read(self, name: str) -> bytes:
+        """Content of a file."""
+        with open(self.path(name), "rb") as stream:  # noqa: PTH123 - a poll does this; Path costs more than the open
+            return stream.read()
+
+    def parquet(self, name: str) -> pq.ParquetFile:
+        """Open a Parquet file."""
+        return pq.ParquetFile(self.path(name), pre_buffer=False)
+
+    def list_log(self) -> list[str]:
+        """Names in `_delta_log`; none when there is no table."""
+        try:
+            return os.listdir(self.path("_delta_log"))  # noqa: PTH208
+        except FileNotFoundError:
+            return []
+
+    def make_root(self) -> None:
+        """Make the cluster's root when it is missing, for its owner's eyes only (mode 0700)."""
+        root = os.path.dirname(self.uri)  # noqa: PTH120
+        os.makedirs(root, mode=0o700, exist_ok=True)  # noqa: PTH103
+
+    def write(self, name: str, table: pa.Table, codec: str) -> int:
+        """Write a Parquet file under a new name."""
+        path = self.path(name)
+        try:
+            pq.write_table(table, path, compression=codec)
+        except FileNotFoundError:
+            os.makedirs(path.rpartition("/")[0], exist_ok=True)  # noqa: PTH103
+            pq.write_table(table, path, compression=codec)
+        return os.stat(path).st_size  # noqa: PTH116
+
+    def discard(self, name: str) -> None:
+        """Try to remove a data file that no commit names."""
+        _unlink_quietly(self.path(name))
+
+    def put_if_absent(self, name: str, content: bytes) -> bool:
+        """Create a file with its whole content at once, unless it exists.
+
+        A hard link to a finished temporary file either appears or fails with "exists"; readers never see half a file.
+
+        Returns:
+            Whether this call created it.
+
+        Raises:
+            OSError: the storage refused; whether the file appeared can be seen by reading it.
+        """
+        target = self.path(name)
+        folder, _, base = target.rpartition("/")
+        temporary = f"{folder}/.{base}.{uuid.uuid4().hex}.tmp"
+        try:
+            with open(temporary, "xb") as stream:  # noqa: PTH123
+                stream.write(content)
+            os.link(temporary, target)
+        except FileExistsError:
+            return False
+        finally:
+            _unlink_quietly(temporary)
+        return True
+
+
+def _unlink_quietly(path: str) -> None:
+    try:
+        os.unlink(path)  # noqa: PTH108
+    except OSError:
+        # A leftover temporary file is invisible to readers; maintenance removes it.
+        return
+
+
+class RemoteFiles:
+    """Files of a table in an object store."""
+
+    def __init__(self, uri: str) -> None:
+        self.uri = uri
+        self._filesystem = pafs.PyFileSystem(DeltaStorageHandler(uri))
+
+    def read(self, name: str) -> bytes:
+        """Content of a file."""
+        with self._filesystem.open_input_file(name) as stream:
+            content: bytes = stream.read()
+            return content
+
+    def parquet(self, name: str) -> pq.ParquetFile:
+        """Open a Parquet file."""
+        return pq.ParquetFile(self._filesystem.open_input_file(name), pre_buffer=True)
+
+    def write(self, name: str, table: pa.Table, codec: str) -> int:
+        """Write a Parquet file under a new name."""
+        with self._filesystem.open_output_stream(name) as stream:
+            pq.write_table(table, stream, compression=codec)
+        return int(self._filesystem.get_file_info(name).size)
+
+    def discard(self, name: str) -> None:
+        """Leave it to VACUUM: an object nobody names costs its bytes only."""
+
+    def list_log(self) -> list[str]:
+        """Names in `_delta_log`; none when there is no table."""
+        selector = pafs.FileSelector("_delta_log", allow_not_found=True)
+        return [info.base_name for info in self._filesystem.get_file_info(selector)]

@@ -1,0 +1,213 @@
+"""Tail: a Delta table in, its live segments out; follows the log commit by commit.
+
+The state is loaded once through `deltalake` (checkpoints included) and then kept up by reading one small JSON file
+per new table version, so that looking for new records costs one file look-up however long the table's history is.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from typing import Any, Final
+
+import pyarrow as pa
+from deltalake import DeltaTable
+from deltalake.exceptions import DeltaError, TableNotFoundError
+
+from kafkalike.clock import Clock
+from kafkalike.errors import KafkaStorageError, LogCorruptError
+from kafkalike.log.commits import Add, TableCommit, check_protocol, log_name, parse_commit, segment_of, versions
+from kafkalike.log.storage import Files
+from kafkalike.model.segments import Segment, SegmentIndex
+
+RECHECK_SECONDS: Final = 10.0
+"""How often a reader that sees nothing new makes sure that its version was not cleaned out of the log."""
+
+
+class TableTail:
+    """State of one table at a version, and the way to the next. Not thread-safe; its owner serialises calls.
+
+    Args:
+        files: the table's files.
+        clock: for the rare check of `RECHECK_SECONDS`.
+        on_commit: called with every commit that is applied after the first load, in order.
+        on_load: called after a (re)load of the whole state.
+        to_segment: what a data file of this table covers.
+    """
+
+    def __init__(
+        self,
+        files: Files,
+        clock: Clock,
+        on_commit: Callable[[TableCommit], None] | None = None,
+        on_load: Callable[[], None] | None = None,
+        to_segment: Callable[[Add, Files], Segment] = segment_of,
+    ) -> None:
+        self.files = files
+        self.version = -1
+        self.table_id = ""
+        self.index = SegmentIndex()
+        self.txns: dict[str, int] = {}
+        """Latest version of each application seen since the load; older ones are asked of the table."""
+        self.last_commit_ms = 0
+        self.foreign: TableCommit | None = None
+        """The latest commit that rewound the table, if any; see `REWINDING`."""
+        self._clock = clock
+        self._on_commit = on_commit
+        self._on_load = on_load
+        self._segment_of = to_segment
+        self._checked = 0.0
+
+    @property
+    def loaded(self) -> bool:
+        """Whether there is a state to go on from."""
+        return self.version >= 0
+
+    def refresh(self) -> bool:
+        """Apply the commits that were made since the last call.
+
+        Returns:
+            Whether there were any.
+
+        Raises:
+            LogCorruptError: a commit file is damaged.
+            FileNotFoundError: there is no table.
+        """
+        if not self.loaded:
+            self.load()
+            return True
+        moved = False
+        while self._apply_next():
+            moved = True
+        if not moved and self._clock.monotonic() - self._checked > RECHECK_SECONDS:
+            return self._recheck()
+        return moved
+
+    def _apply_next(self) -> bool:
+        following = self.version + 1
+        try:
+            content = self.files.read(log_name(following))
+        except FileNotFoundError:
+            return False
+        except OSError as cause:
+            message = f"{self.files.uri}/{log_name(following)} cannot be read: {cause}"
+            raise KafkaStorageError(message) from cause
+        self.apply(parse_commit(following, content, self.files.uri))
+        return True
+
+    def apply(self, commit: TableCommit) -> None:
+        """Take in the next commit. Caller: `refresh`, and the writer that has just made it."""
+        # Segments first: reading one may fail, and then the state must not be half-way.
+        added = [self._segment_of(a, self.files) for a in commit.adds]
+        for path in commit.removes:
+            self.index.remove(path)
+        for segment in added:
+            self.index.add(segment)
+        self.txns.update(commit.txns)
+        self.version = commit.version
+        if commit.table_id:
+            self.table_id = commit.table_id
+        self.last_commit_ms = max(self.last_commit_ms, commit.timestamp_ms)
+        if rewinds(commit):
+            self.foreign = commit
+        self._checked = self._clock.monotonic()
+        if self._on_commit:
+            self._on_commit(commit)
+
+    def _recheck(self) -> bool:
+        """Reload when the log has moved on past a version that is gone."""
+        self._checked = self._clock.monotonic()
+        known = versions(self.files)
+        if known and known[-1] > self.version:
+            if self._apply_next():
+                return True
+            self.load()
+            return True
+        return False
+
+    def load(self) -> None:
+        """Load the whole state through `deltalake`.
+
+        Raises:
+            FileNotFoundError: there is no table.
+            LogCorruptError: its log cannot be read.
+        """
+        try:
+            table = DeltaTable(self.files.uri)
+            protocol = table.protocol()
+            check_protocol(protocol.min_reader_version, protocol.min_writer_version, self.files.uri)
+            # `pa.table(...)` would import pandas, which takes a second.
+            adds = pa.RecordBatchReader.from_stream(table.get_add_actions(flatten=True)).read_all()
+        except TableNotFoundError as cause:
+            raise FileNotFoundError(self.files.uri) from cause
+        except (DeltaError, OSError, pa.ArrowException) as cause:
+            message = f"the log of {self.files.uri} cannot be read: {cause}"
+            raise LogCorruptError(message) from cause
+        self.version = table.version()
+        self.table_id = str(table.metadata().id)
+        self.index = SegmentIndex([self._segment_of(add, self.files) for add in _adds(adds)])
+        self.txns = {}
+        self._checked = self._clock.monotonic()
+        self._look_for_rewinds()
+        if self._on_load:
+            self._on_load()
+
+    def _look_for_rewinds(self) -> None:
+        """Look at the last commits, back to the last one of ours, for one that took records away."""
+        self.foreign = None
+        version = self.version
+        while version >= 0:
+            try:
+                content = self.files.read(log_name(version))
+            except FileNotFoundError:
+                return
+            commit = parse_commit(version, content, self.files.uri)
+            self.last_commit_ms = max(self.last_commit_ms, commit.timestamp_ms)
+            if rewinds(commit):
+                self.foreign = commit
+                return
+            if commit.append_id or commit.operation == "CREATE TABLE":
+                return
+            version -= 1
+
+    def txn_version(self, app_id: str) -> int | None:
+        """Latest version that an application has written; None when it never has."""
+        if app_id not in self.txns:
+            known = DeltaTable(self.files.uri, version=self.version).transaction_version(app_id)
+            if known is None:
+                return None
+            self.txns[app_id] = int(known)
+        return self.txns[app_id]
+
+
+REWINDING: Final = frozenset({"RESTORE", "CREATE OR REPLACE TABLE", "REPLACE TABLE AS SELECT", "TRUNCATE"})
+"""Operations of outsiders that may take the log end back, so that offsets would be given out twice."""
+
+
+def rewinds(commit: TableCommit) -> bool:
+    """Whether a commit may have taken the log end of a topic back."""
+    return commit.operation in REWINDING
+
+
+def _adds(table: pa.Table) -> Iterator[Add]:
+    """The rows of `get_add_actions` in the form that commits have."""
+    names = table.column_names
+    columns: dict[str, list[Any]] = {
+        name: (table.column(name).cast(pa.int64()) if "timestamp" in name else table.column(name)).to_pylist()
+        for name in names
+    }
+    partitions = columns.get("partition.partition") or [None] * table.num_rows
+    for at in range(table.num_rows):
+        low = {n[4:]: v[at] for n, v in columns.items() if n.startswith("min.") and v[at] is not None}
+        high = {n[4:]: v[at] for n, v in columns.items() if n.startswith("max.") and v[at] is not None}
+        for side in (low, high):
+            if "timestamp" in side:
+                side["timestamp"] = int(side["timestamp"]) // 1000
+        rows = columns["num_records"][at] if "num_records" in columns else None
+        yield Add(
+            path=columns["path"][at],
+            partition=partitions[at],
+            size=columns["size_bytes"][at],
+            modification_ms=columns["modification_time"][at],
+            data_change=True,
+            stats={} if rows is None else {"numRecords": rows, "minValues": low, "maxValues": high},
+        )
