@@ -2,7 +2,7 @@
 
 from kafkalike.partitioner.base import Cluster, ClusterView, Partitioner, as_partitioner
 from kafkalike.partitioner.choice import DefaultPartitioner, RoundRobinPartitioner, StickyPartitioner
-from kafkalike.partitioner.murmur2 import murmur2, partition_for_key, partitions_for_keys
+from kafkalike.partitioner.murmur2 import partition_for_key, partitions_for_keys
 
 __all__ = [
     "Cluster",
@@ -12,7 +12,6 @@ __all__ = [
     "RoundRobinPartitioner",
     "StickyPartitioner",
     "as_partitioner",
-    "murmur2",
     "partition_for_key",
     "partitions_for_keys",
 ]

@@ -138,9 +138,7 @@ def as_partitioner(obj: object) -> Partitioner:
         return _MethodPartitioner(choose=method, hook=getattr(obj, "on_new_batch", None))
     if callable(obj):
         return _FunctionPartitioner(choose=obj)
-    raise IllegalArgumentError(
-        f"partitioner: an object with partition() or a callable is needed, not {obj!r}"
-    )
+    raise IllegalArgumentError(f"partitioner: an object with partition() or a callable is needed, not {obj!r}")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -193,7 +191,5 @@ class _FunctionPartitioner(Partitioner):
 
 def _checked(topic: str, chosen: int, everything: AbstractSet[int]) -> int:
     if chosen not in everything:
-        raise IllegalArgumentError(
-            f"the partitioner chose {chosen!r}, which is no partition of topic {topic!r}"
-        )
+        raise IllegalArgumentError(f"the partitioner chose {chosen!r}, which is no partition of topic {topic!r}")
     return chosen

@@ -73,9 +73,7 @@ def null_key_column(num_partitions: int, start: int = 0, run: int = 128) -> Colu
     """
     check_partitions(num_partitions)
     if run < 1 or start < 0:
-        raise IllegalArgumentError(
-            f"a run has at least 1 record, not {run}; start is not negative, as {start}"
-        )
+        raise IllegalArgumentError(f"a run has at least 1 record, not {run}; start is not negative, as {start}")
     row = F.monotonically_increasing_id().bitwiseAND(F.lit((1 << _TASK_ROW_BITS) - 1))
     turn = F.floor(row / F.lit(run))
     first = F.spark_partition_id().cast("bigint") + F.lit(start % num_partitions)
