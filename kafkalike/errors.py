@@ -44,6 +44,25 @@ class SerializationError(KafkaError):
     """A key or value could not be turned into bytes, or back."""
 
 
+class RecordDeserializationError(SerializationError):
+    """A deserialiser failed on a record. The consumer's position stays at that record: seek past it to go on.
+
+    Args:
+        topic: the record's topic.
+        partition: the record's partition.
+        offset: the record's offset.
+        part: `key` or `value`.
+        cause: what the deserialiser raised.
+    """
+
+    def __init__(self, topic: str, partition: int, offset: int, part: str, cause: Exception) -> None:
+        super().__init__(f"{topic}-{partition}: the {part} of the record at offset {offset} cannot be read: {cause}")
+        self.topic = topic
+        self.partition = partition
+        self.offset = offset
+        self.part = part
+
+
 class UnsupportedCodecError(KafkaError):
     """A compression codec that is not known here."""
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
@@ -106,6 +107,11 @@ class Chunk:
         return pa.table(
             [columns[f.name] if f.name in columns else table.column(f.name) for f in ARROW_SCHEMA], schema=ARROW_SCHEMA
         )
+
+
+def concat_tables(tables: Sequence[pa.Table]) -> pa.Table:
+    """Tables of one schema as one, without copying; at least one is needed."""
+    return tables[0] if len(tables) == 1 else pa.concat_tables(tables)
 
 
 def _objects(column: pa.ChunkedArray) -> list[bytes | None]:

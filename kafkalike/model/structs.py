@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from enum import Enum, IntEnum
+from enum import IntEnum, StrEnum
 from typing import Any, NamedTuple
 
 
@@ -62,13 +62,16 @@ class OffsetAndTimestamp(NamedTuple):
 
 
 class ConsumerGroupMetadata(NamedTuple):
-    """What a transactional producer needs to know of a consumer."""
+    """A consumer's membership in its group; also what a transactional producer needs to know of the consumer."""
 
-    group_id: str
-    generation_id: int
-    member_id: str
-    group_instance_id: str | None
-    state: str = "Stable"
+    group_id: str | None = None
+    """None for a consumer without a group."""
+    generation_id: int = -1
+    """-1 outside the membership."""
+    member_id: str = ""
+    group_instance_id: str | None = None
+    state: str = "<unjoined>"
+    """kafka-python's `MemberState`: `<unjoined>`, `<rebalancing>` or `<stable>`."""
 
 
 class NewTopic:
@@ -140,7 +143,7 @@ class TimestampType(IntEnum):
     LOG_APPEND_TIME = 1
 
 
-class GroupState(str, Enum):
+class GroupState(StrEnum):
     """State of a consumer group."""
 
     UNKNOWN = "Unknown"
@@ -153,7 +156,7 @@ class GroupState(str, Enum):
     RECONCILING = "Reconciling"
 
 
-class GroupType(str, Enum):
+class GroupType(StrEnum):
     """Protocol of a group."""
 
     CLASSIC = "classic"

@@ -1,0 +1,1 @@
+"""Groups: who holds a group, and which offsets it has committed."""
