@@ -136,6 +136,17 @@ class ClusterBase(abc.ABC):
             name, "configs changed", lambda info: replace(info, configs=settings), validate_only=validate_only
         )
 
+    def edit_configs(
+        self, name: str, edit: Callable[[Mapping[str, str]], Mapping[str, str]], *, validate_only: bool = False
+    ) -> TopicInfo:
+        """Replace the topic's own settings by what `edit` makes of those of the moment."""
+        return self._change(
+            name,
+            "configs changed",
+            lambda info: replace(info, configs=TOPIC_PROPERTIES.check_all(edit(info.configs))),
+            validate_only=validate_only,
+        )
+
     def _change(
         self, name: str, change: str, edit: Callable[[TopicInfo], TopicInfo], *, validate_only: bool
     ) -> TopicInfo:

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from kafkalike.log.chunk import Chunk
 
 S_co = TypeVar("S_co", covariant=True)
-R = TypeVar("R")
+R_contra = TypeVar("R_contra", contravariant=True)
 
 
 @dataclass(frozen=True, slots=True)
@@ -142,7 +142,7 @@ class TopicLog(Protocol):
         ...
 
 
-class ControlLog(Protocol, Generic[S_co, R]):
+class ControlLog(Protocol, Generic[S_co, R_contra]):
     """A small append-only table whose rows make up a state, changed by compare-and-set. Thread-safe."""
 
     @property
@@ -154,7 +154,7 @@ class ControlLog(Protocol, Generic[S_co, R]):
         """Apply rows that others added; returns the state. Costs a file look-up when there is nothing new."""
         ...
 
-    def transact(self, plan: Callable[[S_co], Sequence[R]], timeout_ms: float | None = 60_000) -> None:
+    def transact(self, plan: Callable[[S_co], Sequence[R_contra]], timeout_ms: float | None = 60_000) -> None:
         """Append the rows that `plan` makes of the current state, unless the state changed meanwhile.
 
         When another writer was faster, the state is refreshed and `plan` is called again. Rows must be numbered from
@@ -231,6 +231,16 @@ class Cluster(Protocol):
 
     def set_configs(self, name: str, configs: Mapping[str, str], *, validate_only: bool = False) -> TopicInfo:
         """Replace the topic's own settings by these, checked."""
+        ...
+
+    def edit_configs(
+        self, name: str, edit: Callable[[Mapping[str, str]], Mapping[str, str]], *, validate_only: bool = False
+    ) -> TopicInfo:
+        """Replace the topic's own settings by what `edit` makes of them, checked.
+
+        `edit` may be called again with newer settings when another writer was faster, so that two who change
+        different settings at the same time lose neither change.
+        """
         ...
 
     def move_log_start(self, name: str, starts: Mapping[int, int], reason: str, run: str) -> TopicInfo:
