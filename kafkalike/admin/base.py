@@ -1,0 +1,61 @@
+"""Base: what every part of the admin client shares; the cluster, and how errors become entries of a result."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from typing import Any, Final
+
+from kafkalike.clock import Clock
+from kafkalike.errors import BrokerResponseError, IllegalArgumentError, IllegalStateError
+from kafkalike.log.port import Cluster
+
+BROKER_ID: Final = 1
+"""Id of the one broker there seems to be: the storage root."""
+
+
+class AdminBase:
+    """State of an admin client. Not thread-safe."""
+
+    _clock: Clock
+    _connected: Cluster
+    _closed: bool
+
+    @property
+    def _cluster(self) -> Cluster:
+        """The cluster, unless the client is closed.
+
+        Raises:
+            IllegalStateError: after `close`.
+        """
+        if self._closed:
+            message = "the admin client is closed"
+            raise IllegalStateError(message)
+        return self._connected
+
+
+def outcome(name: str, error: BrokerResponseError | None) -> dict[str, Any]:
+    """The entry of a result that says how the work on `name` went; `error_code` 0 is success."""
+    return {
+        "name": name,
+        "error_code": 0 if error is None else error.errno,
+        "error_message": None if error is None else str(error),
+    }
+
+
+def raise_first(errors: Iterable[BrokerResponseError | None]) -> None:
+    """Raise the first error there is."""
+    for error in errors:
+        if error is not None:
+            raise error
+
+
+def as_names(names: object, what: str) -> list[Any]:
+    """A list of names out of what a user gave; a bare str is refused, as each of its letters would be a name.
+
+    Raises:
+        IllegalArgumentError: for anything that is no collection of names.
+    """
+    if isinstance(names, (str, bytes)) or not isinstance(names, (Sequence, set, frozenset, dict)):
+        message = f"{what} must be a list, not {names!r}"
+        raise IllegalArgumentError(message)
+    return list(names)

@@ -1,0 +1,64 @@
+"""KafkaAdminClient: kafka-python's admin client over a storage root."""
+
+from __future__ import annotations
+
+import logging
+from types import TracebackType
+from typing import Any, Self
+
+from kafkalike.admin.base import BROKER_ID
+from kafkalike.admin.configs import ConfigOperations
+from kafkalike.admin.groups import GroupOperations
+from kafkalike.admin.offsets import OffsetOperations
+from kafkalike.admin.topics import TopicOperations
+from kafkalike.admin.unsupported import UnsupportedOperations
+from kafkalike.clock import SYSTEM_CLOCK, Clock
+from kafkalike.config.admin import NO_EFFECT, AdminConfig
+from kafkalike.log.connect import connect
+
+logger = logging.getLogger(__name__)
+
+
+class KafkaAdminClient(TopicOperations, OffsetOperations, ConfigOperations, GroupOperations, UnsupportedOperations):
+    """Looks at and changes topics, partitions, settings and groups. No JVM is started; not thread-safe.
+
+    Args:
+        clock: where waiting gets its time from.
+        configs: see `AdminConfig`; `bootstrap_servers` names the storage root.
+
+    Raises:
+        KafkaConfigurationError: an unknown setting, one without meaning here, or a bad value.
+        UnsafeStorageError: the storage cannot keep several writers apart.
+    """
+
+    def __init__(self, *, clock: Clock = SYSTEM_CLOCK, **configs: Any) -> None:  # noqa: ANN401 - kafka-python's settings
+        self.config = AdminConfig.from_configs(configs)
+        self._clock = clock
+        self._closed = False
+        self._connected = connect(self.config.bootstrap_servers)
+        unused = sorted(NO_EFFECT & configs.keys())
+        if unused:
+            logger.info("%s: settings without effect here: %s", self.config.client_id, ", ".join(unused))
+
+    def describe_cluster(self) -> dict[str, Any]:
+        """The cluster as one broker: `{cluster_id, controller_id, brokers: [{broker_id, host, port, rack}]}`.
+
+        `cluster_id` and `host` are the storage root, `port` is -1.
+        """
+        root = self._cluster.root
+        broker = {"broker_id": BROKER_ID, "host": root, "port": -1, "rack": None, "is_fenced": False}
+        return {"cluster_id": root, "controller_id": BROKER_ID, "brokers": [broker]}
+
+    def close(self) -> None:
+        """Refuse further calls; closing again does nothing."""
+        self._closed = True
+
+    def __enter__(self) -> Self:
+        """The client itself."""
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        """Close."""
+        self.close()

@@ -1,0 +1,320 @@
+"""Configs: settings of topics and of the server, looked at with where they come from, and changed."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from enum import IntEnum
+from typing import Any, Final
+
+from kafkalike.admin.base import BROKER_ID, AdminBase
+from kafkalike.config.properties import Property, as_text, nearest
+from kafkalike.config.server import SERVER_PROPERTIES, TOPIC_DEFAULTS, ServerConfig
+from kafkalike.config.topic import TOPIC_PROPERTIES
+from kafkalike.errors import (
+    BrokerResponseError,
+    IllegalArgumentError,
+    InvalidRequestError,
+    UnsupportedVersionError,
+)
+from kafkalike.log.base import merge_configs
+from kafkalike.model.structs import AlterConfigOp, ConfigResource, ConfigResourceType
+
+DYNAMIC_TOPIC: Final = "DYNAMIC_TOPIC_CONFIG"
+STATIC_BROKER: Final = "STATIC_BROKER_CONFIG"
+DEFAULT: Final = "DEFAULT_CONFIG"
+
+Changes = Mapping[str, tuple[AlterConfigOp, str | None]]
+
+
+class ConfigFilterType(IntEnum):
+    """Which settings `describe_configs` returns."""
+
+    ALL = 0
+    DYNAMIC = 1
+    """Those that `alter_configs` can change."""
+    MODIFIED = 2
+    """Those that were set on the topic itself."""
+    DEFAULT = 3
+    """Those that were not."""
+    STATIC = 4
+    """Those that come from the server's settings file."""
+
+
+class ConfigOperations(AdminBase):
+    """Describe, alter, reset."""
+
+    def describe_configs(
+        self,
+        config_resources: Sequence[ConfigResource],
+        include_synonyms: bool = False,  # noqa: FBT001, FBT002 - kafka-python's signature
+        config_filter: ConfigFilterType | str = "modified",
+    ) -> dict[str, dict[str, dict[str, dict[str, Any]]]]:
+        """Settings in effect of topics, or of the server (`BROKER`, name `1`).
+
+        Args:
+            config_resources: what to describe; `configs` of a resource names the settings wanted, None all of them.
+            include_synonyms: say for each setting every place that gives it a value, the one in effect first.
+            config_filter: a `ConfigFilterType` or its name.
+
+        Returns:
+            `{"topic": {topic: {setting: {value, config_source, is_default, is_sensitive, read_only, config_type,
+            documentation, synonyms}}}}`; `config_source` is DYNAMIC_TOPIC_CONFIG, STATIC_BROKER_CONFIG or
+            DEFAULT_CONFIG.
+
+        Raises:
+            UnknownTopicOrPartitionError: there is no such topic.
+            UnsupportedVersionError: a kind of resource that does not exist here.
+        """
+        keep = _filter_of(config_filter)
+        described: dict[str, dict[str, dict[str, dict[str, Any]]]] = {}
+        for resource in _resources(config_resources):
+            entries = self._entries(resource)
+            if resource.configs is not None:
+                entries = {name: entry for name, entry in entries.items() if name in resource.configs}
+            kept = {name: entry for name, entry in entries.items() if keep(entry)}
+            if not include_synonyms:
+                kept = {name: {**entry, "synonyms": []} for name, entry in kept.items()}
+            described.setdefault(resource.resource_type.name.lower(), {})[str(resource.name)] = kept
+        return described
+
+    def _entries(self, resource: ConfigResource) -> dict[str, dict[str, Any]]:
+        if resource.resource_type is ConfigResourceType.TOPIC:
+            own = self._cluster.topic(resource.name).configs
+            server = self._cluster.server
+            return {
+                name: _entry(known, _synonyms(known.name, own, server))
+                for name, known in TOPIC_PROPERTIES.properties.items()
+            }
+        _check_broker(resource)
+        server = self._cluster.server
+        return {
+            name: {**_entry(known, _server_synonyms(name, server)), "read_only": True}
+            for name, known in SERVER_PROPERTIES.properties.items()
+        }
+
+    def alter_configs(
+        self,
+        config_resources: Sequence[ConfigResource],
+        validate_only: bool = False,  # noqa: FBT001, FBT002
+        raise_on_unknown: bool = True,  # noqa: FBT001, FBT002
+        incremental: bool | None = None,  # noqa: FBT001
+        *,
+        raise_errors: bool = False,
+    ) -> dict[str, dict[str, str]]:
+        """Change settings of topics, each topic by itself; settings that are not named keep their values.
+
+        Args:
+            config_resources: topics; `configs` is `{setting: value}` or `{setting: (AlterConfigOp, value)}`, the
+                operation also by name or number. APPEND and SUBTRACT work on lists such as `cleanup.policy`.
+            validate_only: check, change nothing.
+            raise_on_unknown: refuse an unknown setting with an error, before anything is changed.
+            incremental: with False only SET is allowed, as with Kafka's older request.
+            raise_errors: raise the first error, instead of returning its text; not in kafka-python.
+
+        Returns:
+            `{"topic": {name: "OK" or the error's text}}`.
+
+        Raises:
+            IllegalArgumentError: an unknown setting, or `configs` of another form.
+            InvalidRequestError: settings of the server, which come from its file `server.properties`.
+        """
+        work = [(resource, _changes(resource.configs)) for resource in _resources(config_resources)]
+        for resource, changes in work:
+            _check_alterable(resource)
+            if raise_on_unknown:
+                _check_known(changes)
+            if incremental is False and any(op is not AlterConfigOp.SET for op, _ in changes.values()):
+                message = "incremental=False knows SET only"
+                raise IllegalArgumentError(message)
+        return self._apply(work, validate_only=validate_only, raise_errors=raise_errors)
+
+    def reset_configs(
+        self,
+        config_resources: Sequence[ConfigResource],
+        validate_only: bool = False,  # noqa: FBT001, FBT002
+        raise_on_unknown: bool = True,  # noqa: FBT001, FBT002
+        incremental: bool | None = None,  # noqa: FBT001
+        *,
+        raise_errors: bool = False,
+    ) -> dict[str, dict[str, str]]:
+        """Give settings of topics back to their defaults.
+
+        Args:
+            config_resources: topics; `configs` lists the settings, None or empty means all.
+            validate_only: check, change nothing.
+            raise_on_unknown: refuse an unknown setting with an error.
+            incremental: without effect: both of Kafka's requests give the same result here.
+            raise_errors: as in `alter_configs`.
+
+        Returns:
+            As `alter_configs`.
+        """
+        del incremental
+        work = []
+        for resource in _resources(config_resources):
+            _check_alterable(resource)
+            names = list(resource.configs or self._own(resource))
+            changes = dict.fromkeys(names, (AlterConfigOp.DELETE, None))
+            if raise_on_unknown:
+                _check_known(changes)
+            work.append((resource, changes))
+        return self._apply(work, validate_only=validate_only, raise_errors=raise_errors)
+
+    def _own(self, resource: ConfigResource) -> Iterable[str]:
+        info = self._cluster.topics().get(resource.name)
+        return () if info is None else info.configs
+
+    def _apply(
+        self, work: Iterable[tuple[ConfigResource, Changes]], *, validate_only: bool, raise_errors: bool
+    ) -> dict[str, dict[str, str]]:
+        results: dict[str, dict[str, str]] = {}
+        first: BrokerResponseError | None = None
+        for resource, changes in work:
+            done = "OK"
+            try:
+                self._cluster.edit_configs(resource.name, _edit(changes), validate_only=validate_only)
+            except BrokerResponseError as error:
+                done = f"{type(error).__name__}: {error}"
+                first = first or error
+            results.setdefault("topic", {})[resource.name] = done
+        if raise_errors and first is not None:
+            raise first
+        return results
+
+    def list_config_resources(
+        self, resource_types: Sequence[ConfigResourceType | str] | None = None
+    ) -> dict[str, list[str]]:
+        """What has settings: `{"topic": [...], "broker": ["1"]}`, or only the kinds asked for."""
+        known = {"topic": sorted(self._cluster.topics()), "broker": [str(BROKER_ID)]}
+        if not resource_types:
+            return known
+        wanted = [ConfigResource(kind, "").resource_type.name.lower() for kind in resource_types]
+        return {kind: known.get(kind, []) for kind in wanted}
+
+
+def _resources(given: object) -> list[ConfigResource]:
+    listed = [given] if isinstance(given, ConfigResource) else given
+    if not isinstance(listed, Iterable) or isinstance(listed, (str, bytes)):
+        message = f"config_resources must be a list of ConfigResource, not {given!r}"
+        raise IllegalArgumentError(message)
+    resources = []
+    for resource in listed:
+        if not isinstance(resource, ConfigResource):
+            message = f"config_resources must hold ConfigResource, not {resource!r}"
+            raise IllegalArgumentError(message)
+        resources.append(resource)
+    return resources
+
+
+def _check_broker(resource: ConfigResource) -> None:
+    if resource.resource_type is not ConfigResourceType.BROKER:
+        message = f"settings of {resource.resource_type.name} do not exist here; TOPIC and BROKER have settings"
+        raise UnsupportedVersionError(message)
+    if str(resource.name) not in {str(BROKER_ID), ""}:
+        message = f"there is no broker {resource.name!r}: the storage root is broker {BROKER_ID}"
+        raise InvalidRequestError(message)
+
+
+def _check_alterable(resource: ConfigResource) -> None:
+    if resource.resource_type is ConfigResourceType.TOPIC:
+        return
+    _check_broker(resource)
+    message = "server settings come from the file server.properties in the root and cannot be altered by a client"
+    raise InvalidRequestError(message)
+
+
+def _check_known(names: Iterable[str]) -> None:
+    for name in names:
+        if name not in TOPIC_PROPERTIES.properties:
+            meaningless = TOPIC_PROPERTIES.meaningless.get(name)
+            hint = f": {meaningless}" if meaningless else nearest(name, TOPIC_PROPERTIES.properties)
+            message = f"unrecognized topic setting {name!r}{hint}"
+            raise IllegalArgumentError(message)
+
+
+def _changes(configs: object) -> dict[str, tuple[AlterConfigOp, str | None]]:
+    if not isinstance(configs, Mapping):
+        message = f"configs must be a dict of settings, not {configs!r}"
+        raise IllegalArgumentError(message)
+    return {str(name): _change(name, given) for name, given in configs.items()}
+
+
+def _change(name: str, given: object) -> tuple[AlterConfigOp, Any]:
+    if not isinstance(given, tuple):
+        return AlterConfigOp.SET, given
+    operation, value = given
+    try:
+        wanted = AlterConfigOp[operation.upper()] if isinstance(operation, str) else AlterConfigOp(operation)
+    except (KeyError, ValueError) as cause:
+        message = f"setting {name!r}: unknown operation {operation!r}"
+        raise IllegalArgumentError(message) from cause
+    return wanted, value
+
+
+def _edit(changes: Changes) -> Callable[[Mapping[str, str]], Mapping[str, str]]:
+    def edit(current: Mapping[str, str]) -> Mapping[str, str]:
+        after = dict(current)
+        for name, (operation, value) in changes.items():
+            text = None if value is None or operation is AlterConfigOp.DELETE else as_text(value)
+            after = merge_configs(after, name, operation.name, text)
+        return after
+
+    return edit
+
+
+def _filter_of(given: ConfigFilterType | str) -> Callable[[Mapping[str, Any]], bool]:
+    try:
+        wanted = ConfigFilterType[given.upper()] if isinstance(given, str) else ConfigFilterType(given)
+    except (KeyError, ValueError) as cause:
+        message = f"unknown config_filter {given!r}; one of {', '.join(f.name.lower() for f in ConfigFilterType)}"
+        raise IllegalArgumentError(message) from cause
+    return {
+        ConfigFilterType.ALL: bool,
+        ConfigFilterType.DYNAMIC: lambda entry: not entry["read_only"],
+        ConfigFilterType.MODIFIED: lambda entry: entry["config_source"] == DYNAMIC_TOPIC,
+        ConfigFilterType.DEFAULT: lambda entry: entry["config_source"] != DYNAMIC_TOPIC,
+        ConfigFilterType.STATIC: lambda entry: entry["config_source"] == STATIC_BROKER,
+    }[wanted]
+
+
+def _synonyms(name: str, own: Mapping[str, str], server: ServerConfig) -> list[dict[str, str]]:
+    found = [_synonym(name, own[name], DYNAMIC_TOPIC)] if name in own else []
+    found += [
+        _synonym(server_name, server.settings[server_name], STATIC_BROKER)
+        for server_name in TOPIC_DEFAULTS[name]
+        if server_name in server.settings
+    ]
+    found.append(_synonym(TOPIC_DEFAULTS[name][0], TOPIC_PROPERTIES.properties[name].default, DEFAULT))
+    if found[0]["source"] == STATIC_BROKER:
+        # The server may say it in hours; the topic's setting is in ms.
+        found[0] = {**found[0], "effective": server.topic_default(name)[0]}
+    return found
+
+
+def _server_synonyms(name: str, server: ServerConfig) -> list[dict[str, str]]:
+    found = [_synonym(name, server.settings[name], STATIC_BROKER)] if name in server.settings else []
+    return [*found, _synonym(name, SERVER_PROPERTIES.properties[name].default, DEFAULT)]
+
+
+def _synonym(name: str, value: str, source: str) -> dict[str, str]:
+    return {"name": name, "value": value, "source": source}
+
+
+def _entry(known: Property, synonyms: list[dict[str, str]]) -> dict[str, Any]:
+    effect = synonyms[0]
+    return {
+        "value": effect.get("effective", effect["value"]),
+        "config_source": effect["source"],
+        "is_default": effect["source"] == DEFAULT,
+        "is_sensitive": False,
+        "read_only": False,
+        "config_type": _type_name(known),
+        "documentation": known.doc,
+        "synonyms": [{k: v for k, v in synonym.items() if k != "effective"} for synonym in synonyms],
+    }
+
+
+def _type_name(known: Property) -> str:
+    if known.is_list:
+        return "LIST"
+    return {bool: "BOOLEAN", int: "LONG", float: "DOUBLE", str: "STRING"}[type(known.parse(known.default))]

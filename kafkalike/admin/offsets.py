@@ -1,0 +1,304 @@
+"""Offsets: partitions added, records deleted below an offset, offsets looked up by time; disk use."""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Mapping, Sequence
+from typing import Any, Final
+
+from kafkalike.admin.base import BROKER_ID, AdminBase, as_names, outcome, raise_first
+from kafkalike.admin.topics import partition_entry
+from kafkalike.errors import (
+    BrokerResponseError,
+    IllegalArgumentError,
+    InvalidReplicaAssignmentError,
+    InvalidRequestError,
+    UnknownTopicOrPartitionError,
+)
+from kafkalike.log.port import TopicLog
+from kafkalike.model.offsets import MAX_OFFSET
+from kafkalike.model.structs import (
+    IsolationLevel,
+    NewPartitions,
+    OffsetAndTimestamp,
+    OffsetSpec,
+    TopicPartition,
+)
+
+UNKNOWN: Final = OffsetAndTimestamp(-1, -1)
+"""Answer where no record fits: offset and timestamp -1, as in Kafka."""
+
+HIGH_WATERMARK: Final = -1
+"""In `delete_records`: everything up to the log end."""
+
+
+class OffsetOperations(AdminBase):
+    """Partitions and their offsets."""
+
+    def create_partitions(
+        self,
+        topic_partitions: Mapping[str, int | NewPartitions | Mapping[str, Any]],
+        timeout_ms: float | None = None,
+        validate_only: bool = False,  # noqa: FBT001, FBT002 - kafka-python's signature
+        raise_errors: bool = True,  # noqa: FBT001, FBT002
+    ) -> dict[str, Any]:
+        """Raise the partition count of topics; records stay where they are, keys may map to other partitions.
+
+        Args:
+            topic_partitions: `{topic: total}`, `{topic: NewPartitions(total)}` or `{topic: {"count": total}}`.
+            timeout_ms: without effect: the partitions exist when the call returns.
+            validate_only: check, change nothing.
+            raise_errors: raise the first error, after all topics were tried.
+
+        Returns:
+            `{"results": [{name, error_code, error_message}]}`.
+
+        Raises:
+            InvalidPartitionsError: not above the current count, or above the limit.
+            InvalidReplicaAssignmentError: an assignment was given.
+        """
+        del timeout_ms
+        results = []
+        errors: list[BrokerResponseError | None] = []
+        for name, wanted in _totals(topic_partitions).items():
+            error = None
+            try:
+                self._cluster.add_partitions(name, _total(name, wanted), validate_only=validate_only)
+            except BrokerResponseError as refused:
+                error = refused
+            errors.append(error)
+            results.append(outcome(name, error))
+        if raise_errors:
+            raise_first(errors)
+        return {"results": results}
+
+    def describe_topic_partitions(
+        self,
+        topics: Sequence[str],
+        response_partition_limit: int = 2000,
+        cursor: Mapping[str, Any] | None = None,
+    ) -> dict[str, Any]:
+        """Partitions of topics in pages.
+
+        Args:
+            topics: names.
+            response_partition_limit: partitions of one page.
+            cursor: `next_cursor` of the page before: `{topic_name, partition_index}`.
+
+        Returns:
+            `{"topics": [{error_code, name, topic_id, is_internal, partitions}], "next_cursor": None or a cursor}`.
+        """
+        start = ("", 0) if cursor is None else (str(cursor["topic_name"]), int(cursor["partition_index"]))
+        known = self._cluster.topics()
+        left = response_partition_limit
+        page: list[dict[str, Any]] = []
+        for name in sorted(set(as_names(topics, "topics"))):
+            if name < start[0]:
+                continue
+            if name not in known:
+                page.append(_described(name, None, 3, []))
+                continue
+            first = start[1] if name == start[0] else 0
+            wanted = known[name].partitions[first:]
+            if len(wanted) > left:
+                page.append(_described(name, known[name].topic_id, 0, wanted[:left]))
+                return {"topics": page, "next_cursor": {"topic_name": name, "partition_index": first + left}}
+            page.append(_described(name, known[name].topic_id, 0, wanted))
+            left -= len(wanted)
+        return {"topics": page, "next_cursor": None}
+
+    def delete_records(
+        self,
+        records_to_delete: Mapping[TopicPartition, int],
+        timeout_ms: float | None = None,
+        partition_leader_id: int | None = None,
+    ) -> dict[TopicPartition, dict[str, Any]]:
+        """Make the records below an offset unreadable; maintenance removes their files later.
+
+        Args:
+            records_to_delete: `{TopicPartition: first offset to keep}`; -1 deletes up to the log end.
+            timeout_ms: without effect.
+            partition_leader_id: without effect: there is one broker.
+
+        Returns:
+            `{TopicPartition: {partition_index, low_watermark, error_code}}`; `low_watermark` is the log start now.
+
+        Raises:
+            OffsetOutOfRangeError: below -1, or above the log end. Partitions of other topics may have been changed.
+            UnknownTopicOrPartitionError: no such partition.
+        """
+        del timeout_ms, partition_leader_id
+        by_topic: dict[str, dict[int, int]] = {}
+        for (topic, partition), offset in records_to_delete.items():
+            _check_offset(topic, partition, offset)
+            by_topic.setdefault(topic, {})[partition] = offset
+        run = str(uuid.uuid4())
+        deleted: dict[TopicPartition, dict[str, Any]] = {}
+        for topic, wanted in by_topic.items():
+            log = self._log(topic, wanted)
+            starts = {p: log.log_end(p) if offset == HIGH_WATERMARK else offset for p, offset in wanted.items()}
+            info = self._cluster.move_log_start(topic, starts, reason="delete_records", run=run)
+            for p in wanted:
+                deleted[TopicPartition(topic, p)] = {
+                    "partition_index": p,
+                    "low_watermark": info.log_start(p),
+                    "error_code": 0,
+                }
+        return deleted
+
+    def list_partition_offsets(
+        self,
+        topic_partition_specs: Mapping[TopicPartition, OffsetSpec | int],
+        isolation_level: IsolationLevel | str | int = IsolationLevel.READ_UNCOMMITTED,
+        timeout_ms: float | None = None,
+    ) -> dict[TopicPartition, OffsetAndTimestamp]:
+        """Look up an offset in each partition.
+
+        Args:
+            topic_partition_specs: `{TopicPartition: OffsetSpec}` or a time in ms, which finds the first offset whose
+                record has that time or a later one.
+            isolation_level: both levels give the same: there are no transactions yet.
+            timeout_ms: without effect.
+
+        Returns:
+            `{TopicPartition: OffsetAndTimestamp}`; the timestamp is -1 for earliest and latest, and both are -1 where
+            no record fits, and always for `LATEST_TIERED`, since nothing is tiered.
+
+        Raises:
+            UnknownTopicOrPartitionError: no such partition.
+            InvalidRequestError: a negative number that is no `OffsetSpec`.
+        """
+        del timeout_ms
+        _check_isolation(isolation_level)
+        found: dict[TopicPartition, OffsetAndTimestamp] = {}
+        logs: dict[str, TopicLog] = {}
+        for (topic, partition), spec in topic_partition_specs.items():
+            if topic not in logs:
+                asked = {p for t, p in topic_partition_specs if t == topic}
+                logs[topic] = self._log(topic, asked)
+            found[TopicPartition(topic, partition)] = look_up(logs[topic], partition, spec)
+        return found
+
+    def _log(self, topic: str, partitions: Mapping[int, int] | set[int]) -> TopicLog:
+        log = self._cluster.log(topic)
+        log.refresh()
+        unknown = sorted(p for p in partitions if isinstance(p, bool) or p not in log.info.partitions)
+        if unknown:
+            message = f"{topic}-{unknown[0]} does not exist: the topic has {log.info.num_partitions} partitions"
+            raise UnknownTopicOrPartitionError(message)
+        return log
+
+    def describe_log_dirs(
+        self,
+        topic_partitions: Mapping[str, Sequence[int]] | Sequence[str] | None = None,
+        brokers: Sequence[int] | None = None,
+    ) -> list[dict[str, Any]]:
+        """Bytes on disk by partition: live data files, without deleted ones that maintenance has not removed yet.
+
+        Args:
+            topic_partitions: `{topic: [partitions]}`, or topics, or None for everything.
+            brokers: broker ids; only the one there is answers.
+
+        Returns:
+            `[{broker, log_dirs: [{error_code, log_dir, topics: [{name, partitions: [{partition_index,
+            partition_size, offset_lag, is_future_key}]}], total_bytes, usable_bytes}]}]`.
+        """
+        if brokers is not None and BROKER_ID not in brokers:
+            return []
+        if isinstance(topic_partitions, Mapping):
+            wanted: dict[str, Sequence[int] | None] = dict(topic_partitions)
+        else:
+            names = sorted(self._cluster.topics()) if topic_partitions is None else as_names(topic_partitions, "topics")
+            wanted = dict.fromkeys(names)
+        topics = [{"name": name, "partitions": self._sizes(name, chosen)} for name, chosen in wanted.items()]
+        root = {
+            "error_code": 0,
+            "log_dir": self._cluster.root,
+            "topics": topics,
+            "total_bytes": -1,
+            "usable_bytes": -1,
+        }
+        return [{"broker": BROKER_ID, "log_dirs": [root]}]
+
+    def _sizes(self, name: str, chosen: Sequence[int] | None) -> list[dict[str, Any]]:
+        usage = self._cluster.disk_usage(name)
+        return [
+            {"partition_index": p, "partition_size": usage[p], "offset_lag": 0, "is_future_key": False}
+            for p in (sorted(usage) if chosen is None else chosen)
+            if p in usage
+        ]
+
+
+def look_up(log: TopicLog, partition: int, spec: object) -> OffsetAndTimestamp:
+    """The offset that an `OffsetSpec` or a time in ms stands for; `UNKNOWN` where there is none.
+
+    Args:
+        log: a topic's log, refreshed.
+        partition: one of its partitions.
+        spec: an `OffsetSpec`, its number, or a time in ms.
+
+    Raises:
+        InvalidRequestError: a negative number that is no `OffsetSpec`.
+    """
+    if isinstance(spec, bool) or not isinstance(spec, int) or spec < min(OffsetSpec):
+        message = f"an OffsetSpec or a time in ms is needed, not {spec!r}"
+        raise InvalidRequestError(message)
+    if spec == OffsetSpec.LATEST:
+        return OffsetAndTimestamp(log.log_end(partition), -1)
+    if spec in {OffsetSpec.EARLIEST, OffsetSpec.EARLIEST_LOCAL}:
+        return OffsetAndTimestamp(log.log_start(partition), -1)
+    if spec == OffsetSpec.MAX_TIMESTAMP:
+        return log.max_timestamp(partition) or UNKNOWN
+    if spec == OffsetSpec.LATEST_TIERED:
+        return UNKNOWN
+    return log.offset_for_time(partition, spec) or UNKNOWN
+
+
+def _described(name: str, topic_id: str | None, error_code: int, partitions: Sequence[int]) -> dict[str, Any]:
+    entries = [{**partition_entry(p), "eligible_leader_replicas": None, "last_known_elr": None} for p in partitions]
+    return {
+        "error_code": error_code,
+        "name": name,
+        "topic_id": topic_id,
+        "is_internal": False,
+        "partitions": entries,
+    }
+
+
+def _totals(given: object) -> Mapping[str, Any]:
+    if not isinstance(given, Mapping):
+        message = f"topic_partitions must be a dict of totals by topic, not {given!r}"
+        raise IllegalArgumentError(message)
+    return given
+
+
+def _total(name: str, wanted: Any) -> Any:  # noqa: ANN401 - the cluster says what is wrong with a count
+    total, assignments = wanted, None
+    if isinstance(wanted, NewPartitions):
+        total, assignments = wanted.total_count, wanted.new_assignments
+    elif isinstance(wanted, Mapping):
+        if "count" not in wanted or not wanted.keys() <= {"count", "assignments"}:
+            message = f"topic {name!r}: a dict with 'count' is needed, not {wanted!r}"
+            raise IllegalArgumentError(message)
+        total, assignments = wanted["count"], wanted.get("assignments")
+    if assignments:
+        message = f"topic {name!r}: a replica assignment has no meaning here, as there are no brokers"
+        raise InvalidReplicaAssignmentError(message)
+    return total
+
+
+def _check_offset(topic: str, partition: int, offset: object) -> None:
+    if isinstance(offset, bool) or not isinstance(offset, int) or not HIGH_WATERMARK <= offset <= MAX_OFFSET:
+        message = f"{topic}-{partition}: an offset from 0, or -1 for the log end, is needed, not {offset!r}"
+        raise IllegalArgumentError(message)
+
+
+def _check_isolation(level: IsolationLevel | str | int) -> None:
+    try:
+        if isinstance(level, str):
+            IsolationLevel[level.upper()]
+        else:
+            IsolationLevel(level)
+    except (KeyError, ValueError) as cause:
+        message = f"unknown isolation_level {level!r}; read_uncommitted or read_committed is needed"
+        raise IllegalArgumentError(message) from cause

@@ -1,0 +1,285 @@
+"""Topics: names and specifications in, topics created, described and deleted."""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Final
+
+from kafkalike.admin.base import BROKER_ID, AdminBase, as_names, outcome, raise_first
+from kafkalike.clock import Deadline
+from kafkalike.config.properties import nearest
+from kafkalike.errors import (
+    BrokerResponseError,
+    IllegalArgumentError,
+    InvalidReplicaAssignmentError,
+    InvalidReplicationFactorError,
+    InvalidRequestError,
+    KafkaTimeoutError,
+    UnknownTopicOrPartitionError,
+)
+from kafkalike.model.names import check_topic_name
+from kafkalike.model.structs import NewTopic
+from kafkalike.model.topic import TopicInfo
+
+POLL_SECONDS: Final = 0.1
+"""Time between two looks of `wait_for_topics`."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TopicSpec:
+    """A topic that is to be created."""
+
+    name: Any
+    num_partitions: Any = -1
+    replication_factor: Any = -1
+    assignments: Any = None
+    configs: Mapping[str, Any] = field(default_factory=dict)
+
+
+_SPEC_KEYS: Final = ("num_partitions", "replication_factor", "assignments", "configs")
+
+
+class TopicOperations(AdminBase):
+    """Create, list, describe, delete."""
+
+    def create_topics(
+        self,
+        new_topics: Mapping[str, Mapping[str, Any]] | Sequence[str] | Sequence[NewTopic],
+        timeout_ms: float | None = None,
+        validate_only: bool = False,  # noqa: FBT001, FBT002 - kafka-python's signature
+        raise_errors: bool = True,  # noqa: FBT001, FBT002
+        wait_for_metadata: bool = False,  # noqa: FBT001, FBT002
+    ) -> dict[str, Any]:
+        """Create topics. Each one is created or not by itself; a topic that fails does not keep others back.
+
+        Args:
+            new_topics: names, or `{name: {num_partitions, replication_factor, assignments, configs}}`, or `NewTopic`s.
+                Partition count and replication factor -1 take the server's defaults.
+            timeout_ms: without effect: a topic exists when the call returns.
+            validate_only: check everything, create nothing.
+            raise_errors: raise the first error, after all topics were tried; else errors are in the result only.
+            wait_for_metadata: without effect for the same reason; not together with `validate_only`.
+
+        Returns:
+            `{"topics": [{name, topic_id, error_code, error_message, num_partitions, replication_factor, configs}]}`.
+
+        Raises:
+            TopicAlreadyExistsError, InvalidTopicError, InvalidPartitionsError, InvalidReplicationFactorError,
+            InvalidReplicaAssignmentError, InvalidConfigurationError: for the first topic that was refused.
+            IllegalArgumentError: no topics, or a specification that is none.
+        """
+        del timeout_ms
+        if validate_only and wait_for_metadata:
+            message = "validate_only and wait_for_metadata exclude each other"
+            raise IllegalArgumentError(message)
+        specs = as_specs(new_topics)
+        tried = [self._create(spec, validate_only=validate_only) for spec in specs]
+        if raise_errors:
+            raise_first(error for _, error in tried)
+        return {"topics": [_created(spec, info, error) for spec, (info, error) in zip(specs, tried, strict=True)]}
+
+    def _create(
+        self, spec: TopicSpec, *, validate_only: bool
+    ) -> tuple[TopicInfo, None] | tuple[None, BrokerResponseError]:
+        try:
+            check_topic_name(spec.name)
+            check_replication(spec.replication_factor)
+            if spec.assignments:
+                message = f"topic {spec.name!r}: a replica assignment has no meaning here, as there are no brokers"
+                raise InvalidReplicaAssignmentError(message)
+            info = self._cluster.create_topic(
+                spec.name, spec.num_partitions, dict(spec.configs), validate_only=validate_only
+            )
+        except BrokerResponseError as error:
+            return None, error
+        return info, None
+
+    def delete_topics(
+        self,
+        topics: Sequence[str | uuid.UUID],
+        timeout_ms: float | None = None,
+        raise_errors: bool = True,  # noqa: FBT001, FBT002
+    ) -> dict[str, Any]:
+        """Delete topics and their data, by name or by id.
+
+        Args:
+            topics: names, or ids as `uuid.UUID`.
+            timeout_ms: without effect: the topic is gone when the call returns.
+            raise_errors: raise the first error, after all topics were tried.
+
+        Returns:
+            `{"topics": [{name, topic_id, error_code, error_message}]}`.
+
+        Raises:
+            UnknownTopicOrPartitionError: there is no such topic.
+            PolicyViolationError: `delete.topic.enable=false`.
+        """
+        del timeout_ms
+        results: list[dict[str, Any]] = []
+        errors: list[BrokerResponseError | None] = []
+        for topic in as_names(topics, "topics"):
+            name, topic_id, error = str(topic), None, None
+            try:
+                info = self._find(topic)
+                name, topic_id = info.name, info.topic_id
+                self._cluster.delete_topic(name)
+            except BrokerResponseError as refused:
+                error = refused
+            results.append({**outcome(name, error), "topic_id": topic_id})
+            errors.append(error)
+        if raise_errors:
+            raise_first(errors)
+        return {"topics": results}
+
+    def _find(self, topic: str | uuid.UUID) -> TopicInfo:
+        if not isinstance(topic, uuid.UUID):
+            return self._cluster.topic(topic)
+        for info in self._cluster.topics().values():
+            if info.topic_id == str(topic):
+                return info
+        message = f"topic id {topic} does not exist"
+        raise UnknownTopicOrPartitionError(message)
+
+    def list_topics(self) -> list[str]:
+        """Names of all topics, sorted."""
+        return sorted(self._cluster.topics())
+
+    def describe_topics(self, topics: Sequence[str | uuid.UUID] | None = None) -> list[dict[str, Any]]:
+        """Describe topics; all of them when `topics` is None.
+
+        Returns:
+            A dict per topic: `{error_code, name, topic_id, is_internal, partitions: [{error_code, partition_index,
+            leader_id, leader_epoch, replica_nodes, isr_nodes, offline_replicas}]}`. A topic that does not exist has
+            `error_code` 3 and no partitions.
+        """
+        wanted = self.list_topics() if topics is None else as_names(topics, "topics")
+        described = []
+        for topic in wanted:
+            try:
+                described.append(_describe(self._find(topic)))
+            except BrokerResponseError as error:
+                described.append(
+                    {**outcome(str(topic), error), "topic_id": None, "is_internal": False, "partitions": []}
+                )
+        return described
+
+    def wait_for_topics(self, topic_names: Sequence[str], timeout_ms: float = 10_000) -> None:
+        """Wait until every topic exists, looking every 0.1 s.
+
+        Raises:
+            KafkaTimeoutError: one is missing after `timeout_ms`.
+        """
+        wanted = set(as_names(topic_names, "topic_names"))
+        deadline = Deadline(self._clock, timeout_ms)
+        while missing := wanted - set(self._cluster.topics()):
+            if deadline.expired():
+                message = f"topics not ready after {timeout_ms} ms: {', '.join(sorted(missing))}"
+                raise KafkaTimeoutError(message)
+            self._clock.sleep(min(POLL_SECONDS, deadline.remaining()))
+
+
+def as_specs(new_topics: object) -> list[TopicSpec]:
+    """The forms that `create_topics` takes, as one.
+
+    Raises:
+        IllegalArgumentError: nothing to create, or something else than a topic.
+        InvalidRequestError: a name twice.
+    """
+    if isinstance(new_topics, Mapping):
+        specs = [_spec_of(name, data) for name, data in new_topics.items()]
+    else:
+        specs = [_spec(topic) for topic in as_names(new_topics, "new_topics")]
+    if not specs:
+        message = "new_topics is empty: there is nothing to create"
+        raise IllegalArgumentError(message)
+    names = [spec.name for spec in specs]
+    doubled = next((name for name in names if names.count(name) > 1), None)
+    if doubled is not None:
+        message = f"topic {doubled!r} is given twice"
+        raise InvalidRequestError(message)
+    return specs
+
+
+def _spec(topic: object) -> TopicSpec:
+    if isinstance(topic, NewTopic):
+        return TopicSpec(
+            name=topic.name,
+            num_partitions=topic.num_partitions,
+            replication_factor=topic.replication_factor,
+            assignments=topic.replica_assignments,
+            configs=topic.topic_configs,
+        )
+    # Whether a name is allowed, even one that is no str, is said for each topic by itself.
+    return TopicSpec(name=topic)
+
+
+def _spec_of(name: str, data: object) -> TopicSpec:
+    if not isinstance(data, Mapping):
+        message = f"topic {name!r}: a dict of {', '.join(_SPEC_KEYS)} is needed, not {data!r}"
+        raise IllegalArgumentError(message)
+    unknown = next((key for key in data if key not in _SPEC_KEYS), None)
+    if unknown is not None:
+        message = f"topic {name!r}: unknown key {unknown!r}{nearest(str(unknown), _SPEC_KEYS)}"
+        raise IllegalArgumentError(message)
+    return TopicSpec(
+        name=name,
+        num_partitions=data.get("num_partitions", -1),
+        replication_factor=data.get("replication_factor", -1),
+        assignments=data.get("assignments"),
+        configs=data.get("configs") or {},
+    )
+
+
+def check_replication(factor: object) -> None:
+    """Refuse a replication factor that one root cannot give.
+
+    Raises:
+        InvalidReplicationFactorError: not -1 (the server's default) or 1.
+    """
+    if isinstance(factor, bool) or not isinstance(factor, int):
+        message = f"Replication factor must be an int, not {factor!r}."
+        raise InvalidReplicationFactorError(message)
+    if factor == 0 or factor < -1:
+        message = "Replication factor must be larger than 0, or -1 to use the default value."
+        raise InvalidReplicationFactorError(message)
+    if factor > 1:
+        message = f"Replication factor: {factor} larger than available brokers: 1."
+        raise InvalidReplicationFactorError(message)
+
+
+def _created(spec: TopicSpec, info: TopicInfo | None, error: BrokerResponseError | None) -> dict[str, Any]:
+    result = outcome(str(spec.name), error)
+    if info is None:
+        return {**result, "topic_id": None, "num_partitions": -1, "replication_factor": -1, "configs": {}}
+    return {
+        **result,
+        "topic_id": info.topic_id,
+        "num_partitions": info.num_partitions,
+        "replication_factor": 1,
+        "configs": {name: {"value": value} for name, value in info.configs.items()},
+    }
+
+
+def _describe(info: TopicInfo) -> dict[str, Any]:
+    return {
+        "error_code": 0,
+        "name": info.name,
+        "topic_id": info.topic_id,
+        "is_internal": False,
+        "partitions": [partition_entry(p) for p in info.partitions],
+    }
+
+
+def partition_entry(partition: int) -> dict[str, Any]:
+    """What Kafka's metadata says about a partition, when the storage root is the one broker."""
+    return {
+        "error_code": 0,
+        "partition_index": partition,
+        "leader_id": BROKER_ID,
+        "leader_epoch": 0,
+        "replica_nodes": [BROKER_ID],
+        "isr_nodes": [BROKER_ID],
+        "offline_replicas": [],
+    }

@@ -1,0 +1,70 @@
+"""Unsupported: what kafka-python's admin client has and this one has not; every call says why."""
+
+from __future__ import annotations
+
+from typing import Any, Final, NoReturn
+
+from kafkalike.errors import UnsupportedVersionError
+
+_ACLS: Final = (
+    "there is no broker that could enforce an ACL; grant access on the storage root or in the catalog "
+    "(read a topic: its table; write: its table, __cluster_metadata and __consumer_offsets)"
+)
+_ONE_ROOT: Final = "one storage root holds every partition, so there is nothing to move or to elect"
+_NO_TRANSACTIONS: Final = "transactions across topics do not exist yet"
+_NO_USERS: Final = "there are no users and passwords; the storage knows who may access it"
+_NO_QUORUM: Final = "there is no controller quorum and no wire protocol"
+_GROUPS: Final = "changing groups from outside does not exist yet"
+
+
+def _refuse(method: str, reason: str) -> NoReturn:
+    message = f"{method} is not supported: {reason}"
+    raise UnsupportedVersionError(message)
+
+
+def _refused(method: str, reason: str) -> Any:  # noqa: ANN401 - a method of any signature
+    def refuse(self: object, *args: object, **kwargs: object) -> NoReturn:
+        del self, args, kwargs
+        _refuse(method, reason)
+
+    refuse.__name__ = method
+    refuse.__doc__ = f"Not supported: {reason}.\n\nRaises:\n    UnsupportedVersionError: always.\n"
+    return refuse
+
+
+class UnsupportedOperations:
+    """Methods that always raise `UnsupportedVersionError`; none pretends to have done something."""
+
+    describe_acls = _refused("describe_acls", _ACLS)
+    create_acls = _refused("create_acls", _ACLS)
+    delete_acls = _refused("delete_acls", _ACLS)
+
+    elect_leaders = _refused("elect_leaders", _ONE_ROOT)
+    perform_leader_election = _refused("perform_leader_election", _ONE_ROOT)
+    alter_partition_reassignments = _refused("alter_partition_reassignments", _ONE_ROOT)
+    list_partition_reassignments = _refused("list_partition_reassignments", _ONE_ROOT)
+    alter_replica_log_dirs = _refused("alter_replica_log_dirs", _ONE_ROOT)
+
+    list_transactions = _refused("list_transactions", _NO_TRANSACTIONS)
+    describe_transactions = _refused("describe_transactions", _NO_TRANSACTIONS)
+    describe_producers = _refused("describe_producers", _NO_TRANSACTIONS)
+    abort_transaction = _refused("abort_transaction", _NO_TRANSACTIONS)
+    find_hanging_transactions = _refused("find_hanging_transactions", _NO_TRANSACTIONS)
+
+    alter_user_scram_credentials = _refused("alter_user_scram_credentials", _NO_USERS)
+    describe_user_scram_credentials = _refused("describe_user_scram_credentials", _NO_USERS)
+
+    describe_metadata_quorum = _refused("describe_metadata_quorum", _NO_QUORUM)
+    describe_features = _refused("describe_features", _NO_QUORUM)
+    update_features = _refused("update_features", _NO_QUORUM)
+    api_versions = _refused("api_versions", _NO_QUORUM)
+    get_broker_version_data = _refused("get_broker_version_data", _NO_QUORUM)
+
+    describe_groups = _refused("describe_groups", _GROUPS)
+    describe_consumer_groups = _refused("describe_consumer_groups", _GROUPS)
+    delete_groups = _refused("delete_groups", _GROUPS)
+    delete_consumer_groups = _refused("delete_consumer_groups", _GROUPS)
+    alter_group_offsets = _refused("alter_group_offsets", _GROUPS)
+    reset_group_offsets = _refused("reset_group_offsets", _GROUPS)
+    delete_group_offsets = _refused("delete_group_offsets", _GROUPS)
+    remove_group_members = _refused("remove_group_members", _GROUPS)
