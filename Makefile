@@ -15,7 +15,7 @@ step = @printf '\n== %s\n' "$@: $(1)"
 .PHONY: help setup demo test fmt lint types arch unit spark processes e2e bench lock clean
 
 help: ## list the targets
-	@awk -F ':.*## ' '/^[a-z]+:.*## /{printf "  make %-10s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+	@awk -F ':.*## ' '/^[a-z0-9]+:.*## /{printf "  make %-10s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
 setup: ## .venv, locked packages, a Java, Delta's jars: only what is missing
 	@scripts/setup.sh
@@ -63,7 +63,7 @@ e2e: setup ## the command line, the jobs and the notebooks, as a user runs them
 	@$(pytest) tests/e2e
 
 bench: setup ## the figures in the documents, measured here
-	@for file in benchmarks/bench_*.py; do $(env) $(bin)/python "$$file"; done
+	@for file in $(wildcard benchmarks/bench_*.py); do $(env) $(bin)/python "$$file"; done
 
 lock: setup ## resolve pyproject.toml anew into requirements.lock
 	@scripts/lock.sh

@@ -113,6 +113,8 @@ write_env() {
     say "using Java at $java_home"
     {
         printf 'export JAVA_HOME=%q\n' "$java_home"
+        # Another Spark on this machine would be started in place of the locked one.
+        echo 'unset SPARK_HOME'
         printf 'export PYSPARK_PYTHON=%q PYSPARK_DRIVER_PYTHON=%q\n' "$PWD/.venv/bin/python" "$PWD/.venv/bin/python"
     } >"$env_file"
 }
