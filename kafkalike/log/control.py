@@ -66,6 +66,7 @@ class DeltaControlLog(Generic[S, R]):
         schema: pa.Schema,
         row_type: type[R],
         new_state: Callable[[], S],
+        *,
         lock: TableLock | None,
         clock: Clock,
         jitter: Callable[[], float] = random.random,

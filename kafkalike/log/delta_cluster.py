@@ -70,11 +70,16 @@ class DeltaCluster(ClusterBase):
             METADATA_SCHEMA,
             MetadataRow,
             ClusterState,
-            self._lock(CLUSTER_METADATA),
-            clock,
+            lock=self._lock(CLUSTER_METADATA),
+            clock=clock,
         )
         self.groups: DeltaControlLog[GroupsState, GroupRow] = DeltaControlLog(
-            self._files(CONSUMER_OFFSETS), OFFSETS_SCHEMA, GroupRow, GroupsState, self._lock(CONSUMER_OFFSETS), clock
+            self._files(CONSUMER_OFFSETS),
+            OFFSETS_SCHEMA,
+            GroupRow,
+            GroupsState,
+            lock=self._lock(CONSUMER_OFFSETS),
+            clock=clock,
         )
         self._spark_appender: Appender | None = None
         self._mutex = threading.Lock()
@@ -142,7 +147,8 @@ class DeltaCluster(ClusterBase):
         """
         info = self.topic(name)
         appender = self._appender(engine)
-        log = DeltaTopicLog(self, info, self.files_of(info), self._lock(info.location), self.clock, appender)
+        lock = self._lock(info.location)
+        log = DeltaTopicLog(self, info, self.files_of(info), lock=lock, clock=self.clock, appender=appender)
         log.refresh()
         return log
 

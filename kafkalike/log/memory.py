@@ -128,7 +128,7 @@ class MemoryTopicLog:
     def _current(self) -> TopicInfo:
         current = self._cluster.metadata.refresh().topics.get(self.info.name)
         if current is None or current.topic_id != self.info.topic_id:
-            raise TopicDeletedError(self.info.name, self.info.topic_id, current and current.topic_id)
+            raise TopicDeletedError(self.info.name, self.info.topic_id, current.topic_id if current else None)
         return current
 
     def refresh(self) -> None:
@@ -221,7 +221,7 @@ class MemoryTopicLog:
 def _segment(table: _Table, partition: int, run: range, now: int) -> Segment:
     rows = table.rows[partition][run.start : run.stop]
     times = [int(str(row["timestamp"])) // 1000 for row in rows]
-    size = sum(len(row["key"] or b"") + len(row["value"] or b"") for row in rows)  # type: ignore[arg-type]
+    size = sum(len(row[name] or b"") for row in rows for name in ("key", "value"))  # type: ignore[arg-type,misc]
     return Segment(
         partition=partition,
         start=run.start,

@@ -71,6 +71,7 @@ class DeltaTopicLog:
         cluster: DeltaCluster,
         info: TopicInfo,
         files: Files,
+        *,
         lock: TableLock | None,
         clock: Clock,
         appender: Appender | None = None,
@@ -102,7 +103,7 @@ class DeltaTopicLog:
         with self._mutex:
             current = self._cluster.metadata.refresh().topics.get(self.info.name)
             if current is None or current.topic_id != self.info.topic_id:
-                raise TopicDeletedError(self.info.name, self.info.topic_id, current and current.topic_id)
+                raise TopicDeletedError(self.info.name, self.info.topic_id, current.topic_id if current else None)
             self.info = current
             try:
                 self._tail.refresh()
@@ -223,9 +224,9 @@ class DeltaTopicLog:
         rewound = self._tail.foreign
         if rewound is not None:
             message = (
-                f"{self.info.name}: {rewound.operation} at table version {rewound.version} took records back; appending "
-                "would give their offsets to other records. Delete the topic and create it again, or restore the "
-                "table to the version before that operation and copy its records to a new topic"
+                f"{self.info.name}: {rewound.operation} at version {rewound.version} took records back; "
+                "appending would give their offsets to other records. Delete the topic and create it again, or restore "
+                "the table to the version before that operation and copy its records to a new topic"
             )
             raise LogCorruptError(message)
 
@@ -266,13 +267,17 @@ class DeltaTopicLog:
                 checkpoint_if_due(self.files, wanted.version)
                 return Appended(version=wanted.version, ranges=plan, append_time_ms=now)
             attempt += 1
-            self.back_off(attempt, deadline, lambda: self._discard(adds))
+            try:
+                self.back_off(attempt, deadline)
+            except KafkaTimeoutError:
+                self._discard(adds)
+                raise
 
     def _discard(self, adds: Sequence[Add]) -> None:
         for add in adds:
             self.files.discard(add.path)
 
-    def back_off(self, attempt: int, deadline: Deadline, give_up: Callable[[], None]) -> None:
+    def back_off(self, attempt: int, deadline: Deadline) -> None:
         """Wait after losing against a rival: a random time that doubles with each try.
 
         Raises:
@@ -280,10 +285,7 @@ class DeltaTopicLog:
         """
         wait = self._jitter() * min(MAX_BACKOFF_SECONDS, BACKOFF_SECONDS * 2 ** (attempt - 1))
         if deadline.remaining() <= wait:
-            give_up()
-            message = (
-                f"{self.info.name}: other writers were faster {attempt} times until time ran out; nothing was written"
-            )
+            message = f"{self.info.name}: others were faster {attempt} times until time ran out; nothing was written"
             raise KafkaTimeoutError(message)
         self.clock.sleep(wait)
 

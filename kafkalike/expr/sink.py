@@ -1,0 +1,91 @@
+"""Sink columns: a user's DataFrame in, the columns of a record, checked and typed, out.
+
+The columns and messages are those of Spark's Kafka sink, plus `timestamp`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Final
+
+from pyspark.errors import AnalysisException
+from pyspark.sql import Column, DataFrame
+from pyspark.sql import functions as F  # noqa: N812
+from pyspark.sql.types import (
+    ArrayType,
+    BinaryType,
+    DataType,
+    IntegerType,
+    StringType,
+    StructField,
+    StructType,
+    TimestampType,
+)
+
+HEADERS: Final = ArrayType(StructType([StructField("key", StringType()), StructField("value", BinaryType())]))
+
+ALLOWED: Final[Mapping[str, tuple[DataType, ...]]] = {
+    "topic": (StringType(),),
+    "partition": (IntegerType(),),
+    "key": (StringType(), BinaryType()),
+    "value": (StringType(), BinaryType()),
+    "headers": (HEADERS,),
+    "timestamp": (TimestampType(),),
+}
+"""Types that each column may have."""
+
+_SHOWN: Final = {
+    "topic": "string",
+    "partition": "int",
+    "key": "string or binary",
+    "value": "string or binary",
+    "headers": "array<struct<key:string,value:binary>>",
+    "timestamp": "timestamp",
+}
+
+
+def sink_columns(frame: DataFrame, *, needs_topic: bool) -> DataFrame:
+    """Take the columns of a record out of a user's DataFrame.
+
+    Args:
+        frame: `value` STRING or BINARY is needed; `key` (STRING or BINARY), `headers`, `topic`, `partition` INT and
+            `timestamp` are taken when they are there; other columns are left out, as Spark's Kafka sink leaves them.
+        needs_topic: whether the topic comes from the column.
+
+    Returns:
+        Columns `topic` (only when needed), `partition` INT, `timestamp` TIMESTAMP, `key` BINARY, `value` BINARY,
+        `headers`; null where the DataFrame has none.
+
+    Raises:
+        AnalysisException: a needed column is missing or a column has another type.
+    """
+    types = {field.name: field.dataType for field in frame.schema.fields}
+    if needs_topic and "topic" not in types:
+        message = (
+            "topic option required when no 'topic' attribute is present. Use the topic option for setting a topic."
+        )
+        raise AnalysisException(message)
+    if "value" not in types:
+        message = f"required attribute 'value' not found; the DataFrame has {', '.join(types) or 'no columns'}"
+        raise AnalysisException(message)
+    for name, allowed in ALLOWED.items():
+        if name in types and not any(_same(types[name], kind) for kind in allowed):
+            message = f"{name} must be a(n) {_SHOWN[name]}, not {types[name].simpleString()}"
+            raise AnalysisException(message)
+    columns = [
+        _or_null(types, "partition", "int"),
+        _or_null(types, "timestamp", "timestamp"),
+        _or_null(types, "key", "binary"),
+        F.col("value").cast("binary").alias("value"),
+        _or_null(types, "headers", HEADERS.simpleString()),
+    ]
+    return frame.select(*([F.col("topic")] if needs_topic else []), *columns)
+
+
+def _same(given: DataType, allowed: DataType) -> bool:
+    return given.simpleString() == allowed.simpleString()
+
+
+def _or_null(types: Mapping[str, DataType], name: str, kind: str) -> Column:
+    column = F.col(name) if name in types else F.lit(None)
+    return column.cast(kind).alias(name)

@@ -1,0 +1,267 @@
+"""Append through Spark: a DataFrame or a batch in, one table commit out.
+
+Where the topic has a lock (local roots) the log end is read under it and the write follows. Elsewhere the write's own
+plan reads the records at or above the log end, which must come back empty: Delta then refuses the commit when a rival
+has appended to one of those partitions meanwhile, and the append is numbered again (decision 003).
+"""
+
+from __future__ import annotations
+
+import re
+import threading
+import uuid
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Final
+
+# The import registers the conversion of Java's conflicts to the classes of `delta.exceptions`.
+import delta  # noqa: F401
+import delta.exceptions as conflicts
+import pyarrow as pa
+from py4j.protocol import Py4JError
+from pyspark import StorageLevel
+from pyspark.errors import PySparkException
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as F  # noqa: N812
+
+from kafkalike import errors, faults
+from kafkalike.clock import Deadline
+from kafkalike.errors import KafkaError, KafkaStorageError, LogCorruptError, UnknownOutcomeError
+from kafkalike.expr.numbering import at_or_above, with_offsets
+from kafkalike.log.append_local import plan_batch, user_metadata
+from kafkalike.log.layout import TOPIC_COLUMNS
+from kafkalike.log.port import Appended, TxnId
+from kafkalike.log.session import session
+from kafkalike.log.topic_log import DeltaTopicLog, codec_for
+from kafkalike.log.validate import check_batch
+from kafkalike.model.batch import RecordBatch
+from kafkalike.model.offsets import assign_offsets
+
+if TYPE_CHECKING:
+    from kafkalike.config.topic import TopicConfig
+
+CONFLICTS: Final = tuple(getattr(conflicts, name) for name in conflicts.__all__)
+"""delta-spark's conflict classes share no base of their own, so all are listed."""
+
+SPARK_CODECS: Final = {"none": "none", "gzip": "gzip", "snappy": "snappy", "lz4": "lz4_raw", "zstd": "zstd"}
+"""Kafka's codec names in Spark; its own `lz4` is Hadoop's framing, which other Parquet readers do not know."""
+
+RECORD_ERROR: Final = re.compile(r"kafkalike:(\w+Error): ([^\n]*?)(?: SQLSTATE: \w+)?(?:\n|$)")
+"""What a check inside the plan raises (`problem`), found again in the text of Spark's exception."""
+
+STALE: Final = "kafkalike:stale log end"
+
+_sessions = threading.local()
+_known_tables: dict[str, str] = {}
+"""Topic id by table, for tables this JVM has cached; see `_forget_old_table`."""
+
+
+class SparkAppender:
+    """Writes batches of a KafkaProducer through Spark: in the running session, else in one of its own."""
+
+    def append(
+        self, log: DeltaTopicLog, batch: RecordBatch, *, codec: str, deadline: Deadline, txn: TxnId | None
+    ) -> Appended:
+        """See `TopicLog.append`."""
+        spark = own_session(session())
+
+        def numbered(config: TopicConfig, now_ms: int) -> DataFrame:
+            check_batch(batch, log.info, config, now_ms)
+            ends = {p: log.log_end(p) for p in log.info.partitions}
+            return _batch_frame(spark, batch, ends, now_ms if config.log_append_time else None)
+
+        touched = sorted(set(batch.partitions))
+        return _append(log, spark, numbered, touched, codec=codec, deadline=deadline, txn=txn)
+
+
+def own_session(running: SparkSession) -> SparkSession:
+    """A session of this thread's own over the running one: settings of one write must not reach another."""
+    known: SparkSession | None = getattr(_sessions, "session", None)
+    if known is None or known.sparkContext is not running.sparkContext:
+        known = running.newSession()
+        _sessions.session = known
+    return known
+
+
+def append_frame(
+    log: DeltaTopicLog,
+    frame: DataFrame,
+    *,
+    codec: str = "none",
+    deadline: Deadline,
+    txn: TxnId | None = None,
+) -> Appended:
+    """Append a DataFrame in one table commit.
+
+    Args:
+        log: the topic.
+        frame: columns `partition` INT not null, `timestamp` TIMESTAMP (null: time of the append), `key`, `value`
+            BINARY, `headers`; already checked or carrying checks made with `problem`.
+        codec: compression, used when the topic says `producer`.
+        deadline: how long to wait for rivals and retry.
+        txn: makes a rerun add nothing.
+
+    Returns:
+        What was written; `ranges` is empty for a frame without rows.
+    """
+    partitions = list(log.info.partitions)
+    # Where a rival can make the write start again, the source must not be computed again: its rows could differ.
+    source = frame if log.locked else frame.persist(StorageLevel.MEMORY_AND_DISK)
+
+    def numbered(config: TopicConfig, now_ms: int) -> DataFrame:
+        now = F.timestamp_millis(F.lit(now_ms))
+        time = now if config.log_append_time else F.coalesce(F.date_trunc("millisecond", F.col("timestamp")), now)
+        kind = F.lit(int(config.log_append_time))
+        timed = source.withColumn("timestamp", time).withColumn("timestampType", kind)
+        return with_offsets(timed, {p: log.log_end(p) for p in partitions}, len(partitions))
+
+    try:
+        return _append(log, frame.sparkSession, numbered, partitions, codec=codec, deadline=deadline, txn=txn)
+    finally:
+        if source is not frame or not log.locked:
+            source.unpersist()
+
+
+def _append(
+    log: DeltaTopicLog,
+    spark: SparkSession,
+    numbered: Callable[[TopicConfig, int], DataFrame],
+    touched: list[int],
+    *,
+    codec: str,
+    deadline: Deadline,
+    txn: TxnId | None,
+) -> Appended:
+    append_id = uuid.uuid4().hex
+    attempt = 0
+    with log.exclusive(deadline):
+        while True:
+            log.ready_to_append()
+            done = log.already_appended(txn)
+            if done is not None:
+                return done
+            now, since, config = log.clock.now_ms(), log.version, log.config
+            frame = numbered(config, now).select(*TOPIC_COLUMNS)
+            if not log.locked:
+                frame = frame.unionByName(_self_read(spark, log, touched))
+            _forget_old_table(spark, log)
+            try:
+                faults.point("append.before_commit")
+                _save(frame, log.files.uri, SPARK_CODECS[codec_for(config, codec)], user_metadata(append_id, txn), txn)
+                faults.point("append.after_commit")
+            except (*CONFLICTS, PySparkException, Py4JError) as cause:
+                landed = _settle(log, append_id, since, cause)
+                if landed is not None:
+                    return landed
+                attempt += 1
+                log.back_off(attempt, deadline)
+                continue
+            return _written(log, append_id, since, txn)
+
+
+def _save(frame: DataFrame, uri: str, codec: str, metadata: str, txn: TxnId | None) -> None:
+    if frame.sparkSession.conf.get("spark.sql.maxConcurrentOutputFileWriters", "0") == "0":
+        # Without open files per partition the writer sorts by partition, and that sort does not keep the order.
+        frame = frame.sortWithinPartitions("partition", "offset")
+    writer = frame.write.format("delta").mode("append").option("compression", codec).option("userMetadata", metadata)
+    if txn is not None:
+        writer = writer.option("txnAppId", txn.app_id).option("txnVersion", txn.version)
+    writer.save(uri)
+
+
+def _self_read(spark: SparkSession, log: DeltaTopicLog, touched: list[int]) -> DataFrame:
+    """The records at or above the log end, of which there must be none: reading them is what makes rivals conflict.
+
+    The error sits in a projection, which Spark does not move below the filter.
+    """
+    table = spark.read.format("delta").load(log.files.uri)
+    stale = F.raise_error(F.lit(STALE)).cast("binary")
+    rivals = table.where(at_or_above({p: log.log_end(p) for p in touched}))
+    return rivals.select(*[stale.alias(c) if c == "value" else F.col(c) for c in TOPIC_COLUMNS])
+
+
+def _settle(log: DeltaTopicLog, append_id: str, since: int, cause: Exception) -> Appended | None:
+    """Find out what became of a write that raised.
+
+    Returns:
+        The commit when it landed all the same; None when a rival was faster, so that it may be tried again.
+
+    Raises:
+        KafkaError: what a check of the records found.
+        KafkaStorageError: refused; nothing was written.
+        UnknownOutcomeError: the table cannot be read to find out.
+    """
+    try:
+        log.refresh()
+        landed = log.find_append(append_id, since)
+    except (KafkaError, OSError) as second:
+        if isinstance(second, (errors.TopicDeletedError, LogCorruptError)):
+            raise
+        raise UnknownOutcomeError(f"append to {log.info.name}", append_id) from cause
+    if landed is not None:
+        return landed
+    text = str(cause)
+    if isinstance(cause, CONFLICTS) or STALE in text:
+        return None
+    named = RECORD_ERROR.search(text)
+    if named is not None:
+        raise getattr(errors, named.group(1))(f"{log.info.name}: {named.group(2)}") from cause
+    if isinstance(cause, PySparkException) and cause.getCondition() is not None and not _is_io(text):
+        # An error of the caller's own query: theirs to see as Spark tells it.
+        raise cause
+    message = (
+        f"{log.info.name}: Spark could not write, nothing was written: {text.splitlines()[0] if text else cause!r}"
+    )
+    raise KafkaStorageError(message) from cause
+
+
+def _is_io(text: str) -> bool:
+    return "java.io.IOException" in text or "FileSystemException" in text
+
+
+def _written(log: DeltaTopicLog, append_id: str, since: int, txn: TxnId | None) -> Appended:
+    """The commit of a write that raised nothing. Delta skips a repeated `txn` silently, so it is looked for."""
+    log.refresh()
+    landed = log.find_append(append_id, since)
+    if landed is not None:
+        return landed
+    repeated = log.already_appended(txn)
+    if repeated is not None:
+        return repeated
+    if log.version == since:
+        # Delta makes no commit for a frame without rows.
+        return Appended(version=since, ranges={}, append_time_ms=log.clock.now_ms())
+    raise UnknownOutcomeError(f"append to {log.info.name}", append_id)
+
+
+def _forget_old_table(spark: SparkSession, log: DeltaTopicLog) -> None:
+    """Drop the JVM's cached log of a table that was deleted and created again at the same place."""
+    known = _known_tables.get(log.files.uri)
+    if known != log.info.topic_id:
+        if known is not None:
+            jvm = spark.sparkContext._jvm  # noqa: SLF001 - Delta has no public way to drop its cache
+            assert jvm is not None
+            jvm.org.apache.spark.sql.delta.DeltaLog.clearCache()
+        _known_tables[log.files.uri] = log.info.topic_id
+
+
+def _batch_frame(
+    spark: SparkSession, batch: RecordBatch, log_end: dict[int, int], append_time_ms: int | None
+) -> DataFrame:
+    """A batch with its offsets as a DataFrame of one task, in offset order."""
+    plan = plan_batch(batch, log_end)
+    times = batch.timestamps if append_time_ms is None else [append_time_ms] * len(batch)
+    table = pa.table(
+        {
+            "partition": pa.array(batch.partitions, pa.int32()),
+            "offset": pa.array(assign_offsets(batch.partitions, plan), pa.int64()),
+            "timestamp": pa.array([t * 1000 for t in times], pa.int64()).cast(pa.timestamp("us", "UTC")),
+            "timestampType": pa.array([int(append_time_ms is not None)] * len(batch), pa.int32()),
+            "key": pa.array(batch.keys, pa.binary()),
+            "value": pa.array(batch.values, pa.binary()),
+            "headers": pa.array(
+                [None if h is None else [{"key": k, "value": v} for k, v in h] for h in batch.headers],
+                pa.list_(pa.struct([("key", pa.string()), ("value", pa.binary())])),
+            ),
+        }
+    )
+    return spark.createDataFrame(table).coalesce(1).sortWithinPartitions("partition", "offset")

@@ -1,0 +1,177 @@
+"""Sink: a DataFrame in, the offsets of its records out."""
+
+from __future__ import annotations
+
+import logging
+import random
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any, Final
+
+from pyspark import StorageLevel
+from pyspark.sql import Column, DataFrame
+from pyspark.sql import functions as F  # noqa: N812
+
+from kafkalike.clock import SYSTEM_CLOCK, Deadline
+from kafkalike.config.topic import CODECS
+from kafkalike.errors import IllegalArgumentError, UnsupportedCodecError
+from kafkalike.expr.sink import sink_columns
+from kafkalike.log.append_spark import append_frame
+from kafkalike.log.checks import checked_partition
+from kafkalike.log.connect import connect
+from kafkalike.log.port import TxnId
+from kafkalike.model.names import check_topic_name
+from kafkalike.model.structs import TopicPartition
+from kafkalike.partitioner.column import null_key_column, partition_column
+
+if TYPE_CHECKING:
+    from kafkalike.log.topic_log import DeltaTopicLog
+
+Partitioner = Callable[[Column, int], Column]
+"""Takes the BINARY key column and the number of partitions; gives an INT column, null to leave it to the default."""
+
+MAX_TOPICS: Final = 1_000
+"""Most topics one DataFrame may name in its column: each one is a table commit."""
+
+_log = logging.getLogger(__name__)
+
+
+class Written(dict[TopicPartition, range]):
+    """Offsets written, by topic and partition: half-open ranges.
+
+    Attributes:
+        duplicate: True when a `txn_id` showed that the records had been written before; nothing was added.
+    """
+
+    duplicate: bool = False
+
+
+def write(
+    frame: DataFrame,
+    topic: str | None = None,
+    bootstrap_servers: Any = None,  # noqa: ANN401 - see `connect`
+    *,
+    partitioner: Partitioner | None = None,
+    compression_type: str | None = None,
+    delivery_timeout_ms: float = 120_000,
+    txn_id: str | None = None,
+    txn_version: int | None = None,
+    stage: bool = False,
+) -> Written:
+    """Produce a DataFrame: every row becomes a record.
+
+    One table commit per topic: a topic gets all of its records or none. Offsets are dense, and records that stand in
+    one Spark partition of the DataFrame keep their order.
+
+    Args:
+        frame: columns of Spark's Kafka sink: `value` STRING or BINARY (null is a tombstone), and optionally `key`,
+            `headers ARRAY<STRUCT<key STRING, value BINARY>>`, `topic` STRING, `partition` INT, and `timestamp`
+            TIMESTAMP (null or missing: the time of the append). Other columns are left out.
+        topic: the topic; wins over the column.
+        bootstrap_servers: the cluster's root; see `kafkalike.log.connect.connect`.
+        partitioner: chooses partitions for rows whose `partition` is null, before the default: Kafka's murmur2 of the
+            key's bytes, and turns of rows for null keys.
+        compression_type: None, gzip, snappy, lz4 or zstd; a topic's own `compression.type` wins.
+        delivery_timeout_ms: how long (ms) to wait for other writers and retry.
+        txn_id: names the application whose write this is; with `txn_version`, a rerun adds nothing.
+        txn_version: number of the write, rising with each one of the application.
+        stage: compute the DataFrame before the topic's lock is taken. For sources that take long to compute, on a
+            local root, so that other producers do not wait for it.
+
+    Returns:
+        The offsets written.
+
+    Raises:
+        AnalysisException: a column is missing or has a wrong type.
+        IllegalArgumentError: bad arguments, or a null topic in the data.
+        MessageSizeTooLargeError, InvalidTimestampError, InvalidRecordError, UnknownTopicOrPartitionError: a record
+            that its topic does not take; nothing was written to that topic.
+        KafkaTimeoutError: other writers were faster; nothing was written.
+        KafkaStorageError: the storage refused; nothing was written.
+        UnknownOutcomeError: the outcome could not be found out.
+    """
+    txn = _txn(txn_id, txn_version)
+    codec = compression_type or "none"
+    if codec not in CODECS:
+        message = f"compression_type must be None or one of {', '.join(CODECS)}, not {compression_type!r}"
+        raise UnsupportedCodecError(message)
+    cluster = connect(bootstrap_servers)
+    records = sink_columns(frame, needs_topic=topic is None)
+    staged = stage or topic is None
+    if staged:
+        # Several topics read the frame several times; one that is not deterministic must be computed once.
+        records = records.persist(StorageLevel.MEMORY_AND_DISK)
+    try:
+        names = _topics(records) if topic is None else [check_topic_name(topic)]
+        if stage and topic is not None:
+            records.count()
+        logs = {name: _open(cluster, name) for name in names}
+        written = Written()
+        for name, log in logs.items():
+            own = records if topic is not None else records.where(F.col("topic") == F.lit(name)).drop("topic")
+            _append(log, own, written, partitioner, codec, Deadline(SYSTEM_CLOCK, delivery_timeout_ms), txn)
+        return written
+    finally:
+        if staged:
+            records.unpersist()
+
+
+def _append(  # noqa: PLR0917
+    log: DeltaTopicLog,
+    records: DataFrame,
+    written: Written,
+    partitioner: Partitioner | None,
+    codec: str,
+    deadline: Deadline,
+    txn: TxnId | None,
+) -> None:
+    done = append_frame(log, routed(log, records, partitioner), codec=codec, deadline=deadline, txn=txn)
+    for partition, run in done.ranges.items():
+        written[TopicPartition(log.info.name, partition)] = run
+    if done.duplicate and txn is not None:
+        written.duplicate = True
+        _log.warning(
+            "%s: nothing was written: %s had written version %d before", log.info.name, txn.app_id, txn.version
+        )
+
+
+def routed(log: DeltaTopicLog, records: DataFrame, partitioner: Partitioner | None = None) -> DataFrame:
+    """Give each record its partition, and let the job fail for one that the topic does not take."""
+    total = log.info.num_partitions
+    choices = [F.col("partition")]
+    if partitioner is not None:
+        choices.append(partitioner(F.col("key"), total).cast("int"))
+    choices += [partition_column(F.col("key"), total), null_key_column(total, start=random.randrange(total))]  # noqa: S311
+    chosen = records.withColumn("partition", F.coalesce(*choices))
+    return chosen.withColumn("partition", checked_partition(F.col("partition"), total, log.config, log.clock.now_ms()))
+
+
+def _open(cluster: Any, name: str) -> DeltaTopicLog:  # noqa: ANN401
+    cluster.ensure_topic(name)
+    log: DeltaTopicLog = cluster.log(name)
+    return log
+
+
+def _topics(records: DataFrame) -> list[str]:
+    names = [row["topic"] for row in records.select("topic").distinct().limit(MAX_TOPICS + 1).collect()]
+    if None in names:
+        message = (
+            "null topic present in the data (KAFKA_NULL_TOPIC_IN_DATA); use the topic option for setting a topic, or "
+            "give every row one"
+        )
+        raise IllegalArgumentError(message)
+    if len(names) > MAX_TOPICS:
+        message = f"the DataFrame names more than {MAX_TOPICS} topics"
+        raise IllegalArgumentError(message)
+    return sorted(check_topic_name(name) for name in names)
+
+
+def _txn(txn_id: str | None, txn_version: int | None) -> TxnId | None:
+    if (txn_id is None) != (txn_version is None):
+        message = "txn_id and txn_version go together"
+        raise IllegalArgumentError(message)
+    if txn_id is None or txn_version is None:
+        return None
+    if not txn_id or type(txn_version) is not int or txn_version < 0:
+        message = f"txn_id must be a text and txn_version a whole number from 0, not {txn_id!r} and {txn_version!r}"
+        raise IllegalArgumentError(message)
+    return TxnId(txn_id, txn_version)

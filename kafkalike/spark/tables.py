@@ -1,0 +1,144 @@
+"""Tables: a cluster in, rows about its topics, partitions, committed offsets and lag out; live in SQL.
+
+A Python data source (`kafkalike_tables`), so that each query asks the cluster anew. It reads Delta logs and the
+offsets table in-process: no record is read.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterator, Mapping
+from datetime import UTC, datetime
+from typing import Any, Final
+
+from pyspark.sql.datasource import DataSource, DataSourceReader, InputPartition
+
+from kafkalike.errors import IllegalArgumentError
+from kafkalike.log.connect import connect
+from kafkalike.log.port import Cluster, TopicLog
+
+FORMAT: Final = "kafkalike_tables"
+
+SCHEMAS: Final[Mapping[str, str]] = {
+    "topics": "topic STRING, topic_id STRING, partitions INT, records BIGINT, bytes BIGINT, created TIMESTAMP, "
+    "configs STRING",
+    "partitions": "topic STRING, partition INT, log_start_offset BIGINT, log_end_offset BIGINT, records BIGINT, "
+    "segments BIGINT, bytes BIGINT, last_timestamp TIMESTAMP",
+    "consumer_offsets": "group_id STRING, topic STRING, partition INT, committed_offset BIGINT, metadata STRING, "
+    "leader_epoch INT, commit_timestamp TIMESTAMP, member_id STRING, client_id STRING, topic_id STRING",
+    "lag": "group_id STRING, topic STRING, partition INT, committed_offset BIGINT, log_start_offset BIGINT, "
+    "log_end_offset BIGINT, lag BIGINT, commit_timestamp TIMESTAMP",
+}
+"""Columns of each table. `lag` counts offsets from the committed one to the log end."""
+
+Row = tuple[Any, ...]
+
+
+def topics(cluster: Cluster) -> Iterator[Row]:
+    """Rows of `topics`."""
+    for name, info in sorted(cluster.topics().items()):
+        log = cluster.log(name)
+        segments = [s for p in info.partitions for s in log.segments(p)]
+        yield (
+            name,
+            info.topic_id,
+            info.num_partitions,
+            sum(log.log_end(p) - log.log_start(p) for p in info.partitions),
+            sum(s.size_bytes for s in segments),
+            _time(info.created_ms),
+            json.dumps(dict(info.configs), sort_keys=True),
+        )
+
+
+def partitions(cluster: Cluster) -> Iterator[Row]:
+    """Rows of `partitions`."""
+    for name, info in sorted(cluster.topics().items()):
+        log = cluster.log(name)
+        for p in info.partitions:
+            segments = log.segments(p)
+            start, end = log.log_start(p), log.log_end(p)
+            newest = max((s.max_timestamp for s in segments), default=None)
+            size = sum(s.size_bytes for s in segments)
+            yield (name, p, start, end, end - start, len(segments), size, None if newest is None else _time(newest))
+
+
+def consumer_offsets(cluster: Cluster) -> Iterator[Row]:
+    """Rows of `consumer_offsets`."""
+    for group_id, group in sorted(cluster.groups.refresh().groups.items()):
+        for where, committed in sorted(group.offsets.items()):
+            yield (
+                group_id,
+                where.topic,
+                where.partition,
+                committed.position.offset,
+                committed.position.metadata,
+                committed.position.leader_epoch,
+                _time(committed.time_ms),
+                committed.member_id,
+                committed.client_id,
+                committed.topic_id,
+            )
+
+
+def lag(cluster: Cluster) -> Iterator[Row]:
+    """Rows of `lag`; commits for a topic that is gone, or was created again since, are left out."""
+    known = cluster.topics()
+    logs: dict[str, TopicLog] = {}
+    for group_id, group in sorted(cluster.groups.refresh().groups.items()):
+        for (topic, partition), committed in sorted(group.offsets.items()):
+            info = known.get(topic)
+            if info is None or info.topic_id != committed.topic_id:
+                continue
+            if topic not in logs:
+                logs[topic] = cluster.log(topic)
+            log = logs[topic]
+            start, end = log.log_start(partition), log.log_end(partition)
+            offset = committed.position.offset
+            behind = end - max(offset, start)
+            yield (group_id, topic, partition, offset, start, end, max(0, behind), _time(committed.time_ms))
+
+
+def _time(time_ms: int) -> datetime:
+    return datetime.fromtimestamp(time_ms / 1000, UTC)
+
+
+ROWS: Final[Mapping[str, Callable[[Cluster], Iterator[Row]]]] = {
+    "topics": topics,
+    "partitions": partitions,
+    "consumer_offsets": consumer_offsets,
+    "lag": lag,
+}
+
+
+class ClusterTables(DataSource):
+    """The format `kafkalike_tables`; options `table` (a name of `SCHEMAS`) and `root`."""
+
+    @classmethod
+    def name(cls) -> str:
+        """Name of the format."""
+        return FORMAT
+
+    def schema(self) -> str:
+        """Columns of the table that the options name."""
+        return SCHEMAS[_table(self.options)]
+
+    def reader(self, schema: Any) -> DataSourceReader:  # noqa: ANN401, ARG002 - Spark's signature
+        """A reader; Spark makes one for each query, so its rows are those of the moment."""
+        return _Reader(_table(self.options), self.options.get("root"))
+
+
+class _Reader(DataSourceReader):
+    def __init__(self, table: str, root: str | None) -> None:
+        self._table = table
+        self._root = root
+
+    def read(self, partition: InputPartition) -> Iterator[Row]:  # noqa: ARG002 - there is one
+        return ROWS[self._table](connect(self._root))
+
+
+def _table(options: Mapping[str, str]) -> str:
+    table = options.get("table", "")
+    if table not in SCHEMAS:
+        message = f"option table must be one of {', '.join(SCHEMAS)}, not {table!r}"
+        raise IllegalArgumentError(message)
+    return table
