@@ -315,6 +315,5 @@ def _entry(known: Property, synonyms: list[dict[str, str]]) -> dict[str, Any]:
 
 
 def _type_name(known: Property) -> str:
-    if known.is_list:
-        return "LIST"
-    return {bool: "BOOLEAN", int: "LONG", float: "DOUBLE", str: "STRING"}[type(known.parse(known.default))]
+    value = known.parse(known.default)
+    return {bool: "BOOLEAN", int: "LONG", float: "DOUBLE", str: "STRING", tuple: "LIST"}[type(value)]

@@ -106,6 +106,14 @@ class DeltaControlLog(Generic[S, R]):
             fresh.apply(row)
         self.state = fresh
 
+    @property
+    def rows(self) -> list[R]:
+        """All rows the table still has, in `seq` order. Reads every file: for checks, not for the hot path."""
+        with self._mutex:
+            self.refresh()
+            rows = [row for path in self._live_files() for row in self._rows(path)]
+        return sorted(rows, key=lambda row: row.seq)  # type: ignore[attr-defined]
+
     def _live_files(self) -> list[str]:
         return [segment.path for segment in self._tail.index]
 

@@ -1,0 +1,265 @@
+"""Verify run: a cluster in, a report out; reads what the rules of `kafkalike.log.verify` judge.
+
+Files are read in batches of about 16 MiB. What is appended while the run goes on is not looked at.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING, Any, Final, Protocol, cast
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.parquet as pq
+from deltalake import DeltaTable
+from deltalake.exceptions import DeltaError
+
+from kafkalike.errors import BrokerResponseError, CorruptRecordError, KafkaError, LogCorruptError
+from kafkalike.log.chunk import CHUNK_SCHEMA
+from kafkalike.log.commits import list_commits
+from kafkalike.log.layout import TOPIC_SCHEMA
+from kafkalike.log.verify import (
+    Finding,
+    SegmentCheck,
+    check_commits,
+    check_committed,
+    check_coverage,
+    check_group_rows,
+    check_place,
+    check_schema,
+    misplaced_keys,
+)
+from kafkalike.model.group_state import GroupRow
+from kafkalike.model.segments import Segment
+from kafkalike.model.topic import TopicInfo
+
+if TYPE_CHECKING:
+    from kafkalike.log.port import Cluster, TopicLog
+    from kafkalike.log.storage import Files
+
+BATCH_BYTES: Final = 16 * 1024 * 1024
+MAX_BATCH_ROWS: Final = 65_536
+
+Progress = Callable[[int], None]
+
+
+class _HasRows(Protocol):
+    @property
+    def rows(self) -> Iterable[GroupRow]: ...
+
+
+@dataclass(slots=True)
+class Report:
+    """What was looked at, and what was found."""
+
+    topics: int = 0
+    partitions: int = 0
+    segments: int = 0
+    records: int = 0
+    findings: list[Finding] = field(default_factory=list)
+
+    def errors(self, *, strict: bool = False) -> int:
+        """How many findings are errors; with `strict`, warnings count too."""
+        return sum(1 for finding in self.findings if strict or not finding.warning)
+
+
+def total_bytes(cluster: Cluster, topics: Iterable[str]) -> int:
+    """Bytes of the files that a run over these topics reads; topics that cannot be opened count nothing."""
+    total = 0
+    for name in topics:
+        try:
+            total += sum(cluster.disk_usage(name).values())
+        except KafkaError:
+            # The run itself says what is wrong with it.
+            continue
+    return total
+
+
+def verify_topic(cluster: Cluster, name: str, report: Report, progress: Progress = lambda _: None) -> None:
+    """Check one topic: its table's schema and commits, its partitions, every file, and the offsets committed in it.
+
+    Args:
+        cluster: where it is.
+        name: an existing topic.
+        report: gets the findings and counts.
+        progress: called with the bytes of each file after it was read.
+    """
+    report.topics += 1
+    try:
+        log = cluster.log(name)
+        log.refresh()
+    except (LogCorruptError, BrokerResponseError) as error:
+        report.findings.append(Finding(kind="table", message=str(error), topic=name))
+        return
+    info = log.info
+    live = {p: range(log.log_start(p), log.log_end(p)) for p in info.partitions}
+    report.findings += _table_findings(cluster, info)
+    for partition in info.partitions:
+        report.partitions += 1
+        segments = tuple(log.segments(partition))
+        report.findings += check_coverage(name, partition, segments, live[partition], compacted=log.config.compacted)
+        checks = []
+        for segment in segments:
+            report.findings += check_place(name, segment, info.num_partitions)
+            checks.append(_check_segment(cluster, log, segment, report))
+            report.segments += 1
+            report.records += checks[-1].records
+            progress(segment.size_bytes)
+        report.findings += misplaced_keys(name, partition, checks)
+    report.findings += check_committed(cluster.groups.refresh(), name, info.topic_id, live)
+
+
+def verify_groups(cluster: Cluster, report: Report) -> None:
+    """Check the rows of the offsets table: numbering, generations, commits of members that were replaced."""
+    try:
+        report.findings += check_group_rows(cast("_HasRows", cluster.groups).rows)
+    except LogCorruptError as error:
+        report.findings.append(Finding(kind="groups-table", message=str(error)))
+
+
+def _table_findings(cluster: Cluster, info: TopicInfo) -> list[Finding]:
+    files = _files_of(cluster, info)
+    if files is None:
+        return []
+    try:
+        found = _delta_kinds(DeltaTable(files.uri).schema())
+        wanted = _delta_kinds(TOPIC_SCHEMA)
+        return [
+            *check_schema(info.name, "its table", found, wanted),
+            *check_commits(info.name, list_commits(cluster, info.name)),
+        ]
+    except (DeltaError, KafkaError, OSError) as error:
+        return [Finding(kind="table-log", message=str(error), topic=info.name)]
+
+
+def _delta_kinds(schema: Any) -> dict[str, str]:  # noqa: ANN401 - deltalake's Schema
+    return {column.name: str(column.type) for column in schema.fields}
+
+
+def _files_of(cluster: Cluster, info: TopicInfo) -> Files | None:
+    """Files of a topic's table; None for a cluster in memory, which has none."""
+    files_of = getattr(cluster, "files_of", None)
+    return None if files_of is None else cast("Files", files_of(info))
+
+
+def _check_segment(cluster: Cluster, log: TopicLog, segment: Segment, report: Report) -> SegmentCheck:
+    name, partition = log.info.name, segment.partition
+    files = _files_of(cluster, log.info)
+    if files is None:
+        segment = _readable(segment, log.log_start(partition))
+    check = SegmentCheck(name, segment, log.info.num_partitions, compacted=log.config.compacted)
+    batches = _from_reader(log, segment) if files is None else _from_file(name, files, segment, report)
+    try:
+        for batch in batches:
+            check.feed(*_columns(batch))
+    except (FileNotFoundError, OSError, pa.ArrowException, CorruptRecordError) as error:
+        log.refresh()
+        if files is not None and segment not in log.segments(partition):
+            # Maintenance has merged or deleted it while it was being read.
+            return check
+        kind = "missing-file" if isinstance(error, FileNotFoundError) else "damaged-file"
+        what = "is missing" if isinstance(error, FileNotFoundError) else f"cannot be read: {error}"
+        message = f"{segment.path} {what}: its records are lost"
+        report.findings.append(
+            Finding(kind=kind, message=message, topic=name, partition=partition, offsets=segment.offsets)
+        )
+        return check
+    except _WrongColumnsError:
+        # Said already; its rows cannot be judged.
+        return check
+    report.findings += check.finish()
+    return check
+
+
+class _WrongColumnsError(Exception):
+    """A file lacks columns, so that its records cannot be checked."""
+
+
+def _from_file(topic: str, files: Files, segment: Segment, report: Report) -> Iterator[pa.RecordBatch]:
+    size = _size_of(files, segment.path)
+    if size is not None and size != segment.size_bytes:
+        message = f"{segment.path} has {size} bytes, the log says {segment.size_bytes}"
+        report.findings.append(
+            Finding(
+                kind="file-size", message=message, topic=topic, partition=segment.partition, offsets=segment.offsets
+            )
+        )
+    with files.parquet(segment.path) as file:
+        found = {column.name: _kind(column.type) for column in file.schema_arrow}
+        wanted = {column.name: _kind(column.type) for column in CHUNK_SCHEMA}
+        flaws = check_schema(topic, segment.path, found, wanted, segment.partition)
+        report.findings += flaws
+        if flaws and not {"offset", "timestamp", "key"} <= found.keys():
+            raise _WrongColumnsError
+        yield from file.iter_batches(batch_size=_batch_rows(file))
+
+
+def _size_of(files: Files, path: str) -> int | None:
+    """Bytes of a file on a local disk; None elsewhere, where a damaged file shows when it is read."""
+    local = getattr(files, "path", None)
+    return None if local is None else os.stat(local(path)).st_size  # noqa: PTH116
+
+
+def _batch_rows(file: pq.ParquetFile) -> int:
+    meta = file.metadata
+    size = sum(meta.row_group(i).total_byte_size for i in range(meta.num_row_groups))
+    per_record = max(1, size // max(1, meta.num_rows))
+    return int(max(1, min(MAX_BATCH_ROWS, BATCH_BYTES // per_record)))
+
+
+def _kind(kind: pa.DataType) -> str:
+    """A type's name without the names of list elements, which engines choose differently."""
+    if pa.types.is_list(kind):
+        return f"list<{_kind(kind.value_type)}>"
+    if pa.types.is_struct(kind):
+        return f"struct<{', '.join(f'{f.name}: {_kind(f.type)}' for f in kind)}>"
+    return str(kind)
+
+
+def _readable(segment: Segment, log_start: int) -> Segment:
+    """The part of a segment in memory that a reader may read."""
+    start = max(segment.start, log_start)
+    return replace(segment, start=start, num_records=segment.num_records - (start - segment.start))
+
+
+def _from_reader(log: TopicLog, segment: Segment) -> Iterator[pa.Table]:
+    reader = log.reader(segment.partition, segment.start)
+    left = segment.num_records
+    while left > 0:
+        chunk = reader.read(BATCH_BYTES)
+        if chunk is None:
+            return
+        yield chunk.table.slice(0, left)
+        left -= min(left, len(chunk))
+
+
+def _columns(batch: pa.RecordBatch | pa.Table) -> tuple[Any, Any, list[bytes | None]]:
+    offsets, times = batch.column("offset"), batch.column("timestamp")
+    if offsets.null_count or times.null_count:
+        message = "records without offset or timestamp"
+        raise CorruptRecordError(message)
+    millis = pc.divide(pc.cast(times.cast(pa.timestamp("us", "UTC")), pa.int64()), 1000)
+    keys = batch.column("key").to_pylist()
+    return np.asarray(offsets, np.int64), np.asarray(millis, np.int64), keys
+
+
+def verify(
+    cluster: Cluster, topics: Iterable[str], progress: Progress = lambda _: None, *, groups: bool = True
+) -> Report:
+    """Check topics and, with `groups`, the offsets table.
+
+    Args:
+        cluster: where they are.
+        topics: existing topics.
+        progress: called with the bytes of each file after it was read.
+        groups: also check the rows of the offsets table, whichever topics they are about.
+    """
+    report = Report()
+    for name in topics:
+        verify_topic(cluster, name, report, progress)
+    if groups:
+        verify_groups(cluster, report)
+    return report
