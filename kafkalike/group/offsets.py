@@ -126,8 +126,8 @@ class GroupOffsets:
         Raises:
             CommitFailedError: another member holds the group by now; nothing was written.
             OffsetMetadataTooLargeError: nothing was written.
-            IllegalArgumentError: an offset below 0 or above 2**63-1, or metadata that is no valid text.
-            TypeError: an offset that is no integer, or anything but `TopicPartition` and `OffsetAndMetadata`.
+            IllegalArgumentError: an offset that is no int from 0 to 2**63-1, or metadata that is no valid text.
+            TypeError: anything but `TopicPartition` and `OffsetAndMetadata`, or metadata that is no str.
             KafkaTimeoutError: rivals were faster until time ran out; nothing was written.
             UnknownOutcomeError: the write may have happened; committing again is harmless.
         """
@@ -238,14 +238,13 @@ def check_position(tp: object, position: object, max_metadata_bytes: int = DEFAU
 
 
 def check_offset(offset: object) -> int:
-    """An offset from 0 to 2**63-1 as a Python int.
+    """An offset from 0 to 2**63-1 as a Python int; NumPy's integers are taken.
 
     Raises:
-        TypeError: it is no integer, or a bool.
-        IllegalArgumentError: it is outside the bounds.
+        IllegalArgumentError: it is no integer, a bool, or outside the bounds.
     """
     if isinstance(offset, bool) or not hasattr(offset, "__index__"):
-        raise TypeError(f"offset must be an int, not {offset!r}")
+        raise IllegalArgumentError(f"offset must be an int, not {offset!r}")
     number = operator.index(offset)
     if not 0 <= number <= MAX_OFFSET:
         raise IllegalArgumentError(f"offset must be from 0 to {MAX_OFFSET}, not {number}")

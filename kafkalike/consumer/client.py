@@ -1,0 +1,388 @@
+"""KafkaConsumer: kafka-python's consumer over a cluster of Delta tables."""
+
+from __future__ import annotations
+
+import logging
+import math
+import re
+from collections.abc import Iterable, Iterator, Sequence
+from types import TracebackType
+from typing import TYPE_CHECKING, Any, Literal, Self
+
+from kafkalike.clock import SYSTEM_CLOCK, Clock
+from kafkalike.config.consumer import ConsumerConfig
+from kafkalike.consumer.checks import check_max, check_timeout
+from kafkalike.consumer.commits import CommitCallback, Offsets
+from kafkalike.consumer.context import Context
+from kafkalike.consumer.futures import CommitFuture
+from kafkalike.consumer.guard import Guard, guarded
+from kafkalike.consumer.listener import ConsumerRebalanceListener
+from kafkalike.consumer.polling import Polling, arrow_builder, count, record_builder
+from kafkalike.consumer.questions import Questions
+from kafkalike.consumer.subscription import Reset
+from kafkalike.errors import IllegalArgumentError, KafkaConfigurationError
+from kafkalike.group.offsets import check_offset
+from kafkalike.log.chunk import concat_tables
+from kafkalike.log.connect import connect
+from kafkalike.model.structs import ConsumerRecord, TopicPartition
+from kafkalike.serialization import DeserializeFunction, as_deserializer
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+log = logging.getLogger(__name__)
+
+
+class KafkaConsumer(Questions):
+    """Reads records of topics, and remembers for a group how far it got.
+
+    Methods, arguments, defaults and errors are kafka-python 3.x's, and the settings are those of `ConsumerConfig`.
+
+    At least once: positions are committed by `poll` before it fetches, and by `close`, so whatever was handed out is
+    committed only when the caller comes back for more. An exception inside a `with` block skips the last commit.
+
+    A group has one member here. The consumer that polls last takes the group over; the one before it hears
+    `on_partitions_lost`, cannot commit any more (`CommitFailedError`), gets no records, and takes over again when
+    the group is free.
+
+    Not thread-safe: a call while another thread is inside raises `IllegalStateError`, and so does any call but
+    `close` after `close`. A consumer must not be used in both processes after a fork; make it after the fork.
+
+    Args:
+        *topics: topics to subscribe to; more in `subscribe`.
+        clock: where time comes from and what waits; for tests.
+        **configs: settings, see `ConsumerConfig`.
+
+    Raises:
+        KafkaConfigurationError: an unknown setting, a setting without meaning here, or a bad value.
+        InvalidTopicError: a name that no topic can have.
+    """
+
+    def __init__(self, *topics: str, clock: Clock = SYSTEM_CLOCK, **configs: Any) -> None:  # noqa: ANN401
+        self.config = ConsumerConfig.of(configs)
+        self._build = record_builder(
+            _deserializer(self.config.key_deserializer, "key_deserializer"),
+            _deserializer(self.config.value_deserializer, "value_deserializer"),
+        )
+        self._context = Context.of(connect(self.config.bootstrap_servers), self.config, clock)
+        self._subscription = self._context.subscription
+        self._polling = Polling(self._context)
+        self._commits = self._polling.commits
+        self._guard = Guard("KafkaConsumer")
+        self._walk: Iterator[ConsumerRecord] | None = None
+        """What an iteration has left of its last poll."""
+        if topics:
+            self.subscribe(topics)
+        if self.config.enable_auto_commit and self.config.group_id is None and "enable_auto_commit" in configs:
+            log.warning("consumer %s: no group_id, so nothing is committed", self.config.client_id)
+
+    # --- what to read --------------------------------------------------------------------------
+
+    @guarded
+    def subscribe(
+        self,
+        topics: Sequence[str] = (),
+        pattern: str | re.Pattern[str] | None = None,
+        listener: ConsumerRebalanceListener | None = None,
+    ) -> None:
+        """Read all partitions of topics, in place of what was subscribed before. Takes effect in `poll`.
+
+        Partitions that are added, and topics that come to match a pattern, are noticed by `poll` when it looks for
+        new records, and begin at `auto_offset_reset`, as in Kafka. With a `group_id` the first `poll` joins the group.
+
+        Args:
+            topics: names; a topic that does not exist is waited for.
+            pattern: regular expression, matched at the begin of a name (`re.match`); at most 1024 bytes. It runs in
+                Python's `re`, so take none from strangers.
+            listener: hears of changes.
+
+        Raises:
+            IllegalStateError: topics and pattern together, or after `assign`.
+            IllegalArgumentError: neither, or a bad pattern (a ValueError).
+            TypeError: `topics` is no list, or the listener no `ConsumerRebalanceListener`.
+            InvalidTopicError: a name that no topic can have.
+        """
+        self._not_in_callback("subscribe")
+        self._subscription.subscribe(topics, pattern, listener)
+        self._walk = None
+
+    @guarded
+    def unsubscribe(self) -> None:
+        """Read nothing; commits automatically first, and leaves the group."""
+        self._not_in_callback("unsubscribe")
+        self._release()
+
+    @guarded
+    def assign(self, partitions: Iterable[TopicPartition]) -> None:
+        """Read exactly these partitions, without membership in the group. An empty list is `unsubscribe`.
+
+        Partitions held before keep their position. One that does not exist is waited for.
+
+        Raises:
+            IllegalStateError: the consumer is subscribed.
+            TypeError: anything but `TopicPartition`.
+            InvalidTopicError, IllegalArgumentError: a bad topic name or partition number.
+        """
+        self._not_in_callback("assign")
+        wanted = list(partitions)
+        if not wanted:
+            self._release()
+            return
+        self._commits.commit_automatically()
+        self._subscription.assign(wanted)
+        self._polling.assigner.renew()
+        self._walk = None
+
+    def _release(self) -> None:
+        self._commits.commit_automatically()
+        self._walk = None
+        self._polling.fetcher.clear()
+        self._polling.assigner.release()
+
+    # --- records -------------------------------------------------------------------------------
+
+    @guarded
+    def poll(self, timeout_ms: float = 0, max_records: int | None = None) -> dict[TopicPartition, list[ConsumerRecord]]:
+        """Records from the positions on, and move the positions past them.
+
+        Partitions take turns; what was read and not handed out stays in a buffer, also while a partition is paused.
+        With nothing to hand out, looks at the log again every `Cluster.tail_interval`, less and less often.
+
+        Args:
+            timeout_ms: ms to wait for the first record; 0 looks once, infinity waits without end.
+            max_records: most records; None takes `max_poll_records`.
+
+        Returns:
+            Records in offset order by partition; empty when time ran out.
+
+        Raises:
+            IllegalArgumentError: a negative timeout, or less than one record (a ValueError).
+            TypeError: `max_records` is no int.
+            NoOffsetForPartitionError: `auto_offset_reset` is `none` and nothing was committed.
+            OffsetOutOfRangeError: `auto_offset_reset` is `none` and the position is gone or not there yet.
+            RecordDeserializationError: a deserialiser failed. The records before have been handed out, and the
+                position stays at the record: seek past it to go on.
+            TopicDeletedError: a topic was deleted, or deleted and created again, while it was read. Raised once; the
+                next poll goes on with the topic that has the name now, at `auto_offset_reset`.
+            DataLossError, CorruptRecordError: the log is damaged there; the position stays.
+        """
+        self._not_in_callback("poll")
+        limit = self.config.max_poll_records if max_records is None else check_max(max_records)
+        self._walk = None
+        taken = self._polling.wait(check_timeout(timeout_ms), limit, self._build)
+        self._context.metrics.records_consumed += count(taken)
+        self._polling.fetcher.advance(taken)
+        return {t.tp: t.parts[0] if len(t.parts) == 1 else [r for part in t.parts for r in part] for t in taken}
+
+    @guarded
+    def poll_arrow(self, timeout_ms: float = 0, max_records: int | None = None) -> pa.Table | None:
+        """Records as one Arrow table, for throughput; moves the positions as `poll` does.
+
+        The columns are `kafkalike.log.chunk.ARROW_SCHEMA`: those of Spark's Kafka source, headers included, with keys
+        and values as bytes. No deserialiser is applied.
+
+        Args:
+            timeout_ms: as in `poll`.
+            max_records: most records; None for as many as `fetch_max_bytes` gives. `max_poll_records` does not count.
+
+        Returns:
+            Records of one partition stand together, in offset order; None when time ran out.
+
+        Raises:
+            KafkaError: as `poll`.
+        """
+        self._not_in_callback("poll_arrow")
+        limit = None if max_records is None else check_max(max_records)
+        self._walk = None
+        taken = self._polling.wait(check_timeout(timeout_ms), limit, arrow_builder)
+        if not taken:
+            return None
+        self._context.metrics.records_consumed += count(taken)
+        table = concat_tables([part for t in taken for part in t.parts])
+        self._polling.fetcher.advance(taken)
+        return table
+
+    def __iter__(self) -> Self:
+        return self
+
+    def __next__(self) -> ConsumerRecord:
+        """The next record; the position moves with each record, not with each poll.
+
+        Raises:
+            StopIteration: no record came for `consumer_timeout_ms`, or the consumer is closed.
+            KafkaError: as `poll`.
+        """
+        if self._guard.closed:
+            raise StopIteration
+        with self._guard:
+            if self._walk is not None:
+                record = next(self._walk, None)
+                if record is not None:
+                    return record
+                self._walk = None
+            self._not_in_callback("iterate")
+            return self._next_of_poll()
+
+    def _next_of_poll(self) -> ConsumerRecord:
+        """Poll for more; records of a partition that is paused or given up meanwhile are skipped."""
+        taken = self._polling.wait(self.config.consumer_timeout_ms, self.config.max_poll_records, self._build)
+        walk = self._polling.walk(taken)
+        record = next(walk, None)
+        if record is None:
+            raise StopIteration
+        self._walk = walk
+        return record
+
+    # --- where it stands -----------------------------------------------------------------------
+
+    @guarded
+    def seek(self, partition: TopicPartition, offset: int) -> None:
+        """Go to an offset, which is checked when it is read: one out of range is subject to `auto_offset_reset`.
+
+        Raises:
+            IllegalArgumentError: the partition is not assigned, or no int from 0 to 2**63-1 (a ValueError).
+            TypeError: it is no `TopicPartition`.
+        """
+        wanted = check_offset(offset)
+        state = self._held([partition])[partition]
+        state.seek(wanted)
+        self._walk = None
+
+    @guarded
+    def seek_to_beginning(self, *partitions: TopicPartition) -> None:
+        """Go to the log start, of all partitions when none is named; found at the next poll or `position`.
+
+        Raises:
+            IllegalArgumentError: a partition, or any partition at all, is not assigned (a ValueError).
+            TypeError: it is no `TopicPartition`.
+        """
+        self._seek_to("earliest", partitions)
+
+    @guarded
+    def seek_to_end(self, *partitions: TopicPartition) -> None:
+        """Go to the log end; as `seek_to_beginning`."""
+        self._seek_to("latest", partitions)
+
+    def _seek_to(self, reset: Reset, partitions: Sequence[TopicPartition]) -> None:
+        if not partitions and not len(self._subscription):
+            raise IllegalArgumentError("no partitions are assigned")
+        for state in self._held(partitions or list(self._subscription)).values():
+            state.find(reset)
+        self._walk = None
+
+    @guarded
+    def pause(self, *partitions: TopicPartition) -> None:
+        """Hand out nothing of these partitions until `resume`; what was read stays in the buffer.
+
+        Raises:
+            TypeError, IllegalStateError: it is no `TopicPartition`, or not assigned.
+        """
+        for state in [self._subscription.require(tp) for tp in partitions]:
+            state.paused = True
+
+    @guarded
+    def resume(self, *partitions: TopicPartition) -> None:
+        """Undo `pause`."""
+        for state in [self._subscription.require(tp) for tp in partitions]:
+            state.paused = False
+
+    # --- commits -------------------------------------------------------------------------------
+
+    @guarded
+    def commit(self, offsets: Offsets | None = None, timeout_ms: float | None = None) -> None:
+        """Commit offsets in one table commit; when it returns they are safe.
+
+        Args:
+            offsets: by partition, `OffsetAndMetadata` with the next offset to read: last one worked on + 1. None
+                commits the positions of all partitions.
+            timeout_ms: how long rivals may hold it up; None takes `default_api_timeout_ms`.
+
+        Raises:
+            IllegalStateError: there is no `group_id`.
+            CommitFailedError: another member has taken the group over; nothing was written.
+            OffsetMetadataTooLargeError: metadata above `offset.metadata.max.bytes`; nothing was written.
+            UnknownTopicOrPartitionError, TopicDeletedError: the partition does not exist, or the topic it was read
+                from is gone.
+            TypeError, IllegalArgumentError: bad offsets.
+            KafkaTimeoutError: nothing was written.
+            UnknownOutcomeError: it may have been written; committing again is harmless.
+        """
+        self._group_id()
+        timeout = self.config.default_api_timeout_ms if timeout_ms is None else check_timeout(timeout_ms)
+        self._commits.run_callbacks()
+        self._commits.commit(offsets, None if math.isinf(timeout) else timeout)
+
+    @guarded
+    def commit_async(self, offsets: Offsets | None = None, callback: CommitCallback | None = None) -> CommitFuture:
+        """Commit offsets; errors go to the future and the callback.
+
+        The write is done at once, in this thread: a commit is one small file. So the future is done when it is
+        returned. The callback is called as `callback(offsets, error_or_None)` by the next `poll`, `commit`,
+        `commit_async` or `close`, from the thread that calls it, and what it raises is raised there.
+
+        Raises:
+            IllegalStateError: there is no `group_id`.
+            TypeError, IllegalArgumentError: bad offsets.
+        """
+        self._group_id()
+        self._commits.run_callbacks()
+        return self._commits.commit_async(offsets, callback)
+
+    # --- the end -------------------------------------------------------------------------------
+
+    def close(self, autocommit: bool = True, timeout_ms: float | None = None) -> None:  # noqa: FBT001, FBT002
+        """Commit if that is automatic, tell the listener, leave the group. A second call does nothing.
+
+        Args:
+            autocommit: False skips the commit.
+            timeout_ms: ms that commit and leaving may take each; None takes `request_timeout_ms`.
+
+        Raises:
+            IllegalStateError: another thread is inside, or it is called by a listener.
+            KafkaError: the listener failed, or the group could not be left; the consumer is closed all the same.
+        """
+        timeout = self.config.request_timeout_ms if timeout_ms is None else check_timeout(timeout_ms)
+        self._guard.enter()
+        try:
+            if self._guard.closed:
+                return
+            self._not_in_callback("close")
+            self._close(timeout, autocommit=autocommit)
+        finally:
+            self._guard.__exit__()
+
+    def _close(self, timeout_ms: float, *, autocommit: bool) -> None:
+        try:
+            if autocommit:
+                self._commits.commit_automatically(timeout_ms)
+            self._commits.run_callbacks()
+            self._polling.assigner.release(timeout_ms)
+        finally:
+            self._guard.closed = True
+            self._walk = None
+            self._polling.fetcher.clear()
+            self._context.logs.forget()
+            for deserializer in (self.config.key_deserializer, self.config.value_deserializer):
+                close = getattr(deserializer, "close", None)
+                if callable(close):
+                    close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, exc_type: type[BaseException] | None, exc: BaseException | None, traceback: TracebackType | None
+    ) -> Literal[False]:
+        """Close; an exception inside the block skips the automatic commit, since its record may not be done."""
+        self.close(autocommit=exc_type is None)
+        return False
+
+
+def _deserializer(obj: object, setting: str) -> DeserializeFunction | None:
+    """A deserialiser as one form of function; None when there is nothing to do."""
+    if obj is None:
+        return None
+    try:
+        return as_deserializer(obj)
+    except IllegalArgumentError as cause:
+        raise KafkaConfigurationError(f"invalid value for setting {setting!r}: {cause}") from cause

@@ -1,0 +1,162 @@
+"""Commits: positions of one consumer in, committed offsets of its group out; at request and at intervals."""
+
+from __future__ import annotations
+
+import logging
+from collections import deque
+from collections.abc import Callable, Mapping
+from typing import Any, Final
+
+from kafkalike.consumer.context import Context
+from kafkalike.consumer.futures import CommitFuture
+from kafkalike.errors import (
+    CommitFailedError,
+    IllegalStateError,
+    KafkaError,
+    TopicDeletedError,
+    UnknownTopicOrPartitionError,
+)
+from kafkalike.group.offsets import Membership, check_position
+from kafkalike.model.structs import OffsetAndMetadata, TopicPartition
+
+log = logging.getLogger(__name__)
+
+Offsets = Mapping[TopicPartition, OffsetAndMetadata]
+CommitCallback = Callable[[Offsets, KafkaError | None], Any]
+
+REPEAT_SECONDS: Final = 3600.0
+"""An automatic commit of positions that did not move is left out, since each is a table version; but not for longer
+than this, so that the offsets of a group that is read by `assign` do not expire while it waits for records."""
+
+
+class Commits:
+    """Commits for one consumer. Belongs to its consumer's thread."""
+
+    def __init__(self, context: Context) -> None:
+        self.membership: Membership | None = None
+        """Set by the assigner while this consumer is the group's member."""
+        self._cluster = context.cluster
+        self._subscription = context.subscription
+        self._offsets = context.offsets
+        self._config = context.config
+        self._clock = context.clock
+        self._metrics = context.metrics
+        self._due = 0.0
+        self._last: tuple[Offsets, float] | None = None
+        """Offsets and time of the last automatic commit that succeeded."""
+        self._completed: deque[tuple[CommitCallback, Offsets, KafkaError | None]] = deque()
+        self.restart_timer()
+
+    @property
+    def automatic(self) -> bool:
+        """Whether positions are committed without being asked."""
+        return self._config.enable_auto_commit and self._config.group_id is not None
+
+    def restart_timer(self) -> None:
+        """Let the interval of automatic commits begin now. Caller: assigner, after a rebalance."""
+        self._due = self._clock.monotonic() + self._config.auto_commit_interval_ms / 1000
+
+    # --- at request ----------------------------------------------------------------------------
+
+    def commit(self, offsets: Offsets | None, timeout_ms: float | None) -> None:
+        """Commit offsets, or all positions when None. See `KafkaConsumer.commit`."""
+        wanted = self._subscription.positions() if offsets is None else offsets
+        checked = {tp: check_position(tp, at, self._offsets.max_metadata_bytes) for tp, at in wanted.items()}
+        if not checked:
+            return
+        try:
+            self._offsets.commit(self._member(), checked, self._topic_ids(checked), timeout_ms)
+        except KafkaError:
+            self._metrics.failed_commits += 1
+            raise
+        self._metrics.commits += 1
+
+    def commit_async(self, offsets: Offsets | None, callback: CommitCallback | None) -> CommitFuture:
+        """Commit now, and tell the callback later. See `KafkaConsumer.commit_async`."""
+        wanted = dict(self._subscription.positions() if offsets is None else offsets)
+        error: KafkaError | None = None
+        try:
+            self.commit(wanted, self._config.default_api_timeout_ms)
+        except KafkaError as cause:
+            error = cause
+        self._completed.append((callback or self._default_callback, wanted, error))
+        return CommitFuture(error)
+
+    def run_callbacks(self) -> None:
+        """Call what waits for finished commits. Caller: client, at the begin of poll, commit and close."""
+        while self._completed:
+            callback, offsets, error = self._completed.popleft()
+            callback(offsets, error)
+
+    def _default_callback(self, offsets: Offsets, error: KafkaError | None) -> None:
+        if self._config.default_offset_commit_callback is not None:
+            self._config.default_offset_commit_callback(offsets, error)
+        elif error is not None:
+            log.warning("group %s: offsets were not committed: %s", self._config.group_id, error)
+
+    # --- at intervals --------------------------------------------------------------------------
+
+    def commit_if_due(self) -> None:
+        """Commit the positions when the interval is over.
+
+        Caller: client, in poll, before it fetches: everything that was handed out by then has been worked on.
+        """
+        if self.automatic and self._clock.monotonic() >= self._due:
+            self.restart_timer()
+            self.commit_automatically()
+
+    def commit_automatically(self, timeout_ms: float | None = None) -> None:
+        """Commit the positions now, if that is what the consumer is to do; errors go to the callback."""
+        positions = self._subscription.positions()
+        if not self.automatic or not positions or self._unchanged(positions):
+            return
+        error: KafkaError | None = None
+        try:
+            self.commit(positions, self._config.default_api_timeout_ms if timeout_ms is None else timeout_ms)
+            self._last = (positions, self._clock.monotonic())
+        except KafkaError as cause:
+            error = cause
+            if cause.retriable:
+                self._due = min(self._due, self._clock.monotonic() + self._config.retry_backoff_ms / 1000)
+        self._default_callback(positions, error)
+
+    def forget(self) -> None:
+        """Another assignment or membership begins: nothing counts as committed. Caller: assigner."""
+        self._last = None
+
+    def _unchanged(self, positions: Offsets) -> bool:
+        return (
+            self._last is not None
+            and self._last[0] == positions
+            and self._clock.monotonic() - self._last[1] < REPEAT_SECONDS
+        )
+
+    # --- in whose name, of which topics --------------------------------------------------------
+
+    def _member(self) -> Membership:
+        group_id = self._config.group_id
+        if group_id is None:
+            raise IllegalStateError("committing needs a group_id")
+        if not self._subscription.automatic:
+            return Membership(group_id=group_id, client_id=self._config.client_id)
+        if self.membership is None:
+            raise CommitFailedError(
+                f"group {group_id!r}: offsets were not committed: this consumer is not its member; poll() joins it, "
+                "unless another member has taken it over"
+            )
+        return self.membership
+
+    def _topic_ids(self, offsets: Offsets) -> dict[str, str]:
+        """Ids of the topics, which must be the ones the consumer has read."""
+        topics = self._cluster.metadata.refresh().topics
+        ids: dict[str, str] = {}
+        for tp in offsets:
+            info = topics.get(tp.topic)
+            state = self._subscription.get(tp)
+            known = None if state is None else state.topic_id
+            if known is not None and (info is None or info.topic_id != known):
+                raise TopicDeletedError(tp.topic, known, None if info is None else info.topic_id)
+            if info is None or tp.partition not in info.partitions:
+                raise UnknownTopicOrPartitionError(f"{tp.topic}-{tp.partition} does not exist")
+            ids[tp.topic] = info.topic_id
+        return ids

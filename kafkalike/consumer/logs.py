@@ -1,0 +1,101 @@
+"""Logs: topic names in, opened logs out, and what they say of offsets and times."""
+
+from __future__ import annotations
+
+import operator
+from collections.abc import Iterable, Mapping
+
+from kafkalike.consumer.subscription import check_partition
+from kafkalike.errors import IllegalArgumentError, TopicDeletedError, UnknownTopicOrPartitionError
+from kafkalike.log.port import Cluster, TopicLog
+from kafkalike.model.structs import OffsetAndTimestamp, TopicPartition
+
+
+class Logs:
+    """The opened logs of one consumer. Not thread-safe; belongs to its consumer."""
+
+    def __init__(self, cluster: Cluster) -> None:
+        self._cluster = cluster
+        self._logs: dict[str, TopicLog] = {}
+        self._fresh: set[str] = set()
+
+    def new_round(self) -> None:
+        """Let each log be looked at once more. Caller: fetcher and resolver, once per poll round."""
+        self._fresh.clear()
+
+    def of(self, topic: str, topic_id: str | None) -> TopicLog:
+        """The log of a topic that the consumer stands in, looked at in this round.
+
+        Raises:
+            TopicDeletedError: the topic of that id is gone; says what the name is now.
+        """
+        log = self._logs.get(topic)
+        if log is None or topic not in self._fresh:
+            try:
+                log = self.fresh(topic)
+            except UnknownTopicOrPartitionError as cause:
+                raise TopicDeletedError(topic, topic_id or "", None) from cause
+        if log.info.topic_id != topic_id:
+            raise TopicDeletedError(topic, topic_id or "", log.info.topic_id)
+        return log
+
+    def fresh(self, topic: str) -> TopicLog:
+        """The log of the topic that has a name now, looked at now.
+
+        Raises:
+            UnknownTopicOrPartitionError: there is none.
+        """
+        log = self._logs.pop(topic, None)
+        if log is not None:
+            try:
+                log.refresh()
+            except TopicDeletedError:
+                log = None
+        if log is None:
+            log = self._cluster.log(topic)
+        self._logs[topic] = log
+        self._fresh.add(topic)
+        return log
+
+    def forget(self) -> None:
+        """Let go of all logs."""
+        self._logs.clear()
+        self._fresh.clear()
+
+    # --- questions that do not need an assignment ----------------------------------------------
+
+    def _existing(self, partitions: Iterable[TopicPartition]) -> list[tuple[TopicPartition, TopicLog]]:
+        """Partitions with their logs, each log looked at once."""
+        wanted = [check_partition(tp) for tp in partitions]
+        logs = {topic: self.fresh(topic) for topic in sorted({tp.topic for tp in wanted})}
+        for tp in wanted:
+            count = logs[tp.topic].info.num_partitions
+            if tp.partition >= count:
+                raise UnknownTopicOrPartitionError(
+                    f"{tp.topic}-{tp.partition} does not exist: the topic has partitions 0 to {count - 1}"
+                )
+        return [(tp, logs[tp.topic]) for tp in wanted]
+
+    def beginning_offsets(self, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, int]:
+        """Log start by partition."""
+        return {tp: log.log_start(tp.partition) for tp, log in self._existing(partitions)}
+
+    def end_offsets(self, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, int]:
+        """Log end by partition."""
+        return {tp: log.log_end(tp.partition) for tp, log in self._existing(partitions)}
+
+    def offsets_for_times(
+        self, timestamps: Mapping[TopicPartition, int]
+    ) -> dict[TopicPartition, OffsetAndTimestamp | None]:
+        """The first record at or after a time, by partition."""
+        times = {tp: _check_time(tp, time) for tp, time in timestamps.items()}
+        return {tp: log.offset_for_time(tp.partition, times[tp]) for tp, log in self._existing(times)}
+
+
+def _check_time(tp: TopicPartition, time: object) -> int:
+    if isinstance(time, bool) or not hasattr(time, "__index__"):
+        raise IllegalArgumentError(f"the target time for {tp} must be an int of ms, not {time!r}")
+    number = operator.index(time)
+    if number < 0:
+        raise IllegalArgumentError(f"the target time for {tp} is {number}; it must not be negative")
+    return number

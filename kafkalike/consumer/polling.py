@@ -1,0 +1,104 @@
+"""Polling: one look after another at the cluster, the group and the log until there are records or time is up."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterator
+from itertools import chain
+from typing import TYPE_CHECKING, Any
+
+from kafkalike.clock import Deadline
+from kafkalike.consumer.assigner import Assigner
+from kafkalike.consumer.commits import Commits
+from kafkalike.consumer.context import Context
+from kafkalike.consumer.fetcher import Build, Fetcher, Taken
+from kafkalike.consumer.positions import Positions
+from kafkalike.consumer.records import to_records
+from kafkalike.errors import RecordDeserializationError
+from kafkalike.model.structs import ConsumerRecord, TopicPartition
+from kafkalike.serialization import DeserializeFunction
+
+if TYPE_CHECKING:
+    from kafkalike.log.chunk import Chunk
+
+SLOWEST = 10
+"""A waiting poll looks less and less often, down to every `tail_interval` times this."""
+
+
+class Polling:
+    """The work behind `poll`, iteration and `poll_arrow`. Belongs to its consumer's thread."""
+
+    def __init__(self, context: Context) -> None:
+        self.commits = Commits(context)
+        self.positions = Positions(context)
+        self.assigner = Assigner(context, self.commits, self.positions)
+        self.fetcher = Fetcher(context)
+        self._context = context
+
+    def wait(self, timeout_ms: float, limit: int | None, build: Build) -> list[Taken]:
+        """Collect records, waiting for them if need be; positions stay where they are.
+
+        Args:
+            timeout_ms: ms to wait; 0 looks once.
+            limit: most records; None for no limit but bytes.
+            build: makes what is handed out of a chunk.
+        """
+        context = self._context
+        deadline = Deadline(context.clock, None if math.isinf(timeout_ms) else timeout_ms)
+        pause = context.cluster.tail_interval
+        context.metrics.polls += 1
+        while True:
+            self._prepare()
+            taken = self.fetcher.collect(limit, build)
+            remaining = deadline.remaining()
+            if taken or remaining <= 0:
+                return taken
+            context.clock.sleep(min(pause, remaining))
+            pause = min(pause * 1.5, context.cluster.tail_interval * SLOWEST)
+
+    def _prepare(self) -> None:
+        """Everything a poll does besides fetching."""
+        self.commits.run_callbacks()
+        # A look costs a file look-up or two, so a consumer that lives on its buffer does without.
+        if self.assigner.stale or not self.fetcher.buffered:
+            self.assigner.look()
+        self.commits.commit_if_due()
+        self.positions.resolve()
+
+    def walk(self, taken: list[Taken]) -> Iterator[ConsumerRecord]:
+        """Hand records out one by one, each moving its partition's position.
+
+        A partition that was paused, or is not held any more, is left; a seek must drop the whole walk.
+        """
+        subscription, metrics = self._context.subscription, self._context.metrics
+        for part in taken:
+            state = part.state
+            for record in chain.from_iterable(part.parts):
+                if not state.fetchable or subscription.get(part.tp) is not state:
+                    break
+                state.position = record.offset + 1
+                metrics.records_consumed += 1
+                yield record
+            else:
+                # Past a hole that compaction left after the last record.
+                if state.fetchable and subscription.get(part.tp) is state:
+                    state.position = part.next_offset
+
+
+def record_builder(key: DeserializeFunction | None, value: DeserializeFunction | None) -> Build:
+    """Makes `ConsumerRecord`s."""
+
+    def build(tp: TopicPartition, chunk: Chunk) -> tuple[list[ConsumerRecord], RecordDeserializationError | None]:
+        return to_records(tp.topic, chunk, key, value)
+
+    return build
+
+
+def arrow_builder(tp: TopicPartition, chunk: Chunk) -> tuple[Any, None]:
+    """Makes Arrow tables."""
+    return chunk.to_arrow(tp.topic), None
+
+
+def count(taken: list[Taken], size: Callable[[Any], int] = len) -> int:
+    """Records in what was collected."""
+    return sum(size(part) for piece in taken for part in piece.parts)

@@ -1,0 +1,91 @@
+"""Positions: partitions without one in, where to begin out: committed offset, else `auto_offset_reset`."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterable
+
+from kafkalike.consumer.context import Context
+from kafkalike.consumer.subscription import PartitionState, Reset
+from kafkalike.errors import NoOffsetForPartitionError, TopicDeletedError
+from kafkalike.model.structs import TopicPartition
+
+log = logging.getLogger(__name__)
+
+
+class Positions:
+    """Finds positions. Belongs to its consumer.
+
+    Partitions that are added to a topic while it is read begin as any partition without a committed offset:
+    at `auto_offset_reset`, which is Kafka's rule. With `latest`, records written to them before they were noticed are
+    passed over.
+    """
+
+    def __init__(self, context: Context) -> None:
+        self.awaited: set[str] = set()
+        """Topics that were missing when they were asked for by name: they begin at their log start."""
+        self._logs = context.logs
+        self._subscription = context.subscription
+        self._offsets = context.offsets
+        self._config = context.config
+
+    def resolve(self, only: TopicPartition | None = None) -> None:
+        """Find the positions that are missing and whose topic exists.
+
+        Caller: client, before it fetches or tells a position. Changes: positions.
+
+        Args:
+            only: this partition; None for all.
+
+        Raises:
+            NoOffsetForPartitionError: nothing is committed and `auto_offset_reset` is `none`.
+            TopicDeletedError: the topic went away under the consumer.
+        """
+        missing = [
+            (tp, state)
+            for tp, state in self._subscription.items()
+            if state.position is None and state.topic_id is not None and only in {None, tp}
+        ]
+        if not missing:
+            return
+        self._logs.new_round()
+        self._take_committed(missing)
+        without = [tp for tp, state in missing if state.position is None and self._reset_of(tp, state) is None]
+        if without:
+            names = ", ".join(f"{tp.topic}-{tp.partition}" for tp in without)
+            raise NoOffsetForPartitionError(f"no committed offset and auto_offset_reset='none': {names}")
+        for tp, state in missing:
+            if state.position is None:
+                self._reset(tp, state)
+        if only is None:
+            self.awaited -= {tp.topic for tp, _ in missing}
+
+    def _take_committed(self, missing: Iterable[tuple[TopicPartition, PartitionState]]) -> None:
+        """Go on from what the group committed, where no seek said otherwise."""
+        wanted = {tp: state for tp, state in missing if state.reset is None}
+        group_id = self._config.group_id
+        if group_id is None or not wanted:
+            return
+        ids = {tp.topic: state.topic_id or "" for tp, state in wanted.items()}
+        for tp, position in self._offsets.committed(group_id, wanted, ids).items():
+            wanted[tp].seek(position.offset)
+
+    def _reset_of(self, tp: TopicPartition, state: PartitionState) -> Reset | None:
+        """Where a partition without a committed offset begins; None when the user is to be asked."""
+        if state.reset is not None:
+            return state.reset
+        if tp.topic in self.awaited:
+            return "earliest"
+        policy = self._config.auto_offset_reset
+        return "earliest" if policy == "earliest" else "latest" if policy == "latest" else None
+
+    def _reset(self, tp: TopicPartition, state: PartitionState) -> None:
+        try:
+            topic_log = self._logs.of(tp.topic, state.topic_id)
+        except TopicDeletedError:
+            self._subscription.forget_topic(tp.topic)
+            raise
+        earliest = self._reset_of(tp, state) == "earliest"
+        state.highwater = topic_log.log_end(tp.partition)
+        state.seek(topic_log.log_start(tp.partition) if earliest else topic_log.log_end(tp.partition))
+        log.info("%s-%s begins at offset %s", tp.topic, tp.partition, state.position)

@@ -1,0 +1,259 @@
+"""Questions: the methods of `KafkaConsumer` that only ask; its parts in, answers out."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import Any, Literal, overload
+
+from kafkalike.config.consumer import ConsumerConfig
+from kafkalike.consumer.checks import check_timeout
+from kafkalike.consumer.context import Context
+from kafkalike.consumer.guard import Guard, guarded
+from kafkalike.consumer.polling import Polling
+from kafkalike.consumer.subscription import Mode, PartitionState, Subscription
+from kafkalike.errors import (
+    IllegalArgumentError,
+    IllegalStateError,
+    KafkaConnectionError,
+    KafkaStorageError,
+    UnknownTopicOrPartitionError,
+)
+from kafkalike.model.names import check_topic_name
+from kafkalike.model.structs import ConsumerGroupMetadata, OffsetAndMetadata, OffsetAndTimestamp, TopicPartition
+
+
+class Questions:
+    """What a consumer can be asked. Nothing here changes what `poll` returns.
+
+    `timeout_ms` arguments are kafka-python's; none of these methods waits for anything, so they have no effect.
+    """
+
+    config: ConsumerConfig
+    _context: Context
+    _guard: Guard
+    _polling: Polling
+    _subscription: Subscription
+
+    # --- the consumer itself -------------------------------------------------------------------
+
+    @guarded
+    def subscription(self) -> set[str] | None:
+        """Topics subscribed to: those named, or those that matched the pattern at the last poll; None without one."""
+        return set(self._subscription.topics) if self._subscription.automatic else None
+
+    @guarded
+    def assignment(self) -> set[TopicPartition]:
+        """Partitions read; those of a subscription are there after the first poll."""
+        return set(self._subscription)
+
+    @guarded
+    def paused(self) -> set[TopicPartition]:
+        """Partitions that `pause` was called for."""
+        return {tp for tp, state in self._subscription.items() if state.paused}
+
+    @guarded
+    def position(self, partition: TopicPartition, timeout_ms: float | None = None) -> int:
+        """The next offset that will be handed out; found now if it is not known yet.
+
+        Raises:
+            TypeError, IllegalStateError: it is no `TopicPartition`, or not assigned.
+            UnknownTopicOrPartitionError: it does not exist.
+            NoOffsetForPartitionError: nothing is committed and `auto_offset_reset` is `none`.
+        """
+        _no_effect(timeout_ms)
+        state = self._subscription.require(partition)
+        if state.position is None and self._subscription.mode is Mode.ASSIGNED:
+            self._polling.assigner.look()
+        self._polling.positions.resolve(partition)
+        if state.position is None:
+            raise UnknownTopicOrPartitionError(f"{partition.topic}-{partition.partition} does not exist")
+        return state.position
+
+    @guarded
+    def highwater(self, partition: TopicPartition) -> int | None:
+        """Log end of a partition at its last look; None before the first one.
+
+        Raises:
+            TypeError, IllegalStateError: it is no `TopicPartition`, or not assigned.
+        """
+        return self._subscription.require(partition).highwater
+
+    @guarded
+    def metrics(self, raw: bool = False) -> dict[Any, Any] | None:  # noqa: FBT001, FBT002 - kafka-python's
+        """Totals since the consumer was made, `{group: {name: number}}` with Kafka's names.
+
+        Args:
+            raw: `{(group, name): number}` instead.
+
+        Returns:
+            None with `metrics_enabled=False`.
+        """
+        if not self.config.metrics_enabled:
+            return None
+        groups = self._context.metrics.by_group(self._subscription)
+        if not raw:
+            return groups
+        return {(group, name): number for group, names in groups.items() for name, number in names.items()}
+
+    # --- the cluster ---------------------------------------------------------------------------
+
+    @guarded
+    def bootstrap_connected(self) -> bool:
+        """Whether the storage root can be read now."""
+        try:
+            self._context.cluster.metadata.refresh()
+        except (KafkaConnectionError, KafkaStorageError):
+            return False
+        return True
+
+    @guarded
+    def topics(self, timeout_ms: float | None = None) -> set[str]:
+        """Names of all topics, fresh."""
+        _no_effect(timeout_ms)
+        return set(self._context.cluster.metadata.refresh().topics)
+
+    @guarded
+    def partitions_for_topic(self, topic: str, timeout_ms: float | None = None) -> set[int]:
+        """Partition numbers of a topic, fresh; empty when there is no such topic.
+
+        Raises:
+            InvalidTopicError: a name that no topic can have.
+        """
+        _no_effect(timeout_ms)
+        info = self._context.cluster.metadata.refresh().topics.get(check_topic_name(topic))
+        return set() if info is None else set(info.partitions)
+
+    @guarded
+    def beginning_offsets(
+        self, partitions: Iterable[TopicPartition], timeout_ms: float | None = None
+    ) -> dict[TopicPartition, int]:
+        """First offset that can be read, by partition; they need not be assigned.
+
+        Raises:
+            UnknownTopicOrPartitionError: one does not exist (kafka-python waits for it).
+            TypeError: anything but `TopicPartition`.
+        """
+        _no_effect(timeout_ms)
+        return self._context.logs.beginning_offsets(partitions)
+
+    @guarded
+    def end_offsets(
+        self, partitions: Iterable[TopicPartition], timeout_ms: float | None = None
+    ) -> dict[TopicPartition, int]:
+        """Offset of the next record to be written, by partition: last one + 1. Errors as `beginning_offsets`."""
+        _no_effect(timeout_ms)
+        return self._context.logs.end_offsets(partitions)
+
+    @guarded
+    def offsets_for_times(
+        self, timestamps: Mapping[TopicPartition, int], timeout_ms: float | None = None
+    ) -> dict[TopicPartition, OffsetAndTimestamp | None]:
+        """The first record, in offset order, whose timestamp is at or after a time, by partition.
+
+        Args:
+            timestamps: ms since the epoch, by partition; they need not be assigned.
+            timeout_ms: no effect.
+
+        Returns:
+            None for a partition that has no such record.
+
+        Raises:
+            IllegalArgumentError: a time that is no int, or negative (a ValueError).
+            UnknownTopicOrPartitionError: a partition that does not exist.
+        """
+        _no_effect(timeout_ms)
+        return self._context.logs.offsets_for_times(timestamps)
+
+    # --- the group -----------------------------------------------------------------------------
+
+    @overload
+    def committed(
+        self, partition: TopicPartition, metadata: Literal[False] = ..., timeout_ms: float | None = ...
+    ) -> int | None: ...
+
+    @overload
+    def committed(
+        self, partition: TopicPartition, metadata: Literal[True], timeout_ms: float | None = ...
+    ) -> OffsetAndMetadata | None: ...
+
+    def committed(
+        self,
+        partition: TopicPartition,
+        metadata: bool = False,  # noqa: FBT001, FBT002 - kafka-python's
+        timeout_ms: float | None = None,
+    ) -> int | OffsetAndMetadata | None:
+        """The offset that the group committed, fresh, whoever committed it.
+
+        Args:
+            partition: it need not be assigned.
+            metadata: True for `OffsetAndMetadata` instead of the offset alone.
+            timeout_ms: no effect.
+
+        Returns:
+            None when nothing was committed, or only for a topic of the same name that was deleted since.
+
+        Raises:
+            IllegalStateError: there is no `group_id`.
+            TypeError: it is no `TopicPartition`.
+        """
+        _no_effect(timeout_ms)
+        with self._guard:
+            found = self._committed(partition)
+        return found if metadata or found is None else found.offset
+
+    def _committed(self, partition: object) -> OffsetAndMetadata | None:
+        group_id = self._group_id()
+        if not isinstance(partition, TopicPartition):
+            raise TypeError(f"a TopicPartition is needed, not {partition!r}")
+        info = self._context.cluster.metadata.refresh().topics.get(partition.topic)
+        if info is None:
+            return None
+        return self._context.offsets.committed(group_id, [partition], {info.name: info.topic_id}).get(partition)
+
+    @guarded
+    def group_metadata(self) -> ConsumerGroupMetadata:
+        """The membership in the group; without a group or before the first poll it is `<unjoined>`."""
+        member = self._polling.commits.membership
+        if member is None:
+            return ConsumerGroupMetadata(group_id=self.config.group_id, group_instance_id=self.config.group_instance_id)
+        return ConsumerGroupMetadata(
+            group_id=member.group_id,
+            generation_id=member.generation,
+            member_id=member.member_id,
+            group_instance_id=self.config.group_instance_id,
+            state="<stable>",
+        )
+
+    # --- shared with the methods that change something -----------------------------------------
+
+    def _group_id(self) -> str:
+        """The group.
+
+        Raises:
+            IllegalStateError: there is none.
+        """
+        if self.config.group_id is None:
+            raise IllegalStateError("this needs a group_id")
+        return self.config.group_id
+
+    def _held(self, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, PartitionState]:
+        """States of partitions to seek in; kafka-python raises a ValueError for one that is not assigned."""
+        try:
+            return {tp: self._subscription.require(tp) for tp in partitions}
+        except IllegalStateError as cause:
+            raise IllegalArgumentError(str(cause)) from cause
+
+    def _not_in_callback(self, call: str) -> None:
+        """Keep a rebalance listener from calling what changes the assignment.
+
+        Raises:
+            IllegalStateError: a listener is being called.
+        """
+        if self._polling.assigner.in_callback:
+            raise IllegalStateError(f"a rebalance listener cannot {call}")
+
+
+def _no_effect(timeout_ms: float | None) -> None:
+    """Check a timeout that nothing here waits for."""
+    if timeout_ms is not None:
+        check_timeout(timeout_ms)

@@ -1,0 +1,101 @@
+"""Records: a chunk of Arrow columns in, `ConsumerRecord`s out, deserialised."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from functools import partial
+from itertools import repeat
+from typing import TYPE_CHECKING, Any, Final
+
+from kafkalike.errors import RecordDeserializationError
+from kafkalike.model.structs import ConsumerRecord
+from kafkalike.serialization import DeserializeFunction
+
+if TYPE_CHECKING:
+    from kafkalike.log.chunk import Chunk, Columns
+
+NO_EPOCH: Final = -1
+"""Leader epoch of every record: "unknown" in kafka-python. Topic tables have no leaders to number."""
+
+Headers = list[tuple[str, bytes | None]]
+
+# `ConsumerRecord._make` is a Python function that checks the length of every row; the rows below have the right one.
+_to_record: Final[Callable[[Iterable[object]], ConsumerRecord]] = partial(tuple.__new__, ConsumerRecord)
+
+
+def to_records(
+    topic: str,
+    chunk: Chunk,
+    key_deserializer: DeserializeFunction | None = None,
+    value_deserializer: DeserializeFunction | None = None,
+) -> tuple[list[ConsumerRecord], RecordDeserializationError | None]:
+    """The records of a chunk as tuples.
+
+    Args:
+        topic: the chunk's topic.
+        chunk: at least one record.
+        key_deserializer: turns key bytes into keys; None leaves them.
+        value_deserializer: turns value bytes into values; None leaves them.
+
+    Returns:
+        The records, and None; or the records before the first one that a deserialiser failed on, and the error.
+    """
+    columns = chunk.columns()
+    headers = columns.headers or [[] for _ in columns.offsets]
+    keys, values, failed = columns.keys, columns.values, None
+    if key_deserializer is not None:
+        keys, failed = _deserialize("key", key_deserializer, topic, chunk, columns, headers, keys)
+    if value_deserializer is not None:
+        values, value_failed = _deserialize(
+            "value", value_deserializer, topic, chunk, columns, headers[: len(keys)], values
+        )
+        failed = value_failed or failed
+    rows = zip(
+        repeat(topic),
+        repeat(chunk.partition),
+        repeat(NO_EPOCH),
+        columns.offsets,
+        columns.timestamps,
+        columns.timestamp_types,
+        keys,
+        values,
+        headers,
+        repeat(None),
+        _sizes(columns.keys),
+        _sizes(columns.values),
+        repeat(-1) if columns.headers is None else map(_headers_size, headers),
+    )
+    return list(map(_to_record, rows)), failed
+
+
+def _deserialize(  # noqa: PLR0917 - the parts of one record's place and content
+    part: str,
+    function: DeserializeFunction,
+    topic: str,
+    chunk: Chunk,
+    columns: Columns,
+    headers: Sequence[Headers],
+    data: Sequence[bytes | None],
+) -> tuple[list[Any], RecordDeserializationError | None]:
+    """Values up to the first failure, and the failure."""
+    done: list[Any] = []
+    try:
+        for pairs, content in zip(headers, data, strict=False):
+            done.append(function(topic, pairs, content))
+    except Exception as cause:  # noqa: BLE001 - the user's code may raise anything
+        error = RecordDeserializationError(topic, chunk.partition, columns.offsets[len(done)], part, cause)
+        error.__cause__ = cause
+        return done, error
+    return done, None
+
+
+def _sizes(data: list[bytes | None]) -> Iterable[int]:
+    """Lengths; -1 for None."""
+    return [-1 if content is None else len(content) for content in data]
+
+
+def _headers_size(headers: Headers) -> int:
+    """Bytes of a record's headers; -1 when it has none."""
+    if not headers:
+        return -1
+    return sum(len(name.encode()) + len(content or b"") for name, content in headers)

@@ -1,0 +1,254 @@
+"""Subscription: what a consumer reads, where it stands in it, and what is paused. Pure state, no I/O."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from enum import Enum
+from typing import Final, Literal
+
+from kafkalike.consumer.listener import ConsumerRebalanceListener
+from kafkalike.errors import IllegalArgumentError, IllegalStateError
+from kafkalike.model.names import INTERNAL_PREFIX, check_topic_name
+from kafkalike.model.structs import OffsetAndMetadata, TopicPartition
+from kafkalike.model.topic import TopicInfo
+
+MAX_PATTERN_BYTES: Final = 1024
+"""A longer pattern is refused: Python's `re` may take exponential time."""
+
+Reset = Literal["earliest", "latest"]
+
+
+class Mode(Enum):
+    """How the consumer was told what to read; it keeps to one way until `unsubscribe`."""
+
+    NONE = "nothing yet"
+    TOPICS = "subscribe to topics"
+    PATTERN = "subscribe to a pattern"
+    ASSIGNED = "assign partitions"
+
+
+@dataclass(slots=True)
+class PartitionState:
+    """Where a consumer stands in one partition it reads."""
+
+    topic_id: str | None = None
+    """Id of the topic the position belongs to; None until the topic is seen."""
+    position: int | None = None
+    """Next offset to hand out; None until it is found."""
+    reset: Reset | None = None
+    """Where the position is to be found, when a seek or an offset out of range said so."""
+    paused: bool = False
+    highwater: int | None = None
+    """Log end at the last look."""
+
+    @property
+    def fetchable(self) -> bool:
+        """Whether records may be handed out."""
+        return self.position is not None and not self.paused and self.topic_id is not None
+
+    def seek(self, offset: int) -> None:
+        """Go to an offset. Caller: client, resolver. Changes: position; a pending reset is dropped."""
+        self.position = offset
+        self.reset = None
+
+    def find(self, reset: Reset) -> None:
+        """Have the position found at the next need. Caller: client, fetcher. Changes: position, reset."""
+        self.position = None
+        self.reset = reset
+
+    def forget(self) -> None:
+        """The topic is gone, and nothing of it counts for the next one of its name.
+
+        Caller: assigner, fetcher. Changes: all but `paused`.
+        """
+        self.topic_id = self.position = self.reset = self.highwater = None
+
+
+class Subscription:
+    """What one consumer reads. Not thread-safe; belongs to its consumer."""
+
+    def __init__(self, *, exclude_internal: bool = True) -> None:
+        self.mode = Mode.NONE
+        self.topics: set[str] = set()
+        """Topics subscribed to: those named, or those that matched the pattern at the last look."""
+        self.listener: ConsumerRebalanceListener | None = None
+        self.changed = False
+        """Whether `topics` or the pattern changed since the last `apply`."""
+        self._pattern: re.Pattern[str] | None = None
+        self._exclude_internal = exclude_internal
+        self._partitions: dict[TopicPartition, PartitionState] = {}
+
+    # --- what the user says ------------------------------------------------------------------
+
+    def subscribe(
+        self,
+        topics: Sequence[str] = (),
+        pattern: str | re.Pattern[str] | None = None,
+        listener: ConsumerRebalanceListener | None = None,
+    ) -> None:
+        """Take topics or a pattern in place of what was subscribed before.
+
+        Caller: client. Changes: mode, topics, pattern, listener; partitions only at the next `apply`.
+
+        Raises:
+            IllegalArgumentError: neither or a bad pattern.
+            IllegalStateError: both, or partitions were assigned, or the other way of subscribing was used before.
+            TypeError: topics are no list, or the listener is none.
+            InvalidTopicError: a topic name that no topic can have.
+        """
+        if not topics and not pattern:
+            raise IllegalArgumentError("subscribe needs topics or a pattern")
+        if topics and pattern:
+            raise IllegalStateError("subscribe takes topics or a pattern, not both")
+        if listener is not None and not isinstance(listener, ConsumerRebalanceListener):
+            raise TypeError(f"listener must be a ConsumerRebalanceListener, not {listener!r}")
+        if pattern:
+            compiled = _compile(pattern)
+            self._enter(Mode.PATTERN)
+            self._pattern = compiled
+            self.topics = set()
+        else:
+            if isinstance(topics, str) or not isinstance(topics, Sequence):
+                raise TypeError(f"topics must be a list of names, not {topics!r}")
+            names: set[str] = {check_topic_name(name) for name in topics}
+            self._enter(Mode.TOPICS)
+            self.topics = names
+        self.listener = listener
+        self.changed = True
+
+    def assign(self, partitions: Iterable[TopicPartition]) -> None:
+        """Take exactly these partitions; those held before keep their state. Caller: client. Changes: partitions.
+
+        Raises:
+            IllegalStateError: the consumer is subscribed.
+            TypeError: anything but a `TopicPartition` with an int, or a negative partition (IllegalArgumentError).
+            InvalidTopicError: a topic name that no topic can have.
+        """
+        wanted = [check_partition(tp) for tp in partitions]
+        self._enter(Mode.ASSIGNED)
+        self._partitions = {tp: self._partitions.get(tp) or PartitionState() for tp in wanted}
+
+    def unsubscribe(self) -> None:
+        """Read nothing. Caller: client. Changes: everything."""
+        self.mode = Mode.NONE
+        self.topics = set()
+        self.listener = None
+        self.changed = False
+        self._pattern = None
+        self._partitions = {}
+
+    def _enter(self, mode: Mode) -> None:
+        if self.mode not in {Mode.NONE, mode}:
+            raise IllegalStateError(
+                f"cannot {mode.value}: this consumer was told to {self.mode.value}; unsubscribe() first"
+            )
+        self.mode = mode
+
+    # --- what the topics are -----------------------------------------------------------------
+
+    @property
+    def automatic(self) -> bool:
+        """Whether partitions follow from a subscription."""
+        return self.mode in {Mode.TOPICS, Mode.PATTERN}
+
+    def match(self, known: Mapping[str, TopicInfo]) -> dict[TopicPartition, str]:
+        """The partitions that the subscription comes to, with their topics' ids, in order of name and number.
+
+        Caller: assigner. Changes: topics, when there is a pattern.
+        """
+        if self._pattern is not None:
+            pattern = self._pattern
+            hidden = INTERNAL_PREFIX if self._exclude_internal else None
+            self.topics = {name for name in known if pattern.match(name) and not (hidden and name.startswith(hidden))}
+        infos = [known[name] for name in sorted(self.topics) if name in known]
+        return {TopicPartition(info.name, p): info.topic_id for info in infos for p in info.partitions}
+
+    def apply(self, target: Mapping[TopicPartition, str]) -> None:
+        """Hold exactly these partitions; one of the same topic id keeps its state. Caller: assigner."""
+        kept = self._partitions
+        self._partitions = {
+            tp: kept[tp] if tp in kept and kept[tp].topic_id == topic_id else PartitionState(topic_id)
+            for tp, topic_id in target.items()
+        }
+        self.changed = False
+
+    # --- partitions --------------------------------------------------------------------------
+
+    def __contains__(self, tp: object) -> bool:
+        return tp in self._partitions
+
+    def __iter__(self) -> Iterator[TopicPartition]:
+        return iter(self._partitions)
+
+    def __len__(self) -> int:
+        return len(self._partitions)
+
+    def get(self, tp: TopicPartition) -> PartitionState | None:
+        """State of a partition; None when it is not held."""
+        return self._partitions.get(tp)
+
+    def require(self, tp: TopicPartition) -> PartitionState:
+        """State of a partition.
+
+        Raises:
+            TypeError: it is no `TopicPartition`.
+            IllegalStateError: it is not assigned.
+        """
+        if not isinstance(tp, TopicPartition):
+            raise TypeError(f"a TopicPartition is needed, not {tp!r}")
+        state = self._partitions.get(tp)
+        if state is None:
+            raise IllegalStateError(f"{tp.topic}-{tp.partition} is not assigned to this consumer")
+        return state
+
+    def items(self) -> list[tuple[TopicPartition, PartitionState]]:
+        """All partitions held with their states; a copy."""
+        return list(self._partitions.items())
+
+    def forget_topic(self, topic: str) -> None:
+        """Forget where the consumer stands in a topic that is gone. Caller: assigner, fetcher."""
+        for tp, state in self._partitions.items():
+            if tp.topic == topic:
+                state.forget()
+
+    def positions(self) -> dict[TopicPartition, OffsetAndMetadata]:
+        """Positions that are known, in the form they are committed in."""
+        return {
+            tp: OffsetAndMetadata(state.position)
+            for tp, state in self._partitions.items()
+            if state.position is not None
+        }
+
+
+def check_partition(tp: object) -> TopicPartition:
+    """A partition that a topic may have, with a Python int.
+
+    Raises:
+        TypeError: it is no `TopicPartition`, or its number is no int.
+        IllegalArgumentError: its number is negative.
+        InvalidTopicError: a topic name that no topic can have.
+    """
+    if not isinstance(tp, TopicPartition):
+        raise TypeError(f"a TopicPartition is needed, not {tp!r}")
+    number: object = tp.partition
+    if isinstance(number, bool) or not hasattr(number, "__index__"):
+        raise TypeError(f"the partition of {tp!r} must be an int")
+    partition = number.__index__()
+    if partition < 0:
+        raise IllegalArgumentError(f"the partition of {tp!r} must not be negative")
+    return TopicPartition(check_topic_name(tp.topic), partition)
+
+
+def _compile(pattern: str | re.Pattern[str]) -> re.Pattern[str]:
+    text = pattern.pattern if isinstance(pattern, re.Pattern) else pattern
+    if not isinstance(text, str):
+        raise TypeError(f"pattern must be a str, not {pattern!r}")
+    size = len(text.encode(errors="replace"))
+    if size > MAX_PATTERN_BYTES:
+        raise IllegalArgumentError(f"pattern has {size} bytes; at most {MAX_PATTERN_BYTES} are allowed")
+    try:
+        return re.compile(pattern)
+    except re.error as cause:
+        raise IllegalArgumentError(f"pattern {text!r} is no regular expression: {cause}") from cause
