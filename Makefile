@@ -63,7 +63,7 @@ e2e: setup ## the command line, the jobs and the notebooks, as a user runs them
 	@$(pytest) tests/e2e
 
 bench: setup ## the figures in the documents, measured here
-	@for file in $(wildcard benchmarks/bench_*.py); do $(env) $(bin)/python "$$file"; done
+	@$(env) for name in $(basename $(notdir $(wildcard benchmarks/bench_*.py))); do $(bin)/python -m "benchmarks.$$name"; done
 
 lock: setup ## resolve pyproject.toml anew into requirements.lock
 	@scripts/lock.sh

@@ -1,1 +1,77 @@
-"""kafkalike: topics that are Delta tables, with Kafka's model and kafka-python's names."""
+"""kafkalike: topics that are Delta tables, with Kafka's model and kafka-python's names.
+
+Names are loaded when they are first used, so that a program which only looks at a log starts no Spark.
+"""
+
+from __future__ import annotations
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from kafkalike.admin import KafkaAdminClient as KafkaAdminClient
+    from kafkalike.consumer import ConsumerRebalanceListener as ConsumerRebalanceListener
+    from kafkalike.consumer import KafkaConsumer as KafkaConsumer
+    from kafkalike.model.structs import AlterConfigOp as AlterConfigOp
+    from kafkalike.model.structs import ConfigResource as ConfigResource
+    from kafkalike.model.structs import ConfigResourceType as ConfigResourceType
+    from kafkalike.model.structs import ConsumerGroupMetadata as ConsumerGroupMetadata
+    from kafkalike.model.structs import ConsumerRecord as ConsumerRecord
+    from kafkalike.model.structs import IsolationLevel as IsolationLevel
+    from kafkalike.model.structs import NewPartitions as NewPartitions
+    from kafkalike.model.structs import NewTopic as NewTopic
+    from kafkalike.model.structs import OffsetAndMetadata as OffsetAndMetadata
+    from kafkalike.model.structs import OffsetAndTimestamp as OffsetAndTimestamp
+    from kafkalike.model.structs import OffsetSpec as OffsetSpec
+    from kafkalike.model.structs import RecordMetadata as RecordMetadata
+    from kafkalike.model.structs import TopicPartition as TopicPartition
+    from kafkalike.producer import KafkaProducer as KafkaProducer
+    from kafkalike.serialization import DefaultSerializer as DefaultSerializer
+    from kafkalike.serialization import Deserializer as Deserializer
+    from kafkalike.serialization import JsonSerializer as JsonSerializer
+    from kafkalike.serialization import Serializer as Serializer
+
+_STRUCTS = (
+    "AlterConfigOp",
+    "ConfigResource",
+    "ConfigResourceType",
+    "ConsumerGroupMetadata",
+    "ConsumerRecord",
+    "IsolationLevel",
+    "NewPartitions",
+    "NewTopic",
+    "OffsetAndMetadata",
+    "OffsetAndTimestamp",
+    "OffsetSpec",
+    "RecordMetadata",
+    "TopicPartition",
+)
+
+_HOME = {
+    **dict.fromkeys(_STRUCTS, "kafkalike.model.structs"),
+    "ConsumerRebalanceListener": "kafkalike.consumer",
+    "DefaultSerializer": "kafkalike.serialization",
+    "Deserializer": "kafkalike.serialization",
+    "JsonSerializer": "kafkalike.serialization",
+    "KafkaAdminClient": "kafkalike.admin",
+    "KafkaConsumer": "kafkalike.consumer",
+    "KafkaProducer": "kafkalike.producer",
+    "Serializer": "kafkalike.serialization",
+}
+
+__all__ = [  # noqa: PLE0604 - `__getattr__` gives the names
+    *sorted(_HOME),
+]
+
+
+def __getattr__(name: str) -> Any:  # noqa: ANN401 - any public name
+    home = _HOME.get(name)
+    if home is None:
+        raise AttributeError(f"module 'kafkalike' has no attribute {name!r}")
+    value = getattr(import_module(home), name)
+    globals()[name] = value
+    return value
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *_HOME})

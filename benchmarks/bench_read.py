@@ -1,0 +1,65 @@
+"""Read a topic of 1 M and 10 M records with Spark, against a plain Delta table with the same rows and files."""
+
+from __future__ import annotations
+
+import tempfile
+
+from pyspark.sql import DataFrame
+from pyspark.sql import functions as F  # noqa: N812
+
+from benchmarks.data import bench_session, records, sizes
+from benchmarks.harness import Report, ratio, rounds
+from kafkalike.log.connect import connect
+from kafkalike.spark import read, write
+
+START_MS = 1_700_000_000_000
+
+
+def queries(frame: DataFrame, rows: int) -> dict[str, DataFrame]:
+    """The four questions."""
+    wanted = F.substring(F.md5(F.lit("4711").cast("binary")), 1, 16).cast("binary")
+    late = F.timestamp_millis(F.lit(START_MS + rows * 9 // 10))
+    kind = F.get_json_object(F.col("value").cast("string"), "$.kind")
+    total = F.sum(F.length("value"))
+    return {
+        "full scan": frame.agg(total, F.sum(F.length("key"))),
+        "key look-up": frame.where(F.col("key") == wanted).agg(F.count("*"), F.max("value")),
+        "last tenth by time": frame.where(F.col("timestamp") >= late).agg(F.count("*"), total),
+        "group by a JSON field": frame.groupBy(kind.alias("kind")).agg(F.count("*")),
+    }
+
+
+def main() -> None:
+    """Measure and print."""
+    report = Report("read")
+    spark = bench_session()
+    for rows in sizes():
+        frame = records(spark, rows)
+        with tempfile.TemporaryDirectory() as scratch:
+            root, plain = f"{scratch}/root", f"{scratch}/plain"
+            connect(root).create_topic("bench", 4, {})
+            write(frame, "bench", root)
+            frame.unpersist(blocking=True)
+            topic = read(spark, "bench", root)
+            # The rival has the same files, row groups and statistics: it is the table without our layer.
+            kept = spark.read.format("delta").load(f"{root}/bench").repartitionById(4, "partition")
+            kept.sortWithinPartitions("offset").write.format("delta").partitionBy("partition").save(plain)
+            table = spark.read.format("delta").load(plain)
+            ours, theirs = queries(topic, rows), queries(table, rows)
+            for name in ours:
+                figures = rounds({"kafkalike": ours[name].collect, "plain Delta": theirs[name].collect}, runs=7)
+                report.keep(f"{name} {rows}", figures)
+                own, rival = figures["kafkalike"], figures["plain Delta"]
+                report.add(
+                    f"{name}, {rows:,}",
+                    f"{own.median:.2f} s",
+                    f"plain Delta: {rival.median:.2f} s",
+                    f"{1 / ratio(own, rival):.2f} x its speed",
+                    "1.0 x",
+                )
+    spark.stop()
+    report.finish()
+
+
+if __name__ == "__main__":
+    main()

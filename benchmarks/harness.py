@@ -1,0 +1,89 @@
+"""Harness: rivals in, medians and ratios out; printed as a table and kept as JSON.
+
+Rivals run in turn (A B C, A B C, ...) in one process, after one warm-up round, so that a machine whose speed drifts
+treats them alike. Ratios are made round by round and their median is what counts.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import platform
+import statistics
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+
+RESULTS = Path(__file__).parent / "results"
+
+
+@dataclass
+class Figure:
+    """Seconds per round of one rival."""
+
+    name: str
+    seconds: list[float] = field(default_factory=list)
+    work: float = 1.0
+    """Units done per round, for rates."""
+    unit: str = "s"
+
+    @property
+    def median(self) -> float:
+        """Median of the rounds."""
+        return statistics.median(self.seconds)
+
+
+def rounds(rivals: Mapping[str, Callable[[], object]], *, runs: int = 5, warmup: int = 1) -> dict[str, Figure]:
+    """Run the rivals in turn and time each one."""
+    figures = {name: Figure(name) for name in rivals}
+    for number in range(warmup + runs):
+        for name, run in rivals.items():
+            start = time.perf_counter()
+            run()
+            taken = time.perf_counter() - start
+            if number >= warmup:
+                figures[name].seconds.append(taken)
+    return figures
+
+
+def ratio(ours: Figure, rival: Figure) -> float:
+    """Median, over the rounds, of our time divided by the rival's: below 1 we are faster."""
+    return statistics.median(a / b for a, b in zip(ours.seconds, rival.seconds, strict=True))
+
+
+def percentile(samples: list[float], share: float) -> float:
+    """The sample below which a share of all lies."""
+    ordered = sorted(samples)
+    return ordered[min(len(ordered) - 1, int(len(ordered) * share))]
+
+
+class Report:
+    """Lines of a benchmark: what was measured, against what, and the aim."""
+
+    def __init__(self, name: str) -> None:
+        self.name = name
+        self.rows: list[dict[str, str]] = []
+        self.raw: dict[str, object] = {}
+
+    def add(self, what: str, figure: str, rival: str = "", result: str = "", aim: str = "") -> None:
+        """Add a line."""
+        self.rows.append({"what": what, "figure": figure, "against": rival, "ratio": result, "aim": aim})
+
+    def keep(self, key: str, figures: Mapping[str, Figure]) -> None:
+        """Keep the single rounds for the JSON file."""
+        self.raw[key] = [asdict(f) for f in figures.values()]
+
+    def finish(self) -> None:
+        """Print the table and write the JSON file."""
+        heads = ["what", "figure", "against", "ratio", "aim"]
+        widths = {h: max(len(h), *(len(row[h]) for row in self.rows)) for h in heads}
+        print(f"\n{self.name} ({os.cpu_count()} cores, {platform.python_version()})")
+        print("  ".join(h.ljust(widths[h]) for h in heads))
+        for row in self.rows:
+            print("  ".join(row[h].ljust(widths[h]) for h in heads))
+        RESULTS.mkdir(exist_ok=True)
+        path = RESULTS / f"{self.name}.json"
+        content = {"cores": os.cpu_count(), "python": platform.python_version(), "rows": self.rows, "raw": self.raw}
+        path.write_text(json.dumps(content, indent=1) + "\n")
+        print(f"kept in benchmarks/results/{path.name}", flush=True)
