@@ -1,0 +1,144 @@
+"""App: the group of commands, loaded one by one, and how errors end the process."""
+
+from __future__ import annotations
+
+import errno
+import importlib
+import logging
+import os
+import sys
+from collections.abc import Mapping, Sequence
+from typing import Final, NoReturn, cast
+
+import click
+
+from kafkalike.cli.environment import Environment
+from kafkalike.cli.options import version_option
+from kafkalike.errors import KafkaError
+
+DEBUG_VARIABLE: Final = "KAFKALIKE_DEBUG"
+
+COMMANDS: Final[Mapping[str, tuple[str, str]]] = {
+    "topics": ("kafkalike.cli.topics:topics", "Create, list, describe, alter and delete topics."),
+    "configs": ("kafkalike.cli.configs:configs", "Describe and alter settings of topics."),
+    "console-producer": ("kafkalike.cli.console_producer:console_producer", "Send lines from standard input."),
+    "console-consumer": ("kafkalike.cli.console_consumer:console_consumer", "Print records to standard output."),
+    "get-offsets": ("kafkalike.cli.get_offsets:get_offsets", "Print offsets of partitions by time."),
+    "delete-records": ("kafkalike.cli.delete_records:delete_records", "Delete records below an offset."),
+    "producer-perf-test": ("kafkalike.cli.producer_perf:producer_perf_test", "Measure how fast records are sent."),
+    "consumer-perf-test": ("kafkalike.cli.consumer_perf:consumer_perf_test", "Measure how fast records are read."),
+    "dump-log": ("kafkalike.cli.dump_log:dump_log", "Print table commits, segments and records of a topic."),
+    "verify": ("kafkalike.cli.verify:verify", "Check that a cluster's logs are sound."),
+    "demo": ("kafkalike.cli.demo:demo", "Show on real data what kafkalike does."),
+}
+"""Where each command is and what it does: `kafkalike --help` imports none of them."""
+
+
+class LazyGroup(click.Group):
+    """A group that imports a command when it is called."""
+
+    def list_commands(self, ctx: click.Context) -> list[str]:
+        """Names, in the order of `COMMANDS`."""
+        del ctx
+        return list(COMMANDS)
+
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
+        """The command of that name; `kafka-topics` and `kafka-topics.sh` mean `topics`."""
+        del ctx
+        name = cmd_name.removeprefix("kafka-").removesuffix(".sh")
+        if name not in COMMANDS:
+            return None
+        module, _, attribute = COMMANDS[name][0].partition(":")
+        return cast("click.Command", getattr(importlib.import_module(module), attribute))
+
+    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        """The list of commands in the help, from the table alone."""
+        del ctx
+        with formatter.section("Commands"):
+            formatter.write_dl([(name, text) for name, (_, text) in COMMANDS.items()])
+
+
+@click.command(
+    cls=LazyGroup,
+    context_settings={"help_option_names": ["--help"], "max_content_width": 120},
+    epilog="Example: kafkalike topics --create --topic orders --partitions 3",
+)
+@click.option("--debug", is_flag=True, help=f"Show tracebacks and log lines; also with {DEBUG_VARIABLE}=1.")
+@version_option
+def app(*, debug: bool) -> None:
+    """Kafka's command line for a log that lives in Delta tables.
+
+    A cluster is a storage root: --bootstrap-server names a folder or URI. Without it the environment variable
+    KAFKALIKE_BOOTSTRAP_SERVERS counts, else ./kafkalike-data.
+    """
+    logging.basicConfig(
+        stream=sys.stderr, level=logging.DEBUG if debug else logging.WARNING, format="%(levelname)s %(message)s"
+    )
+
+
+def run(args: Sequence[str] | None = None, environment: Environment | None = None) -> int:
+    """Run one command and turn every end into an exit code; see `kafkalike.cli.main`.
+
+    Args:
+        args: what comes after `kafkalike`; by default the process's own arguments.
+        environment: cluster, clock and streams of a test.
+    """
+    given = list(sys.argv[1:] if args is None else args)
+    debug = "--debug" in given or os.environ.get(DEBUG_VARIABLE, "") not in {"", "0"}
+    if debug and "--debug" not in given[:1]:
+        # The option belongs to the group; people put it behind the command.
+        given = ["--debug", *(arg for arg in given if arg != "--debug")]
+    try:
+        code = _invoke(given, environment or Environment())
+        sys.stdout.flush()
+    except KeyboardInterrupt:
+        return 130
+    except BrokenPipeError:
+        return _reader_went_away()
+    except Exception as error:  # the end of the line: nothing may become a traceback
+        if debug:
+            raise
+        return _failed(error)
+    return code
+
+
+def _invoke(args: list[str], environment: Environment) -> int:
+    # Not `app.main()`: it turns a broken pipe and Ctrl-C into its own messages.
+    try:
+        with app.make_context("kafkalike", args, obj=environment) as context:
+            app.invoke(context)
+    except click.exceptions.NoArgsIsHelpError as error:
+        click.echo(error.format_message())
+    except click.exceptions.Exit as error:
+        return error.exit_code
+    except click.UsageError as error:
+        path = error.ctx.command_path if error.ctx else "kafkalike"
+        click.echo(f"Error: {error.format_message()} (see '{path} --help')", err=True)
+        return 2
+    except click.ClickException as error:
+        click.echo(f"Error: {error.format_message()}", err=True)
+        return error.exit_code
+    return 0
+
+
+def _failed(error: Exception) -> int:
+    if isinstance(error, OSError) and error.errno == errno.EPIPE:
+        return _reader_went_away()
+    if isinstance(error, (KafkaError, OSError)):
+        message = str(error)
+    else:
+        message = f"{type(error).__name__}: {error} (--debug shows where)"
+    click.echo("Error: " + " ".join(message.split("\n")), err=True)
+    return 1
+
+
+def _reader_went_away() -> int:
+    """Quietly: what is still buffered goes nowhere, so that the interpreter's own flush at exit cannot fail."""
+    devnull = os.open(os.devnull, os.O_WRONLY)
+    os.dup2(devnull, sys.stdout.fileno())
+    return 141
+
+
+def fail(message: str) -> NoReturn:
+    """End a command with one line on standard error and exit code 1."""
+    raise click.ClickException(message)

@@ -1,0 +1,246 @@
+"""`kafkalike console-consumer`: records of topics in, lines on standard output out, as kafka-console-consumer does."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, Final
+
+import click
+
+from kafkalike.cli.environment import Environment, pass_environment
+from kafkalike.cli.formatter import FORMATTERS, Formatter
+from kafkalike.cli.options import (
+    bootstrap_option,
+    client_settings,
+    command_config_option,
+    key_values,
+    read_properties,
+    refused,
+    topic_filter,
+    version_option,
+)
+from kafkalike.errors import KafkaError
+from kafkalike.model.structs import ConsumerRecord, TopicPartition
+
+if TYPE_CHECKING:
+    from kafkalike.consumer import KafkaConsumer
+
+POLL_MS: Final = 200
+"""Longest wait of one poll: how late Ctrl-C and --timeout-ms may be."""
+
+
+@click.command(epilog="Example: kafkalike console-consumer --topic orders --from-beginning --max-messages 10")
+@bootstrap_option()
+@command_config_option("--consumer.config")
+@click.option("--topic", help="Topic to read.")
+@click.option("--include", "--whitelist", "include", metavar="REGEX", help="Topics to read, as a regular expression.")
+@click.option("--group", help="Consumer group; without it nothing is committed.")
+@click.option("--partition", type=click.IntRange(min=0), help="Read this partition only.")
+@click.option("--offset", help="Where to begin, with --partition: a number, earliest or latest (the default).")
+@click.option("--from-beginning", is_flag=True, help="Begin at the earliest record where no offset is committed.")
+@click.option("--max-messages", type=click.IntRange(min=0), help="End after this many records.")
+@click.option("--timeout-ms", type=click.IntRange(min=0), help="End when no record comes for this long (ms).")
+@click.option(
+    "--isolation-level",
+    type=click.Choice(["read_uncommitted", "read_committed"]),
+    default="read_uncommitted",
+    show_default=True,
+    help="Whether records of open transactions are read.",
+)
+@click.option("--skip-message-on-error", is_flag=True, help="Go on after a record that cannot be printed.")
+@click.option("--formatter", metavar="CLASS", help="DefaultMessageFormatter or NoOpMessageFormatter.")
+@click.option("--formatter-config", type=click.Path(exists=True, dir_okay=False), help="File of formatter properties.")
+@click.option(
+    "--formatter-property",
+    "--property",
+    "formatter_property",
+    multiple=True,
+    metavar="NAME=VALUE",
+    help="print.timestamp, print.partition, print.offset, print.delivery, print.epoch, print.headers, print.key "
+    "(default false), print.value (true), key.separator, line.separator, headers.separator, null.literal, "
+    "key.deserializer, value.deserializer, headers.deserializer; may be repeated.",
+)
+@click.option("--key-deserializer", metavar="CLASS", help="Such as LongDeserializer; default: the bytes as they are.")
+@click.option("--value-deserializer", metavar="CLASS", help="As --key-deserializer.")
+@click.option(
+    "--command-property",
+    "--consumer-property",
+    "command_property",
+    multiple=True,
+    metavar="NAME=VALUE",
+    help="Setting of the consumer; may be repeated.",
+)
+@refused("--enable-systest-events", "it belongs to Kafka's own system tests", is_flag=True)
+@refused("--zookeeper", "there is no ZooKeeper; --bootstrap-server names the storage root")
+@version_option
+@pass_environment
+def console_consumer(environment: Environment, /, **given: Any) -> None:  # noqa: ANN401 - click's
+    """Print records as lines, until interrupted."""
+    _check(given)
+    formatter = _formatter(given)
+    settings = consumer_settings(given)
+    from kafkalike.consumer import KafkaConsumer
+
+    named = given["bootstrap_server"] or settings.pop("bootstrap_servers", None)
+    consumer = KafkaConsumer(bootstrap_servers=environment.connect(named), **settings)
+    printer = Printer(formatter, environment, skip=given["skip_message_on_error"])
+    interruption: BaseException | None = None
+    try:
+        with consumer:
+            _begin(consumer, given)
+            try:
+                for batches in _batches(consumer, environment, given):
+                    printer.print(batches)
+            except (KeyboardInterrupt, BrokenPipeError) as error:
+                # What was not printed must not be committed, what was printed must: closing commits positions.
+                interruption = error
+                for where, offset in printer.pending.items():
+                    consumer.seek(where, offset)
+    finally:
+        click.echo(f"Processed a total of {printer.count} messages", err=True)
+    if interruption is not None:
+        raise interruption
+
+
+class Printer:
+    """Writes records to standard output, and knows which ones of a batch are not written yet."""
+
+    def __init__(self, formatter: Formatter, environment: Environment, *, skip: bool) -> None:
+        self.count = 0
+        self.pending: dict[TopicPartition, int] = {}
+        """First offset of each partition that is not printed."""
+        self._formatter = formatter
+        self._out = environment.stdout
+        self._skip = skip
+
+    def print(self, batches: Mapping[TopicPartition, Sequence[ConsumerRecord]]) -> None:
+        """Print one poll's records.
+
+        Raises:
+            BrokenPipeError: the reader is gone; all of the batch counts as not printed.
+        """
+        begin = {where: records[0].offset for where, records in batches.items() if records}
+        self.pending = dict(begin)
+        try:
+            for where, records in batches.items():
+                for record in records:
+                    self.pending[where] = record.offset
+                    self.count += self._write(record)
+                self.pending.pop(where, None)
+            self._out.flush()
+        except BrokenPipeError:
+            self.pending = begin
+            raise
+
+    def _write(self, record: ConsumerRecord) -> int:
+        """Write one record; returns 1, or 0 for a record that was skipped."""
+        try:
+            line = self._formatter.line(record)
+        except (KafkaError, ValueError) as error:
+            if not self._skip:
+                raise
+            place = f"{record.topic}-{record.partition} at offset {record.offset}"
+            click.echo(f"Error processing message of {place}, skipping this message: {error}", err=True)
+            return 0
+        self._out.write(line)
+        return 1
+
+
+def _check(given: Mapping[str, Any]) -> None:
+    if (given["topic"] is None) == (given["include"] is None):
+        message = "Exactly one of --topic and --include is required."
+        raise click.UsageError(message)
+    if given["partition"] is None and given["offset"] is not None:
+        message = "The partition is required when offset is specified."
+        raise click.UsageError(message)
+    if given["partition"] is not None and given["topic"] is None:
+        message = "The topic is required when partition is specified."
+        raise click.UsageError(message)
+    if given["partition"] is not None and given["group"] is not None:
+        message = "Options group and partition cannot be specified together."
+        raise click.UsageError(message)
+    if given["from_beginning"] and given["offset"] is not None:
+        message = "Options from-beginning and offset cannot be specified together."
+        raise click.UsageError(message)
+    offset = given["offset"]
+    if offset is not None and not offset.isdigit() and offset not in {"earliest", "latest"}:
+        message = (
+            f"The provided offset value '{offset}' is incorrect. Valid values are 'earliest', 'latest', or a "
+            "non-negative long."
+        )
+        raise click.UsageError(message)
+
+
+def _formatter(given: Mapping[str, Any]) -> Formatter:
+    name = (given["formatter"] or "DefaultMessageFormatter").rpartition(".")[2]
+    if name not in FORMATTERS:
+        message = f"--formatter {given['formatter']} has no meaning here: known are {', '.join(FORMATTERS)}"
+        raise click.UsageError(message)
+    properties = {
+        **read_properties(given["formatter_config"]),
+        **key_values(given["formatter_property"], "--formatter-property"),
+    }
+    for flag in ("key_deserializer", "value_deserializer"):
+        if given[flag]:
+            properties[flag.replace("_", ".")] = given[flag]
+    return FORMATTERS[name].from_properties(properties)
+
+
+def consumer_settings(given: Mapping[str, Any]) -> dict[str, Any]:
+    """Settings of the consumer: a file's, over them `--command-property`, over them flags of their own."""
+    settings = client_settings(
+        {**read_properties(given["command_config"]), **key_values(given["command_property"], "--command-property")}
+    )
+    reset = settings.get("auto_offset_reset")
+    if given["from_beginning"] and reset not in {None, "earliest"}:
+        message = (
+            f"Can't simultaneously specify --from-beginning and 'auto.offset.reset={reset}', please remove one option"
+        )
+        raise click.UsageError(message)
+    settings.setdefault("auto_offset_reset", "earliest" if given["from_beginning"] else "latest")
+    settings.setdefault("isolation_level", given["isolation_level"])
+    if given["group"] is not None:
+        if settings.get("group_id", given["group"]) != given["group"]:
+            message = "The group ids provided in different places do not match: --group and group.id"
+            raise click.UsageError(message)
+        settings["group_id"] = given["group"]
+    if settings.get("group_id") is None or given["partition"] is not None:
+        # Kafka makes up a group; here a reader without one leaves no trace in the offsets table.
+        settings.pop("group_id", None)
+        settings["enable_auto_commit"] = False
+    return settings
+
+
+def _begin(consumer: KafkaConsumer, given: Mapping[str, Any]) -> None:
+    if given["partition"] is not None:
+        where = TopicPartition(given["topic"], given["partition"])
+        consumer.assign([where])
+        offset = given["offset"] or ("earliest" if given["from_beginning"] else "latest")
+        if offset == "earliest":
+            consumer.seek_to_beginning(where)
+        elif offset == "latest":
+            consumer.seek_to_end(where)
+        else:
+            consumer.seek(where, int(offset))
+    elif given["include"] is not None:
+        topic_filter(given["include"])
+        consumer.subscribe(pattern=f"^(?:{given['include'].replace(',', '|').replace(' ', '')})$")
+    else:
+        consumer.subscribe([given["topic"]])
+
+
+def _batches(
+    consumer: KafkaConsumer, environment: Environment, given: Mapping[str, Any]
+) -> Iterator[Mapping[TopicPartition, Sequence[ConsumerRecord]]]:
+    """What each poll brings, until --max-messages or --timeout-ms ends it."""
+    left = given["max_messages"]
+    timeout_ms = given["timeout_ms"]
+    last = environment.clock.monotonic()
+    while left is None or left > 0:
+        batches = consumer.poll(POLL_MS if timeout_ms is None else min(POLL_MS, timeout_ms), max_records=left)
+        if batches:
+            yield batches
+            left = None if left is None else left - sum(map(len, batches.values()))
+            last = environment.clock.monotonic()
+        elif timeout_ms is not None and (environment.clock.monotonic() - last) * 1000 >= timeout_ms:
+            return

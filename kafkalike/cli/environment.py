@@ -1,0 +1,45 @@
+"""Environment: what a command gets from outside; the cluster, the clock, the standard streams."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, BinaryIO
+
+import click
+
+from kafkalike.clock import SYSTEM_CLOCK, Clock
+
+if TYPE_CHECKING:
+    from kafkalike.admin import KafkaAdminClient
+    from kafkalike.log.port import Cluster
+
+
+@dataclass(slots=True, kw_only=True)
+class Environment:
+    """What a test may replace."""
+
+    cluster: Cluster | None = None
+    """Used instead of what `--bootstrap-server` names."""
+    clock: Clock = SYSTEM_CLOCK
+    stdin: BinaryIO = field(default_factory=lambda: sys.stdin.buffer)
+    stdout: BinaryIO = field(default_factory=lambda: sys.stdout.buffer)
+
+    def connect(self, bootstrap_server: str | None) -> Cluster:
+        """The cluster that `--bootstrap-server` names."""
+        from kafkalike.log.connect import connect
+
+        return connect(self.cluster if self.cluster is not None else bootstrap_server)
+
+    def admin(self, bootstrap_server: str | None, settings: Mapping[str, Any]) -> KafkaAdminClient:
+        """An admin client; `settings` are keyword arguments from `--command-config`."""
+        from kafkalike.admin import KafkaAdminClient
+
+        given = dict(settings)
+        named = bootstrap_server or given.pop("bootstrap_servers", None)
+        given["bootstrap_servers"] = self.connect(named)
+        return KafkaAdminClient(clock=self.clock, **given)
+
+
+pass_environment = click.make_pass_decorator(Environment)

@@ -1,0 +1,177 @@
+"""Options: what several commands share; root, settings files, flags that are refused or have no effect."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterable, Mapping
+from pathlib import Path
+from typing import Any, Final, TypeVar
+
+import click
+
+F = TypeVar("F", bound=Callable[..., Any])
+
+MAX_PATTERN: Final = 1024
+"""Characters of a topic pattern."""
+
+TEXT_SETTINGS: Final = frozenset(
+    {
+        "auto_offset_reset",
+        "bootstrap_servers",
+        "client_id",
+        "client_rack",
+        "compression_type",
+        "group_id",
+        "group_instance_id",
+        "isolation_level",
+        "transactional_id",
+    }
+)
+"""Settings that stay text even when they look like numbers."""
+
+
+def bootstrap_option(*more: str) -> Callable[[F], F]:
+    """`--bootstrap-server`, and other names for it."""
+    return click.option(
+        "--bootstrap-server",
+        *more,
+        "bootstrap_server",
+        metavar="ROOT",
+        help="Storage root: a folder or URI. Default: $KAFKALIKE_BOOTSTRAP_SERVERS, else ./kafkalike-data.",
+    )
+
+
+def command_config_option(*more: str) -> Callable[[F], F]:
+    """`--command-config`, and other names for it."""
+    return click.option(
+        "--command-config",
+        *more,
+        "command_config",
+        metavar="FILE",
+        type=click.Path(exists=True, dir_okay=False),
+        help="File of client settings in .properties form.",
+    )
+
+
+def _print_version(ctx: click.Context, param: click.Parameter, value: bool) -> None:  # noqa: FBT001 - click calls it
+    del param
+    if value and not ctx.resilient_parsing:
+        from kafkalike.log.version import package_version
+
+        click.echo(package_version())
+        ctx.exit()
+
+
+def version_option(command: F) -> F:
+    """`--version`."""
+    return click.option(
+        "--version",
+        is_flag=True,
+        expose_value=False,
+        is_eager=True,
+        callback=_print_version,
+        help="Print the version.",
+    )(command)
+
+
+def refused(flag: str, reason: str, *, is_flag: bool = False) -> Callable[[F], F]:
+    """A flag of Kafka's that has no meaning here: giving it is a usage error that says why."""
+
+    def check(ctx: click.Context, param: click.Parameter, value: object) -> None:
+        del param
+        if value not in {None, False, ()}:
+            message = f"{flag} has no meaning here: {reason}."
+            raise click.UsageError(message, ctx)
+
+    return click.option(
+        flag, is_flag=is_flag, expose_value=False, hidden=True, callback=check, default=False if is_flag else None
+    )
+
+
+def without_effect(flag: str, reason: str, *, is_flag: bool = False) -> Callable[[F], F]:
+    """A flag of Kafka's that tunes what does not exist here: a line on standard error says so."""
+
+    def warn(ctx: click.Context, param: click.Parameter, value: object) -> None:
+        del ctx, param
+        if value not in {None, False, ()}:
+            click.echo(f"Warning: {flag} has no effect: {reason}.", err=True)
+
+    return click.option(
+        flag, is_flag=is_flag, expose_value=False, hidden=True, callback=warn, default=False if is_flag else None
+    )
+
+
+def key_values(pairs: Iterable[str], flag: str) -> dict[str, str]:
+    """`k=v` texts as a dict; the value may hold `=` and be empty.
+
+    Raises:
+        click.UsageError: one has no `=`.
+    """
+    given = {}
+    for pair in pairs:
+        name, sign, value = pair.partition("=")
+        if not sign or not name.strip():
+            message = f"{flag}: key=value is needed, not {pair!r}"
+            raise click.UsageError(message)
+        given[name.strip()] = value
+    return given
+
+
+def read_properties(path: str | None) -> dict[str, str]:
+    """Settings of a `.properties` file; none when there is no path.
+
+    Raises:
+        click.ClickException: it cannot be read or is malformed.
+    """
+    if path is None:
+        return {}
+    import javaproperties
+
+    try:
+        with Path(path).open("rb") as stream:
+            return dict(javaproperties.load(stream))
+    except (OSError, ValueError) as cause:
+        message = f"{path} cannot be read: {cause}"
+        raise click.ClickException(message) from cause
+
+
+def client_settings(properties: Mapping[str, str]) -> dict[str, Any]:
+    """Kafka's dotted settings as keyword arguments of a client: `linger.ms=5` becomes `linger_ms=5`.
+
+    Numbers, `true` and `false` become what they look like; `TEXT_SETTINGS` stay text.
+    """
+    settings: dict[str, Any] = {}
+    for dotted, text in properties.items():
+        name = dotted.strip().replace(".", "_").replace("-", "_")
+        settings[name] = text if name in TEXT_SETTINGS else _value(text.strip())
+    return settings
+
+
+def _value(text: str) -> int | float | bool | str:
+    if text.lower() in {"true", "false"}:
+        return text.lower() == "true"
+    if re.fullmatch(r"-?\d+", text):
+        return int(text)
+    if re.fullmatch(r"-?\d*\.\d+", text):
+        return float(text)
+    return text
+
+
+def topic_filter(pattern: str | None) -> Callable[[str], bool]:
+    """Kafka's topic filter: a regular expression that must match the whole name, commas meaning "or".
+
+    Raises:
+        click.UsageError: it is not one, or longer than 1,024 characters.
+    """
+    if pattern is None:
+        return lambda name: True  # noqa: ARG005 - everything
+    if len(pattern) > MAX_PATTERN:
+        message = f"the topic pattern has {len(pattern)} characters; at most {MAX_PATTERN} are allowed"
+        raise click.UsageError(message)
+    text = pattern.strip().strip("\"'").replace(",", "|").replace(" ", "")
+    try:
+        compiled = re.compile(text)
+    except re.error as cause:
+        message = f"{pattern!r} is an invalid regex: {cause}"
+        raise click.UsageError(message) from cause
+    return lambda name: compiled.fullmatch(name) is not None

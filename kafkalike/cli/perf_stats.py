@@ -1,0 +1,108 @@
+"""Perf stats: latencies and sizes of sends in, Kafka's lines of numbers out."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Iterator, Sequence
+from typing import Final
+
+from kafkalike.clock import Clock
+
+MEGABYTE: Final = 1024 * 1024
+PERCENTILES: Final = (0.5, 0.95, 0.99, 0.999)
+
+
+class _Window:
+    """Sends since a moment."""
+
+    def __init__(self, start: float) -> None:
+        self.start = start
+        self.count = 0
+        self.bytes = 0
+        self.latency_ms = 0.0
+        self.max_ms = 0.0
+
+    def add(self, latency_ms: float, size: int) -> None:
+        self.count += 1
+        self.bytes += size
+        self.latency_ms += latency_ms
+        self.max_ms = max(self.max_ms, latency_ms)
+
+    def rates(self, now: float) -> tuple[float, float]:
+        """Records and megabytes per second."""
+        elapsed = max(now - self.start, 1e-9)
+        return self.count / elapsed, self.bytes / elapsed / MEGABYTE
+
+
+class SendStats:
+    """Counts sends; thread-safe, as acknowledgements come from the producer's thread.
+
+    Args:
+        clock: where time comes from.
+        interval_ms: how often a line about the last interval is printed.
+        print_line: where lines go.
+        warmup: first records that the second summary leaves out; 0 makes one summary.
+    """
+
+    def __init__(self, clock: Clock, interval_ms: int, print_line: Callable[[str], object], *, warmup: int = 0) -> None:
+        self._clock = clock
+        self._interval = interval_ms / 1000
+        self._print = print_line
+        self._warmup = warmup
+        self._all = _Window(clock.monotonic())
+        self._window = _Window(self._all.start)
+        self._steady: _Window | None = None
+        self._latencies: list[float] = []
+        self._lock = threading.Lock()
+
+    def record(self, sent_at: float, size: int) -> None:
+        """Count one acknowledged record: when it was sent (`clock.monotonic`), and its bytes."""
+        with self._lock:
+            now = self._clock.monotonic()
+            latency_ms = (now - sent_at) * 1000
+            self._all.add(latency_ms, size)
+            self._window.add(latency_ms, size)
+            self._latencies.append(latency_ms)
+            if self._warmup and self._all.count > self._warmup:
+                if self._steady is None:
+                    self._steady = _Window(now)
+                self._steady.add(latency_ms, size)
+            if now - self._window.start >= self._interval:
+                self._print(_interval_line(self._window, now))
+                self._window = _Window(now)
+
+    def total(self) -> Iterator[str]:
+        """Kafka's summary; a second one without the warm-up when there was one."""
+        with self._lock:
+            now = self._clock.monotonic()
+            yield _total_line(self._all, now, self._latencies, "")
+            if self._steady is not None:
+                yield _total_line(self._steady, now, self._latencies[self._warmup :], " steady state")
+
+
+def percentile(ordered: Sequence[float], share: float) -> float:
+    """The value below which a share of the ordered values lies; 0 when there are none.
+
+    >>> percentile([1, 2, 3, 4], 0.5)
+    3
+    """
+    return ordered[min(int(share * len(ordered)), len(ordered) - 1)] if ordered else 0
+
+
+def _interval_line(window: _Window, now: float) -> str:
+    records, megabytes = window.rates(now)
+    return (
+        f"{window.count} records sent, {records:.1f} records/sec ({megabytes:.2f} MB/sec), "
+        f"{window.latency_ms / max(window.count, 1):.1f} ms avg latency, {window.max_ms:.1f} ms max latency."
+    )
+
+
+def _total_line(window: _Window, now: float, latencies: Sequence[float], kind: str) -> str:
+    records, megabytes = window.rates(now)
+    ordered = sorted(latencies)
+    p50, p95, p99, p999 = (round(percentile(ordered, share)) for share in PERCENTILES)
+    return (
+        f"{window.count}{kind} records sent, {records:.6f} records/sec ({megabytes:.2f} MB/sec), "
+        f"{window.latency_ms / max(window.count, 1):.2f} ms avg latency, {window.max_ms:.2f} ms max latency, "
+        f"{p50} ms 50th, {p95} ms 95th, {p99} ms 99th, {p999} ms 99.9th."
+    )
