@@ -84,13 +84,17 @@ class Chunk:
         return Chunk(self.partition, self.table.slice(0, count), cut), Chunk(self.partition, rest, self.next_offset)
 
     def columns(self) -> Columns:
-        """The records as Python lists: the fastest way from Arrow to objects."""
+        """The records as Python lists.
+
+        `to_pylist` is as fast as the way over NumPy, which would import pandas: half a second at the first poll.
+        """
         table = self.table
         headers = table.column("headers")
+        milliseconds = pc.cast(table.column("timestamp"), pa.timestamp("ms", "UTC"), safe=False)
         return Columns(
-            offsets=table.column("offset").to_numpy().tolist(),
-            timestamps=(pc.cast(table.column("timestamp"), pa.int64()).to_numpy() // 1000).tolist(),
-            timestamp_types=table.column("timestampType").to_numpy().tolist(),
+            offsets=table.column("offset").to_pylist(),
+            timestamps=pc.cast(milliseconds, pa.int64()).to_pylist(),
+            timestamp_types=table.column("timestampType").to_pylist(),
             keys=_objects(table.column("key")),
             values=_objects(table.column("value")),
             headers=None if headers.null_count == len(headers) else [_pairs(h) for h in headers.to_pylist()],
@@ -117,7 +121,7 @@ def concat_tables(tables: Sequence[pa.Table]) -> pa.Table:
 def _objects(column: pa.ChunkedArray) -> list[bytes | None]:
     if column.null_count == len(column):
         return [None] * len(column)
-    values: list[bytes | None] = column.to_numpy(zero_copy_only=False).tolist()
+    values: list[bytes | None] = column.to_pylist()
     return values
 
 
