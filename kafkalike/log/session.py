@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import sys
+from pathlib import Path
 from typing import Final
 
 from pyspark.sql import SparkSession
@@ -11,6 +12,9 @@ from pyspark.sql import SparkSession
 from kafkalike.log.jars import delta_jar_conf
 
 UTC_JVM: Final = "-Duser.timezone=UTC"
+
+LOG4J: Final = Path(__file__).with_name("log4j2.properties")
+"""What the JVM may say on standard error; `conf/log4j2.properties`, for spark-submit, is the same."""
 
 SESSION_CONF: Final = {
     "spark.sql.extensions": "io.delta.sql.DeltaSparkSessionExtension",
@@ -42,15 +46,16 @@ def session(app_name: str = "kafkalike", master: str | None = None, **conf: str)
         **conf: more settings; they win over kafkalike's own. Dotted names go in as `**{"spark.x.y": "z"}`.
 
     Returns:
-        The session. Settings that only count when a JVM starts have no effect on one that runs already.
+        The session. Settings that only count when a JVM starts have no effect on one that runs already. Warnings of
+        its JVM go to standard error, less those that say nothing (`LOG4J`); name another file with
+        `-Dlog4j2.configurationFile=` in `spark.driver.extraJavaOptions`.
     """
     # Workers must be the same Python as the driver: another one may lack the packages.
     os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
     builder = SparkSession.builder.appName(app_name)
     settings = {**SESSION_CONF, **conf}
     if SparkSession.getActiveSession() is None:
-        options = [settings.get("spark.driver.extraJavaOptions", ""), UTC_JVM]
-        settings["spark.driver.extraJavaOptions"] = " ".join(o for o in options if o)
+        settings["spark.driver.extraJavaOptions"] = driver_options(settings.get("spark.driver.extraJavaOptions", ""))
         executors = [settings.get("spark.executor.extraJavaOptions", ""), UTC_JVM]
         settings["spark.executor.extraJavaOptions"] = " ".join(o for o in executors if o)
         if not _submitted():
@@ -59,6 +64,15 @@ def session(app_name: str = "kafkalike", master: str | None = None, **conf: str)
     for name, value in settings.items():
         builder = builder.config(name, value)
     return builder.getOrCreate()
+
+
+def driver_options(given: str) -> str:
+    """Options of the driver's JVM: the caller's, UTC, and quiet logs unless the caller configures the log.
+
+    A session would else begin with a page of Spark's warnings about host names and native libraries.
+    """
+    quiet = "" if ".configurationFile=" in given else f"-Dlog4j2.configurationFile={LOG4J.as_uri()}"
+    return " ".join(option for option in (given, UTC_JVM, quiet) if option)
 
 
 def _submitted() -> bool:

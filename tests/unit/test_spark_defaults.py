@@ -1,7 +1,7 @@
 from pathlib import Path
 
 from kafkalike.log.jars import ARTIFACT, DELTA_VERSION
-from kafkalike.log.session import SESSION_CONF
+from kafkalike.log.session import LOG4J, SESSION_CONF, driver_options
 
 CONF = Path(__file__).parents[2] / "conf" / "spark-defaults.conf"
 
@@ -17,3 +17,18 @@ def test_spark_submit_gets_the_settings_of_a_session() -> None:
 
 def test_spark_submit_fetches_the_delta_that_is_installed() -> None:
     assert spark_defaults()["spark.jars.packages"] == f"{ARTIFACT}:{DELTA_VERSION}"
+
+
+def test_spark_submit_logs_what_a_session_logs() -> None:
+    """The two files of log settings are one text."""
+    assert CONF.with_name("log4j2.properties").read_text() == LOG4J.read_text()
+
+
+def test_a_session_is_quiet() -> None:
+    """The JVM of a session gets the package's own log settings."""
+    assert driver_options("-Xss4m") == f"-Xss4m -Duser.timezone=UTC -Dlog4j2.configurationFile={LOG4J.as_uri()}"
+
+
+def test_log_settings_of_the_caller_win() -> None:
+    """A caller who names log settings keeps them."""
+    assert driver_options("-Dlog4j2.configurationFile=mine") == "-Dlog4j2.configurationFile=mine -Duser.timezone=UTC"
