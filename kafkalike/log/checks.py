@@ -5,6 +5,7 @@ from __future__ import annotations
 from pyspark.sql import Column
 from pyspark.sql import functions as F  # noqa: N812
 
+from kafkalike.config.properties import LONG_MAX
 from kafkalike.config.topic import TopicConfig
 from kafkalike.errors import (
     InvalidRecordError,
@@ -21,14 +22,14 @@ def problem(error: type[KafkaError], text: str) -> str:
     return f"kafkalike:{error.__name__}: {text}"
 
 
-def checked_partition(partition: Column, num_partitions: int, config: TopicConfig, now_ms: int) -> Column:
+def checked_partition(partition: Column, num_partitions: int, config: TopicConfig, now_ms: int | None) -> Column:
     """The partition of a record that its topic takes; a record that it does not take makes the job fail.
 
     Args:
         partition: INT, the partition the record goes to.
         num_partitions: how many the topic has.
         config: its settings in effect.
-        now_ms: what the timestamp limits count from, ms.
+        now_ms: what the timestamp limits count from, ms; None when there are none (`limits_time`).
 
     Returns:
         INT. The expression reads the columns `key`, `value`, `headers` and `timestamp` of the frame it is used in.
@@ -39,7 +40,15 @@ def checked_partition(partition: Column, num_partitions: int, config: TopicConfi
     return F.when(wrong.isNotNull(), F.raise_error(wrong).cast("int")).otherwise(partition)
 
 
-def _rules(partition: Column, num_partitions: int, config: TopicConfig, now_ms: int) -> list[tuple[Column, Column]]:
+def limits_time(config: TopicConfig) -> bool:
+    """Whether a topic limits how far a record's time may lie from the time of the append."""
+    unlimited = config.timestamp_before_max_ms == config.timestamp_after_max_ms == LONG_MAX
+    return not config.log_append_time and not unlimited
+
+
+def _rules(
+    partition: Column, num_partitions: int, config: TopicConfig, now_ms: int | None
+) -> list[tuple[Column, Column]]:
     headers = F.aggregate(
         F.coalesce(F.col("headers"), F.array()),
         F.lit(0).cast("bigint"),
@@ -72,7 +81,7 @@ def _rules(partition: Column, num_partitions: int, config: TopicConfig, now_ms: 
             _say(InvalidTimestampError, "timestamp ", time, f" is not in [0, {MAX_TIMESTAMP_MS}] ms"),
         ),
     ]
-    if not config.log_append_time:
+    if now_ms is not None and limits_time(config):
         low = max(0, now_ms - config.timestamp_before_max_ms)
         high = min(MAX_TIMESTAMP_MS, now_ms + config.timestamp_after_max_ms)
         limits = f" is outside message.timestamp.before/after.max.ms around the time of the append ({now_ms})"

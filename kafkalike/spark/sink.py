@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import logging
 import random
-from collections.abc import Callable
+from collections.abc import Callable, Hashable
 from typing import TYPE_CHECKING, Any, Final
+from weakref import WeakKeyDictionary
 
-from pyspark import StorageLevel
+from pyspark import SparkContext, StorageLevel
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F  # noqa: N812
 
@@ -16,7 +17,7 @@ from kafkalike.config.topic import CODECS
 from kafkalike.errors import IllegalArgumentError, UnsupportedCodecError
 from kafkalike.expr.sink import sink_columns
 from kafkalike.log.append_spark import append_frame
-from kafkalike.log.checks import checked_partition
+from kafkalike.log.checks import checked_partition, limits_time
 from kafkalike.log.connect import connect
 from kafkalike.log.port import TxnId
 from kafkalike.model.names import check_topic_name
@@ -140,9 +141,30 @@ def routed(log: DeltaTopicLog, records: DataFrame, partitioner: Partitioner | No
     choices = [F.col("partition")]
     if partitioner is not None:
         choices.append(partitioner(F.col("key"), total).cast("int"))
-    choices += [partition_column(F.col("key"), total), null_key_column(total, start=random.randrange(total))]  # noqa: S311
-    chosen = records.withColumn("partition", F.coalesce(*choices))
-    return chosen.withColumn("partition", checked_partition(F.col("partition"), total, log.config, log.clock.now_ms()))
+    keyed = _kept(records, ("key", total), lambda: partition_column(F.col("key"), total))
+    choices += [keyed, null_key_column(total, start=random.randrange(total))]  # noqa: S311
+    config = log.config
+    # Limits around the time of the append differ from call to call; the rest of the checks does not.
+    moment = log.clock.now_ms() if limits_time(config) else None
+    checked = _kept(
+        records, ("check", total, config, moment), lambda: checked_partition(F.col("partition"), total, config, moment)
+    )
+    return records.withColumn("partition", F.coalesce(*choices)).withColumn("partition", checked)
+
+
+_columns: WeakKeyDictionary[SparkContext, dict[Hashable, Column]] = WeakKeyDictionary()
+
+_MOST_KEPT: Final = 256
+
+
+def _kept(records: DataFrame, key: Hashable, build: Callable[[], Column]) -> Column:
+    """A Column that was built before for the same question: it takes a quarter of a second of calls to the JVM."""
+    known = _columns.setdefault(records.sparkSession.sparkContext, {})
+    if key not in known:
+        if len(known) >= _MOST_KEPT:
+            known.clear()
+        known[key] = build()
+    return known[key]
 
 
 def _open(cluster: Any, name: str) -> DeltaTopicLog:  # noqa: ANN401
