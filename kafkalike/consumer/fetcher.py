@@ -122,14 +122,21 @@ class Fetcher:
             KafkaError: the first partition in turn cannot be read, or its next record cannot be deserialised. If
                 others gave records before, those are returned, and the error is raised by the next call.
         """
-        self._logs.new_round()
-        feeds = self._feeds_in_turn()
-        if self._config.fetch_min_bytes > 1 and not self._enough(feeds):
-            return []
         turn = _Turn(float("inf") if limit is None else limit, self._config.fetch_max_bytes)
-        while turn.room > 0 and self._pass(feeds, build, turn):
-            pass
-        self._requeue(turn)
+        try:
+            self._logs.new_round()
+            feeds = self._feeds_in_turn()
+            if self._config.fetch_min_bytes > 1 and not self._enough(feeds):
+                return []
+            while turn.room > 0 and self._pass(feeds, build, turn):
+                pass
+            self._requeue(turn)
+        except KafkaError:
+            raise
+        except BaseException:
+            # An interrupt may have hit between a read and its place in the buffer: read again from the positions.
+            self.clear()
+            raise
         return list(turn.taken.values())
 
     @staticmethod
