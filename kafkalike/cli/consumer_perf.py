@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 import click
 
@@ -26,10 +26,8 @@ from kafkalike.cli.options import (
 )
 from kafkalike.cli.perf_stats import MEGABYTE
 from kafkalike.clock import Clock
+from kafkalike.consumer import ConsumerRebalanceListener, KafkaConsumer
 from kafkalike.model.structs import ConsumerRecord, TopicPartition
-
-if TYPE_CHECKING:
-    from kafkalike.consumer import KafkaConsumer
 
 POLL_MS: Final = 100
 EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
@@ -85,8 +83,6 @@ def consumer_perf_test(environment: Environment, /, **given: Any) -> None:  # no
     date_format = java_date_format(given["date_format"])
     if not given["hide_header"]:
         click.echo(DETAILED_HEADER if given["show_detailed_stats"] else HEADER)
-    from kafkalike.consumer import KafkaConsumer
-
     settings = _settings(given)
     named = given["bootstrap_server"] or settings.pop("bootstrap_servers", None)
     consumer = KafkaConsumer(bootstrap_servers=environment.connect(named), **settings)
@@ -109,7 +105,7 @@ def _settings(given: Mapping[str, Any]) -> dict[str, Any]:
     return settings
 
 
-class JoinTime:
+class JoinTime(ConsumerRebalanceListener):
     """A rebalance listener that adds up how long the consumer was without partitions."""
 
     def __init__(self, clock: Clock) -> None:
