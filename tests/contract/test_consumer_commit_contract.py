@@ -1,0 +1,357 @@
+"""What the consumer commits, and in whose name; over both clusters."""
+
+import logging
+from collections.abc import Callable
+from collections.abc import Set as AbstractSet
+from typing import Any, cast
+
+import numpy as np
+import pytest
+
+from kafkalike.clock import SYSTEM_CLOCK
+from kafkalike.consumer import ConsumerRebalanceListener, KafkaConsumer
+from kafkalike.errors import (
+    CommitFailedError,
+    IllegalGenerationError,
+    IllegalStateError,
+    OffsetMetadataTooLargeError,
+    UnknownMemberIdError,
+    UnknownTopicOrPartitionError,
+)
+from kafkalike.group.offsets import GroupOffsets
+from kafkalike.log.port import Cluster
+from kafkalike.model.batch import Headers, RecordBatch
+from kafkalike.model.structs import ConsumerRecord, OffsetAndMetadata, TopicPartition
+from kafkalike.testing import ManualClock
+
+T0 = TopicPartition("orders", 0)
+T1 = TopicPartition("orders", 1)
+
+Make = Callable[..., KafkaConsumer]
+
+
+class Diary(ConsumerRebalanceListener):
+    """Writes down what it hears."""
+
+    def __init__(self) -> None:
+        self.entries: list[tuple[str, set[TopicPartition]]] = []
+        self.on_assigned: Callable[[], object] = lambda: None
+
+    def on_partitions_revoked(self, revoked: AbstractSet[TopicPartition]) -> None:
+        self.entries.append(("revoked", set(revoked)))
+
+    def on_partitions_assigned(self, assigned: AbstractSet[TopicPartition]) -> None:
+        self.entries.append(("assigned", set(assigned)))
+        self.on_assigned()
+
+    def on_partitions_lost(self, lost: AbstractSet[TopicPartition]) -> None:
+        self.entries.append(("lost", set(lost)))
+
+
+def write(
+    cluster: Cluster, *values: bytes | None, topic: str = "orders", partition: int = 0, headers: Headers | None = None
+) -> None:
+    batch = RecordBatch()
+    for nth, value in enumerate(values):
+        batch.add(partition, b"key", value, 1000 + nth, headers)
+    cluster.log(topic).append(batch)
+
+
+def values(polled: dict[TopicPartition, list[ConsumerRecord]]) -> list[Any]:
+    return [record.value for records in polled.values() for record in records]
+
+
+def drain(consumer: KafkaConsumer) -> list[Any]:
+    found: list[Any] = []
+    while polled := consumer.poll():
+        found += values(polled)
+    return found
+
+
+# --- commits ---------------------------------------------------------------------------------
+
+
+def test_a_group_goes_on_where_it_committed(cluster: Cluster, consumer_of: Make) -> None:
+    """A clean end commits; the next consumer gets the rest."""
+    cluster.create_topic("orders", 1, {})
+    write(cluster, b"a", b"b", b"c")
+    with consumer_of("orders", group_id="g", max_poll_records=2) as first:
+        first.poll()
+
+    second = consumer_of("orders", group_id="g")
+
+    assert values(second.poll()) == [b"c"]
+
+
+def test_an_exception_inside_with_skips_the_last_commit(cluster: Cluster, consumer_of: Make) -> None:
+    """A record that was not finished is handed out again."""
+    cluster.create_topic("orders", 1, {})
+    write(cluster, b"a")
+
+    def fail() -> None:
+        with consumer_of("orders", group_id="g") as first:
+            first.poll()
+            raise RuntimeError
+
+    with pytest.raises(RuntimeError):
+        fail()
+
+    assert values(consumer_of("orders", group_id="g").poll()) == [b"a"]
+
+
+def test_poll_commits_at_intervals_what_was_handed_out_before(
+    cluster: Cluster, consumer_of: Make, clock: ManualClock
+) -> None:
+    """Not the records that it is about to hand out."""
+    cluster.create_topic("orders", 1, {})
+    write(cluster, b"a", b"b", b"c")
+    consumer = consumer_of("orders", group_id="g", max_poll_records=1, auto_commit_interval_ms=1000)
+
+    consumer.poll()
+    consumer.poll()
+    early = consumer.committed(T0)
+    clock.seconds += 1
+    consumer.poll()
+
+    assert early is None
+    assert (consumer.committed(T0), consumer.position(T0)) == (2, 3)
+
+
+def test_an_automatic_commit_without_progress_writes_nothing(
+    cluster: Cluster, consumer_of: Make, clock: ManualClock
+) -> None:
+    """Each commit is a table version, so an idle consumer makes none but one an hour."""
+    cluster.create_topic("orders", 1, {})
+    write(cluster, b"a")
+    consumer = consumer_of("orders", group_id="g", auto_commit_interval_ms=1000)
+    consumer.poll()
+    clock.seconds += 2
+    consumer.poll()
+    rows = cluster.groups.refresh().seq
+
+    clock.seconds += 2
+    consumer.poll()
+    idle = cluster.groups.refresh().seq
+    clock.seconds += 3600
+    consumer.poll()
+
+    assert idle == rows
+    assert cluster.groups.refresh().seq == rows + 1
+
+
+def test_committed_offsets_come_back_with_their_metadata(cluster: Cluster, consumer_of: Make) -> None:
+    """Any text is data, never code; committing twice is harmless."""
+    cluster.create_topic("orders", 1, {})
+    consumer = consumer_of("orders", group_id="g'; DROP TABLE x--\nü", enable_auto_commit=False)
+    consumer.poll()
+    note = 'it\'s "quoted"\n; -- ü'
+
+    consumer.commit({T0: OffsetAndMetadata(7, note)})
+    consumer.commit({T0: OffsetAndMetadata(7, note)})
+
+    assert consumer.committed(T0) == 7
+    assert consumer.committed(T0, metadata=True) == OffsetAndMetadata(7, note, -1)
+
+
+@pytest.mark.parametrize(
+    ("offsets", "error"),
+    [
+        ({T0: 5}, TypeError),
+        ({("orders", 0): OffsetAndMetadata(5)}, TypeError),
+        ({T0: OffsetAndMetadata(-1)}, ValueError),
+        ({T0: OffsetAndMetadata(2**63)}, ValueError),
+        ({T0: OffsetAndMetadata(offset=True)}, ValueError),
+        ({T0: OffsetAndMetadata(cast("int", "5"))}, ValueError),
+        ({T0: OffsetAndMetadata(5, cast("str", b"x"))}, TypeError),
+        ({T0: OffsetAndMetadata(5, "\ud800")}, ValueError),
+        ({T0: OffsetAndMetadata(5, "x" * 4097)}, OffsetMetadataTooLargeError),
+        ({TopicPartition("orders", 9): OffsetAndMetadata(5)}, UnknownTopicOrPartitionError),
+        ({T0: OffsetAndMetadata(5), TopicPartition("nowhere", 0): OffsetAndMetadata(5)}, UnknownTopicOrPartitionError),
+    ],
+)
+def test_a_bad_commit_writes_nothing(cluster: Cluster, consumer_of: Make, offsets: Any, error: type[Exception]) -> None:
+    """Each is refused by a named error before anything is written."""
+    cluster.create_topic("orders", 1, {})
+    consumer = consumer_of(group_id="g")
+    consumer.assign([T0])
+
+    with pytest.raises(error):
+        consumer.commit(offsets)
+
+    assert cluster.groups.refresh().seq == 0
+
+
+def test_the_largest_offset_can_be_committed(cluster: Cluster, consumer_of: Make) -> None:
+    """2**63-1 goes round; a commit beyond the log end is taken, as in Kafka."""
+    cluster.create_topic("orders", 1, {})
+    consumer = consumer_of(group_id="g")
+    consumer.assign([T0])
+
+    consumer.commit({T0: OffsetAndMetadata(np.int64(2**63 - 1))})  # type: ignore[arg-type]
+
+    assert consumer.committed(T0) == 2**63 - 1
+
+
+def test_commits_need_a_group(cluster: Cluster, consumer_of: Make) -> None:
+    """A consumer without a group reads all partitions and commits nothing."""
+    cluster.create_topic("orders", 2, {})
+    write(cluster, b"a")
+    write(cluster, b"b", partition=1)
+    consumer = consumer_of("orders")
+
+    found = drain(consumer)
+
+    assert sorted(found) == [b"a", b"b"]
+    for call in (consumer.commit, consumer.commit_async, lambda: consumer.committed(T0)):
+        with pytest.raises(IllegalStateError):
+            call()
+    assert consumer.group_metadata().group_id is None
+
+
+def test_a_commit_before_the_first_poll_is_refused(cluster: Cluster, consumer_of: Make) -> None:
+    """The consumer is not the group's member yet."""
+    cluster.create_topic("orders", 1, {})
+    consumer = consumer_of("orders", group_id="g")
+
+    with pytest.raises(CommitFailedError):
+        consumer.commit({T0: OffsetAndMetadata(1)})
+
+
+def test_commit_async_is_done_at_once_and_calls_back_at_the_next_poll(cluster: Cluster, consumer_of: Make) -> None:
+    """The callback gets the offsets and None, from the consumer's own thread."""
+    cluster.create_topic("orders", 1, {})
+    write(cluster, b"a")
+    consumer = consumer_of("orders", group_id="g")
+    consumer.poll()
+    heard: list[Any] = []
+
+    future = consumer.commit_async(callback=lambda *answer: heard.append(answer))
+    before = list(heard)
+    consumer.poll()
+
+    assert future.is_done
+    assert future.succeeded()
+    assert before == []
+    assert heard == [({T0: OffsetAndMetadata(1)}, None)]
+    assert consumer.committed(T0) == 1
+
+
+# --- who holds the group ---------------------------------------------------------------------
+
+
+def test_a_member_that_was_taken_over_cannot_commit(cluster: Cluster, consumer_of: Make) -> None:
+    """The check is part of the transaction; the successor's offset stays."""
+    cluster.create_topic("orders", 1, {})
+    write(cluster, b"a", b"b")
+    zombie = consumer_of("orders", group_id="g", enable_auto_commit=False)
+    zombie.poll(max_records=1)
+    heir = consumer_of("orders", group_id="g", enable_auto_commit=False)
+    heir.poll()
+    heir.commit()
+
+    future = zombie.commit_async()
+    with pytest.raises(CommitFailedError) as caught:
+        zombie.commit()
+
+    assert isinstance(caught.value.__cause__, UnknownMemberIdError)
+    assert future.failed()
+    assert isinstance(future.exception, CommitFailedError)
+    assert heir.committed(T0) == 2
+    assert heir.group_metadata().generation_id == zombie.group_metadata().generation_id + 1
+
+
+def test_a_member_that_was_taken_over_loses_its_partitions_and_stands_by(cluster: Cluster, consumer_of: Make) -> None:
+    """It hears `lost`, gets nothing, and takes over again when the group is free."""
+    cluster.create_topic("orders", 1, {})
+    first, diary = consumer_of(group_id="g"), Diary()
+    first.subscribe(["orders"], listener=diary)
+    first.poll()
+    second = consumer_of("orders", group_id="g")
+    second.poll()
+    write(cluster, b"a")
+
+    while_held = first.poll()
+    second.close()
+    afterwards = values(first.poll())
+
+    assert while_held == {}
+    assert ("lost", {T0}) in diary.entries
+    assert afterwards == [b"a"]
+    assert first.group_metadata().generation_id == 3
+
+
+def test_a_client_without_membership_commits_only_to_an_empty_group(cluster: Cluster, consumer_of: Make) -> None:
+    """As Kafka's broker has it."""
+    cluster.create_topic("orders", 1, {})
+    by_hand = consumer_of(group_id="g")
+    by_hand.assign([T0])
+    by_hand.commit({T0: OffsetAndMetadata(3)})
+    member = consumer_of("orders", group_id="g")
+    member.poll()
+
+    with pytest.raises(CommitFailedError):
+        by_hand.commit({T0: OffsetAndMetadata(4)})
+    member.close(autocommit=False)
+    by_hand.commit({T0: OffsetAndMetadata(5)})
+
+    assert by_hand.committed(T0) == 5
+
+
+def test_unsubscribing_leaves_the_group(cluster: Cluster, consumer_of: Make) -> None:
+    """Nobody holds it afterwards, and the positions are committed."""
+    cluster.create_topic("orders", 1, {})
+    write(cluster, b"a")
+    consumer = consumer_of("orders", group_id="g")
+    consumer.poll()
+
+    consumer.unsubscribe()
+
+    group = cluster.groups.refresh().group("g")
+    assert (group.member_id, group.offsets[T0].position.offset) == ("", 1)
+    assert consumer.assignment() == set()
+
+
+def test_a_failed_automatic_commit_is_told_to_the_callback(
+    cluster: Cluster, consumer_of: Make, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Or logged when there is none; close goes on either way."""
+    cluster.create_topic("orders", 1, {})
+    write(cluster, b"a")
+    heard: list[Any] = []
+    first = consumer_of("orders", group_id="g", default_offset_commit_callback=lambda *answer: heard.append(answer))
+    second = consumer_of("orders", group_id="g")
+    for consumer in (first, second, consumer_of("orders", group_id="g")):
+        consumer.poll()
+
+    with caplog.at_level(logging.WARNING):
+        first.close()
+        second.close()
+
+    assert [type(error) for _, error in heard] == [CommitFailedError]
+    assert "were not committed" in caplog.text
+
+
+def test_an_old_generation_of_the_same_member_is_refused(cluster: Cluster, consumer_of: Make) -> None:
+    """The cause says which check failed."""
+    info = cluster.create_topic("orders", 1, {})
+    groups = GroupOffsets.of(cluster, SYSTEM_CLOCK)
+    old = groups.join("g", "m", "client")
+    groups.join("g", "m", "client")
+
+    with pytest.raises(CommitFailedError) as caught:
+        groups.commit(old, {T0: OffsetAndMetadata(1)}, {"orders": info.topic_id})
+
+    assert isinstance(caught.value.__cause__, IllegalGenerationError)
+    assert groups.committed("g", [T0], {"orders": info.topic_id}) == {}
+
+
+def test_leaving_a_group_that_another_member_holds_changes_nothing(cluster: Cluster) -> None:
+    """A late leave does not throw the successor out."""
+    groups = GroupOffsets.of(cluster, SYSTEM_CLOCK)
+    first = groups.join("g", "one", "client")
+    second = groups.join("g", "two", "client")
+
+    groups.leave(first)
+
+    group = cluster.groups.refresh().group("g")
+    assert (group.member_id, group.generation, second.generation) == ("two", 2, 2)

@@ -1,0 +1,119 @@
+"""Settings of a consumer: what is taken, what is refused, what is named as without effect."""
+
+import logging
+import math
+from dataclasses import fields
+from typing import Any
+
+import numpy as np
+import pytest
+
+from kafkalike.config.consumer import WITHOUT_EFFECT, ConsumerConfig
+from kafkalike.consumer import KafkaConsumer
+from kafkalike.errors import KafkaConfigurationError
+from kafkalike.testing import MemoryCluster
+
+
+def test_defaults_are_kafka_pythons() -> None:
+    """The numbers that code written for kafka-python relies on."""
+    config = ConsumerConfig()
+
+    assert (config.auto_offset_reset, config.enable_auto_commit, config.auto_commit_interval_ms) == (
+        "latest",
+        True,
+        5000,
+    )
+    assert (config.max_poll_records, config.fetch_max_bytes, config.max_partition_fetch_bytes) == (
+        500,
+        52_428_800,
+        1_048_576,
+    )
+    assert (config.fetch_min_bytes, config.fetch_max_wait_ms, config.consumer_timeout_ms) == (1, 500, math.inf)
+    assert (config.session_timeout_ms, config.default_api_timeout_ms, config.request_timeout_ms) == (
+        45_000,
+        60_000,
+        30_000,
+    )
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [
+        ("group_idd", "g"),
+        ("group_id", ""),
+        ("group_id", 5),
+        ("group_instance_id", "a b"),
+        ("group_instance_id", ".."),
+        ("client_id", ""),
+        ("auto_offset_reset", "sometimes"),
+        ("auto_offset_reset", None),
+        ("isolation_level", "x"),
+        ("enable_auto_commit", 1),
+        ("enable_auto_commit", "true"),
+        ("auto_commit_interval_ms", -1),
+        ("auto_commit_interval_ms", math.nan),
+        ("auto_commit_interval_ms", math.inf),
+        ("auto_commit_interval_ms", ""),
+        ("max_poll_records", 0),
+        ("max_poll_records", True),
+        ("max_poll_records", 1.5),
+        ("fetch_max_bytes", -1),
+        ("consumer_timeout_ms", -2),
+        ("consumer_timeout_ms", math.nan),
+        ("default_offset_commit_callback", 5),
+        ("metric_reporters", [object]),
+        ("ssl_cafile", "ca.pem"),
+        ("security_protocol", "SSL"),
+        ("key_deserializer", 5),
+        ("value_deserializer", (1, 2)),
+    ],
+)
+def test_a_bad_setting_is_refused_at_construction(name: str, value: Any) -> None:
+    """The message names the setting."""
+    settings: dict[str, Any] = {"bootstrap_servers": MemoryCluster(), name: value}
+    if name == "group_instance_id":
+        settings["group_id"] = "g"
+
+    with pytest.raises(KafkaConfigurationError, match=name):
+        KafkaConsumer(**settings)
+
+
+def test_a_static_member_needs_a_group() -> None:
+    """As in kafka-python."""
+    with pytest.raises(KafkaConfigurationError, match="group_id"):
+        ConsumerConfig.of({"group_instance_id": "one"})
+
+
+def test_old_names_of_resets_are_understood(caplog: pytest.LogCaptureFixture) -> None:
+    """kafka-python maps them with a warning."""
+    config = ConsumerConfig.of({"auto_offset_reset": "smallest"})
+
+    assert config.auto_offset_reset == "earliest"
+    assert "smallest" in caplog.text
+
+
+@pytest.mark.parametrize(("given", "kept"), [(-1, math.inf), (math.inf, math.inf), (0, 0), (2.5, 2.5)])
+def test_consumer_timeout_takes_minus_one_and_infinity_for_never(given: float, kept: float) -> None:
+    """Both are in use."""
+    assert ConsumerConfig.of({"consumer_timeout_ms": given}).consumer_timeout_ms == kept
+
+
+def test_numpy_integers_become_pythons() -> None:
+    """A count from a data frame is a count."""
+    config = ConsumerConfig.of({"max_poll_records": np.int64(7)})
+
+    assert type(config.max_poll_records) is int
+
+
+def test_settings_without_effect_are_named_in_the_log(caplog: pytest.LogCaptureFixture) -> None:
+    """Once, by name, and only those that were given."""
+    with caplog.at_level(logging.INFO):
+        ConsumerConfig.of({"session_timeout_ms": 10_000, "client_rack": "r1", "group_id": "g"})
+
+    assert "client_rack, session_timeout_ms" in caplog.text
+    assert "group_id" not in caplog.text
+
+
+def test_every_setting_without_effect_exists() -> None:
+    """The list cannot name what the class has not."""
+    assert {field.name for field in fields(ConsumerConfig)} >= WITHOUT_EFFECT
