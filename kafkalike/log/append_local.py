@@ -149,9 +149,12 @@ def iso_time(time_ms: int) -> str:
     return moment.strftime("%Y-%m-%dT%H:%M:%S.") + f"{time_ms % 1000:03d}Z"
 
 
-def user_metadata(append_id: str, txn: TxnId | None) -> str:
-    """What an append writes into the commit's user metadata, so that it is found again."""
-    info: dict[str, object] = {APPEND_KEY: append_id}
+def user_metadata(append_id: str, append_time_ms: int, txn: TxnId | None) -> str:
+    """What an append writes into the commit's user metadata, so that it is found again.
+
+    The time is that of the records in a topic with LogAppendTime; the commit's own is a little later.
+    """
+    info: dict[str, object] = {APPEND_KEY: append_id, "time": append_time_ms}
     if txn is not None:
         info["txn"] = [txn.app_id, txn.version]
     return json.dumps(info, separators=(",", ":"))
@@ -166,5 +169,5 @@ def append_commit(adds: list[Add], *, version: int, now_ms: int, append_id: str,
         append_id=append_id,
         adds=adds,
         txns={} if txn is None else {txn.app_id: txn.version},
-        user_metadata=user_metadata(append_id, txn),
+        user_metadata=user_metadata(append_id, now_ms, txn),
     )

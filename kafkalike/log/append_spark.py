@@ -31,8 +31,8 @@ from kafkalike.log.append_local import plan_batch, user_metadata
 from kafkalike.log.layout import TOPIC_COLUMNS
 from kafkalike.log.port import Appended, TxnId
 from kafkalike.log.session import session
-from kafkalike.log.topic_log import DeltaTopicLog, codec_for
-from kafkalike.log.validate import check_batch
+from kafkalike.log.topic_log import DeltaTopicLog
+from kafkalike.log.validate import check_batch, codec_for
 from kafkalike.model.batch import RecordBatch
 from kafkalike.model.offsets import assign_offsets
 
@@ -146,7 +146,13 @@ def _append(
             _forget_old_table(spark, log)
             try:
                 faults.point("append.before_commit")
-                _save(frame, log.files.uri, SPARK_CODECS[codec_for(config, codec)], user_metadata(append_id, txn), txn)
+                _save(
+                    frame,
+                    log.files.uri,
+                    SPARK_CODECS[codec_for(config, codec)],
+                    user_metadata(append_id, now, txn),
+                    txn,
+                )
                 faults.point("append.after_commit")
             except (*CONFLICTS, PySparkException, Py4JError) as cause:
                 landed = _settle(log, append_id, since, cause)

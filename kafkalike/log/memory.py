@@ -20,7 +20,7 @@ from kafkalike.errors import OffsetOutOfRangeError, TopicDeletedError
 from kafkalike.log.base import ClusterBase
 from kafkalike.log.chunk import CHUNK_SCHEMA, Chunk
 from kafkalike.log.port import Appended, TxnId
-from kafkalike.log.validate import check_batch
+from kafkalike.log.validate import check_batch, codec_for
 from kafkalike.model.batch import RecordBatch
 from kafkalike.model.cluster_state import ClusterState, MetadataRow
 from kafkalike.model.group_state import GroupRow, GroupsState
@@ -69,9 +69,19 @@ class _Table:
         self.rows: dict[int, list[dict[str, object]]] = {}
         self.segments: dict[int, list[Segment]] = {}
         self.version = 0
-        self.txns: dict[str, tuple[int, Appended]] = {}
+        self.txns: dict[str, dict[int, Appended]] = {}
+        """Writes by application and version."""
         self.last_ms = 0
         self.lock = threading.Lock()
+
+    def written(self, txn: TxnId | None) -> Appended | None:
+        """The earlier write of the same `TxnId`; without offsets when its version was passed over."""
+        known = {} if txn is None else self.txns.get(txn.app_id, {})
+        if txn is None or not known or max(known) < txn.version:
+            return None
+        if txn.version not in known:
+            return Appended(version=self.version, ranges={}, append_time_ms=0, duplicate=True)
+        return replace(known[txn.version], duplicate=True)
 
 
 class MemoryCluster(ClusterBase):
@@ -152,15 +162,17 @@ class MemoryTopicLog:
         self, batch: RecordBatch, *, codec: str = "none", timeout_ms: float | None = 120_000, txn: TxnId | None = None
     ) -> Appended:
         """Write the records."""
-        del codec, timeout_ms
+        del timeout_ms
         now = self._cluster.clock.now_ms()
         table = self._table
         with table.lock:
             info = self._current()
             config = TopicConfig.from_properties(self._cluster.server.effective(info.configs))
+            done = table.written(txn)
+            if done is not None:
+                return done
             check_batch(batch, info, config, now)
-            if txn is not None and txn.app_id in table.txns and table.txns[txn.app_id][0] >= txn.version:
-                return replace(table.txns[txn.app_id][1], duplicate=True)
+            codec_for(config, codec)
             counts: dict[int, int] = {}
             for p in batch.partitions:
                 counts[p] = counts.get(p, 0) + 1
@@ -184,7 +196,7 @@ class MemoryTopicLog:
                 table.segments.setdefault(p, []).append(_segment(table, p, run, now))
             done = Appended(version=table.version, ranges=plan, append_time_ms=now)
             if txn is not None:
-                table.txns[txn.app_id] = (txn.version, done)
+                table.txns.setdefault(txn.app_id, {})[txn.version] = done
             return done
 
     def reader(self, partition: int, position: int) -> MemoryReader:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import os
 import uuid
+from functools import cached_property
 from pathlib import Path
 from typing import Final, Protocol
 from urllib.parse import urlsplit
@@ -15,6 +16,7 @@ from urllib.parse import urlsplit
 import pyarrow as pa
 import pyarrow.fs as pafs
 import pyarrow.parquet as pq
+from deltalake.exceptions import TableNotFoundError
 from deltalake.fs import DeltaStorageHandler
 
 from kafkalike.errors import KafkaConfigurationError, UnsafeStorageError
@@ -188,7 +190,14 @@ class RemoteFiles:
 
     def __init__(self, uri: str) -> None:
         self.uri = uri
-        self._filesystem = pafs.PyFileSystem(DeltaStorageHandler(uri))
+
+    @cached_property
+    def _filesystem(self) -> pafs.PyFileSystem:
+        """Opened when it is needed: a table that does not exist yet may have no folder either."""
+        try:
+            return pafs.PyFileSystem(DeltaStorageHandler(self.uri))
+        except TableNotFoundError as cause:
+            raise FileNotFoundError(self.uri) from cause
 
     def read(self, name: str) -> bytes:
         """Content of a file."""
@@ -212,4 +221,7 @@ class RemoteFiles:
     def list_log(self) -> list[str]:
         """Names in `_delta_log`; none when there is no table."""
         selector = pafs.FileSelector("_delta_log", allow_not_found=True)
-        return [info.base_name for info in self._filesystem.get_file_info(selector)]
+        try:
+            return [info.base_name for info in self._filesystem.get_file_info(selector)]
+        except FileNotFoundError:
+            return []

@@ -23,7 +23,7 @@ from kafkalike.log.port import Appended, TxnId
 from kafkalike.log.reader import DeltaReader
 from kafkalike.log.storage import Files
 from kafkalike.log.tail import TableTail
-from kafkalike.log.validate import check_batch
+from kafkalike.log.validate import check_batch, codec_for
 from kafkalike.log.writer import as_applied, checkpoint_if_due, commit
 from kafkalike.model.batch import RecordBatch
 from kafkalike.model.offsets import requirements
@@ -234,21 +234,24 @@ class DeltaTopicLog:
         append_id = uuid.uuid4().hex
         adds: list[Add] = []
         plan: dict[int, range] = {}
-        attempt = 0
+        written_ms = attempt = 0
         while True:
-            self.ready_to_append()
-            now = self.clock.now_ms()
-            config = self.config
-            check_batch(batch, self.info, config, now)
-            done = self.already_appended(txn)
+            with self._mutex:
+                self.ready_to_append()
+                # Another thread may move this log on meanwhile; plan and commit rest on one and the same version.
+                following, config = self._tail.version + 1, self.config
+                ends = {p: self.log_end(p) for p in self.info.partitions}
+                done = self.already_appended(txn)
             if done is not None:
                 self._discard(adds)
                 return done
-            if adds and not all(r.holds({p: self.log_end(p) for p in plan}) for r in requirements(plan)):
+            now = self.clock.now_ms()
+            check_batch(batch, self.info, config, now)
+            if adds and not all(r.holds(ends) for r in requirements(plan)):
                 self._discard(adds)
                 adds = []
             if not adds:
-                plan = plan_batch(batch, {p: self.log_end(p) for p in self.info.partitions})
+                plan, written_ms = plan_batch(batch, ends), now
                 adds = write_files(
                     self.files,
                     batch,
@@ -257,7 +260,7 @@ class DeltaTopicLog:
                     append_time_ms=now if config.log_append_time else None,
                     now_ms=now,
                 )
-            wanted = append_commit(adds, version=self._tail.version + 1, now_ms=now, append_id=append_id, txn=txn)
+            wanted = append_commit(adds, version=following, now_ms=written_ms, append_id=append_id, txn=txn)
             faults.point("append.before_commit")
             if commit(self.files, wanted):
                 faults.point("append.after_commit")
@@ -265,7 +268,7 @@ class DeltaTopicLog:
                     if self._tail.version < wanted.version:
                         self._tail.apply(as_applied(wanted))
                 checkpoint_if_due(self.files, wanted.version)
-                return Appended(version=wanted.version, ranges=plan, append_time_ms=now)
+                return Appended(version=wanted.version, ranges=plan, append_time_ms=written_ms)
             attempt += 1
             try:
                 self.back_off(attempt, deadline)
@@ -335,8 +338,3 @@ def _appended(found: TableCommit, files: Files, *, duplicate: bool) -> Appended:
         runs[segment.partition] = range(start, stop)
     when = int(append_info(found.user_metadata).get("time", found.timestamp_ms))
     return Appended(version=found.version, ranges=dict(sorted(runs.items())), append_time_ms=when, duplicate=duplicate)
-
-
-def codec_for(config: TopicConfig, producer: str) -> str:
-    """The codec of new files: the topic's own, or the producer's where the topic says `producer`."""
-    return producer if config.compression_type == "producer" else config.compression_type

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from typing import Final
 
-from kafkalike.config.topic import TopicConfig
+from kafkalike.config.topic import CODECS, TopicConfig
 from kafkalike.errors import (
     IllegalArgumentError,
     InvalidRecordError,
     InvalidTimestampError,
     MessageSizeTooLargeError,
     UnknownTopicOrPartitionError,
+    UnsupportedCodecError,
 )
 from kafkalike.model.batch import Headers, RecordBatch
 from kafkalike.model.topic import TopicInfo
@@ -63,6 +64,18 @@ def check_batch(batch: RecordBatch, info: TopicInfo, config: TopicConfig, now_ms
             f"{info.name}: record {batch.keys.index(None)} of the batch has no key; cleanup.policy=compact needs one"
         )
         raise InvalidRecordError(message)
+
+
+def codec_for(config: TopicConfig, producer: str) -> str:
+    """The codec of new files: the topic's own, or the producer's where the topic says `producer`.
+
+    Raises:
+        UnsupportedCodecError: the producer's is none of Kafka's, whichever of the two holds.
+    """
+    if producer not in CODECS:
+        message = f"unknown compression codec {producer!r}; one of {', '.join(CODECS)} is needed"
+        raise UnsupportedCodecError(message)
+    return producer if config.compression_type == "producer" else config.compression_type
 
 
 def _check_sizes(batch: RecordBatch, info: TopicInfo, config: TopicConfig) -> None:

@@ -8,8 +8,11 @@ import pytest
 
 from kafkalike.consumer import KafkaConsumer
 from kafkalike.log.connect import connect
+from kafkalike.log.delta_cluster import DeltaCluster
 from kafkalike.log.port import Cluster
 from kafkalike.testing import ManualClock, MemoryCluster
+
+Opener = Callable[[], Cluster]
 
 
 @pytest.fixture(params=["memory", "delta"])
@@ -18,6 +21,37 @@ def cluster(request: pytest.FixtureRequest, tmp_path: Path) -> Cluster:
     if request.param == "memory":
         return MemoryCluster()
     return connect(str(tmp_path / "cluster"))
+
+
+@pytest.fixture(params=["memory", "delta", "delta without lock"])
+def open_log_cluster(request: pytest.FixtureRequest, tmp_path: Path) -> Opener:
+    """Opens the same cluster again and again, as other processes would; its logs take appends without a JVM."""
+    root = str(tmp_path / "cluster")
+    return _opener(request.param, root)
+
+
+@pytest.fixture
+def log_cluster(open_log_cluster: Opener) -> Cluster:
+    """An empty cluster whose logs take appends without a JVM."""
+    return open_log_cluster()
+
+
+@pytest.fixture(params=["memory", "delta", "delta without lock", "delta in an object store"])
+def open_control(request: pytest.FixtureRequest, tmp_path: Path) -> Opener:
+    """Opens the same cluster again and again; for what concerns its control tables only."""
+    root = str(tmp_path / "cluster")
+    return _opener(request.param, root)
+
+
+def _opener(kind: str, root: str) -> Opener:
+    if kind == "memory":
+        shared = MemoryCluster()
+        return lambda: shared
+    if kind == "delta":
+        return lambda: connect(root)
+    if kind == "delta without lock":
+        return lambda: DeltaCluster(root, local=True, locking=False)
+    return lambda: DeltaCluster(f"file://{root}", local=False)
 
 
 @pytest.fixture
