@@ -64,6 +64,7 @@ class Commits:
         checked = {tp: check_position(tp, at, self._offsets.max_metadata_bytes) for tp, at in wanted.items()}
         if not checked:
             return
+        self._last = None
         try:
             self._offsets.commit(self._member(), checked, self._topic_ids(checked), timeout_ms)
         except KafkaError:

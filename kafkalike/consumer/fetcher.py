@@ -10,7 +10,13 @@ from typing import TYPE_CHECKING, Any
 
 from kafkalike.consumer.context import Context
 from kafkalike.consumer.subscription import PartitionState
-from kafkalike.errors import KafkaError, OffsetOutOfRangeError, RecordDeserializationError, TopicDeletedError
+from kafkalike.errors import (
+    IllegalStateError,
+    KafkaError,
+    OffsetOutOfRangeError,
+    RecordDeserializationError,
+    TopicDeletedError,
+)
 from kafkalike.log.port import PartitionReader, TopicLog
 from kafkalike.model.structs import TopicPartition
 
@@ -95,6 +101,7 @@ class Fetcher:
         self._metrics = context.metrics
         self._feeds: dict[TopicPartition, _Feed] = {}
         """In the order of the next turn."""
+        self._collecting = False
         self._held_since: float | None = None
         """Since when records wait for `fetch_min_bytes`; seconds of the monotonic clock."""
 
@@ -122,7 +129,10 @@ class Fetcher:
             KafkaError: the first partition in turn cannot be read, or its next record cannot be deserialised. If
                 others gave records before, those are returned, and the error is raised by the next call.
         """
+        if self._collecting:
+            raise IllegalStateError("a deserializer cannot poll the consumer it works for")
         turn = _Turn(float("inf") if limit is None else limit, self._config.fetch_max_bytes)
+        self._collecting = True
         try:
             self._logs.new_round()
             feeds = self._feeds_in_turn()
@@ -137,6 +147,8 @@ class Fetcher:
             # An interrupt may have hit between a read and its place in the buffer: read again from the positions.
             self.clear()
             raise
+        finally:
+            self._collecting = False
         return list(turn.taken.values())
 
     @staticmethod

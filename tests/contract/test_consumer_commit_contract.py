@@ -139,6 +139,24 @@ def test_an_automatic_commit_without_progress_writes_nothing(
     assert cluster.groups.refresh().seq == rows + 1
 
 
+def test_an_automatic_commit_follows_an_explicit_one_of_other_offsets(
+    cluster: Cluster, consumer_of: Make, clock: ManualClock
+) -> None:
+    """The positions are committed again though they did not move, since something else was committed meanwhile."""
+    cluster.create_topic("orders", 1, {})
+    write(cluster, b"a", b"b")
+    consumer = consumer_of("orders", group_id="g", auto_commit_interval_ms=1000)
+    consumer.poll()
+    clock.seconds += 2
+    consumer.poll()
+
+    consumer.commit({T0: OffsetAndMetadata(1)})
+    clock.seconds += 2
+    consumer.poll()
+
+    assert consumer.committed(T0) == 2
+
+
 def test_committed_offsets_come_back_with_their_metadata(cluster: Cluster, consumer_of: Make) -> None:
     """Any text is data, never code; committing twice is harmless."""
     cluster.create_topic("orders", 1, {})

@@ -12,6 +12,7 @@ from kafkalike.errors import (
     IllegalStateError,
     NoOffsetForPartitionError,
     OffsetOutOfRangeError,
+    RecordDeserializationError,
 )
 from kafkalike.log.port import Cluster
 from kafkalike.model.batch import Headers, RecordBatch
@@ -459,6 +460,26 @@ def test_a_second_thread_inside_a_call_is_refused(cluster: Cluster, consumer_of:
 
     assert values(polled) == [b"a"]
     assert len(heard) == 1
+
+
+def test_a_deserialiser_cannot_poll_its_consumer(cluster: Cluster, consumer_of: Make) -> None:
+    """It is an error of the deserialiser, and no record is lost by it."""
+    cluster.create_topic("orders", 1, {})
+    write(cluster, b"a")
+    polls: list[Callable[[], object]] = []
+
+    def deserialize(data: bytes) -> bytes:
+        while polls:
+            polls.pop()()
+        return data
+
+    consumer = consumer_of("orders", value_deserializer=deserialize)
+    polls.append(consumer.poll)
+    with pytest.raises(RecordDeserializationError) as caught:
+        consumer.poll()
+
+    assert isinstance(caught.value.__cause__, IllegalStateError)
+    assert values(consumer.poll()) == [b"a"]
 
 
 def test_close_closes_the_deserialisers(consumer_of: Make) -> None:
