@@ -142,7 +142,9 @@ class OffsetOutOfRangeError(BrokerResponseError):
         parts = []
         for name, offset in self.offsets.items():
             run = self.live.get(name)
-            parts.append(f"{name}: offset {offset} is not in " + (f"[{run.start}, {run.stop})" if run else "the log"))
+            parts.append(
+                f"{name}: offset {offset} is not in " + ("the log" if run is None else f"[{run.start}, {run.stop})")
+            )
         super().__init__("; ".join(parts) + (f" ({reason})" if reason else ""))
 
 

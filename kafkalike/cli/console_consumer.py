@@ -91,8 +91,8 @@ def console_consumer(environment: Environment, /, **given: Any) -> None:  # noqa
             try:
                 for batches in _batches(consumer, environment, given):
                     printer.print(batches)
-            except (KeyboardInterrupt, BrokenPipeError) as error:
-                # What was not printed must not be committed, what was printed must: closing commits positions.
+            except (KeyboardInterrupt, BrokenPipeError, UnprintableError) as error:
+                # Closing commits positions: what was printed, and nothing else.
                 interruption = error
                 for where, offset in printer.pending.items():
                     consumer.seek(where, offset)
@@ -102,48 +102,54 @@ def console_consumer(environment: Environment, /, **given: Any) -> None:  # noqa
         raise interruption
 
 
+class UnprintableError(KafkaError):
+    """A record that the formatter cannot turn into text."""
+
+
 class Printer:
     """Writes records to standard output, and knows which ones of a batch are not written yet."""
 
     def __init__(self, formatter: Formatter, environment: Environment, *, skip: bool) -> None:
         self.count = 0
         self.pending: dict[TopicPartition, int] = {}
-        """First offset of each partition that is not printed."""
+        """Where to go on, by partition, when a batch was not written to its end."""
         self._formatter = formatter
         self._out = environment.stdout
         self._skip = skip
 
     def print(self, batches: Mapping[TopicPartition, Sequence[ConsumerRecord]]) -> None:
-        """Print one poll's records.
+        """Write one poll's records at once.
 
         Raises:
-            BrokenPipeError: the reader is gone; all of the batch counts as not printed.
+            BrokenPipeError: the reader is gone; all of the batch counts as not written.
+            UnprintableError: for the first record that cannot be printed; those before it are written.
         """
-        begin = {where: records[0].offset for where, records in batches.items() if records}
-        self.pending = dict(begin)
+        done = {where: records[0].offset for where, records in batches.items() if records}
+        self.pending = dict(done)
+        lines: list[bytes] = []
         try:
             for where, records in batches.items():
                 for record in records:
-                    self.pending[where] = record.offset
-                    self.count += self._write(record)
-                self.pending.pop(where, None)
+                    lines += self._lines(record)
+                    done[where] = record.offset + 1
+        finally:
+            self._out.write(b"".join(lines))
             self._out.flush()
-        except BrokenPipeError:
-            self.pending = begin
-            raise
+            self.count += len(lines)
+            self.pending = done
+        self.pending = {}
 
-    def _write(self, record: ConsumerRecord) -> int:
-        """Write one record; returns 1, or 0 for a record that was skipped."""
+    def _lines(self, record: ConsumerRecord) -> list[bytes]:
+        """The line of a record; none for one that is skipped."""
         try:
-            line = self._formatter.line(record)
+            return [self._formatter.line(record)]
         except (KafkaError, ValueError) as error:
-            if not self._skip:
-                raise
             place = f"{record.topic}-{record.partition} at offset {record.offset}"
+            if not self._skip:
+                message = f"{place} cannot be printed: {error}"
+                raise UnprintableError(message) from error
             click.echo(f"Error processing message of {place}, skipping this message: {error}", err=True)
-            return 0
-        self._out.write(line)
-        return 1
+            return []
 
 
 def _check(given: Mapping[str, Any]) -> None:

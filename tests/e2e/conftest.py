@@ -1,0 +1,84 @@
+"""What tests of the command line ask for: the command as a process of its own, and a root with records."""
+
+import os
+import subprocess
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Protocol
+
+import pytest
+
+from kafkalike.log.connect import connect
+from kafkalike.model.batch import Headers, RecordBatch
+
+MAIN = "import sys; from kafkalike.cli import main; sys.exit(main())"
+
+
+class Run(Protocol):
+    """Runs `kafkalike` with arguments against the test's root."""
+
+    def __call__(self, *args: str, stdin: bytes = b"") -> subprocess.CompletedProcess[str]: ...
+
+
+class Fill(Protocol):
+    """Appends records of one partition; creates the topic with a number of partitions when it is missing."""
+
+    def __call__(
+        self,
+        topic: str,
+        records: Sequence[tuple[bytes | None, bytes | None, int]],
+        *,
+        partition: int = 0,
+        partitions: int = 1,
+        headers: Headers | None = None,
+    ) -> None: ...
+
+
+@pytest.fixture
+def environ(root: str) -> dict[str, str]:
+    """The environment of a user whose root is the test's."""
+    own = {name: value for name, value in os.environ.items() if name != "PYTHONUNBUFFERED"}
+    return {**own, "KAFKALIKE_BOOTSTRAP_SERVERS": root, "COLUMNS": "120"}
+
+
+@pytest.fixture
+def kafkalike(environ: dict[str, str], tmp_path: Path) -> Run:
+    """The command as a process of its own, far from the checkout."""
+
+    def run(*args: str, stdin: bytes = b"") -> subprocess.CompletedProcess[str]:
+        done = subprocess.run(
+            [sys.executable, "-c", MAIN, *args],
+            input=stdin,
+            capture_output=True,
+            env=environ,
+            cwd=tmp_path,
+            timeout=60,
+            check=False,
+        )
+        return subprocess.CompletedProcess(args, done.returncode, done.stdout.decode(), done.stderr.decode())
+
+    return run
+
+
+@pytest.fixture
+def fill(root: str) -> Fill:
+    """Writes records without a producer."""
+
+    def append(
+        topic: str,
+        records: Sequence[tuple[bytes | None, bytes | None, int]],
+        *,
+        partition: int = 0,
+        partitions: int = 1,
+        headers: Headers | None = None,
+    ) -> None:
+        cluster = connect(root)
+        if topic not in cluster.topics():
+            cluster.create_topic(topic, partitions, {})
+        batch = RecordBatch()
+        for key, value, at in records:
+            batch.add(partition, key, value, at, headers)
+        cluster.log(topic).append(batch)
+
+    return append
