@@ -31,6 +31,8 @@ SESSION_CONF: Final = {
     "spark.sql.parquet.outputTimestampType": "TIMESTAMP_MICROS",
     # A consumer decodes a row group at a time; 128 MiB, the default, is too much for one that wants one record.
     "spark.hadoop.parquet.block.size": str(16 * 1024 * 1024),
+    # Delta 4.4.0's parser loses the `args` of `spark.sql(text, args=...)` on Spark 4.2; bound after parsing, they stay.
+    "spark.sql.legacy.parameterSubstitution.constantsOnly": "true",
     "spark.ui.enabled": "false",
     "spark.ui.showConsoleProgress": "false",
 }
