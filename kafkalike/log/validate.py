@@ -9,6 +9,7 @@ from kafkalike.errors import (
     IllegalArgumentError,
     InvalidRecordError,
     InvalidTimestampError,
+    KafkaError,
     MessageSizeTooLargeError,
     UnknownTopicOrPartitionError,
     UnsupportedCodecError,
@@ -60,9 +61,7 @@ def check_batch(batch: RecordBatch, info: TopicInfo, config: TopicConfig, now_ms
     _check_sizes(batch, info, config)
     _check_times(batch, info, config, now_ms)
     if config.compacted and None in batch.keys:
-        message = (
-            f"{info.name}: record {batch.keys.index(None)} of the batch has no key; cleanup.policy=compact needs one"
-        )
+        message = f"{info.name}: {_record(batch, batch.keys.index(None))} has no key; cleanup.policy=compact needs one"
         raise InvalidRecordError(message)
 
 
@@ -78,6 +77,43 @@ def codec_for(config: TopicConfig, producer: str) -> str:
     return producer if config.compression_type == "producer" else config.compression_type
 
 
+RECORD_ERRORS: Final = (InvalidRecordError, InvalidTimestampError, MessageSizeTooLargeError)
+"""What `check_batch` raises when single records are to blame."""
+
+
+def refused_rows(batch: RecordBatch, info: TopicInfo, config: TopicConfig, now_ms: int) -> dict[int, KafkaError]:
+    """Find the records for whose sake `check_batch` refuses a batch.
+
+    For after a refusal: it halves the batch until the bad records stand alone, so few of them cost little.
+
+    Returns:
+        By row, why the record is refused; empty when there is none.
+
+    Raises:
+        IllegalArgumentError, UnknownTopicOrPartitionError: as `check_batch`.
+    """
+    found: dict[int, KafkaError] = {}
+    parts = [range(len(batch))]
+    while parts:
+        rows = parts.pop()
+        part = RecordBatch(
+            partitions=batch.partitions[rows.start : rows.stop],
+            keys=batch.keys[rows.start : rows.stop],
+            values=batch.values[rows.start : rows.stop],
+            timestamps=batch.timestamps[rows.start : rows.stop],
+            headers=batch.headers[rows.start : rows.stop],
+        )
+        try:
+            check_batch(part, info, config, now_ms)
+        except RECORD_ERRORS as error:
+            if len(rows) == 1:
+                found[rows.start] = error
+            else:
+                middle = (rows.start + rows.stop) // 2
+                parts += [range(middle, rows.stop), range(rows.start, middle)]
+    return found
+
+
 def _check_sizes(batch: RecordBatch, info: TopicInfo, config: TopicConfig) -> None:
     limit = config.max_message_bytes
     longest = max((len(k) for k in batch.keys if k), default=0) + max((len(v) for v in batch.values if v), default=0)
@@ -86,8 +122,12 @@ def _check_sizes(batch: RecordBatch, info: TopicInfo, config: TopicConfig) -> No
     for row, (key, value, headers) in enumerate(zip(batch.keys, batch.values, batch.headers, strict=True)):
         size = record_size(key, value, headers)
         if size > limit:
-            message = f"{info.name}: record {row} of the batch has {size} bytes; max.message.bytes={limit}"
+            message = f"{info.name}: {_record(batch, row)} has {size} bytes; max.message.bytes={limit}"
             raise MessageSizeTooLargeError(message)
+
+
+def _record(batch: RecordBatch, row: int) -> str:
+    return "the record" if len(batch) == 1 else f"record {row} of the batch"
 
 
 def _check_times(batch: RecordBatch, info: TopicInfo, config: TopicConfig, now_ms: int) -> None:

@@ -1,0 +1,258 @@
+"""ProducerConfig: keyword arguments of a `KafkaProducer` in, checked settings with kafka-python's names out."""
+
+from __future__ import annotations
+
+import logging
+import math
+import operator
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, fields, replace
+from itertools import count
+from typing import Any, Final
+
+from kafkalike.config.client import build, choice, flag, number, optional, text
+from kafkalike.config.topic import CODECS
+from kafkalike.errors import KafkaConfigurationError
+
+log = logging.getLogger(__name__)
+
+APPEND_ENGINES: Final = ("auto", "deltalake", "spark")
+"""Ways to write a batch: in-process, through Spark, or whichever suits the root."""
+
+WITHOUT_EFFECT: Final = frozenset(
+    {
+        "api_version",
+        "api_version_auto_timeout_ms",
+        "bootstrap_timeout_ms",
+        "client_dns_lookup",
+        "connections_max_idle_ms",
+        "default_api_timeout_ms",
+        "max_in_flight_requests_per_connection",
+        "metric_group_prefix",
+        "metrics_num_samples",
+        "metrics_sample_window_ms",
+        "net",
+        "receive_buffer_bytes",
+        "receive_message_max_bytes",
+        "reconnect_backoff_max_ms",
+        "reconnect_backoff_ms",
+        "send_buffer_bytes",
+        "socket_connection_setup_timeout_max_ms",
+        "socket_connection_setup_timeout_ms",
+        "transaction_timeout_ms",
+    }
+)
+"""Settings that ported code passes and that change nothing here: there is no network, and a topic has one append
+under way at a time. They are checked where a wrong value can be told, and named once in the log."""
+
+MAX_IN_FLIGHT: Final = 5
+"""Most requests in flight that Kafka's idempotence allows; more switches it off or is refused, as in kafka-python."""
+
+_names = count(1)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ProducerConfig:
+    """Settings of a producer; kafka-python 3.x's names and defaults.
+
+    Times are ms, sizes bytes. Settings in `WITHOUT_EFFECT` are taken for the sake of ported code only.
+    """
+
+    bootstrap_servers: Any = None
+    """The cluster: a path or URI, a list with one of them, or an opened `Cluster`. None takes the environment
+    variable `KAFKALIKE_BOOTSTRAP_SERVERS`, else `./kafkalike-data`."""
+    client_id: str | None = None
+    """Name of this client, in log lines. None becomes `kafkalike-producer-N`."""
+    key_serializer: Any = None
+    """`Serializer`, or a callable of the key; None takes bytes only."""
+    value_serializer: Any = None
+    """`Serializer`, or a callable of the value; None takes bytes only."""
+    acks: int | str = -1
+    """When a record counts as sent. -1, `all` and 1: when its table commit is made; with one root they are the same.
+    0: at once; its future has offset -1, and an error is only logged. `of` turns `all` into -1."""
+    enable_idempotence: bool = True
+    """Retries never double a record, on or off: only what is known not to be written is written again. Kept for
+    kafka-python's rule: with acks 0 or 1, retries=0 or more than 5 requests in flight it is turned off with a
+    warning, or refused when it was asked for by name."""
+    retries: float = math.inf
+    """How often a batch is tried again after an error that may pass, within `delivery_timeout_ms`. 0: never."""
+    retry_backoff_ms: float = 100
+    """ms until a batch is tried again. Other topics are served meanwhile."""
+    delivery_timeout_ms: float = 120_000
+    """ms from `send` after which a record that is not written fails with `KafkaTimeoutError`; the records of a batch
+    count from its first one."""
+    request_timeout_ms: float = 30_000
+    """ms that one append may wait for other writers of the topic, before other topics get their turn and it is tried
+    again; counts as one of `retries`."""
+    batch_size: int = 16_384
+    """Bytes per partition, on average over a topic's partitions, at which `linger_ms` is not waited for. No upper
+    limit: one append takes everything that is queued for its topic."""
+    linger_ms: float = 0
+    """ms that a topic's first queued record waits for more. 0: sent at once; what comes while an append runs goes
+    with the next one, so batches grow with the load anyway."""
+    buffer_memory: int = 33_554_432
+    """Bytes of records (keys, values, headers, and 70 bytes for each record) that may wait or be under way. When they
+    are reached, `send` blocks."""
+    max_block_ms: float = 60_000
+    """ms that `send` may block while the buffer is full; then `KafkaTimeoutError`."""
+    max_request_size: int = 1_048_576
+    """Largest record in bytes, counted as `buffer_memory` counts; `send` refuses a larger one."""
+    compression_type: str | None = None
+    """Codec of the data files in a topic whose own `compression.type` is `producer`: gzip, snappy, lz4, zstd, or None
+    (`none`) for no compression."""
+    partitioner: Any = None
+    """Chooses partitions: a `Partitioner`, or a 2.x callable `(key, all, available)`. None: `DefaultPartitioner()`,
+    murmur2 of the serialised key, at random without key."""
+    allow_auto_create_topics: bool = True
+    """Whether `send` and `partitions_for` create a missing topic, where the server's `auto.create.topics.enable`
+    allows it too. Otherwise they raise `UnknownTopicOrPartitionError`."""
+    metadata_max_age_ms: float = 300_000
+    """ms after which a partitioner of the user's must hear of new partitions. Every append looks anyway; this bounds
+    it for a producer that was idle."""
+    append_engine: str = "auto"
+    """How batches are written: `deltalake` in-process, `spark` through Spark, `auto` in-process where the root is a
+    local folder. Only `auto` for a cluster in memory."""
+    transactional_id: str | None = None
+    """Must be None: there are no transactions yet."""
+    metrics_enabled: bool = True
+    """Whether `metrics()` answers."""
+    metric_reporters: Any = ()
+    """Must be empty: read `metrics()`."""
+    transaction_timeout_ms: float = 60_000
+    """Without effect: there are no transactions."""
+    max_in_flight_requests_per_connection: int = 5
+    """Without effect, apart from the rule of `enable_idempotence`: a topic has one append under way at a time, so
+    order is kept over retries."""
+    default_api_timeout_ms: float = 60_000
+    """Without effect: no call of a producer uses it."""
+    api_version: Any = None
+    """Without effect: there is no wire protocol."""
+    api_version_auto_timeout_ms: float = 2000
+    """Without effect: there is no wire protocol."""
+    bootstrap_timeout_ms: float = 30_000
+    """Without effect: there is no network."""
+    client_dns_lookup: str = "use_all_dns_ips"
+    """Without effect: there is no network."""
+    connections_max_idle_ms: float = 540_000
+    """Without effect: there is no network."""
+    metric_group_prefix: str = "producer"
+    """Without effect: the groups of `metrics()` have Kafka's names."""
+    metrics_num_samples: int = 2
+    """Without effect: `metrics()` gives totals."""
+    metrics_sample_window_ms: float = 30_000
+    """Without effect: `metrics()` gives totals."""
+    net: Any = None
+    """Without effect: there is no network."""
+    receive_buffer_bytes: int | None = None
+    """Without effect: there is no network."""
+    receive_message_max_bytes: int = 100_000_000
+    """Without effect: there is no network."""
+    reconnect_backoff_max_ms: float = 30_000
+    """Without effect: there is no network."""
+    reconnect_backoff_ms: float = 50
+    """Without effect: there is no network."""
+    send_buffer_bytes: int | None = None
+    """Without effect: there is no network."""
+    socket_connection_setup_timeout_max_ms: float = 30_000
+    """Without effect: there is no network."""
+    socket_connection_setup_timeout_ms: float = 10_000
+    """Without effect: there is no network."""
+
+    @classmethod
+    def of(cls, configs: Mapping[str, Any]) -> ProducerConfig:
+        """Check keyword arguments.
+
+        Args:
+            configs: what the user gave to `KafkaProducer`.
+
+        Returns:
+            The settings, with a `client_id`, and with `enable_idempotence` off where others exclude it.
+
+        Raises:
+            KafkaConfigurationError: an unknown setting, one without meaning here, a value that is not allowed, or
+                values that exclude each other.
+        """
+        config = build(cls, configs, _CHECKS)
+        if config.client_id is None:
+            config = replace(config, client_id=f"kafkalike-producer-{next(_names)}")
+        conflicts = _against_idempotence(config, configs)
+        if config.enable_idempotence and conflicts:
+            if "enable_idempotence" in configs:
+                raise KafkaConfigurationError(f"enable_idempotence=True does not go with {conflicts}")
+            log.warning("producer %s: enable_idempotence is turned off by %s", config.client_id, conflicts)
+            config = replace(config, enable_idempotence=False)
+        idle = sorted(WITHOUT_EFFECT & configs.keys())
+        if idle:
+            log.info("producer %s: settings without effect here: %s", config.client_id, ", ".join(idle))
+        return config
+
+    @property
+    def codec(self) -> str:
+        """Codec for `TopicLog.append`."""
+        return self.compression_type or "none"
+
+
+def _against_idempotence(config: ProducerConfig, given: Mapping[str, Any]) -> str:
+    """The given settings that exclude idempotence in Kafka; empty when there are none."""
+    flight = config.max_in_flight_requests_per_connection
+    found = [
+        ("acks", config.acks, config.acks != -1),
+        ("retries", config.retries, config.retries == 0),
+        ("max_in_flight_requests_per_connection", flight, flight > MAX_IN_FLIGHT),
+    ]
+    return ", ".join(f"{name}={value!r}" for name, value, conflicts in found if conflicts and name in given)
+
+
+def _count(low: int, high: int = 2**63 - 1) -> Callable[[Any], int]:
+    """Check of a whole number of bytes or requests; NumPy's integers are taken."""
+    bounded = number(low, high)
+
+    def check(value: Any) -> int:  # noqa: ANN401
+        if isinstance(value, bool):
+            raise TypeError(f"a whole number is needed, not {value!r}")
+        return int(bounded(operator.index(value)))
+
+    return check
+
+
+def _retries(value: Any) -> float:  # noqa: ANN401
+    """Check of `retries`: a whole number, or infinity."""
+    if isinstance(value, float) and value == math.inf:
+        return value
+    return _count(0)(value)
+
+
+def _acks(value: Any) -> int:  # noqa: ANN401
+    """Check of `acks`."""
+    chosen = choice(0, 1, -1, "all")(value)
+    return -1 if chosen == "all" else int(chosen)
+
+
+def _no_transactions(value: Any) -> None:  # noqa: ANN401
+    if value is not None:
+        raise ValueError("there are no transactions yet; every append of one topic is atomic by itself")
+
+
+def _no_reporters(value: Any) -> tuple[()]:  # noqa: ANN401
+    if value:
+        raise ValueError("there is nothing to report to; read metrics()")
+    return ()
+
+
+_CHECKS: Final[dict[str, Callable[[Any], Any]]] = {
+    **{f.name: number(0) for f in fields(ProducerConfig) if f.name.endswith("_ms")},
+    **dict.fromkeys(("allow_auto_create_topics", "enable_idempotence", "metrics_enabled"), flag),
+    "acks": _acks,
+    "append_engine": choice(*APPEND_ENGINES),
+    "batch_size": _count(0),
+    "buffer_memory": _count(1),
+    "client_id": optional(text),
+    "compression_type": choice(None, *CODECS),
+    "delivery_timeout_ms": number(1),
+    "max_in_flight_requests_per_connection": _count(1),
+    "max_request_size": _count(1),
+    "metric_reporters": _no_reporters,
+    "request_timeout_ms": number(1),
+    "retries": _retries,
+    "transactional_id": _no_transactions,
+}

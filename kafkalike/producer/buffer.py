@@ -1,0 +1,356 @@
+"""Buffer: records of many threads in, batches for one sender out, topic by topic and in the order of the sends."""
+
+from __future__ import annotations
+
+import math
+import os
+import threading
+from collections import deque
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Final, TypeAlias
+from weakref import WeakSet
+
+from kafkalike.clock import Clock, Deadline
+from kafkalike.errors import IllegalStateError, KafkaTimeoutError
+from kafkalike.model.batch import Headers, RecordBatch
+from kafkalike.model.topic import TopicInfo
+from kafkalike.partitioner import ClusterView
+from kafkalike.producer.future import Outcome
+
+if TYPE_CHECKING:
+    from kafkalike.log.port import TopicLog
+
+Row: TypeAlias = tuple[int, bytes | None, bytes | None, int, Headers | None]
+"""A record: partition, key, value, timestamp in ms, headers."""
+
+UNROUTED: Final = -1
+"""Partition of a record whose partition the sender chooses, for many records at once."""
+
+MAX_BATCH_BYTES: Final = 134_217_728
+"""Bytes after which a topic's next records go into another append: Arrow copies a batch's columns, and addresses no
+more than 2 GiB in one. Only a `buffer_memory` above it makes a difference."""
+
+CLOSED: Final = "the producer is closed"
+FORKED: Final = "the producer was made before a fork, and its sending thread is in the other process; make one here"
+
+
+class Batch:
+    """Records of one topic on their way into one append."""
+
+    __slots__ = ("born", "full", "outcome", "puzzled", "records", "refused", "retries", "retry_at", "rows", "size")
+
+    def __init__(self, outcome: Outcome, born: float) -> None:
+        self.outcome = outcome
+        self.born = born
+        """Monotonic time, s, of the first record; what `linger_ms` and `delivery_timeout_ms` count from."""
+        # A list of rows: one append each, so that an interrupted `send` cannot leave columns of unequal length.
+        self.rows: list[Row] = []
+        self.size = 0
+        """Bytes, as the buffer counts them."""
+        self.full = False
+        """Whether there is enough in it to be sent before its linger time is over."""
+        self.retries = 0
+        self.retry_at: float | None = None
+        """Monotonic time, s, before which it must not be tried again."""
+        self.records: RecordBatch | None = None
+        """The rows as columns, once the sender has it."""
+        self.refused: Mapping[int, Exception] = {}
+        """Why single records cannot be written, by row."""
+        self.puzzled = False
+        """Whether it was refused for the sake of a record that could not be found."""
+
+    def columns(self) -> RecordBatch:
+        """All rows as columns, made once. Caller: sender; no row is added any more."""
+        if self.records is None:
+            partitions, keys, values, timestamps, headers = map(list, zip(*self.rows, strict=True))
+            self.records = RecordBatch(
+                partitions=partitions, keys=keys, values=values, timestamps=timestamps, headers=headers
+            )
+            self.rows = []
+        return self.records
+
+    def sendable(self) -> RecordBatch:
+        """The records that are not refused, in order."""
+        everything = self.columns()
+        if not self.refused:
+            return everything
+        kept = [row for row in range(len(everything)) if row not in self.refused]
+        return RecordBatch(
+            partitions=[everything.partitions[row] for row in kept],
+            keys=[everything.keys[row] for row in kept],
+            values=[everything.values[row] for row in kept],
+            timestamps=[everything.timestamps[row] for row in kept],
+            headers=[everything.headers[row] for row in kept],
+        )
+
+
+class TopicQueue:
+    """One life of a topic: what is queued for it, and what is known of it."""
+
+    __slots__ = ("batches", "gone", "last", "log", "looked_at", "name", "num_partitions", "sticky", "topic_id", "view")
+
+    def __init__(self, info: TopicInfo, now: float) -> None:
+        self.name: str = info.name
+        self.topic_id: str = info.topic_id
+        self.batches: deque[Batch] = deque()
+        """In sending order. Changed under the buffer's lock."""
+        self.last: Batch | None = None
+        """The one that takes records; None when a new one is needed. Changed under the buffer's lock."""
+        self.gone = False
+        """Whether the topic was deleted; then a send looks for the topic that has its name now."""
+        self.log: TopicLog | None = None
+        """Belongs to the sender."""
+        self.sticky: tuple[int, int] | None = None
+        """Partition of the last record without key, and bytes sent there in a row. Belongs to routing."""
+        self.learn(info, now)
+
+    def learn(self, info: TopicInfo, now: float) -> None:
+        """Take in how many partitions there are; they only become more.
+
+        Args:
+            info: the topic, of this life.
+            now: monotonic time, s.
+        """
+        self.looked_at = now
+        self.num_partitions = info.num_partitions
+        self.view = ClusterView(partitions={self.name: frozenset(info.partitions)})
+
+
+class Buffer:
+    """Where records wait. Thread-safe.
+
+    Order: records of one topic leave in the order in which `add` took them, and a batch that was put back leaves
+    before those behind it. Topics leave in turn.
+
+    Args:
+        limit: bytes that may be in it before `add` blocks.
+        linger: seconds that a topic's first record waits for more.
+        batch_size: bytes per partition, on average, from which nothing is waited for.
+        max_block_ms: how long (ms) `add` may block.
+        clock: time.
+    """
+
+    def __init__(self, *, limit: int, linger: float, batch_size: int, max_block_ms: float, clock: Clock) -> None:
+        self.refusal: str | None = None
+        """Why no more records are taken; None while they are."""
+        self.sender = 0
+        """Id of the sending thread."""
+        self.queues: dict[str, TopicQueue] = {}
+        """By topic. Read by anybody, changed under the lock."""
+        self.limit = limit
+        self.used = 0
+        """Bytes in it: waiting and under way."""
+        self._linger = linger
+        self._batch_size = batch_size
+        self._max_block_ms = max_block_ms
+        self._clock = clock
+        self._lock = threading.Lock()
+        self._work = threading.Condition(self._lock)
+        self._room = threading.Condition(self._lock)
+        self._line: deque[object] = deque()
+        """Threads that wait for room, first come first served."""
+        self._turns: dict[TopicQueue, None] = {}
+        """Topics that have batches; the next in turn first."""
+        self._unsettled: dict[Batch, None] = {}
+        self._flushes = 0
+        _living.add(self)
+
+    # --- sending threads -----------------------------------------------------------------------
+
+    def queue(self, info: TopicInfo) -> TopicQueue:
+        """The queue of a topic; a new one for a new topic, or a new life of an old one."""
+        with self._lock:
+            known = self.queues.get(info.name)
+            if known is not None and known.topic_id == info.topic_id:
+                known.learn(info, self._clock.monotonic())
+                return known
+            if known is not None:
+                known.gone = True
+            fresh = self.queues[info.name] = TopicQueue(info, self._clock.monotonic())
+            return fresh
+
+    def add(self, queue: TopicQueue, row: Row, size: int) -> tuple[Outcome, int] | None:
+        """Put a record at the end of its topic's queue.
+
+        Args:
+            queue: of the topic.
+            row: the record.
+            size: its bytes, no more than `limit`.
+
+        Returns:
+            What tells its outcome, and its row there; None when the topic is gone, so that it must be looked up again.
+
+        Raises:
+            KafkaTimeoutError: there was no room for it in time.
+            IllegalStateError: closed, or used after a fork.
+        """
+        with self._lock:
+            # A callback that sends must not wait: it runs in the thread that makes room.
+            if (self.used + size > self.limit or self._line) and threading.get_ident() != self.sender:
+                self._wait_for_room(size)
+            if self.refusal is not None:
+                raise IllegalStateError(self.refusal)
+            if queue.gone:
+                return None
+            batch = queue.last
+            if batch is None or batch.size > MAX_BATCH_BYTES:
+                batch = self._open(queue)
+            self.used += size
+            batch.size += size
+            rows = batch.rows
+            number = len(rows)
+            rows.append(row)
+            if not batch.full and batch.size >= self._batch_size * queue.num_partitions:
+                batch.full = True
+                self._work.notify()
+            return batch.outcome, number
+
+    def _open(self, queue: TopicQueue) -> Batch:
+        batch = Batch(Outcome(queue.name, self.sender), self._clock.monotonic())
+        self._unsettled[batch] = None
+        queue.batches.append(batch)
+        queue.last = batch
+        self._turns.setdefault(queue)
+        self._work.notify()
+        return batch
+
+    def _wait_for_room(self, size: int) -> None:
+        deadline = Deadline(self._clock, self._max_block_ms)
+        ticket = object()
+        self._line.append(ticket)
+        self._work.notify()  # nobody lingers while somebody waits
+        try:
+            while self.used + size > self.limit or self._line[0] is not ticket:
+                left = deadline.remaining()
+                if self.refusal is not None:
+                    return
+                if left <= 0:
+                    raise KafkaTimeoutError(
+                        f"no room for a record of {size} bytes within max_block_ms={self._max_block_ms:g}: "
+                        f"{self.used} of buffer_memory={self.limit} bytes are waiting or under way"
+                    )
+                self._room.wait(min(left, threading.TIMEOUT_MAX))
+        finally:
+            self._line.remove(ticket)
+            self._room.notify_all()
+
+    def flush(self, timeout: float | None) -> None:
+        """Wait until everything that was added before is settled, callbacks included; nothing lingers meanwhile.
+
+        Args:
+            timeout: seconds; None without end.
+
+        Raises:
+            KafkaTimeoutError: something is still under way.
+            IllegalStateError: called in a callback.
+        """
+        if threading.get_ident() == self.sender:
+            raise IllegalStateError("flush must not be called in a callback: it runs in the thread that sends")
+        deadline = Deadline(self._clock, None if timeout is None else timeout * 1000)
+        with self._lock:
+            waited_for = list(self._unsettled)
+            self._flushes += 1
+            self._work.notify()
+        try:
+            for batch in waited_for:
+                if not batch.outcome.wait(deadline.remaining()):
+                    raise KafkaTimeoutError(f"records are still under way after {timeout} s")
+        finally:
+            with self._lock:
+                self._flushes -= 1
+
+    # --- the sender ----------------------------------------------------------------------------
+
+    def take(self) -> tuple[TopicQueue, Batch] | None:
+        """Wait for a batch that is due, and take it out; None when the buffer is closed and empty. Caller: sender."""
+        with self._lock:
+            while True:
+                now = self._clock.monotonic()
+                soonest = math.inf
+                for queue in self._turns:
+                    due = self._due(queue.batches[0], now)
+                    if due <= now:
+                        return queue, self._start(queue)
+                    soonest = min(soonest, due)
+                if self.refusal is not None and not self._turns:
+                    return None
+                self._work.wait(None if soonest == math.inf else min(soonest - now, threading.TIMEOUT_MAX))
+
+    def _due(self, batch: Batch, now: float) -> float:
+        if batch.retry_at is not None:
+            return batch.retry_at
+        if batch.full or self._flushes or self._line or self.refusal is not None:
+            return now
+        return batch.born + self._linger
+
+    def _start(self, queue: TopicQueue) -> Batch:
+        batch = queue.batches.popleft()
+        if queue.last is batch:
+            queue.last = None
+        del self._turns[queue]
+        if queue.batches:
+            self._turns[queue] = None
+        return batch
+
+    def put_back(self, queue: TopicQueue, batch: Batch, retry_at: float) -> None:
+        """Put a batch before all others of its topic, to be taken again at a monotonic time (s). Caller: sender."""
+        with self._lock:
+            batch.retry_at = retry_at
+            queue.batches.appendleft(batch)
+            self._turns.setdefault(queue)
+
+    def release(self, batch: Batch) -> None:
+        """Give a batch's bytes back. Caller: whoever settles it, before."""
+        with self._lock:
+            self.used -= batch.size
+            self._room.notify_all()
+
+    def forget(self, batch: Batch) -> None:
+        """No flush needs to wait for a batch any more. Caller: whoever settles it, after."""
+        with self._lock:
+            self._unsettled.pop(batch, None)
+
+    def retire(self, queue: TopicQueue) -> list[Batch]:
+        """Take out all batches of a topic that is gone. Caller: sender, which fails them."""
+        with self._lock:
+            queue.gone = True
+            if self.queues.get(queue.name) is queue:
+                del self.queues[queue.name]
+            return self._empty(queue)
+
+    def _empty(self, queue: TopicQueue) -> list[Batch]:
+        left = list(queue.batches)
+        queue.batches.clear()
+        queue.last = None
+        self._turns.pop(queue, None)
+        return left
+
+    # --- the end -------------------------------------------------------------------------------
+
+    def close(self) -> None:
+        """Take no more records; what is in it is still sent, and nothing lingers."""
+        with self._lock:
+            self.refusal = self.refusal or CLOSED
+            self._work.notify_all()
+            self._room.notify_all()
+
+    def empty(self) -> list[Batch]:
+        """Take out all batches that are not under way. Caller: whoever fails them."""
+        with self._lock:
+            return [batch for queue in list(self._turns) for batch in self._empty(queue)]
+
+    def forked(self) -> None:
+        """Be of no use in a child process. Takes no lock: the parent may have held it."""
+        self.refusal = FORKED
+
+
+_living: WeakSet[Buffer] = WeakSet()
+"""Those that a fork would copy without their sender."""
+
+
+def _after_fork() -> None:
+    for buffer in list(_living):
+        buffer.forked()
+
+
+os.register_at_fork(after_in_child=_after_fork)

@@ -1,0 +1,349 @@
+"""KafkaProducer: kafka-python's producer over a cluster of Delta tables."""
+
+from __future__ import annotations
+
+import inspect
+import threading
+import weakref
+from types import TracebackType
+from typing import Any, Final, NoReturn, Self
+
+from kafkalike.clock import SYSTEM_CLOCK, Clock
+from kafkalike.config.producer import ProducerConfig
+from kafkalike.errors import (
+    IllegalArgumentError,
+    IllegalStateError,
+    KafkaConfigurationError,
+    KafkaConnectionError,
+    KafkaStorageError,
+    MessageSizeTooLargeError,
+    UnsupportedVersionError,
+)
+from kafkalike.log.connect import connect
+from kafkalike.log.port import Cluster
+from kafkalike.log.validate import RECORD_OVERHEAD
+from kafkalike.model.names import check_topic_name
+from kafkalike.model.topic import TopicInfo
+from kafkalike.partitioner import DefaultPartitioner, Partitioner, as_partitioner
+from kafkalike.producer.buffer import FORKED, UNROUTED, Buffer, TopicQueue
+from kafkalike.producer.checks import check_headers, check_partition, check_timeout, check_timestamp, headers_size
+from kafkalike.producer.future import FutureRecordMetadata, Outcome
+from kafkalike.producer.routing import Router
+from kafkalike.producer.sender import Sender
+from kafkalike.serialization import SerializeFunction, as_serializer
+
+NO_SIZE: Final = -1
+"""Size of a key, value or headers that are not there, in `RecordMetadata`."""
+
+
+class KafkaProducer:
+    """Sends records to topics, in the background and in batches.
+
+    Methods, arguments, defaults and errors are kafka-python 3.x's, and the settings are those of `ProducerConfig`.
+
+    `send` puts a record into a buffer and returns a future. One thread per producer appends everything that is queued
+    for a topic in one table commit: what is sent while an append runs goes with the next, so batches grow with the
+    load. Records that one thread sends to one partition keep their order, over retries too. A record is written once
+    or fails; only `UnknownOutcomeError` says that neither is known, and such a batch is never sent again.
+
+    Thread-safe. It must not be used in a child process after a fork (`IllegalStateError`); make it after the fork.
+    The interpreter's exit sends what is left of a producer that nobody closed, for at most 30 s.
+
+    Args:
+        clock: where time comes from; for tests.
+        **configs: settings, see `ProducerConfig`.
+
+    Raises:
+        KafkaConfigurationError: an unknown setting, a setting without meaning here, or a bad value.
+    """
+
+    def __init__(self, *, clock: Clock = SYSTEM_CLOCK, **configs: Any) -> None:  # noqa: ANN401
+        self.config = config = ProducerConfig.of(configs)
+        self._clock = clock
+        self._key = _serializer(config.key_serializer, "key_serializer")
+        self._value = _serializer(config.value_serializer, "value_serializer")
+        self._router = Router(_partitioner(config.partitioner), config.batch_size)
+        self._cluster = connect(config.bootstrap_servers)
+        _check_engine(self._cluster, config.append_engine)
+        self._buffer = Buffer(
+            limit=config.buffer_memory,
+            linger=config.linger_ms / 1000,
+            batch_size=config.batch_size,
+            max_block_ms=config.max_block_ms,
+            clock=clock,
+        )
+        self._closed = False
+        self._largest = min(config.max_request_size, config.buffer_memory)
+        self._unacknowledged = config.acks == 0
+        self._in_bulk = self._router.in_bulk and not self._unacknowledged
+        self._sender = Sender(self._cluster, config, self._buffer, self._router, clock)
+        self._sender.start()
+        weakref.finalize(self, _close_elsewhere, self._buffer).atexit = False
+
+    # --- sending -------------------------------------------------------------------------------
+
+    def send(  # noqa: PLR0917 - kafka-python's signature
+        self,
+        topic: str,
+        value: Any = None,  # noqa: ANN401 - what the serializer takes
+        key: Any = None,  # noqa: ANN401 - what the serializer takes
+        headers: list[tuple[str, bytes | None]] | None = None,
+        partition: int | None = None,
+        timestamp_ms: int | None = None,
+    ) -> FutureRecordMetadata:
+        """Queue a record.
+
+        Args:
+            topic: its topic; created when it is missing and that is allowed.
+            value: bytes, or what `value_serializer` takes; None is a tombstone and needs a key.
+            key: bytes, or what `key_serializer` takes; records with the same key go to the same partition.
+            headers: `(name, bytes or None)` tuples; order and repeats are kept.
+            partition: None lets the partitioner choose.
+            timestamp_ms: time of the record, ms since the epoch; None takes the time of this call.
+
+        Returns:
+            A future of the record's `RecordMetadata`. With `acks=0` it is done, and has offset -1.
+
+        Raises:
+            IllegalArgumentError: neither key nor value, or no such partition (a ValueError).
+            TypeError: headers, partition or timestamp of a wrong type, or no bytes after serialising.
+            InvalidTopicError: a name that no topic can have.
+            InvalidTimestampError: a negative time, or one after the year 9999.
+            UnknownTopicOrPartitionError: no such topic, and none may be created.
+            MessageSizeTooLargeError: the record has more than `max_request_size` or `buffer_memory` bytes.
+            KafkaTimeoutError: the buffer stayed full for `max_block_ms`.
+            IllegalStateError: closed, or used after a fork.
+        """
+        buffer = self._buffer
+        if buffer.refusal is not None:
+            raise IllegalStateError(buffer.refusal)
+        if value is None and key is None:
+            raise IllegalArgumentError("a record needs a key or a value")
+        if type(topic) is not str:
+            topic = check_topic_name(topic)
+        pairs = None if headers is None else check_headers(headers)
+        key_bytes = key if self._key is None and (key is None or type(key) is bytes) else self._bytes(topic, pairs, key)
+        if self._value is None and (value is None or type(value) is bytes):
+            value_bytes = value
+        else:
+            value_bytes = self._bytes(topic, pairs, value, of_value=True)
+        key_size = NO_SIZE if key_bytes is None else len(key_bytes)
+        value_size = NO_SIZE if value_bytes is None else len(value_bytes)
+        header_size = headers_size(pairs) if pairs else NO_SIZE
+        size = RECORD_OVERHEAD + max(key_size, 0) + max(value_size, 0) + max(header_size, 0)
+        if size > self._largest:
+            self._refuse_size(topic, size)
+        timestamp = self._clock.now_ms() if timestamp_ms is None else check_timestamp(timestamp_ms)
+        added = None
+        number = UNROUTED
+        while added is None:
+            queue = buffer.queues.get(topic) or self._open_queue(topic)
+            if partition is not None:
+                number = self._check_partition(queue, partition)
+            elif not self._in_bulk:
+                number = self._router.choose(self._aged(queue), key, key_bytes, value, value_bytes, size)
+            added = buffer.add(queue, (number, key_bytes, value_bytes, timestamp, pairs or None), size)
+        sizes = (key_size, value_size, header_size)
+        if self._unacknowledged:
+            return _done(topic, number, timestamp, sizes)
+        return FutureRecordMetadata(added[0], added[1], timestamp, sizes)
+
+    def _bytes(
+        self,
+        topic: str,
+        headers: list[tuple[str, bytes | None]] | None,
+        data: object,
+        *,
+        of_value: bool = False,
+    ) -> bytes | None:
+        serialize = (self._value if of_value else self._key) or _plain
+        return serialize(topic, headers or [], data)
+
+    def _refuse_size(self, topic: str, size: int) -> NoReturn:
+        config = self.config
+        name = "max_request_size" if config.max_request_size <= config.buffer_memory else "buffer_memory"
+        raise MessageSizeTooLargeError(f"{topic}: the record has {size} bytes; {name}={getattr(config, name)}")
+
+    def _open_queue(self, topic: str) -> TopicQueue:
+        return self._buffer.queue(self._look_up(topic))
+
+    def _look_up(self, topic: str) -> TopicInfo:
+        create = self.config.allow_auto_create_topics
+        return self._cluster.ensure_topic(topic) if create else self._cluster.topic(topic)
+
+    def _check_partition(self, queue: TopicQueue, partition: object) -> int:
+        number = check_partition(partition)
+        if number >= queue.num_partitions:
+            queue = self._open_queue(queue.name)
+        if number >= queue.num_partitions:
+            raise IllegalArgumentError(
+                f"{queue.name}-{number} does not exist: the topic has partitions 0 to {queue.num_partitions - 1}"
+            )
+        return number
+
+    def _aged(self, queue: TopicQueue) -> TopicQueue:
+        """The queue, looked up again when what is known of its topic is too old for a partitioner."""
+        if (self._clock.monotonic() - queue.looked_at) * 1000 < self.config.metadata_max_age_ms:
+            return queue
+        return self._open_queue(queue.name)
+
+    def flush(self, timeout: float | None = None) -> None:
+        """Wait until every record sent before this call is written or has failed, and its callbacks have run.
+
+        Nothing lingers meanwhile. Errors are the futures' to tell. Does nothing when the producer is closed.
+
+        Args:
+            timeout: seconds; None without end, which `delivery_timeout_ms` is one to.
+
+        Raises:
+            KafkaTimeoutError: records are still under way.
+            IllegalArgumentError: a negative timeout (a ValueError).
+            IllegalStateError: called in a callback.
+        """
+        seconds = check_timeout(timeout)
+        if self._buffer.refusal != FORKED:
+            self._buffer.flush(seconds)
+
+    def close(self, timeout: float | None = None) -> None:
+        """Send what is queued, then end. Calling it again does nothing.
+
+        Args:
+            timeout: seconds; None without end, which `delivery_timeout_ms` is one to. What is not sent then fails
+                with `KafkaTimeoutError`, and the log says so. In a callback nothing is waited for.
+
+        Raises:
+            IllegalArgumentError: a negative timeout (a ValueError).
+        """
+        seconds = check_timeout(timeout)
+        if self._buffer.refusal == FORKED:
+            return
+        self._sender.close(seconds)
+        if self._closed:
+            return
+        self._closed = True
+        for serializer in (self.config.key_serializer, self.config.value_serializer):
+            end = getattr(serializer, "close", None)
+            if callable(end):
+                end()
+
+    def __enter__(self) -> Self:
+        """The producer itself."""
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        """Close it."""
+        self.close()
+
+    # --- questions -----------------------------------------------------------------------------
+
+    def partitions_for(self, topic: str) -> set[int]:
+        """Partition numbers of a topic, fresh; a missing topic is created when that is allowed.
+
+        Raises:
+            UnknownTopicOrPartitionError: no such topic, and none may be created.
+            InvalidTopicError: a name that no topic can have.
+            IllegalStateError: closed, or used after a fork.
+        """
+        if self._buffer.refusal is not None:
+            raise IllegalStateError(self._buffer.refusal)
+        return set(self._look_up(topic).partitions)
+
+    def bootstrap_connected(self) -> bool:
+        """Whether the storage root can be read now."""
+        try:
+            self._cluster.metadata.refresh()
+        except (KafkaConnectionError, KafkaStorageError):
+            return False
+        return True
+
+    def metrics(self, raw: bool = False) -> dict[Any, Any] | None:  # noqa: FBT001, FBT002 - kafka-python's
+        """Totals since the producer was made, `{group: {name: number}}` with Kafka's names; times in ms.
+
+        Args:
+            raw: `{(group, name): number}` instead.
+
+        Returns:
+            None with `metrics_enabled=False`.
+        """
+        if not self.config.metrics_enabled:
+            return None
+        groups = self._sender.metrics.by_group(limit=self._buffer.limit, used=self._buffer.used)
+        if not raw:
+            return groups
+        return {(group, name): number for group, names in groups.items() for name, number in names.items()}
+
+    # --- transactions --------------------------------------------------------------------------
+
+    def init_transactions(self) -> None:
+        """Refused: there are no transactions yet (`UnsupportedVersionError`)."""
+        _no_transactions()
+
+    def begin_transaction(self) -> None:
+        """Refused: there are no transactions yet (`UnsupportedVersionError`)."""
+        _no_transactions()
+
+    def send_offsets_to_transaction(self, offsets: object, group_metadata: object) -> None:
+        """Refused: there are no transactions yet (`UnsupportedVersionError`)."""
+        del offsets, group_metadata
+        _no_transactions()
+
+    def commit_transaction(self) -> None:
+        """Refused: there are no transactions yet (`UnsupportedVersionError`)."""
+        _no_transactions()
+
+    def abort_transaction(self) -> None:
+        """Refused: there are no transactions yet (`UnsupportedVersionError`)."""
+        _no_transactions()
+
+    def __repr__(self) -> str:
+        """Client id and root."""
+        return f"<KafkaProducer client_id={self.config.client_id} root={self._cluster.root}>"
+
+
+_plain: Final = as_serializer(None)
+
+
+def _no_transactions() -> NoReturn:
+    raise UnsupportedVersionError("there are no transactions yet; every append of one topic is atomic by itself")
+
+
+def _done(topic: str, partition: int, timestamp: int, sizes: tuple[int, int, int]) -> FutureRecordMetadata:
+    """The future of a record that nobody waits for."""
+    outcome = Outcome(topic, 0)
+    outcome.succeed((partition,), None)
+    return FutureRecordMetadata(outcome, 0, timestamp, sizes)
+
+
+def _close_elsewhere(buffer: Buffer) -> None:
+    """Let the sender of a producer that was collected end by itself.
+
+    In a thread of its own: the garbage collector may run in a thread that holds the buffer's lock.
+    """
+    if buffer.refusal is None:
+        threading.Thread(target=buffer.close, name="kafkalike-producer-closer", daemon=True).start()
+
+
+def _serializer(obj: object, setting: str) -> SerializeFunction | None:
+    """A serialiser as one form of function; None when there is nothing to do."""
+    if obj is None:
+        return None
+    try:
+        return as_serializer(obj)
+    except IllegalArgumentError as cause:
+        raise KafkaConfigurationError(f"invalid value for setting {setting!r}: {cause}") from cause
+
+
+def _partitioner(obj: object) -> Partitioner:
+    if obj is None:
+        return DefaultPartitioner()
+    try:
+        return as_partitioner(obj)
+    except IllegalArgumentError as cause:
+        raise KafkaConfigurationError(f"invalid value for setting 'partitioner': {cause}") from cause
+
+
+def _check_engine(cluster: Cluster, engine: str) -> None:
+    if engine != "auto" and "engine" not in inspect.signature(cluster.log).parameters:
+        raise KafkaConfigurationError(f"append_engine={engine!r} has no meaning for {type(cluster).__name__}")
