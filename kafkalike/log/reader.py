@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from bisect import bisect_left
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Final
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from kafkalike.errors import CorruptRecordError, DataLossError, OffsetOutOfRangeError
@@ -20,9 +22,20 @@ if TYPE_CHECKING:
 MAX_FILES: Final = 64
 """Small files that one chunk may join; bounds the time of one read of a topic of tiny appends."""
 
-MIN_ROWS: Final = 64
 MAX_ROWS: Final = 262_144
-"""Rows decoded at a time."""
+"""Rows decoded at a time, at most."""
+
+PROBE_ROWS: Final = 64
+"""Rows decoded to see how large records are, where the file's own figures do not say."""
+
+PROBE_BUFFER: Final = 64 * 1024
+"""Bytes that a probe fetches at a time, instead of whole columns."""
+
+PROBE_FREE_BYTES: Final = 64 * 1024 * 1024
+"""Largest size in memory that a file's rows may come to at the worst without a probe."""
+
+RECORD_COST: Final = 32
+"""Bytes of a record in memory beside its key, value and headers: offset, time and the columns' own offsets."""
 
 COLUMNS: Final = [field.name for field in CHUNK_SCHEMA]
 
@@ -37,11 +50,13 @@ class DeltaReader:
         self._segment: Segment | None = None
         """The segment that `_batches` reads."""
         self._batches: Iterator[pa.RecordBatch] = iter(())
+        self._decoded: pa.Table | None = None
+        """Rows of `_segment` that were decoded and not yet handed out, from the position on."""
 
     def read(self, max_bytes: int) -> Chunk | None:
         """Records from the position on; None at the log end."""
         parts: list[pa.Table] = []
-        size = 0
+        left = max_bytes
         for _ in range(MAX_FILES):
             self._check_position()
             segment = self._next_segment()
@@ -50,10 +65,14 @@ class DeltaReader:
             table = self._rows_of(segment)
             if table is None:
                 continue
-            parts.append(table)
-            size += table.nbytes
-            self.position = int(table.column("offset")[-1].as_py()) + 1
-            if size >= max_bytes:
+            fitting = _fitting(table, left, slack=max_bytes // 8)
+            count = fitting if parts else max(1, fitting)
+            self._decoded = table.slice(count) if count < table.num_rows else None
+            if count:
+                parts.append(table.slice(0, count))
+                left -= parts[-1].nbytes
+                self.position = int(parts[-1].column("offset")[-1].as_py()) + 1
+            if left <= 0 or self._decoded is not None:
                 break
         if not parts:
             return None
@@ -92,13 +111,17 @@ class DeltaReader:
             if segment is not self._segment:
                 self._open(segment)
             while True:
-                batch = next(self._batches, None)
-                if batch is None:
-                    # Nothing at or above the position is left in it: a compacted segment whose tail is gone.
-                    self._segment = None
-                    self.position = segment.stop
-                    return None
-                table = _from_position(_as_chunk_table(batch), self.position)
+                table = self._decoded
+                if table is None:
+                    batch = next(self._batches, None)
+                    if batch is None:
+                        # Nothing at or above the position is left in it: a compacted segment whose tail is gone.
+                        self._segment = None
+                        self.position = segment.stop
+                        return None
+                    table = _as_chunk_table(batch)
+                self._decoded = None
+                table = _from_position(table, self.position)
                 if table.num_rows:
                     return table
         except (FileNotFoundError, pa.ArrowException, OSError) as cause:
@@ -109,12 +132,29 @@ class DeltaReader:
     def _open(self, segment: Segment) -> None:
         file = self._log.files.parquet(segment.path)
         groups = _row_groups(file, segment, self.position)
-        rows = file.metadata.num_rows
-        size = sum(file.metadata.row_group(i).total_byte_size for i in range(file.metadata.num_row_groups))
-        per_record = max(1, size // max(1, rows))
-        batch_rows = min(MAX_ROWS, max(MIN_ROWS, self._log.fetch_bytes // per_record))
-        self._batches = file.iter_batches(batch_size=batch_rows, row_groups=groups, columns=COLUMNS)
-        self._segment = segment
+        rows = self._rows_at_a_time(segment, file, groups)
+        self._batches = file.iter_batches(batch_size=rows, row_groups=groups, columns=COLUMNS)
+        self._segment, self._decoded = segment, None
+
+    def _rows_at_a_time(self, segment: Segment, file: pq.ParquetFile, groups: list[int]) -> int:
+        """How many rows of a file come to about `fetch_bytes` when they are decoded.
+
+        A file's figures count a value that is repeated once (dictionary pages), so that its rows may be far larger
+        than they say. Where that could matter, the first rows are decoded to see.
+        """
+        wanted = self._log.fetch_bytes
+        metadata = [file.metadata.row_group(group) for group in groups]
+        count = sum(group.num_rows for group in metadata)
+        size = sum(group.total_byte_size for group in metadata)
+        rows = min(MAX_ROWS, max(1, wanted * count // max(1, size)))
+        # No value is larger than the file.
+        if min(rows, count) <= PROBE_ROWS or min(rows, count) * size <= PROBE_FREE_BYTES:
+            return rows
+        probe = self._log.files.parquet(segment.path, PROBE_BUFFER)
+        first = next(probe.iter_batches(batch_size=PROBE_ROWS, row_groups=groups[:1], columns=COLUMNS), None)
+        if first is None:
+            return rows
+        return min(rows, max(1, wanted * first.num_rows // max(1, first.nbytes)))
 
     def _explain(self, segment: Segment, cause: Exception) -> None:
         """A file could not be read: maintenance may have merged it away, the topic may be gone, or it is damaged."""
@@ -163,7 +203,16 @@ def _as_chunk_table(batch: pa.RecordBatch) -> pa.Table:
 
 
 def _from_position(table: pa.Table, position: int) -> pa.Table:
-    offsets = table.column("offset").to_numpy()
-    if not len(offsets) or offsets[0] >= position:
-        return table
-    return table.slice(int(np.searchsorted(offsets, position)))
+    # A dozen look-ups at most; `to_numpy` would import pandas, a second of the first poll.
+    offsets = table.column("offset")
+    return table.slice(bisect_left(range(table.num_rows), position, key=lambda row: int(offsets[row].as_py())))
+
+
+def _fitting(table: pa.Table, max_bytes: int, slack: int) -> int:
+    """How many of the first rows come to `max_bytes` at most; all of them when the rest is below the slack."""
+    if table.nbytes <= max_bytes + slack:
+        return int(table.num_rows)
+    sizes = np.full(table.num_rows, RECORD_COST + table.column("headers").nbytes // table.num_rows, np.int64)
+    for name in ("key", "value"):
+        sizes += pc.fill_null(pc.binary_length(table.column(name)), 0).to_numpy()
+    return int(np.searchsorted(np.cumsum(sizes), max_bytes, side="right"))

@@ -90,8 +90,16 @@ class Files(Protocol):
         """
         ...
 
-    def parquet(self, name: str) -> pq.ParquetFile:
-        """Open a Parquet file."""
+    def parquet(self, name: str, buffer_size: int = 0) -> pq.ParquetFile:
+        """Open a Parquet file.
+
+        Times in INT96, as a Spark without kafkalike's settings writes them, are read as microseconds: as nanoseconds,
+        the default, those after the year 2262 would come out wrong.
+
+        Args:
+            name: the file.
+            buffer_size: bytes fetched at a time; 0 fetches the whole column of a row group.
+        """
         ...
 
     def list_log(self) -> list[str]:
@@ -122,9 +130,10 @@ class LocalFiles:
         with open(self.path(name), "rb") as stream:  # noqa: PTH123 - a poll does this; Path costs more than the open
             return stream.read()
 
-    def parquet(self, name: str) -> pq.ParquetFile:
+    def parquet(self, name: str, buffer_size: int = 0) -> pq.ParquetFile:
         """Open a Parquet file."""
-        return pq.ParquetFile(self.path(name), pre_buffer=False)
+        path = self.path(name)
+        return pq.ParquetFile(path, pre_buffer=False, buffer_size=buffer_size, coerce_int96_timestamp_unit="us")
 
     def list_log(self) -> list[str]:
         """Names in `_delta_log`; none when there is no table."""
@@ -205,9 +214,11 @@ class RemoteFiles:
             content: bytes = stream.read()
             return content
 
-    def parquet(self, name: str) -> pq.ParquetFile:
+    def parquet(self, name: str, buffer_size: int = 0) -> pq.ParquetFile:
         """Open a Parquet file."""
-        return pq.ParquetFile(self._filesystem.open_input_file(name), pre_buffer=True)
+        stream = self._filesystem.open_input_file(name)
+        whole = not buffer_size
+        return pq.ParquetFile(stream, pre_buffer=whole, buffer_size=buffer_size, coerce_int96_timestamp_unit="us")
 
     def write(self, name: str, table: pa.Table, codec: str) -> int:
         """Write a Parquet file under a new name."""
