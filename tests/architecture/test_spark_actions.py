@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 PACKAGE = Path(__file__).parents[2] / "kafkalike"
-DRIVERS = ("log/", "spark/", "demo.py")
+DRIVERS = ("log/", "spark/", "demo/")
 
 ACTIONS = {"collect", "count", "first", "head", "toLocalIterator", "toPandas"}
 """Actions when called without arguments; `"text".count(x)` is none."""

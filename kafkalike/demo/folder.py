@@ -1,0 +1,52 @@
+"""Folder: where the demo may write in, an empty folder marked as the demo's out."""
+
+from __future__ import annotations
+
+import shutil
+from pathlib import Path
+from typing import Final
+
+from kafkalike.errors import IllegalArgumentError
+
+DEFAULT: Final = "kafkalike-demo"
+MARK: Final = ".kafkalike-demo"
+"""File that says: a demo made this folder, so the next one may remove it."""
+
+_ABOUT: Final = "Made by `kafkalike demo`. The next demo removes this folder with all that is in it.\n"
+
+
+def fresh_folder(root: str | None, *, keep: bool) -> Path:
+    """Make the demo's folder, which is also the cluster's root.
+
+    Args:
+        root: a folder of this machine; None for `./kafkalike-demo`.
+        keep: leave what an earlier demo made, and take the first free name behind it: `kafkalike-demo-2`.
+
+    Raises:
+        IllegalArgumentError: it is no local folder, or holds something that no demo made; nothing was removed.
+    """
+    named = DEFAULT if root is None else root
+    if "://" in named:
+        raise IllegalArgumentError(f"the demo writes to a folder of this machine, not to {named}")
+    folder = Path(named).absolute()
+    if keep:
+        folder = _free(folder)
+    if folder.is_symlink() or (folder.exists() and not _is_ours(folder)):
+        raise IllegalArgumentError(f"{folder} exists and was not made by a demo; give the demo another folder")
+    if folder.exists():
+        shutil.rmtree(folder)
+    folder.mkdir(parents=True, mode=0o700)
+    (folder / MARK).write_text(_ABOUT)
+    return folder
+
+
+def _is_ours(folder: Path) -> bool:
+    return folder.is_dir() and ((folder / MARK).is_file() or not any(folder.iterdir()))
+
+
+def _free(folder: Path) -> Path:
+    candidate, number = folder, 1
+    while candidate.is_symlink() or candidate.exists():
+        number += 1
+        candidate = folder.with_name(f"{folder.name}-{number}")
+    return candidate

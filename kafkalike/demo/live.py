@@ -1,0 +1,82 @@
+"""Live: a producer in a thread and a consumer beside it; the time from send to poll out."""
+
+from __future__ import annotations
+
+import json
+import threading
+from collections.abc import Iterable, Sequence
+from operator import itemgetter
+from statistics import quantiles
+from typing import TYPE_CHECKING, Any, Final
+
+from kafkalike.clock import Clock
+from kafkalike.consumer import KafkaConsumer
+from kafkalike.demo.steps import DEPARTURES, FLIGHTS, PATIENCE_MS
+from kafkalike.model.structs import ConsumerRecord
+from kafkalike.producer import KafkaProducer
+
+if TYPE_CHECKING:
+    from kafkalike.demo.screen import Screen
+
+RECORDS: Final = 200
+PAUSE: Final = 0.02
+"""Seconds between two sends."""
+
+
+def live(root: str, screen: Screen, clock: Clock) -> int:
+    """Send flights again, one by one, while a consumer waits for them.
+
+    Returns:
+        How many records were sent.
+    """
+    flights = _first_flights(root)
+    sender = threading.Thread(target=_send, args=(root, flights, clock), name="departures")
+    got: list[tuple[bytes | None, int, float]] = []
+    settings: dict[str, Any] = {"bootstrap_servers": root, "auto_offset_reset": "earliest", "max_poll_records": RECORDS}
+    with KafkaConsumer(DEPARTURES, **settings) as consumer, screen.progress("departures", len(flights)) as advance:
+        consumer.poll()
+        sender.start()
+        while len(got) < len(flights):
+            polled = consumer.poll(PATIENCE_MS)
+            if not polled:
+                break
+            got += _received(polled.values(), clock.monotonic())
+            advance(sum(map(len, polled.values())))
+        sender.join()
+    _report(screen, got, len(flights))
+    return len(flights)
+
+
+def _first_flights(root: str) -> list[ConsumerRecord]:
+    with KafkaConsumer(FLIGHTS, bootstrap_servers=root, auto_offset_reset="earliest") as consumer:
+        return [record for batch in consumer.poll(PATIENCE_MS).values() for record in batch][:RECORDS]
+
+
+def _send(root: str, flights: Sequence[ConsumerRecord], clock: Clock) -> None:
+    with KafkaProducer(bootstrap_servers=root) as producer:
+        for number, flight in enumerate(flights):
+            sent = json.dumps({"number": number, "at": clock.monotonic()}).encode()
+            producer.send(DEPARTURES, key=flight.key, value=flight.value, headers=[("sent", sent)])
+            clock.sleep(PAUSE)
+
+
+def _received(batches: Iterable[Sequence[ConsumerRecord]], now: float) -> list[tuple[bytes | None, int, float]]:
+    """Key, number and age (ms) of each record."""
+    taken = []
+    for record in (record for batch in batches for record in batch):
+        sent = json.loads(dict(record.headers)["sent"] or b"")
+        taken.append((record.key, sent["number"], (now - sent["at"]) * 1000))
+    return taken
+
+
+def _report(screen: Screen, got: Sequence[tuple[bytes | None, int, float]], sent: int) -> None:
+    percentiles = quantiles([age for _, _, age in got] or [0.0, 0.0], n=100, method="inclusive")
+    screen.say(
+        f"from send() to poll(), every send its own table commit: p50 {percentiles[49]:.0f} ms, "
+        f"p95 {percentiles[94]:.0f} ms"
+    )
+    screen.check(f"{sent} sent, each of them polled once", sorted(number for _, number, _ in got), list(range(sent)))
+    keyed = [(key, number) for key, number, _ in got if key is not None]
+    # A stable sort: numbers of one key stay as they came.
+    in_order = sorted(keyed, key=itemgetter(0)) == sorted(keyed)
+    screen.check("and in order for each key", in_order, wanted=True)
