@@ -9,6 +9,7 @@ import click
 
 from kafkalike.cli.environment import Environment, pass_environment
 from kafkalike.cli.formatter import FORMATTERS, Formatter
+from kafkalike.cli.interrupt import Interrupt
 from kafkalike.cli.options import (
     bootstrap_option,
     client_settings,
@@ -86,10 +87,10 @@ def console_consumer(environment: Environment, /, **given: Any) -> None:  # noqa
     printer = Printer(formatter, environment, skip=given["skip_message_on_error"])
     interruption: BaseException | None = None
     try:
-        with consumer:
+        with Interrupt() as interrupt, consumer:
             _begin(consumer, given)
             try:
-                for batches in _batches(consumer, environment, given):
+                for batches in _batches(consumer, environment, given, interrupt):
                     printer.print(batches)
             except (KeyboardInterrupt, BrokenPipeError, UnprintableError) as error:
                 # Closing commits positions: what was printed, and nothing else.
@@ -98,6 +99,8 @@ def console_consumer(environment: Environment, /, **given: Any) -> None:  # noqa
                     consumer.seek(where, offset)
     finally:
         click.echo(f"Processed a total of {printer.count} messages", err=True)
+    if interrupt.seen:
+        raise KeyboardInterrupt
     if interruption is not None:
         raise interruption
 
@@ -236,13 +239,13 @@ def _begin(consumer: KafkaConsumer, given: Mapping[str, Any]) -> None:
 
 
 def _batches(
-    consumer: KafkaConsumer, environment: Environment, given: Mapping[str, Any]
+    consumer: KafkaConsumer, environment: Environment, given: Mapping[str, Any], interrupt: Interrupt
 ) -> Iterator[Mapping[TopicPartition, Sequence[ConsumerRecord]]]:
-    """What each poll brings, until --max-messages or --timeout-ms ends it."""
+    """What each poll brings, until --max-messages, --timeout-ms or Ctrl-C ends it."""
     left = given["max_messages"]
     timeout_ms = given["timeout_ms"]
     last = environment.clock.monotonic()
-    while left is None or left > 0:
+    while not interrupt.seen and (left is None or left > 0):
         batches = consumer.poll(POLL_MS if timeout_ms is None else min(POLL_MS, timeout_ms), max_records=left)
         if batches:
             yield batches
