@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import json
-import threading
 from collections.abc import Iterable, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from operator import itemgetter
 from statistics import quantiles
 from typing import TYPE_CHECKING, Any, Final
@@ -30,19 +30,22 @@ def live(root: str, screen: Screen, clock: Clock) -> int:
         How many records were sent.
     """
     flights = _first_flights(root)
-    sender = threading.Thread(target=_send, args=(root, flights, clock), name="departures")
     got: list[tuple[bytes | None, int, float]] = []
     settings: dict[str, Any] = {"bootstrap_servers": root, "auto_offset_reset": "earliest", "max_poll_records": RECORDS}
-    with KafkaConsumer(DEPARTURES, **settings) as consumer, screen.progress("departures", len(flights)) as advance:
+    with (
+        KafkaConsumer(DEPARTURES, **settings) as consumer,
+        ThreadPoolExecutor(1, "departures") as pool,
+        screen.progress("departures", len(flights)) as advance,
+    ):
         consumer.poll()
-        sender.start()
+        sending = pool.submit(_send, root, flights, clock)
         while len(got) < len(flights):
             polled = consumer.poll(PATIENCE_MS)
             if not polled:
                 break
             got += _received(polled.values(), clock.monotonic())
             advance(sum(map(len, polled.values())))
-        sender.join()
+        sending.result()
     _report(screen, got, len(flights))
     return len(flights)
 
@@ -53,11 +56,15 @@ def _first_flights(root: str) -> list[ConsumerRecord]:
 
 
 def _send(root: str, flights: Sequence[ConsumerRecord], clock: Clock) -> None:
+    """Send them, and wait until each one is in the log."""
+    futures = []
     with KafkaProducer(bootstrap_servers=root) as producer:
         for number, flight in enumerate(flights):
             sent = json.dumps({"number": number, "at": clock.monotonic()}).encode()
-            producer.send(DEPARTURES, key=flight.key, value=flight.value, headers=[("sent", sent)])
+            futures.append(producer.send(DEPARTURES, key=flight.key, value=flight.value, headers=[("sent", sent)]))
             clock.sleep(PAUSE)
+        for future in futures:
+            future.get(PATIENCE_MS / 1000)
 
 
 def _received(batches: Iterable[Sequence[ConsumerRecord]], now: float) -> list[tuple[bytes | None, int, float]]:

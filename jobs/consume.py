@@ -1,0 +1,141 @@
+"""Consume: a topic in, files, a table or lines out.
+
+spark-submit --properties-file conf/spark-defaults.conf jobs/consume.py --help
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Mapping
+from typing import Any
+
+import click
+
+from kafkalike.cli.job import pairs, report, run
+from kafkalike.cli.options import bootstrap_option
+from kafkalike.spark import session
+from kafkalike.spark.batch import VALUE_FORMATS, Decoding, consume
+from kafkalike.spark.files import MODES, TARGETS, Target
+from kafkalike.spark.ranges import EARLIEST, parse_offsets
+
+
+@click.command(
+    "consume.py",
+    context_settings={"max_content_width": 120},
+    epilog="Example: spark-submit --properties-file conf/spark-defaults.conf jobs/consume.py --topic orders "
+    "--group archive --format parquet --value-format json --schema 'id BIGINT, name STRING' out/orders",
+)
+@click.argument("path", default="", metavar="[TARGET]")
+@bootstrap_option()
+@click.option("--topic", required=True, help="Topic to read.")
+@click.option(
+    "--format",
+    "target_format",
+    type=click.Choice(TARGETS),
+    default="console",
+    show_default=True,
+    help="What TARGET is: a folder of JSON, CSV or Parquet files; the path of a Delta table; the name of a table in "
+    "the catalog. The console takes a line of JSON for each record.",
+)
+@click.option("--mode", type=click.Choice(MODES), default="append", show_default=True, help="For rows that are there.")
+@click.option("--option", "options", multiple=True, metavar="NAME=VALUE", help="Option of Spark's writer; repeatable.")
+@click.option("--from-beginning", is_flag=True, help="The same as --starting-offsets earliest.")
+@click.option(
+    "--starting-offsets",
+    metavar="OFFSETS",
+    help="Where to begin: earliest, or JSON as Spark's Kafka source takes it. With --group: earliest or latest, for "
+    "partitions without a committed offset. Default: earliest.",
+)
+@click.option(
+    "--ending-offsets", metavar="OFFSETS", default="latest", help="Where to stop: latest (the default) or JSON."
+)
+@click.option("--group", help="Begin at this group's committed offsets, and commit the end when the rows are written.")
+@click.option(
+    "--value-format", type=click.Choice(VALUE_FORMATS), default="string", show_default=True, help="Of values."
+)
+@click.option("--schema", metavar="DDL", help="Fields of JSON values, such as 'id BIGINT, name STRING'.")
+@click.option(
+    "--malformed",
+    type=click.Choice(["fail", "null"]),
+    default="fail",
+    show_default=True,
+    help="What a value that is not such JSON does.",
+)
+@click.option("--value-only", is_flag=True, help="Write values without key, partition, offset and timestamp.")
+@click.option("--include-headers", is_flag=True, help="Write the headers too.")
+@click.option("--json", "as_json", is_flag=True, help="Report as one JSON object.")
+def main(
+    *,
+    path: str,
+    bootstrap_server: str | None,
+    topic: str,
+    target_format: str,
+    mode: str,
+    options: tuple[str, ...],
+    from_beginning: bool,
+    starting_offsets: str | None,
+    ending_offsets: str,
+    group: str | None,
+    value_format: str,
+    schema: str | None,
+    malformed: str,
+    value_only: bool,
+    include_headers: bool,
+    as_json: bool,
+) -> None:
+    """Write the records of a topic to TARGET, up to the log end of the moment the job starts.
+
+    With --group at least once: rows are written first and offsets committed after that. A job that dies in between
+    leaves the rows, and the next run writes them again.
+    """
+    check_usage(click.get_current_context().params)
+    starting = EARLIEST if from_beginning else starting_offsets
+    done = consume(
+        session(f"consume {topic}"),
+        topic,
+        Target(format=target_format, path=path, mode=mode, options=pairs(options, "--option"), emit=click.echo),
+        bootstrap_server,
+        starting=None if starting is None else parse_offsets(starting, topic),
+        ending=parse_offsets(ending_offsets, topic),
+        group=group,
+        decoding=Decoding(
+            value_format=value_format,
+            schema=schema,
+            malformed=malformed,
+            value_only=value_only,
+            headers=include_headers,
+        ),
+    )
+    facts = {"records": done.records, "committed": done.committed}
+    # Standard output belongs to the records when they go to the console.
+    click.echo(report(facts, done.ranges, as_json=as_json), err=target_format == "console")
+
+
+def check_usage(given: Mapping[str, Any]) -> None:
+    """Options that do not go together.
+
+    Raises:
+        click.UsageError: some do.
+    """
+    console = given["target_format"] == "console"
+    is_json = given["value_format"] == "json"
+    refused = {
+        "--from-beginning and --starting-offsets say the same": given["from_beginning"]
+        and given["starting_offsets"] is not None,
+        "the console takes no TARGET": console and given["path"],
+        f"--format {given['target_format']} needs a TARGET": not console and not given["path"],
+        "the console takes no --mode and --option": console and (given["options"] or given["mode"] != "append"),
+        "--value-format json needs --schema": is_json and given["schema"] is None,
+        "--schema and --malformed are for --value-format json": not is_json
+        and (given["schema"] is not None or given["malformed"] != "fail"),
+        "--value-only leaves --include-headers out": given["value_only"] and given["include_headers"],
+        "CSV has no nested columns: add --value-only, and leave --include-headers out": given["target_format"] == "csv"
+        and (given["include_headers"] or (is_json and not given["value_only"])),
+    }
+    for problem, holds in refused.items():
+        if holds:
+            raise click.UsageError(problem)
+
+
+if __name__ == "__main__":
+    sys.exit(run(main))

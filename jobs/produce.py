@@ -1,0 +1,101 @@
+"""Produce: files or a table in, the offsets of their records in a topic out.
+
+spark-submit --properties-file conf/spark-defaults.conf jobs/produce.py --help
+"""
+
+from __future__ import annotations
+
+import sys
+
+import click
+
+from kafkalike.cli.job import pairs, report, run
+from kafkalike.cli.options import bootstrap_option
+from kafkalike.config.topic import CODECS
+from kafkalike.expr.rows import RecordColumns, record_columns
+from kafkalike.spark import session, write
+from kafkalike.spark.files import SOURCES, Source, load
+
+
+@click.command(
+    "produce.py",
+    context_settings={"max_content_width": 120},
+    epilog="Example: spark-submit --properties-file conf/spark-defaults.conf jobs/produce.py --topic orders "
+    "--format csv --key-column id --timestamp-column ordered_at --txn-id orders-daily "
+    "--txn-version 20240131 data/*.csv",
+)
+@click.argument("paths", nargs=-1, required=True, metavar="SOURCE...")
+@bootstrap_option()
+@click.option("--topic", required=True, help="Topic; created with the server's defaults when it is missing.")
+@click.option(
+    "--format",
+    "source_format",
+    type=click.Choice(SOURCES),
+    required=True,
+    help="What SOURCE is: files or folders of JSON lines, CSV with a header, Parquet or text; the path of a Delta "
+    "table; the name of a table in the catalog.",
+)
+@click.option("--schema", metavar="DDL", help="Columns of JSON or CSV, such as 'id BIGINT, name STRING'.")
+@click.option("--option", "options", multiple=True, metavar="NAME=VALUE", help="Option of Spark's reader; repeatable.")
+@click.option("--key-column", metavar="NAME", help="Column of the key; without it keys are null.")
+@click.option(
+    "--value-columns",
+    metavar="NAMES",
+    help="One column: the value as it is. Several, with commas: a JSON object of them. Default: of all columns, or for "
+    "text the line.",
+)
+@click.option(
+    "--timestamp-column", metavar="NAME", help="Column of the time: a timestamp, or ms since 1970. Default: now."
+)
+@click.option("--partition-column", metavar="NAME", help="Column of the partition. Default: chosen by the key.")
+@click.option("--compression-codec", type=click.Choice(CODECS), default="none", help="Compression of the data files.")
+@click.option("--txn-id", metavar="NAME", help="Names this application; with --txn-version a rerun adds nothing.")
+@click.option("--txn-version", type=click.IntRange(min=0), help="Number of this write; must rise from write to write.")
+@click.option("--json", "as_json", is_flag=True, help="Print one JSON object.")
+def produce(
+    *,
+    paths: tuple[str, ...],
+    bootstrap_server: str | None,
+    topic: str,
+    source_format: str,
+    schema: str | None,
+    options: tuple[str, ...],
+    key_column: str | None,
+    value_columns: str | None,
+    timestamp_column: str | None,
+    partition_column: str | None,
+    compression_codec: str,
+    txn_id: str | None,
+    txn_version: int | None,
+    as_json: bool,
+) -> None:
+    """Write every row of SOURCE into a topic, all of them in one table commit.
+
+    A line that cannot be parsed fails the job, and then nothing is written.
+    """
+    if (txn_id is None) != (txn_version is None):
+        raise click.UsageError("--txn-id and --txn-version go together")
+    source = Source(format=source_format, paths=paths, schema=schema, options=pairs(options, "--option"))
+    columns = RecordColumns(
+        key=key_column,
+        values=[name.strip() for name in value_columns.split(",")] if value_columns else (),
+        timestamp=timestamp_column,
+        partition=partition_column,
+    )
+    spark = session(f"produce {topic}")
+    written = write(
+        record_columns(load(spark, source), columns),
+        topic,
+        bootstrap_server,
+        compression_type=compression_codec,
+        txn_id=txn_id,
+        txn_version=txn_version,
+    )
+    records = 0 if written.duplicate else sum(map(len, written.values()))
+    click.echo(report({"records": records, "duplicate": written.duplicate}, written, as_json=as_json))
+    if written.duplicate:
+        click.echo(f"Nothing was added: {txn_id} had written version {txn_version} before.", err=True)
+
+
+if __name__ == "__main__":
+    sys.exit(run(produce))

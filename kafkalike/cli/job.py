@@ -1,0 +1,87 @@
+"""Job: a command for spark-submit in, an exit code out; what `jobs/` share."""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from kafkalike.errors import KafkaError
+
+if TYPE_CHECKING:
+    from kafkalike.model.structs import TopicPartition
+
+
+def run(command: click.Command, args: Sequence[str] | None = None) -> int:
+    """Run a job's command.
+
+    Args:
+        command: parses the arguments and makes one call.
+        args: what comes after the script; by default the process's own arguments.
+
+    Returns:
+        Exit code: 0 done, 1 failed with one line on standard error, 2 wrong usage. With the environment variable
+        KAFKALIKE_DEBUG=1 errors are raised.
+    """
+    from pyspark.errors import PySparkException
+    from pyspark.logger import PySparkLogger
+
+    for name in ("SQLQueryContextLogger", "DataFrameQueryContextLogger"):
+        # PySpark prints a page of JSON for an error before it raises it.
+        PySparkLogger.getLogger(name).disabled = True
+    try:
+        command.main(args, standalone_mode=False)
+    except click.UsageError as error:
+        path = error.ctx.command_path if error.ctx else command.name
+        click.echo(f"Error: {error.format_message()} (see '{path} --help')", err=True)
+        return 2
+    except click.Abort:
+        return 130
+    except (KafkaError, OSError, PySparkException, click.ClickException) as error:
+        if os.environ.get("KAFKALIKE_DEBUG", "") not in {"", "0"}:
+            raise
+        click.echo(f"Error: {first_line(error)}", err=True)
+        return 1
+    return 0
+
+
+def first_line(error: Exception) -> str:
+    """What went wrong: Spark appends its plan and Java's stack in further lines."""
+    return next((line.strip() for line in str(error).splitlines() if line.strip()), type(error).__name__)
+
+
+def pairs(given: Sequence[str], flag: str) -> dict[str, str]:
+    """`NAME=VALUE` texts as a dict."""
+    from kafkalike.cli.options import key_values
+
+    return key_values(given, flag)
+
+
+def report(facts: Mapping[str, Any], ranges: Mapping[TopicPartition, range], *, as_json: bool) -> str:
+    """What a job has done: a table of offsets by partition, or one JSON object.
+
+    Args:
+        facts: said below the table, or members of the object.
+        ranges: offsets, half-open.
+        as_json: the object; its offsets have the form that `--starting-offsets` and `--ending-offsets` take.
+    """
+    from kafkalike.spark.ranges import offsets_json
+
+    if as_json:
+        starts = offsets_json({tp: run.start for tp, run in ranges.items()})
+        ends = offsets_json({tp: run.stop for tp, run in ranges.items()})
+        return json.dumps({**facts, "starting_offsets": starts, "ending_offsets": ends})
+    rows = [("TOPIC", "PARTITION", "START", "END", "OFFSETS")]
+    rows += [
+        (tp.topic, str(tp.partition), str(run.start), str(run.stop), str(len(run)))
+        for tp, run in sorted(ranges.items())
+    ]
+    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
+    table = [
+        "  ".join([row[0].ljust(widths[0]), *(c.rjust(w) for c, w in zip(row[1:], widths[1:], strict=True))])
+        for row in rows
+    ]
+    return "\n".join([*table, *(f"{name}: {value}" for name, value in facts.items())])

@@ -1,0 +1,207 @@
+"""Batch: a topic's records from one offset to another in, files or tables out; a group's offsets move after them."""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import reduce
+from operator import or_
+from typing import Any, Final
+
+from pyspark.sql import Column, DataFrame, SparkSession
+from pyspark.sql import functions as F  # noqa: N812
+
+from kafkalike.clock import SYSTEM_CLOCK, Clock
+from kafkalike.errors import DataLossError, IllegalArgumentError
+from kafkalike.group.offsets import GroupOffsets
+from kafkalike.log.connect import connect
+from kafkalike.log.port import TopicLog
+from kafkalike.model.names import check_group_id
+from kafkalike.model.structs import OffsetAndMetadata, TopicPartition
+from kafkalike.spark.files import Target, save
+from kafkalike.spark.ranges import EARLIEST, LATEST, Offsets, plan_ranges
+from kafkalike.spark.read import read
+
+VALUE_FORMATS: Final = ("string", "json", "binary")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Decoding:
+    """How records become rows."""
+
+    value_format: str = "string"
+    """`string`: key and value as text. `json`: the value parsed by `schema`, the key as text. `binary`: bytes."""
+    schema: str | None = None
+    """Fields of a JSON value, as DDL."""
+    malformed: str = "fail"
+    """What a value that is not such JSON does: `fail` the job, or become `null`."""
+    value_only: bool = False
+    """Rows are values alone: the fields of a JSON object (all null for a tombstone), else one column `value`."""
+    headers: bool = False
+    """Whether the column `headers` is there."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Consumed:
+    """What a batch has read."""
+
+    ranges: Mapping[TopicPartition, range]
+    """Offsets, half-open."""
+    records: int
+    """Records written out; in a compacted topic fewer than offsets."""
+    committed: bool
+    """Whether the ends were committed for the group."""
+
+
+def consume(
+    spark: SparkSession,
+    topic: str,
+    target: Target,
+    bootstrap_servers: Any = None,  # noqa: ANN401 - see `connect`
+    *,
+    starting: Offsets | None = None,
+    ending: Offsets = LATEST,
+    group: str | None = None,
+    decoding: Decoding | None = None,
+    clock: Clock = SYSTEM_CLOCK,
+) -> Consumed:
+    """Copy records out of a topic, up to a log end that is fixed at the start.
+
+    With a group: at least once. Rows are written first and the group's offsets committed after that, so a run that
+    dies in between is repeated by the next one, rows included. The run takes the group over, as a consumer does that
+    joins it: another run of the same group that was going on cannot commit any more.
+
+    Args:
+        spark: a session with Delta.
+        topic: the topic.
+        target: where the rows go.
+        bootstrap_servers: the cluster's root; see `kafkalike.log.connect.connect`.
+        starting: where to begin; None for `earliest`. With a group `earliest` or `latest`, for the partitions that
+            the group has committed nothing for.
+        ending: offsets to stop before.
+        group: begins at this group's committed offsets, and commits the end.
+        decoding: how records become rows; see `decoded`.
+        clock: time of the commit.
+
+    Returns:
+        What was read.
+
+    Raises:
+        IllegalArgumentError: bad arguments.
+        OffsetOutOfRangeError: an offset, given or committed, is not in the log.
+        DataLossError: fewer records were found than the offsets promise; nothing was committed.
+        CommitFailedError: another member took the group over; the rows are written, the offsets are not.
+    """
+    cluster: Any = connect(bootstrap_servers)
+    log: TopicLog = cluster.log(topic)
+    how = Decoding() if decoding is None else decoding
+    if group is None:
+        ranges = plan_ranges(log, EARLIEST if starting is None else starting, ending)
+        records = _copy(spark, log, ranges, target, cluster, how)
+        return Consumed(ranges=_named(topic, ranges), records=records, committed=False)
+    offsets = GroupOffsets.of(cluster, clock)
+    member = offsets.join(check_group_id(group), f"consume-{uuid.uuid4()}", "consume")
+    try:
+        ranges = plan_ranges(log, _committed(offsets, group, log, starting), ending)
+        records = _copy(spark, log, ranges, target, cluster, how)
+        ends = {tp: OffsetAndMetadata(run.stop) for tp, run in _named(topic, ranges).items()}
+        offsets.commit(member, ends, {topic: log.info.topic_id})
+    finally:
+        offsets.leave(member)
+    return Consumed(ranges=_named(topic, ranges), records=records, committed=True)
+
+
+def _named(topic: str, ranges: Mapping[int, range]) -> dict[TopicPartition, range]:
+    return {TopicPartition(topic, p): run for p, run in sorted(ranges.items())}
+
+
+def _committed(offsets: GroupOffsets, group: str, log: TopicLog, starting: Offsets | None) -> dict[int, int]:
+    """Where a group goes on, by partition."""
+    if starting is not None and not isinstance(starting, str):
+        raise IllegalArgumentError("a group begins at its committed offsets; change those, or leave the group out")
+    info = log.info
+    reset = log.log_end if starting == LATEST else log.log_start
+    found = offsets.committed(
+        group, [TopicPartition(info.name, p) for p in info.partitions], {info.name: info.topic_id}
+    )
+    starts = {p: reset(p) for p in info.partitions}
+    return starts | {tp.partition: position.offset for tp, position in found.items()}
+
+
+def _copy(  # noqa: PLR0917
+    spark: SparkSession,
+    log: TopicLog,
+    ranges: Mapping[int, range],
+    target: Target,
+    cluster: Any,  # noqa: ANN401
+    decoding: Decoding,
+) -> int:
+    """Write the records of these offsets, and count them."""
+    wanted = sum(map(len, ranges.values()))
+    # Also when there is nothing to read: arguments that cannot work must show in the first run.
+    frame = decoded(read(spark, log.info.name, cluster).where(_within(ranges)), decoding)
+    if target.format == "console":
+        frame = frame if decoding.value_only else frame.orderBy("partition", "offset")
+    elif not wanted and target.mode == "append":
+        return 0
+    records = save(frame, target)
+    if records != wanted and not log.config.compacted:
+        raise DataLossError(f"{log.info.name}: {wanted} offsets were to be read, but {records} records were found")
+    return records
+
+
+def _within(ranges: Mapping[int, range]) -> Column:
+    """Literals only, so that Delta prunes partitions and files."""
+    runs = [
+        (F.col("partition") == F.lit(p)) & (F.col("offset") >= F.lit(run.start)) & (F.col("offset") < F.lit(run.stop))
+        for p, run in sorted(ranges.items())
+        if run
+    ]
+    return reduce(or_, runs) if runs else F.lit(False)  # noqa: FBT003 - a Column
+
+
+def decoded(frame: DataFrame, decoding: Decoding) -> DataFrame:
+    """Make records rows that files and tables can hold.
+
+    Args:
+        frame: columns of `kafkalike.spark.read`.
+        decoding: how.
+
+    Returns:
+        Columns `key`, `value`, `partition`, `offset`, `timestamp`, and `headers` when asked for; or the value alone.
+
+    Raises:
+        IllegalArgumentError: a format that is not known, or JSON without a schema.
+        ParseException: a bad schema.
+    """
+    key, value = _decoded(decoding)
+    if decoding.value_only:
+        made = frame.select(value.alias("value"))
+        return made.select("value.*") if decoding.value_format == "json" else made
+    columns = [key.alias("key"), value.alias("value"), *map(F.col, ("partition", "offset", "timestamp"))]
+    return frame.select(*columns, *([F.col("headers")] if decoding.headers else []))
+
+
+def _decoded(decoding: Decoding) -> tuple[Column, Column]:
+    key, value = F.col("key"), F.col("value")
+    match decoding.value_format:
+        case "binary":
+            return key, value
+        case "string":
+            return key.cast("string"), value.cast("string")
+        case "json" if decoding.schema is not None:
+            return key.cast("string"), _json(value.cast("string"), decoding.schema, decoding.malformed)
+        case "json":
+            raise IllegalArgumentError("value format json needs a schema")
+    raise IllegalArgumentError(f"value format must be one of {', '.join(VALUE_FORMATS)}, not {decoding.value_format!r}")
+
+
+def _json(text: Column, schema: str, malformed: str) -> Column:
+    """Parse JSON; a tombstone stays null."""
+    if malformed == "null":
+        return F.from_json(text, schema)
+    # Spark takes an empty text for a null, whatever the mode.
+    empty = F.raise_error(F.lit("a value is empty, which is no JSON"))
+    parsed = F.from_json(text, schema, {"mode": "FAILFAST"})
+    return F.when(F.trim(text) == F.lit(""), F.from_json(empty.cast("string"), schema)).otherwise(parsed)
