@@ -22,10 +22,11 @@ from kafkalike.errors import (
 from kafkalike.log.connect import connect
 from kafkalike.log.port import Cluster
 from kafkalike.log.validate import RECORD_OVERHEAD
+from kafkalike.model.batch import Headers
 from kafkalike.model.names import check_topic_name
 from kafkalike.model.topic import TopicInfo
 from kafkalike.partitioner import DefaultPartitioner, Partitioner, as_partitioner
-from kafkalike.producer.buffer import FORKED, UNROUTED, Buffer, TopicQueue
+from kafkalike.producer.buffer import FORKED, UNROUTED, Buffer, Row, TopicQueue
 from kafkalike.producer.checks import check_headers, check_partition, check_timeout, check_timestamp, headers_size
 from kafkalike.producer.future import FutureRecordMetadata, Outcome
 from kafkalike.producer.routing import Router
@@ -121,43 +122,45 @@ class KafkaProducer:
             raise IllegalArgumentError("a record needs a key or a value")
         if type(topic) is not str:
             topic = check_topic_name(topic)
-        pairs = None if headers is None else check_headers(headers)
-        key_bytes = key if self._key is None and (key is None or type(key) is bytes) else self._bytes(topic, pairs, key)
-        if self._value is None and (value is None or type(value) is bytes):
-            value_bytes = value
-        else:
-            value_bytes = self._bytes(topic, pairs, value, of_value=True)
-        key_size = NO_SIZE if key_bytes is None else len(key_bytes)
-        value_size = NO_SIZE if value_bytes is None else len(value_bytes)
-        header_size = headers_size(pairs) if pairs else NO_SIZE
-        size = RECORD_OVERHEAD + max(key_size, 0) + max(value_size, 0) + max(header_size, 0)
+        pairs = None if headers is None else check_headers(headers) or None
+        key_bytes = self._key(topic, pairs or _NO_HEADERS, key)
+        value_bytes = self._value(topic, pairs or _NO_HEADERS, value)
+        # Branches instead of `max`: this runs for every record.
+        size = RECORD_OVERHEAD
+        key_size = value_size = header_size = NO_SIZE
+        if key_bytes is not None:
+            key_size = len(key_bytes)
+            size += key_size
+        if value_bytes is not None:
+            value_size = len(value_bytes)
+            size += value_size
+        if pairs:
+            header_size = headers_size(pairs)
+            size += header_size
         if size > self._largest:
             self._refuse_size(topic, size)
         timestamp = self._clock.now_ms() if timestamp_ms is None else check_timestamp(timestamp_ms)
-        added = None
-        number = UNROUTED
-        while added is None:
-            queue = buffer.queues.get(topic) or self._open_queue(topic)
+        outcome, number = self._queue(
+            topic, key, value, partition, (UNROUTED, key_bytes, value_bytes, timestamp, pairs), size
+        )
+        return FutureRecordMetadata(outcome, number, timestamp, (key_size, value_size, header_size))
+
+    def _queue(  # noqa: PLR0917 - called for every record, and names cost time
+        self, topic: str, key: object, value: object, partition: int | None, row: Row, size: int
+    ) -> tuple[Outcome, int]:
+        """Put a record into its topic's queue, with a partition unless the sender is to choose it."""
+        _, key_bytes, value_bytes, timestamp, headers = row
+        while True:
+            queue = self._buffer.queues.get(topic) or self._open_queue(topic)
             if partition is not None:
                 number = self._check_partition(queue, partition)
+                row = (number, key_bytes, value_bytes, timestamp, headers)
             elif not self._in_bulk:
                 number = self._router.choose(self._aged(queue), key, key_bytes, value, value_bytes, size)
-            added = buffer.add(queue, (number, key_bytes, value_bytes, timestamp, pairs or None), size)
-        sizes = (key_size, value_size, header_size)
-        if self._unacknowledged:
-            return _done(topic, number, timestamp, sizes)
-        return FutureRecordMetadata(added[0], added[1], timestamp, sizes)
-
-    def _bytes(
-        self,
-        topic: str,
-        headers: list[tuple[str, bytes | None]] | None,
-        data: object,
-        *,
-        of_value: bool = False,
-    ) -> bytes | None:
-        serialize = (self._value if of_value else self._key) or _plain
-        return serialize(topic, headers or [], data)
+                row = (number, key_bytes, value_bytes, timestamp, headers)
+            added = self._buffer.add(queue, row, size)
+            if added is not None:
+                return _unawaited(topic, row[0]) if self._unacknowledged else added
 
     def _refuse_size(self, topic: str, size: int) -> NoReturn:
         config = self.config
@@ -302,18 +305,19 @@ class KafkaProducer:
         return f"<KafkaProducer client_id={self.config.client_id} root={self._cluster.root}>"
 
 
-_plain: Final = as_serializer(None)
+_any_bytes: Final = as_serializer(None)
+_NO_HEADERS: Final[list[tuple[str, bytes | None]]] = []
 
 
 def _no_transactions() -> NoReturn:
     raise UnsupportedVersionError("there are no transactions yet; every append of one topic is atomic by itself")
 
 
-def _done(topic: str, partition: int, timestamp: int, sizes: tuple[int, int, int]) -> FutureRecordMetadata:
-    """The future of a record that nobody waits for."""
+def _unawaited(topic: str, partition: int) -> tuple[Outcome, int]:
+    """The outcome of a record that nobody waits for (`acks=0`)."""
     outcome = Outcome(topic, 0)
     outcome.succeed((partition,), None)
-    return FutureRecordMetadata(outcome, 0, timestamp, sizes)
+    return outcome, 0
 
 
 def _close_elsewhere(buffer: Buffer) -> None:
@@ -325,19 +329,28 @@ def _close_elsewhere(buffer: Buffer) -> None:
         threading.Thread(target=buffer.close, name="kafkalike-producer-closer", daemon=True).start()
 
 
-def _serializer(obj: object, setting: str) -> SerializeFunction | None:
-    """A serialiser as one form of function; None when there is nothing to do."""
+def _serializer(obj: object, setting: str) -> SerializeFunction:
+    """A serialiser as one form of function."""
     if obj is None:
-        return None
+        return _bytes
     try:
         return as_serializer(obj)
     except IllegalArgumentError as cause:
         raise KafkaConfigurationError(f"invalid value for setting {setting!r}: {cause}") from cause
 
 
+def _bytes(topic: str, headers: Headers, data: object) -> bytes | None:
+    """`as_serializer(None)`, faster for bytes."""
+    if data is None or type(data) is bytes:
+        return data
+    return _any_bytes(topic, headers, data)
+
+
 def _partitioner(obj: object) -> Partitioner:
     if obj is None:
         return DefaultPartitioner()
+    if isinstance(obj, str | bytes):  # they have a method `partition` too
+        raise KafkaConfigurationError(f"invalid value for setting 'partitioner': an object is needed, not {obj!r}")
     try:
         return as_partitioner(obj)
     except IllegalArgumentError as cause:

@@ -191,7 +191,7 @@ class Sender:
             # Nothing that the log says of itself, so nothing can be said of the write.
             logger.exception("producer %s: an append to %r failed", self._config.client_id, log.info.name)
             raise UnknownOutcomeError(f"append to {log.info.name!r} ({cause!r})", UNKNOWN_ID) from cause
-        self.metrics.appended(log.info.name, len(records), batch.size, (self._clock.monotonic() - start) * 1000)
+        self.metrics.appended(log.info.name, len(records), batch.sent_size(), (self._clock.monotonic() - start) * 1000)
         return done
 
     # --- outcomes ------------------------------------------------------------------------------

@@ -1,0 +1,112 @@
+"""ProducerConfig: what is taken, what is refused, and what is said about settings without effect."""
+
+import logging
+import math
+from typing import Any
+
+import pytest
+
+from kafkalike.config.producer import WITHOUT_EFFECT, ProducerConfig
+from kafkalike.errors import KafkaConfigurationError
+from kafkalike.producer import KafkaProducer
+from kafkalike.testing import MemoryCluster
+
+
+def test_defaults_are_those_of_kafka_python() -> None:
+    """Code that sets nothing gets what it got from kafka-python 3."""
+    config = ProducerConfig.of({})
+
+    assert (config.acks, config.enable_idempotence, config.retries) == (-1, True, math.inf)
+    assert (config.delivery_timeout_ms, config.max_block_ms, config.linger_ms) == (120_000, 60_000, 0)
+    assert (config.batch_size, config.max_request_size, config.buffer_memory) == (16_384, 1_048_576, 33_554_432)
+
+
+def test_each_producer_gets_a_name_of_its_own() -> None:
+    """Without client_id, log lines of two producers can be told apart."""
+    names = {ProducerConfig.of({}).client_id for _ in range(3)}
+
+    assert len(names) == 3
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [
+        ("acks", "2"),
+        ("acks", 2),
+        ("acks", True),
+        ("append_engine", "flink"),
+        ("batch_size", -1),
+        ("buffer_memory", 0),
+        ("client_id", ""),
+        ("compression_type", "brotli"),
+        ("delivery_timeout_ms", 0),
+        ("delivery_timeout_ms", math.inf),
+        ("enable_idempotence", "yes"),
+        ("key_serializer", 3),
+        ("linger_ms", math.nan),
+        ("linger_ms", True),
+        ("max_block_ms", -1),
+        ("max_request_size", 1.5),
+        ("metric_reporters", [object()]),
+        ("partitioner", "murmur2"),
+        ("retries", -1),
+        ("retries", 1.5),
+        ("retries", math.nan),
+        ("retry_backoff_ms", ""),
+        ("security_protocol", "SSL"),
+        ("transactional_id", "orders"),
+        ("linger_mss", 5),
+    ],
+    ids=repr,
+)
+def test_a_setting_that_cannot_be_meant_is_refused_by_name(name: str, value: Any) -> None:
+    """A wrong setting is told when the producer is made, not when records are lost."""
+    with pytest.raises(KafkaConfigurationError, match=name):
+        KafkaProducer(bootstrap_servers=MemoryCluster(), **{name: value})
+
+
+@pytest.mark.parametrize("acks", ["all", -1])
+def test_all_is_minus_one(acks: object) -> None:
+    """Both spellings of Kafka mean the same."""
+    config = ProducerConfig.of({"acks": acks})
+
+    assert config.acks == -1
+    assert config.enable_idempotence
+
+
+@pytest.mark.parametrize(
+    ("name", "value"), [("acks", 0), ("acks", 1), ("retries", 0), ("max_in_flight_requests_per_connection", 6)]
+)
+def test_idempotence_gives_way_with_a_warning(name: str, value: int, caplog: pytest.LogCaptureFixture) -> None:
+    """As in kafka-python, a default gives way to what was asked for by name."""
+    config = ProducerConfig.of({name: value})
+
+    assert not config.enable_idempotence
+    assert f"{name}={value}" in caplog.text
+
+
+def test_idempotence_that_was_asked_for_does_not_give_way() -> None:
+    """Two wishes that exclude each other are an error."""
+    with pytest.raises(KafkaConfigurationError, match="acks=1"):
+        ProducerConfig.of({"acks": 1, "enable_idempotence": True})
+
+
+def test_settings_without_effect_are_named_once(caplog: pytest.LogCaptureFixture) -> None:
+    """Nothing is ignored silently."""
+    caplog.set_level(logging.INFO)
+
+    ProducerConfig.of({"connections_max_idle_ms": 1, "send_buffer_bytes": 5, "linger_ms": 3})
+
+    assert "connections_max_idle_ms, send_buffer_bytes" in caplog.text
+    assert "linger_ms" not in caplog.text
+
+
+def test_every_setting_without_effect_is_a_setting() -> None:
+    """The list names no setting that the class does not have."""
+    assert set(ProducerConfig.__dataclass_fields__) >= WITHOUT_EFFECT
+
+
+def test_an_engine_is_refused_for_a_cluster_that_has_none() -> None:
+    """A cluster in memory is written in one way."""
+    with pytest.raises(KafkaConfigurationError, match="append_engine"):
+        KafkaProducer(bootstrap_servers=MemoryCluster(), append_engine="spark")

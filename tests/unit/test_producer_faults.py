@@ -1,0 +1,582 @@
+"""KafkaProducer over a log that fails, waits or is slow: retries, deadlines, full buffers, the end."""
+
+import gc
+import os
+import threading
+from collections import deque
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import pytest
+
+from kafkalike.errors import (
+    IllegalStateError,
+    KafkaError,
+    KafkaStorageError,
+    KafkaTimeoutError,
+    MessageSizeTooLargeError,
+    UnknownOutcomeError,
+)
+from kafkalike.log.port import Appended, TopicLog
+from kafkalike.model.batch import RecordBatch
+from kafkalike.producer import FutureRecordMetadata, KafkaProducer
+from kafkalike.testing import MemoryCluster
+
+REFUSED = KafkaStorageError("the disk is full")
+
+
+class HandClock:
+    """A clock that stands still unless it is turned."""
+
+    def __init__(self) -> None:
+        self.seconds = 1000.0
+
+    def now_ms(self) -> int:
+        """Wall time."""
+        return int(self.seconds * 1000)
+
+    def monotonic(self) -> float:
+        """The same in seconds."""
+        return self.seconds
+
+    def sleep(self, seconds: float) -> None:
+        """Turn it."""
+        self.seconds += seconds
+
+
+class FaultyCluster:
+    """A cluster in memory whose appends do what a test says before they are made."""
+
+    def __init__(self) -> None:
+        self.inner = MemoryCluster()
+        self.faults: dict[str, deque[Callable[[], object]]] = {}
+        """By topic, what the next appends do first; one that raises is not made."""
+        self.opening: deque[Exception] = deque()
+        """What opening a log raises."""
+        self.batches: list[tuple[str, list[bytes | None]]] = []
+        """Values of every append that was tried."""
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self.inner, name)
+
+    def log(self, name: str) -> "FaultyLog":
+        """Open a log."""
+        if self.opening:
+            raise self.opening.popleft()
+        return FaultyLog(self, self.inner.log(name))
+
+    def fail(self, topic: str, *errors: Exception) -> None:
+        """Let the next appends fail."""
+        self.faults.setdefault(topic, deque()).extend(_raiser(error) for error in errors)
+
+    def hold(self, topic: str) -> tuple[threading.Event, threading.Event]:
+        """Let the next append wait: tells when it has begun, and goes on when it is told."""
+        begun, go_on = threading.Event(), threading.Event()
+
+        def wait() -> None:
+            begun.set()
+            assert go_on.wait(60)
+
+        self.faults.setdefault(topic, deque()).append(wait)
+        return begun, go_on
+
+    def values(self, topic: str) -> list[bytes | None]:
+        """What the one partition of a topic holds."""
+        log = self.inner.log(topic)
+        chunk = log.reader(0, 0).read(1 << 30)
+        return [] if chunk is None else chunk.columns().values
+
+
+class FaultyLog:
+    """A log of a `FaultyCluster`."""
+
+    def __init__(self, cluster: FaultyCluster, inner: TopicLog) -> None:
+        self.cluster = cluster
+        self.inner = inner
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self.inner, name)
+
+    def append(self, batch: RecordBatch, **options: Any) -> Appended:
+        """Do what the test says, then append."""
+        name = self.inner.info.name
+        self.cluster.batches.append((name, list(batch.values)))
+        faults = self.cluster.faults.get(name)
+        if faults:
+            faults.popleft()()
+        return self.inner.append(batch, **options)
+
+
+def _raiser(error: Exception) -> Callable[[], object]:
+    def run() -> None:
+        raise error
+
+    return run
+
+
+@pytest.fixture
+def cluster() -> FaultyCluster:
+    """A cluster with the topics `orders` and `clicks`, of one partition each."""
+    made = FaultyCluster()
+    made.create_topic("orders", 1, {})
+    made.create_topic("clicks", 1, {})
+    return made
+
+
+@pytest.fixture
+def make(cluster: FaultyCluster) -> Iterator[Callable[..., KafkaProducer]]:
+    """Makes producers that are closed after the test."""
+    made: list[KafkaProducer] = []
+
+    def producer(**configs: Any) -> KafkaProducer:
+        made.append(KafkaProducer(bootstrap_servers=cluster, **{"retry_backoff_ms": 0, **configs}))
+        return made[-1]
+
+    yield producer
+    for one in made:
+        one.close(30)
+
+
+def metric(producer: KafkaProducer, name: str) -> float:
+    """A number of `producer-metrics`."""
+    groups = producer.metrics()
+    assert groups is not None
+    number: float = groups["producer-metrics"][name]
+    return number
+
+
+def held_back(
+    cluster: FaultyCluster, producer: KafkaProducer, values: list[bytes], *, topic: str = "orders"
+) -> tuple[list[FutureRecordMetadata], threading.Event]:
+    """Send a first record whose append waits, then the others, which are queued behind it."""
+    begun, go_on = cluster.hold(topic)
+    first = producer.send(topic, b"first")
+    assert begun.wait(30)
+    return [first, *(producer.send(topic, value) for value in values)], go_on
+
+
+# --- batches --------------------------------------------------------------------------------------
+
+
+def test_what_is_sent_during_an_append_goes_with_the_next(
+    cluster: FaultyCluster, make: Callable[..., KafkaProducer]
+) -> None:
+    """Batches grow with the load, without any linger time."""
+    producer = make()
+
+    _, go_on = held_back(cluster, producer, [b"a", b"b", b"c"])
+    go_on.set()
+    producer.flush(30)
+
+    assert cluster.batches == [("orders", [b"first"]), ("orders", [b"a", b"b", b"c"])]
+
+
+def test_a_lingering_record_waits_for_others(cluster: FaultyCluster, make: Callable[..., KafkaProducer]) -> None:
+    """One append carries what came within the linger time."""
+    producer = make(clock=HandClock(), linger_ms=1000)
+
+    for value in (b"a", b"b"):
+        producer.send("orders", value)
+    producer.flush(30)
+
+    assert cluster.batches == [("orders", [b"a", b"b"])]
+
+
+def test_a_full_batch_does_not_linger(make: Callable[..., KafkaProducer]) -> None:
+    """batch_size ends the wait, though the clock stands still."""
+    producer = make(clock=HandClock(), linger_ms=1000, batch_size=300)
+
+    sent = [producer.send("orders", b"v" * 100) for _ in range(2)]
+
+    assert sent[-1].get(30).offset == 1
+
+
+def test_topics_take_turns(cluster: FaultyCluster, make: Callable[..., KafkaProducer]) -> None:
+    """A busy topic does not shut another one out."""
+    producer = make()
+
+    _, go_on = held_back(cluster, producer, [b"a"])
+    producer.send("clicks", b"x")
+    go_on.set()
+    producer.flush(30)
+
+    assert [topic for topic, _ in cluster.batches] == ["orders", "orders", "clicks"]
+
+
+# --- retries --------------------------------------------------------------------------------------
+
+
+def test_a_refused_batch_is_sent_again_before_what_came_after_it(
+    cluster: FaultyCluster, make: Callable[..., KafkaProducer]
+) -> None:
+    """Order is kept over retries, and nothing is doubled."""
+    cluster.fail("orders", REFUSED, REFUSED)
+    producer = make()
+
+    sent = [producer.send("orders", b"%d" % number) for number in range(30)]
+
+    assert [f.get(30).offset for f in sent] == list(range(30))
+    assert cluster.values("orders") == [b"%d" % number for number in range(30)]
+    assert metric(producer, "record-retry-total") >= 2
+
+
+def test_without_retries_the_first_error_counts(cluster: FaultyCluster, make: Callable[..., KafkaProducer]) -> None:
+    """The error itself is the future's."""
+    cluster.fail("orders", REFUSED)
+    producer = make(retries=0)
+
+    sent = producer.send("orders", b"v")
+
+    with pytest.raises(KafkaStorageError, match="disk is full"):
+        sent.get(30)
+    assert len(cluster.batches) == 1
+
+
+def test_retries_are_counted(cluster: FaultyCluster, make: Callable[..., KafkaProducer]) -> None:
+    """Two retries are three appends."""
+    cluster.fail("orders", *[REFUSED] * 5)
+    producer = make(retries=2)
+
+    sent = producer.send("orders", b"v")
+
+    with pytest.raises(KafkaStorageError):
+        sent.get(30)
+    assert len(cluster.batches) == 3
+
+
+def test_retries_end_with_the_delivery_timeout(cluster: FaultyCluster, make: Callable[..., KafkaProducer]) -> None:
+    """The time counts from send, and the last error is the cause."""
+    clock = HandClock()
+
+    def slow_and_refused() -> None:
+        clock.sleep(0.4)
+        raise REFUSED
+
+    cluster.faults["orders"] = deque([slow_and_refused] * 9)
+    producer = make(clock=clock, delivery_timeout_ms=1000)
+
+    sent = producer.send("orders", b"v")
+
+    with pytest.raises(KafkaTimeoutError, match="delivery_timeout_ms=1000"):
+        sent.get(30)
+    assert sent.exception is not None
+    assert sent.exception.__cause__ is REFUSED
+    assert len(cluster.batches) == 3
+
+
+def test_a_record_that_waited_too_long_is_not_written(
+    cluster: FaultyCluster, make: Callable[..., KafkaProducer]
+) -> None:
+    """Records queued behind a slow append expire as well."""
+    clock = HandClock()
+    producer = make(clock=clock, delivery_timeout_ms=1000)
+
+    (first, late), go_on = held_back(cluster, producer, [b"late"])
+    clock.sleep(2)
+    go_on.set()
+
+    assert first.get(30).offset == 0
+    with pytest.raises(KafkaTimeoutError, match="no append began"):
+        late.get(30)
+    assert cluster.values("orders") == [b"first"]
+
+
+def test_other_topics_are_served_while_one_waits_for_its_retry(
+    cluster: FaultyCluster, make: Callable[..., KafkaProducer]
+) -> None:
+    """The back-off of one topic, endless on this clock, does not hold up another."""
+    cluster.fail("orders", REFUSED)
+    clock = HandClock()
+    producer = make(clock=clock, retry_backoff_ms=100)
+
+    waiting = producer.send("orders", b"v")
+    other = producer.send("clicks", b"x").get(30)
+
+    assert other.offset == 0
+    assert not waiting.is_done
+    clock.sleep(0.1)
+    producer.flush(30)
+    assert waiting.get(30).offset == 0
+
+
+def test_an_unknown_outcome_is_never_tried_again(cluster: FaultyCluster, make: Callable[..., KafkaProducer]) -> None:
+    """A second try could double the record."""
+    cluster.fail("orders", UnknownOutcomeError("append", "id-1"))
+    producer = make()
+
+    sent = producer.send("orders", b"v")
+
+    with pytest.raises(UnknownOutcomeError, match="id-1"):
+        sent.get(30)
+    assert len(cluster.batches) == 1
+
+
+def test_an_unforeseen_error_of_an_append_is_an_unknown_outcome(
+    cluster: FaultyCluster, make: Callable[..., KafkaProducer]
+) -> None:
+    """What the log does not explain is not taken for a refusal, and the producer lives on."""
+    cluster.fail("orders", ZeroDivisionError("a bug"))
+    producer = make()
+
+    sent = producer.send("orders", b"v")
+
+    with pytest.raises(UnknownOutcomeError, match="a bug"):
+        sent.get(30)
+    assert producer.send("orders", b"w").get(30).offset == 0
+
+
+def test_an_unforeseen_error_before_the_append_wrote_nothing(
+    cluster: FaultyCluster, make: Callable[..., KafkaProducer]
+) -> None:
+    """Opening the log is no write, so the outcome is known."""
+    cluster.opening.append(ZeroDivisionError("a bug"))
+    producer = make()
+
+    sent = producer.send("orders", b"v")
+
+    with pytest.raises(KafkaError, match="nothing was written"):
+        sent.get(30)
+    assert producer.send("orders", b"w").get(30).offset == 0
+
+
+# --- memory ---------------------------------------------------------------------------------------
+
+
+def test_a_full_buffer_blocks_send_until_there_is_room(
+    cluster: FaultyCluster, make: Callable[..., KafkaProducer]
+) -> None:
+    """The sending thread goes on when the append under way is done."""
+    producer = make(buffer_memory=200)
+    _, go_on = held_back(cluster, producer, [b"v"])
+    sent: list[FutureRecordMetadata] = []
+    blocked = threading.Thread(target=lambda: sent.append(producer.send("orders", b"x" * 50)))
+
+    blocked.start()
+    go_on.set()
+    blocked.join(30)
+
+    assert sent[0].get(30).offset == 2
+
+
+def test_a_buffer_that_stays_full_is_a_timeout(cluster: FaultyCluster, make: Callable[..., KafkaProducer]) -> None:
+    """The error names both limits."""
+    producer = make(buffer_memory=200, max_block_ms=0)
+    _, go_on = held_back(cluster, producer, [b"v"])
+
+    with pytest.raises(KafkaTimeoutError, match=r"max_block_ms=0.*buffer_memory=200"):
+        producer.send("orders", b"x" * 50)
+    go_on.set()
+
+
+def test_nobody_lingers_while_somebody_waits_for_room(make: Callable[..., KafkaProducer]) -> None:
+    """A buffer full of lingering records is sent, though the clock stands still."""
+    producer = make(clock=HandClock(), linger_ms=10_000, buffer_memory=200)
+
+    sent = [producer.send("orders", b"v" * 50) for _ in range(5)]
+    producer.flush(30)
+
+    assert [f.get().offset for f in sent] == list(range(5))
+
+
+def test_a_record_larger_than_the_buffer_is_refused(make: Callable[..., KafkaProducer]) -> None:
+    """It would wait for ever."""
+    producer = make(buffer_memory=200)
+
+    with pytest.raises(MessageSizeTooLargeError, match="buffer_memory=200"):
+        producer.send("orders", b"v" * 200)
+
+
+def test_memory_is_given_back(make: Callable[..., KafkaProducer]) -> None:
+    """After a flush the whole buffer is there again, bad records and all."""
+    producer = make()
+
+    for size in (10, 1000, 20_000):
+        producer.send("orders", b"v" * size)
+    producer.flush(30)
+
+    assert metric(producer, "buffer-available-bytes") == 33_554_432
+
+
+# --- callbacks ------------------------------------------------------------------------------------
+
+
+def test_callbacks_have_run_when_flush_returns(cluster: FaultyCluster, make: Callable[..., KafkaProducer]) -> None:
+    """A program may count on what its callbacks did."""
+    producer = make()
+    seen: list[int] = []
+
+    for number in range(100):
+        producer.send("orders", b"%d" % number).add_callback(lambda done: seen.append(done.offset))
+    producer.flush(30)
+
+    assert seen == list(range(100))
+
+
+def test_a_callback_that_fails_does_not_end_the_producer(
+    make: Callable[..., KafkaProducer], caplog: pytest.LogCaptureFixture
+) -> None:
+    """It is logged, and the next record is sent."""
+    producer = make()
+
+    producer.send("orders", b"v").add_callback(lambda _: 1 / 0)
+    producer.flush(30)
+
+    assert producer.send("orders", b"w").get(30).offset == 1
+    assert "ZeroDivisionError" in caplog.text
+
+
+def test_a_callback_may_send_though_the_buffer_is_full(
+    cluster: FaultyCluster, make: Callable[..., KafkaProducer]
+) -> None:
+    """It must not wait for the thread it runs in."""
+    producer = make(buffer_memory=200, max_block_ms=0)
+    (first, _), go_on = held_back(cluster, producer, [b"v" * 50])
+    again: list[FutureRecordMetadata] = []
+    first.add_callback(lambda _: again.append(producer.send("clicks", b"x" * 100)))
+
+    go_on.set()
+    first.get(30)
+
+    assert again[0].get(30).offset == 0
+
+
+@pytest.mark.parametrize("waiting", ["get", "flush"])
+def test_a_callback_must_not_wait_for_the_thread_it_runs_in(
+    cluster: FaultyCluster, make: Callable[..., KafkaProducer], waiting: str
+) -> None:
+    """It is told so instead of hanging."""
+    producer = make()
+    (first, second), go_on = held_back(cluster, producer, [b"v"])
+    errors: list[Exception] = []
+
+    def callback(_: object) -> None:
+        try:
+            second.get() if waiting == "get" else producer.flush()
+        except IllegalStateError as error:
+            errors.append(error)
+
+    first.add_callback(callback)
+    go_on.set()
+    producer.flush(30)
+
+    assert len(errors) == 1
+
+
+def test_a_callback_may_close_the_producer(make: Callable[..., KafkaProducer]) -> None:
+    """What is queued is still sent."""
+    producer = make()
+
+    producer.send("orders", b"v").add_callback(lambda _: producer.close())
+    producer.flush(30)
+
+    with pytest.raises(IllegalStateError, match="closed"):
+        producer.send("orders", b"w")
+
+
+@pytest.mark.filterwarnings("ignore::pytest.PytestUnhandledThreadExceptionWarning")
+def test_nobody_waits_for_a_thread_that_was_ended(cluster: FaultyCluster, make: Callable[..., KafkaProducer]) -> None:
+    """A callback that raises SystemExit ends the sender; what was queued fails instead of hanging."""
+    producer = make()
+    (first, second), go_on = held_back(cluster, producer, [b"v"])
+    first.add_callback(lambda _: (_ for _ in ()).throw(SystemExit))
+
+    go_on.set()
+
+    with pytest.raises(KafkaError, match="not written"):
+        second.get(30)
+
+
+# --- the end --------------------------------------------------------------------------------------
+
+
+def test_flush_gives_up_after_its_timeout(cluster: FaultyCluster, make: Callable[..., KafkaProducer]) -> None:
+    """The records stay queued."""
+    producer = make()
+    (_, later), go_on = held_back(cluster, producer, [b"v"])
+
+    with pytest.raises(KafkaTimeoutError, match="under way"):
+        producer.flush(0.001)
+    go_on.set()
+
+    assert later.get(30).offset == 1
+
+
+def test_close_sends_what_is_queued(cluster: FaultyCluster, make: Callable[..., KafkaProducer]) -> None:
+    """Lingering records too."""
+    producer = make(clock=HandClock(), linger_ms=10_000)
+    sent = producer.send("orders", b"v")
+
+    producer.close(30)
+
+    assert sent.get(0).offset == 0
+
+
+def test_a_forced_close_fails_what_is_queued(cluster: FaultyCluster, make: Callable[..., KafkaProducer]) -> None:
+    """The append under way is let through, so that its outcome is known."""
+    producer = make()
+    (first, second), go_on = held_back(cluster, producer, [b"v"])
+    second.add_errback(lambda _: go_on.set())
+
+    producer.close(0)
+
+    with pytest.raises(KafkaTimeoutError, match="not written"):
+        second.get(0)
+    assert first.get(30).offset == 0
+    assert cluster.values("orders") == [b"first"]
+
+
+def test_a_send_that_waits_for_room_hears_of_the_close(
+    cluster: FaultyCluster, make: Callable[..., KafkaProducer]
+) -> None:
+    """It does not wait until max_block_ms is over."""
+    producer = make(buffer_memory=200)
+    _, go_on = held_back(cluster, producer, [b"v"])
+    errors: list[Exception] = []
+
+    def send() -> None:
+        try:
+            producer.send("orders", b"x" * 100)
+        except IllegalStateError as error:
+            errors.append(error)
+
+    blocked = threading.Thread(target=send)
+    blocked.start()
+    closing = threading.Thread(target=producer.close)
+    closing.start()
+    blocked.join(30)
+    go_on.set()
+    closing.join(30)
+
+    assert len(errors) == 1
+
+
+def test_a_forgotten_producer_sends_what_is_queued(cluster: FaultyCluster) -> None:
+    """Collecting it ends its thread, but loses nothing."""
+    producer = KafkaProducer(bootstrap_servers=cluster, client_id="forgotten", clock=HandClock(), linger_ms=10_000)
+    sent = producer.send("orders", b"v")
+    (thread,) = [t for t in threading.enumerate() if t.name == "forgotten-sender"]
+
+    del producer
+    gc.collect()
+    thread.join(30)
+
+    assert sent.get(0).offset == 0
+
+
+def test_a_fork_leaves_the_producer_behind(make: Callable[..., KafkaProducer]) -> None:
+    """The child is told, can close and exit, and does not hang."""
+    producer = make()
+    producer.send("orders", b"v").get(30)
+
+    child = os.fork()
+    if child == 0:
+        try:
+            producer.send("orders", b"w")
+        except IllegalStateError as error:
+            producer.flush()
+            producer.close()
+            os._exit(0 if "fork" in str(error) else 1)
+        os._exit(2)
+
+    assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
+    assert producer.send("orders", b"x").get(30).offset == 1
