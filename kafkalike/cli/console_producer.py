@@ -14,6 +14,7 @@ from kafkalike.cli.options import (
     bootstrap_option,
     client_settings,
     command_config_option,
+    failures_are_printed,
     key_values,
     read_properties,
     refused,
@@ -113,6 +114,7 @@ def console_producer(environment: Environment, /, **given: Any) -> None:  # noqa
     reader = LineReader.from_properties(properties)
     from kafkalike.producer import KafkaProducer
 
+    failures_are_printed()
     settings = producer_settings(given)
     named = given["bootstrap_server"] or settings.pop("bootstrap_servers", None)
     producer = KafkaProducer(bootstrap_servers=environment.connect(named), **settings)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import re
 from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
@@ -99,6 +100,12 @@ def without_effect(flag: str, reason: str, *, is_flag: bool = False) -> Callable
     return click.option(
         flag, is_flag=is_flag, expose_value=False, hidden=True, callback=warn, default=False if is_flag else None
     )
+
+
+def failures_are_printed() -> None:
+    """Keep the producer from logging what the command itself prints, one line per failure; not with --debug."""
+    if logging.getLogger().getEffectiveLevel() > logging.DEBUG:
+        logging.getLogger("kafkalike.producer").setLevel(logging.ERROR)
 
 
 def key_values(pairs: Iterable[str], flag: str) -> dict[str, str]:

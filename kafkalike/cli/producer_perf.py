@@ -16,6 +16,7 @@ from kafkalike.cli.options import (
     bootstrap_option,
     client_settings,
     command_config_option,
+    failures_are_printed,
     key_values,
     read_properties,
     refused,
@@ -64,6 +65,7 @@ def producer_perf_test(environment: Environment, /, **given: Any) -> None:  # no
     payload = _payload(given)
     from kafkalike.producer import KafkaProducer
 
+    failures_are_printed()
     settings = _settings(given)
     named = given["bootstrap_server"] or settings.pop("bootstrap_servers", None)
     settings.setdefault("client_id", "perf-producer-client")

@@ -94,17 +94,23 @@ def check_coverage(
     return found
 
 
-def check_place(topic: str, segment: Segment, num_partitions: int) -> list[Finding]:
-    """A file must lie in the folder of its partition, and the topic must have that partition."""
-    found: list[Finding] = []
+def check_partitions(topic: str, partitions: Iterable[int], num_partitions: int) -> list[Finding]:
+    """A table must have files of the topic's partitions only; readers would never look at others."""
+    message = f"its table has files of a partition that the topic does not have ({num_partitions} partitions)"
+    return [
+        _finding("unknown-partition", message, topic, partition, None)
+        for partition in sorted(partitions)
+        if not 0 <= partition < num_partitions
+    ]
+
+
+def check_place(topic: str, segment: Segment) -> list[Finding]:
+    """A file must lie in the folder of its partition."""
     folder = segment.path.rpartition("/")[0].rpartition("/")[2]
     if folder.startswith("partition=") and folder != f"partition={segment.partition}":
         message = f"{segment.path} is registered for partition {segment.partition}"
-        found.append(_finding("wrong-partition", message, topic, segment.partition, segment.offsets))
-    if not 0 <= segment.partition < num_partitions:
-        message = f"{segment.path} belongs to a partition that the topic does not have ({num_partitions} partitions)"
-        found.append(_finding("unknown-partition", message, topic, segment.partition, segment.offsets))
-    return found
+        return [_finding("wrong-partition", message, topic, segment.partition, segment.offsets)]
+    return []
 
 
 class SegmentCheck:

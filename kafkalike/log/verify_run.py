@@ -28,6 +28,7 @@ from kafkalike.log.verify import (
     check_committed,
     check_coverage,
     check_group_rows,
+    check_partitions,
     check_place,
     check_schema,
     misplaced_keys,
@@ -103,7 +104,7 @@ def verify_topic(cluster: Cluster, name: str, report: Report, progress: Progress
         report.findings += check_coverage(name, partition, segments, live[partition], compacted=log.config.compacted)
         checks = []
         for segment in segments:
-            report.findings += check_place(name, segment, info.num_partitions)
+            report.findings += check_place(name, segment)
             checks.append(_check_segment(cluster, log, segment, report))
             report.segments += 1
             report.records += checks[-1].records
@@ -125,10 +126,12 @@ def _table_findings(cluster: Cluster, info: TopicInfo) -> list[Finding]:
     if files is None:
         return []
     try:
-        found = _delta_kinds(DeltaTable(files.uri).schema())
+        table = DeltaTable(files.uri)
+        found = _delta_kinds(table.schema())
         wanted = _delta_kinds(TOPIC_SCHEMA)
         return [
             *check_schema(info.name, "its table", found, wanted),
+            *check_partitions(info.name, (int(p["partition"]) for p in table.partitions()), info.num_partitions),
             *check_commits(info.name, list_commits(cluster, info.name)),
         ]
     except (DeltaError, KafkaError, OSError) as error:
@@ -154,15 +157,14 @@ def _check_segment(cluster: Cluster, log: TopicLog, segment: Segment, report: Re
     batches = _from_reader(log, segment) if files is None else _from_file(name, files, segment, report)
     try:
         for batch in batches:
+            _check_partition_column(batch, partition)
             check.feed(*_columns(batch))
     except (FileNotFoundError, OSError, pa.ArrowException, CorruptRecordError) as error:
         log.refresh()
         if files is not None and segment not in log.segments(partition):
             # Maintenance has merged or deleted it while it was being read.
             return check
-        kind = "missing-file" if isinstance(error, FileNotFoundError) else "damaged-file"
-        what = "is missing" if isinstance(error, FileNotFoundError) else f"cannot be read: {error}"
-        message = f"{segment.path} {what}: its records are lost"
+        kind, message = _explain(segment, error)
         report.findings.append(
             Finding(kind=kind, message=message, topic=name, partition=partition, offsets=segment.offsets)
         )
@@ -172,6 +174,15 @@ def _check_segment(cluster: Cluster, log: TopicLog, segment: Segment, report: Re
         return check
     report.findings += check.finish()
     return check
+
+
+def _explain(segment: Segment, error: Exception) -> tuple[str, str]:
+    """Kind and message of a finding about a file that could not be read to its end."""
+    if isinstance(error, FileNotFoundError):
+        return "missing-file", f"{segment.path} is missing: its records are lost"
+    if isinstance(error, CorruptRecordError):
+        return "damaged-file", f"{segment.path}: {error}"
+    return "damaged-file", f"{segment.path} cannot be read: {error}: its records are lost"
 
 
 class _WrongColumnsError(Exception):
@@ -235,6 +246,16 @@ def _from_reader(log: TopicLog, segment: Segment) -> Iterator[pa.Table]:
             return
         yield chunk.table.slice(0, left)
         left -= min(left, len(chunk))
+
+
+def _check_partition_column(batch: pa.RecordBatch | pa.Table, partition: int) -> None:
+    """A file that has the partition column, as Spark's have, must hold records of its partition only."""
+    if "partition" not in batch.schema.names:
+        return
+    found = [p for p in pc.unique(batch.column("partition")).to_pylist() if p != partition]
+    if found:
+        message = f"it is registered for partition {partition} and holds records of partition {found[0]}"
+        raise CorruptRecordError(message)
 
 
 def _columns(batch: pa.RecordBatch | pa.Table) -> tuple[Any, Any, list[bytes | None]]:

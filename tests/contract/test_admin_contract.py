@@ -60,6 +60,7 @@ def topic_resource(name: str, configs: Any = None) -> ConfigResource:
 
 
 def test_topics_are_created_from_names_dicts_and_new_topics(admin: KafkaAdminClient) -> None:
+    """Topics are created from names dicts and new topics."""
     admin.create_topics(["a"])
     admin.create_topics({"b": {"num_partitions": 3, "configs": {"retention.ms": 1000}}})
     admin.create_topics([NewTopic("c", 2, 1, topic_configs={"cleanup.policy": "compact"})])
@@ -69,6 +70,7 @@ def test_topics_are_created_from_names_dicts_and_new_topics(admin: KafkaAdminCli
 
 
 def test_creating_says_what_was_created(admin: KafkaAdminClient) -> None:
+    """Creating says what was created."""
     result = admin.create_topics({"t": {"num_partitions": 2, "configs": {"retention.ms": "5"}}})
 
     (topic,) = result["topics"]
@@ -78,17 +80,20 @@ def test_creating_says_what_was_created(admin: KafkaAdminClient) -> None:
 
 
 def test_validate_only_creates_nothing(admin: KafkaAdminClient) -> None:
+    """Validate only creates nothing."""
     admin.create_topics(["t"], validate_only=True)
 
     assert admin.list_topics() == []
 
 
 def test_validate_only_says_what_is_wrong(admin: KafkaAdminClient) -> None:
+    """Validate only says what is wrong."""
     with pytest.raises(InvalidConfigurationError, match=r"did you mean 'retention\.ms'"):
         admin.create_topics({"t": {"configs": {"retention.m": 1}}}, validate_only=True)
 
 
 def test_a_topic_that_is_refused_does_not_keep_others_back(admin: KafkaAdminClient) -> None:
+    """A topic that is refused does not keep others back."""
     admin.create_topics(["a"])
 
     with pytest.raises(TopicAlreadyExistsError):
@@ -98,6 +103,7 @@ def test_a_topic_that_is_refused_does_not_keep_others_back(admin: KafkaAdminClie
 
 
 def test_without_raise_errors_the_result_has_them(admin: KafkaAdminClient) -> None:
+    """Without raise errors the result has them."""
     result = admin.create_topics(["a b"], raise_errors=False)
 
     assert result["topics"][0]["error_code"] == InvalidTopicError.errno
@@ -105,11 +111,13 @@ def test_without_raise_errors_the_result_has_them(admin: KafkaAdminClient) -> No
 
 @pytest.mark.parametrize("factor", [0, -2, True, "1", 1.0])
 def test_a_replication_factor_that_is_none_is_refused(admin: KafkaAdminClient, factor: object) -> None:
+    """A replication factor that is none is refused."""
     with pytest.raises(InvalidReplicationFactorError):
         admin.create_topics({"t": {"replication_factor": factor}})
 
 
 def test_more_replicas_than_roots_are_refused_in_kafkas_words(admin: KafkaAdminClient) -> None:
+    """More replicas than roots are refused in kafkas words."""
     with pytest.raises(InvalidReplicationFactorError) as caught:
         admin.create_topics([NewTopic("t", 1, 3)])
 
@@ -117,6 +125,7 @@ def test_more_replicas_than_roots_are_refused_in_kafkas_words(admin: KafkaAdminC
 
 
 def test_a_replica_assignment_is_refused(admin: KafkaAdminClient) -> None:
+    """A replica assignment is refused."""
     with pytest.raises(InvalidReplicaAssignmentError):
         admin.create_topics([NewTopic("t", replica_assignments={0: [1]})])
 
@@ -125,28 +134,33 @@ def test_a_replica_assignment_is_refused(admin: KafkaAdminClient) -> None:
     "name", [None, 0, b"t", "", ".", "..", "x" * 250, "a/b", "../x", "a b", "a\n", "a\x00", "`; DROP TABLE t--"]
 )
 def test_a_name_that_kafka_refuses_is_refused(admin: KafkaAdminClient, name: object) -> None:
+    """A name that kafka refuses is refused."""
     with pytest.raises(InvalidTopicError):
         admin.create_topics([name])  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize("count", [0, -2, 1_000_000, True, "3"])
 def test_a_partition_count_that_is_none_is_refused(admin: KafkaAdminClient, count: object) -> None:
+    """A partition count that is none is refused."""
     with pytest.raises(InvalidPartitionsError):
         admin.create_topics({"t": {"num_partitions": count}})
 
 
 @pytest.mark.parametrize("given", ["t", [], {}, 3, {"t": {"partitions": 3}}, {"t": 3}])
 def test_what_names_no_topics_is_refused(admin: KafkaAdminClient, given: Any) -> None:
+    """What names no topics is refused."""
     with pytest.raises(IllegalArgumentError):
         admin.create_topics(given)
 
 
 def test_a_name_given_twice_is_refused(admin: KafkaAdminClient) -> None:
+    """A name given twice is refused."""
     with pytest.raises(InvalidRequestError, match="twice"):
         admin.create_topics(["t", "t"])
 
 
 def test_topics_are_deleted_by_name_and_by_id(admin: KafkaAdminClient) -> None:
+    """Topics are deleted by name and by id."""
     admin.create_topics(["a", "b"])
     (a,) = admin.describe_topics(["a"])
 
@@ -157,11 +171,13 @@ def test_topics_are_deleted_by_name_and_by_id(admin: KafkaAdminClient) -> None:
 
 
 def test_deleting_what_is_not_there_is_an_error(admin: KafkaAdminClient) -> None:
+    """Deleting what is not there is an error."""
     with pytest.raises(UnknownTopicOrPartitionError):
         admin.delete_topics(["t"])
 
 
 def test_a_topic_that_is_created_again_has_another_id(admin: KafkaAdminClient) -> None:
+    """A topic that is created again has another id."""
     first = admin.create_topics(["t"])["topics"][0]["topic_id"]
     admin.delete_topics(["t"])
 
@@ -171,6 +187,7 @@ def test_a_topic_that_is_created_again_has_another_id(admin: KafkaAdminClient) -
 
 
 def test_describing_says_leader_and_replicas_of_each_partition(admin: KafkaAdminClient) -> None:
+    """Describing says leader and replicas of each partition."""
     admin.create_topics({"t": {"num_partitions": 2}})
 
     (topic,) = admin.describe_topics(["t"])
@@ -180,12 +197,14 @@ def test_describing_says_leader_and_replicas_of_each_partition(admin: KafkaAdmin
 
 
 def test_describing_what_is_not_there_has_an_error_code(admin: KafkaAdminClient) -> None:
+    """Describing what is not there has an error code."""
     (topic,) = admin.describe_topics(["t"])
 
     assert (topic["name"], topic["error_code"], topic["partitions"]) == ("t", 3, [])
 
 
 def test_partitions_are_described_in_pages(admin: KafkaAdminClient) -> None:
+    """Partitions are described in pages."""
     admin.create_topics({"a": {"num_partitions": 3}, "b": {"num_partitions": 2}})
 
     first = admin.describe_topic_partitions(["a", "b"], response_partition_limit=4)
@@ -197,12 +216,14 @@ def test_partitions_are_described_in_pages(admin: KafkaAdminClient) -> None:
 
 
 def test_waiting_returns_when_the_topics_are_there(admin: KafkaAdminClient) -> None:
+    """Waiting returns when the topics are there."""
     admin.create_topics(["t"])
 
     admin.wait_for_topics(["t"])
 
 
 def test_waiting_ends_with_the_names_that_are_missing(cluster: Cluster) -> None:
+    """Waiting ends with the names that are missing."""
     admin = KafkaAdminClient(bootstrap_servers=cluster, clock=SYSTEM_CLOCK)
 
     with pytest.raises(KafkaTimeoutError, match="nowhere"):
@@ -214,6 +235,7 @@ def test_waiting_ends_with_the_names_that_are_missing(cluster: Cluster) -> None:
 
 @pytest.mark.parametrize("total", [3, NewPartitions(3), {"count": 3}])
 def test_partitions_are_added(admin: KafkaAdminClient, total: Any) -> None:
+    """Partitions are added."""
     admin.create_topics(["t"])
 
     admin.create_partitions({"t": total})
@@ -222,6 +244,7 @@ def test_partitions_are_added(admin: KafkaAdminClient, total: Any) -> None:
 
 
 def test_validate_only_adds_no_partitions(admin: KafkaAdminClient) -> None:
+    """Validate only adds no partitions."""
     admin.create_topics(["t"])
 
     admin.create_partitions({"t": 3}, validate_only=True)
@@ -231,6 +254,7 @@ def test_validate_only_adds_no_partitions(admin: KafkaAdminClient) -> None:
 
 @pytest.mark.parametrize("total", [1, 0, -1, 1_000_000, True, "3"])
 def test_a_count_that_is_not_above_the_present_one_is_refused(admin: KafkaAdminClient, total: Any) -> None:
+    """A count that is not above the present one is refused."""
     admin.create_topics(["t"])
 
     with pytest.raises(InvalidPartitionsError):
@@ -238,6 +262,7 @@ def test_a_count_that_is_not_above_the_present_one_is_refused(admin: KafkaAdminC
 
 
 def test_new_partitions_with_an_assignment_are_refused(admin: KafkaAdminClient) -> None:
+    """New partitions with an assignment are refused."""
     admin.create_topics(["t"])
 
     with pytest.raises(InvalidReplicaAssignmentError):
@@ -245,6 +270,7 @@ def test_new_partitions_with_an_assignment_are_refused(admin: KafkaAdminClient) 
 
 
 def test_offsets_are_found_by_spec_and_by_time(cluster: Cluster, admin: KafkaAdminClient) -> None:
+    """Offsets are found by spec and by time."""
     admin.create_topics(["t"])
     fill(cluster, "t", 100, 300, 200)
     where = TopicPartition("t", 0)
@@ -262,6 +288,7 @@ def test_offsets_are_found_by_spec_and_by_time(cluster: Cluster, admin: KafkaAdm
 
 
 def test_offsets_of_a_partition_that_does_not_exist_are_an_error(admin: KafkaAdminClient) -> None:
+    """Offsets of a partition that does not exist are an error."""
     admin.create_topics(["t"])
 
     with pytest.raises(UnknownTopicOrPartitionError):
@@ -270,6 +297,7 @@ def test_offsets_of_a_partition_that_does_not_exist_are_an_error(admin: KafkaAdm
 
 @pytest.mark.parametrize("spec", [-6, True, "latest", 1.5])
 def test_a_time_that_is_none_is_refused(admin: KafkaAdminClient, spec: Any) -> None:
+    """A time that is none is refused."""
     admin.create_topics(["t"])
 
     with pytest.raises(InvalidRequestError):
@@ -277,6 +305,7 @@ def test_a_time_that_is_none_is_refused(admin: KafkaAdminClient, spec: Any) -> N
 
 
 def test_deleting_records_moves_the_log_start(cluster: Cluster, admin: KafkaAdminClient) -> None:
+    """Deleting records moves the log start."""
     admin.create_topics({"t": {"num_partitions": 2}})
     fill(cluster, "t", 1, 2, 3)
     fill(cluster, "t", 1, 2, partition=1)
@@ -290,6 +319,7 @@ def test_deleting_records_moves_the_log_start(cluster: Cluster, admin: KafkaAdmi
 
 
 def test_deleting_records_never_moves_the_log_start_back(cluster: Cluster, admin: KafkaAdminClient) -> None:
+    """Deleting records never moves the log start back."""
     admin.create_topics(["t"])
     fill(cluster, "t", 1, 2, 3)
     admin.delete_records({TopicPartition("t", 0): 2})
@@ -300,6 +330,7 @@ def test_deleting_records_never_moves_the_log_start_back(cluster: Cluster, admin
 
 
 def test_deleting_records_names_its_run(cluster: Cluster, admin: KafkaAdminClient) -> None:
+    """Deleting records names its run."""
     admin.create_topics(["t"])
     fill(cluster, "t", 1, 2, 3)
 
@@ -310,6 +341,7 @@ def test_deleting_records_names_its_run(cluster: Cluster, admin: KafkaAdminClien
 
 
 def test_deleting_beyond_the_log_end_is_refused(cluster: Cluster, admin: KafkaAdminClient) -> None:
+    """Deleting beyond the log end is refused."""
     admin.create_topics(["t"])
     fill(cluster, "t", 1)
 
@@ -319,6 +351,7 @@ def test_deleting_beyond_the_log_end_is_refused(cluster: Cluster, admin: KafkaAd
 
 @pytest.mark.parametrize("offset", [-2, 2**63, "5", True, None, 1.0])
 def test_an_offset_that_is_none_is_refused(admin: KafkaAdminClient, offset: Any) -> None:
+    """An offset that is none is refused."""
     admin.create_topics(["t"])
 
     with pytest.raises(IllegalArgumentError):
@@ -326,6 +359,7 @@ def test_an_offset_that_is_none_is_refused(admin: KafkaAdminClient, offset: Any)
 
 
 def test_disk_use_is_said_by_partition(cluster: Cluster, admin: KafkaAdminClient) -> None:
+    """Disk use is said by partition."""
     admin.create_topics({"t": {"num_partitions": 2}})
     fill(cluster, "t", 1, partition=1)
 
@@ -339,6 +373,7 @@ def test_disk_use_is_said_by_partition(cluster: Cluster, admin: KafkaAdminClient
 
 
 def test_a_setting_says_where_it_comes_from(admin: KafkaAdminClient) -> None:
+    """A setting says where it comes from."""
     admin.create_topics({"t": {"configs": {"retention.ms": 5}}})
 
     described = admin.describe_configs([topic_resource("t")], config_filter="all")["topic"]["t"]
@@ -351,6 +386,7 @@ def test_a_setting_says_where_it_comes_from(admin: KafkaAdminClient) -> None:
 
 
 def test_only_modified_settings_are_described_unless_asked(admin: KafkaAdminClient) -> None:
+    """Only modified settings are described unless asked."""
     admin.create_topics({"t": {"configs": {"retention.ms": 5}}})
 
     described = admin.describe_configs([topic_resource("t")])
@@ -359,6 +395,7 @@ def test_only_modified_settings_are_described_unless_asked(admin: KafkaAdminClie
 
 
 def test_named_settings_alone_are_described(admin: KafkaAdminClient) -> None:
+    """Named settings alone are described."""
     admin.create_topics(["t"])
 
     described = admin.describe_configs([topic_resource("t", ["segment.ms"])], config_filter="all")
@@ -367,6 +404,7 @@ def test_named_settings_alone_are_described(admin: KafkaAdminClient) -> None:
 
 
 def test_synonyms_name_every_source(admin: KafkaAdminClient) -> None:
+    """Synonyms name every source."""
     admin.create_topics({"t": {"configs": {"cleanup.policy": "compact"}}})
 
     described = admin.describe_configs([topic_resource("t")], include_synonyms=True)["topic"]["t"]
@@ -378,6 +416,7 @@ def test_synonyms_name_every_source(admin: KafkaAdminClient) -> None:
 
 
 def test_settings_of_the_server_are_described_as_broker_1(admin: KafkaAdminClient) -> None:
+    """Settings of the server are described as broker 1."""
     described = admin.describe_configs([ConfigResource("broker", "1")], config_filter="all")["broker"]["1"]
 
     assert described["num.partitions"]["value"] == "1"
@@ -385,6 +424,7 @@ def test_settings_of_the_server_are_described_as_broker_1(admin: KafkaAdminClien
 
 
 def test_settings_are_set_and_deleted_one_by_one(admin: KafkaAdminClient) -> None:
+    """Settings are set and deleted one by one."""
     admin.create_topics({"t": {"configs": {"retention.ms": 5, "segment.ms": 7}}})
 
     result = admin.alter_configs(
@@ -397,6 +437,7 @@ def test_settings_are_set_and_deleted_one_by_one(admin: KafkaAdminClient) -> Non
 
 
 def test_lists_are_appended_to_and_subtracted_from(admin: KafkaAdminClient) -> None:
+    """Lists are appended to and subtracted from."""
     admin.create_topics(["t"])
 
     admin.alter_configs([topic_resource("t", {"cleanup.policy": (AlterConfigOp.APPEND, "compact")})])
@@ -407,6 +448,7 @@ def test_lists_are_appended_to_and_subtracted_from(admin: KafkaAdminClient) -> N
 
 
 def test_validate_only_changes_no_setting(admin: KafkaAdminClient) -> None:
+    """Validate only changes no setting."""
     admin.create_topics(["t"])
 
     admin.alter_configs([topic_resource("t", {"retention.ms": 5})], validate_only=True)
@@ -415,6 +457,7 @@ def test_validate_only_changes_no_setting(admin: KafkaAdminClient) -> None:
 
 
 def test_a_bad_value_is_in_the_result_or_raised(admin: KafkaAdminClient) -> None:
+    """A bad value is in the result or raised."""
     admin.create_topics(["t"])
     bad = [topic_resource("t", {"retention.ms": "soon"})]
 
@@ -425,6 +468,7 @@ def test_a_bad_value_is_in_the_result_or_raised(admin: KafkaAdminClient) -> None
 
 @pytest.mark.parametrize("name", ["retention.m", "flush.ms"])
 def test_an_unknown_setting_is_refused(admin: KafkaAdminClient, name: str) -> None:
+    """An unknown setting is refused."""
     admin.create_topics(["t"])
 
     with pytest.raises(IllegalArgumentError, match="unrecognized topic setting"):
@@ -432,11 +476,13 @@ def test_an_unknown_setting_is_refused(admin: KafkaAdminClient, name: str) -> No
 
 
 def test_settings_of_the_server_cannot_be_altered(admin: KafkaAdminClient) -> None:
+    """Settings of the server cannot be altered."""
     with pytest.raises(InvalidRequestError, match=r"server\.properties"):
         admin.alter_configs([ConfigResource("broker", "1", {"num.partitions": 3})])
 
 
 def test_resetting_gives_defaults_back(admin: KafkaAdminClient) -> None:
+    """Resetting gives defaults back."""
     admin.create_topics({"t": {"configs": {"retention.ms": 5, "segment.ms": 7}}})
 
     admin.reset_configs([topic_resource("t", ["segment.ms"])])
@@ -448,6 +494,7 @@ def test_resetting_gives_defaults_back(admin: KafkaAdminClient) -> None:
 
 
 def test_what_has_settings_is_listed(admin: KafkaAdminClient) -> None:
+    """What has settings is listed."""
     admin.create_topics(["t"])
 
     assert admin.list_config_resources() == {"topic": ["t"], "broker": ["1"]}
@@ -475,6 +522,7 @@ def commit(cluster: Cluster, group: str, topic: str, offset: int, topic_id: str 
 
 
 def test_groups_are_listed_with_their_state(cluster: Cluster, admin: KafkaAdminClient) -> None:
+    """Groups are listed with their state."""
     admin.create_topics(["t"])
     commit(cluster, "idle", "t", 0)
     cluster.groups.transact(
@@ -486,6 +534,7 @@ def test_groups_are_listed_with_their_state(cluster: Cluster, admin: KafkaAdminC
 
 
 def test_committed_offsets_are_listed(cluster: Cluster, admin: KafkaAdminClient) -> None:
+    """Committed offsets are listed."""
     admin.create_topics(["t"])
     commit(cluster, "g", "t", 5)
     where, other = TopicPartition("t", 0), TopicPartition("t", 1)
@@ -496,6 +545,7 @@ def test_committed_offsets_are_listed(cluster: Cluster, admin: KafkaAdminClient)
 
 
 def test_offsets_of_an_earlier_life_of_a_topic_are_not_listed(cluster: Cluster, admin: KafkaAdminClient) -> None:
+    """Offsets of an earlier life of a topic are not listed."""
     admin.create_topics(["t"])
     commit(cluster, "g", "t", 5, topic_id="of an earlier life")
 
@@ -510,11 +560,13 @@ def test_offsets_of_an_earlier_life_of_a_topic_are_not_listed(cluster: Cluster, 
     ["create_acls", "describe_acls", "elect_leaders", "delete_groups", "list_transactions", "reset_group_offsets"],
 )
 def test_what_does_not_exist_here_says_so(admin: KafkaAdminClient, method: str) -> None:
+    """What does not exist here says so."""
     with pytest.raises(UnsupportedVersionError, match=method):
         getattr(admin, method)([])
 
 
 def test_the_root_is_the_one_broker(cluster: Cluster, admin: KafkaAdminClient) -> None:
+    """The root is the one broker."""
     described = admin.describe_cluster()
 
     assert described["controller_id"] == 1
@@ -522,6 +574,7 @@ def test_the_root_is_the_one_broker(cluster: Cluster, admin: KafkaAdminClient) -
 
 
 def test_a_closed_client_refuses_calls(cluster: Cluster) -> None:
+    """A closed client refuses calls."""
     with KafkaAdminClient(bootstrap_servers=cluster) as admin:
         pass
     admin.close()
@@ -531,6 +584,7 @@ def test_a_closed_client_refuses_calls(cluster: Cluster) -> None:
 
 
 def test_an_unknown_setting_of_the_client_names_the_nearest(cluster: Cluster) -> None:
+    """An unknown setting of the client names the nearest."""
     with pytest.raises(KafkaConfigurationError, match="did you mean 'client_id'"):
         KafkaAdminClient(bootstrap_servers=cluster, clientid="me")
 
@@ -540,11 +594,13 @@ def test_an_unknown_setting_of_the_client_names_the_nearest(cluster: Cluster) ->
     [{"request_timeout_ms": float("nan")}, {"request_timeout_ms": -1}, {"client_id": ""}, {"sasl_mechanism": "PLAIN"}],
 )
 def test_a_bad_setting_of_the_client_is_refused(cluster: Cluster, setting: dict[str, Any]) -> None:
+    """A bad setting of the client is refused."""
     with pytest.raises(KafkaConfigurationError):
         KafkaAdminClient(bootstrap_servers=cluster, **setting)
 
 
 def test_settings_without_effect_are_named_once(cluster: Cluster, caplog: pytest.LogCaptureFixture) -> None:
+    """Settings without effect are named once."""
     with caplog.at_level(logging.INFO):
         KafkaAdminClient(bootstrap_servers=cluster, request_timeout_ms=5, retry_backoff_ms=1)
 

@@ -265,3 +265,26 @@ def test_one_damaged_topic_does_not_hide_another(root: Path) -> None:
 
     assert [finding.topic for finding in report.findings] == ["other"]
     assert (report.topics, report.records) == (2, 251)
+
+
+def test_a_file_with_records_of_another_partition_is_named(root: Path) -> None:
+    """Files that Spark writes carry the partition of each record."""
+    segment, path = largest(root)
+    other = pa.array([segment.partition + 1], pa.int32())
+
+    def moved(table: pa.Table) -> pa.Table:
+        return table.append_column("partition", pa.chunked_array([pa.concat_arrays([other] * len(table))]))
+
+    rewrite(path, moved)
+
+    assert "holds records of partition" in only(check(connect(str(root))), "damaged-file").message
+
+
+def test_rows_of_a_partition_that_does_not_exist_are_named(root: Path) -> None:
+    """Nobody would ever read them."""
+    table = DeltaTable(str(root / TOPIC))
+    row = table.to_pyarrow_dataset().to_table().slice(0, 1)
+    at = row.schema.get_field_index("partition")
+    write_deltalake(table, row.set_column(at, "partition", pa.array([7], pa.int32())), mode="append")
+
+    assert only(check(connect(str(root))), "unknown-partition").partition == 7

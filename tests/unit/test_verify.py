@@ -16,6 +16,7 @@ from kafkalike.log.verify import (
     check_committed,
     check_coverage,
     check_group_rows,
+    check_partitions,
     check_place,
     check_schema,
     misplaced_keys,
@@ -99,12 +100,14 @@ def test_a_file_in_the_folder_of_another_partition_is_named() -> None:
     """The folder and the registered partition must agree."""
     moved = replace(segment(0, 5), partition=1)
 
-    assert kinds(check_place("t", moved, 2)) == ["wrong-partition"]
+    assert kinds(check_place("t", moved)) == ["wrong-partition"]
 
 
 def test_a_file_of_a_partition_that_does_not_exist_is_named() -> None:
     """A topic of two partitions has no partition 7."""
-    assert kinds(check_place("t", segment(0, 5, partition=7), 2)) == ["unknown-partition"]
+    (found,) = check_partitions("t", [7, 0, 1], 2)
+
+    assert (found.kind, found.partition) == ("unknown-partition", 7)
 
 
 # --- records of a file -----------------------------------------------------------------------------
