@@ -100,7 +100,7 @@ def parse_commit(version: int, content: bytes, where: str) -> TableCommit:
         raise LogCorruptError(message)
     for line in lines:
         try:
-            action = json.loads(line)
+            action = _object(line)
             if "add" in action:
                 adds.append(_parse_add(action["add"]))
             elif "remove" in action:
@@ -129,6 +129,14 @@ def parse_commit(version: int, content: bytes, where: str) -> TableCommit:
         txns=txns,
         table_id=table_id,
     )
+
+
+def _object(line: bytes) -> dict[str, Any]:
+    action = json.loads(line)
+    if not isinstance(action, dict):
+        message = f"an action must be an object, not {line[:40]!r}"
+        raise TypeError(message)
+    return action
 
 
 def _user_metadata(info: Mapping[str, Any]) -> str | None:

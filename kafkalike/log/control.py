@@ -5,19 +5,21 @@ Rows are numbered (`seq`), so that their order survives the merging of files. Th
 
 from __future__ import annotations
 
+import contextlib
+import logging
 import random
 import threading
 import uuid
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import fields
 from typing import Any, Final, Generic, Protocol, TypeVar
 
 import pyarrow as pa
-from deltalake import DeltaTable
+from deltalake import CommitProperties, DeltaTable
 from deltalake.exceptions import DeltaError
 
 from kafkalike.clock import Clock, Deadline
-from kafkalike.errors import KafkaStorageError, KafkaTimeoutError, LogCorruptError
+from kafkalike.errors import KafkaError, KafkaStorageError, KafkaTimeoutError, LogCorruptError
 from kafkalike.log.commits import APPEND_KEY, Add, TableCommit
 from kafkalike.log.layout import CONTROL_TABLE_PROPERTIES
 from kafkalike.log.lock import TableLock
@@ -26,11 +28,17 @@ from kafkalike.log.tail import TableTail
 from kafkalike.log.writer import Commit, as_applied, checkpoint_if_due, commit
 from kafkalike.model.segments import Segment
 
+_log = logging.getLogger(__name__)
+
 MERGE_INTERVAL: Final = 64
 """Commits between two merges of the table's small files: a new client opens at most so many of them."""
 
 BACKOFF_SECONDS: Final = 0.05
 """Longest random wait before trying again after another writer was faster."""
+
+
+class _MissingFileError(FileNotFoundError):
+    """A data file that the log names is not there; a table that is not there is a plain `FileNotFoundError`."""
 
 
 class ControlState(Protocol):
@@ -80,18 +88,35 @@ class DeltaControlLog(Generic[S, R]):
         self._clock = clock
         self._jitter = jitter
         self._mutex = threading.RLock()
+        self._holding = threading.local()
         self._tail = TableTail(files, clock, self._take, self._reload, to_segment=_seq_segment)
 
     def refresh(self) -> S:
         """Apply rows that others added."""
         with self._mutex:
             try:
-                self._tail.refresh()
-            except FileNotFoundError:
-                # Not made yet, or a file was merged away while it was being read: the whole state is there in one.
-                if self._tail.loaded:
-                    self._tail.load()
+                self._catch_up()
+            except (KafkaError, OSError):
+                # The tail has moved on, the state perhaps not with it: the next refresh begins from nothing.
+                self._tail.forget()
+                raise
             return self.state
+
+    def _catch_up(self) -> None:
+        known = self._tail.loaded
+        try:
+            self._tail.refresh()
+        except _MissingFileError:
+            # Merged away while it was being read: the whole state is there in other files.
+            try:
+                self._tail.load()
+            except _MissingFileError as cause:
+                message = f"a file that the log of {self._files.uri} names is missing: {cause}"
+                raise LogCorruptError(message) from cause
+        except FileNotFoundError as cause:
+            if known:
+                message = f"the table {self._files.uri} is gone"
+                raise LogCorruptError(message) from cause
 
     def _take(self, change: TableCommit) -> None:
         if not change.data_change:
@@ -124,8 +149,8 @@ class DeltaControlLog(Generic[S, R]):
     def _rows(self, path: str) -> list[R]:
         try:
             table = self._files.parquet(path).read()
-        except FileNotFoundError:
-            raise
+        except FileNotFoundError as cause:
+            raise _MissingFileError(path) from cause
         except (OSError, pa.ArrowException) as cause:
             message = f"{self._files.uri}/{path} cannot be read: {cause}"
             raise LogCorruptError(message) from cause
@@ -135,17 +160,33 @@ class DeltaControlLog(Generic[S, R]):
         """Append the rows that `plan` makes of the current state, unless the state changed meanwhile."""
         deadline = Deadline(self._clock, timeout_ms)
         while True:
-            if self._lock is None:
+            with self.exclusive(deadline):
                 done = self._attempt(plan)
-            else:
-                with self._lock.held(deadline):
-                    done = self._attempt(plan)
             if done:
                 return
             if deadline.expired():
                 message = f"others changed {self._files.uri} faster until time ran out; nothing was written"
                 raise KafkaTimeoutError(message)
             self._clock.sleep(self._jitter() * BACKOFF_SECONDS)
+
+    @contextlib.contextmanager
+    def exclusive(self, deadline: Deadline) -> Iterator[None]:
+        """Keep other writers out over several calls of `transact` of this thread, where the table has a lock.
+
+        Raises:
+            KafkaTimeoutError: others held it until the deadline.
+        """
+        if self._lock is None or getattr(self._holding, "now", False):
+            yield
+            return
+        if isinstance(self._files, LocalFiles):
+            self._files.make_root()
+        with self._lock.held(deadline):
+            self._holding.now = True
+            try:
+                yield
+            finally:
+                self._holding.now = False
 
     def _attempt(self, plan: Callable[[S], Sequence[R]]) -> bool:
         with self._mutex:
@@ -154,21 +195,34 @@ class DeltaControlLog(Generic[S, R]):
             if not rows:
                 return True
             if not self._tail.loaded:
+                planned_on = state.seq
                 self._create()
+                if self.state.seq != planned_on:
+                    # Another writer made the table and wrote to it: the plan is not about what is there now.
+                    return False
             # What another writer may have added between the refresh and here is caught by the commit.
             return self._write(rows)
 
     def _create(self) -> None:
-        if isinstance(self._files, LocalFiles):
-            self._files.make_root()
         try:
+            if isinstance(self._files, LocalFiles):
+                self._files.make_root()
             DeltaTable.create(
-                self._files.uri, self._schema, mode="ignore", configuration=dict(CONTROL_TABLE_PROPERTIES)
+                self._files.uri,
+                self._schema,
+                mode="ignore",
+                configuration=dict(CONTROL_TABLE_PROPERTIES),
+                commit_properties=CommitProperties(max_commit_retries=0),
             )
         except (DeltaError, OSError) as cause:
-            message = f"{self._files.uri} cannot be created: {cause}"
-            raise KafkaStorageError(message) from cause
-        self._tail.load()
+            # Where there is no lock, another writer may have been faster.
+            with contextlib.suppress(FileNotFoundError):
+                self._tail.load()
+            if not self._tail.loaded:
+                message = f"{self._files.uri} cannot be created: {cause}"
+                raise KafkaStorageError(message) from cause
+        else:
+            self._tail.load()
 
     def _write(self, rows: Sequence[R]) -> bool:
         add = self._add_file(_to_table(rows, self._schema), rows[0].seq, rows[-1].seq, data_change=True)  # type: ignore[attr-defined]
@@ -177,8 +231,15 @@ class DeltaControlLog(Generic[S, R]):
             self._files.discard(add.path)
             return False
         self._tail.apply(as_applied(wanted))
-        if self._lock is not None and self._tail.version % MERGE_INTERVAL == 0:
-            self._merge()
+        if self._tail.version % MERGE_INTERVAL == 0:
+            try:
+                if self._lock is None:
+                    self._merge_beside_others()
+                else:
+                    self._merge()
+            except (KafkaError, DeltaError, OSError, pa.ArrowException) as cause:
+                # The rows are written; merging can wait for the next turn.
+                _log.warning("the files of %s were not merged: %s", self._files.uri, cause)
         checkpoint_if_due(self._files, self._tail.version)
         return True
 
@@ -195,6 +256,10 @@ class DeltaControlLog(Generic[S, R]):
         wanted = self._commit(adds=[add], removes=removes, operation="OPTIMIZE")
         if commit(self._files, wanted):
             self._tail.apply(as_applied(wanted))
+
+    def _merge_beside_others(self) -> None:
+        """The same where no lock keeps others out: an append that was faster stays beside the merged file."""
+        DeltaTable(self._files.uri).optimize.compact()
 
     def _commit(self, *, adds: Sequence[Add], operation: str, removes: Sequence[Add] = ()) -> Commit:
         append_id = uuid.uuid4().hex

@@ -8,9 +8,10 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Final
 
-from deltalake import DeltaTable
+from deltalake import CommitProperties, DeltaTable
 from deltalake.exceptions import DeltaError
 
+from kafkalike import faults
 from kafkalike.clock import SYSTEM_CLOCK, Clock, Deadline
 from kafkalike.config.server import ServerConfig
 from kafkalike.errors import IllegalArgumentError, KafkaStorageError
@@ -19,6 +20,7 @@ from kafkalike.log.control import DeltaControlLog
 from kafkalike.log.layout import (
     CLUSTER_METADATA,
     CONSUMER_OFFSETS,
+    DELETED,
     LOCKS,
     METADATA_SCHEMA,
     OFFSETS_SCHEMA,
@@ -111,28 +113,42 @@ class DeltaCluster(ClusterBase):
         uri = f"{self.root}/{location}"
         try:
             if self.local:
-                # A leftover of a deletion or creation that was killed: no topic of this name exists.
-                shutil.rmtree(uri, ignore_errors=True)
+                if self._locking:
+                    # A leftover of a deletion or creation that was killed: no topic of this name exists.
+                    shutil.rmtree(uri, ignore_errors=True)
                 Path(uri).mkdir(parents=True, exist_ok=True, mode=0o700)
             table = DeltaTable.create(
-                uri, TOPIC_SCHEMA, partition_by=["partition"], configuration=dict(TOPIC_TABLE_PROPERTIES)
+                uri,
+                TOPIC_SCHEMA,
+                partition_by=["partition"],
+                configuration=dict(TOPIC_TABLE_PROPERTIES),
+                # A second try would be a second version, which gives the rival's table another id.
+                commit_properties=CommitProperties(max_commit_retries=0),
             )
         except (DeltaError, OSError) as cause:
-            message = f"the table of topic {name!r} cannot be created at {uri}: {cause}"
-            raise KafkaStorageError(message) from cause
+            found = None if self._locking else _unused_table(uri)
+            if found is None:
+                message = f"the table of topic {name!r} cannot be created at {uri}: {cause}"
+                raise KafkaStorageError(message) from cause
+            # Without a lock another creator may have made it just now, or one that was killed long ago. Who of them
+            # has the topic, the metadata decide.
+            table = found
         return TopicId(str(table.metadata().id))
 
     def _drop_table(self, info: TopicInfo, forget: Callable[[], None]) -> None:
         lock = self._lock(info.location)
+        folder = Path(self.root, info.location)
         if lock is None:
             forget()
         else:
-            with lock.held(Deadline(self.clock, 60_000)):
+            deadline = Deadline(self.clock, 60_000)
+            # The folder goes before anyone else can create the topic again: else it would be the new one's.
+            with lock.held(deadline), self.metadata.exclusive(deadline):
                 forget()
-                shutil.rmtree(f"{self.root}/{info.location}", ignore_errors=True)
-                return
+                faults.point("delete.after_forget")
+                folder = _move_aside(folder, Path(self.root, DELETED, info.topic_id))
         if self.local:
-            shutil.rmtree(f"{self.root}/{info.location}", ignore_errors=True)
+            shutil.rmtree(folder, ignore_errors=True)
 
     def log(self, name: str, engine: str = "auto") -> DeltaTopicLog:
         """Open the log of an existing topic.
@@ -167,6 +183,25 @@ class DeltaCluster(ClusterBase):
                     self._spark_appender = SparkAppender()
                 return self._spark_appender
         return None
+
+
+def _unused_table(uri: str) -> DeltaTable | None:
+    """The table at a place when nothing was ever written to it."""
+    try:
+        table = DeltaTable(uri)
+    except (DeltaError, OSError):
+        return None
+    return table if table.version() == 0 and table.schema() == TOPIC_SCHEMA else None
+
+
+def _move_aside(folder: Path, target: Path) -> Path:
+    """Rename a folder, which is quick however much is in it; returns where it is now."""
+    try:
+        target.parent.mkdir(mode=0o700, exist_ok=True)
+        return folder.rename(target)
+    except OSError:
+        shutil.rmtree(folder, ignore_errors=True)
+        return folder
 
 
 def open_cluster(root: str) -> DeltaCluster:

@@ -15,6 +15,8 @@ from deltalake.schema import ArrayType, PrimitiveType, StructType
 CLUSTER_METADATA: Final = "__cluster_metadata"
 CONSUMER_OFFSETS: Final = "__consumer_offsets"
 LOCKS: Final = "__locks"
+DELETED: Final = "__deleted"
+"""Where the tables of deleted topics go while their files are being removed."""
 
 TOPIC_COLUMNS: Final = ("partition", "offset", "timestamp", "timestampType", "key", "value", "headers")
 

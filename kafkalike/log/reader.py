@@ -144,8 +144,8 @@ class DeltaReader:
         """
         wanted = self._log.fetch_bytes
         metadata = [file.metadata.row_group(group) for group in groups]
-        count = sum(group.num_rows for group in metadata)
-        size = sum(group.total_byte_size for group in metadata)
+        count = sum(int(group.num_rows) for group in metadata)
+        size = sum(int(group.total_byte_size) for group in metadata)
         rows = min(MAX_ROWS, max(1, wanted * count // max(1, size)))
         # No value is larger than the file.
         if min(rows, count) <= PROBE_ROWS or min(rows, count) * size <= PROBE_FREE_BYTES:
@@ -154,7 +154,7 @@ class DeltaReader:
         first = next(probe.iter_batches(batch_size=PROBE_ROWS, row_groups=groups[:1], columns=COLUMNS), None)
         if first is None:
             return rows
-        return min(rows, max(1, wanted * first.num_rows // max(1, first.nbytes)))
+        return min(rows, max(1, wanted * int(first.num_rows) // max(1, int(first.nbytes))))
 
     def _explain(self, segment: Segment, cause: Exception) -> None:
         """A file could not be read: maintenance may have merged it away, the topic may be gone, or it is damaged."""

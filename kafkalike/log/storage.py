@@ -7,6 +7,7 @@ speaks. Data folders are never listed: Delta's log says which files there are.
 from __future__ import annotations
 
 import os
+import re
 import uuid
 from functools import cached_property
 from pathlib import Path
@@ -19,7 +20,7 @@ import pyarrow.parquet as pq
 from deltalake.exceptions import TableNotFoundError
 from deltalake.fs import DeltaStorageHandler
 
-from kafkalike.errors import KafkaConfigurationError, UnsafeStorageError
+from kafkalike.errors import KafkaConfigurationError, KafkaStorageError, UnsafeStorageError
 
 SAFE_SCHEMES: Final = {
     "abfs": "Azure Data Lake Gen2: rename without overwrite is atomic",
@@ -34,6 +35,9 @@ S3_LOCK_VARIABLE: Final = "AWS_S3_LOCKING_PROVIDER"
 """Set to `dynamodb` when every writer uses Delta's `S3DynamoDBLogStore`."""
 
 
+_ESCAPE: Final = re.compile(r"%[0-9a-fA-F]{2}")
+
+
 def normalise_root(root: str, environ: dict[str, str] | None = None) -> tuple[str, bool]:
     """Turn what the user named into an absolute path or a URI.
 
@@ -42,7 +46,8 @@ def normalise_root(root: str, environ: dict[str, str] | None = None) -> tuple[st
 
     Raises:
         UnsafeStorageError: the storage cannot keep several writers apart.
-        KafkaConfigurationError: it looks like a Kafka broker's address, or names no storage that is known.
+        KafkaConfigurationError: it looks like a Kafka broker's address, names no storage that is known, or is a folder
+            whose name holds something like `%20`.
     """
     environ = dict(os.environ) if environ is None else environ
     scheme = urlsplit(root).scheme if "://" in root or root.startswith("file:") else ""
@@ -54,6 +59,11 @@ def normalise_root(root: str, environ: dict[str, str] | None = None) -> tuple[st
             )
             raise KafkaConfigurationError(message)
         path = urlsplit(root).path if scheme else root
+        if _ESCAPE.search(path):
+            message = (
+                f"bootstrap_servers={root!r}: deltalake would take the percent sign for an escape; rename the folder"
+            )
+            raise KafkaConfigurationError(message)
         return str(Path(path).expanduser().absolute()), True
     if scheme in S3_SCHEMES:
         if environ.get(S3_LOCK_VARIABLE, "").lower() != "dynamodb":
@@ -143,9 +153,17 @@ class LocalFiles:
             return []
 
     def make_root(self) -> None:
-        """Make the cluster's root when it is missing, for its owner's eyes only (mode 0700)."""
+        """Make the cluster's root when it is missing, for its owner's eyes only (mode 0700).
+
+        Raises:
+            KafkaStorageError: it cannot be made.
+        """
         root = os.path.dirname(self.uri)  # noqa: PTH120
-        os.makedirs(root, mode=0o700, exist_ok=True)  # noqa: PTH103
+        try:
+            os.makedirs(root, mode=0o700, exist_ok=True)  # noqa: PTH103
+        except OSError as cause:
+            message = f"the root {root} cannot be made: {cause}"
+            raise KafkaStorageError(message) from cause
 
     def write(self, name: str, table: pa.Table, codec: str) -> int:
         """Write a Parquet file under a new name."""

@@ -46,7 +46,7 @@ class TableTail:
         self.version = -1
         self.table_id = ""
         self.index = SegmentIndex()
-        self.txns: dict[str, int] = {}
+        self.txns: dict[str, int | None] = {}
         """Latest version of each application seen since the load; older ones are asked of the table."""
         self.last_commit_ms = 0
         self.foreign: TableCommit | None = None
@@ -61,6 +61,10 @@ class TableTail:
     def loaded(self) -> bool:
         """Whether there is a state to go on from."""
         return self.version >= 0
+
+    def forget(self) -> None:
+        """Begin from nothing at the next `refresh`."""
+        self.version = -1
 
     def refresh(self) -> bool:
         """Apply the commits that were made since the last call.
@@ -147,9 +151,13 @@ class TableTail:
         self.index = SegmentIndex([self._segment_of(add, self.files) for add in _adds(adds)])
         self.txns = {}
         self._checked = self._clock.monotonic()
-        self._look_for_rewinds()
-        if self._on_load:
-            self._on_load()
+        try:
+            self._look_for_rewinds()
+            if self._on_load:
+                self._on_load()
+        except BaseException:
+            self.forget()
+            raise
 
     def _look_for_rewinds(self) -> None:
         """Look at the last commits, back to the last one of ours, for one that took records away."""
@@ -173,9 +181,8 @@ class TableTail:
         """Latest version that an application has written; None when it never has."""
         if app_id not in self.txns:
             known = DeltaTable(self.files.uri, version=self.version).transaction_version(app_id)
-            if known is None:
-                return None
-            self.txns[app_id] = int(known)
+            # "Never" is kept as well: only a commit that `apply` sees can change it.
+            self.txns[app_id] = None if known is None else int(known)
         return self.txns[app_id]
 
 

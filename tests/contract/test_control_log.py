@@ -1,0 +1,168 @@
+"""What `ControlLog` promises: rows numbered and unique, no change lost; in memory, on Delta and in an object store."""
+
+from __future__ import annotations
+
+import threading
+from typing import TYPE_CHECKING
+
+import pytest
+
+from kafkalike.log.control import MERGE_INTERVAL
+from kafkalike.log.delta_cluster import DeltaCluster
+from kafkalike.model.group_state import OFFSET, GroupRow, GroupsState
+from kafkalike.model.structs import TopicPartition
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+    from kafkalike.log.port import Cluster
+
+
+def row(seq: int, offset: int | None, *, group: str = "g", partition: int = 0, metadata: str = "") -> GroupRow:
+    return GroupRow(
+        seq=seq,
+        kind=OFFSET,
+        group_id=group,
+        topic="orders",
+        topic_id="id",
+        partition=partition,
+        offset=offset,
+        metadata=metadata,
+        time_ms=1_700_000_000_123,
+    )
+
+
+def commit(cluster: Cluster, *offsets: int, group: str = "g", partition: int = 0) -> None:
+    """Commit offsets of one partition, one after the other, in one transaction."""
+
+    def plan(state: GroupsState) -> Sequence[GroupRow]:
+        return [row(state.seq + 1 + at, offset, group=group, partition=partition) for at, offset in enumerate(offsets)]
+
+    cluster.groups.transact(plan)
+
+
+def committed(cluster: Cluster, group: str = "g") -> dict[int, int]:
+    offsets = cluster.groups.refresh().group(group).offsets
+    return {where.partition: known.position.offset for where, known in offsets.items()}
+
+
+def test_a_new_cluster_has_no_rows(open_control: Callable[[], Cluster]) -> None:
+    """Looking makes nothing."""
+    state = open_control().groups.refresh()
+
+    assert (state.seq, state.groups) == (0, {})
+
+
+def test_rows_are_there_for_the_writer_and_for_others(open_control: Callable[[], Cluster]) -> None:
+    """The writer at once, others once they look."""
+    writer, reader = open_control(), open_control()
+    reader.groups.refresh()
+
+    commit(writer, 5, 7)
+
+    assert committed(writer) == {0: 7}
+    assert committed(reader) == {0: 7}
+    assert reader.groups.state.seq == 2
+    assert committed(open_control()) == {0: 7}
+
+
+def test_every_column_comes_back(open_control: Callable[[], Cluster]) -> None:
+    """Any text, null and the largest numbers; times to the millisecond."""
+    odd = "'; DROP TABLE t -- \n\t`${x}` é漢😀"
+    open_control().groups.transact(lambda state: [row(state.seq + 1, 2**63 - 1, group=odd, metadata=odd)])
+
+    known = open_control().groups.refresh().group(odd).offsets[TopicPartition("orders", 0)]
+
+    assert (known.position.offset, known.position.metadata) == (2**63 - 1, odd)
+    assert (known.topic_id, known.time_ms, known.position.leader_epoch) == ("id", 1_700_000_000_123, -1)
+
+
+def test_an_empty_plan_changes_nothing(open_control: Callable[[], Cluster]) -> None:
+    """Not even a table is made for it."""
+    cluster = open_control()
+
+    cluster.groups.transact(lambda _: [])
+
+    assert cluster.groups.refresh().seq == 0
+
+
+def test_an_error_of_the_plan_changes_nothing(open_control: Callable[[], Cluster]) -> None:
+    """It reaches the caller, and the next transaction works."""
+    cluster = open_control()
+    commit(cluster, 1)
+
+    def plan(state: GroupsState) -> Sequence[GroupRow]:
+        raise LookupError(state.seq)
+
+    with pytest.raises(LookupError):
+        cluster.groups.transact(plan)
+
+    commit(cluster, 2)
+    assert committed(open_control()) == {0: 2}
+    assert cluster.groups.state.seq == 2
+
+
+def test_a_plan_sees_what_others_wrote(open_control: Callable[[], Cluster]) -> None:
+    """A counter that two handles raise in turn."""
+    one, two = open_control(), open_control()
+
+    for cluster in (one, two, two, one):
+        commit(cluster, committed(cluster).get(0, 0) + 1)
+
+    assert committed(open_control()) == {0: 4}
+
+
+@pytest.mark.parametrize("threads_per_handle", [1, 2])
+def test_counters_in_a_race_lose_no_update(open_control: Callable[[], Cluster], threads_per_handle: int) -> None:
+    """Four writers raise one counter five times each; every row has its own number."""
+    handles = [open_control() for _ in range(4 // threads_per_handle)] * threads_per_handle
+    seen: list[int] = []
+    failed: list[BaseException] = []
+
+    def count(cluster: Cluster) -> None:
+        def plan(state: GroupsState) -> Sequence[GroupRow]:
+            known = state.group("g").offsets.get(TopicPartition("orders", 0))
+            return [row(state.seq + 1, (known.position.offset if known else 0) + 1)]
+
+        try:
+            for _ in range(5):
+                cluster.groups.transact(plan)
+        except BaseException as error:  # noqa: BLE001 - shown by the assertion below
+            failed.append(error)
+
+    threads = [threading.Thread(target=count, args=(cluster,)) for cluster in handles]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+
+    fresh = open_control()
+    seen = [r.seq for r in getattr(fresh.groups, "rows", [])]
+    assert not failed
+    assert committed(fresh) == {0: 20}
+    assert seen == list(range(1, 21))
+
+
+@pytest.mark.parametrize("kind", ["delta", "object store"])
+def test_merging_files_changes_no_state(root: str, kind: str) -> None:
+    """Neither for a handle that ran all the time nor for one that comes later; and few files are left."""
+
+    def open_cluster() -> DeltaCluster:
+        return DeltaCluster(root, local=True) if kind == "delta" else DeltaCluster(f"file://{root}", local=False)
+
+    writer, running = open_cluster(), open_cluster()
+    running.groups.refresh()
+
+    for n in range(MERGE_INTERVAL + 10):
+        commit(writer, n, partition=n % 3)
+        if n % 20 == 0:
+            running.groups.refresh()
+
+    last = MERGE_INTERVAL + 9
+    expected = {(last - back) % 3: last - back for back in range(3)}
+    assert committed(running) == committed(writer) == committed(open_cluster()) == expected
+    fresh = open_cluster()
+    assert [r.seq for r in fresh.groups.rows] == list(range(1, MERGE_INTERVAL + 11))
+    assert len(list(fresh.groups._tail.index)) < MERGE_INTERVAL
+    commit(running, 1_000)
+    assert committed(fresh)[0] == committed(writer)[0] == 1_000

@@ -1,0 +1,376 @@
+"""What only the log on Delta tables has to prove: long histories, damaged files, other processes."""
+
+from __future__ import annotations
+
+import json
+import threading
+from pathlib import Path
+
+import pytest
+from deltalake import DeltaTable
+
+from kafkalike.clock import SYSTEM_CLOCK
+from kafkalike.config.server import ServerConfig
+from kafkalike.errors import (
+    CorruptRecordError,
+    DataLossError,
+    IllegalArgumentError,
+    KafkaStorageError,
+    KafkaTimeoutError,
+    LogCorruptError,
+    UnsupportedVersionError,
+)
+from kafkalike.log.commits import log_name
+from kafkalike.log.connect import connect
+from kafkalike.log.delta_cluster import DeltaCluster
+from kafkalike.log.lock import TableLock
+from kafkalike.log.port import TxnId
+from kafkalike.log.topic_log import DeltaTopicLog
+from kafkalike.model.batch import RecordBatch
+
+MIB = 1024 * 1024
+
+
+def batch(*values: bytes, partition: int = 0) -> RecordBatch:
+    made = RecordBatch()
+    for value in values:
+        made.add(partition, b"k", value, 1_000)
+    return made
+
+
+def values(log: DeltaTopicLog, partition: int = 0) -> list[bytes | None]:
+    reader = log.reader(partition, log.log_start(partition))
+    found: list[bytes | None] = []
+    while (chunk := reader.read(MIB)) is not None:
+        found += chunk.columns().values
+    return found
+
+
+@pytest.fixture
+def cluster(root: str) -> DeltaCluster:
+    return DeltaCluster(root, local=True)
+
+
+@pytest.fixture
+def log(cluster: DeltaCluster) -> DeltaTopicLog:
+    """The log of a topic with 2 partitions."""
+    cluster.create_topic("orders", 2, {})
+    return cluster.log("orders")
+
+
+# --- long histories ----------------------------------------------------------------------------
+
+
+def test_a_topic_with_300_commits_is_opened_afresh(cluster: DeltaCluster, log: DeltaTopicLog) -> None:
+    """Checkpoints included: offsets, records and reruns are what they were."""
+    running = cluster.log("orders")
+    for n in range(300):
+        log.append(batch(str(n).encode(), partition=n % 2), txn=TxnId("early", 0) if n == 3 else None)
+
+    fresh = cluster.log("orders")
+    running.refresh()
+
+    assert Path(log.files.uri, "_delta_log", "_last_checkpoint").exists()
+    for seen in (fresh, running, log):
+        assert [seen.log_end(0), seen.log_end(1)] == [150, 150]
+        assert values(seen, 1) == [str(n).encode() for n in range(1, 300, 2)]
+    rerun = fresh.append(batch(b"3", partition=1), txn=TxnId("early", 0))
+    assert (rerun.duplicate, dict(rerun.ranges)) == (True, {1: range(1, 2)})
+
+
+def test_control_tables_keep_their_state_over_checkpoints(cluster: DeltaCluster, root: str) -> None:
+    """More than a hundred changes of one topic, seen by a handle that starts now."""
+    cluster.create_topic("orders", 1, {})
+    for n in range(110):
+        cluster.set_configs("orders", {"retention.ms": str(n)})
+
+    fresh = DeltaCluster(root, local=True)
+
+    assert Path(root, "__cluster_metadata", "_delta_log", "_last_checkpoint").exists()
+    assert dict(fresh.topic("orders").configs) == {"retention.ms": "109"}
+
+
+def test_a_reader_survives_the_cleaning_of_the_log(cluster: DeltaCluster, log: DeltaTopicLog) -> None:
+    """A handle whose next version was cleaned away loads the table anew."""
+
+    class Clock:
+        ahead = 0.0
+
+        def now_ms(self) -> int:
+            return SYSTEM_CLOCK.now_ms()
+
+        def monotonic(self) -> float:
+            return SYSTEM_CLOCK.monotonic() + self.ahead
+
+        def sleep(self, seconds: float) -> None:
+            SYSTEM_CLOCK.sleep(seconds)
+
+    clock = Clock()
+    slow = DeltaCluster(cluster.root, local=True, clock=clock).log("orders")
+    for n in range(100):
+        log.append(batch(str(n).encode()))
+    for version in range(60):
+        Path(log.files.uri, log_name(version)).unlink()
+
+    clock.ahead = 60.0
+    slow.refresh()
+
+    assert slow.log_end(0) == 100
+    assert values(slow) == [str(n).encode() for n in range(100)]
+
+
+# --- what Delta shows others ---------------------------------------------------------------------
+
+
+def test_other_delta_readers_see_topic_tables_as_plain_tables(log: DeltaTopicLog) -> None:
+    """Lowest protocol, statistics of every file, and the columns in their order."""
+    log.append(batch(b"a", b"b"))
+    log.append(batch(b"c", partition=1))
+
+    table = DeltaTable(log.files.uri)
+
+    assert (table.protocol().min_reader_version, table.protocol().min_writer_version) == (1, 2)
+    names = ["partition", "offset", "timestamp", "timestampType", "key", "value", "headers"]
+    assert [field.name for field in table.schema().fields] == names
+    rows = table.to_pyarrow_table().sort_by([("partition", "ascending"), ("offset", "ascending")])
+    assert rows.column("value").to_pylist() == [b"a", b"b", b"c"]
+    assert rows.column("partition").to_pylist() == [0, 0, 1]
+
+
+@pytest.mark.parametrize(("codec", "found"), [("none", "UNCOMPRESSED"), ("gzip", "GZIP"), ("zstd", "ZSTD")])
+def test_a_topics_own_codec_wins_over_the_producers(cluster: DeltaCluster, codec: str, found: str) -> None:
+    """`compression.type` other than `producer`."""
+    cluster.create_topic("packed", 1, {"compression.type": codec})
+    log = cluster.log("packed")
+
+    log.append(batch(b"x" * 1000), codec="snappy")
+
+    (segment,) = log.segments(0)
+    group = log.files.parquet(segment.path).metadata.row_group(0)
+    assert {group.column(at).compression for at in range(group.num_columns)} == {found}
+
+
+# --- several writers ---------------------------------------------------------------------------
+
+
+def test_an_append_gives_up_when_others_hold_the_topic(log: DeltaTopicLog, root: str) -> None:
+    """After its timeout, and nothing was written."""
+    with TableLock(f"{root}/__locks", "orders").held(), pytest.raises(KafkaTimeoutError):
+        log.append(batch(b"a"), timeout_ms=30)
+
+    log.refresh()
+    assert log.log_end(0) == 0
+
+
+def test_a_topic_created_while_another_is_deleted_keeps_its_table(
+    cluster: DeltaCluster, log: DeltaTopicLog, root: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The deleter removes the old table's files only, however late it gets to it."""
+    log.append(batch(b"old"))
+    monkeypatch.setenv("KAFKALIKE_FAULT", "delete.after_forget:delay:400")
+    deleter = threading.Thread(target=cluster.delete_topic, args=("orders",))
+    deleter.start()
+
+    other = DeltaCluster(root, local=True)
+    while "orders" in other.topics():
+        SYSTEM_CLOCK.sleep(0.005)
+    other.create_topic("orders", 1, {})
+    deleter.join()
+
+    created = other.log("orders")
+    created.append(batch(b"new"))
+    assert values(created) == [b"new"]
+    assert list(Path(root, "__deleted").iterdir()) == []
+
+
+def test_a_leftover_folder_of_a_killed_creation_is_no_hindrance(root: str) -> None:
+    """Its table has no topic, so it is made anew."""
+    other = DeltaCluster(root, local=True, locking=False)
+    other._create_table("orders", "orders", {})
+
+    info = connect(root).create_topic("orders", 1, {})
+
+    assert connect(root).log("orders").info == info
+
+
+def test_a_leftover_table_in_an_object_store_is_taken_over(root: str) -> None:
+    """The same where folders cannot be locked."""
+    remote = DeltaCluster(f"file://{root}", local=False)
+    leftover = remote._create_table("orders", "orders", {})
+
+    assert remote.create_topic("orders", 1, {}).topic_id == leftover
+
+
+def test_a_table_that_holds_records_is_never_taken_over(root: str) -> None:
+    """In an object store another table at the topic's place is an error, and stays as it is."""
+    DeltaCluster(root, local=True).create_topic("orders", 1, {})
+    DeltaCluster(root, local=True).log("orders").append(batch(b"precious"))
+    for name in ("__cluster_metadata", "__locks"):
+        Path(root, name).rename(Path(root, f"gone{name}"))
+
+    with pytest.raises(KafkaStorageError):
+        DeltaCluster(f"file://{root}", local=False).create_topic("orders", 1, {})
+
+    assert DeltaTable(f"{root}/orders").to_pyarrow_table().num_rows == 1
+
+
+# --- damage ------------------------------------------------------------------------------------
+
+
+def test_a_missing_data_file_is_named(log: DeltaTopicLog) -> None:
+    """With the offsets that are lost."""
+    log.append(batch(b"a", b"b"))
+    (segment,) = log.segments(0)
+    Path(log.files.uri, segment.path).unlink()
+
+    with pytest.raises(CorruptRecordError, match=r"\[0, 2\).*is missing"):
+        log.reader(0, 0).read(MIB)
+
+
+def test_a_truncated_data_file_is_named(log: DeltaTopicLog) -> None:
+    """Instead of an error of the Parquet reader."""
+    log.append(batch(b"a", b"b"))
+    (segment,) = log.segments(0)
+    Path(log.files.uri, segment.path).write_bytes(b"PAR1")
+
+    with pytest.raises(CorruptRecordError, match="cannot be read"):
+        log.reader(0, 0).read(MIB)
+    with pytest.raises(CorruptRecordError, match="cannot be read"):
+        log.offset_for_time(0, 0)
+
+
+def test_a_hole_in_the_log_is_data_loss(log: DeltaTopicLog) -> None:
+    """An outsider removed a file by a commit of its own; the reader does not skip it in silence."""
+    for value in (b"a", b"b", b"c"):
+        log.append(batch(value))
+    DeltaTable(log.files.uri).delete("offset = 1")
+    log.refresh()
+    reader = log.reader(0, 0)
+
+    reader.read(1)
+
+    with pytest.raises(DataLossError, match=r"offsets \[1, 2\) are missing"):
+        reader.read(1)
+
+    assert reader.position == 1
+
+
+@pytest.mark.parametrize("content", [b"", b"\n", b"{", b'{"add":{}}', b"[]"])
+def test_a_damaged_commit_is_named(log: DeltaTopicLog, content: bytes) -> None:
+    """Empty, cut off or nonsense; never fewer records in silence."""
+    Path(log.files.uri, log_name(1)).write_bytes(content)
+
+    with pytest.raises(LogCorruptError, match=r"00000000000000000001\.json"):
+        log.refresh()
+
+
+def test_a_table_that_was_replaced_is_refused(log: DeltaTopicLog) -> None:
+    """Another table in the topic's folder has another id."""
+    log.append(batch(b"a"))
+    table = DeltaTable(log.files.uri)
+    DeltaTable.create(log.files.uri, table.schema(), mode="overwrite", partition_by=["partition"])
+
+    with pytest.raises(LogCorruptError):
+        log.append(batch(b"b"))
+
+
+def test_a_table_that_was_rewound_takes_no_more_records(cluster: DeltaCluster, log: DeltaTopicLog) -> None:
+    """After RESTORE the log end would give offsets out again; reading still works."""
+    log.append(batch(b"a"))
+    log.append(batch(b"b"))
+    DeltaTable(log.files.uri).restore(1)
+
+    for seen in (log, cluster.log("orders")):
+        with pytest.raises(LogCorruptError, match="RESTORE"):
+            seen.append(batch(b"c"))
+
+
+def test_a_newer_table_format_is_refused(log: DeltaTopicLog) -> None:
+    """A protocol that this package does not know, by an open log and by a new one."""
+    protocol = {"protocol": {"minReaderVersion": 3, "minWriterVersion": 7, "readerFeatures": [], "writerFeatures": []}}
+    Path(log.files.uri, log_name(1)).write_text(json.dumps(protocol))
+
+    with pytest.raises(UnsupportedVersionError, match="table feature"):
+        log.refresh()
+
+
+def test_a_control_file_that_is_missing_is_an_error_each_time(cluster: DeltaCluster, root: str) -> None:
+    """Not a cluster without topics, in which they could be created again."""
+    cluster.create_topic("orders", 1, {})
+    (data,) = Path(root, "__cluster_metadata").glob("*.parquet")
+    data.unlink()
+    fresh = DeltaCluster(root, local=True)
+
+    for _ in range(2):
+        with pytest.raises(LogCorruptError, match="missing"):
+            fresh.topics()
+
+
+def test_a_control_file_that_cannot_be_read_for_a_while_costs_no_rows(cluster: DeltaCluster, root: str) -> None:
+    """A running handle that failed once has all rows once the file is there again."""
+    cluster.create_topic("orders", 1, {})
+    running = DeltaCluster(root, local=True)
+    running.topics()
+    cluster.create_topic("more", 1, {})
+    (data,) = Path(root, "__cluster_metadata").glob("part-0000000002-*.parquet")
+    content = data.read_bytes()
+    data.write_bytes(b"not now")
+
+    with pytest.raises(LogCorruptError):
+        running.topics()
+
+    data.write_bytes(content)
+    assert set(running.topics()) == {"orders", "more"}
+
+
+# --- places ------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    "folder", ["a b", "a'b", "a`b", "100%", "é漢", "a#b", "a?b", "a;b", "a[1]b", "a*b", "{a}", "$x"]
+)
+def test_a_root_may_have_any_name(tmp_path: Path, folder: str) -> None:
+    """Folders are names, not patterns or addresses."""
+    cluster = connect(str(tmp_path / folder))
+    cluster.create_topic("orders", 1, {})
+    cluster.log("orders").append(batch(b"a"))
+
+    again = connect(str(tmp_path / folder)).log("orders")
+
+    assert isinstance(again, DeltaTopicLog)
+    assert values(again) == [b"a"]
+    assert [entry.name for entry in tmp_path.iterdir()] == [folder]
+
+
+def test_a_root_that_cannot_be_is_a_storage_error(tmp_path: Path) -> None:
+    """A file is in the way."""
+    (tmp_path / "file").write_text("")
+    cluster = connect(str(tmp_path / "file" / "cluster"))
+
+    with pytest.raises(KafkaStorageError):
+        cluster.create_topic("orders", 1, {})
+
+
+def test_nothing_is_made_before_the_first_write(root: str) -> None:
+    """Asking for topics leaves no folder behind."""
+    cluster = connect(root)
+
+    assert cluster.topics() == {}
+    assert not Path(root).exists()
+
+
+def test_a_root_is_for_its_owners_eyes(cluster: DeltaCluster, root: str) -> None:
+    """Records may be private; mode 0700."""
+    cluster.create_topic("orders", 1, {})
+
+    assert Path(root).stat().st_mode & 0o777 == 0o700
+
+
+@pytest.mark.parametrize(("engine", "local"), [("flink", True), ("deltalake", False)])
+def test_an_engine_without_meaning_is_refused(root: str, engine: str, local: bool) -> None:  # noqa: FBT001
+    """An unknown one, and the in-process one for an object store."""
+    cluster = DeltaCluster(root if local else f"file://{root}", local=local, server=ServerConfig())
+    cluster.create_topic("orders", 1, {})
+
+    with pytest.raises(IllegalArgumentError):
+        cluster.log("orders", engine=engine)
