@@ -8,6 +8,8 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from kafkalike.errors import (
     IllegalStateError,
@@ -135,6 +137,10 @@ def make(cluster: FaultyCluster) -> Iterator[Callable[..., KafkaProducer]]:
     yield producer
     for one in made:
         one.close(30)
+
+
+def _numbered(start: int, count: int) -> list[bytes]:
+    return [b"%d" % number for number in range(start, start + count)]
 
 
 def metric(producer: KafkaProducer, name: str) -> float:
@@ -337,6 +343,29 @@ def test_an_unforeseen_error_before_the_append_wrote_nothing(
     with pytest.raises(KafkaError, match="nothing was written"):
         sent.get(30)
     assert producer.send("orders", b"w").get(30).offset == 0
+
+
+@given(
+    st.lists(
+        st.sampled_from([None, REFUSED, UnknownOutcomeError("append", "1"), ZeroDivisionError("bug")]), max_size=8
+    ),
+    st.lists(st.integers(1, 5), min_size=1, max_size=8),
+)
+def test_the_log_holds_what_the_futures_promise(faults: list[Exception | None], bursts: list[int]) -> None:
+    """Under any faults: what succeeded is there once, in order, at its offset; what failed is not there."""
+    cluster = FaultyCluster()
+    cluster.create_topic("orders", 1, {})
+    cluster.faults["orders"] = deque(_raiser(fault) if fault else lambda: None for fault in faults)
+    sent: list[tuple[bytes, FutureRecordMetadata]] = []
+
+    with KafkaProducer(bootstrap_servers=cluster, retry_backoff_ms=0) as producer:
+        for burst in bursts:
+            sent += [(value, producer.send("orders", value)) for value in _numbered(len(sent), burst)]
+            producer.flush(30)
+
+    promised = [(value, future.get().offset) for value, future in sent if future.succeeded()]
+    assert [value for value, _ in promised] == cluster.values("orders")
+    assert [offset for _, offset in promised] == list(range(len(promised)))
 
 
 # --- memory ---------------------------------------------------------------------------------------
