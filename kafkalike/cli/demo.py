@@ -4,16 +4,18 @@ from __future__ import annotations
 
 import click
 
-from kafkalike.cli.options import bootstrap_option, version_option
+from kafkalike.cli.options import version_option
 
 
 @click.command(epilog="Example: kafkalike demo --keep")
-@bootstrap_option("--root")
-@click.option("--keep", is_flag=True, help="Keep the demo's data.")
+@click.option(
+    "--root", "--bootstrap-server", "root", metavar="FOLDER", help="Where to work. Default: ./kafkalike-demo."
+)
+@click.option("--keep", is_flag=True, help="Keep what an earlier demo left, and take the next free name.")
 @click.option("--rows", type=click.IntRange(min=1), help="Records to take of the data set; default all.")
 @version_option
-def demo(*, bootstrap_server: str | None, keep: bool, rows: int | None) -> None:
+def demo(*, root: str | None, keep: bool, rows: int | None) -> None:
     """Show on real data what kafkalike does."""
     from kafkalike.demo import run
 
-    click.get_current_context().exit(run(bootstrap_server, keep, rows))
+    click.get_current_context().exit(run(root, keep, rows))
