@@ -29,6 +29,7 @@ COMMANDS: Final[Mapping[str, tuple[str, str]]] = {
     "consumer-perf-test": ("kafkalike.cli.consumer_perf:consumer_perf_test", "Measure how fast records are read."),
     "dump-log": ("kafkalike.cli.dump_log:dump_log", "Print table commits, segments and records of a topic."),
     "verify": ("kafkalike.cli.verify:verify", "Check that a cluster's logs are sound."),
+    "sql-views": ("kafkalike.cli.sql_views:sql_views", "Print SQL that makes topics views, for spark-sql."),
     "demo": ("kafkalike.cli.demo:demo", "Show on real data what kafkalike does."),
 }
 """Where each command is and what it does: `kafkalike --help` imports none of them."""

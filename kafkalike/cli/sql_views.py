@@ -1,0 +1,27 @@
+"""`kafkalike sql-views`: a cluster in, the SQL statements that make its topics views out, for `spark-sql -i`."""
+
+from __future__ import annotations
+
+import click
+
+from kafkalike.cli.environment import Environment, pass_environment
+from kafkalike.cli.options import bootstrap_option, version_option
+
+
+@click.command(
+    epilog="Example: kafkalike sql-views > views.sql && "
+    "spark-sql --properties-file conf/spark-defaults.conf -i views.sql -e 'SELECT * FROM lag'"
+)
+@bootstrap_option()
+@version_option
+@pass_environment
+def sql_views(environment: Environment, /, *, bootstrap_server: str | None) -> None:
+    """Print SQL that makes every topic a view, and topics, partitions, consumer_offsets and lag live tables.
+
+    Views are temporary: print them again to see topics created since. In a notebook, kafkalike.spark.register_sql does
+    the same.
+    """
+    from kafkalike.spark.sql import view_statements
+
+    for statement in view_statements(environment.connect(bootstrap_server)):
+        click.echo(f"{statement};")
