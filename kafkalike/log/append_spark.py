@@ -64,9 +64,8 @@ class SparkAppender:
         """See `TopicLog.append`."""
         spark = own_session(session())
 
-        def numbered(config: TopicConfig, now_ms: int) -> DataFrame:
+        def numbered(config: TopicConfig, now_ms: int, ends: dict[int, int]) -> DataFrame:
             check_batch(batch, log.info, config, now_ms)
-            ends = {p: log.log_end(p) for p in log.info.partitions}
             return _batch_frame(spark, batch, ends, now_ms if config.log_append_time else None)
 
         touched = sorted(set(batch.partitions))
@@ -107,12 +106,12 @@ def append_frame(
     # Where a rival can make the write start again, the source must not be computed again: its rows could differ.
     source = frame if log.locked else frame.persist(StorageLevel.MEMORY_AND_DISK)
 
-    def numbered(config: TopicConfig, now_ms: int) -> DataFrame:
+    def numbered(config: TopicConfig, now_ms: int, ends: dict[int, int]) -> DataFrame:
         now = F.timestamp_millis(F.lit(now_ms))
         time = now if config.log_append_time else F.coalesce(F.date_trunc("millisecond", F.col("timestamp")), now)
         kind = F.lit(int(config.log_append_time))
         timed = source.withColumn("timestamp", time).withColumn("timestampType", kind)
-        return with_offsets(timed, {p: log.log_end(p) for p in partitions}, len(partitions))
+        return with_offsets(timed, ends, len(partitions))
 
     try:
         return _append(log, frame.sparkSession, numbered, partitions, codec=codec, deadline=deadline, txn=txn)
@@ -124,7 +123,7 @@ def append_frame(
 def _append(
     log: DeltaTopicLog,
     spark: SparkSession,
-    numbered: Callable[[TopicConfig, int], DataFrame],
+    numbered: Callable[[TopicConfig, int, dict[int, int]], DataFrame],
     touched: list[int],
     *,
     codec: str,
@@ -139,10 +138,12 @@ def _append(
             done = log.already_appended(txn)
             if done is not None:
                 return done
-            now, since, config = log.clock.now_ms(), log.version, log.config
-            frame = numbered(config, now).select(*TOPIC_COLUMNS)
+            now, config = log.clock.now_ms(), log.config
+            # One snapshot for both: rows numbered from one log end and rivals looked for above another could overlap.
+            since, ends = log.snapshot()
+            frame = numbered(config, now, ends).select(*TOPIC_COLUMNS)
             if not log.locked:
-                frame = frame.unionByName(_self_read(spark, log, touched))
+                frame = frame.unionByName(_self_read(spark, log, {p: ends[p] for p in touched}))
             _forget_old_table(spark, log)
             try:
                 faults.point("append.before_commit")
@@ -174,14 +175,14 @@ def _save(frame: DataFrame, uri: str, codec: str, metadata: str, txn: TxnId | No
     writer.save(uri)
 
 
-def _self_read(spark: SparkSession, log: DeltaTopicLog, touched: list[int]) -> DataFrame:
+def _self_read(spark: SparkSession, log: DeltaTopicLog, ends: dict[int, int]) -> DataFrame:
     """The records at or above the log end, of which there must be none: reading them is what makes rivals conflict.
 
     The error sits in a projection, which Spark does not move below the filter.
     """
     table = spark.read.format("delta").load(log.files.uri)
     stale = F.raise_error(F.lit(STALE)).cast("binary")
-    rivals = table.where(at_or_above({p: log.log_end(p) for p in touched}))
+    rivals = table.where(at_or_above(ends))
     return rivals.select(*[stale.alias(c) if c == "value" else F.col(c) for c in TOPIC_COLUMNS])
 
 

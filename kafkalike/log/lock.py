@@ -18,7 +18,7 @@ from typing import Final
 from filelock import FileLock, Timeout
 
 from kafkalike.clock import SYSTEM_CLOCK, Deadline
-from kafkalike.errors import KafkaTimeoutError
+from kafkalike.errors import KafkaStorageError, KafkaTimeoutError
 
 POLL_SECONDS: Final = 0.002
 """Time between two tries; short against the few ms that an append holds the lock."""
@@ -43,12 +43,13 @@ class TableLock:
 
         Raises:
             KafkaTimeoutError: others held it until the deadline; nothing was done.
+            KafkaStorageError: its file cannot be made or opened; nothing was done.
         """
         limit = deadline or Deadline(SYSTEM_CLOCK, None)
-        self._folder.mkdir(parents=True, exist_ok=True)
         turnstile = FileLock(self._path + ".turn", thread_local=False)
         table = FileLock(self._path, thread_local=False)
         try:
+            self._folder.mkdir(parents=True, exist_ok=True)
             turnstile.acquire(timeout=_seconds(limit), poll_interval=POLL_SECONDS)
             try:
                 table.acquire(timeout=_seconds(limit), poll_interval=POLL_SECONDS)
@@ -57,6 +58,9 @@ class TableLock:
         except Timeout as cause:
             message = f"other writers held {self.name!r} until time ran out; nothing was written"
             raise KafkaTimeoutError(message) from cause
+        except OSError as cause:
+            message = f"the lock {self._path} cannot be taken, so nothing was written: {cause}"
+            raise KafkaStorageError(message) from cause
         try:
             yield
         finally:

@@ -134,6 +134,11 @@ class DeltaTopicLog:
         """Table version of the last `refresh`."""
         return self._tail.version
 
+    def snapshot(self) -> tuple[int, dict[int, int]]:
+        """Table version and log ends that belong together, whatever other threads do with this log meanwhile."""
+        with self._mutex:
+            return self._tail.version, {p: self.log_end(p) for p in self.info.partitions}
+
     def segments(self, partition: int) -> Sequence[Segment]:
         """Live data files in offset order; those wholly below the log start wait for maintenance and are left out."""
         start = self.log_start(partition)
@@ -239,8 +244,8 @@ class DeltaTopicLog:
             with self._mutex:
                 self.ready_to_append()
                 # Another thread may move this log on meanwhile; plan and commit rest on one and the same version.
-                following, config = self._tail.version + 1, self.config
-                ends = {p: self.log_end(p) for p in self.info.partitions}
+                version, ends = self.snapshot()
+                config = self.config
                 done = self.already_appended(txn)
             if done is not None:
                 self._discard(adds)
@@ -260,7 +265,7 @@ class DeltaTopicLog:
                     append_time_ms=now if config.log_append_time else None,
                     now_ms=now,
                 )
-            wanted = append_commit(adds, version=following, now_ms=written_ms, append_id=append_id, txn=txn)
+            wanted = append_commit(adds, version=version + 1, now_ms=written_ms, append_id=append_id, txn=txn)
             faults.point("append.before_commit")
             if commit(self.files, wanted):
                 faults.point("append.after_commit")

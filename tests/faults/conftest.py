@@ -1,0 +1,5 @@
+"""What the tests of faults share."""
+
+from tests.tools.shim import faultshim
+
+__all__ = ["faultshim"]

@@ -1,0 +1,82 @@
+"""Children: a module of workers and its orders in, a real process with pipes out."""
+
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+REPOSITORY = Path(__file__).parents[2]
+PATIENCE = 120.0
+"""Seconds to wait for a child that has been told to end."""
+
+
+class Child:
+    """A worker process. It prints `ready`, waits for `go`, and may print one line of JSON as its result."""
+
+    def __init__(self, module: str, orders: Mapping[str, Any], env: Mapping[str, str]) -> None:
+        self._process = subprocess.Popen(
+            [sys.executable, "-m", module, json.dumps(orders)],
+            cwd=REPOSITORY,
+            env={**os.environ, **env},
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+        )
+
+    @property
+    def pid(self) -> int:
+        """Its number."""
+        return self._process.pid
+
+    def wait_ready(self) -> None:
+        """Wait until it has opened what it needs."""
+        assert self._process.stdout is not None
+        while line := self._process.stdout.readline():
+            if line.strip() == "ready":
+                return
+        _, errors = self._process.communicate(timeout=PATIENCE)
+        message = f"the worker ended before it was ready:\n{errors[-3000:]}"
+        raise AssertionError(message)
+
+    def go(self) -> None:
+        """Let it begin, or, the second time, let it end."""
+        assert self._process.stdin is not None
+        self._process.stdin.write("go\n")
+        self._process.stdin.flush()
+
+    def finish(self, expected: int = 0) -> str:
+        """Wait for its end and check its exit code (-9: killed); returns what it printed."""
+        output, errors = self._process.communicate(timeout=PATIENCE)
+        code = self._process.returncode
+        assert code == expected, f"exit code {code}, expected {expected}:\n{errors[-3000:]}"
+        return output
+
+    def kill(self) -> None:
+        """End it, whatever it does."""
+        if self._process.poll() is None:
+            self._process.kill()
+        self._process.communicate(timeout=PATIENCE)
+
+
+@contextmanager
+def started(*children: Child) -> Iterator[tuple[Child, ...]]:
+    """Children that are ready; none of them outlives the block."""
+    try:
+        for child in children:
+            child.wait_ready()
+        yield children
+    finally:
+        for child in children:
+            child.kill()
+
+
+def run(module: str, orders: Mapping[str, Any], env: Mapping[str, str] | None = None, *, expected: int = 0) -> str:
+    """Start one child, let it work and wait for its end; returns what it printed after `ready`."""
+    with started(Child(module, orders, env or {})) as (child,):
+        child.go()
+        return child.finish(expected)
