@@ -4,15 +4,17 @@ from __future__ import annotations
 
 import json
 import os
+import re
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 import click
 
-from kafkalike.errors import KafkaError
-
 if TYPE_CHECKING:
     from kafkalike.model.structs import TopicPartition
+
+JAVA_ERROR: Final = re.compile(r"(?:Caused by)?: (?:[a-z]\w*\.)+\w*(?:Exception|Error): (.+)")
+"""The line of a Java error in the text of a Python one: its class and message."""
 
 
 def run(command: click.Command, args: Sequence[str] | None = None) -> int:
@@ -26,7 +28,6 @@ def run(command: click.Command, args: Sequence[str] | None = None) -> int:
         Exit code: 0 done, 1 failed with one line on standard error, 2 wrong usage. With the environment variable
         KAFKALIKE_DEBUG=1 errors are raised.
     """
-    from pyspark.errors import PySparkException
     from pyspark.logger import PySparkLogger
 
     for name in ("SQLQueryContextLogger", "DataFrameQueryContextLogger"):
@@ -40,7 +41,7 @@ def run(command: click.Command, args: Sequence[str] | None = None) -> int:
         return 2
     except click.Abort:
         return 130
-    except (KafkaError, OSError, PySparkException, click.ClickException) as error:
+    except Exception as error:  # the end of the line: nothing may become a traceback
         if os.environ.get("KAFKALIKE_DEBUG", "") not in {"", "0"}:
             raise
         click.echo(f"Error: {first_line(error)}", err=True)
@@ -48,9 +49,23 @@ def run(command: click.Command, args: Sequence[str] | None = None) -> int:
     return 0
 
 
-def first_line(error: Exception) -> str:
-    """What went wrong: Spark appends its plan and Java's stack in further lines."""
-    return next((line.strip() for line in str(error).splitlines() if line.strip()), type(error).__name__)
+def first_line(error: BaseException) -> str:
+    """What went wrong, in one line: Spark's errors go on with a plan and Java's stack.
+
+    Where Java names causes, in the error or in what caused it, the last one says most: the line that could not be
+    parsed, not the job that was aborted.
+    """
+    message = next((line.strip() for line in str(error).splitlines() if line.strip()), type(error).__name__)
+    causes = java_causes(str(error))
+    if causes:
+        return causes[-1]
+    behind = java_causes(str(error.__cause__))
+    return f"{message} ({behind[-1]})" if behind else message
+
+
+def java_causes(text: str) -> list[str]:
+    """Messages of the Java errors in a text, outermost first."""
+    return [match[1] for line in text.splitlines() if (match := JAVA_ERROR.fullmatch(line.strip()))]
 
 
 def pairs(given: Sequence[str], flag: str) -> dict[str, str]:
