@@ -143,7 +143,19 @@ class LocalFiles:
     def parquet(self, name: str, buffer_size: int = 0) -> pq.ParquetFile:
         """Open a Parquet file."""
         path = self.path(name)
-        return pq.ParquetFile(path, pre_buffer=False, buffer_size=buffer_size, coerce_int96_timestamp_unit="us")
+        try:
+            return pq.ParquetFile(path, pre_buffer=False, buffer_size=buffer_size, coerce_int96_timestamp_unit="us")
+        except UnicodeDecodeError as cause:
+            # A damaged footer may still parse, with names in it that are no text.
+            message = f"{path} has a damaged footer: {cause}"
+            raise OSError(message) from cause
+
+    def is_empty(self, name: str) -> bool:
+        """Whether a file is there and has no content."""
+        try:
+            return os.stat(self.path(name)).st_size == 0  # noqa: PTH116
+        except FileNotFoundError:
+            return False
 
     def list_log(self) -> list[str]:
         """Names in `_delta_log`; none when there is no table."""

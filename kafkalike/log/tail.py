@@ -6,6 +6,7 @@ per new table version, so that looking for new records costs one file look-up ho
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable, Iterator
 from typing import Any, Final
 
@@ -16,7 +17,7 @@ from deltalake.exceptions import DeltaError, TableNotFoundError
 from kafkalike.clock import Clock
 from kafkalike.errors import KafkaStorageError, LogCorruptError
 from kafkalike.log.commits import Add, TableCommit, check_protocol, log_name, parse_commit, segment_of, versions
-from kafkalike.log.storage import Files
+from kafkalike.log.storage import Files, LocalFiles
 from kafkalike.model.segments import Segment, SegmentIndex
 
 RECHECK_SECONDS: Final = 10.0
@@ -121,12 +122,25 @@ class TableTail:
         """Reload when the log has moved on past a version that is gone."""
         self._checked = self._clock.monotonic()
         known = versions(self.files)
-        if known and known[-1] > self.version:
-            if self._apply_next():
-                return True
-            self.load()
+        if known and known[-1] == self.version:
+            return False
+        if known and known[-1] > self.version and self._apply_next():
             return True
-        return False
+        # Cleaned up below us, replaced by another table, or gone.
+        self.load()
+        return True
+
+    def check_there(self) -> None:
+        """Reload when the version that is known is not in the log any more: someone may have replaced the table.
+
+        Raises:
+            FileNotFoundError: there is no table.
+            LogCorruptError: its log cannot be read.
+        """
+        try:
+            self.files.read(log_name(self.version))
+        except FileNotFoundError:
+            self.load()
 
     def load(self) -> None:
         """Load the whole state through `deltalake`.
@@ -152,12 +166,22 @@ class TableTail:
         self.txns = {}
         self._checked = self._clock.monotonic()
         try:
+            self._look_for_empty_commits()
             self._look_for_rewinds()
             if self._on_load:
                 self._on_load()
         except BaseException:
             self.forget()
             raise
+
+    def _look_for_empty_commits(self) -> None:
+        """Refuse commit files without content, as a power failure may leave them: `deltalake` reads over them."""
+        if not isinstance(self.files, LocalFiles):
+            return  # An object store shows whole objects only.
+        for version in range(_checkpointed(self.files) + 1, self.version + 1):
+            if self.files.is_empty(log_name(version)):
+                message = f"{self.files.uri}/{log_name(version)} is empty: the table's log is damaged"
+                raise LogCorruptError(message)
 
     def _look_for_rewinds(self) -> None:
         """Look at the last commits, back to the last one of ours, for one that took records away."""
@@ -184,6 +208,14 @@ class TableTail:
             # "Never" is kept as well: only a commit that `apply` sees can change it.
             self.txns[app_id] = None if known is None else int(known)
         return self.txns[app_id]
+
+
+def _checkpointed(files: Files) -> int:
+    """Version of the last checkpoint; -1 when there is none, or none that can be found out."""
+    try:
+        return int(json.loads(files.read("_delta_log/_last_checkpoint"))["version"])
+    except (OSError, ValueError, KeyError, TypeError):
+        return -1
 
 
 REWINDING: Final = frozenset({"RESTORE", "CREATE OR REPLACE TABLE", "REPLACE TABLE AS SELECT", "TRUNCATE"})

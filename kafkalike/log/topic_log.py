@@ -15,7 +15,13 @@ import pyarrow as pa
 from kafkalike import faults
 from kafkalike.clock import Clock, Deadline
 from kafkalike.config.topic import TopicConfig
-from kafkalike.errors import CorruptRecordError, KafkaTimeoutError, LogCorruptError, TopicDeletedError
+from kafkalike.errors import (
+    CorruptRecordError,
+    KafkaStorageError,
+    KafkaTimeoutError,
+    LogCorruptError,
+    TopicDeletedError,
+)
 from kafkalike.log.append_local import append_commit, plan_batch, write_files
 from kafkalike.log.commits import Add, TableCommit, append_info, log_name, parse_commit, segment_of, versions
 from kafkalike.log.lock import TableLock
@@ -105,17 +111,21 @@ class DeltaTopicLog:
             if current is None or current.topic_id != self.info.topic_id:
                 raise TopicDeletedError(self.info.name, self.info.topic_id, current.topic_id if current else None)
             self.info = current
-            try:
-                self._tail.refresh()
-            except FileNotFoundError as cause:
-                message = f"{self.info.name}: its table {self.files.uri} is gone though the topic exists"
-                raise LogCorruptError(message) from cause
-            if self._tail.table_id != self.info.topic_id:
-                message = (
-                    f"{self.info.name}: the table at {self.files.uri} has id {self._tail.table_id}, the topic's is "
-                    f"{self.info.topic_id}: someone has replaced the table"
-                )
-                raise LogCorruptError(message)
+            self._checked(self._tail.refresh)
+
+    def _checked(self, look: Callable[[], object]) -> None:
+        """Look at the table, which must be there and be the topic's."""
+        try:
+            look()
+        except FileNotFoundError as cause:
+            message = f"{self.info.name}: its table {self.files.uri} is gone though the topic exists"
+            raise LogCorruptError(message) from cause
+        if self._tail.table_id != self.info.topic_id:
+            message = (
+                f"{self.info.name}: the table at {self.files.uri} has id {self._tail.table_id}, the topic's is "
+                f"{self.info.topic_id}: someone has replaced the table"
+            )
+            raise LogCorruptError(message)
 
     def log_start(self, partition: int) -> int:
         """First offset that may be read."""
@@ -220,12 +230,14 @@ class DeltaTopicLog:
             yield
 
     def ready_to_append(self) -> None:
-        """Refresh, and refuse a table whose log end an outsider has taken back.
+        """Refresh, and refuse a table that an outsider has replaced, or whose log end has been taken back.
 
         Raises:
             LogCorruptError: appending would give offsets out for the second time.
         """
-        self.refresh()
+        with self._mutex:
+            self.refresh()
+            self._checked(self._tail.check_there)
         rewound = self._tail.foreign
         if rewound is not None:
             message = (
@@ -267,7 +279,13 @@ class DeltaTopicLog:
                 )
             wanted = append_commit(adds, version=version + 1, now_ms=written_ms, append_id=append_id, txn=txn)
             faults.point("append.before_commit")
-            if commit(self.files, wanted):
+            try:
+                landed = commit(self.files, wanted)
+            except KafkaStorageError:
+                # Surely not committed. The disk may be full: its files must not make that worse.
+                self._discard(adds)
+                raise
+            if landed:
                 faults.point("append.after_commit")
                 with self._mutex:
                     if self._tail.version < wanted.version:
