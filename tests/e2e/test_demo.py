@@ -1,0 +1,77 @@
+"""The demo: a small run of it shows everything and adds up, and it removes nothing that is not its own."""
+
+import io
+from pathlib import Path
+
+import pytest
+from pyspark.sql import SparkSession
+from rich.console import Console
+
+from kafkalike.clock import SYSTEM_CLOCK
+from kafkalike.demo import run
+from kafkalike.demo.folder import MARK, fresh_folder
+from kafkalike.demo.screen import Screen
+from kafkalike.errors import IllegalArgumentError
+
+PNG = b"\x89PNG\r\n"
+
+
+@pytest.mark.timeout(300)
+def test_the_demo_adds_up(spark: SparkSession, root: str) -> None:
+    """Two thousand flights: every check holds, and the plot is there."""
+    text = io.StringIO()
+
+    code = run(root, rows=2000, console=Console(file=text, width=120))
+
+    shown = text.getvalue()
+    assert (code, shown.count("WRONG")) == (0, 0), shown
+    assert "1,000 + 1,000 flights are all 2,000" in shown
+    assert "Mean delay" in shown
+    assert Path(root, "delays.png").read_bytes().startswith(PNG)
+
+
+def test_a_check_that_does_not_hold_is_a_failure() -> None:
+    """The screen shows both values, and keeps them for the exit code."""
+    text = io.StringIO()
+    screen = Screen(Console(file=text, width=120), SYSTEM_CLOCK, steps=1)
+
+    screen.check("a sum", 2, 2)
+    screen.check("another", 3, 4)
+
+    assert screen.failures == ["another: 3, expected 4"]
+    assert "WRONG" in text.getvalue()
+
+
+def test_a_demo_removes_what_an_earlier_one_made(tmp_path: Path) -> None:
+    """Its mark in a folder says that the folder may go."""
+    folder = fresh_folder(str(tmp_path / "demo"), keep=False)
+    (folder / "old").touch()
+
+    again = fresh_folder(str(folder), keep=False)
+
+    assert (again, [path.name for path in again.iterdir()]) == (folder, [MARK])
+
+
+def test_a_demo_keeps_what_an_earlier_one_made_when_asked_to(tmp_path: Path) -> None:
+    """It takes the next free name instead."""
+    names = [fresh_folder(str(tmp_path / "demo"), keep=True).name for _ in range(3)]
+
+    assert names == ["demo", "demo-2", "demo-3"]
+
+
+def test_a_demo_never_removes_anything_else(tmp_path: Path) -> None:
+    """A folder with other things in it, a file, a link and a URI are refused and left alone."""
+    (tmp_path / "mine").mkdir()
+    (tmp_path / "mine" / "thesis.txt").touch()
+    (tmp_path / "demo").mkdir()
+    (tmp_path / "demo" / MARK).touch()
+    (tmp_path / "link").symlink_to(tmp_path / "demo")
+
+    for name in ("mine", "mine/thesis.txt", "link"):
+        with pytest.raises(IllegalArgumentError, match="not made by a demo"):
+            fresh_folder(str(tmp_path / name), keep=False)
+    with pytest.raises(IllegalArgumentError, match="a folder of this machine"):
+        fresh_folder("s3a://bucket/log", keep=False)
+
+    assert (tmp_path / "mine" / "thesis.txt").exists()
+    assert (tmp_path / "demo" / MARK).exists()
