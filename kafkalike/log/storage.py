@@ -35,7 +35,8 @@ S3_LOCK_VARIABLE: Final = "AWS_S3_LOCKING_PROVIDER"
 """Set to `dynamodb` when every writer uses Delta's `S3DynamoDBLogStore`."""
 
 
-_ESCAPE: Final = re.compile(r"%[0-9a-fA-F]{2}")
+_MISREAD: Final = re.compile(r"%[0-9a-fA-F]{2}" if os.sep == "\\" else r"%[0-9a-fA-F]{2}|\\")
+"""What `deltalake` reads in another way than the operating system: escapes, and `\\` as a slash."""
 
 
 def normalise_root(root: str, environ: dict[str, str] | None = None) -> tuple[str, bool]:
@@ -47,7 +48,7 @@ def normalise_root(root: str, environ: dict[str, str] | None = None) -> tuple[st
     Raises:
         UnsafeStorageError: the storage cannot keep several writers apart.
         KafkaConfigurationError: it looks like a Kafka broker's address, names no storage that is known, or is a folder
-            whose name holds something like `%20`.
+            whose name holds a backslash or something like `%20`.
     """
     environ = dict(os.environ) if environ is None else environ
     scheme = urlsplit(root).scheme if "://" in root or root.startswith("file:") else ""
@@ -59,10 +60,8 @@ def normalise_root(root: str, environ: dict[str, str] | None = None) -> tuple[st
             )
             raise KafkaConfigurationError(message)
         path = urlsplit(root).path if scheme else root
-        if _ESCAPE.search(path):
-            message = (
-                f"bootstrap_servers={root!r}: deltalake would take the percent sign for an escape; rename the folder"
-            )
+        if _MISREAD.search(path):
+            message = f"bootstrap_servers={root!r}: deltalake reads a percent sign with two digits, or a backslash, as another character; rename the folder"
             raise KafkaConfigurationError(message)
         return str(Path(path).expanduser().absolute()), True
     if scheme in S3_SCHEMES:
@@ -149,13 +148,6 @@ class LocalFiles:
             # A damaged footer may still parse, with names in it that are no text.
             message = f"{path} has a damaged footer: {cause}"
             raise OSError(message) from cause
-
-    def is_empty(self, name: str) -> bool:
-        """Whether a file is there and has no content."""
-        try:
-            return os.stat(self.path(name)).st_size == 0  # noqa: PTH116
-        except FileNotFoundError:
-            return False
 
     def list_log(self) -> list[str]:
         """Names in `_delta_log`; none when there is no table."""

@@ -15,9 +15,9 @@ from deltalake import DeltaTable
 from deltalake.exceptions import DeltaError, TableNotFoundError
 
 from kafkalike.clock import Clock
-from kafkalike.errors import KafkaStorageError, LogCorruptError
+from kafkalike.errors import KafkaError, KafkaStorageError, LogCorruptError
 from kafkalike.log.commits import Add, TableCommit, check_protocol, log_name, parse_commit, segment_of, versions
-from kafkalike.log.storage import Files, LocalFiles
+from kafkalike.log.storage import Files
 from kafkalike.model.segments import Segment, SegmentIndex
 
 RECHECK_SECONDS: Final = 10.0
@@ -166,40 +166,44 @@ class TableTail:
         self.txns = {}
         self._checked = self._clock.monotonic()
         try:
-            self._look_for_empty_commits()
-            self._look_for_rewinds()
+            self._look_back()
             if self._on_load:
                 self._on_load()
         except BaseException:
             self.forget()
             raise
 
-    def _look_for_empty_commits(self) -> None:
-        """Refuse commit files without content, as a power failure may leave them: `deltalake` reads over them."""
-        if not isinstance(self.files, LocalFiles):
-            return  # An object store shows whole objects only.
-        for version in range(_checkpointed(self.files) + 1, self.version + 1):
-            if self.files.is_empty(log_name(version)):
-                message = f"{self.files.uri}/{log_name(version)} is empty: the table's log is damaged"
-                raise LogCorruptError(message)
+    def _look_back(self) -> None:
+        """Look through the commits since the last checkpoint for what the live files do not tell.
 
-    def _look_for_rewinds(self) -> None:
-        """Look at the last commits, back to the last one of ours, for one that took records away."""
+        That is: a rewind, by the last commits back to the last one of ours; records that were there and are not any
+        more, whose offsets must not be given out again; and commit files without content, as a power failure may
+        leave them, which `deltalake` reads over.
+        """
         self.foreign = None
-        version = self.version
-        while version >= 0:
+        rewind_possible = True
+        for version in range(self.version, _checkpointed(self.files), -1):
             try:
                 content = self.files.read(log_name(version))
             except FileNotFoundError:
                 return
             commit = parse_commit(version, content, self.files.uri)
             self.last_commit_ms = max(self.last_commit_ms, commit.timestamp_ms)
-            if rewinds(commit):
+            self._keep_ends(commit)
+            if rewind_possible and rewinds(commit):
                 self.foreign = commit
-                return
-            if commit.append_id or commit.operation == "CREATE TABLE":
-                return
-            version -= 1
+            if rewinds(commit) or commit.append_id or commit.operation == "CREATE TABLE":
+                rewind_possible = False
+
+    def _keep_ends(self, commit: TableCommit) -> None:
+        """Let the log end stay above everything that a commit once added."""
+        for add in commit.adds:
+            if not self.index.has(add.path):
+                try:
+                    self.index.raise_end(self._segment_of(add, self.files))
+                except KafkaError:
+                    # An outsider's file that is gone by now and has left no statistics.
+                    continue
 
     def txn_version(self, app_id: str) -> int | None:
         """Latest version that an application has written; None when it never has."""

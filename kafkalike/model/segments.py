@@ -55,9 +55,10 @@ class SegmentIndex:
         for segment in sorted(segments, key=_start):
             self._by_partition.setdefault(segment.partition, []).append(segment)
             self._by_path[segment.path] = segment
-            self._raise_end(segment)
+            self.raise_end(segment)
 
-    def _raise_end(self, segment: Segment) -> None:
+    def raise_end(self, segment: Segment) -> None:
+        """Let the log end stay above a segment, which need not be live: offsets are never reused."""
         if segment.stop > self._ends.get(segment.partition, 0):
             self._ends[segment.partition] = segment.stop
 
@@ -67,7 +68,7 @@ class SegmentIndex:
             return
         self._by_path[segment.path] = segment
         insort(self._by_partition.setdefault(segment.partition, []), segment, key=_start)
-        self._raise_end(segment)
+        self.raise_end(segment)
 
     def remove(self, path: str) -> None:
         """Forget a segment; the log end stays, since offsets are never reused."""
