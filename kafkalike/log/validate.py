@@ -17,9 +17,9 @@ from kafkalike.errors import (
 from kafkalike.model.batch import Headers, RecordBatch
 from kafkalike.model.topic import TopicInfo
 
-MAX_TIMESTAMP_MS: Final = 253_402_300_799_999
-"""Largest record time, ms: 9999-12-31T23:59:59.999Z. Beyond it the text form in file statistics, which time look-ups
-rest on, is not defined."""
+MAX_TIMESTAMP_MS: Final = 253_402_214_399_999
+"""Largest record time, ms: 9999-12-30T23:59:59.999Z. File statistics, which look-ups by time rest on, have times as
+text, Spark's in the session's time zone; beyond the year 9999, here a day away, that text is not defined."""
 
 RECORD_OVERHEAD: Final = 70
 """Bytes Kafka's format 2 adds to a record alone in its batch: 61 of batch header, 9 of record fields at most for

@@ -108,7 +108,6 @@ class Sender:
 
     def _run(self) -> None:
         buffer = self._buffer
-        buffer.sender = threading.get_ident()
         job: tuple[TopicQueue, Batch] | None = None
         try:
             while (job := buffer.take()) is not None:

@@ -446,6 +446,23 @@ def test_records_for_a_topic_that_was_made_anew_do_not_land_in_it(
     assert (values(cluster, "orders", 0), values(cluster, "orders", 1)) == ([], [b"later"])
 
 
+def test_the_first_record_of_a_topic_that_was_made_anew_does_not_land_in_it(
+    cluster: Cluster, make: Callable[..., KafkaProducer]
+) -> None:
+    """Not even when no log was open yet."""
+    cluster.create_topic("orders", 1, {})
+    producer = make(linger_ms=10_000)
+    queued = producer.send("orders", b"queued")
+
+    cluster.delete_topic("orders")
+    cluster.create_topic("orders", 1, {})
+    producer.flush(60)
+
+    with pytest.raises(TopicDeletedError):
+        queued.get()
+    assert values(cluster, "orders") == []
+
+
 def test_records_for_a_deleted_topic_fail(cluster: Cluster, make: Callable[..., KafkaProducer]) -> None:
     """And are not tried again."""
     cluster.create_topic("orders", 1, {})
@@ -536,7 +553,7 @@ def test_an_error_without_acknowledgement_is_logged(
 # --- the rest of the interface --------------------------------------------------------------------
 
 
-def test_nothing_can_be_sent_after_close(producer: KafkaProducer) -> None:
+def test_nothing_can_be_sent_after_close(cluster: Cluster, producer: KafkaProducer) -> None:
     """Closing twice, and flushing what is not there, is fine."""
     producer.close()
     producer.close()
@@ -546,6 +563,7 @@ def test_nothing_can_be_sent_after_close(producer: KafkaProducer) -> None:
         producer.send("orders", b"v")
     with pytest.raises(IllegalStateError, match="closed"):
         producer.partitions_for("orders")
+    assert not cluster.topics()
 
 
 def test_a_with_block_sends_everything(cluster: Cluster) -> None:

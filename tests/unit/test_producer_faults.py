@@ -17,11 +17,13 @@ from kafkalike.errors import (
     KafkaStorageError,
     KafkaTimeoutError,
     MessageSizeTooLargeError,
+    TopicDeletedError,
     UnknownOutcomeError,
 )
 from kafkalike.log.port import Appended, TopicLog
 from kafkalike.model.batch import RecordBatch
 from kafkalike.producer import FutureRecordMetadata, KafkaProducer
+from kafkalike.producer.buffer import Buffer
 from kafkalike.testing import MemoryCluster
 
 REFUSED = KafkaStorageError("the disk is full")
@@ -71,13 +73,15 @@ class FaultyCluster:
         """Let the next appends fail."""
         self.faults.setdefault(topic, deque()).extend(_raiser(error) for error in errors)
 
-    def hold(self, topic: str) -> tuple[threading.Event, threading.Event]:
-        """Let the next append wait: tells when it has begun, and goes on when it is told."""
+    def hold(self, topic: str, error: Exception | None = None) -> tuple[threading.Event, threading.Event]:
+        """Let the next append wait: tells when it has begun, and goes on, or fails, when it is told."""
         begun, go_on = threading.Event(), threading.Event()
 
         def wait() -> None:
             begun.set()
             assert go_on.wait(60)
+            if error is not None:
+                raise error
 
         self.faults.setdefault(topic, deque()).append(wait)
         return begun, go_on
@@ -152,13 +156,13 @@ def metric(producer: KafkaProducer, name: str) -> float:
 
 
 def held_back(
-    cluster: FaultyCluster, producer: KafkaProducer, values: list[bytes], *, topic: str = "orders"
+    cluster: FaultyCluster, producer: KafkaProducer, values: list[bytes], error: Exception | None = None
 ) -> tuple[list[FutureRecordMetadata], threading.Event]:
-    """Send a first record whose append waits, then the others, which are queued behind it."""
-    begun, go_on = cluster.hold(topic)
-    first = producer.send(topic, b"first")
+    """Send a first record whose append waits, and may then fail, and others, which are queued behind it."""
+    begun, go_on = cluster.hold("orders", error)
+    first = producer.send("orders", b"first")
     assert begun.wait(30)
-    return [first, *(producer.send(topic, value) for value in values)], go_on
+    return [first, *(producer.send("orders", value) for value in values)], go_on
 
 
 # --- batches --------------------------------------------------------------------------------------
@@ -216,14 +220,15 @@ def test_a_refused_batch_is_sent_again_before_what_came_after_it(
     cluster: FaultyCluster, make: Callable[..., KafkaProducer]
 ) -> None:
     """Order is kept over retries, and nothing is doubled."""
-    cluster.fail("orders", REFUSED, REFUSED)
     producer = make()
 
-    sent = [producer.send("orders", b"%d" % number) for number in range(30)]
+    sent, go_on = held_back(cluster, producer, _numbered(0, 30), REFUSED)
+    cluster.fail("orders", REFUSED)
+    go_on.set()
 
-    assert [f.get(30).offset for f in sent] == list(range(30))
-    assert cluster.values("orders") == [b"%d" % number for number in range(30)]
-    assert metric(producer, "record-retry-total") >= 2
+    assert [f.get(30).offset for f in sent] == list(range(31))
+    assert cluster.values("orders") == [b"first", *_numbered(0, 30)]
+    assert metric(producer, "record-retry-total") == 2
 
 
 def test_without_retries_the_first_error_counts(cluster: FaultyCluster, make: Callable[..., KafkaProducer]) -> None:
@@ -368,6 +373,34 @@ def test_the_log_holds_what_the_futures_promise(faults: list[Exception | None], 
     assert [offset for _, offset in promised] == list(range(len(promised)))
 
 
+def test_a_refusal_that_no_record_explains_is_not_repeated_for_ever(
+    cluster: FaultyCluster, make: Callable[..., KafkaProducer]
+) -> None:
+    """Settings may have changed in between, so it is tried once more."""
+    cluster.fail("orders", *[MessageSizeTooLargeError("too large")] * 5)
+    producer = make()
+
+    sent = producer.send("orders", b"v")
+
+    with pytest.raises(MessageSizeTooLargeError):
+        sent.get(30)
+    assert len(cluster.batches) == 2
+
+
+def test_everything_that_is_queued_for_a_deleted_topic_fails(
+    cluster: FaultyCluster, make: Callable[..., KafkaProducer]
+) -> None:
+    """The batch under way, and those behind it."""
+    producer = make()
+    sent, go_on = held_back(cluster, producer, [b"a", b"b"])
+
+    cluster.delete_topic("orders")
+    go_on.set()
+    producer.flush(30)
+
+    assert [type(f.exception) for f in sent] == [TopicDeletedError] * 3
+
+
 # --- memory ---------------------------------------------------------------------------------------
 
 
@@ -405,6 +438,46 @@ def test_nobody_lingers_while_somebody_waits_for_room(make: Callable[..., KafkaP
     producer.flush(30)
 
     assert [f.get().offset for f in sent] == list(range(5))
+
+
+def test_those_who_wait_for_room_get_it_in_turn() -> None:
+    """Small records do not keep a large one waiting for ever."""
+    clock = HandClock()
+    buffer = Buffer(limit=100, linger=0, batch_size=1, max_block_ms=60_000, clock=clock)
+    cluster = MemoryCluster(clock=clock)
+    queue = buffer.queue(cluster.create_topic("orders", 1, {}))
+    row = (0, None, b"v", 0, None)
+    buffer.add(queue, row, 60)
+    large = threading.Thread(target=buffer.add, args=(queue, row, 90), daemon=True)
+    small = threading.Thread(target=buffer.add, args=(queue, row, 30), daemon=True)
+    for number, thread in enumerate((large, small), start=1):
+        thread.start()
+        while len(buffer._line) < number:
+            clock.sleep(0)
+
+    first = buffer.take()
+    assert first is not None
+    buffer.release(first[1])
+    large.join(30)
+
+    assert (buffer.used, small.is_alive()) == (90, True)
+    second = buffer.take()
+    assert second is not None
+    buffer.release(second[1])
+    small.join(30)
+    assert buffer.used == 30
+
+
+def test_a_topic_that_is_gone_takes_no_records() -> None:
+    """Its name is looked up again instead."""
+    clock = HandClock()
+    buffer = Buffer(limit=100, linger=0, batch_size=1, max_block_ms=0, clock=clock)
+    queue = buffer.queue(MemoryCluster(clock=clock).create_topic("orders", 1, {}))
+
+    buffer.retire(queue)
+
+    assert buffer.add(queue, (0, None, b"v", 0, None), 10) is None
+    assert "orders" not in buffer.queues
 
 
 def test_a_record_larger_than_the_buffer_is_refused(make: Callable[..., KafkaProducer]) -> None:
