@@ -35,6 +35,7 @@ from kafkalike.serialization import JsonSerializer, StringSerializer
 from kafkalike.testing import MemoryCluster
 
 WEIRD = bytes(range(256))
+KEY_OF_1 = next(key for key in (b"a", b"b", b"c", b"d") if partition_for_key(key, 2) == 1)
 
 
 @pytest.fixture
@@ -437,7 +438,7 @@ def test_records_for_a_topic_that_was_made_anew_do_not_land_in_it(
     cluster.delete_topic("orders")
     cluster.create_topic("orders", 2, {})
     producer.flush(60)
-    later = producer.send("orders", b"later", partition=1)
+    later = producer.send("orders", b"later", key=KEY_OF_1)
     producer.flush(60)
 
     with pytest.raises(TopicDeletedError):
