@@ -59,7 +59,7 @@ class Partitioner(ABC):
     __slots__ = ()
 
     @abstractmethod
-    def partition(  # noqa: PLR0913, PLR0917 - kafka-python's signature
+    def partition(  # noqa: PLR0917 - kafka-python's signature
         self,
         topic: str,
         key: object,
@@ -148,7 +148,7 @@ class _MethodPartitioner(Partitioner):
     choose: Callable[[str, object, bytes | None, object, bytes | None, Cluster], int]
     hook: Callable[[str, Cluster, int], object] | None
 
-    def partition(  # noqa: PLR0913, PLR0917 - kafka-python's signature
+    def partition(  # noqa: PLR0917 - kafka-python's signature
         self,
         topic: str,
         key: object,
@@ -174,7 +174,7 @@ class _FunctionPartitioner(Partitioner):
 
     choose: Callable[..., int]
 
-    def partition(  # noqa: PLR0913, PLR0917 - kafka-python's signature
+    def partition(  # noqa: PLR0917 - kafka-python's signature
         self,
         topic: str,
         key: object,  # noqa: ARG002

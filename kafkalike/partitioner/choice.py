@@ -28,7 +28,7 @@ class DefaultPartitioner(Partitioner):
     rng: Random = field(default_factory=Random)
     """Source of the random choice."""
 
-    def partition(  # noqa: PLR0913, PLR0917 - kafka-python's signature
+    def partition(  # noqa: PLR0917 - kafka-python's signature
         self,
         topic: str,
         key: object,  # noqa: ARG002
@@ -53,7 +53,7 @@ class RoundRobinPartitioner(Partitioner):
     _turns: dict[str, Iterator[int]] = field(default_factory=dict, init=False, repr=False, compare=False)
     """By topic, the number of records so far; `next` and `setdefault` are atomic, so no lock is needed."""
 
-    def partition(  # noqa: PLR0913, PLR0917 - kafka-python's signature
+    def partition(  # noqa: PLR0917 - kafka-python's signature
         self,
         topic: str,
         key: object,  # noqa: ARG002
@@ -83,7 +83,7 @@ class StickyPartitioner(Partitioner):
     _lock: Lock = field(default_factory=Lock, init=False, repr=False, compare=False)
     """Guards `_stuck`."""
 
-    def partition(  # noqa: PLR0913, PLR0917 - kafka-python's signature
+    def partition(  # noqa: PLR0917 - kafka-python's signature
         self,
         topic: str,
         key: object,  # noqa: ARG002
