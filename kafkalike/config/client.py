@@ -37,7 +37,15 @@ NO_MEANING: Final[Mapping[str, str]] = {
         "there is no network connection; access is granted on the storage root",
     ),
     **dict.fromkeys(
-        ("socks5_proxy", "kafka_client", "selector", "sock_chunk_bytes", "sock_chunk_buffer_count", "socket_options"),
+        (
+            "socks5_proxy",
+            "proxy_url",
+            "kafka_client",
+            "selector",
+            "sock_chunk_bytes",
+            "sock_chunk_buffer_count",
+            "socket_options",
+        ),
         "there is no network connection",
     ),
 }

@@ -195,7 +195,7 @@ class Fetcher:
             return False
         rest: Chunk | None = None
         if len(chunk) > turn.room:
-            chunk, rest = chunk.head(int(turn.room))
+            chunk, rest = chunk.split(int(turn.room))
         made, error = build(feed.tp, chunk)
         next_offset = chunk.next_offset if error is None else error.offset
         if len(made):

@@ -75,7 +75,7 @@ class Chunk:
         """Offset of the record at a row."""
         return int(self.table.column("offset")[row].as_py())
 
-    def head(self, count: int) -> tuple[Chunk, Chunk | None]:
+    def split(self, count: int) -> tuple[Chunk, Chunk | None]:
         """Split: the first `count` records, and the rest (None when there is none)."""
         if count >= len(self):
             return self, None
