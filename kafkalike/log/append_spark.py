@@ -30,7 +30,7 @@ from kafkalike.expr.numbering import at_or_above, with_offsets
 from kafkalike.log.append_local import plan_batch, user_metadata
 from kafkalike.log.layout import TOPIC_COLUMNS
 from kafkalike.log.port import Appended, TxnId
-from kafkalike.log.session import session
+from kafkalike.log.session import beside, running_session
 from kafkalike.log.topic_log import DeltaTopicLog
 from kafkalike.log.validate import check_batch, codec_for
 from kafkalike.model.batch import RecordBatch
@@ -62,7 +62,7 @@ class SparkAppender:
         self, log: DeltaTopicLog, batch: RecordBatch, *, codec: str, deadline: Deadline, txn: TxnId | None
     ) -> Appended:
         """See `TopicLog.append`."""
-        spark = own_session(session())
+        spark = own_session(running_session())
 
         def numbered(config: TopicConfig, now_ms: int, ends: dict[int, int]) -> DataFrame:
             check_batch(batch, log.info, config, now_ms)
@@ -76,7 +76,7 @@ def own_session(running: SparkSession) -> SparkSession:
     """A session of this thread's own over the running one: settings of one write must not reach another."""
     known: SparkSession | None = getattr(_sessions, "session", None)
     if known is None or known.sparkContext is not running.sparkContext:
-        known = running.newSession()
+        known = beside(running)
         _sessions.session = known
     return known
 

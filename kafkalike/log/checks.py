@@ -55,6 +55,7 @@ def _rules(
         lambda size, h: size + F.octet_length(h["key"]) + F.coalesce(F.octet_length(h["value"]), F.lit(0)),
     )
     plain = F.coalesce(F.length("key"), F.lit(0)) + F.coalesce(F.length("value"), F.lit(0)) + F.lit(RECORD_OVERHEAD)
+    nameless = F.exists(F.coalesce(F.col("headers"), F.array()), lambda h: h["key"].isNull())
     size = F.when(F.col("headers").isNull(), plain).otherwise(plain + headers)
     time = F.unix_millis("timestamp")
     rules = [
@@ -67,6 +68,7 @@ def _rules(
                 f" does not exist: the topic has partitions 0 to {num_partitions - 1}",
             ),
         ),
+        (nameless, F.lit(problem(InvalidRecordError, "a record has a header without key"))),
         (
             size > config.max_message_bytes,
             _say(

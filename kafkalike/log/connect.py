@@ -6,7 +6,7 @@ from typing import Any, cast
 
 from kafkalike.config.client import default_bootstrap_servers
 from kafkalike.errors import KafkaConfigurationError
-from kafkalike.log.delta_cluster import open_cluster
+from kafkalike.log.delta_cluster import DeltaCluster, open_cluster
 from kafkalike.log.port import Cluster
 
 
@@ -29,6 +29,19 @@ def connect(bootstrap_servers: Any = None) -> Cluster:  # noqa: ANN401 - a path,
         message = f"bootstrap_servers must name one storage root, not {len(roots)}: {named!r}"
         raise KafkaConfigurationError(message)
     return open_cluster(roots[0])
+
+
+def connect_delta(bootstrap_servers: Any = None) -> DeltaCluster:  # noqa: ANN401 - see `connect`
+    """The same for Spark, which needs tables to read and write.
+
+    Raises:
+        KafkaConfigurationError: for a cluster in memory, too.
+    """
+    cluster = connect(bootstrap_servers)
+    if not isinstance(cluster, DeltaCluster):
+        message = f"Spark works on Delta tables, and the cluster {cluster.root!r} has none"
+        raise KafkaConfigurationError(message)
+    return cluster
 
 
 def _split(item: object) -> list[str]:

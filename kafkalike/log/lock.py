@@ -10,6 +10,7 @@ has just finished queues behind those that wait, instead of taking the table aga
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -23,6 +24,9 @@ from kafkalike.errors import KafkaStorageError, KafkaTimeoutError
 POLL_SECONDS: Final = 0.002
 """Time between two tries; short against the few ms that an append holds the lock."""
 
+LONGEST_NAME: Final = 200
+"""Characters of a table's name that its lock's name takes."""
+
 
 class TableLock:
     """The lock of one table.
@@ -35,7 +39,7 @@ class TableLock:
     def __init__(self, folder: str, name: str) -> None:
         self.name = name
         self._folder = Path(folder)
-        self._path = str(self._folder / f"{name}.lock")
+        self._path = str(self._folder / f"{_file_name(name)}.lock")
 
     @contextmanager
     def held(self, deadline: Deadline | None = None) -> Iterator[None]:
@@ -65,6 +69,13 @@ class TableLock:
             yield
         finally:
             table.release()
+
+
+def _file_name(name: str) -> str:
+    """The name itself, unless the endings would make it too long for a file; topics may have 249 characters."""
+    if len(name) <= LONGEST_NAME:
+        return name
+    return f"{name[:LONGEST_NAME]}~{hashlib.sha256(name.encode()).hexdigest()[:16]}"
 
 
 def _seconds(deadline: Deadline) -> float:

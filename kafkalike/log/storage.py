@@ -61,7 +61,10 @@ def normalise_root(root: str, environ: dict[str, str] | None = None) -> tuple[st
             raise KafkaConfigurationError(message)
         path = urlsplit(root).path if scheme else root
         if _MISREAD.search(path):
-            message = f"bootstrap_servers={root!r}: deltalake reads a percent sign with two digits, or a backslash, as another character; rename the folder"
+            message = (
+                f"bootstrap_servers={root!r}: deltalake reads a percent sign with two digits, or a backslash, as "
+                "another character; rename the folder"
+            )
             raise KafkaConfigurationError(message)
         return str(Path(path).expanduser().absolute()), True
     if scheme in S3_SCHEMES:

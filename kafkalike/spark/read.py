@@ -10,7 +10,7 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812
 
 from kafkalike.errors import IllegalArgumentError
-from kafkalike.log.connect import connect
+from kafkalike.log.connect import connect_delta
 from kafkalike.model.topic import TopicInfo
 
 
@@ -39,7 +39,7 @@ def read(
     Raises:
         InvalidTopicError, UnknownTopicOrPartitionError: no such topic.
     """
-    cluster: Any = connect(bootstrap_servers)
+    cluster = connect_delta(bootstrap_servers)
     names = [topic] if isinstance(topic, str) else list(topic)
     if not names:
         message = "at least one topic is needed"

@@ -18,13 +18,14 @@ from kafkalike.errors import IllegalArgumentError, UnsupportedCodecError
 from kafkalike.expr.sink import sink_columns
 from kafkalike.log.append_spark import append_frame
 from kafkalike.log.checks import checked_partition, limits_time
-from kafkalike.log.connect import connect
+from kafkalike.log.connect import connect_delta
 from kafkalike.log.port import TxnId
 from kafkalike.model.names import check_topic_name
 from kafkalike.model.structs import TopicPartition
 from kafkalike.partitioner.column import null_key_column, partition_column
 
 if TYPE_CHECKING:
+    from kafkalike.log.delta_cluster import DeltaCluster
     from kafkalike.log.topic_log import DeltaTopicLog
 
 Partitioner = Callable[[Column, int], Column]
@@ -95,7 +96,7 @@ def write(
     if codec not in CODECS:
         message = f"compression_type must be None or one of {', '.join(CODECS)}, not {compression_type!r}"
         raise UnsupportedCodecError(message)
-    cluster = connect(bootstrap_servers)
+    cluster = connect_delta(bootstrap_servers)
     records = sink_columns(frame, needs_topic=topic is None)
     staged = stage or topic is None
     if staged:
@@ -167,10 +168,9 @@ def _kept(records: DataFrame, key: Hashable, build: Callable[[], Column]) -> Col
     return known[key]
 
 
-def _open(cluster: Any, name: str) -> DeltaTopicLog:  # noqa: ANN401
+def _open(cluster: DeltaCluster, name: str) -> DeltaTopicLog:
     cluster.ensure_topic(name)
-    log: DeltaTopicLog = cluster.log(name)
-    return log
+    return cluster.log(name)
 
 
 def _topics(records: DataFrame) -> list[str]:

@@ -1,7 +1,8 @@
 """SQL: a cluster in, a view for each topic and for the cluster itself out.
 
 `topics`, `partitions`, `consumer_offsets` and `lag` are live; a topic's view is the topic as `kafkalike.spark.read`
-gives it. Names follow `kafkalike.log.layout.sql_name`: `orders` is `orders`, `a.b` is `a__db`.
+gives it. Names follow `kafkalike.log.layout.sql_name`: `orders` is `orders`, `a.b` is `a__db`. A name that is a number
+or a keyword to SQL, such as a topic `2024`, is put between backticks in a query.
 """
 
 from __future__ import annotations
@@ -10,7 +11,7 @@ from typing import Any
 
 from pyspark.sql import SparkSession
 
-from kafkalike.log.connect import connect
+from kafkalike.log.connect import connect_delta
 from kafkalike.log.layout import sql_name
 from kafkalike.spark.read import topic_frame
 from kafkalike.spark.tables import FORMAT, SCHEMAS, ClusterTables
@@ -28,7 +29,7 @@ def register_sql(spark: SparkSession, bootstrap_servers: Any = None) -> dict[str
     Returns:
         The view of each topic, by the topic's name.
     """
-    cluster: Any = connect(bootstrap_servers)
+    cluster = connect_delta(bootstrap_servers)
     spark.dataSource.register(ClusterTables)
     for table in SCHEMAS:
         frame = spark.read.format(FORMAT).option("table", table).option("root", cluster.root).load()
@@ -37,7 +38,7 @@ def register_sql(spark: SparkSession, bootstrap_servers: Any = None) -> dict[str
     for name, info in cluster.topics().items():
         views[name] = sql_name(name)
         frame = topic_frame(spark, info, cluster.table_uri(info), include_headers=True)
-        frame.createOrReplaceTempView(views[name])
+        frame.createOrReplaceTempView(quoted(views[name]))
     return views
 
 
@@ -47,7 +48,7 @@ def view_statements(bootstrap_servers: Any = None) -> list[str]:  # noqa: ANN401
     `spark-sql` finds the format of the live views through the module `pyspark_kafkalike`, which Spark loads by itself
     when its Python has this package.
     """
-    cluster: Any = connect(bootstrap_servers)
+    cluster = connect_delta(bootstrap_servers)
     root = literal(cluster.root)
     statements = [
         f"CREATE OR REPLACE TEMPORARY VIEW {table} USING {FORMAT} OPTIONS (table {literal(table)}, root {root})"
@@ -58,8 +59,8 @@ def view_statements(bootstrap_servers: Any = None) -> list[str]:  # noqa: ANN401
         below = [f"NOT (partition = {p} AND offset < {start.offset})" for p, start in sorted(info.log_starts.items())]
         where = f" WHERE {' AND '.join(below)}" if below else ""
         source = f"delta.{quoted(cluster.table_uri(info))}"
-        # Names are made of [a-z0-9_]; texts are quoted.
-        view = f"CREATE OR REPLACE TEMPORARY VIEW {sql_name(name)} AS SELECT {columns} FROM {source}{where}"  # noqa: S608
+        # Names are made of [a-z0-9_], but may be numbers or keywords; texts are quoted.
+        view = f"CREATE OR REPLACE TEMPORARY VIEW {quoted(sql_name(name))} AS SELECT {columns} FROM {source}{where}"  # noqa: S608
         statements.append(view)
     return statements
 
