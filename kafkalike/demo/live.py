@@ -79,7 +79,7 @@ def _received(batches: Iterable[Sequence[ConsumerRecord]], now: float) -> list[t
 def _report(screen: Screen, got: Sequence[tuple[bytes | None, int, float]], sent: int) -> None:
     percentiles = quantiles([age for _, _, age in got] or [0.0, 0.0], n=100, method="inclusive")
     screen.say(
-        f"from send() to poll(), every send its own table commit: p50 {percentiles[49]:.0f} ms, "
+        f"from send() to poll(), a record every {PAUSE * 1000:.0f} ms: p50 {percentiles[49]:.0f} ms, "
         f"p95 {percentiles[94]:.0f} ms"
     )
     screen.check(f"{sent} sent, each of them polled once", sorted(number for _, number, _ in got), list(range(sent)))

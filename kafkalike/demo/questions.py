@@ -83,16 +83,19 @@ class Answers(NamedTuple):
 
 def ask(spark: SparkSession, root: str, screen: Screen, tally: Tally) -> Answers:
     """Ask in SQL what the consumers' numbers are checked against, and who loses most time."""
-    views = register_sql(spark, root)
+    with screen.waiting("Spark makes the views"):
+        views = register_sql(spark, root)
     screen.say(f"views: {', '.join(sorted(views.values()))}; and topics, partitions, consumer_offsets, lag")
     # Three questions are asked of it: the JSON is parsed once.
     flown = spark.sql(FLOWN).persist()
     flown.createOrReplaceTempView("flown")
-    totals = spark.sql(TOTALS).collect()[0]
+    with screen.waiting("Spark counts"):
+        totals = spark.sql(TOTALS).collect()[0]
     screen.check("SQL and the consumers counted the same flights", totals["flights"], tally.records)
     screen.check(f"and the same {tally.distance:,} miles", totals["miles"], tally.distance)
-    carriers = [Carrier(*row) for row in spark.sql(CARRIERS).collect()]
-    hours = [Hour(*row) for row in spark.sql(HOURS).collect()]
+    with screen.waiting("Spark joins"):
+        carriers = [Carrier(*row) for row in spark.sql(CARRIERS).collect()]
+        hours = [Hour(*row) for row in spark.sql(HOURS).collect()]
     flown.unpersist()
     screen.say("Which carriers lose most time? Delays on arrival, flights joined with airlines:")
     screen.table(
@@ -107,7 +110,8 @@ def ask(spark: SparkSession, root: str, screen: Screen, tally: Tally) -> Answers
 
 def show_lag(spark: SparkSession, screen: Screen) -> None:
     """Show how far the consumers' group is behind, which is nothing."""
-    rows = spark.sql(LAG, args={"group": GROUP}).collect()
+    with screen.waiting("Spark reads the lag"):
+        rows = spark.sql(LAG, args={"group": GROUP}).collect()
     screen.say(f"The view lag, for group {GROUP!r}:")
     screen.table(
         ("Topic", "Partition", "Committed", "Log end", "Lag"),

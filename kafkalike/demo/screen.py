@@ -68,6 +68,15 @@ class Screen:
             task = progress.add_task(what, total=total)
             yield lambda done: progress.advance(task, done)
 
+    @contextmanager
+    def waiting(self, what: str) -> Iterator[None]:
+        """A line that moves while something of unknown length goes on; nothing where there is no terminal."""
+        if not self._console.is_terminal:
+            yield
+            return
+        with self._console.status(f"{what} ..."):
+            yield
+
     def table(self, columns: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
         """A table; its first column is text, the others are numbers."""
         table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0), header_style="bold")

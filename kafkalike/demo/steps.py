@@ -49,7 +49,8 @@ def produce(root: str, screen: Screen, data: Flights, rows: int) -> None:
     from kafkalike.spark import write
 
     for topic, frame in ((FLIGHTS, data.flights), (AIRLINES, data.airlines), (WEATHER, data.weather)):
-        written = write(frame, topic, root)
+        with screen.waiting(f"Spark writes {topic}"):
+            written = write(frame, topic, root)
         total = sum(map(len, written.values()))
         screen.say(f"{topic}: {total:,} records, one table commit")
         if topic == FLIGHTS:

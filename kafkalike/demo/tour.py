@@ -102,7 +102,7 @@ def _spark(folder: Path, screen: Screen) -> Iterator[SparkSession]:
 
     running = SparkSession.getActiveSession()
     with screen.step("Start Spark"):
-        with _standard_error(folder / SPARK_LOG):
+        with screen.waiting("Java starts"), _standard_error(folder / SPARK_LOG):
             spark = session("kafkalike-demo", **{"spark.sql.shuffle.partitions": "4"})
         screen.say(f"Spark {spark.version} on {spark.sparkContext.master}; its log: {_shown(folder)}/{SPARK_LOG}")
     try:
