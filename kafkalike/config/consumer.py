@@ -124,7 +124,7 @@ class ConsumerConfig:
     partition_assignment_strategy: Any = None
     """Without effect: the one member of a group gets all partitions."""
     check_crcs: bool = True
-    """Without effect: Parquet and Delta check what they read."""
+    """Without effect: the checksums of Parquet pages are always checked."""
     client_rack: str = ""
     """Without effect: there are no replicas."""
     enable_incremental_fetch_sessions: bool = True

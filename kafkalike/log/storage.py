@@ -146,7 +146,13 @@ class LocalFiles:
         """Open a Parquet file."""
         path = self.path(name)
         try:
-            return pq.ParquetFile(path, pre_buffer=False, buffer_size=buffer_size, coerce_int96_timestamp_unit="us")
+            return pq.ParquetFile(
+                path,
+                pre_buffer=False,
+                buffer_size=buffer_size,
+                coerce_int96_timestamp_unit="us",
+                page_checksum_verification=True,
+            )
         except UnicodeDecodeError as cause:
             # A damaged footer may still parse, with names in it that are no text.
             message = f"{path} has a damaged footer: {cause}"
@@ -176,10 +182,10 @@ class LocalFiles:
         """Write a Parquet file under a new name."""
         path = self.path(name)
         try:
-            pq.write_table(table, path, compression=codec)
+            pq.write_table(table, path, compression=codec, write_page_checksum=True)
         except FileNotFoundError:
             os.makedirs(path.rpartition("/")[0], exist_ok=True)  # noqa: PTH103
-            pq.write_table(table, path, compression=codec)
+            pq.write_table(table, path, compression=codec, write_page_checksum=True)
         return os.stat(path).st_size  # noqa: PTH116
 
     def discard(self, name: str) -> None:
@@ -243,12 +249,18 @@ class RemoteFiles:
         """Open a Parquet file."""
         stream = self._filesystem.open_input_file(name)
         whole = not buffer_size
-        return pq.ParquetFile(stream, pre_buffer=whole, buffer_size=buffer_size, coerce_int96_timestamp_unit="us")
+        return pq.ParquetFile(
+            stream,
+            pre_buffer=whole,
+            buffer_size=buffer_size,
+            coerce_int96_timestamp_unit="us",
+            page_checksum_verification=True,
+        )
 
     def write(self, name: str, table: pa.Table, codec: str) -> int:
         """Write a Parquet file under a new name."""
         with self._filesystem.open_output_stream(name) as stream:
-            pq.write_table(table, stream, compression=codec)
+            pq.write_table(table, stream, compression=codec, write_page_checksum=True)
         return int(self._filesystem.get_file_info(name).size)
 
     def discard(self, name: str) -> None:

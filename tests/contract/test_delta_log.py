@@ -374,3 +374,17 @@ def test_an_engine_without_meaning_is_refused(root: str, engine: str, local: boo
 
     with pytest.raises(IllegalArgumentError):
         cluster.log("orders", engine=engine)
+
+
+def test_a_flipped_bit_in_a_page_is_named_and_not_read(root: str) -> None:
+    """Pages carry checksums: a bit that storage has flipped is damage with a name, never another value."""
+    cluster = connect(root)
+    cluster.create_topic("t", 1, {})
+    cluster.log("t").append(batch(b"a value that stands in the file as it is"))
+    (file,) = Path(root, "t").rglob("part-*.parquet")
+    content = file.read_bytes()
+    at = content.index(b"a value that stands")
+    file.write_bytes(content[:at] + b"A" + content[at + 1 :])
+
+    with pytest.raises(CorruptRecordError, match=file.name):
+        connect(root).log("t").reader(0, 0).read(1_000)
