@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final
 
 import javaproperties
 
-from kafkalike.config.properties import INT_MAX, Property, PropertySet, boolean, whole
+from kafkalike.config.properties import INT_MAX, Property, PropertySet, Value, boolean, whole
 from kafkalike.config.topic import TOPIC_PROPERTIES
 from kafkalike.errors import InvalidConfigurationError
 
@@ -50,13 +50,24 @@ _UNIT_MS: Final = {"minutes": 60_000, "hours": 3_600_000}
 def _topic_default(server_name: str, topic_name: str) -> Property:
     topic = TOPIC_PROPERTIES.properties[topic_name]
     unit = _UNIT_MS.get(server_name.rsplit(".", 1)[-1])
-    parse = topic.parse if unit is None else whole(-1, INT_MAX)
+    parse = topic.parse if unit is None else _in_unit(topic.parse, unit)
     return Property(
         name=server_name,
         parse=parse,
         default=topic.default if unit is None else str(int(topic.default) // unit),
         doc=f"Default of the topic setting {topic_name}.",
     )
+
+
+def _in_unit(parse_ms: Callable[[str], Value], unit_ms: int) -> Callable[[str], int]:
+    """Parser of a number of minutes or hours whose ms the topic setting would take; -1 stays -1."""
+
+    def parse(text: str) -> int:
+        number = whole(-1, INT_MAX)(text)
+        parse_ms(str(number * unit_ms if number > 0 else number))
+        return number
+
+    return parse
 
 
 SERVER_PROPERTIES: Final = PropertySet(

@@ -72,7 +72,7 @@ def log_start_row(seq: int, info: TopicInfo, partition: int, start: LogStart) ->
 class ClusterState:
     """The topics, as of the rows applied so far. Caller: the control log, row by row in `seq` order."""
 
-    __slots__ = ("seq", "topics", "used_names")
+    __slots__ = ("_log_starts", "seq", "topics", "used_names")
 
     def __init__(self) -> None:
         self.seq = 0
@@ -80,6 +80,8 @@ class ClusterState:
         self.topics: dict[str, TopicInfo] = {}
         self.used_names: set[str] = set()
         """Names that ever belonged to a topic, the deleted ones included."""
+        self._log_starts: dict[str, dict[int, LogStart]] = {}
+        """By topic id. In a compacted table a topic's row may come after those of its log starts."""
 
     def apply(self, row: MetadataRow) -> None:
         """Take in one row; rows that were applied before change nothing."""
@@ -96,23 +98,19 @@ class ClusterState:
         self.used_names.add(row.topic)
         if value["deleted"]:
             self.topics.pop(row.topic, None)
+            self._log_starts.pop(row.topic_id, None)
             return
-        known = self.topics.get(row.topic)
-        same = known is not None and known.topic_id == row.topic_id
         self.topics[row.topic] = TopicInfo(
             name=TopicName(row.topic),
             topic_id=TopicId(row.topic_id),
             location=str(value["location"]),
             num_partitions=int(str(value["num_partitions"])),
             configs=dict(value["configs"]),  # type: ignore[call-overload]
-            log_starts=known.log_starts if known is not None and same else {},
+            log_starts=dict(self._log_starts.get(row.topic_id, {})),
             created_ms=int(str(value["created_ms"])),
         )
 
     def _apply_log_start(self, row: MetadataRow, value: Mapping[str, object]) -> None:
-        info = self.topics.get(row.topic)
-        if info is None or info.topic_id != row.topic_id:
-            return
         start = LogStart(
             offset=int(str(value["offset"])),
             reason=str(value["reason"]),
@@ -120,8 +118,13 @@ class ClusterState:
             time_ms=row.time_ms,
         )
         partition = int(str(value["partition"]))
-        if start.offset > info.log_start(partition):
-            self.topics[row.topic] = replace(info, log_starts={**info.log_starts, partition: start})
+        starts = self._log_starts.setdefault(row.topic_id, {})
+        if partition in starts and start.offset <= starts[partition].offset:
+            return
+        starts[partition] = start
+        info = self.topics.get(row.topic)
+        if info is not None and info.topic_id == row.topic_id:
+            self.topics[row.topic] = replace(info, log_starts=dict(starts))
 
     def require(self, name: str) -> TopicInfo:
         """The topic of that name.
@@ -137,9 +140,18 @@ class ClusterState:
 
 
 def latest_rows(rows: Iterable[MetadataRow]) -> list[MetadataRow]:
-    """The rows that a compacted table keeps: the last one of each key, in `seq` order."""
-    last: dict[tuple[str, str, str, str], MetadataRow] = {}
+    """The rows that a compacted table keeps: the last one of each key, in `seq` order.
+
+    Log starts of topics that are gone are left out.
+    """
+    last: dict[tuple[str, str, str], MetadataRow] = {}
+    living: dict[str, str] = {}
     for row in sorted(rows, key=lambda r: r.seq):
-        part = str(json.loads(row.value)["partition"]) if row.kind == LOG_START else ""
-        last[row.kind, row.topic, row.topic_id if part else "", part] = row
-    return sorted(last.values(), key=lambda r: r.seq)
+        value = json.loads(row.value)
+        if row.kind == TOPIC:
+            living[row.topic] = "" if value["deleted"] else row.topic_id
+            last[TOPIC, row.topic, ""] = row
+        else:
+            last[LOG_START, row.topic_id, str(value["partition"])] = row
+    kept = (row for row in last.values() if row.kind == TOPIC or living.get(row.topic) == row.topic_id)
+    return sorted(kept, key=lambda r: r.seq)

@@ -75,16 +75,15 @@ class Overlap:
 def gaps_and_overlaps(partition: int, runs: Iterable[range], start: int) -> list[Gap | Overlap]:
     """Find where the runs of a partition, taken in order from `start`, leave a hole or cover an offset twice.
 
-    Runs that end at or below `start` are ignored: retention has moved past them.
+    What lies below `start` is ignored: retention has moved past it.
     """
     found: list[Gap | Overlap] = []
     expected = start
-    for run in sorted(runs, key=lambda r: (r.start, r.stop)):
-        if run.stop <= start:
-            continue
+    above = (range(max(run.start, start), run.stop) for run in runs if run.stop > start)
+    for run in sorted(above, key=lambda r: (r.start, r.stop)):
         if run.start > expected:
             found.append(Gap(partition, range(expected, run.start)))
-        elif run.start < expected and run.start >= start and expected > start:
+        elif run.start < expected:
             found.append(Overlap(partition, range(run.start, min(expected, run.stop))))
         expected = max(expected, run.stop)
     return found

@@ -1,0 +1,131 @@
+"""Rows of `__cluster_metadata` and `__consumer_offsets`: what they add up to, and that compacting changes nothing."""
+
+from collections.abc import Sequence
+from dataclasses import replace
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from kafkalike.errors import UnknownTopicOrPartitionError
+from kafkalike.model.cluster_state import ClusterState, MetadataRow, latest_rows, log_start_row, topic_row
+from kafkalike.model.group_state import MEMBER, OFFSET, GroupRow, GroupsState
+from kafkalike.model.names import TopicId, TopicName
+from kafkalike.model.structs import TopicPartition
+from kafkalike.model.topic import LogStart, TopicInfo
+
+changes = st.lists(
+    st.tuples(
+        st.sampled_from(["create", "delete", "grow", "configure", "move"]), st.sampled_from("ab"), st.integers(0, 5)
+    ),
+    max_size=25,
+)
+
+
+def rows_of(steps: Sequence[tuple[str, str, int]]) -> list[MetadataRow]:
+    """The rows that a cluster would write for these changes, as far as they are possible."""
+    state, rows = ClusterState(), []
+    for number, (step, name, amount) in enumerate(steps, start=1):
+        info = state.topics.get(name)
+        seq = state.seq + 1
+        if step == "create" and info is None:
+            new = TopicInfo(name=TopicName(name), topic_id=TopicId(f"id{number}"), location=name, num_partitions=1)
+            row = topic_row(seq, number, new, "created")
+        elif info is None or step == "create":
+            continue
+        elif step == "delete":
+            row = topic_row(seq, number, info, "deleted", deleted=True)
+        elif step == "grow":
+            row = topic_row(seq, number, replace(info, num_partitions=info.num_partitions + 1), "raised")
+        elif step == "configure":
+            row = topic_row(seq, number, replace(info, configs={"retention.ms": str(amount)}), "configs changed")
+        else:
+            start = LogStart(offset=info.log_start(0) + amount, reason="retention", run="r", time_ms=number)
+            row = log_start_row(seq, info, 0, start)
+        rows.append(row)
+        state.apply(row)
+    return rows
+
+
+def state_of(rows: Sequence[MetadataRow]) -> ClusterState:
+    state = ClusterState()
+    for row in rows:
+        state.apply(row)
+    return state
+
+
+@given(steps=changes)
+def test_latest_rows_add_up_to_the_same_state(steps: list[tuple[str, str, int]]) -> None:
+    """Topics with their log starts, the names ever used, and the number of the last row."""
+    rows = rows_of(steps)
+
+    kept = latest_rows(rows)
+
+    whole, compacted = state_of(rows), state_of(kept)
+    assert compacted.topics == whole.topics
+    assert compacted.used_names == whole.used_names
+    assert compacted.seq == whole.seq
+    assert len(kept) <= len(rows)
+
+
+@given(steps=changes, data=st.data())
+def test_rows_that_come_again_change_nothing(steps: list[tuple[str, str, int]], data: st.DataObject) -> None:
+    """A reader that starts over in the middle ends with the same state."""
+    rows = rows_of(steps)
+    state = state_of(rows)
+    before = dict(state.topics)
+
+    for row in rows[: data.draw(st.integers(0, len(rows)))]:
+        state.apply(row)
+
+    assert state.topics == before
+
+
+def test_a_log_start_of_an_earlier_life_does_not_count() -> None:
+    """Nor one that would move it back."""
+    first = TopicInfo(name=TopicName("a"), topic_id=TopicId("one"), location="a", num_partitions=1)
+    second = replace(first, topic_id=TopicId("two"))
+    moved = LogStart(offset=9, reason="r", run="r", time_ms=1)
+    rows = [
+        topic_row(1, 1, first, "created"),
+        topic_row(2, 2, first, "deleted", deleted=True),
+        topic_row(3, 3, second, "created"),
+        log_start_row(4, first, 0, moved),
+    ]
+
+    assert state_of(rows).topics["a"].log_start(0) == 0
+    rows += [log_start_row(5, second, 0, moved), log_start_row(6, second, 0, replace(moved, offset=4))]
+    assert state_of(rows).topics["a"].log_start(0) == 9
+
+
+def test_an_unknown_topic_is_named() -> None:
+    """With the name in quotes."""
+    with pytest.raises(UnknownTopicOrPartitionError, match="'nowhere'"):
+        ClusterState().require("nowhere")
+
+
+def test_a_group_is_gone_with_its_last_offset_unless_it_has_a_member() -> None:
+    """As Kafka drops an empty group without offsets."""
+    state = GroupsState()
+    offset = GroupRow(seq=1, kind=OFFSET, group_id="g", topic="a", topic_id="i", partition=0, offset=5, time_ms=1)
+    member = GroupRow(seq=2, kind=MEMBER, group_id="h", generation=3, member_id="m", client_id="c", time_ms=1)
+    for row in (offset, member, replace(offset, seq=3, group_id="h")):
+        state.apply(row)
+
+    state.apply(replace(offset, seq=4, offset=None))
+    state.apply(replace(offset, seq=5, group_id="h", offset=None))
+
+    assert set(state.groups) == {"h"}
+    assert (state.group("h").generation, state.group("h").member_id, state.group("h").offsets) == (3, "m", {})
+    assert state.group("g").offsets == {}
+
+
+def test_a_deleted_offset_may_come_again() -> None:
+    """The latest row of a partition wins."""
+    state = GroupsState()
+    row = GroupRow(seq=1, kind=OFFSET, group_id="g", topic="a", topic_id="i", partition=0, offset=5, time_ms=1)
+
+    for at, offset in enumerate((5, None, 3), start=1):
+        state.apply(replace(row, seq=at, offset=offset))
+
+    assert state.group("g").offsets[TopicPartition("a", 0)].position.offset == 3

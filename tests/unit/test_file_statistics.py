@@ -1,0 +1,44 @@
+"""Times in the statistics of files: text there and milliseconds here, both ways."""
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from kafkalike.log.append_local import iso_time
+from kafkalike.log.commits import append_info, parse_time_ms
+from kafkalike.log.validate import MAX_TIMESTAMP_MS
+
+
+@given(at=st.integers(0, MAX_TIMESTAMP_MS))
+def test_a_time_comes_back_from_its_text(at: int) -> None:
+    """To the millisecond, for every time a record may have."""
+    assert parse_time_ms(iso_time(at)) == at
+
+
+@given(one=st.integers(0, MAX_TIMESTAMP_MS), two=st.integers(0, MAX_TIMESTAMP_MS))
+def test_texts_sort_as_times_do(one: int, two: int) -> None:
+    """Some readers compare them as text."""
+    assert (iso_time(one) < iso_time(two)) == (one < two)
+
+
+@pytest.mark.parametrize(
+    ("text", "at"),
+    [
+        ("1970-01-01T00:00:00.000Z", 0),
+        ("1970-01-01T00:00:00Z", 0),
+        ("1970-01-01T09:00:00.001+09:00", 1),
+        ("1969-12-31T19:00:00.000-05:00", 0),
+        ("2024-02-29T12:30:00.123999Z", 1_709_209_800_123),
+        ("9999-12-31T13:59:59.999+14:00", MAX_TIMESTAMP_MS),
+        (1_709_209_800_123, 1_709_209_800_123),
+    ],
+)
+def test_other_writers_forms_are_understood(text: str | int, at: int) -> None:
+    """Time zones, no fraction, microseconds, and numbers."""
+    assert parse_time_ms(text) == at
+
+
+@pytest.mark.parametrize("metadata", [None, "", "free text", '{"kafkalikeAppend"', '["kafkalikeAppend"]', '{"a": 1}'])
+def test_a_commit_of_someone_else_is_not_taken_for_ours(metadata: str | None) -> None:
+    """Whatever they put into its user metadata."""
+    assert append_info(metadata).get("kafkalikeAppend") is None

@@ -1,0 +1,87 @@
+"""Names: Kafka's rule for topics, any text for groups, and the one way to write a topic's name in SQL."""
+
+import re
+import string
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from kafkalike.errors import InvalidGroupIdError, InvalidTopicError
+from kafkalike.log.layout import SQL_RESERVED, sql_name, topic_of_sql_name
+from kafkalike.model.names import check_group_id, check_topic_name
+
+LEGAL = string.ascii_letters + string.digits + "._-"
+topics = st.text(st.sampled_from(LEGAL), min_size=1, max_size=12).filter(
+    lambda name: not name.startswith("__") and name not in {".", ".."}
+)
+tricky = st.lists(
+    st.sampled_from(["a", "A", "_", "__", ".", "-", "d", "h", "s", "u", "v", "_d", "lag"]), min_size=1
+).map("".join)
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        *(None, 0, b"", b"orders", 1.5, True, ["orders"]),
+        *("", ".", "..", "a" * 250, "a/b", "/a", "../x", "a b", "*", "+", "é", "\uff41", "a\x00", "a\n", "\n", "a\r"),
+        *("`; DROP TABLE t--", "a`b", "a'b", 'a"b', "a;b", "a\\b", "a:b", "a,b", "a%20b", "a~b"),
+        *("_delta_log", "__consumer_offsets", "__cluster_metadata", "__transaction_state", "__locks", "__anything"),
+    ],
+    ids=repr,
+)
+def test_a_name_that_kafka_does_not_allow_is_refused(name: object) -> None:
+    """Before it becomes a path or a piece of SQL."""
+    with pytest.raises(InvalidTopicError):
+        check_topic_name(name)
+
+
+@pytest.mark.parametrize("name", ["a", "a" * 249, "a.b", "A_b", "...", "-", "_", "_a", "CON", "0", "delta_log", "a__b"])
+def test_a_name_that_kafka_allows_is_taken(name: str) -> None:
+    """As it is."""
+    assert check_topic_name(name) == name
+
+
+@pytest.mark.parametrize("group", [None, 0, b"g", "", ["g"]], ids=repr)
+def test_a_group_needs_a_text(group: object) -> None:
+    """That is not empty."""
+    with pytest.raises(InvalidGroupIdError):
+        check_group_id(group)
+
+
+@pytest.mark.parametrize(
+    "group", ["g", "'; DROP TABLE t --", "é漢😀", "a\nb", " ", "x" * 100_000], ids=lambda g: ascii(g[:9])
+)
+def test_a_group_may_have_any_name(group: str) -> None:
+    """It is data, never a path or SQL."""
+    assert check_group_id(group) == group
+
+
+@given(topic=topics | tricky)
+def test_a_sql_name_tells_the_topic(topic: str) -> None:
+    """There and back, in lower-case letters, digits and underscores, and never the name of another view."""
+    name = sql_name(topic)
+
+    assert topic_of_sql_name(name) == topic
+    assert re.fullmatch(r"[a-z0-9_]+", name)
+    assert name not in SQL_RESERVED
+
+
+@given(one=tricky, two=tricky)
+def test_two_topics_never_share_a_sql_name(one: str, two: str) -> None:
+    """Not even in a catalog that folds case."""
+    assert (sql_name(one) == sql_name(two)) == (one == two)
+
+
+@given(name=st.from_regex(r"[a-z0-9]+(_[a-z0-9]+)*", fullmatch=True).filter(lambda n: n not in SQL_RESERVED))
+def test_plain_names_stay_as_they_are(name: str) -> None:
+    """`orders_2024` is `orders_2024`."""
+    assert sql_name(name) == name
+
+
+@pytest.mark.parametrize(
+    ("topic", "name"), [("a.b", "a__db"), ("a_b", "a_b"), ("A_b", "__ua_b"), ("a-b", "a__hb"), ("lag", "__vlag")]
+)
+def test_sql_names_are_these(topic: str, name: str) -> None:
+    """Queries in people's files rest on them."""
+    assert sql_name(topic) == name
