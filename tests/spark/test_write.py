@@ -433,6 +433,18 @@ def test_an_error_of_the_users_own_query_stays_as_spark_tells_it(spark: SparkSes
         write(spark.range(1).select((F.lit(1) / F.col("id")).cast("string").alias("value")), "orders", root)
 
 
+def test_an_error_of_the_users_own_python_stays_as_spark_tells_it(spark: SparkSession, root: str) -> None:
+    """Nor is it one of the storage."""
+
+    def fail(row: Any) -> Any:
+        raise ValueError(f"cannot use {row}")
+
+    frame = spark.createDataFrame(spark.range(1).rdd.map(fail), "value string")
+
+    with pytest.raises(PySparkException, match="cannot use Row"):
+        write(frame, "orders", root)
+
+
 def test_arguments_without_meaning_are_refused(spark: SparkSession, root: str) -> None:
     """A codec that Kafka does not know, half a transaction, a cluster in memory."""
     with pytest.raises(UnsupportedCodecError):
