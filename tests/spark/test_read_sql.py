@@ -245,6 +245,7 @@ def test_a_literal_is_the_text_it_was_made_of(spark: SparkSession, text: str) ->
 
 
 @pytest.mark.slow
+@pytest.mark.timeout(600)  # a second JVM, with Hive's catalog, beside the tests' own
 def test_a_spark_sql_shell_takes_the_view_statements(tmp_path: Path, cluster: DeltaCluster, root: str) -> None:
     """A process of its own finds the format of the live tables by itself: `spark-sql -i views.sql`."""
     for topic in ("a.b", "2024", "select", "lag"):
@@ -271,7 +272,7 @@ def test_a_spark_sql_shell_takes_the_view_statements(tmp_path: Path, cluster: De
         env={**os.environ, "SPARK_HOME": str(Path(pyspark.__file__).parent)},
         capture_output=True,
         text=True,
-        timeout=170,
+        timeout=580,
         check=False,
     )
 
