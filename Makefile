@@ -12,7 +12,7 @@ pytest := $(env) $(bin)/python -m pytest
 code := $(wildcard kafkalike jobs scripts tests benchmarks)
 step = @printf '\n== %s\n' "$@: $(1)"
 
-.PHONY: help setup demo test fmt lint types arch unit spark processes e2e bench lock clean
+.PHONY: help setup demo test fmt lint types arch unit spark processes soak e2e bench lock clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z0-9]+:.*## /{printf "  make %-10s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -54,9 +54,13 @@ spark: setup ## tests with one local Spark
 	$(call step,pytest)
 	@$(pytest) tests/spark
 
-processes: setup ## tests with several processes on one topic, kill -9 included
+processes: setup ## tests with several processes on one topic; kill -9, full disks, damaged logs
 	$(call step,pytest)
-	@$(pytest) tests/processes
+	@$(pytest) tests/processes tests/faults tests/tools
+
+soak: setup ## longer trials of crashes and races, some minutes
+	$(call step,pytest)
+	@$(pytest) -m soak tests/processes tests/faults
 
 e2e: setup ## the command line, the jobs and the notebooks, as a user runs them
 	$(call step,pytest)

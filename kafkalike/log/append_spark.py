@@ -108,7 +108,7 @@ def append_frame(
 
     def numbered(config: TopicConfig, now_ms: int, ends: dict[int, int]) -> DataFrame:
         now = F.timestamp_millis(F.lit(now_ms))
-        time = now if config.log_append_time else F.coalesce(F.date_trunc("millisecond", F.col("timestamp")), now)
+        time = now if config.log_append_time else F.coalesce(F.timestamp_millis(F.unix_millis("timestamp")), now)
         kind = F.lit(int(config.log_append_time))
         timed = source.withColumn("timestamp", time).withColumn("timestampType", kind)
         return with_offsets(timed, ends, len(partitions))
@@ -155,7 +155,8 @@ def _append(
                     txn,
                 )
                 faults.point("append.after_commit")
-            except (*CONFLICTS, PySparkException, Py4JError) as cause:
+            except (*CONFLICTS, PySparkException, Py4JError, OSError) as cause:
+                # OSError: the JVM is gone. What it had committed is found in the table all the same.
                 landed = _settle(log, append_id, since, cause)
                 if landed is not None:
                     return landed

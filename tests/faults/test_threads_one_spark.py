@@ -59,7 +59,9 @@ def test_threads_that_share_one_log_give_no_offset_twice(root: str, *, locking: 
 
 @pytest.mark.spark
 @pytest.mark.slow
-def test_sixteen_threads_append_through_one_spark_session(spark: SparkSession, root: str) -> None:
+@pytest.mark.timeout(400)
+@pytest.mark.parametrize("threads", [6, pytest.param(16, marks=pytest.mark.soak)])
+def test_threads_append_through_one_spark_session(spark: SparkSession, root: str, threads: int) -> None:
     """Row 12: each write carries its own id and version as options; a setting of the session would mix them up."""
     make_topic(root)
     cluster = DeltaCluster(root, local=True)
@@ -73,10 +75,10 @@ def test_sixteen_threads_append_through_one_spark_session(spark: SparkSession, r
             log = cluster.log("t", engine="spark")
             outcomes[number] = log.append(batch((0, f"v{number}")), txn=TxnId(f"app-{number}", number)).duplicate
 
-    together(work, 16)
+    together(work, threads)
 
-    assert outcomes == dict.fromkeys(range(16), False)
-    assert_log_of(root, [f"v{n}" for n in range(16)])
+    assert outcomes == dict.fromkeys(range(threads), False)
+    assert_log_of(root, [f"v{n}" for n in range(threads)])
 
 
 class Interruptions(SystemClock):

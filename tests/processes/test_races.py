@@ -34,7 +34,7 @@ class Race:
         """Let them run and judge what they saw.
 
         Args:
-            producers: orders of each producer.
+            producers: orders of each producer; one with a `fault` must be killed by it.
             env: environment of the producers.
 
         Returns:
@@ -46,15 +46,15 @@ class Race:
             Child(
                 PRODUCE,
                 self._orders(f"writer{number}", {"partitions": list(range(self.partitions)), **more}),
-                env or {},
+                {**(env or {}), "KAFKALIKE_FAULT": more.get("fault", "")},
             )
             for number, more in enumerate(producers)
         ]
         with started(reading, *writing):
             for child in (reading, *writing):
                 child.go()
-            for child in writing:
-                child.finish()
+            for child, more in zip(writing, producers, strict=True):
+                child.finish(-9 if "fault" in more else 0)
             reading.go()
             reading.finish()
         report = judge(self._histories)
@@ -109,3 +109,43 @@ def test_kafka_producers_of_three_processes_share_a_topic(race: Race) -> None:
     report = race.run([{"batches": 25, "through": "producer"}] * 3)
 
     assert_sound(report, at_least=120)
+
+
+@pytest.mark.parametrize("point", ["append.before_files", "append.before_commit", "append.after_commit"])
+def test_a_producer_killed_among_others_loses_nothing_that_it_was_told_is_there(race: Race, point: str) -> None:
+    """Without a stable id: what was in doubt is there once or not at all, and the lock does not die with its holder."""
+    killed = {"batches": 30, "through": "producer", "fault": f"{point}:kill@4"}
+
+    report = race.run([killed, {"batches": 20}])
+
+    assert report["valid"], (report["bad"], report["anomalies"])
+    assert report["counts"]["acked"] + report["counts"]["unknown"] == report["counts"]["attempted"]
+    assert 0 < report["counts"]["unknown"] <= 5
+    if point == "append.after_commit":
+        assert report["counts"]["recovered"] > 0
+
+
+@pytest.mark.spark
+@pytest.mark.slow
+@pytest.mark.timeout(300)
+def test_a_spark_writer_and_two_in_process_producers_share_a_topic(race: Race) -> None:
+    """Two engines, one lock: a JVM that writes DataFrames, and two producers without one."""
+    spark = {"batches": 4, "through": "write"}
+    fast = {"batches": 40, "pause_ms": 50}
+
+    report = race.run([spark, fast, fast])
+
+    assert_sound(report, at_least=200)
+
+
+@pytest.mark.spark
+@pytest.mark.slow
+@pytest.mark.soak
+@pytest.mark.timeout(300)
+def test_a_kafka_producer_that_writes_through_spark_meets_one_that_does_not(race: Race) -> None:
+    """The same client with both engines."""
+    spark = {"batches": 3, "through": "producer", "engine": "spark"}
+
+    report = race.run([spark, {"batches": 20, "through": "producer", "pause_ms": 50}])
+
+    assert_sound(report, at_least=40)

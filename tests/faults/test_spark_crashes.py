@@ -1,0 +1,109 @@
+"""A Spark writer is killed or refused at each step of its table commit; a new process sends the same again."""
+
+import json
+from collections.abc import Mapping
+from pathlib import Path
+
+import pytest
+from pyspark.sql import SparkSession
+
+from kafkalike.spark import write
+from tests.faults.workers.spark_write import VALUES
+from tests.tools.children import run
+from tests.tools.findings import errors_of
+from tests.tools.records import all_records, make_topic
+from tests.tools.shim import fault, preloaded
+
+pytestmark = [pytest.mark.spark, pytest.mark.slow, pytest.mark.timeout(400)]
+
+WORKER = "tests.faults.workers.spark_write"
+OLD = {0: [(0, "old")], 1: []}
+BOTH = {0: [(0, "old"), (1, "new-0"), (2, "new-2")], 1: [(0, "new-1"), (1, "new-3")]}
+OFFSETS = {"0": [1, 2], "1": [0, 1]}
+DATA = "/t/partition=0/part-"
+COMMIT = "/t/_delta_log/0"
+
+
+def send(root: str, env: Mapping[str, str], *, tries: int = 1, expected: int = 0) -> list[dict[str, object]]:
+    """What a writer in a process of its own reports; nothing when it was killed."""
+    output = run(WORKER, {"root": root, "tries": tries}, env, expected=expected)
+    return json.loads(output.splitlines()[-1]) if expected == 0 else []
+
+
+def assert_sent_once_more_is_there_once(spark: SparkSession, root: str) -> None:
+    """A new process sends the same under the same id: old offsets or new ones, never both."""
+    frame = spark.createDataFrame(VALUES, "partition INT, value STRING").coalesce(1)
+
+    done = write(frame, "t", root, txn_id="app", txn_version=1)
+
+    assert {str(tp.partition): list(run) for tp, run in done.items()} == OFFSETS
+    assert all_records(root) == BOTH
+    assert errors_of(root) == []
+
+
+@pytest.mark.parametrize(
+    ("at", "match"),
+    [pytest.param("open", DATA, marks=pytest.mark.soak), ("rename", COMMIT)],
+    ids=["in-a-data-file", "before-commit"],
+)
+def test_a_jvm_killed_before_its_commit_has_written_nothing(
+    spark: SparkSession, root: str, faultshim: Path, at: str, match: str
+) -> None:
+    """Rows 1 and 2: the driver lives on, and is told so."""
+    make_topic(root, (0, "old"))
+
+    outcomes = send(root, preloaded(faultshim, fault(at, "kill_before", match)))
+
+    assert [outcome.get("error") for outcome in outcomes] == ["KafkaStorageError"]
+    assert all_records(root) == OLD
+    assert_sent_once_more_is_there_once(spark, root)
+
+
+def test_a_jvm_killed_after_its_commit_is_acknowledged_by_what_the_table_says(
+    spark: SparkSession, root: str, faultshim: Path
+) -> None:
+    """Row 3: the write raised, and the append's id is found in the log."""
+    make_topic(root, (0, "old"))
+
+    outcomes = send(root, preloaded(faultshim, fault("rename", "kill_after", COMMIT)))
+
+    assert outcomes == [{"done": OFFSETS}]
+    assert_sent_once_more_is_there_once(spark, root)
+
+
+def test_a_driver_killed_after_its_commit_leaves_all_records_and_no_lock(spark: SparkSession, root: str) -> None:
+    """Row 3 without anybody to ask: only the stable id keeps the rerun from adding a copy."""
+    make_topic(root, (0, "old"))
+
+    send(root, {"KAFKALIKE_FAULT": "append.after_commit:kill"}, expected=-9)
+
+    assert all_records(root) == BOTH
+    assert_sent_once_more_is_there_once(spark, root)
+
+
+@pytest.mark.soak
+def test_a_full_disk_refuses_a_spark_write_and_the_next_one_works(
+    spark: SparkSession, root: str, faultshim: Path
+) -> None:
+    """Row 27: the same process and session go on."""
+    make_topic(root, (0, "old"))
+
+    outcomes = send(root, preloaded(faultshim, fault("open", "enospc", DATA, nth=1)), tries=2)
+
+    assert outcomes[0]["error"] == "KafkaStorageError"
+    assert outcomes[1] == {"done": OFFSETS}
+    assert_sent_once_more_is_there_once(spark, root)
+
+
+@pytest.mark.soak
+def test_a_commit_that_cannot_be_renamed_is_there_once_or_not_at_all(
+    spark: SparkSession, root: str, faultshim: Path
+) -> None:
+    """Hadoop falls back to copying when a rename fails; under the lock that still gives one commit."""
+    make_topic(root, (0, "old"))
+
+    outcomes = send(root, preloaded(faultshim, fault("rename", "eio", COMMIT, nth=1)), tries=2)
+
+    assert outcomes[0].get("error", "KafkaStorageError") == "KafkaStorageError"
+    assert outcomes[1] == {"done": OFFSETS}
+    assert_sent_once_more_is_there_once(spark, root)

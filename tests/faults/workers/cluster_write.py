@@ -1,0 +1,42 @@
+"""Cluster worker: writes numbers through two executor processes, slowly enough for one of them to be killed."""
+
+import json
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+from kafkalike.log.delta_cluster import DeltaCluster
+from kafkalike.spark import session, write
+
+ROWS = 400
+SCHEMA = "partition INT, value STRING"
+
+
+def main() -> None:
+    asked = json.loads(sys.argv[1])
+    pause, begun = asked["pause_ms"] / 1000, asked["begun"]
+    spark = session(
+        master="local-cluster[2,1,1024]",
+        **{"spark.driver.memory": "512m", "spark.sql.shuffle.partitions": "2", "spark.executor.memory": "512m"},
+    )
+    spark.range(2, numPartitions=2).count()
+
+    def slowly(batches: Iterator[Any]) -> Iterator[Any]:
+        for batch in batches:
+            Path(begun).touch()
+            time.sleep(pause)
+            yield batch
+
+    source = spark.range(0, ROWS, 1, 4).selectExpr("CAST(id % 3 AS INT) AS partition", "CAST(id AS STRING) AS value")
+    frame = source.repartition(4).mapInArrow(slowly, SCHEMA)
+    print("ready", flush=True)  # noqa: T201 - the test reads it
+    sys.stdin.readline()
+    done = write(frame, "t", DeltaCluster(asked["root"], local=True, locking=asked["locking"]))
+    print(json.dumps({str(tp.partition): [run.start, run.stop] for tp, run in done.items()}))  # noqa: T201
+    spark.stop()
+
+
+if __name__ == "__main__":
+    main()
