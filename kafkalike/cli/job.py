@@ -4,17 +4,13 @@ from __future__ import annotations
 
 import json
 import os
-import re
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any
 
 import click
 
 if TYPE_CHECKING:
     from kafkalike.model.structs import TopicPartition
-
-JAVA_ERROR: Final = re.compile(r"(?:Caused by)?: (?:[a-z]\w*\.)+\w*(?:Exception|Error): (.+)")
-"""The line of a Java error in the text of a Python one: its class and message."""
 
 
 def run(command: click.Command, args: Sequence[str] | None = None) -> int:
@@ -55,17 +51,14 @@ def first_line(error: BaseException) -> str:
     Where Java names causes, in the error or in what caused it, the last one says most: the line that could not be
     parsed, not the job that was aborted.
     """
+    from kafkalike.log.java_errors import java_causes
+
     message = next((line.strip() for line in str(error).splitlines() if line.strip()), type(error).__name__)
     causes = java_causes(str(error))
     if causes:
         return causes[-1]
     behind = java_causes(str(error.__cause__))
     return f"{message} ({behind[-1]})" if behind else message
-
-
-def java_causes(text: str) -> list[str]:
-    """Messages of the Java errors in a text, outermost first."""
-    return [match[1] for line in text.splitlines() if (match := JAVA_ERROR.fullmatch(line.strip()))]
 
 
 def pairs(given: Sequence[str], flag: str) -> dict[str, str]:

@@ -28,6 +28,7 @@ from kafkalike.clock import Deadline
 from kafkalike.errors import KafkaError, KafkaStorageError, LogCorruptError, UnknownOutcomeError
 from kafkalike.expr.numbering import at_or_above, with_offsets
 from kafkalike.log.append_local import plan_batch, user_metadata
+from kafkalike.log.java_errors import innermost
 from kafkalike.log.layout import TOPIC_COLUMNS
 from kafkalike.log.port import Appended, TxnId
 from kafkalike.log.session import beside, running_session
@@ -216,9 +217,7 @@ def _settle(log: DeltaTopicLog, append_id: str, since: int, cause: Exception) ->
     if isinstance(cause, PySparkException) and cause.getCondition() is not None and not _is_io(text):
         # An error of the caller's own query: theirs to see as Spark tells it.
         raise cause
-    message = (
-        f"{log.info.name}: Spark could not write, nothing was written: {text.splitlines()[0] if text else cause!r}"
-    )
+    message = f"{log.info.name}: Spark could not write, nothing was written: {innermost(cause)}"
     raise KafkaStorageError(message) from cause
 
 
@@ -235,10 +234,8 @@ def _written(log: DeltaTopicLog, append_id: str, since: int, txn: TxnId | None) 
     repeated = log.already_appended(txn)
     if repeated is not None:
         return repeated
-    if log.version == since:
-        # Delta makes no commit for a frame without rows.
-        return Appended(version=since, ranges={}, append_time_ms=log.clock.now_ms())
-    raise UnknownOutcomeError(f"append to {log.info.name}", append_id)
+    # Delta makes no commit for a frame without rows, and that is the only write it leaves out without a `txn`.
+    return Appended(version=log.version, ranges={}, append_time_ms=log.clock.now_ms())
 
 
 def _forget_old_table(spark: SparkSession, log: DeltaTopicLog) -> None:
