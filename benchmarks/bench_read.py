@@ -31,9 +31,9 @@ def queries(frame: DataFrame, rows: int) -> dict[str, DataFrame]:
 
 def main() -> None:
     """Measure and print."""
-    report = Report("read")
     spark = bench_session()
     for rows in sizes():
+        report = Report(f"read-{rows}")
         frame = records(spark, rows)
         with tempfile.TemporaryDirectory() as scratch:
             root, plain = f"{scratch}/root", f"{scratch}/plain"
@@ -57,8 +57,8 @@ def main() -> None:
                     f"{1 / ratio(own, rival):.2f} x its speed",
                     "1.0 x",
                 )
+        report.finish()
     spark.stop()
-    report.finish()
 
 
 if __name__ == "__main__":

@@ -39,9 +39,9 @@ def bytes_per_record(folder: Path, rows: int) -> float:
 
 def main() -> None:
     """Measure and print."""
-    report = Report("write")
     spark = bench_session()
     for rows in sizes():
+        report = Report(f"write-{rows}")
         frame = records(spark, rows)
         with tempfile.TemporaryDirectory() as scratch:
             connect(f"{scratch}/root").create_topic("bench", 4, {})
@@ -59,8 +59,8 @@ def main() -> None:
             size, other = (bytes_per_record(Path(scratch, name), rows) for name in ("root/bench", "raw"))
             report.add(f"bytes per record, {rows:,}", f"{size:.0f} B", f"raw Delta append: {other:.0f} B")
         frame.unpersist(blocking=True)
+        report.finish()
     spark.stop()
-    report.finish()
 
 
 if __name__ == "__main__":
