@@ -20,6 +20,9 @@ from kafkalike.log.commits import Add, TableCommit, check_protocol, log_name, pa
 from kafkalike.log.storage import Files
 from kafkalike.model.segments import Segment, SegmentIndex
 
+LOOK_BACK: Final = 100
+"""Commits that a load looks through for records that were taken away, checkpoints or not; a few ms."""
+
 RECHECK_SECONDS: Final = 10.0
 """How often a reader that sees nothing new makes sure that its version was not cleaned out of the log."""
 
@@ -174,20 +177,29 @@ class TableTail:
             raise
 
     def _look_back(self) -> None:
-        """Look through the commits since the last checkpoint for what the live files do not tell.
+        """Look through the last commits for what the live files do not tell.
 
         That is: a rewind, by the last commits back to the last one of ours; records that were there and are not any
         more, whose offsets must not be given out again; and commit files without content, as a power failure may
         leave them, which `deltalake` reads over.
+
+        A checkpoint is no reason to stop: RESTORE writes one itself.
         """
         self.foreign = None
         rewind_possible = True
-        for version in range(self.version, _checkpointed(self.files), -1):
+        checkpointed = _checkpointed(self.files)
+        enough = min(checkpointed, self.version - LOOK_BACK)
+        for version in range(self.version, -1, -1):
+            if version <= enough and not rewind_possible:
+                return
             try:
-                content = self.files.read(log_name(version))
+                commit = parse_commit(version, self.files.read(log_name(version)), self.files.uri)
             except FileNotFoundError:
                 return
-            commit = parse_commit(version, content, self.files.uri)
+            except LogCorruptError:
+                if version > checkpointed:
+                    raise
+                return  # The checkpoint has what was in it.
             self.last_commit_ms = max(self.last_commit_ms, commit.timestamp_ms)
             self._keep_ends(commit)
             if rewind_possible and rewinds(commit):

@@ -4,6 +4,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from deltalake import DeltaTable
 from py4j.protocol import Py4JJavaError
 from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
@@ -179,11 +180,14 @@ def test_deleted_records_are_a_hole_that_is_named(
     assert log.append(batch((0, "v8"))).ranges == {0: range(8, 9)}
 
 
+@pytest.mark.parametrize("checkpoint", [False, True])
 def test_deleting_the_last_records_does_not_give_their_offsets_out_again(
-    spark: SparkSession, root: str, log: DeltaTopicLog
+    spark: SparkSession, root: str, log: DeltaTopicLog, *, checkpoint: bool
 ) -> None:
     """Not even to a writer that comes new, after an append to another partition."""
     run(spark, root, "DELETE FROM {t} WHERE partition = 0 AND offset >= 4")
+    if checkpoint:
+        DeltaTable(f"{root}/t").create_checkpoint()
     connect(root).log("t").append(batch((1, "w1")))
 
     done = connect(root).log("t").append(batch((0, "new")))
