@@ -36,7 +36,7 @@ class ClusterBase(abc.ABC):
         self.clock = clock
 
     @abc.abstractmethod
-    def _create_table(self, name: str, location: str, configs: Mapping[str, str]) -> TopicId:
+    def _create_table(self, name: str, location: str, *, used_before: bool) -> TopicId:
         """Make an empty table, replacing leftovers of a deleted topic, and return its id."""
 
     @abc.abstractmethod
@@ -86,10 +86,11 @@ class ClusterBase(abc.ABC):
                 message = f"topic {name!r} already exists"
                 raise TopicAlreadyExistsError(message)
             now = self.clock.now_ms()
-            location = self._location(checked, used_before=checked in state.used_names)
+            used = checked in state.used_names
+            location = self._location(checked, used_before=used)
             info = TopicInfo(
                 name=checked,
-                topic_id=TopicId("") if validate_only else self._create_table(checked, location, settings),
+                topic_id=TopicId("") if validate_only else self._create_table(checked, location, used_before=used),
                 location=location,
                 num_partitions=total,
                 configs=settings,

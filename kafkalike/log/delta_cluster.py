@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import re
 import shutil
 import threading
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from pathlib import Path
 from typing import Final
 
@@ -38,6 +39,9 @@ from kafkalike.model.topic import TopicInfo
 LOCAL_TAIL_SECONDS: Final = 0.002
 REMOTE_TAIL_SECONDS: Final = 0.25
 """Wait between two looks at the tail: a look costs microseconds on a local disk, a request in an object store."""
+
+VERSION_FILE: Final = re.compile(r"\d{20}\.(json|.*parquet)|_last_checkpoint")
+"""A file of a table version: where there is one, there is a table."""
 
 ENGINES: Final = ("auto", "deltalake", "spark")
 """How batches are written: in-process, through Spark, or in-process where the root is a local folder."""
@@ -108,14 +112,12 @@ class DeltaCluster(ClusterBase):
         # part of a topic's name. On a local root the topic's lock keeps late writers out.
         return f"{name}~{self.clock.now_ms()}"
 
-    def _create_table(self, name: str, location: str, configs: Mapping[str, str]) -> TopicId:
-        del configs
+    def _create_table(self, name: str, location: str, *, used_before: bool) -> TopicId:
         uri = f"{self.root}/{location}"
         try:
             if self.local:
                 if self._locking:
-                    # A leftover of a deletion or creation that was killed: no topic of this name exists.
-                    shutil.rmtree(uri, ignore_errors=True)
+                    self._clear_leftover(name, Path(uri), used_before=used_before)
                 Path(uri).mkdir(parents=True, exist_ok=True, mode=0o700)
             table = DeltaTable.create(
                 uri,
@@ -134,6 +136,26 @@ class DeltaCluster(ClusterBase):
             # has the topic, the metadata decide.
             table = found
         return TopicId(str(table.metadata().id))
+
+    def _clear_leftover(self, name: str, folder: Path, *, used_before: bool) -> None:
+        """Make room for a new topic's table where a creation or deletion was killed; touch nothing else.
+
+        A killed creation leaves an empty folder or an empty table of ours, a killed deletion a table of ours whose
+        topic the metadata know as deleted. Anything else is somebody's data.
+
+        Raises:
+            KafkaStorageError: the folder holds something else.
+        """
+        if not folder.exists() or _holds_nothing(folder):
+            return
+        table = _topic_table(str(folder))
+        if table is None or (table.version() > 0 and not used_before):
+            what = (
+                "that kafkalike did not make" if table is None else "with records of a topic the metadata do not know"
+            )
+            message = f"topic {name!r} cannot be created: {folder} holds data {what}; move it or choose another name"
+            raise KafkaStorageError(message)
+        shutil.rmtree(_move_aside(folder, Path(self.root, DELETED, str(table.metadata().id))), ignore_errors=True)
 
     def _drop_table(self, info: TopicInfo, forget: Callable[[], None]) -> None:
         lock = self._lock(info.location)
@@ -185,13 +207,26 @@ class DeltaCluster(ClusterBase):
         return None
 
 
-def _unused_table(uri: str) -> DeltaTable | None:
-    """The table at a place when nothing was ever written to it."""
+def _topic_table(uri: str) -> DeltaTable | None:
+    """The table at a place when it has the columns of a topic."""
     try:
         table = DeltaTable(uri)
     except (DeltaError, OSError):
         return None
-    return table if table.version() == 0 and table.schema() == TOPIC_SCHEMA else None
+    return table if table.schema() == TOPIC_SCHEMA else None
+
+
+def _unused_table(uri: str) -> DeltaTable | None:
+    """The topic table at a place when nothing was ever written to it."""
+    table = _topic_table(uri)
+    return table if table is not None and table.version() == 0 else None
+
+
+def _holds_nothing(folder: Path) -> bool:
+    """Whether a folder is empty but for what a killed creation leaves: a log without a version, half-written files."""
+    log = folder / "_delta_log"
+    files = [path for path in folder.rglob("*") if not path.is_dir()]
+    return all(path.parent == log and not VERSION_FILE.fullmatch(path.name) for path in files)
 
 
 def _move_aside(folder: Path, target: Path) -> Path:

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import threading
 import uuid
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import Generic, Protocol, TypeVar
 
@@ -104,8 +104,8 @@ class MemoryCluster(ClusterBase):
         del used_before
         return name
 
-    def _create_table(self, name: str, location: str, configs: Mapping[str, str]) -> TopicId:
-        del name, location, configs
+    def _create_table(self, name: str, location: str, *, used_before: bool) -> TopicId:
+        del name, location, used_before
         topic_id = TopicId(str(uuid.uuid4()))
         self._tables[topic_id] = _Table()
         return topic_id

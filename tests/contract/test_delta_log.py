@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 import threading
 from pathlib import Path
 
@@ -186,7 +187,7 @@ def test_a_topic_created_while_another_is_deleted_keeps_its_table(
 def test_a_leftover_folder_of_a_killed_creation_is_no_hindrance(root: str) -> None:
     """Its table has no topic, so it is made anew."""
     other = DeltaCluster(root, local=True, locking=False)
-    other._create_table("orders", "orders", {})
+    other._create_table("orders", "orders", used_before=False)
 
     info = connect(root).create_topic("orders", 1, {})
 
@@ -196,7 +197,7 @@ def test_a_leftover_folder_of_a_killed_creation_is_no_hindrance(root: str) -> No
 def test_a_leftover_table_in_an_object_store_is_taken_over(root: str) -> None:
     """The same where folders cannot be locked."""
     remote = DeltaCluster(f"file://{root}", local=False)
-    leftover = remote._create_table("orders", "orders", {})
+    leftover = remote._create_table("orders", "orders", used_before=False)
 
     assert remote.create_topic("orders", 1, {}).topic_id == leftover
 
@@ -388,3 +389,30 @@ def test_a_flipped_bit_in_a_page_is_named_and_not_read(root: str) -> None:
 
     with pytest.raises(CorruptRecordError, match=file.name):
         connect(root).log("t").reader(0, 0).read(1_000)
+
+
+def test_a_folder_of_somebody_else_is_not_replaced_by_a_topic(root: str) -> None:
+    """A root may hold other things: a topic never takes the place of data that are not a deleted topic's."""
+    cluster = connect(root)
+    cluster.create_topic("first", 1, {})
+    Path(root, "notes").mkdir()
+    Path(root, "notes", "notes.txt").write_text("mine")
+
+    with pytest.raises(KafkaStorageError, match="did not make"):
+        cluster.create_topic("notes", 1, {})
+
+    assert Path(root, "notes", "notes.txt").read_text() == "mine"
+    assert "notes" not in cluster.topics()
+
+
+def test_records_are_not_replaced_when_the_metadata_were_lost(root: str) -> None:
+    """A topic table with records that the metadata do not know stays where it is."""
+    cluster = connect(root)
+    cluster.create_topic("t", 1, {})
+    cluster.log("t").append(batch(b"v"))
+    shutil.rmtree(Path(root, "__cluster_metadata"))
+
+    with pytest.raises(KafkaStorageError, match="metadata do not know"):
+        connect(root).create_topic("t", 1, {})
+
+    assert DeltaTable(f"{root}/t").version() == 1
