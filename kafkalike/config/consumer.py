@@ -26,6 +26,7 @@ WITHOUT_EFFECT: Final = frozenset(
         "client_rack",
         "connections_max_idle_ms",
         "enable_incremental_fetch_sessions",
+        "group_instance_id",
         "heartbeat_interval_ms",
         "isolation_level",
         "max_in_flight_requests_per_connection",
@@ -179,7 +180,7 @@ class ConsumerConfig:
             raise KafkaConfigurationError("setting 'group_instance_id' needs 'group_id'")
         idle = sorted(WITHOUT_EFFECT & configs.keys())
         if idle:
-            log.info("consumer %s: settings without effect here: %s", config.client_id, ", ".join(idle))
+            log.warning("consumer %s: settings without effect here: %s", config.client_id, ", ".join(idle))
         return config
 
 

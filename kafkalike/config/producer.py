@@ -183,7 +183,7 @@ class ProducerConfig:
             config = replace(config, enable_idempotence=False)
         idle = sorted(WITHOUT_EFFECT & configs.keys())
         if idle:
-            log.info("producer %s: settings without effect here: %s", config.client_id, ", ".join(idle))
+            log.warning("producer %s: settings without effect here: %s", config.client_id, ", ".join(idle))
         return config
 
     @property

@@ -53,10 +53,17 @@ class Assigner:
 
     @property
     def stale(self) -> bool:
-        """Whether the last look is older than `metadata_max_age_ms`, or there is something to be done."""
+        """Whether the last look is too old, or there is something to be done.
+
+        A consumer that shares out a group looks at each poll, as often as its cluster's tail may be looked at: one that
+        lived on its buffer would go on with records that another member reads as well. Others look again after
+        `metadata_max_age_ms`.
+        """
         if self._seen is None or self._subscription.changed:
             return True
-        return (self._clock.monotonic() - self._looked) * 1000 >= self._config.metadata_max_age_ms
+        in_group = self._subscription.automatic and self._config.group_id is not None
+        oldest = self._cluster.tail_interval if in_group else self._config.metadata_max_age_ms / 1000
+        return self._clock.monotonic() - self._looked >= oldest
 
     def look(self) -> None:
         """Compare the assignment with the cluster, and change it where it differs.

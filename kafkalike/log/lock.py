@@ -10,6 +10,7 @@ has just finished queues behind those that wait, instead of taking the table aga
 
 from __future__ import annotations
 
+import errno
 import hashlib
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -19,7 +20,7 @@ from typing import Final
 from filelock import FileLock, Timeout
 
 from kafkalike.clock import SYSTEM_CLOCK, Deadline
-from kafkalike.errors import KafkaStorageError, KafkaTimeoutError
+from kafkalike.errors import KafkaStorageError, KafkaTimeoutError, TopicAuthorizationFailedError
 
 POLL_SECONDS: Final = 0.002
 """Time between two tries; short against the few ms that an append holds the lock."""
@@ -47,6 +48,7 @@ class TableLock:
 
         Raises:
             KafkaTimeoutError: others held it until the deadline; nothing was done.
+            TopicAuthorizationFailedError: the root may not be written; nothing was done.
             KafkaStorageError: its file cannot be made or opened; nothing was done.
         """
         limit = deadline or Deadline(SYSTEM_CLOCK, None)
@@ -62,7 +64,11 @@ class TableLock:
         except Timeout as cause:
             message = f"other writers held {self.name!r} until time ran out; nothing was written"
             raise KafkaTimeoutError(message) from cause
+        except PermissionError as cause:
+            raise TopicAuthorizationFailedError(f"the lock {self._path} may not be taken: {cause}") from cause
         except OSError as cause:
+            if cause.errno == errno.EROFS:
+                raise TopicAuthorizationFailedError(f"the root is read-only: {cause}") from cause
             message = f"the lock {self._path} cannot be taken, so nothing was written: {cause}"
             raise KafkaStorageError(message) from cause
         try:

@@ -20,7 +20,7 @@ from kafkalike.errors import OffsetOutOfRangeError, TopicDeletedError
 from kafkalike.log.base import ClusterBase
 from kafkalike.log.chunk import CHUNK_SCHEMA, Chunk
 from kafkalike.log.port import Appended, TxnId
-from kafkalike.log.validate import check_batch, codec_for
+from kafkalike.log.validate import check_batch, codec_for, not_in_order
 from kafkalike.model.batch import RecordBatch
 from kafkalike.model.cluster_state import ClusterState, MetadataRow
 from kafkalike.model.group_state import GroupRow, GroupsState
@@ -74,13 +74,13 @@ class _Table:
         self.last_ms = 0
         self.lock = threading.Lock()
 
-    def written(self, txn: TxnId | None) -> Appended | None:
-        """The earlier write of the same `TxnId`; without offsets when its version was passed over."""
+    def written(self, topic: str, txn: TxnId | None) -> Appended | None:
+        """The earlier write of the same `TxnId`."""
         known = {} if txn is None else self.txns.get(txn.app_id, {})
         if txn is None or not known or max(known) < txn.version:
             return None
         if txn.version not in known:
-            return Appended(version=self.version, ranges={}, append_time_ms=0, duplicate=True)
+            raise not_in_order(topic, txn.app_id, txn.version, max(known))
         return replace(known[txn.version], duplicate=True)
 
 
@@ -168,7 +168,7 @@ class MemoryTopicLog:
         with table.lock:
             info = self._current()
             config = TopicConfig.from_properties(self._cluster.server.effective(info.configs))
-            done = table.written(txn)
+            done = table.written(info.name, txn)
             if done is not None:
                 return done
             check_batch(batch, info, config, now)

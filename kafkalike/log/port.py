@@ -110,10 +110,11 @@ class TopicLog(Protocol):
             batch: at least one record, every partition known.
             codec: compression, used when the topic's `compression.type` is `producer`.
             timeout_ms: how long to wait for rivals and retry (delivery.timeout.ms); None without end.
-            txn: makes a rerun of the same write add nothing.
+            txn: makes a rerun of the same write add nothing; versions of an application must rise.
 
         Raises:
             KafkaTimeoutError: rivals held the topic for too long; nothing was written.
+            OutOfOrderSequenceNumberError: `txn` is below the application's latest version and was never seen.
             KafkaStorageError: the storage refused; nothing was written.
             UnknownOutcomeError: neither can be said.
             MessageSizeTooLargeError, InvalidTimestampError, InvalidRecordError: a record breaks a topic setting;

@@ -29,7 +29,7 @@ from kafkalike.log.port import Appended, TxnId
 from kafkalike.log.reader import DeltaReader
 from kafkalike.log.storage import Files
 from kafkalike.log.tail import TableTail
-from kafkalike.log.validate import check_batch, codec_for
+from kafkalike.log.validate import check_batch, codec_for, not_in_order
 from kafkalike.log.writer import as_applied, checkpoint_if_due, commit
 from kafkalike.model.batch import RecordBatch
 from kafkalike.model.offsets import requirements
@@ -321,6 +321,10 @@ class DeltaTopicLog:
         """The earlier write of the same `TxnId`, if the table has it.
 
         Its offsets are found as long as the table's log still holds the commit; later they are empty.
+
+        Raises:
+            OutOfOrderSequenceNumberError: the application has written a higher version, and nothing shows that it ever
+                wrote this one: a counter that began anew, or two jobs that share a name.
         """
         if txn is None:
             return None
@@ -328,9 +332,11 @@ class DeltaTopicLog:
         if known is None or known < txn.version:
             return None
         found = self.find_commit(lambda c: c.txns.get(txn.app_id) == txn.version)
-        if found is None:
-            return Appended(version=self._tail.version, ranges={}, append_time_ms=0, duplicate=True)
-        return _appended(found, self.files, duplicate=True)
+        if found is not None:
+            return _appended(found, self.files, duplicate=True)
+        if known > txn.version:
+            raise not_in_order(self.info.name, txn.app_id, txn.version, known)
+        return Appended(version=self._tail.version, ranges={}, append_time_ms=0, duplicate=True)
 
     def find_append(self, append_id: str, since: int) -> Appended | None:
         """The commit of an append, looked for in the versions above `since`."""

@@ -11,6 +11,7 @@ from kafkalike.errors import (
     InvalidTimestampError,
     KafkaError,
     MessageSizeTooLargeError,
+    OutOfOrderSequenceNumberError,
     UnknownTopicOrPartitionError,
     UnsupportedCodecError,
 )
@@ -150,3 +151,11 @@ def _check_times(batch: RecordBatch, info: TopicInfo, config: TopicConfig, now_m
             f"{config.timestamp_after_max_ms} after the time of the append ({now_ms})"
         )
         raise InvalidTimestampError(message)
+
+
+def not_in_order(topic: str, app_id: str, version: int, latest: int) -> OutOfOrderSequenceNumberError:
+    """The error for a write whose version lies below the application's latest one and was never seen."""
+    return OutOfOrderSequenceNumberError(
+        f"{topic}: {app_id!r} has written version {latest}, and the log shows no version {version} of it; nothing was "
+        "written: versions of an application must rise"
+    )

@@ -75,7 +75,7 @@ def write(
         compression_type: None, gzip, snappy, lz4 or zstd; a topic's own `compression.type` wins.
         delivery_timeout_ms: how long (ms) to wait for other writers and retry.
         txn_id: names the application whose write this is; with `txn_version`, a rerun adds nothing.
-        txn_version: number of the write, rising with each one of the application.
+        txn_version: number of the write; it must rise with each one of the application.
         stage: compute the DataFrame before the topic's lock is taken. For sources that take long to compute, on a
             local root, so that other producers do not wait for it.
 
@@ -87,6 +87,7 @@ def write(
         IllegalArgumentError: bad arguments, or a null topic in the data.
         MessageSizeTooLargeError, InvalidTimestampError, InvalidRecordError, UnknownTopicOrPartitionError: a record
             that its topic does not take; nothing was written to that topic.
+        OutOfOrderSequenceNumberError: `txn_version` is below the latest one and was never written; nothing was written.
         KafkaTimeoutError: other writers were faster; nothing was written.
         KafkaStorageError: the storage refused; nothing was written.
         UnknownOutcomeError: the outcome could not be found out.

@@ -278,6 +278,24 @@ def test_a_member_that_was_taken_over_cannot_commit(cluster: Cluster, consumer_o
     assert heir.group_metadata().generation_id == zombie.group_metadata().generation_id + 1
 
 
+def test_a_member_that_was_taken_over_gets_nothing_from_its_buffer(
+    cluster: Cluster, consumer_of: Make, clock: ManualClock
+) -> None:
+    """Records that it has fetched already are another member's by now."""
+    cluster.create_topic("orders", 1, {})
+    write(cluster, *[b"%d" % n for n in range(100)])
+    diary = Diary()
+    first = consumer_of(group_id="g", max_poll_records=10)
+    first.subscribe(["orders"], listener=diary)
+    assert len(values(first.poll())) == 10
+
+    consumer_of("orders", group_id="g").poll(max_records=1)
+    clock.sleep(1)
+
+    assert first.poll() == {}
+    assert diary.entries[-1] == ("lost", {T0})
+
+
 def test_a_member_that_was_taken_over_loses_its_partitions_and_stands_by(cluster: Cluster, consumer_of: Make) -> None:
     """It hears `lost`, gets nothing, and takes over again when the group is free."""
     cluster.create_topic("orders", 1, {})

@@ -13,6 +13,7 @@ from kafkalike.errors import (
     InvalidTimestampError,
     KafkaError,
     MessageSizeTooLargeError,
+    OutOfOrderSequenceNumberError,
     UnknownTopicOrPartitionError,
     UnsupportedCodecError,
 )
@@ -366,13 +367,13 @@ def test_an_older_version_is_a_rerun_with_its_own_offsets(log: TopicLog) -> None
     assert (rerun.duplicate, dict(rerun.ranges)) == (True, {0: range(1)})
 
 
-def test_a_version_that_was_passed_over_is_a_rerun_without_offsets(log: TopicLog) -> None:
-    """It is not above the last one, and nothing was written under it."""
+def test_a_version_below_the_latest_that_was_never_written_is_refused(log: TopicLog) -> None:
+    """A counter that began anew, or two jobs of one name: taking it for a rerun would lose its records in silence."""
     log.append(batch(b"b"), txn=TxnId("job", 5))
 
-    rerun = log.append(batch(b"a"), txn=TxnId("job", 3))
+    with pytest.raises(OutOfOrderSequenceNumberError, match="has written version 5, and the log shows no version 3"):
+        log.append(batch(b"a"), txn=TxnId("job", 3))
 
-    assert (rerun.duplicate, dict(rerun.ranges)) == (True, {})
     assert len(everything(log)) == 1
 
 
