@@ -27,6 +27,14 @@ COMMANDS: Final[Mapping[str, tuple[str, str]]] = {
     "delete-records": ("kafkalike.cli.delete_records:delete_records", "Delete records below an offset."),
     "producer-perf-test": ("kafkalike.cli.producer_perf:producer_perf_test", "Measure how fast records are sent."),
     "consumer-perf-test": ("kafkalike.cli.consumer_perf:consumer_perf_test", "Measure how fast records are read."),
+    "verifiable-producer": (
+        "kafkalike.cli.verifiable_producer:verifiable_producer",
+        "Send numbers; print a line of JSON for each.",
+    ),
+    "verifiable-consumer": (
+        "kafkalike.cli.verifiable_consumer:verifiable_consumer",
+        "Read in a group; print a line of JSON for each event.",
+    ),
     "dump-log": ("kafkalike.cli.dump_log:dump_log", "Print table commits, segments and records of a topic."),
     "verify": ("kafkalike.cli.verify:verify", "Check that a cluster's logs are sound."),
     "sql-views": ("kafkalike.cli.sql_views:sql_views", "Print SQL that makes topics views, for spark-sql."),
