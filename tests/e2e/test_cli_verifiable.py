@@ -4,6 +4,7 @@ import json
 import signal
 import subprocess
 import sys
+from typing import Any
 
 import pytest
 
@@ -51,7 +52,7 @@ def _wait_for(process: "subprocess.Popen[str]", name: str) -> None:
     pytest.fail(f"it ended before {name}")
 
 
-def _end(process: "subprocess.Popen[str]", ending: signal.Signals) -> list[dict[str, object]]:
+def _end(process: "subprocess.Popen[str]", ending: signal.Signals) -> list[dict[str, Any]]:
     process.send_signal(ending)
     out, err = process.communicate(timeout=60)
     assert (process.returncode, err) == (0, "")
