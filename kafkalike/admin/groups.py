@@ -102,7 +102,7 @@ class GroupOperations(AdminBase):
 
 
 def _state(group: Group) -> GroupState:
-    return GroupState.STABLE if group.member_id else GroupState.EMPTY
+    return group.state
 
 
 def _member_of(kind: type[E], given: E | str) -> E:

@@ -137,7 +137,7 @@ class Assigner:
                 return True
             self._lose(group_id)
             groups = self._offsets.groups.refresh()
-        if self._standby and groups.group(group_id).member_id:
+        if self._standby and groups.group(group_id).members:
             return False
         self._commits.membership = self._offsets.join(group_id, self.member_id, self._config.client_id)
         self._commits.forget()

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import operator
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Final
 
 from kafkalike.clock import Clock
@@ -20,7 +20,7 @@ from kafkalike.errors import (
     UnknownMemberIdError,
 )
 from kafkalike.log.port import Cluster, ControlLog
-from kafkalike.model.group_state import MEMBER, OFFSET, GroupRow, GroupsState
+from kafkalike.model.group_state import OFFSET, GroupRow, GroupsState, Member, Roster, roster_row
 from kafkalike.model.offsets import MAX_OFFSET
 from kafkalike.model.structs import OffsetAndMetadata, TopicPartition
 
@@ -79,8 +79,8 @@ class GroupOffsets:
         def plan(state: GroupsState) -> Sequence[GroupRow]:
             nonlocal generation
             generation = state.group(group_id).generation + 1
-            joined = Membership(group_id=group_id, generation=generation, member_id=member_id, client_id=client_id)
-            return [self._member_row(state, joined)]
+            member = Member(member_id=member_id, client_id=client_id, since=generation)
+            return [self._row(state, group_id, generation, {member_id: member})]
 
         self.groups.transact(plan)
         return Membership(group_id=group_id, generation=generation, member_id=member_id, client_id=client_id)
@@ -94,7 +94,7 @@ class GroupOffsets:
         def plan(state: GroupsState) -> Sequence[GroupRow]:
             if not membership.member_id or not holds(state, membership):
                 return []
-            return [self._member_row(state, replace(membership, member_id="", client_id=""))]
+            return [self._row(state, membership.group_id, membership.generation, {})]
 
         self.groups.transact(plan, timeout_ms)
 
@@ -178,22 +178,15 @@ class GroupOffsets:
                 found[tp] = known.position
         return found
 
-    def _member_row(self, state: GroupsState, member: Membership) -> GroupRow:
-        return GroupRow(
-            seq=state.seq + 1,
-            kind=MEMBER,
-            group_id=member.group_id,
-            generation=member.generation,
-            member_id=member.member_id,
-            client_id=member.client_id,
-            time_ms=self.clock.now_ms(),
-        )
+    def _row(self, state: GroupsState, group_id: str, generation: int, members: Mapping[str, Member]) -> GroupRow:
+        roster = Roster(generation=generation, members=members, changed_ms=self.clock.now_ms())
+        return roster_row(state.seq + 1, group_id, roster)
 
 
 def holds(state: GroupsState, membership: Membership) -> bool:
     """Whether a member is the one that holds its group, as of a state."""
     group = state.group(membership.group_id)
-    return (group.member_id, group.generation) == (membership.member_id, membership.generation)
+    return membership.member_id in group.members and group.generation == membership.generation
 
 
 def check_membership(state: GroupsState, membership: Membership) -> None:
@@ -203,15 +196,16 @@ def check_membership(state: GroupsState, membership: Membership) -> None:
         CommitFailedError: see `GroupOffsets.commit`.
     """
     group = state.group(membership.group_id)
-    if membership.generation < 0 and not group.member_id:
+    if membership.generation < 0 and not group.members:
         return
     if holds(state, membership):
         return
     cause: UnknownMemberIdError | IllegalGenerationError
-    if group.member_id and group.member_id == membership.member_id:
+    if membership.member_id in group.members:
         cause = IllegalGenerationError(f"generation {membership.generation} is over; it is {group.generation} now")
     else:
-        holder = f"{group.member_id!r} holds it in generation {group.generation}" if group.member_id else "it is empty"
+        holders = ", ".join(map(repr, sorted(group.members)))
+        holder = f"{holders} hold it in generation {group.generation}" if holders else "it is empty"
         cause = UnknownMemberIdError(f"{membership.member_id!r} is not its member; {holder}")
     raise CommitFailedError(f"group {membership.group_id!r}: offsets were not committed: {cause}") from cause
 

@@ -87,6 +87,7 @@ OFFSETS_SCHEMA: Final = pa.schema(
         pa.field("generation", pa.int32(), nullable=False),
         pa.field("member_id", pa.string(), nullable=False),
         pa.field("client_id", pa.string(), nullable=False),
+        pa.field("value", pa.string(), nullable=False),
     ]
 )
 """Columns of `__consumer_offsets`; see `GroupRow`."""

@@ -26,7 +26,7 @@ from kafkalike.errors import (
 )
 from kafkalike.log.port import Cluster
 from kafkalike.model.batch import RecordBatch
-from kafkalike.model.group_state import MEMBER, OFFSET, GroupRow
+from kafkalike.model.group_state import OFFSET, GroupRow, Member, Roster, roster_row
 from kafkalike.model.structs import (
     AlterConfigOp,
     ConfigResource,
@@ -525,9 +525,8 @@ def test_groups_are_listed_with_their_state(cluster: Cluster, admin: KafkaAdminC
     """Groups are listed with their state."""
     admin.create_topics(["t"])
     commit(cluster, "idle", "t", 0)
-    cluster.groups.transact(
-        lambda s: [GroupRow(seq=s.seq + 1, kind=MEMBER, group_id="busy", generation=1, member_id="m", time_ms=1)]
-    )
+    roster = Roster(generation=1, members={"m": Member(member_id="m")})
+    cluster.groups.transact(lambda s: [roster_row(s.seq + 1, "busy", roster)])
 
     assert admin.list_consumer_groups() == [("busy", "consumer"), ("idle", "consumer")]
     assert [g["group_id"] for g in admin.list_groups(states_filter=["stable"])] == ["busy"]

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from kafkalike.errors import UnknownTopicOrPartitionError
 from kafkalike.model.cluster_state import ClusterState, MetadataRow, latest_rows, log_start_row, topic_row
-from kafkalike.model.group_state import MEMBER, OFFSET, GroupRow, GroupsState
+from kafkalike.model.group_state import OFFSET, GroupRow, GroupsState, Member, Roster, roster_row
 from kafkalike.model.names import TopicId, TopicName
 from kafkalike.model.structs import TopicPartition
 from kafkalike.model.topic import LogStart, TopicInfo
@@ -108,7 +108,7 @@ def test_a_group_is_gone_with_its_last_offset_unless_it_has_a_member() -> None:
     """As Kafka drops an empty group without offsets."""
     state = GroupsState()
     offset = GroupRow(seq=1, kind=OFFSET, group_id="g", topic="a", topic_id="i", partition=0, offset=5, time_ms=1)
-    member = GroupRow(seq=2, kind=MEMBER, group_id="h", generation=3, member_id="m", client_id="c", time_ms=1)
+    member = roster_row(2, "h", Roster(generation=3, members={"m": Member(member_id="m")}))
     for row in (offset, member, replace(offset, seq=3, group_id="h")):
         state.apply(row)
 
@@ -116,7 +116,7 @@ def test_a_group_is_gone_with_its_last_offset_unless_it_has_a_member() -> None:
     state.apply(replace(offset, seq=5, group_id="h", offset=None))
 
     assert set(state.groups) == {"h"}
-    assert (state.group("h").generation, state.group("h").member_id, state.group("h").offsets) == (3, "m", {})
+    assert (state.group("h").generation, set(state.group("h").members), state.group("h").offsets) == (3, {"m"}, {})
     assert state.group("g").offsets == {}
 
 

@@ -1,0 +1,208 @@
+"""Roster: who is in a group and who owns what, as one value; JSON of a row of `__consumer_offsets` in and out.
+
+A row holds the whole roster, so the latest row of a group wins, and a table that keeps only latest rows says the same
+as one that keeps all.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import Any, Final
+
+from kafkalike.model.structs import GroupState, TopicPartition
+
+Partitions = tuple[TopicPartition, ...]
+"""Sorted, without doubles."""
+
+TopicCounts = Mapping[str, tuple[str, int]]
+"""By topic: its id, and how many partitions it has."""
+
+PROTOCOL_TYPE: Final = "consumer"
+"""Kafka's protocol type of all groups here."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Member:
+    """One member of a group."""
+
+    member_id: str
+    group_instance_id: str | None = None
+    """Name that a static member keeps over restarts; None for a dynamic one."""
+    client_id: str = ""
+    client_host: str = ""
+    subscription: tuple[str, ...] = ()
+    """Topics that it wants, sorted; those that a pattern matched when it looked last."""
+    protocols: tuple[str, ...] = ()
+    """Names of its assignors, the one that it likes best first."""
+    session_timeout_ms: float = 45_000
+    """ms without a sign of life after which it counts as dead."""
+    heartbeat_interval_ms: float = 3000
+    """ms between two signs of life."""
+    rebalance_timeout_ms: float = 300_000
+    """`max_poll_interval_ms`: it leaves by itself when its application does not poll for so long."""
+    assignment: Partitions = ()
+    """What it owns: it may read these, and nobody else owns them until it has given them up."""
+    target: Partitions = ()
+    """What it is to own; differs from `assignment` only during a rebalance."""
+    since: int = 0
+    """Lowest generation under which it may commit."""
+    released: bool = False
+    """Eager rebalances: it has given up everything and waits for the others."""
+    joined_ms: int = 0
+    """When it joined, ms since the epoch."""
+
+    @property
+    def surplus(self) -> Partitions:
+        """What it owns and is to give up."""
+        return tuple(tp for tp in self.assignment if tp not in self.target)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Roster:
+    """The membership of one group in one generation."""
+
+    generation: int = 0
+    """Rises with every change of who is a member or who owns what; never falls."""
+    protocol: str = ""
+    """Name of the assignor that made the targets; empty without members."""
+    cooperative: bool = False
+    """Whether members keep what stays theirs during a rebalance."""
+    members: Mapping[str, Member] = field(default_factory=dict)
+    """By member id."""
+    topics: TopicCounts = field(default_factory=dict)
+    """The subscribed topics as they were when the targets were made."""
+    metadata_seq: int = 0
+    """Number of the metadata row that `topics` was read at."""
+    pending: bool = False
+    """The targets are not those of these members any more, and a member is to make new ones: somebody left or died
+    whose assignor the one who noticed does not have."""
+    changed_ms: int = 0
+    """When this roster was written, ms since the epoch."""
+
+    @property
+    def rebalancing(self) -> bool:
+        """Whether somebody does not own yet what he is to own, or owns too much."""
+        return self.pending or any(m.assignment != m.target for m in self.members.values())
+
+    @property
+    def state(self) -> GroupState:
+        """`Empty`, `PreparingRebalance` or `Stable`.
+
+        Kafka's `CompletingRebalance`, in which members wait for their leader's assignment, takes no time here: whoever
+        finds a change makes the assignment in the same transaction.
+        """
+        if not self.members:
+            return GroupState.EMPTY
+        return GroupState.PREPARING_REBALANCE if self.rebalancing else GroupState.STABLE
+
+    def instance(self, group_instance_id: str | None) -> Member | None:
+        """The member that has a static name now."""
+        if group_instance_id is None:
+            return None
+        return next((m for m in self.members.values() if m.group_instance_id == group_instance_id), None)
+
+    def owner(self, tp: TopicPartition) -> Member | None:
+        """Who owns a partition."""
+        return next((m for m in self.members.values() if tp in m.assignment), None)
+
+    def __iter__(self) -> Iterator[Member]:
+        """Members by id."""
+        return (self.members[member_id] for member_id in sorted(self.members))
+
+
+def dump_roster(roster: Roster) -> str:
+    """A roster as JSON."""
+    return json.dumps(
+        {
+            "protocol": roster.protocol,
+            "cooperative": roster.cooperative,
+            "pending": roster.pending,
+            "metadata_seq": roster.metadata_seq,
+            "topics": {name: list(known) for name, known in sorted(roster.topics.items())},
+            "members": [_dump_member(member) for member in roster],
+        },
+        separators=(",", ":"),
+    )
+
+
+def load_roster(text: str, generation: int, time_ms: int) -> Roster:
+    """The roster that `dump_roster` wrote.
+
+    Args:
+        text: its JSON; empty for a group without members.
+        generation: of its row.
+        time_ms: of its row.
+    """
+    if not text:
+        return Roster(generation=generation, changed_ms=time_ms)
+    found: dict[str, Any] = json.loads(text)
+    members = [_load_member(member) for member in found["members"]]
+    return Roster(
+        generation=generation,
+        protocol=found["protocol"],
+        cooperative=found["cooperative"],
+        pending=found["pending"],
+        metadata_seq=found["metadata_seq"],
+        topics={name: (topic_id, count) for name, (topic_id, count) in found["topics"].items()},
+        members={member.member_id: member for member in members},
+        changed_ms=time_ms,
+    )
+
+
+def _dump_member(member: Member) -> dict[str, Any]:
+    return {
+        "member_id": member.member_id,
+        "group_instance_id": member.group_instance_id,
+        "client_id": member.client_id,
+        "client_host": member.client_host,
+        "subscription": list(member.subscription),
+        "protocols": list(member.protocols),
+        "session_timeout_ms": member.session_timeout_ms,
+        "heartbeat_interval_ms": member.heartbeat_interval_ms,
+        "rebalance_timeout_ms": member.rebalance_timeout_ms,
+        "assignment": _dump_partitions(member.assignment),
+        "target": None if member.target == member.assignment else _dump_partitions(member.target),
+        "since": member.since,
+        "released": member.released,
+        "joined_ms": member.joined_ms,
+    }
+
+
+def _load_member(found: Mapping[str, Any]) -> Member:
+    assignment = _load_partitions(found["assignment"])
+    target = assignment if found["target"] is None else _load_partitions(found["target"])
+    plain = {
+        name: found[name]
+        for name in (
+            "member_id",
+            "group_instance_id",
+            "client_id",
+            "client_host",
+            "session_timeout_ms",
+            "heartbeat_interval_ms",
+            "rebalance_timeout_ms",
+            "since",
+            "released",
+            "joined_ms",
+        )
+    }
+    return Member(
+        subscription=tuple(found["subscription"]),
+        protocols=tuple(found["protocols"]),
+        assignment=assignment,
+        target=target,
+        **plain,
+    )
+
+
+def _dump_partitions(partitions: Partitions) -> dict[str, list[int]]:
+    by_topic: dict[str, list[int]] = {}
+    for tp in partitions:
+        by_topic.setdefault(tp.topic, []).append(tp.partition)
+    return by_topic
+
+
+def _load_partitions(by_topic: Mapping[str, list[int]]) -> Partitions:
+    return tuple(sorted(TopicPartition(topic, p) for topic, numbers in by_topic.items() for p in numbers))
