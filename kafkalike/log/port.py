@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from kafkalike.log.chunk import Chunk
 
 S_co = TypeVar("S_co", covariant=True)
-R_contra = TypeVar("R_contra", contravariant=True)
+R = TypeVar("R")
 
 
 @dataclass(frozen=True, slots=True)
@@ -143,7 +143,7 @@ class TopicLog(Protocol):
         ...
 
 
-class ControlLog(Protocol, Generic[S_co, R_contra]):
+class ControlLog(Protocol, Generic[S_co, R]):
     """A small append-only table whose rows make up a state, changed by compare-and-set. Thread-safe."""
 
     @property
@@ -155,7 +155,12 @@ class ControlLog(Protocol, Generic[S_co, R_contra]):
         """Apply rows that others added; returns the state. Costs a file look-up when there is nothing new."""
         ...
 
-    def transact(self, plan: Callable[[S_co], Sequence[R_contra]], timeout_ms: float | None = 60_000) -> None:
+    @property
+    def rows(self) -> Sequence[R]:
+        """All rows the table still has, fresh, in `seq` order. Reads everything: for history, not for the hot path."""
+        ...
+
+    def transact(self, plan: Callable[[S_co], Sequence[R]], timeout_ms: float | None = 60_000) -> None:
         """Append the rows that `plan` makes of the current state, unless the state changed meanwhile.
 
         When another writer was faster, the state is refreshed and `plan` is called again. Rows must be numbered from

@@ -1,0 +1,107 @@
+"""Measure: a cluster in, the lag of each group in each partition out, in offsets, records and time."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+
+from kafkalike.errors import UnknownTopicOrPartitionError
+from kafkalike.log.port import Cluster, TopicLog
+from kafkalike.model.group_state import CommittedOffset, Group
+from kafkalike.model.lag import Lag, PartitionIndex
+from kafkalike.model.structs import TopicPartition
+from kafkalike.model.topic import TopicInfo
+
+
+@dataclass(frozen=True, slots=True)
+class GroupLag:
+    """How far a group is behind in one partition."""
+
+    group_id: str
+    partition: TopicPartition
+    committed: CommittedOffset
+    index: PartitionIndex
+    """The partition as it was looked at."""
+    lag: Lag
+
+
+class Lags:
+    """Lag of all groups of a cluster. Keeps the topics' logs open, so that looking again costs little.
+
+    Nothing is read but Delta logs and the offsets table. Not thread-safe.
+
+    Args:
+        cluster: where groups and topics are.
+    """
+
+    def __init__(self, cluster: Cluster) -> None:
+        self.cluster = cluster
+        self._topics: Mapping[str, TopicInfo] = {}
+        self._groups: Mapping[str, Group] = {}
+        self._logs: dict[str, TopicLog] = {}
+        self._indexes: dict[str, dict[int, PartitionIndex]] = {}
+        self.refresh()
+
+    def refresh(self) -> None:
+        """Look at groups, topics and logs anew; each log when it is asked for."""
+        self._groups = self.cluster.groups.refresh().groups
+        self._topics = self.cluster.topics()
+        self._indexes = {}
+        self._logs = {
+            name: log
+            for name, log in self._logs.items()
+            if name in self._topics and self._topics[name].topic_id == log.info.topic_id
+        }
+
+    @property
+    def groups(self) -> Mapping[str, Group]:
+        """The groups, as of the last refresh."""
+        return self._groups
+
+    @property
+    def topics(self) -> Mapping[str, TopicInfo]:
+        """The topics, as of the last refresh."""
+        return self._topics
+
+    def index(self, tp: TopicPartition) -> PartitionIndex | None:
+        """What a partition's segments tell; None for one that does not exist (any more)."""
+        return self.partitions(tp.topic).get(tp.partition)
+
+    def partitions(self, topic: str) -> Mapping[int, PartitionIndex]:
+        """All partitions of a topic; empty for one that does not exist (any more)."""
+        if topic not in self._indexes:
+            self._indexes[topic] = self._look(topic) if topic in self._topics else {}
+        return self._indexes[topic]
+
+    def _look(self, topic: str) -> dict[int, PartitionIndex]:
+        try:
+            log = self._logs.get(topic)
+            if log is None:
+                log = self._logs[topic] = self.cluster.log(topic)
+            log.refresh()
+        except UnknownTopicOrPartitionError:
+            # Deleted since the list of topics was read.
+            self._logs.pop(topic, None)
+            return {}
+        return {p: PartitionIndex(log.log_start(p), log.log_end(p), log.segments(p)) for p in log.info.partitions}
+
+    def of(self, group_id: str) -> Iterator[GroupLag]:
+        """Lag of a group in each partition it has committed, sorted; nothing for a group that does not exist.
+
+        Commits for a topic that is gone, or was created again since, are left out.
+        """
+        group = self._groups.get(group_id)
+        if group is None:
+            return
+        for tp, committed in sorted(group.offsets.items(), key=lambda entry: entry[0]):
+            info = self._topics.get(tp.topic)
+            if info is None or info.topic_id != committed.topic_id:
+                continue
+            index = self.index(tp)
+            if index is not None:
+                yield GroupLag(group_id, tp, committed, index, index.lag(committed.position.offset))
+
+    def __iter__(self) -> Iterator[GroupLag]:
+        """Lag of all groups, by group and partition."""
+        for group_id in sorted(self._groups):
+            yield from self.of(group_id)
