@@ -219,6 +219,12 @@ class IllegalGenerationError(BrokerResponseError):
     errno = 22
 
 
+class InconsistentGroupProtocolError(BrokerResponseError):
+    """The members of a group have no assignor in common."""
+
+    errno = 23
+
+
 class InvalidGroupIdError(BrokerResponseError):
     """An empty or malformed group id."""
 
@@ -227,6 +233,12 @@ class InvalidGroupIdError(BrokerResponseError):
 
 class UnknownMemberIdError(BrokerResponseError):
     """The group does not know this member."""
+
+    errno = 25
+
+
+class UnknownMemberCommitError(CommitFailedError, UnknownMemberIdError):
+    """Offsets were not committed, as who committed is no member of the group (any more); caught under both names."""
 
     errno = 25
 
@@ -308,6 +320,10 @@ class OutOfOrderSequenceNumberError(BrokerResponseError):
     """A producer's sequence numbers have a gap."""
 
     errno = 45
+
+
+class CheckpointMismatchError(OutOfOrderSequenceNumberError):
+    """A stream's id was used by another checkpoint, or by a newer state of this one; nothing was written."""
 
 
 class DuplicateSequenceNumberError(BrokerResponseError):
