@@ -98,6 +98,15 @@ def words_of(*words: str) -> Callable[[str], tuple[str, ...]]:
     return parse
 
 
+def group_ids(text: str) -> tuple[str, ...]:
+    """Parser of a comma-separated list of group ids, without repeats; it may be empty."""
+    items = tuple(item.strip() for item in text.split(",") if item.strip())
+    if len(set(items)) != len(items):
+        message = f"a comma-separated list of group ids without repeats is needed, not {text!r}"
+        raise ValueError(message)
+    return items
+
+
 def nearest(name: str, known: Iterable[str]) -> str:
     """A hint that names the known setting that looks most like `name`; empty when none does."""
     close = difflib.get_close_matches(name, list(known), n=1)

@@ -28,6 +28,18 @@ TOPIC_DEFAULTS: Final[Mapping[str, tuple[str, ...]]] = {
     "compression.type": ("compression.type",),
     "delete.retention.ms": ("log.cleaner.delete.retention.ms",),
     "file.delete.delay.ms": ("log.segment.delete.delay.ms",),
+    **{
+        name: (f"log.{name}",)
+        for name in (
+            "kafkalike.merge.bytes",
+            "kafkalike.merge.min.age.ms",
+            "kafkalike.replaced.file.delay.ms",
+            "kafkalike.retention.clock",
+            "kafkalike.retention.wait.groups",
+            "kafkalike.retention.wait.max.bytes",
+            "kafkalike.retention.wait.max.ms",
+        )
+    },
     "max.compaction.lag.ms": ("log.cleaner.max.compaction.lag.ms",),
     "max.message.bytes": ("message.max.bytes",),
     "message.timestamp.after.max.ms": ("log.message.timestamp.after.max.ms",),
@@ -42,7 +54,7 @@ TOPIC_DEFAULTS: Final[Mapping[str, tuple[str, ...]]] = {
     "segment.ms": ("log.roll.ms", "log.roll.hours"),
 }
 """Which server setting gives a topic setting its default; the first one that is set wins. Source: Kafka's
-documentation of topic configs, row "Server Default Property"."""
+documentation of topic configs, row "Server Default Property"; settings that Kafka does not have are named alike."""
 
 _UNIT_MS: Final = {"minutes": 60_000, "hours": 3_600_000}
 

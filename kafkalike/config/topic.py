@@ -12,6 +12,7 @@ from kafkalike.config.properties import (
     Property,
     PropertySet,
     Value,
+    group_ids,
     one_of,
     ratio,
     whole,
@@ -52,6 +53,52 @@ TOPIC_PROPERTIES: Final = PropertySet(
             parse=whole(0),
             default="60000",
             doc="How long (ms) a deleted segment's file stays on disk for readers that still need it.",
+        ),
+        Property(
+            name="kafkalike.merge.bytes",
+            parse=whole(14, INT_MAX),
+            default="134217728",
+            doc="Bytes up to which maintenance merges small files; never more than segment.bytes.",
+        ),
+        Property(
+            name="kafkalike.merge.min.age.ms",
+            parse=whole(0),
+            default="60000",
+            doc="Age (ms, since its append) at which a file may be merged, so that the hot tail stays as it is.",
+        ),
+        Property(
+            name="kafkalike.replaced.file.delay.ms",
+            parse=whole(0),
+            default="86400000",
+            doc="How long (ms) a file whose records were merged or compacted into another one stays on disk, for Spark "
+            "queries and native Delta streams that still read it.",
+        ),
+        Property(
+            name="kafkalike.retention.clock",
+            parse=one_of("record", "append"),
+            default="record",
+            doc="What a segment's age counts from: its newest record's time, but never later than its append, or the "
+            "append.",
+        ),
+        Property(
+            name="kafkalike.retention.wait.groups",
+            parse=group_ids,
+            default="",
+            doc="Groups, separated by commas, that must have committed an offset past a record before retention by "
+            "time or size may delete it.",
+            is_list=True,
+        ),
+        Property(
+            name="kafkalike.retention.wait.max.bytes",
+            parse=whole(-1),
+            default="-1",
+            doc="Bytes of a partition above which retention no longer waits for groups; -1 is no limit.",
+        ),
+        Property(
+            name="kafkalike.retention.wait.max.ms",
+            parse=whole(1),
+            default="2592000000",
+            doc="Age (ms) at which retention no longer waits for groups.",
         ),
         Property(
             name="max.compaction.lag.ms",
