@@ -338,6 +338,10 @@ class DeltaTopicLog:
             raise not_in_order(self.info.name, txn.app_id, txn.version, known)
         return Appended(version=self._tail.version, ranges={}, append_time_ms=0, duplicate=True)
 
+    def txn_version(self, app_id: str) -> int | None:
+        """Latest version that an application has written, as of the last `refresh`; None when it never has."""
+        return self._tail.txn_version(app_id)
+
     def find_append(self, append_id: str, since: int) -> Appended | None:
         """The commit of an append, looked for in the versions above `since`."""
         found = self.find_commit(lambda c: c.append_id == append_id, since)

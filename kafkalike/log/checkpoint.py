@@ -1,0 +1,129 @@
+"""Checkpoint: the folder of a Spark streaming query in; its id, and the source offsets of each of its batches, out.
+
+Spark writes a batch's offsets (`offsets/<batch>`) before it runs the batch and never changes them afterwards, which is
+what makes a batch that is run again the same batch; when the batch is done it writes `commits/<batch>`. Only what has
+been stable since Spark 2 is read: the id in `metadata`, and the lines of an offsets file, of which the first is a
+version, the second belongs to Spark and each of the rest to one source.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, Final
+
+from pyspark.sql import SparkSession
+
+from kafkalike.errors import IllegalStateError
+from kafkalike.model.structs import TopicPartition
+
+METADATA: Final = "metadata"
+OFFSETS: Final = "offsets"
+COMMITS: Final = "commits"
+
+_HEAD_LINES: Final = 2
+"""Lines of an offsets file before those of the sources."""
+
+
+@dataclass(frozen=True, slots=True)
+class BatchOffsets:
+    """What one batch reads: the text of `offsets/<batch>`."""
+
+    batch_id: int
+    """Number of the batch, from 0."""
+    text: str
+    """All of the file."""
+
+    @property
+    def fingerprint(self) -> bytes:
+        """32 bytes that differ for a batch that was planned anew: its time and its sources' offsets are in the text."""
+        return hashlib.sha256(self.text.encode()).digest()
+
+    @property
+    def ends(self) -> dict[TopicPartition, int]:
+        """Next offset to read by partition, from all sources that write offsets as Spark's Kafka source does.
+
+        A partition that two sources read counts with the lower offset. Sources of other kinds add nothing.
+        """
+        found: dict[TopicPartition, int] = {}
+        for line in self.text.splitlines()[_HEAD_LINES:]:
+            for tp, offset in parse_ends(line).items():
+                found[tp] = min(offset, found.get(tp, offset))
+        return dict(sorted(found.items()))
+
+
+def parse_ends(line: str) -> dict[TopicPartition, int]:
+    """Offsets of one source: `{"orders": {"0": 23}}`; nothing for a source that writes something else.
+
+    >>> parse_ends('{"orders": {"0": 23}}')
+    {TopicPartition(topic='orders', partition=0): 23}
+    >>> parse_ends('{"logOffset": 3}'), parse_ends("-"), parse_ends("17")
+    ({}, {}, {})
+    """
+    try:
+        given: Any = json.loads(line)
+    except ValueError:
+        return {}
+    if not isinstance(given, dict) or not all(isinstance(partitions, dict) for partitions in given.values()):
+        return {}
+    found = {}
+    for topic, partitions in given.items():
+        for partition, offset in partitions.items():
+            if not str(partition).isdecimal() or type(offset) is not int or offset < 0:
+                return {}
+            found[TopicPartition(topic, int(partition))] = offset
+    return found
+
+
+class Checkpoint:
+    """A query's checkpoint, read through Hadoop's file systems, as Spark itself does."""
+
+    def __init__(self, spark: SparkSession, location: str) -> None:
+        jvm: Any = spark.sparkContext._jvm  # noqa: SLF001 - PySpark has no public file system
+        session: Any = spark._jsparkSession  # noqa: SLF001
+        self.location = location
+        """As the caller named it."""
+        self._path = jvm.org.apache.hadoop.fs.Path
+        self._text = jvm.org.apache.commons.io.IOUtils.toString
+        self._base = self._path(location)
+        self._files = self._base.getFileSystem(session.sessionState().newHadoopConf())
+
+    def query_id(self) -> str | None:
+        """Id of the query that owns the checkpoint: the same at each of its starts; None before the first one."""
+        text = self._read(METADATA)
+        return None if text is None else str(json.loads(text)["id"])
+
+    def offsets(self, batch_id: int) -> BatchOffsets:
+        """What a batch reads.
+
+        Raises:
+            IllegalStateError: the checkpoint has no such batch.
+        """
+        text = self._read(OFFSETS, str(batch_id))
+        if text is None:
+            raise IllegalStateError(f"{self.location}: the checkpoint has no offsets of batch {batch_id}")
+        return BatchOffsets(batch_id, text)
+
+    def last_done(self) -> BatchOffsets | None:
+        """The newest batch that is done, None when none is."""
+        done = self._numbers(COMMITS)
+        return self.offsets(max(done)) if done else None
+
+    def _read(self, *names: str) -> str | None:
+        path = self._path(self._base, "/".join(names))
+        if not self._files.exists(path):
+            return None
+        stream = self._files.open(path)
+        try:
+            return str(self._text(stream, "UTF-8"))
+        finally:
+            stream.close()
+
+    def _numbers(self, folder: str) -> Sequence[int]:
+        path = self._path(self._base, folder)
+        if not self._files.exists(path):
+            return []
+        names = [str(status.getPath().getName()) for status in self._files.listStatus(path)]
+        return [int(name) for name in names if name.isdecimal()]

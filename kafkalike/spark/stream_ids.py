@@ -1,0 +1,87 @@
+"""Stream ids: which query wrote which batch from which offsets in, the version of a table transaction out, and back.
+
+A stream's table transactions carry one application id, and this as version (63 bits, from the top):
+
+    31 bits  number of the batch
+    16 bits  of a hash of the query's id, which Spark keeps in the checkpoint
+    16 bits  of a hash of the batch's offsets, as the checkpoint has them
+
+So the table itself, and nothing beside it, can tell a batch that is run again after a crash (all three are the same)
+from a checkpoint that begins anew under a used id, or one that was put back from a copy (decision 012).
+"""
+
+from __future__ import annotations
+
+import hashlib
+from dataclasses import dataclass
+from typing import Final
+
+from kafkalike.errors import IllegalArgumentError
+
+_BITS: Final = 16
+_MASK: Final = (1 << _BITS) - 1
+
+MAX_BATCH: Final = (1 << 31) - 1
+"""Highest number of a batch: at ten batches a second, 6.8 years."""
+
+APP_PREFIX: Final = "stream:"
+"""Keeps the ids of streams apart from those of batch writes."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StreamVersion:
+    """One batch of one query, short enough for a table transaction."""
+
+    batch_id: int
+    """Number of the batch."""
+    query: int
+    """16 bits that stand for the query's id."""
+    offsets: int
+    """16 bits that stand for the batch's offsets."""
+
+    @classmethod
+    def of(cls, batch_id: int, query_id: str, fingerprint: bytes) -> StreamVersion:
+        """The version of a batch.
+
+        Raises:
+            IllegalArgumentError: the batch's number does not fit.
+        """
+        if not 0 <= batch_id <= MAX_BATCH:
+            raise IllegalArgumentError(f"batch {batch_id} is not in [0, {MAX_BATCH}]; begin a new checkpoint")
+        return cls(batch_id=batch_id, query=_short(query_id.encode()), offsets=_short(fingerprint))
+
+    @classmethod
+    def decode(cls, version: int) -> StreamVersion:
+        """What a transaction's version says."""
+        return cls(batch_id=version >> 2 * _BITS, query=version >> _BITS & _MASK, offsets=version & _MASK)
+
+    def encode(self) -> int:
+        """The transaction's version; rises with the batch."""
+        return self.batch_id << 2 * _BITS | self.query << _BITS | self.offsets
+
+
+def app_id(txn_id: str | None, query_id: str) -> str:
+    """Application id of a stream's table transactions: the user's own, else the query's."""
+    return APP_PREFIX + (query_id if txn_id is None else txn_id)
+
+
+def mismatch(known: StreamVersion | None, wanted: StreamVersion) -> str | None:
+    """Why a batch must not be written after what the table knows of the same application; None when it may be.
+
+    Args:
+        known: the latest batch that the table has, if any.
+        wanted: the batch that is to be written.
+    """
+    if known is None or known == wanted:
+        return None
+    if known.query != wanted.query:
+        return f"another checkpoint has written batch {known.batch_id} under this id"
+    if known.batch_id == wanted.batch_id:
+        return f"batch {wanted.batch_id} was written from other offsets: the checkpoint is not the one that wrote it"
+    if known.batch_id > wanted.batch_id:
+        return f"batch {known.batch_id} was written before batch {wanted.batch_id}: the checkpoint is an older copy"
+    return None
+
+
+def _short(data: bytes) -> int:
+    return int.from_bytes(hashlib.sha256(data).digest()[: _BITS // 8], "big")

@@ -1,0 +1,295 @@
+"""Streaming: a streaming DataFrame in, each of its records in a topic exactly once out.
+
+A query's batches go through `foreachBatch`. Each batch is one table transaction per topic, which carries the query and
+the batch, so a batch that Spark runs again after a crash adds nothing; see `kafkalike.spark.stream_ids`. Progress goes
+to a consumer group after that, if one is named.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, Final
+from weakref import WeakValueDictionary
+
+from pyspark import StorageLevel
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as F  # noqa: N812
+
+from kafkalike import faults
+from kafkalike.clock import SYSTEM_CLOCK, Clock
+from kafkalike.config.topic import CODECS
+from kafkalike.errors import (
+    CheckpointMismatchError,
+    IllegalArgumentError,
+    IllegalStateError,
+    UnsupportedCodecError,
+)
+from kafkalike.expr.sink import sink_columns
+from kafkalike.log.checkpoint import Checkpoint
+from kafkalike.log.connect import connect_delta
+from kafkalike.model.names import check_topic_name
+from kafkalike.spark.progress import GroupProgress
+from kafkalike.spark.sink import MAX_TOPICS, Partitioner, Written, write
+from kafkalike.spark.stream_ids import StreamVersion, app_id, mismatch
+
+if TYPE_CHECKING:
+    from pyspark.sql.streaming.query import StreamingQuery
+
+    from kafkalike.log.delta_cluster import DeltaCluster
+
+OUTPUT_MODES: Final = ("append", "update", "complete")
+
+OBSERVATION: Final = "kafkalike_sink"
+"""Name in `observedMetrics` of a query's progress, with the field `numOutputRows`: Spark knows no such number for a
+`foreachBatch` sink and says -1 in `sink`."""
+
+_QUERY_ID: Final = "sql.streaming.queryId"
+_RUN_ID: Final = "spark.jobGroup.id"
+
+_writers: WeakValueDictionary[tuple[str, ...], StreamWriter] = WeakValueDictionary()
+"""Who writes under an id in a run of a query; see `StreamWriter._claim`."""
+
+
+class StreamWriter:
+    """Writes the batches of one streaming query into topics: the function to give to `foreachBatch`.
+
+    ```python
+    writer = StreamWriter("orders", "./data", checkpoint="/checkpoints/orders")
+    frame.writeStream.foreachBatch(writer).option("checkpointLocation", "/checkpoints/orders").start()
+    ```
+
+    A function of one's own may call it among other things: `writer.write(frame, batch_id)`. Two writers of one query
+    that write to the same topic need a `txn_id` each.
+    """
+
+    def __init__(
+        self,
+        topic: str | None = None,
+        bootstrap_servers: Any = None,  # noqa: ANN401 - see `connect`
+        *,
+        checkpoint: str,
+        txn_id: str | None = None,
+        group_id: str | None = None,
+        group_bootstrap_servers: Any = None,  # noqa: ANN401
+        partitioner: Partitioner | None = None,
+        compression_type: str | None = None,
+        delivery_timeout_ms: float = 120_000,
+        clock: Clock = SYSTEM_CLOCK,
+    ) -> None:
+        """See `write_stream` for the arguments and errors."""
+        if not checkpoint:
+            raise IllegalArgumentError("checkpoint must name the folder of the query's checkpointLocation")
+        if txn_id is not None and not txn_id:
+            raise IllegalArgumentError("txn_id must not be empty")
+        if compression_type is not None and compression_type not in CODECS:
+            raise UnsupportedCodecError(
+                f"compression_type must be None or one of {', '.join(CODECS)}, not {compression_type!r}"
+            )
+        if group_id is None and group_bootstrap_servers is not None:
+            raise IllegalArgumentError("group_bootstrap_servers needs a group_id")
+        self._topic = None if topic is None else check_topic_name(topic)
+        self._cluster: DeltaCluster = connect_delta(bootstrap_servers)
+        self._checkpoint = checkpoint
+        self._txn_id = txn_id
+        self._progress: GroupProgress | None = None
+        if group_id is not None:
+            root = self._cluster if group_bootstrap_servers is None else group_bootstrap_servers
+            self._progress = GroupProgress(group_id, root, clock=clock)
+        self._partitioner = partitioner
+        self._codec = compression_type
+        self._timeout_ms = delivery_timeout_ms
+
+    def __call__(self, frame: DataFrame, batch_id: int) -> None:
+        """The same as `write`, as `foreachBatch` wants it."""
+        self.write(frame, batch_id)
+
+    def write(self, frame: DataFrame, batch_id: int) -> Written:
+        """Write a batch, then commit its progress. Caller: a `foreachBatch` function.
+
+        Args:
+            frame: the batch; columns as for `kafkalike.spark.write`. Computed again after a crash it must be the same.
+            batch_id: its number.
+
+        Returns:
+            The offsets written, or those of the first time if the batch was written before (`duplicate`).
+
+        Raises:
+            CheckpointMismatchError: another checkpoint has used the id; nothing was written.
+            IllegalArgumentError: the checkpoint is another query's, or the group's topics are not read by the query;
+                nothing was written.
+            IllegalStateError: two writers of the query use one id for one topic; this one has written nothing.
+            CommitFailedError: the batch is written, and the group has members, who alone may commit.
+        """
+        query_id, run_id, version, ends = self._batch(frame.sparkSession, batch_id)
+        app = app_id(self._txn_id, query_id)
+        progress = None if self._progress is None else self._progress.plan(ends)
+        faults.point("stream.before_write")
+        written = self._write(frame, app, version, run_id)
+        faults.point("stream.after_write")
+        if self._progress is not None and progress is not None:
+            self._progress.commit(progress, client_id=f"stream {query_id}", metadata=f"batch {batch_id}")
+            faults.point("stream.after_progress")
+        return written
+
+    def _batch(self, spark: SparkSession, batch_id: int) -> tuple[str, str, StreamVersion, dict[Any, int]]:
+        """Whose batch it is, and what it reads: the ids of the query and of its run, version, and next offsets."""
+        checkpoint = Checkpoint(spark, self._checkpoint)
+        owner = checkpoint.query_id()
+        running = spark.sparkContext.getLocalProperty(_QUERY_ID)
+        if owner is None or running not in {None, owner}:
+            raise IllegalArgumentError(
+                f"{self._checkpoint} is not the checkpoint of this query ({running}); it belongs to {owner or 'none'}"
+            )
+        offsets = checkpoint.offsets(batch_id)
+        run_id = spark.sparkContext.getLocalProperty(_RUN_ID) or ""
+        version = StreamVersion.of(batch_id, owner, offsets.fingerprint)
+        return owner, run_id, version, offsets.ends if self._progress is not None else {}
+
+    def _write(self, frame: DataFrame, app: str, version: StreamVersion, run_id: str) -> Written:
+        if self._topic is not None:
+            self._check(self._topic, app, version, run_id)
+            return self._write_to(self._topic, frame, app, version)
+        # Read once per topic; and what is not deterministic must not send one row to two topics, or to none.
+        rows = sink_columns(frame, needs_topic=True).persist(StorageLevel.MEMORY_AND_DISK)
+        try:
+            names = _topics(rows)
+            for name in names:
+                self._check(name, app, version, run_id)
+            written = Written()
+            for name in names:
+                own = rows.where(F.col("topic") == F.lit(name))
+                done = self._write_to(name, own, app, version)
+                written.update(done)
+                written.duplicate = written.duplicate or done.duplicate
+                faults.point("stream.between_topics")
+            return written
+        finally:
+            rows.unpersist()
+
+    def _write_to(self, topic: str, frame: DataFrame, app: str, version: StreamVersion) -> Written:
+        return write(
+            frame,
+            topic,
+            self._cluster,
+            partitioner=self._partitioner,
+            compression_type=self._codec,
+            delivery_timeout_ms=self._timeout_ms,
+            txn_id=app,
+            txn_version=version.encode(),
+        )
+
+    def _check(self, topic: str, app: str, version: StreamVersion, run_id: str) -> None:
+        """Refuse a batch that the topic cannot have been waiting for."""
+        self._claim(topic, app, run_id)
+        self._cluster.ensure_topic(topic)
+        known = self._cluster.log(topic).txn_version(app)
+        problem = mismatch(None if known is None else StreamVersion.decode(known), version)
+        if problem is not None:
+            raise CheckpointMismatchError(
+                f"{topic}: nothing was written for {app!r}, batch {version.batch_id}: {problem}. Go on with the "
+                "checkpoint that wrote last, or give the stream a new txn_id, which writes from its start again"
+            )
+
+    def _claim(self, topic: str, app: str, run_id: str) -> None:
+        """Refuse a second writer of the run under the same id: its records would count as written before."""
+        if run_id and _writers.setdefault((run_id, self._cluster.root, topic, app), self) is not self:
+            raise IllegalStateError(
+                f"{topic}: two writers of one query write under the id {app!r}; give each a txn_id of its own"
+            )
+
+
+def write_stream(
+    frame: DataFrame,
+    topic: str | None = None,
+    bootstrap_servers: Any = None,  # noqa: ANN401 - see `connect`
+    *,
+    checkpoint: str,
+    output_mode: str = "append",
+    processing_time: str | None = None,
+    available_now: bool = False,
+    query_name: str | None = None,
+    txn_id: str | None = None,
+    group_id: str | None = None,
+    group_bootstrap_servers: Any = None,  # noqa: ANN401
+    partitioner: Partitioner | None = None,
+    compression_type: str | None = None,
+    delivery_timeout_ms: float = 120_000,
+) -> StreamingQuery:
+    """Produce a streaming DataFrame: start a query whose rows become records, each exactly once.
+
+    Exactly once rests on three things: the source gives a batch that is run again the same rows (Kafka, Delta, files
+    and kafkalike do), so does the query (no `rand()` or `current_timestamp()` outside Spark's own batch time), and the
+    checkpoint is kept. Then `kill -9` at any moment and a restart leave every record once. Among several topics a
+    reader may see a batch in one before it sees it in the other.
+
+    Args:
+        frame: a streaming DataFrame with the columns that `kafkalike.spark.write` takes.
+        topic: the topic; wins over the column `topic`. Created with the server's defaults when it is missing.
+        bootstrap_servers: the cluster's root; see `kafkalike.log.connect.connect`.
+        checkpoint: folder or URI of the query's checkpoint; one per query.
+        output_mode: `append`; `update` appends the rows that a batch changes; `complete` appends the whole result of
+            each batch again.
+        processing_time: how often a batch starts, as `10 seconds`; None: as soon as the last one is done.
+        available_now: take what is there, in as many batches as the source's limits ask for, and stop.
+        query_name: shown by Spark.
+        txn_id: names the stream in the topic's table; None: the id of the query, which is the checkpoint's. With a
+            name of one's own, a new checkpoint under a used name is an error instead of a second copy of the data.
+        group_id: commits how far the query has read to this consumer group, after each batch is written. The query
+            must read format `kafkalike`, and the group must have no members.
+        group_bootstrap_servers: root of the cluster that the query reads; None: the one it writes to.
+        partitioner: see `kafkalike.spark.write`.
+        compression_type: see `kafkalike.spark.write`.
+        delivery_timeout_ms: how long (ms) a batch waits for other writers.
+
+    Returns:
+        The query. Its progress has the rows written as `observedMetrics["kafkalike_sink"]`.
+
+    Raises:
+        IllegalArgumentError: the DataFrame is not a streaming one, or bad arguments.
+        AnalysisException: a column is missing or has a wrong type.
+        InvalidTopicError, UnknownTopicOrPartitionError, InvalidGroupIdError, UnsupportedCodecError: bad names, or a
+            topic that is missing and must not be created.
+        StreamingQueryException: raised by the query later on; its text holds the errors of `StreamWriter` and
+            `kafkalike.spark.write`.
+    """
+    if not frame.isStreaming:
+        raise IllegalArgumentError("write_stream takes a streaming DataFrame; kafkalike.spark.write takes others")
+    if output_mode not in OUTPUT_MODES:
+        raise IllegalArgumentError(f"output_mode must be one of {', '.join(OUTPUT_MODES)}, not {output_mode!r}")
+    if available_now and processing_time is not None:
+        raise IllegalArgumentError("available_now and processing_time exclude each other")
+    records = sink_columns(frame, needs_topic=topic is None)
+    writer = StreamWriter(
+        topic,
+        bootstrap_servers,
+        checkpoint=checkpoint,
+        txn_id=txn_id,
+        group_id=group_id,
+        group_bootstrap_servers=group_bootstrap_servers,
+        partitioner=partitioner,
+        compression_type=compression_type,
+        delivery_timeout_ms=delivery_timeout_ms,
+    )
+    if topic is not None:
+        connect_delta(bootstrap_servers).ensure_topic(topic)
+    counted = records.observe(OBSERVATION, F.count(F.lit(1)).alias("numOutputRows"))
+    query = counted.writeStream.outputMode(output_mode).option("checkpointLocation", checkpoint).foreachBatch(writer)
+    if query_name is not None:
+        query = query.queryName(query_name)
+    if available_now:
+        query = query.trigger(availableNow=True)
+    elif processing_time is not None:
+        query = query.trigger(processingTime=processing_time)
+    return query.start()
+
+
+def _topics(rows: DataFrame) -> list[str]:
+    """The topics that rows name; see `kafkalike.spark.write` for the rules."""
+    names = [row["topic"] for row in rows.select("topic").distinct().limit(MAX_TOPICS + 1).collect()]
+    if None in names:
+        raise IllegalArgumentError(
+            "null topic present in the data (KAFKA_NULL_TOPIC_IN_DATA); name a topic for the stream, or give every row "
+            "one"
+        )
+    if len(names) > MAX_TOPICS:
+        raise IllegalArgumentError(f"a batch names more than {MAX_TOPICS} topics")
+    return sorted(check_topic_name(name) for name in names)
