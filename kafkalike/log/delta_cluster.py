@@ -22,13 +22,16 @@ from kafkalike.log.layout import (
     CLUSTER_METADATA,
     CONSUMER_OFFSETS,
     DELETED,
+    LEASES,
     LOCKS,
     METADATA_SCHEMA,
     OFFSETS_SCHEMA,
     TOPIC_SCHEMA,
     TOPIC_TABLE_PROPERTIES,
 )
+from kafkalike.log.leases import LocalLeases, RemoteLeases
 from kafkalike.log.lock import TableLock
+from kafkalike.log.port import Leases
 from kafkalike.log.storage import Files, LocalFiles, RemoteFiles, normalise_root
 from kafkalike.log.topic_log import Appender, DeltaTopicLog
 from kafkalike.model.cluster_state import ClusterState, MetadataRow
@@ -87,6 +90,7 @@ class DeltaCluster(ClusterBase):
             lock=self._lock(CONSUMER_OFFSETS),
             clock=clock,
         )
+        self.leases: Leases = LocalLeases(f"{self.root}/{LEASES}") if local else RemoteLeases(self.root, LEASES)
         self._spark_appender: Appender | None = None
         self._mutex = threading.Lock()
 

@@ -1,7 +1,8 @@
 """Layout: what the tables are called, which columns and properties they have; stated once, here.
 
 Topic table: `<root>/<location>`, partitioned by `partition`. Control tables: `<root>/__cluster_metadata` and
-`<root>/__consumer_offsets`. Locks of a local root: `<root>/__locks/`.
+`<root>/__consumer_offsets`. Locks of a local root: `<root>/__locks/`. Signs of life of group members:
+`<root>/__leases/`.
 """
 
 from __future__ import annotations
@@ -14,6 +15,7 @@ from deltalake.schema import ArrayType, PrimitiveType, StructType
 
 CLUSTER_METADATA: Final = "__cluster_metadata"
 CONSUMER_OFFSETS: Final = "__consumer_offsets"
+LEASES: Final = "__leases"
 LOCKS: Final = "__locks"
 DELETED: Final = "__deleted"
 """Where the tables of deleted topics go while their files are being removed."""

@@ -19,6 +19,7 @@ from kafkalike.config.topic import TopicConfig
 from kafkalike.errors import OffsetOutOfRangeError, TopicDeletedError
 from kafkalike.log.base import ClusterBase
 from kafkalike.log.chunk import CHUNK_SCHEMA, Chunk
+from kafkalike.log.leases import MemoryLeases
 from kafkalike.log.port import Appended, TxnId
 from kafkalike.log.validate import check_batch, codec_for, not_in_order
 from kafkalike.model.batch import RecordBatch
@@ -98,6 +99,7 @@ class MemoryCluster(ClusterBase):
         super().__init__(f"memory:{uuid.uuid4().hex[:8]}", server or ServerConfig(), clock)
         self.metadata: MemoryControlLog[ClusterState, MetadataRow] = MemoryControlLog(ClusterState())
         self.groups: MemoryControlLog[GroupsState, GroupRow] = MemoryControlLog(GroupsState())
+        self.leases = MemoryLeases(clock.now_ms)
         self._tables: dict[str, _Table] = {}
 
     def _location(self, name: str, *, used_before: bool) -> str:

@@ -6,7 +6,7 @@ for users' tests as `kafkalike.testing.MemoryCluster`). One suite of tests runs 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Generic, Protocol, TypeVar
 
@@ -173,6 +173,30 @@ class ControlLog(Protocol, Generic[S_co, R]):
         ...
 
 
+class Leases(Protocol):
+    """Signs of life of group members, outside the table of groups. Thread-safe."""
+
+    def renew(self, group_id: str, member_id: str) -> None:
+        """Give a sign of life.
+
+        Raises:
+            KafkaStorageError: the storage refused.
+        """
+        ...
+
+    def read(self, group_id: str, member_ids: Iterable[str]) -> Mapping[str, int]:
+        """When members gave their last sign of life: ns by the storage's own clock; who never gave one is missing.
+
+        Raises:
+            KafkaStorageError: the storage refused.
+        """
+        ...
+
+    def drop(self, group_id: str, member_id: str) -> None:
+        """Forget a member; never fails."""
+        ...
+
+
 class Cluster(Protocol):
     """A storage root with its topics, settings and consumer offsets. Thread-safe."""
 
@@ -194,6 +218,11 @@ class Cluster(Protocol):
     @property
     def groups(self) -> ControlLog[GroupsState, GroupRow]:
         """Committed offsets and group membership."""
+        ...
+
+    @property
+    def leases(self) -> Leases:
+        """Signs of life of group members."""
         ...
 
     @property

@@ -1,0 +1,148 @@
+"""Leases: signs of life of group members in, when each was seen last out; one small file per member.
+
+A sign of life in the offsets table would be a table version every few seconds and member, for ever. Nothing rests on a
+lease but who is *looked upon* as dead; that he is a member no more is written to the table (decision 007).
+"""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import os
+import threading
+from collections.abc import Callable, Iterable
+from functools import cached_property
+from typing import Final
+
+import pyarrow as pa
+import pyarrow.fs as pafs
+from deltalake.exceptions import DeltaError
+from deltalake.fs import DeltaStorageHandler
+
+from kafkalike.errors import KafkaStorageError
+
+NAME_CHARACTERS: Final = 40
+"""Of the hash that a lease's file is named by: group and member ids may hold any character."""
+
+
+def _file_name(group_id: str, member_id: str) -> str:
+    return hashlib.sha256(f"{group_id}\0{member_id}".encode()).hexdigest()[:NAME_CHARACTERS]
+
+
+class LocalLeases:
+    """Leases in a folder of a local disk; a sign of life sets the file's time. Thread-safe.
+
+    Args:
+        folder: made at the first sign of life.
+    """
+
+    def __init__(self, folder: str) -> None:
+        self._folder = folder
+
+    def renew(self, group_id: str, member_id: str) -> None:
+        """Give a sign of life."""
+        path = f"{self._folder}/{_file_name(group_id, member_id)}"
+        try:
+            try:
+                os.utime(path)
+            except FileNotFoundError:
+                os.makedirs(self._folder, mode=0o700, exist_ok=True)  # noqa: PTH103
+                with open(path, "ab"):  # noqa: PTH123
+                    os.utime(path)
+        except OSError as cause:
+            message = f"the lease {path} of member {member_id!r} cannot be written: {cause}"
+            raise KafkaStorageError(message) from cause
+
+    def read(self, group_id: str, member_ids: Iterable[str]) -> dict[str, int]:
+        """When members gave their last sign of life."""
+        found = {}
+        for member_id in member_ids:
+            path = f"{self._folder}/{_file_name(group_id, member_id)}"
+            try:
+                found[member_id] = os.stat(path).st_mtime_ns  # noqa: PTH116
+            except FileNotFoundError:
+                continue
+            except OSError as cause:
+                message = f"the lease {path} of member {member_id!r} cannot be read: {cause}"
+                raise KafkaStorageError(message) from cause
+        return found
+
+    def drop(self, group_id: str, member_id: str) -> None:
+        """Forget a member; a lease that stays behind is harmless."""
+        with contextlib.suppress(OSError):
+            os.unlink(f"{self._folder}/{_file_name(group_id, member_id)}")  # noqa: PTH108
+
+
+class RemoteLeases:
+    """Leases in an object store: one object per member, overwritten; its time is the store's. Thread-safe.
+
+    Args:
+        uri: the cluster's root.
+        folder: below it.
+    """
+
+    def __init__(self, uri: str, folder: str) -> None:
+        self._uri = uri
+        self._folder = folder
+
+    def _name(self, group_id: str, member_id: str) -> str:
+        return f"{self._folder}/{_file_name(group_id, member_id)}"
+
+    @cached_property
+    def _filesystem(self) -> pafs.PyFileSystem:
+        return pafs.PyFileSystem(DeltaStorageHandler(self._uri))
+
+    def renew(self, group_id: str, member_id: str) -> None:
+        """Give a sign of life."""
+        try:
+            # Buffered: deltalake's stream takes bytes, and pyarrow's hands it what it was given unless it buffers.
+            with self._filesystem.open_output_stream(self._name(group_id, member_id), buffer_size=64) as stream:
+                stream.write(b"alive")
+        except (DeltaError, OSError, pa.ArrowException) as cause:
+            message = f"the lease of member {member_id!r} below {self._uri} cannot be written: {cause}"
+            raise KafkaStorageError(message) from cause
+
+    def read(self, group_id: str, member_ids: Iterable[str]) -> dict[str, int]:
+        """When members gave their last sign of life."""
+        asked = list(member_ids)
+        try:
+            infos = self._filesystem.get_file_info([self._name(group_id, i) for i in asked])
+        except (DeltaError, OSError, pa.ArrowException) as cause:
+            message = f"leases below {self._uri} cannot be read: {cause}"
+            raise KafkaStorageError(message) from cause
+        return {i: int(info.mtime_ns) for i, info in zip(asked, infos, strict=True) if info.mtime_ns is not None}
+
+    def drop(self, group_id: str, member_id: str) -> None:
+        """Forget a member; a lease that stays behind is harmless."""
+        with contextlib.suppress(DeltaError, OSError, pa.ArrowException):
+            self._filesystem.delete_file(self._name(group_id, member_id))
+
+
+class MemoryLeases:
+    """Leases in memory. Thread-safe.
+
+    Args:
+        now_ms: the time.
+    """
+
+    def __init__(self, now_ms: Callable[[], int]) -> None:
+        self._now_ms = now_ms
+        self._stamps: dict[tuple[str, str], int] = {}
+        self._count = 0
+        self._lock = threading.Lock()
+
+    def renew(self, group_id: str, member_id: str) -> None:
+        """Give a sign of life."""
+        with self._lock:
+            self._count += 1
+            self._stamps[group_id, member_id] = self._now_ms() * 1_000_000 + self._count % 1_000_000
+
+    def read(self, group_id: str, member_ids: Iterable[str]) -> dict[str, int]:
+        """When members gave their last sign of life."""
+        with self._lock:
+            return {i: self._stamps[group_id, i] for i in member_ids if (group_id, i) in self._stamps}
+
+    def drop(self, group_id: str, member_id: str) -> None:
+        """Forget a member."""
+        with self._lock:
+            self._stamps.pop((group_id, member_id), None)
