@@ -118,6 +118,12 @@ class BrokerResponseError(KafkaError):
     description: ClassVar[str] = ""
 
 
+class NoError(BrokerResponseError):
+    """Success, where results are given as classes of errors."""
+
+    errno = 0
+
+
 class OffsetOutOfRangeError(BrokerResponseError):
     """A position below the log start or above the log end.
 

@@ -1,7 +1,7 @@
 """Offset expiry: a group and the time in, the committed offsets that nobody needs any more out.
 
-The rule is Kafka's (KIP-211): offsets are kept for `offsets.retention.minutes` from when the group lost its last member;
-those of a topic that no member of a live group reads, and those of a group that never had members, from their commit.
+The rule is Kafka's (KIP-211): offsets are kept for `offsets.retention.minutes`, counted from when the group lost its
+last member. For a topic that no member of a live group reads, and a group that never had members, the commit counts.
 """
 
 from __future__ import annotations

@@ -129,6 +129,20 @@ class OffsetSpec(IntEnum):
     LATEST_TIERED = -5
 
 
+class OffsetTimestamp(int):
+    """A time in ms since the epoch where an offset could stand too; it finds the first record at or after it."""
+
+    __slots__ = ()
+
+
+class MemberToRemove(NamedTuple):
+    """A member that is to leave its group; named by its id, or by its static name."""
+
+    member_id: str | None = None
+    group_instance_id: str | None = None
+    reason: str | None = None
+
+
 class IsolationLevel(IntEnum):
     """Whether records of open or aborted transactions are seen."""
 
