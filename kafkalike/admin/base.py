@@ -17,6 +17,7 @@ class AdminBase:
     """State of an admin client. Not thread-safe."""
 
     _clock: Clock
+    _client_id: str
     _connected: Cluster
     _closed: bool
 

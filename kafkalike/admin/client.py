@@ -8,6 +8,7 @@ from typing import Any, Self
 
 from kafkalike.admin.base import BROKER_ID
 from kafkalike.admin.configs import ConfigOperations
+from kafkalike.admin.group_changes import GroupChangeOperations
 from kafkalike.admin.groups import GroupOperations
 from kafkalike.admin.offsets import OffsetOperations
 from kafkalike.admin.topics import TopicOperations
@@ -19,7 +20,14 @@ from kafkalike.log.connect import connect
 logger = logging.getLogger(__name__)
 
 
-class KafkaAdminClient(TopicOperations, OffsetOperations, ConfigOperations, GroupOperations, UnsupportedOperations):
+class KafkaAdminClient(
+    TopicOperations,
+    OffsetOperations,
+    ConfigOperations,
+    GroupOperations,
+    GroupChangeOperations,
+    UnsupportedOperations,
+):
     """Looks at and changes topics, partitions, settings and groups. No JVM is started; not thread-safe.
 
     Args:
@@ -34,6 +42,7 @@ class KafkaAdminClient(TopicOperations, OffsetOperations, ConfigOperations, Grou
     def __init__(self, *, clock: Clock = SYSTEM_CLOCK, **configs: Any) -> None:  # noqa: ANN401 - kafka-python's settings
         self.config = AdminConfig.from_configs(configs)
         self._clock = clock
+        self._client_id = self.config.client_id
         self._closed = False
         self._connected = connect(self.config.bootstrap_servers)
         unused = sorted(NO_EFFECT & configs.keys())

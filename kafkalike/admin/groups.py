@@ -1,23 +1,48 @@
-"""Groups: consumer groups and their committed offsets, as the offsets table has them."""
+"""Groups: consumer groups, their members and their committed offsets, as the offsets table has them."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any, TypeVar
+from dataclasses import replace
+from typing import Any, NamedTuple, TypeVar
 
-from kafkalike.admin.base import BROKER_ID, AdminBase
-from kafkalike.errors import IllegalArgumentError
-from kafkalike.model.group_state import Group
+from kafkalike.admin.base import BROKER_ID, AdminBase, as_names
+from kafkalike.errors import GroupIdNotFoundError, IllegalArgumentError
+from kafkalike.group.expiry import silent_members, without
+from kafkalike.model.group_roster import Member
+from kafkalike.model.group_state import PROTOCOL_TYPE, Group
 from kafkalike.model.names import check_group_id
 from kafkalike.model.structs import GroupState, GroupType, OffsetAndMetadata, TopicPartition
-
-PROTOCOL_TYPE = "consumer"
 
 E = TypeVar("E", GroupState, GroupType)
 
 
+class MemberInformation(NamedTuple):
+    """A member of a group, in the form of kafka-python 2."""
+
+    member_id: str
+    client_id: str
+    client_host: str
+    member_metadata: dict[str, Any]
+    """Its subscription: `{topics, user_data, owned_partitions, generation_id, rack_id}`."""
+    member_assignment: dict[str, Any]
+    """What it owns: `{assigned_partitions: [{topic, partitions}], user_data}`."""
+
+
+class GroupInformation(NamedTuple):
+    """A group, in the form of kafka-python 2."""
+
+    error_code: int
+    group: str
+    state: str
+    protocol_type: str
+    protocol: str
+    members: list[MemberInformation]
+    authorized_operations: None
+
+
 class GroupOperations(AdminBase):
-    """Look at groups."""
+    """Look at groups. Members whose session is over are not shown, though nobody may have taken them out yet."""
 
     def list_groups(
         self,
@@ -41,21 +66,54 @@ class GroupOperations(AdminBase):
         types = [_member_of(GroupType, t) for t in types_filter or ()]
         if types and GroupType.CLASSIC not in types:
             return []
-        groups = self._cluster.groups.refresh().groups
         return [
             {
                 "group_id": group_id,
                 "protocol_type": PROTOCOL_TYPE,
-                "group_state": _state(group).value,
+                "group_state": group.state.value,
                 "group_type": GroupType.CLASSIC.value,
             }
-            for group_id, group in sorted(groups.items())
-            if not states or _state(group) in states
+            for group_id, group in sorted(self._live_groups().items())
+            if not states or group.state in states
         ]
 
     def list_consumer_groups(self, broker_ids: Sequence[int] | None = None) -> list[tuple[str, str]]:
         """Groups in the form of kafka-python 2: `[(group_id, protocol_type)]`."""
         return [(group["group_id"], group["protocol_type"]) for group in self.list_groups(broker_ids)]
+
+    def describe_groups(
+        self,
+        group_ids: Sequence[str],
+        group_coordinator_id: int | None = None,
+        include_authorized_operations: bool = False,  # noqa: FBT001, FBT002 - kafka-python's signature
+    ) -> dict[str, dict[str, Any]]:
+        """State and members of groups.
+
+        Args:
+            group_ids: names; a str is one name.
+            group_coordinator_id: without effect: there is one broker.
+            include_authorized_operations: without effect: there is nobody who could say.
+
+        Returns:
+            By group: `{group_id, error, group_state, protocol_type, protocol_data, generation_id, members,
+            authorized_operations}`. `protocol_data` is the assignor; `error` says that there is no such group, whose
+            state is `Dead`. A member is `{member_id, group_instance_id, client_id, client_host, member_metadata:
+            {topics, ...}, member_assignment: {assigned_partitions: [{topic, partitions}], ...}}`, and
+            `target_assignment` in the form of the last.
+
+        Raises:
+            InvalidGroupIdError: no group can have that name.
+        """
+        del group_coordinator_id, include_authorized_operations
+        names = [group_ids] if isinstance(group_ids, str) else as_names(group_ids, "group_ids")
+        groups = self._live_groups({str(check_group_id(name)) for name in names})
+        return {name: _described(name, groups.get(name)) for name in names}
+
+    def describe_consumer_groups(
+        self, group_ids: Sequence[str], group_coordinator_id: int | None = None
+    ) -> list[GroupInformation]:
+        """The same in the form of kafka-python 2, with today's dicts for what members subscribe to and own."""
+        return [_information(group) for group in self.describe_groups(group_ids, group_coordinator_id).values()]
 
     def list_group_offsets(
         self, group_specs: Mapping[str, Sequence[TopicPartition] | None] | Sequence[str] | str
@@ -86,6 +144,15 @@ class GroupOperations(AdminBase):
         del group_coordinator_id
         return self._committed(group_id, partitions)
 
+    def _live_groups(self, wanted: set[str] | None = None) -> dict[str, Group]:
+        """Groups as they are without the members whose session is over."""
+        known = self._cluster.groups.refresh().groups
+        groups = dict(known) if wanted is None else {name: known[name] for name in wanted if name in known}
+        now_ms = self._clock.now_ms()
+        for group_id, dead in silent_members(self._cluster, groups, now_ms * 1_000_000).items():
+            groups[group_id] = replace(groups[group_id], roster=without(groups[group_id], dead, now_ms))
+        return {name: group for name, group in groups.items() if group.members or group.offsets}
+
     def _committed(
         self, group_id: str, partitions: Sequence[TopicPartition] | None
     ) -> dict[TopicPartition, OffsetAndMetadata]:
@@ -94,15 +161,73 @@ class GroupOperations(AdminBase):
         live = {
             where: commit.position
             for where, commit in group.offsets.items()
-            if where.topic in topics and commit.topic_id in {"", topics[where.topic].topic_id}
+            if where.topic in topics and commit.topic_id == topics[where.topic].topic_id
         }
         if partitions is None:
             return live
         return {TopicPartition(*p): live.get(TopicPartition(*p), OffsetAndMetadata(-1)) for p in partitions}
 
 
-def _state(group: Group) -> GroupState:
-    return group.state
+def _described(group_id: str, group: Group | None) -> dict[str, Any]:
+    roster = None if group is None else group.roster
+    state = GroupState.DEAD if group is None else group.state
+    return {
+        "group_id": group_id,
+        "error": str(GroupIdNotFoundError(f"group {group_id!r} does not exist")) if group is None else None,
+        "group_state": state.value,
+        "protocol_type": "" if group is None else PROTOCOL_TYPE,
+        "protocol_data": "" if roster is None else roster.protocol,
+        "generation_id": -1 if roster is None else roster.generation,
+        "members": [] if roster is None else [_member(member) for member in roster],
+        "authorized_operations": None,
+    }
+
+
+def _member(member: Member) -> dict[str, Any]:
+    return {
+        "member_id": member.member_id,
+        "group_instance_id": member.group_instance_id,
+        "client_id": member.client_id,
+        "client_host": member.client_host,
+        "member_metadata": {
+            "topics": list(member.subscription),
+            "user_data": None,
+            "owned_partitions": _by_topic(member.assignment),
+            "generation_id": member.since,
+            "rack_id": None,
+        },
+        "member_assignment": {"assigned_partitions": _by_topic(member.assignment), "user_data": None},
+        "target_assignment": {"assigned_partitions": _by_topic(member.target), "user_data": None},
+    }
+
+
+def _by_topic(partitions: Sequence[TopicPartition]) -> list[dict[str, Any]]:
+    found: dict[str, list[int]] = {}
+    for tp in sorted(partitions):
+        found.setdefault(tp.topic, []).append(tp.partition)
+    return [{"topic": topic, "partitions": numbers} for topic, numbers in found.items()]
+
+
+def _information(group: Mapping[str, Any]) -> GroupInformation:
+    members = [
+        MemberInformation(
+            member["member_id"],
+            member["client_id"],
+            member["client_host"],
+            member["member_metadata"],
+            member["member_assignment"],
+        )
+        for member in group["members"]
+    ]
+    return GroupInformation(
+        error_code=0 if group["error"] is None else GroupIdNotFoundError.errno,
+        group=group["group_id"],
+        state=group["group_state"],
+        protocol_type=group["protocol_type"],
+        protocol=group["protocol_data"],
+        members=members,
+        authorized_operations=None,
+    )
 
 
 def _member_of(kind: type[E], given: E | str) -> E:

@@ -14,7 +14,6 @@ _ONE_ROOT: Final = "one storage root holds every partition, so there is nothing 
 _NO_TRANSACTIONS: Final = "transactions across topics do not exist yet"
 _NO_USERS: Final = "there are no users and passwords; the storage knows who may access it"
 _NO_QUORUM: Final = "there is no controller quorum and no wire protocol"
-_GROUPS: Final = "changing groups from outside does not exist yet"
 
 
 def _refuse(method: str, reason: str) -> NoReturn:
@@ -59,12 +58,3 @@ class UnsupportedOperations:
     update_features = _refused("update_features", _NO_QUORUM)
     api_versions = _refused("api_versions", _NO_QUORUM)
     get_broker_version_data = _refused("get_broker_version_data", _NO_QUORUM)
-
-    describe_groups = _refused("describe_groups", _GROUPS)
-    describe_consumer_groups = _refused("describe_consumer_groups", _GROUPS)
-    delete_groups = _refused("delete_groups", _GROUPS)
-    delete_consumer_groups = _refused("delete_consumer_groups", _GROUPS)
-    alter_group_offsets = _refused("alter_group_offsets", _GROUPS)
-    reset_group_offsets = _refused("reset_group_offsets", _GROUPS)
-    delete_group_offsets = _refused("delete_group_offsets", _GROUPS)
-    remove_group_members = _refused("remove_group_members", _GROUPS)

@@ -1,0 +1,314 @@
+"""Group changes: offsets of groups set, reset and deleted, groups deleted, members removed; never under a live group.
+
+Members whose session is over do not count: they are taken out in the same transaction. A change of a group is one table
+commit, so it happens whole or not at all.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Any, Final
+
+from kafkalike.admin.base import AdminBase, as_names
+from kafkalike.admin.offsets import look_up
+from kafkalike.errors import (
+    BrokerResponseError,
+    GroupIdNotFoundError,
+    GroupSubscribedToTopicError,
+    IllegalArgumentError,
+    NoError,
+    NonEmptyGroupError,
+    UnknownMemberIdError,
+    UnknownTopicOrPartitionError,
+)
+from kafkalike.group.expiry import removal, silent_members
+from kafkalike.group.offsets import check_position
+from kafkalike.log.port import TopicLog
+from kafkalike.model.group_roster import Roster
+from kafkalike.model.group_state import OFFSET, GroupRow, GroupsState
+from kafkalike.model.names import check_group_id
+from kafkalike.model.offset_expiry import deletion_rows
+from kafkalike.model.structs import (
+    MemberToRemove,
+    OffsetAndMetadata,
+    OffsetSpec,
+    OffsetTimestamp,
+    TopicPartition,
+)
+
+Outcome = type[BrokerResponseError]
+"""What became of one partition or member; `NoError` is success, as in kafka-python."""
+
+REMOVED: Final = "removed by an administrator"
+
+
+class GroupChangeOperations(AdminBase):
+    """Change groups from outside."""
+
+    def alter_group_offsets(
+        self,
+        group_id: str,
+        offsets: Mapping[TopicPartition, OffsetAndMetadata],
+        group_coordinator_id: int | None = None,
+    ) -> dict[TopicPartition, Outcome]:
+        """Set committed offsets of a group without members; the group need not exist.
+
+        Args:
+            group_id: the group.
+            offsets: by partition, the next offset to read, from 0 on; beyond the log end is taken, as in Kafka.
+            group_coordinator_id: without effect.
+
+        Returns:
+            By partition: `NoError`; `UnknownTopicOrPartitionError` where there is no such partition;
+            `UnknownMemberIdError` everywhere, and nothing is written, while the group has members.
+
+        Raises:
+            InvalidGroupIdError, TypeError, IllegalArgumentError, OffsetMetadataTooLargeError: bad input; nothing was
+                written.
+            KafkaTimeoutError, UnknownOutcomeError: see `ControlLog.transact`.
+        """
+        del group_coordinator_id
+        limit = int(self._cluster.server.get("offset.metadata.max.bytes"))
+        checked = {tp: check_position(tp, at, limit) for tp, at in offsets.items()}
+        return self._set_offsets(check_group_id(group_id), checked)
+
+    def reset_group_offsets(
+        self,
+        group_id: str,
+        offset_specs: Mapping[TopicPartition, OffsetSpec | OffsetTimestamp | int],
+        group_coordinator_id: int | None = None,
+    ) -> dict[TopicPartition, dict[str, Any]]:
+        """Set committed offsets of a group without members to what a time or a word stands for.
+
+        Every offset is brought into the live log: below the log start becomes the log start, beyond the log end, or
+        a time after the last record, becomes the log end. The metadata of offsets that there are stays.
+
+        Args:
+            group_id: the group; it need not exist.
+            offset_specs: by partition an `OffsetSpec`, an `OffsetTimestamp` (ms), or an offset.
+            group_coordinator_id: without effect.
+
+        Returns:
+            By partition `{"error": NoError or why not, see `alter_group_offsets`, "offset": what it is now}`.
+
+        Raises:
+            TypeError: anything else than one of the three.
+            UnknownTopicOrPartitionError: no such partition; nothing was written.
+            KafkaTimeoutError, UnknownOutcomeError: see `ControlLog.transact`.
+        """
+        del group_coordinator_id
+        targets = self.resolve_offsets(offset_specs)
+        known = self._cluster.groups.refresh().group(check_group_id(group_id)).offsets
+        positions = {
+            tp: known[tp].position._replace(offset=offset) if tp in known else OffsetAndMetadata(offset)
+            for tp, offset in targets.items()
+        }
+        outcomes = self._set_offsets(group_id, positions)
+        return {tp: {"error": outcomes[tp], "offset": targets[tp]} for tp in targets}
+
+    def resolve_offsets(
+        self, offset_specs: Mapping[TopicPartition, OffsetSpec | OffsetTimestamp | int]
+    ) -> dict[TopicPartition, int]:
+        """The offsets that `reset_group_offsets` would set. Changes nothing.
+
+        Raises:
+            TypeError, UnknownTopicOrPartitionError: as there.
+        """
+        logs: dict[str, TopicLog] = {}
+        found = {}
+        for tp, spec in offset_specs.items():
+            if isinstance(spec, bool) or not isinstance(spec, int):
+                raise TypeError(f"{tp}: an OffsetSpec, an OffsetTimestamp or an offset is needed, not {spec!r}")
+            if tp.topic not in logs:
+                logs[tp.topic] = self._cluster.log(tp.topic)
+                logs[tp.topic].refresh()
+            found[tp] = _target(logs[tp.topic], tp, spec)
+        return found
+
+    def delete_group_offsets(
+        self, group_id: str, partitions: Iterable[TopicPartition], group_coordinator_id: int | None = None
+    ) -> dict[TopicPartition, Outcome]:
+        """Delete committed offsets; those of topics that a live member reads stay.
+
+        Args:
+            group_id: the group.
+            partitions: whose offsets; one without a committed offset counts as done.
+            group_coordinator_id: without effect.
+
+        Returns:
+            By partition: `NoError`, `UnknownTopicOrPartitionError`, or `GroupSubscribedToTopicError`.
+
+        Raises:
+            GroupIdNotFoundError: no such group.
+            KafkaTimeoutError, UnknownOutcomeError: see `ControlLog.transact`.
+        """
+        del group_coordinator_id
+        wanted = [TopicPartition(*p) for p in partitions]
+        outcomes: dict[TopicPartition, Outcome] = {}
+
+        def plan(state: GroupsState, roster: Roster, taken: int) -> list[GroupRow]:
+            if group_id not in state.groups:
+                raise GroupIdNotFoundError(f"group {group_id!r} does not exist")
+            read = {topic for member in roster for topic in member.subscription}
+            outcomes.update({tp: GroupSubscribedToTopicError if tp.topic in read else NoError for tp in wanted})
+            outcomes.update(dict.fromkeys(self._unknown(wanted), UnknownTopicOrPartitionError))
+            gone = [tp for tp in wanted if outcomes[tp] is NoError]
+            return deletion_rows(state, group_id, gone, self._clock.now_ms(), taken)
+
+        self._change(check_group_id(group_id), plan)
+        return outcomes
+
+    def delete_groups(self, group_ids: Sequence[str], group_coordinator_id: int | None = None) -> dict[str, str]:
+        """Delete groups without members, with their committed offsets.
+
+        Returns:
+            By group: `OK`, `NonEmptyGroupError` or `GroupIdNotFoundError`.
+
+        Raises:
+            InvalidGroupIdError: no group can have that name; nothing was deleted.
+            KafkaTimeoutError, UnknownOutcomeError: see `ControlLog.transact`.
+        """
+        return {
+            name: "OK" if error is NoError else error.__name__
+            for name, error in self.delete_consumer_groups(group_ids, group_coordinator_id)
+        }
+
+    def delete_consumer_groups(
+        self, group_ids: Sequence[str], group_coordinator_id: int | None = None
+    ) -> list[tuple[str, Outcome]]:
+        """The same in the form of kafka-python 2: `[(group_id, error class)]`."""
+        del group_coordinator_id
+        names = [check_group_id(name) for name in as_names(group_ids, "group_ids")]
+        return [(name, self._delete_group(name)) for name in names]
+
+    def _delete_group(self, group_id: str) -> Outcome:
+        def plan(state: GroupsState, roster: Roster, taken: int) -> list[GroupRow]:
+            if group_id not in state.groups:
+                raise GroupIdNotFoundError(f"group {group_id!r} does not exist")
+            if roster.members:
+                raise NonEmptyGroupError(f"group {group_id!r} has members")
+            return deletion_rows(state, group_id, state.groups[group_id].offsets, self._clock.now_ms(), taken)
+
+        try:
+            self._change(group_id, plan)
+        except (GroupIdNotFoundError, NonEmptyGroupError) as refused:
+            return type(refused)
+        return NoError
+
+    def remove_group_members(
+        self, group_id: str, members: Iterable[MemberToRemove], group_coordinator_id: int | None = None
+    ) -> dict[str, Outcome]:
+        """Take members out of a group: their commits are refused from then on, and the others share what they had.
+
+        A member that is alive comes back as a new one when it notices.
+
+        Args:
+            group_id: the group.
+            members: named by id or by static name.
+            group_coordinator_id: without effect.
+
+        Returns:
+            By member id, or static name where that was given: `NoError` or `UnknownMemberIdError`.
+
+        Raises:
+            GroupIdNotFoundError: no such group.
+            IllegalArgumentError: a member without a name.
+            KafkaTimeoutError, UnknownOutcomeError: see `ControlLog.transact`.
+        """
+        del group_coordinator_id
+        wanted = list(members)
+        if not all(m.member_id or m.group_instance_id for m in wanted):
+            raise IllegalArgumentError("a member to remove needs a member_id or a group_instance_id")
+        outcomes: dict[str, Outcome] = {}
+        gone: set[str] = set()
+        now_ms = self._clock.now_ms()
+
+        def plan(state: GroupsState) -> list[GroupRow]:
+            if group_id not in state.groups:
+                raise GroupIdNotFoundError(f"group {group_id!r} does not exist")
+            roster = state.groups[group_id].roster
+            gone.clear()
+            for member in wanted:
+                found = roster.instance(member.group_instance_id)
+                member_id = found.member_id if found else member.member_id or ""
+                known = member_id in roster.members
+                outcomes[member.member_id or member.group_instance_id or ""] = (
+                    NoError if known else UnknownMemberIdError
+                )
+                if known:
+                    gone.add(member_id)
+            why = next((m.reason for m in wanted if m.reason), REMOVED)
+            return removal(state, group_id, gone, now_ms, why=why)[0]
+
+        self._cluster.groups.transact(plan)
+        for member_id in gone:
+            self._cluster.leases.drop(group_id, member_id)
+        return outcomes
+
+    # --- what they share -----------------------------------------------------------------------
+
+    def _change(self, group_id: str, plan: Callable[[GroupsState, Roster, int], list[GroupRow]]) -> None:
+        """Change a group in one transaction, after its dead members were taken out in the same one.
+
+        `plan` gets the state, the members that are alive, and how many rows go before its own.
+        """
+        state = self._cluster.groups.refresh()
+        dead = silent_members(self._cluster, {group_id: state.group(group_id)}).get(group_id, frozenset())
+
+        def whole(state: GroupsState) -> list[GroupRow]:
+            removed, roster = removal(state, group_id, dead, self._clock.now_ms())
+            return [*removed, *plan(state, roster, len(removed))]
+
+        self._cluster.groups.transact(whole)
+        for member_id in dead:
+            self._cluster.leases.drop(group_id, member_id)
+
+    def _set_offsets(
+        self, group_id: str, positions: Mapping[TopicPartition, OffsetAndMetadata]
+    ) -> dict[TopicPartition, Outcome]:
+        topics = self._cluster.topics()
+        unknown = self._unknown(positions)
+
+        def plan(state: GroupsState, roster: Roster, taken: int) -> list[GroupRow]:
+            if roster.members:
+                raise UnknownMemberIdError(f"group {group_id!r} has members")
+            return [
+                GroupRow(
+                    seq=state.seq + taken + nth,
+                    kind=OFFSET,
+                    group_id=group_id,
+                    topic=tp.topic,
+                    topic_id=topics[tp.topic].topic_id,
+                    partition=tp.partition,
+                    offset=at.offset,
+                    leader_epoch=at.leader_epoch,
+                    metadata=at.metadata,
+                    client_id=self._client_id,
+                    time_ms=self._clock.now_ms(),
+                )
+                for nth, (tp, at) in enumerate(((tp, at) for tp, at in positions.items() if tp not in unknown), start=1)
+            ]
+
+        try:
+            self._change(group_id, plan)
+        except UnknownMemberIdError:
+            return dict.fromkeys(positions, UnknownMemberIdError)
+        return {tp: UnknownTopicOrPartitionError if tp in unknown else NoError for tp in positions}
+
+    def _unknown(self, partitions: Iterable[TopicPartition]) -> set[TopicPartition]:
+        """Those that do not exist."""
+        topics = self._cluster.topics()
+        return {tp for tp in partitions if tp.topic not in topics or tp.partition not in topics[tp.topic].partitions}
+
+
+def _target(log: TopicLog, tp: TopicPartition, spec: int) -> int:
+    """The offset that a spec stands for, within the live log."""
+    if tp.partition not in log.info.partitions:
+        raise UnknownTopicOrPartitionError(
+            f"{tp.topic}-{tp.partition} does not exist: the topic has {log.info.num_partitions} partitions"
+        )
+    start, end = log.log_start(tp.partition), log.log_end(tp.partition)
+    wanted = look_up(log, tp.partition, int(spec)).offset if isinstance(spec, (OffsetSpec, OffsetTimestamp)) else spec
+    if wanted < 0:
+        return end
+    return min(max(wanted, start), end)

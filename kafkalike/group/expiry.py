@@ -1,0 +1,163 @@
+"""Expiry: members without a sign of life, and offsets that nobody needs any more, out of the offsets table."""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Final
+
+from kafkalike.clock import Clock
+from kafkalike.log.port import Cluster, Leases
+from kafkalike.model.group_protocol import Known, leave
+from kafkalike.model.group_roster import Roster
+from kafkalike.model.group_state import Group, GroupRow, GroupsState, roster_row
+from kafkalike.model.offset_expiry import MINUTE_MS, deletion_rows, expired, orphaned
+from kafkalike.model.structs import TopicPartition
+
+NS_PER_MS: Final = 1_000_000
+
+SILENT: Final = "no sign of life"
+"""Why members were taken out; stands in the row's `metadata`."""
+
+NOBODY: Final = ""
+"""No group has this id, so a probe lease under it meets no member's."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Expired:
+    """What `expire_offsets` took away."""
+
+    members: Mapping[str, Sequence[str]] = field(default_factory=dict)
+    """By group: members that were dead."""
+    expired: Mapping[str, Sequence[TopicPartition]] = field(default_factory=dict)
+    """By group: offsets past `offsets.retention.minutes`."""
+    orphaned: Mapping[str, Sequence[TopicPartition]] = field(default_factory=dict)
+    """By group: offsets of topics that were deleted."""
+
+
+def silent_members(
+    cluster: Cluster, groups: Mapping[str, Group], now_ns: int | None = None
+) -> dict[str, frozenset[str]]:
+    """Members whose last sign of life is older than their session timeout, by group; groups without any are left out.
+
+    Args:
+        cluster: whose leases are asked.
+        groups: groups to look at, by id.
+        now_ns: the time; None asks the storage that stamps the leases, by writing one, so that no two clocks are
+            compared.
+
+    Raises:
+        KafkaStorageError: leases cannot be read or written.
+    """
+    peopled = {group_id: group for group_id, group in groups.items() if group.members}
+    if not peopled:
+        return {}
+    now = _storage_time_ns(cluster.leases) if now_ns is None else now_ns
+    found = {}
+    for group_id, group in peopled.items():
+        stamps = cluster.leases.read(group_id, group.members)
+        silent = frozenset(
+            member_id
+            for member_id, member in group.members.items()
+            if now - stamps.get(member_id, member.joined_ms * NS_PER_MS) > member.session_timeout_ms * NS_PER_MS
+        )
+        if silent:
+            found[group_id] = silent
+    return found
+
+
+def _storage_time_ns(leases: Leases) -> int:
+    probe = uuid.uuid4().hex
+    leases.renew(NOBODY, probe)
+    try:
+        return leases.read(NOBODY, [probe])[probe]
+    finally:
+        leases.drop(NOBODY, probe)
+
+
+def without(group: Group, dead: Collection[str], now_ms: int) -> Roster:
+    """The roster of a group once members are taken out; those that stay make new targets when they look."""
+    nothing = Known(schemes={}, topics={}, metadata_seq=group.roster.metadata_seq, now_ms=now_ms)
+    return leave(group.roster, dead, nothing)
+
+
+def removal(
+    state: GroupsState, group_id: str, dead: Collection[str], now_ms: int, *, after: int = 0, why: str = SILENT
+) -> tuple[list[GroupRow], Roster]:
+    """The row that takes members out of a group, and the roster that is left.
+
+    Args:
+        state: the groups now.
+        group_id: the group.
+        dead: members to take out; those that are none are passed over.
+        now_ms: the row's time.
+        after: rows that go before in the same transaction.
+        why: for people.
+
+    Returns:
+        No row when there is nobody to take out.
+    """
+    group = state.group(group_id)
+    if not group.members.keys() & dead:
+        return [], group.roster
+    roster = without(group, dead, now_ms)
+    return [roster_row(state.seq + after + 1, group_id, roster, why=why)], roster
+
+
+def expire_offsets(cluster: Cluster, clock: Clock) -> Expired:
+    """Take out dead members, offsets past `offsets.retention.minutes` and offsets of deleted topics, all at once.
+
+    A group that is left without members and offsets is gone. Running it twice at the same time is harmless.
+
+    Args:
+        cluster: whose groups; its server settings say how long offsets are kept.
+        clock: where the time comes from.
+
+    Raises:
+        KafkaTimeoutError: others changed the table faster; nothing was written.
+        UnknownOutcomeError: it may have been written; calling again is harmless.
+    """
+    retention_ms = int(cluster.server.get("offsets.retention.minutes")) * MINUTE_MS
+    silent = silent_members(cluster, cluster.groups.refresh().groups)
+    done = Expired()
+
+    def plan(state: GroupsState) -> Sequence[GroupRow]:
+        nonlocal done
+        # After the state: a topic that somebody has committed for was there before.
+        topic_ids = {name: str(info.topic_id) for name, info in cluster.topics().items()}
+        done, rows = _plan(state, silent, topic_ids, clock.now_ms(), retention_ms)
+        return rows
+
+    cluster.groups.transact(plan)
+    for group_id, members in done.members.items():
+        for member_id in members:
+            cluster.leases.drop(group_id, member_id)
+    return done
+
+
+def _plan(
+    state: GroupsState,
+    silent: Mapping[str, Collection[str]],
+    topic_ids: Mapping[str, str],
+    now_ms: int,
+    retention_ms: int,
+) -> tuple[Expired, list[GroupRow]]:
+    rows: list[GroupRow] = []
+    members: dict[str, Sequence[str]] = {}
+    old: dict[str, Sequence[TopicPartition]] = {}
+    lost: dict[str, Sequence[TopicPartition]] = {}
+    for group_id, group in sorted(state.groups.items()):
+        dead = silent.get(group_id, ())
+        removed, roster = removal(state, group_id, dead, now_ms, after=len(rows))
+        rows += removed
+        if removed:
+            members[group_id] = sorted(group.members.keys() & dead)
+        gone = orphaned(group, topic_ids)
+        past = [tp for tp in expired(replace(group, roster=roster), now_ms, retention_ms) if tp not in gone]
+        rows += deletion_rows(state, group_id, [*gone, *past], now_ms, after=len(rows))
+        if gone:
+            lost[group_id] = gone
+        if past:
+            old[group_id] = past
+    return Expired(members=members, expired=old, orphaned=lost), rows
