@@ -44,9 +44,7 @@ POLL_MS: Final = 200
 @click.option(
     "--isolation-level",
     type=click.Choice(["read_uncommitted", "read_committed"]),
-    default="read_uncommitted",
-    show_default=True,
-    help="Whether records of open transactions are read.",
+    help="Taken for the sake of Kafka's scripts: there are no open transactions here, so both read the same.",
 )
 @click.option("--skip-message-on-error", is_flag=True, help="Go on after a record that cannot be printed.")
 @click.option("--formatter", metavar="CLASS", help="DefaultMessageFormatter or NoOpMessageFormatter.")
@@ -207,7 +205,8 @@ def consumer_settings(given: Mapping[str, Any]) -> dict[str, Any]:
         )
         raise click.UsageError(message)
     settings.setdefault("auto_offset_reset", "earliest" if given["from_beginning"] else "latest")
-    settings.setdefault("isolation_level", given["isolation_level"])
+    if given["isolation_level"] is not None:
+        settings.setdefault("isolation_level", given["isolation_level"])
     if given["group"] is not None:
         if settings.get("group_id", given["group"]) != given["group"]:
             message = "The group ids provided in different places do not match: --group and group.id"

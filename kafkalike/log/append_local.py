@@ -9,24 +9,29 @@ from __future__ import annotations
 import json
 import uuid
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, Protocol
 
 import numpy as np
 import pyarrow as pa
 
 from kafkalike import faults
 from kafkalike.errors import KafkaStorageError
+from kafkalike.log.arrays import binaries, numbers
 from kafkalike.log.chunk import CHUNK_SCHEMA
 from kafkalike.log.commits import APPEND_KEY, Add
 from kafkalike.log.port import TxnId
+from kafkalike.log.validate import check_batch
 from kafkalike.log.writer import Commit
 from kafkalike.model.batch import RecordBatch
 from kafkalike.model.offsets import plan_offsets
 
 if TYPE_CHECKING:
+    from kafkalike.config.topic import TopicConfig
     from kafkalike.log.storage import Files
+    from kafkalike.model.topic import TopicInfo
 
 PARQUET_CODECS: Final = {"none": "none", "gzip": "gzip", "snappy": "snappy", "lz4": "lz4", "zstd": "zstd"}
 """Names of Kafka's codecs in pyarrow; its `lz4` is Parquet's LZ4_RAW, which every reader knows."""
@@ -34,47 +39,76 @@ PARQUET_CODECS: Final = {"none": "none", "gzip": "gzip", "snappy": "snappy", "lz
 _EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 
 
+class Payload(Protocol):
+    """Records that wait for their offsets."""
+
+    def counts(self) -> Mapping[int, int]:
+        """How many there are, by partition."""
+        ...
+
+    def check(self, info: TopicInfo, config: TopicConfig, now_ms: int) -> None:
+        """Refuse what the topic does not take, by its newest settings."""
+        ...
+
+    def write(self, files: Files, plan: Mapping[int, range], *, codec: str, now_ms: int, now_counts: bool) -> list[Add]:
+        """Write the data files, under new names that nobody sees yet.
+
+        Args:
+            files: the topic's table.
+            plan: the records' offsets, by partition.
+            codec: a name of `PARQUET_CODECS`.
+            now_ms: time of the append.
+            now_counts: whether that is every record's timestamp (LogAppendTime).
+
+        Raises:
+            KafkaStorageError: the storage refused; what was written is removed again, or left to VACUUM.
+        """
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class BatchPayload:
+    """A producer's batch as a payload."""
+
+    batch: RecordBatch
+
+    def counts(self) -> Mapping[int, int]:
+        """See `Payload`."""
+        return Counter(self.batch.partitions)
+
+    def check(self, info: TopicInfo, config: TopicConfig, now_ms: int) -> None:
+        """See `Payload`."""
+        check_batch(self.batch, info, config, now_ms)
+
+    def write(self, files: Files, plan: Mapping[int, range], *, codec: str, now_ms: int, now_counts: bool) -> list[Add]:
+        """One Parquet file per partition."""
+        faults.point("append.before_files")
+        adds: list[Add] = []
+        try:
+            for partition, table in _tables(self.batch, plan, now_ms if now_counts else None):
+                name = segment_name(partition, plan[partition].start)
+                adds.append(_unwritten(name, partition, table, now_ms))
+                adds[-1] = replace(adds[-1], size=files.write(name, table, PARQUET_CODECS[codec]))
+        except (OSError, pa.ArrowException) as cause:
+            raise refused(files, adds, cause) from cause
+        return adds
+
+
+def refused(files: Files, adds: Iterable[Add], cause: Exception) -> KafkaStorageError:
+    """Remove what was written of an append, and say why it failed."""
+    for add in adds:
+        files.discard(add.path)
+    return KafkaStorageError(f"{files.uri}: the storage refused the records: {cause}")
+
+
+def segment_name(partition: int, start: int) -> str:
+    """A new name for the file of a segment."""
+    return f"partition={partition}/part-{start:020d}-{uuid.uuid4().hex}.parquet"
+
+
 def plan_batch(batch: RecordBatch, log_end: Mapping[int, int]) -> dict[int, range]:
     """Offsets that the batch will take, by partition."""
     return plan_offsets(log_end, Counter(batch.partitions))
-
-
-def write_files(
-    files: Files,
-    batch: RecordBatch,
-    plan: Mapping[int, range],
-    *,
-    codec: str,
-    append_time_ms: int | None,
-    now_ms: int,
-) -> list[Add]:
-    """Write one Parquet file per partition.
-
-    Args:
-        files: the topic's table.
-        batch: the records.
-        plan: their offsets, by partition.
-        codec: a name of `PARQUET_CODECS`.
-        append_time_ms: timestamp of every record in a topic with LogAppendTime, else None.
-        now_ms: modification time to note.
-
-    Raises:
-        KafkaStorageError: the storage refused; what was written is removed again, or left to VACUUM.
-    """
-    faults.point("append.before_files")
-    adds: list[Add] = []
-    try:
-        for partition, table in _tables(batch, plan, append_time_ms):
-            name = f"partition={partition}/part-{plan[partition].start:020d}-{uuid.uuid4().hex}.parquet"
-            adds.append(_unwritten(name, partition, table, now_ms))
-            size = files.write(name, table, PARQUET_CODECS[codec])
-            adds[-1] = _sized(adds[-1], size)
-    except (OSError, pa.ArrowException) as cause:
-        for add in adds:
-            files.discard(add.path)
-        message = f"{files.uri}: the storage refused the records: {cause}"
-        raise KafkaStorageError(message) from cause
-    return adds
 
 
 def _tables(batch: RecordBatch, plan: Mapping[int, range], append_time_ms: int | None) -> list[tuple[int, pa.Table]]:
@@ -82,10 +116,10 @@ def _tables(batch: RecordBatch, plan: Mapping[int, range], append_time_ms: int |
     times = np.full(rows, append_time_ms, np.int64) if append_time_ms is not None else np.array(batch.timestamps)
     headers = CHUNK_SCHEMA.field("headers").type
     whole = {
-        "timestamp": pa.array(times.astype(np.int64) * 1000).cast(pa.timestamp("us", "UTC")),
-        "timestampType": pa.array(np.full(rows, int(append_time_ms is not None), np.int32)),
-        "key": pa.array(batch.keys, pa.binary()),
-        "value": pa.array(batch.values, pa.binary()),
+        "timestamp": numbers(times.astype(np.int64) * 1000, pa.timestamp("us", "UTC")),
+        "timestampType": numbers(np.full(rows, int(append_time_ms is not None), np.int32), pa.int32()),
+        "key": binaries(batch.keys),
+        "value": binaries(batch.values),
         "headers": pa.array([_header_structs(h) for h in batch.headers], headers)
         if any(batch.headers)
         else pa.nulls(rows, headers),
@@ -94,8 +128,8 @@ def _tables(batch: RecordBatch, plan: Mapping[int, range], append_time_ms: int |
     for partition, picked in _rows_by_partition(batch.partitions, plan).items():
         run = plan[partition]
         columns = {n: c if picked is None else c.take(picked) for n, c in whole.items()}
-        columns["offset"] = pa.array(np.arange(run.start, run.stop, dtype=np.int64))
-        tables.append((partition, pa.table([columns[f.name] for f in CHUNK_SCHEMA], schema=CHUNK_SCHEMA)))
+        columns["offset"] = numbers(np.arange(run.start, run.stop, dtype=np.int64), pa.int64())
+        tables.append((partition, pa.Table.from_arrays([columns[f.name] for f in CHUNK_SCHEMA], schema=CHUNK_SCHEMA)))
     return tables
 
 
@@ -103,11 +137,11 @@ def _rows_by_partition(partitions: Sequence[int], plan: Mapping[int, range]) -> 
     """Row numbers of each partition, in sending order; None stands for all rows."""
     if len(plan) == 1:
         return dict.fromkeys(plan)
-    numbers = np.array(partitions, np.int64)
-    order = np.argsort(numbers, kind="stable")
+    where = np.array(partitions, np.int64)
+    order = np.argsort(where, kind="stable")
     found = sorted(plan)
-    bounds = [*np.searchsorted(numbers[order], found).tolist(), len(numbers)]
-    return {p: pa.array(order[bounds[at] : bounds[at + 1]]) for at, p in enumerate(found)}
+    bounds = [*np.searchsorted(where[order], found).tolist(), len(where)]
+    return {p: numbers(order[bounds[at] : bounds[at + 1]], pa.int64()) for at, p in enumerate(found)}
 
 
 def _header_structs(headers: object) -> list[dict[str, object]] | None:
@@ -123,24 +157,20 @@ def _unwritten(name: str, partition: int, table: pa.Table, now_ms: int) -> Add:
         size=0,
         modification_ms=now_ms,
         data_change=True,
-        stats={
-            "numRecords": table.num_rows,
-            "minValues": {"offset": offsets[0].as_py(), "timestamp": iso_time(int(times.min()) // 1000)},
-            "maxValues": {"offset": offsets[-1].as_py(), "timestamp": iso_time(int(times.max()) // 1000)},
-            "nullCount": {"offset": 0, "timestamp": 0},
-        },
+        stats=segment_stats(
+            range(offsets[0].as_py(), offsets[-1].as_py() + 1), int(times.min()) // 1000, int(times.max()) // 1000
+        ),
     )
 
 
-def _sized(add: Add, size: int) -> Add:
-    return Add(
-        path=add.path,
-        partition=add.partition,
-        size=size,
-        modification_ms=add.modification_ms,
-        data_change=add.data_change,
-        stats=add.stats,
-    )
+def segment_stats(offsets: range, min_time_ms: int, max_time_ms: int) -> dict[str, object]:
+    """Delta's statistics of a segment whose offsets are dense."""
+    return {
+        "numRecords": len(offsets),
+        "minValues": {"offset": offsets[0], "timestamp": iso_time(min_time_ms)},
+        "maxValues": {"offset": offsets[-1], "timestamp": iso_time(max_time_ms)},
+        "nullCount": {"offset": 0, "timestamp": 0},
+    }
 
 
 def iso_time(time_ms: int) -> str:

@@ -1,13 +1,13 @@
 """Append through Spark: a DataFrame or a batch in, one table commit out.
 
-Where the topic has a lock (local roots) the log end is read under it and the write follows. Elsewhere the write's own
+Where the topic has a lock (local roots) DataFrames go by way of `append_staged`, and for a batch the log end is read
+under the lock and the write follows. Elsewhere the write's own
 plan reads the records at or above the log end, which must come back empty: Delta then refuses the commit when a rival
 has appended to one of those partitions meanwhile, and the append is numbered again (decision 003).
 """
 
 from __future__ import annotations
 
-import re
 import threading
 import uuid
 from collections.abc import Callable
@@ -25,10 +25,12 @@ from pyspark.sql import functions as F  # noqa: N812
 
 from kafkalike import errors, faults
 from kafkalike.clock import Deadline
-from kafkalike.errors import KafkaError, KafkaStorageError, LogCorruptError, UnknownOutcomeError
+from kafkalike.errors import KafkaError, LogCorruptError, UnknownOutcomeError
 from kafkalike.expr.numbering import at_or_above, with_offsets
+from kafkalike.expr.sink import HEADERS
 from kafkalike.log.append_local import plan_batch, user_metadata
-from kafkalike.log.java_errors import innermost
+from kafkalike.log.append_staged import append_staged
+from kafkalike.log.job_errors import raise_refusal
 from kafkalike.log.layout import TOPIC_COLUMNS
 from kafkalike.log.port import Appended, TxnId
 from kafkalike.log.session import beside, running_session
@@ -45,9 +47,6 @@ CONFLICTS: Final = tuple(getattr(conflicts, name) for name in conflicts.__all__)
 
 SPARK_CODECS: Final = {"none": "none", "gzip": "gzip", "snappy": "snappy", "lz4": "lz4_raw", "zstd": "zstd"}
 """Kafka's codec names in Spark; its own `lz4` is Hadoop's framing, which other Parquet readers do not know."""
-
-RECORD_ERROR: Final = re.compile(r"kafkalike:(\w+Error): ([^\n]*?)(?: SQLSTATE: \w+)?(?:\n|$)")
-"""What a check inside the plan raises (`problem`), found again in the text of Spark's exception."""
 
 STALE: Final = "kafkalike:stale log end"
 
@@ -95,7 +94,7 @@ def append_frame(
     Args:
         log: the topic.
         frame: columns `partition` INT not null, `timestamp` TIMESTAMP (null: time of the append), `key`, `value`
-            BINARY, `headers`; already checked or carrying checks made with `problem`.
+            BINARY, and `headers` unless all are null; already checked or carrying checks made with `problem`.
         codec: compression, used when the topic says `producer`.
         deadline: how long to wait for rivals and retry.
         txn: makes a rerun add nothing.
@@ -103,22 +102,25 @@ def append_frame(
     Returns:
         What was written; `ranges` is empty for a frame without rows.
     """
+    if log.locked:
+        return append_staged(log, frame, codec=codec, deadline=deadline, txn=txn)
     partitions = list(log.info.partitions)
-    # Where a rival can make the write start again, the source must not be computed again: its rows could differ.
-    source = frame if log.locked else frame.persist(StorageLevel.MEMORY_AND_DISK)
+    # A rival can make the write start again; the source must not be computed again, as its rows could differ.
+    source = frame.persist(StorageLevel.MEMORY_AND_DISK)
 
     def numbered(config: TopicConfig, now_ms: int, ends: dict[int, int]) -> DataFrame:
         now = F.timestamp_millis(F.lit(now_ms))
         time = now if config.log_append_time else F.coalesce(F.timestamp_millis(F.unix_millis("timestamp")), now)
         kind = F.lit(int(config.log_append_time))
         timed = source.withColumn("timestamp", time).withColumn("timestampType", kind)
+        if "headers" not in timed.columns:
+            timed = timed.withColumn("headers", F.lit(None).cast(HEADERS.simpleString()))
         return with_offsets(timed, ends, len(partitions))
 
     try:
         return _append(log, frame.sparkSession, numbered, partitions, codec=codec, deadline=deadline, txn=txn)
     finally:
-        if source is not frame or not log.locked:
-            source.unpersist()
+        source.unpersist()
 
 
 def _append(
@@ -195,8 +197,7 @@ def _settle(log: DeltaTopicLog, append_id: str, since: int, cause: Exception) ->
         The commit when it landed all the same; None when a rival was faster, so that it may be tried again.
 
     Raises:
-        KafkaError: what a check of the records found.
-        KafkaStorageError: refused; nothing was written.
+        KafkaError, PySparkException: refused, nothing was written; see `raise_refusal`.
         UnknownOutcomeError: the table cannot be read to find out.
     """
     try:
@@ -208,21 +209,9 @@ def _settle(log: DeltaTopicLog, append_id: str, since: int, cause: Exception) ->
         raise UnknownOutcomeError(f"append to {log.info.name}", append_id) from cause
     if landed is not None:
         return landed
-    text = str(cause)
-    if isinstance(cause, CONFLICTS) or STALE in text:
-        return None
-    named = RECORD_ERROR.search(text)
-    if named is not None:
-        raise getattr(errors, named.group(1))(f"{log.info.name}: {named.group(2)}") from cause
-    if isinstance(cause, PySparkException) and cause.getCondition() is not None and not _is_io(text):
-        # An error of the caller's own query: theirs to see as Spark tells it.
-        raise cause
-    message = f"{log.info.name}: Spark could not write, nothing was written: {innermost(cause)}"
-    raise KafkaStorageError(message) from cause
-
-
-def _is_io(text: str) -> bool:
-    return "java.io.IOException" in text or "FileSystemException" in text
+    if not isinstance(cause, CONFLICTS) and STALE not in str(cause):
+        raise_refusal(log.info.name, cause)
+    return None
 
 
 def _written(log: DeltaTopicLog, append_id: str, since: int, txn: TxnId | None) -> Appended:

@@ -14,12 +14,8 @@ from kafkalike.errors import (
     MessageSizeTooLargeError,
     UnknownTopicOrPartitionError,
 )
+from kafkalike.log.job_errors import problem
 from kafkalike.log.validate import MAX_TIMESTAMP_MS, RECORD_OVERHEAD
-
-
-def problem(error: type[KafkaError], text: str) -> str:
-    """The message with which a check inside a Spark plan names one of our errors; `append_spark` finds it again."""
-    return f"kafkalike:{error.__name__}: {text}"
 
 
 def checked_partition(partition: Column, num_partitions: int, config: TopicConfig, now_ms: int | None) -> Column:

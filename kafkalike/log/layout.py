@@ -17,6 +17,9 @@ CLUSTER_METADATA: Final = "__cluster_metadata"
 CONSUMER_OFFSETS: Final = "__consumer_offsets"
 LEASES: Final = "__leases"
 LOCKS: Final = "__locks"
+STAGING: Final = "__staging"
+"""Where a Spark write puts its records down before they get their offsets."""
+
 DELETED: Final = "__deleted"
 """Where the tables of deleted topics go while their files are being removed."""
 

@@ -21,6 +21,7 @@ from deltalake.exceptions import TableNotFoundError
 from deltalake.fs import DeltaStorageHandler
 
 from kafkalike.errors import KafkaConfigurationError, KafkaStorageError, UnsafeStorageError
+from kafkalike.log.parquet import write_parquet
 
 SAFE_SCHEMES: Final = {
     "abfs": "Azure Data Lake Gen2: rename without overwrite is atomic",
@@ -182,10 +183,10 @@ class LocalFiles:
         """Write a Parquet file under a new name."""
         path = self.path(name)
         try:
-            pq.write_table(table, path, compression=codec, write_page_checksum=True)
+            write_parquet(table, path, codec)
         except FileNotFoundError:
             os.makedirs(path.rpartition("/")[0], exist_ok=True)  # noqa: PTH103
-            pq.write_table(table, path, compression=codec, write_page_checksum=True)
+            write_parquet(table, path, codec)
         return os.stat(path).st_size  # noqa: PTH116
 
     def discard(self, name: str) -> None:
@@ -260,7 +261,7 @@ class RemoteFiles:
     def write(self, name: str, table: pa.Table, codec: str) -> int:
         """Write a Parquet file under a new name."""
         with self._filesystem.open_output_stream(name) as stream:
-            pq.write_table(table, stream, compression=codec, write_page_checksum=True)
+            write_parquet(table, stream, codec)
         return int(self._filesystem.get_file_info(name).size)
 
     def discard(self, name: str) -> None:

@@ -22,17 +22,17 @@ from kafkalike.errors import (
     LogCorruptError,
     TopicDeletedError,
 )
-from kafkalike.log.append_local import append_commit, plan_batch, write_files
+from kafkalike.log.append_local import BatchPayload, Payload, append_commit
 from kafkalike.log.commits import Add, TableCommit, append_info, log_name, parse_commit, segment_of, versions
 from kafkalike.log.lock import TableLock
 from kafkalike.log.port import Appended, TxnId
 from kafkalike.log.reader import DeltaReader
 from kafkalike.log.storage import Files
 from kafkalike.log.tail import TableTail
-from kafkalike.log.validate import check_batch, codec_for, not_in_order
-from kafkalike.log.writer import as_applied, checkpoint_if_due, commit
+from kafkalike.log.validate import codec_for, not_in_order
+from kafkalike.log.writer import Commit, as_applied, checkpoint_if_due, commit
 from kafkalike.model.batch import RecordBatch
-from kafkalike.model.offsets import requirements
+from kafkalike.model.offsets import plan_offsets, requirements
 from kafkalike.model.segments import Segment
 from kafkalike.model.structs import OffsetAndTimestamp
 from kafkalike.model.topic import TopicInfo
@@ -154,6 +154,14 @@ class DeltaTopicLog:
         start = self.log_start(partition)
         return [s for s in self._tail.index.segments(partition) if s.stop > start]
 
+    def table_segments(self, partition: int) -> Sequence[Segment]:
+        """All data files of the table in offset order, those wholly below the log start included; for maintenance."""
+        return tuple(self._tail.index.segments(partition))
+
+    def segments_within(self, partition: int, offsets: range) -> list[Segment]:
+        """Live data files that hold any of these offsets, in offset order."""
+        return self._tail.index.within(partition, offsets)
+
     def segment_at_or_after(self, partition: int, offset: int) -> Segment | None:
         """The segment that holds an offset, or else the next one above."""
         return self._tail.index.at_or_after(partition, offset)
@@ -212,8 +220,12 @@ class DeltaTopicLog:
         deadline = Deadline(self.clock, timeout_ms)
         if self._appender is not None:
             return self._appender.append(self, batch, codec=codec, deadline=deadline, txn=txn)
+        return self.append_payload(BatchPayload(batch), codec=codec, deadline=deadline, txn=txn)
+
+    def append_payload(self, payload: Payload, *, codec: str, deadline: Deadline, txn: TxnId | None) -> Appended:
+        """Number the records of a payload, write and commit them, in-process: all of them or none."""
         with self.exclusive(deadline):
-            return self._append_in_process(batch, codec=codec, deadline=deadline, txn=txn)
+            return self._append_in_process(payload, codec=codec, deadline=deadline, txn=txn)
 
     @property
     def locked(self) -> bool:
@@ -247,8 +259,25 @@ class DeltaTopicLog:
             )
             raise LogCorruptError(message)
 
-    def _append_in_process(self, batch: RecordBatch, *, codec: str, deadline: Deadline, txn: TxnId | None) -> Appended:
-        append_id = uuid.uuid4().hex
+    def commit_files(self, wanted: Commit) -> bool:
+        """Make a table version that is no append, and go on from it. Caller: maintenance, within `exclusive`.
+
+        Returns:
+            False when another writer was faster; nothing was done then.
+
+        Raises:
+            KafkaStorageError, UnknownOutcomeError: see `writer.commit`.
+        """
+        if not commit(self.files, wanted):
+            return False
+        with self._mutex:
+            if self._tail.version < wanted.version:
+                self._tail.apply(as_applied(wanted))
+        checkpoint_if_due(self.files, wanted.version)
+        return True
+
+    def _append_in_process(self, payload: Payload, *, codec: str, deadline: Deadline, txn: TxnId | None) -> Appended:
+        counts, append_id = payload.counts(), uuid.uuid4().hex
         adds: list[Add] = []
         plan: dict[int, range] = {}
         written_ms = attempt = 0
@@ -263,20 +292,16 @@ class DeltaTopicLog:
                 self._discard(adds)
                 return done
             now = self.clock.now_ms()
-            check_batch(batch, self.info, config, now)
+            payload.check(self.info, config, now)
+            if not counts and txn is None:
+                return Appended(version=version, ranges={}, append_time_ms=now)
             if adds and not all(r.holds(ends) for r in requirements(plan)):
                 self._discard(adds)
                 adds = []
             if not adds:
-                plan, written_ms = plan_batch(batch, ends), now
-                adds = write_files(
-                    self.files,
-                    batch,
-                    plan,
-                    codec=codec_for(config, codec),
-                    append_time_ms=now if config.log_append_time else None,
-                    now_ms=now,
-                )
+                plan, written_ms = plan_offsets(ends, counts), now
+                codec_now, now_counts = codec_for(config, codec), config.log_append_time
+                adds = payload.write(self.files, plan, codec=codec_now, now_ms=now, now_counts=now_counts)
             wanted = append_commit(adds, version=version + 1, now_ms=written_ms, append_id=append_id, txn=txn)
             faults.point("append.before_commit")
             try:

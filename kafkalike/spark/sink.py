@@ -57,12 +57,12 @@ def write(
     delivery_timeout_ms: float = 120_000,
     txn_id: str | None = None,
     txn_version: int | None = None,
-    stage: bool = False,
 ) -> Written:
     """Produce a DataFrame: every row becomes a record.
 
-    One table commit per topic: a topic gets all of its records or none. Offsets are dense, and records that stand in
-    one Spark partition of the DataFrame keep their order.
+    One table commit per topic: a topic gets all of its records or none. Offsets are dense. On a local root the records
+    of a partition stand in the order of the DataFrame's Spark partitions and of the rows in each; elsewhere records of
+    one Spark partition keep their order. The DataFrame is computed once, and other producers do not wait for that.
 
     Args:
         frame: columns of Spark's Kafka sink: `value` STRING or BINARY (null is a tombstone), and optionally `key`,
@@ -76,8 +76,6 @@ def write(
         delivery_timeout_ms: how long (ms) to wait for other writers and retry.
         txn_id: names the application whose write this is; with `txn_version`, a rerun adds nothing.
         txn_version: number of the write; it must rise with each one of the application.
-        stage: compute the DataFrame before the topic's lock is taken. For sources that take long to compute, on a
-            local root, so that other producers do not wait for it.
 
     Returns:
         The offsets written.
@@ -99,35 +97,29 @@ def write(
         raise UnsupportedCodecError(message)
     cluster = connect_delta(bootstrap_servers)
     records = sink_columns(frame, needs_topic=topic is None)
-    staged = stage or topic is None
-    if staged:
+    if topic is None:
         # Several topics read the frame several times; one that is not deterministic must be computed once.
         records = records.persist(StorageLevel.MEMORY_AND_DISK)
     try:
         names = _topics(records) if topic is None else [check_topic_name(topic)]
-        if stage and topic is not None:
-            records.count()
         logs = {name: _open(cluster, name) for name in names}
         written = Written()
         for name, log in logs.items():
             own = records if topic is not None else records.where(F.col("topic") == F.lit(name)).drop("topic")
-            _append(log, own, written, partitioner, codec, Deadline(SYSTEM_CLOCK, delivery_timeout_ms), txn)
+            sent = routed(log, own, partitioner)
+            # A column of null arrays costs more than all others together (see `append_staged`).
+            sent = sent if "headers" in frame.columns else sent.drop("headers")
+            _append(log, sent, written, codec, Deadline(SYSTEM_CLOCK, delivery_timeout_ms), txn)
         return written
     finally:
-        if staged:
+        if topic is None:
             records.unpersist()
 
 
 def _append(  # noqa: PLR0917
-    log: DeltaTopicLog,
-    records: DataFrame,
-    written: Written,
-    partitioner: Partitioner | None,
-    codec: str,
-    deadline: Deadline,
-    txn: TxnId | None,
+    log: DeltaTopicLog, records: DataFrame, written: Written, codec: str, deadline: Deadline, txn: TxnId | None
 ) -> None:
-    done = append_frame(log, routed(log, records, partitioner), codec=codec, deadline=deadline, txn=txn)
+    done = append_frame(log, records, codec=codec, deadline=deadline, txn=txn)
     for partition, run in done.ranges.items():
         written[TopicPartition(log.info.name, partition)] = run
     if done.duplicate and txn is not None:

@@ -506,7 +506,7 @@ def test_a_rerun_adds_nothing_and_finds_its_offsets(
     assert [record.value for record in consume(root, "orders")] == [b"before", b"a", b"b", b"c"]
 
 
-def test_a_staged_source_is_computed_once_and_before_the_lock(spark: SparkSession, root: str) -> None:
+def test_a_source_is_computed_once_and_before_the_lock(spark: SparkSession, root: str) -> None:
     """Lazily planned sources included."""
     counter = spark.sparkContext.accumulator(0)
 
@@ -518,7 +518,7 @@ def test_a_staged_source_is_computed_once_and_before_the_lock(spark: SparkSessio
         F.to_json(F.struct("*")).alias("value")
     )
 
-    write(frame, "orders", root, stage=True)
+    write(frame, "orders", root)
 
     assert counter.value == 10
     assert Counter(record.value for record in consume(root, "orders"))[b'{"id":3}'] == 1

@@ -1,0 +1,217 @@
+"""Append of a DataFrame to a local root: a Spark job puts the records down, this process numbers and commits them.
+
+Two steps (decision 017). The job computes the DataFrame once, before the topic's lock is taken, and each task writes
+its records into one file, sorted by Kafka partition (`staging`). Under the lock the log end is read, the segments are
+written from those files, and one table version is made of them: the same loop as for a producer's batch.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import shutil
+import uuid
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
+from dataclasses import dataclass
+from functools import partial
+from itertools import groupby
+from pathlib import Path
+from typing import TYPE_CHECKING, Final
+
+import pyarrow as pa
+from filelock import FileLock
+from py4j.protocol import Py4JError
+from pyspark.errors import PySparkException
+from pyspark.sql import functions as F  # noqa: N812
+
+from kafkalike import faults
+from kafkalike.errors import KafkaStorageError
+from kafkalike.log.append_local import PARQUET_CODECS, refused, segment_name, segment_stats
+from kafkalike.log.commits import Add
+from kafkalike.log.job_errors import raise_refusal
+from kafkalike.log.layout import LOCKS, STAGING
+from kafkalike.log.lock import TableLock
+from kafkalike.log.port import Appended, TxnId
+from kafkalike.log.staging import STAGED_COLUMNS, Numbering, Run, Written, stage, write_segment
+from kafkalike.log.storage import LocalFiles
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+    from kafkalike.clock import Deadline
+    from kafkalike.config.topic import TopicConfig
+    from kafkalike.log.storage import Files
+    from kafkalike.log.topic_log import DeltaTopicLog
+    from kafkalike.model.topic import TopicInfo
+
+SEGMENT_BYTES: Final = 256 * 1024 * 1024
+"""About how many bytes of records go into one file; a larger run of one partition becomes several."""
+
+SPREAD_BYTES: Final = 1024 * 1024 * 1024
+"""From how many bytes on the segments are written by Spark's tasks, where these run on other machines."""
+
+
+def append_staged(
+    log: DeltaTopicLog, frame: DataFrame, *, codec: str, deadline: Deadline, txn: TxnId | None
+) -> Appended:
+    """Append a DataFrame in one table commit. See `append_spark.append_frame`."""
+    if txn is not None:
+        # A rerun costs no job.
+        log.ready_to_append()
+        done = log.already_appended(txn)
+        if done is not None:
+            return done
+    with _folder(Path(log.files.uri).parent / STAGING) as folder:
+        payload = _StagedPayload(frame.sparkSession, _run(log, frame, folder))
+        faults.point("append.staged")
+        return log.append_payload(payload, codec=codec, deadline=deadline, txn=txn)
+
+
+@contextmanager
+def _folder(staging: Path) -> Iterator[Path]:
+    """A folder of this append's own, gone afterwards; folders of writers that have died go as well.
+
+    Its lock says that the writer lives: the kernel drops it with the process.
+    """
+    folder = staging / uuid.uuid4().hex
+    lock = FileLock(f"{folder}.lock", thread_local=False)
+    try:
+        with TableLock(str(staging.with_name(LOCKS)), STAGING).held():
+            _clear(staging)
+            folder.mkdir(parents=True)
+            lock.acquire(timeout=0)
+    except OSError as cause:
+        message = f"{staging}: the storage refused the records, nothing was written: {cause}"
+        raise KafkaStorageError(message) from cause
+    try:
+        yield folder
+    finally:
+        _remove(folder, lock)
+
+
+def _clear(staging: Path) -> None:
+    """Remove what writers that have died left behind. Caller: holds the lock of the staging folder."""
+    for left in staging.glob("*/"):
+        lock = FileLock(f"{left}.lock", thread_local=False)
+        with contextlib.suppress(OSError):
+            lock.acquire(timeout=0)
+            _remove(left, lock)
+
+
+def _remove(folder: Path, lock: FileLock) -> None:
+    shutil.rmtree(folder, ignore_errors=True)
+    Path(lock.lock_file).unlink(missing_ok=True)
+    lock.release()
+
+
+def _run(log: DeltaTopicLog, frame: DataFrame, folder: Path) -> list[Run]:
+    """Compute the DataFrame and put its records down; the runs in the order of their offsets."""
+    try:
+        rows = _columns(frame).mapInArrow(partial(stage, str(folder)), STAGED_COLUMNS).collect()
+    except (PySparkException, Py4JError, OSError) as cause:
+        raise_refusal(log.info.name, cause)
+    for row in rows:
+        if row["error"] is not None:
+            message = f"{log.info.name}: the storage refused the records, nothing was written: {row['error']}"
+            raise KafkaStorageError(message)
+    runs = [Run(r["task"], r["nth"], r["partition"], r["rows"], r["bytes"], r["path"]) for r in rows]
+    return sorted(runs, key=lambda run: (run.partition, run.task, run.nth))
+
+
+def _columns(frame: DataFrame) -> DataFrame:
+    """The columns of a staged file.
+
+    Spark takes 6 µs to hand over an array that is null, thirty times as long as an empty one; so headers are left out
+    where the DataFrame has none, and go as empty arrays with a flag elsewhere.
+    """
+    columns = ["partition", "timestamp", "key", "value"]
+    if "headers" not in frame.columns:
+        return frame.select(*columns)
+    headers = F.coalesce(F.col("headers"), F.array()).alias("headers")
+    return frame.select(*columns, headers, F.col("headers").isNotNull().alias("has_headers"))
+
+
+@dataclass(frozen=True, slots=True)
+class _StagedPayload:
+    """Staged records as a payload of `DeltaTopicLog.append_payload`."""
+
+    spark: SparkSession
+    runs: Sequence[Run]
+    """In the order of their offsets, partition by partition."""
+
+    def counts(self) -> Mapping[int, int]:
+        found: Counter[int] = Counter()
+        for run in self.runs:
+            found[run.partition] += run.rows
+        return found
+
+    def check(self, info: TopicInfo, config: TopicConfig, now_ms: int) -> None:
+        """Done by the job, record by record."""
+
+    def write(self, files: Files, plan: Mapping[int, range], *, codec: str, now_ms: int, now_counts: bool) -> list[Add]:
+        faults.point("append.before_files")
+        jobs = [
+            (
+                runs,
+                Numbering(
+                    uri=files.uri,
+                    name=segment_name(partition, start),
+                    partition=partition,
+                    start=start,
+                    codec=PARQUET_CODECS[codec],
+                    append_time_ms=now_ms,
+                    log_append_time=now_counts,
+                ),
+            )
+            for partition, start, runs in _segments(self.runs, plan)
+        ]
+        try:
+            written = self._write_all(jobs)
+        except (OSError, pa.ArrowException, PySparkException) as cause:
+            failed = [_add(where.name, where.partition, 0, now_ms, {}) for _, where in jobs]
+            raise refused(files, failed, cause) from cause
+        return [
+            _add(w.name, w.partition, w.size, now_ms, segment_stats(w.offsets, w.min_time_ms, w.max_time_ms))
+            for w in written
+        ]
+
+    def _write_all(self, jobs: list[tuple[list[Run], Numbering]]) -> list[Written]:
+        context = self.spark.sparkContext
+        if sum(run.bytes for run in self.runs) > SPREAD_BYTES and not (context.master or "local").startswith("local"):
+            return context.parallelize(jobs, len(jobs)).map(_write_one).collect()
+        return _in_threads(_write_one, jobs)
+
+
+def _in_threads(
+    write: Callable[[tuple[list[Run], Numbering]], Written], jobs: list[tuple[list[Run], Numbering]]
+) -> list[Written]:
+    """All segments, a core each; pyarrow works outside Python's lock."""
+    if len(jobs) < 2:  # noqa: PLR2004
+        return [write(job) for job in jobs]
+    with ThreadPoolExecutor(min(len(jobs), os.cpu_count() or 1)) as pool:
+        return list(pool.map(write, jobs))
+
+
+def _write_one(job: tuple[list[Run], Numbering]) -> Written:
+    runs, where = job
+    return write_segment(LocalFiles(where.uri), runs, where)
+
+
+def _segments(runs: Sequence[Run], plan: Mapping[int, range]) -> Iterator[tuple[int, int, list[Run]]]:
+    """Runs of each file: partition, first offset, runs."""
+    for partition, own in groupby(runs, key=lambda run: run.partition):
+        start, held, size = plan[partition].start, list[Run](), 0
+        for run in own:
+            if held and size + run.bytes > SEGMENT_BYTES:
+                yield partition, start, held
+                start, held, size = start + sum(r.rows for r in held), [], 0
+            held.append(run)
+            size += run.bytes
+        yield partition, start, held
+
+
+def _add(name: str, partition: int, size: int, now_ms: int, stats: Mapping[str, object]) -> Add:
+    return Add(path=name, partition=partition, size=size, modification_ms=now_ms, data_change=True, stats=stats)

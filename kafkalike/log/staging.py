@@ -1,0 +1,236 @@
+"""Staging: rows of a Spark job in, files of rows in the order of their Kafka partitions out, and from those segments.
+
+This runs in Spark's Python workers, which import nothing but this module and what it needs. A record's offset is known
+only when its partition's log end is, and that only under the topic's lock; so a job first puts its records down,
+sorted by partition but without offsets (`stage`), and the numbered segments are made from that (`write_segment`).
+"""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import Final
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+from pyarrow import ipc
+from pyspark import TaskContext
+
+from kafkalike.log.arrays import numbers
+from kafkalike.log.chunk import CHUNK_SCHEMA, HEADERS_TYPE
+from kafkalike.log.storage import Files
+
+STAGED_COLUMNS: Final = "task INT, nth INT, partition INT, rows BIGINT, bytes BIGINT, path STRING, error STRING"
+"""What `stage` yields, as DDL: one row for each `Run`, or one with an `error`."""
+
+HELD_BYTES: Final = 64 * 1024 * 1024
+"""Bytes of records that a task sorts at a time."""
+
+_STAGED_SCHEMA: Final = pa.schema(
+    [
+        pa.field("task", pa.int32()),
+        pa.field("nth", pa.int32()),
+        pa.field("partition", pa.int32()),
+        *(pa.field(name, pa.int64()) for name in ("rows", "bytes")),
+        pa.field("path", pa.string()),
+        pa.field("error", pa.string()),
+    ]
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Run:
+    """Records of one partition that stand together in a staged file."""
+
+    task: int
+    """Spark partition they come from; a partition's records are numbered in this order."""
+    nth: int
+    """Number of the batch in the file."""
+    partition: int
+    rows: int
+    bytes: int
+    path: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Numbering:
+    """Where the records of one segment go."""
+
+    uri: str
+    """The topic's table."""
+    name: str
+    """Name of the segment's file in it."""
+    partition: int
+    start: int
+    """Offset of its first record."""
+    codec: str
+    append_time_ms: int
+    """Time of the append, ms: of every record in a topic with LogAppendTime, else of those that have none."""
+    log_append_time: bool
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Written:
+    """A finished file."""
+
+    name: str
+    partition: int
+    offsets: range
+    size: int
+    min_time_ms: int
+    max_time_ms: int
+
+
+def stage(folder: str, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    """Write the records of one Spark task into one Arrow file, each batch of it with records of one partition.
+
+    Args:
+        folder: where the file goes; must exist.
+        batches: columns `partition` INT, `timestamp`, `key`, `value`, and optionally `headers` with `has_headers`.
+
+    Yields:
+        `STAGED_COLUMNS`. A storage that refuses is told in `error`, so that it is not taken for a fault of the query.
+    """
+    context = TaskContext.get()
+    task = context.partitionId() if context is not None else 0
+    path = f"{folder}/{task:06d}-{uuid.uuid4().hex}.arrow"
+    rows: list[dict[str, object]] = []
+    try:
+        rows += _staged(path, task, batches)
+    except OSError as cause:
+        rows = [{"task": task, "path": path, "error": f"{type(cause).__name__}: {cause}"}]
+    if rows:
+        yield pa.RecordBatch.from_pylist(rows, _STAGED_SCHEMA)
+
+
+def _staged(path: str, task: int, batches: Iterable[pa.RecordBatch]) -> Iterator[dict[str, object]]:
+    writer: ipc.RecordBatchFileWriter | None = None
+    nth = 0
+    try:
+        for table in _held(batches):
+            for partition, part in _by_partition(table):
+                body = part.combine_chunks()
+                for batch in body.to_batches():
+                    if writer is None:
+                        writer = ipc.new_file(path, batch.schema)
+                    writer.write_batch(batch)
+                    yield {
+                        "task": task,
+                        "nth": nth,
+                        "partition": partition,
+                        "rows": batch.num_rows,
+                        "bytes": batch.nbytes,
+                        "path": path,
+                    }
+                    nth += 1
+    finally:
+        if writer is not None:
+            writer.close()
+
+
+def _held(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.Table]:
+    held: list[pa.RecordBatch] = []
+    size = 0
+    for batch in batches:
+        held.append(batch)
+        size += batch.nbytes
+        if size >= HELD_BYTES:
+            yield pa.Table.from_batches(held)
+            held, size = [], 0
+    if held:
+        yield pa.Table.from_batches(held)
+
+
+def _by_partition(table: pa.Table) -> Iterator[tuple[int, pa.Table]]:
+    """The records of each partition, in the order they came in."""
+    partitions = table.column("partition").to_numpy()
+    body = table.drop_columns(["partition"])
+    if not len(partitions):
+        return
+    first = int(partitions[0])
+    if (partitions == first).all():
+        yield first, body
+        return
+    order = np.argsort(partitions, kind="stable")
+    found, starts = np.unique(partitions[order], return_index=True)
+    body = body.take(numbers(order, pa.int64()))
+    bounds = [*starts.tolist(), len(order)]
+    for at, partition in enumerate(found.tolist()):
+        yield partition, body.slice(bounds[at], bounds[at + 1] - bounds[at])
+
+
+def write_segment(files: Files, runs: Sequence[Run], where: Numbering) -> Written:
+    """Number staged records and write them as one segment.
+
+    Args:
+        files: the topic's table.
+        runs: the records, in the order of their offsets; at least one.
+        where: the file and its first offset.
+
+    Returns:
+        What was written.
+
+    Raises:
+        OSError, pa.ArrowException: the storage refused.
+    """
+    table = _records(runs, where)
+    size = files.write(where.name, table, where.codec)
+    times = table.column("timestamp").cast(pa.int64()).to_numpy()
+    return Written(
+        name=where.name,
+        partition=where.partition,
+        offsets=range(where.start, where.start + table.num_rows),
+        size=size,
+        min_time_ms=int(times.min()) // 1000,
+        max_time_ms=int(times.max()) // 1000,
+    )
+
+
+def _records(runs: Sequence[Run], where: Numbering) -> pa.Table:
+    body = pa.Table.from_batches(list(_batches(runs)))
+    rows = body.num_rows
+    columns = {
+        "offset": numbers(np.arange(where.start, where.start + rows, dtype=np.int64), pa.int64()),
+        "timestamp": _times(body.column("timestamp"), where),
+        "timestampType": numbers(np.full(rows, int(where.log_append_time), np.int32), pa.int32()),
+        "key": body.column("key"),
+        "value": body.column("value"),
+        "headers": _headers(body, rows),
+    }
+    arrays = [
+        column if column.type == f.type else column.cast(f.type)
+        for f, column in ((f, columns[f.name]) for f in CHUNK_SCHEMA)
+    ]
+    return pa.Table.from_arrays(arrays, schema=CHUNK_SCHEMA)
+
+
+def _batches(runs: Sequence[Run]) -> Iterator[pa.RecordBatch]:
+    """The staged batches, mapped into memory rather than read."""
+    path, reader = "", None
+    for run in runs:
+        if reader is None or run.path != path:
+            path, reader = run.path, ipc.open_file(pa.memory_map(run.path))
+        yield reader.get_batch(run.nth)
+
+
+def _times(column: pa.ChunkedArray, where: Numbering) -> pa.Array:
+    """Times in whole ms; those of the append where the topic or the record asks for it."""
+    now = where.append_time_ms * 1000
+    if where.log_append_time:
+        return numbers(np.full(len(column), now, np.int64), pa.timestamp("us", "UTC"))
+    times = column.cast(pa.int64()).fill_null(now).to_numpy()
+    return numbers(times // 1000 * 1000, pa.timestamp("us", "UTC"))
+
+
+def _headers(body: pa.Table, rows: int) -> pa.Array | pa.ChunkedArray:
+    """Headers, null where the flag says that they were."""
+    if "headers" not in body.column_names:
+        return pa.nulls(rows, HEADERS_TYPE)
+    lists = body.column("headers").cast(HEADERS_TYPE)
+    absent = pc.invert(body.column("has_headers"))
+    if not pc.any(absent).as_py():
+        return lists
+    held = pa.concat_arrays(lists.chunks)
+    return pa.ListArray.from_arrays(held.offsets, held.values, type=HEADERS_TYPE, mask=pa.concat_arrays(absent.chunks))
