@@ -15,6 +15,7 @@ from kafkalike.errors import (
     OffsetOutOfRangeError,
     PolicyViolationError,
     TopicAlreadyExistsError,
+    TopicDeletedError,
     UnknownTopicOrPartitionError,
 )
 from kafkalike.log.port import ControlLog, Leases, TopicLog
@@ -165,13 +166,17 @@ class ClusterBase(abc.ABC):
         self.metadata.transact(plan)
         return after[0]
 
-    def move_log_start(self, name: str, starts: Mapping[int, int], reason: str, run: str) -> TopicInfo:
+    def move_log_start(
+        self, name: str, starts: Mapping[int, int], reason: str, run: str, topic_id: str | None = None
+    ) -> TopicInfo:
         """Record that the log of some partitions begins later; never moves it back."""
         log = self.log(name)
         log.refresh()
 
         def plan(state: ClusterState) -> Sequence[MetadataRow]:
             info = state.require(name)
+            if topic_id is not None and info.topic_id != topic_id:
+                raise TopicDeletedError(name, topic_id, info.topic_id)
             rows: list[MetadataRow] = []
             for partition, offset in sorted(starts.items()):
                 if partition not in info.partitions:

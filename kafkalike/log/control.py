@@ -247,6 +247,9 @@ class DeltaControlLog(Generic[S, R]):
         """Put the rows of all files into one. Caller: a writer that holds the lock."""
         live = list(self._tail.index)
         table = pa.concat_tables([self._files.parquet(s.path).read() for s in live]).sort_by("seq")
+        self._replace_files(live, table)
+
+    def _replace_files(self, live: Sequence[Segment], table: pa.Table) -> bool:
         seqs = table.column("seq")
         add = self._add_file(table, seqs[0].as_py(), seqs[-1].as_py(), data_change=False)
         removes = [
@@ -254,8 +257,45 @@ class DeltaControlLog(Generic[S, R]):
             for s in live
         ]
         wanted = self._commit(adds=[add], removes=removes, operation="OPTIMIZE")
-        if commit(self._files, wanted):
-            self._tail.apply(as_applied(wanted))
+        if not commit(self._files, wanted):
+            self._files.discard(add.path)
+            return False
+        self._tail.apply(as_applied(wanted))
+        return True
+
+    def compact(self, keep: Callable[[Sequence[R]], Sequence[R]]) -> tuple[int, int]:
+        """Keep only some of the rows, in one file. Readers see the same state, and numbers go on from the last row.
+
+        Args:
+            keep: which rows stay, of all in `seq` order; their state must be the same. The last row stays in any case,
+                since the next one is numbered from it.
+
+        Returns:
+            How many rows there were, and how many stay; equal when nothing was written.
+
+        Raises:
+            KafkaTimeoutError: others held the table for a minute.
+            KafkaStorageError, UnknownOutcomeError: the write failed, or may have happened.
+        """
+        with self.exclusive(Deadline(self._clock, 60_000)), self._mutex:
+            rows = self.rows
+            if not rows:
+                return 0, 0
+            last = rows[-1]
+            kept = list(keep(rows))
+            if not kept or kept[-1].seq != last.seq:  # type: ignore[attr-defined]
+                kept.append(last)
+            live = list(self._tail.index)
+            if len(kept) == len(rows) and len(live) == 1:
+                return len(rows), len(rows)
+            landed = self._replace_files(live, _to_table(kept, self._schema))
+            return len(rows), len(kept) if landed else len(rows)
+
+    def live_files(self) -> set[str]:
+        """Paths of the table's data files, fresh."""
+        with self._mutex:
+            self.refresh()
+            return set(self._live_files())
 
     def _merge_beside_others(self) -> None:
         """The same where no lock keeps others out: an append that was faster stays beside the merged file."""

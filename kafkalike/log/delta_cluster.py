@@ -101,6 +101,11 @@ class DeltaCluster(ClusterBase):
     def _lock(self, name: str) -> TableLock | None:
         return TableLock(f"{self.root}/{LOCKS}", name) if self._locking else None
 
+    def maintenance_lock(self, name: str) -> TableLock | None:
+        """The lock that one maintenance run at a time holds for a topic; None where the root has no locks."""
+        # `~` cannot be part of a topic's name.
+        return self._lock(f"maintenance~{name}")
+
     def files_of(self, info: TopicInfo) -> Files:
         """Files of a topic's table."""
         return self._files(info.location)

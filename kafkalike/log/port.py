@@ -278,8 +278,22 @@ class Cluster(Protocol):
         """
         ...
 
-    def move_log_start(self, name: str, starts: Mapping[int, int], reason: str, run: str) -> TopicInfo:
-        """Record that the log of some partitions begins later; never moves it back."""
+    def move_log_start(
+        self, name: str, starts: Mapping[int, int], reason: str, run: str, topic_id: str | None = None
+    ) -> TopicInfo:
+        """Record that the log of some partitions begins later; never moves it back.
+
+        Args:
+            name: the topic.
+            starts: first offset to keep, by partition.
+            reason: who moves it: `retention`, `delete_records`; what `OffsetOutOfRangeError` quotes.
+            run: id of the run that moves it.
+            topic_id: the topic that the offsets are about; None takes whichever has the name.
+
+        Raises:
+            TopicDeletedError: the name belongs to another topic by now; nothing was moved.
+            OffsetOutOfRangeError, UnknownTopicOrPartitionError: an offset above the log end, no such partition.
+        """
         ...
 
     def log(self, name: str) -> TopicLog:

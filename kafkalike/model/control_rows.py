@@ -1,0 +1,58 @@
+"""Control rows: all rows of a control table in, those that a compacted table keeps out.
+
+The state that the kept rows make is the same. Rows younger than a time stay for people: who moved a log start and why,
+how a group's offsets moved.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+
+from kafkalike.model.cluster_state import TOPIC, MetadataRow
+from kafkalike.model.group_state import OFFSET, GroupRow
+
+
+def kept_metadata_rows(rows: Sequence[MetadataRow], since_ms: int) -> list[MetadataRow]:
+    """The last row of each topic and of each log start of a topic that exists, and all rows since a time."""
+    last: dict[tuple[str, str, str], int] = {}
+    living: dict[str, str] = {}
+    for row in rows:
+        last[_metadata_key(row)] = row.seq
+        if row.kind == TOPIC:
+            living[row.topic] = "" if json.loads(row.value)["deleted"] else row.topic_id
+    return [
+        row
+        for row in rows
+        if row.time_ms >= since_ms
+        or (last[_metadata_key(row)] == row.seq and (row.kind == TOPIC or living.get(row.topic) == row.topic_id))
+    ]
+
+
+def _metadata_key(row: MetadataRow) -> tuple[str, str, str]:
+    if row.kind == TOPIC:
+        return row.kind, row.topic, ""
+    return row.kind, row.topic_id, str(json.loads(row.value).get("partition", ""))
+
+
+def kept_group_rows(rows: Sequence[GroupRow], since_ms: int) -> list[GroupRow]:
+    """The last row of each group's members and of each of its offsets, and all rows since a time.
+
+    A group that is gone keeps its last members' row, as its generations must never fall; of an offset that was deleted
+    nothing has to stay.
+    """
+    last = {_group_key(row): row.seq for row in rows}
+    return [
+        row
+        for row in rows
+        if row.time_ms >= since_ms
+        or (last[_group_key(row)] == row.seq and not (row.kind == OFFSET and row.offset is None))
+    ]
+
+
+def _group_key(row: GroupRow) -> tuple[str, str, str | None, int | None]:
+    return (
+        (row.kind, row.group_id, row.topic, row.partition)
+        if row.kind == OFFSET
+        else (row.kind, row.group_id, None, None)
+    )
