@@ -122,6 +122,12 @@ SERVER_PROPERTIES: Final = PropertySet(
             doc="How long (minutes) the offsets of an empty group are kept.",
         ),
         Property(
+            name="log.cleaner.dedupe.buffer.size",
+            parse=whole(1_048_576),
+            default="134217728",
+            doc="Memory (bytes) for the keys of one compaction pass; a partition with more keys takes several runs.",
+        ),
+        Property(
             name="log.retention.check.interval.ms",
             parse=whole(1),
             default="300000",

@@ -119,7 +119,7 @@ class DeltaReader:
                         self._segment = None
                         self.position = segment.stop
                         return None
-                    table = _as_chunk_table(batch)
+                    table = as_chunk_table(batch)
                 self._decoded = None
                 table = _from_position(table, self.position)
                 if table.num_rows:
@@ -194,7 +194,8 @@ def _row_groups(file: pq.ParquetFile, segment: Segment, position: int) -> list[i
     return []
 
 
-def _as_chunk_table(batch: pa.RecordBatch) -> pa.Table:
+def as_chunk_table(batch: pa.RecordBatch) -> pa.Table:
+    """Rows of a data file as a table of `CHUNK_SCHEMA`, whichever engine has written them."""
     columns = []
     for field in CHUNK_SCHEMA:
         column = batch.column(batch.schema.get_field_index(field.name))

@@ -1,0 +1,112 @@
+"""Merge: runs of adjacent small segments in, one large sorted file for each of them out; no record changes.
+
+Files are written without the topic's lock, then all of a round are put in place by one table version with
+`dataChange=false`. A run that is cut off leaves a file that no commit names, which `vacuum` removes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Final
+
+from kafkalike.errors import CorruptRecordError, KafkaStorageError, KafkaTimeoutError
+from kafkalike.log.maintenance import Change, publish
+from kafkalike.log.rewrite import codec_of, rewrite
+
+if TYPE_CHECKING:
+    from kafkalike.log.commits import Add
+    from kafkalike.log.storage import LocalFiles
+    from kafkalike.log.topic_log import DeltaTopicLog
+    from kafkalike.model.merging import Run
+    from kafkalike.model.segments import Segment
+
+ROUND_BYTES: Final = 256 * 1024 * 1024
+ROUND_RUNS: Final = 64
+"""What one table version puts in place at most: enough to make few versions, little enough to stop soon."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Merged:
+    """One finished round."""
+
+    segments: int
+    """Files that were replaced."""
+    files: int
+    """Files that replaced them."""
+    bytes_before: int
+    bytes_after: int
+
+
+def merge(
+    log: DeltaTopicLog, files: LocalFiles, runs: Sequence[Run], run_id: str, problems: list[str]
+) -> Iterator[Merged]:
+    """Merge the runs, round by round; the caller may stop after any of them.
+
+    Args:
+        log: the topic, on a local root.
+        files: its files.
+        runs: from `plan_merges`; a round one of whose files is gone by now is left out.
+        run_id: id of the maintenance run.
+        problems: gets a line for each run that cannot be read and is left as it is.
+
+    Yields:
+        What each round has done.
+
+    Raises:
+        KafkaStorageError: the storage refused; earlier rounds stay done.
+    """
+    for round_ in _rounds(runs):
+        written: dict[Run, Add] = {}
+        try:
+            for run in round_:
+                added = _rewritten(log, files, run, problems)
+                if added is not None:
+                    written[run] = added
+            removes = [s for run in written for s in run]
+            landed = bool(removes) and _put_in_place(log, removes, list(written.values()), run_id)
+        except (KafkaStorageError, KafkaTimeoutError):
+            # Surely not committed; after an unknown outcome the files must stay.
+            _discard(files, written.values())
+            raise
+        if not landed:
+            _discard(files, written.values())
+            continue
+        yield Merged(
+            segments=len(removes),
+            files=len(written),
+            bytes_before=sum(s.size_bytes for s in removes),
+            bytes_after=sum(a.size for a in written.values()),
+        )
+
+
+def _rewritten(log: DeltaTopicLog, files: LocalFiles, run: Run, problems: list[str]) -> Add | None:
+    try:
+        return rewrite(files, run, codec_of(files, log.config, run[-1]))
+    except CorruptRecordError as error:
+        problems.append(str(error))
+        return None
+
+
+def _put_in_place(log: DeltaTopicLog, removes: Sequence[Segment], adds: Sequence[Add], run_id: str) -> bool:
+    facts = {"segments": len(removes), "files": len(adds)}
+    change = Change(work="merge", removes=removes, adds=adds, facts=facts, data_change=False)
+    return publish(log, change, run_id) is not None
+
+
+def _rounds(runs: Sequence[Run]) -> Iterator[list[Run]]:
+    round_: list[Run] = []
+    size = 0
+    for run in runs:
+        round_.append(run)
+        size += sum(s.size_bytes for s in run)
+        if size >= ROUND_BYTES or len(round_) >= ROUND_RUNS:
+            yield round_
+            round_, size = [], 0
+    if round_:
+        yield round_
+
+
+def _discard(files: LocalFiles, adds: Iterable[Add]) -> None:
+    for add in adds:
+        files.discard(add.path)

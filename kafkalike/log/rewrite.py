@@ -1,0 +1,214 @@
+"""Rewrite: adjacent data files in, one file with their records (or some of them) out, in bounded memory."""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Final, Self
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from kafkalike import faults
+from kafkalike.errors import CorruptRecordError, KafkaStorageError
+from kafkalike.log.append_local import PARQUET_CODECS, iso_time
+from kafkalike.log.chunk import CHUNK_SCHEMA
+from kafkalike.log.commits import Add
+from kafkalike.log.reader import COLUMNS, as_chunk_table
+from kafkalike.model.segments import Segment
+
+if TYPE_CHECKING:
+    from kafkalike.config.topic import TopicConfig
+    from kafkalike.log.storage import Files, LocalFiles
+
+BATCH_ROWS: Final = 65_536
+"""Rows decoded at a time."""
+
+GROUP_BYTES: Final = 16 * 1024 * 1024
+GROUP_ROWS: Final = 131_072
+"""Size of a row group, in memory and in rows: what a reader that begins inside a file has to decode at most."""
+
+Mask = np.ndarray[tuple[int], np.dtype[np.bool_]]
+Keep = Callable[[Segment], Mask | None]
+"""Which rows of a segment stay: a mask in file order, or None for all of them."""
+
+
+def rewrite(
+    files: LocalFiles, run: Sequence[Segment], codec: str, keep: Keep = lambda _: None, *, data_change: bool = False
+) -> Add | None:
+    """Write the records of adjacent segments of one partition into a new file, which no commit names yet.
+
+    Args:
+        files: the topic's table.
+        run: the segments, in offset order.
+        codec: a name of pyarrow's.
+        keep: which rows stay.
+        data_change: what the commit that adds the file will say.
+
+    Returns:
+        The file; None when no row stays. Its modification time is that of its newest part, so that it is as old as they
+        are.
+
+    Raises:
+        CorruptRecordError: a segment cannot be read, or does not hold what the log says.
+        KafkaStorageError: the storage refused; nothing is left behind.
+    """
+    partition = run[0].partition
+    name = f"partition={partition}/part-{run[0].start:020d}-{uuid.uuid4().hex}.parquet"
+    faults.point("rewrite.before_file")
+    written = _Written()
+    try:
+        with _Writer(files.path(name), codec) as writer:
+            for segment in run:
+                for table in _kept(files, segment, keep(segment)):
+                    written.take(table, segment)
+                    writer.write(table)
+        if not written.rows:
+            files.discard(name)
+            return None
+        size = Path(files.path(name)).stat().st_size
+    except CorruptRecordError:
+        files.discard(name)
+        raise
+    except (OSError, pa.ArrowException) as cause:
+        files.discard(name)
+        message = f"{files.uri}/{name} cannot be written: {cause}"
+        raise KafkaStorageError(message) from cause
+    return Add(
+        path=name,
+        partition=partition,
+        size=size,
+        modification_ms=max(s.modification_ms for s in run),
+        data_change=data_change,
+        stats=written.stats(),
+    )
+
+
+def _kept(files: Files, segment: Segment, mask: Mask | None) -> Iterator[pa.Table]:
+    at = 0
+    for table in read_segment(files, segment):
+        rows = table.num_rows
+        if mask is None:
+            yield table
+        else:
+            kept = mask[at : at + rows]
+            if kept.any():
+                yield table if kept.all() else table.filter(pa.array(kept))
+        at += rows
+
+
+def read_segment(files: Files, segment: Segment, columns: Sequence[str] | None = None) -> Iterator[pa.Table]:
+    """The rows of a segment in file order, some ten thousand at a time.
+
+    Args:
+        files: the topic's table.
+        segment: a live one.
+        columns: names of columns to read; None gives all of `CHUNK_SCHEMA`.
+
+    Raises:
+        CorruptRecordError: it cannot be read, or has another number of rows than the log says.
+    """
+    rows = 0
+    try:
+        with files.parquet(segment.path) as file:
+            for batch in file.iter_batches(batch_size=BATCH_ROWS, columns=list(columns or COLUMNS)):
+                rows += batch.num_rows
+                yield as_chunk_table(batch) if columns is None else _as_stored(batch, columns)
+    except (OSError, pa.ArrowException) as cause:
+        message = f"{files.uri}/{segment.path} cannot be read, so its partition is left as it is: {cause}"
+        raise CorruptRecordError(message) from cause
+    if rows != segment.num_records:
+        message = f"{files.uri}/{segment.path} has {rows} records, the log says {segment.num_records}"
+        raise CorruptRecordError(message)
+
+
+def _as_stored(batch: pa.RecordBatch, names: Sequence[str]) -> pa.Table:
+    """Some columns with the types of `CHUNK_SCHEMA`: Spark and pyarrow differ in what they say of nulls."""
+    schema = pa.schema([CHUNK_SCHEMA.field(name) for name in names])
+    return pa.Table.from_arrays([batch.column(name).cast(schema.field(name).type) for name in names], schema=schema)
+
+
+def codec_of(files: Files, config: TopicConfig, segment: Segment) -> str:
+    """Codec, in pyarrow's words, for a file that takes the place of a segment: the topic's, else the segment's own."""
+    if config.compression_type != "producer":
+        return PARQUET_CODECS[config.compression_type]
+    try:
+        with files.parquet(segment.path) as file:
+            found = str(file.metadata.row_group(0).column(0).compression).lower()
+    except (OSError, pa.ArrowException, IndexError):
+        return "none"
+    return {"uncompressed": "none", "lz4_raw": "lz4"}.get(found, found)
+
+
+class _Writer:
+    """A Parquet file that is made of row groups of bounded size."""
+
+    def __init__(self, path: str, codec: str) -> None:
+        self._path = path
+        self._codec = codec
+        self._parts: list[pa.Table] = []
+        self._rows = self._bytes = 0
+        self._writer: pq.ParquetWriter | None = None
+
+    def __enter__(self) -> Self:
+        return self
+
+    def write(self, table: pa.Table) -> None:
+        """Take in the next rows."""
+        self._parts.append(table)
+        self._rows += table.num_rows
+        self._bytes += table.nbytes
+        if self._rows >= GROUP_ROWS or self._bytes >= GROUP_BYTES:
+            self._flush()
+
+    def _flush(self) -> None:
+        if not self._rows:
+            return
+        if self._writer is None:
+            # The folder is there: the sources lie in it, or an earlier file of the partition did.
+            Path(self._path).parent.mkdir(exist_ok=True)
+            self._writer = pq.ParquetWriter(self._path, CHUNK_SCHEMA, compression=self._codec, write_page_checksum=True)
+        self._writer.write_table(pa.concat_tables(self._parts), row_group_size=self._rows)
+        self._parts, self._rows, self._bytes = [], 0, 0
+
+    def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
+        try:
+            if kind is None:
+                self._flush()
+        finally:
+            if self._writer is not None:
+                self._writer.close()
+
+
+class _Written:
+    """What the rows written so far come to."""
+
+    def __init__(self) -> None:
+        self.rows = 0
+        self._first = self._last = -1
+        self._times: tuple[int, int] | None = None
+
+    def take(self, table: pa.Table, segment: Segment) -> None:
+        """Count rows in; they must go on in offset order."""
+        offsets = table.column("offset").to_numpy()
+        if (np.diff(offsets) <= 0).any() or offsets[0] <= self._last or offsets[-1] >= segment.stop:
+            message = f"{segment.path} does not hold its offsets [{segment.start}, {segment.stop}) in order"
+            raise CorruptRecordError(message)
+        times = table.column("timestamp").cast(pa.int64()).to_numpy()
+        low, high = int(times.min()) // 1000, int(times.max()) // 1000
+        self._times = (low, high) if self._times is None else (min(low, self._times[0]), max(high, self._times[1]))
+        self._first = int(offsets[0]) if not self.rows else self._first
+        self._last = int(offsets[-1])
+        self.rows += table.num_rows
+
+    def stats(self) -> dict[str, object]:
+        """Delta's file statistics."""
+        low, high = self._times or (0, 0)
+        return {
+            "numRecords": self.rows,
+            "minValues": {"offset": self._first, "timestamp": iso_time(low)},
+            "maxValues": {"offset": self._last, "timestamp": iso_time(high)},
+            "nullCount": {"offset": 0, "timestamp": 0},
+        }

@@ -1,0 +1,229 @@
+"""Vacuum: a table's folder in, the files that nobody can need any more removed.
+
+A file may go when the newest table version does not name it and either the commit that took it out is old enough, or no
+commit ever named it and it is old: what a process that was killed has left. Where the root has locks a file is removed
+while the table's lock is held, so that no writer has one that it is about to commit.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Callable, Collection, Iterator, Mapping
+from contextlib import AbstractContextManager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+
+from deltalake import DeltaTable
+from deltalake.exceptions import DeltaError
+
+from kafkalike import faults
+from kafkalike.log.commits import log_name, parse_commit, versions
+from kafkalike.log.maintenance import OPERATIONS
+from kafkalike.log.storage import LocalFiles
+
+ORPHAN_MS: Final = 3_600_000
+"""Age, ms, of a file that no commit has named before it goes: longer than any writer takes from file to commit."""
+
+SLACK_MS: Final = 60_000
+"""How far, ms, a file's modification time and the clock of those who commit may be apart."""
+
+CHUNK: Final = 256
+"""Files removed while the lock is held once: a few ms."""
+
+CHECKPOINT_AFTER: Final = 20
+"""Table versions since the last checkpoint from which on maintenance writes one."""
+
+_LOG_DIR: Final = "_delta_log"
+_TEMPORARY: Final = re.compile(r"\..*\.tmp")
+_CHECKSUM: Final = re.compile(r"\.?(\d{20})\..*crc|(\d{20})\.crc")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Delays:
+    """How long, ms, files stay after the commit that took them out."""
+
+    deleted_ms: int
+    """Their records are gone: `file.delete.delay.ms`."""
+    replaced_ms: int
+    """Their records are in other files: `kafkalike.replaced.file.delay.ms`."""
+
+
+@dataclass(frozen=True, slots=True)
+class Leftover:
+    """A file that may go."""
+
+    path: str
+    """Relative to the table's folder."""
+    size: int
+
+
+def leftovers(files: LocalFiles, live: Callable[[], Collection[str]], now_ms: int, delays: Delays) -> list[Leftover]:
+    """The files that may go now.
+
+    Args:
+        files: the table.
+        live: paths of the newest table version; asked after the folder was listed, so that a file that is committed
+            meanwhile counts as live.
+        now_ms: the time, ms.
+        delays: how long files stay.
+
+    Raises:
+        LogCorruptError: the table's log cannot be read.
+    """
+    found = {path: (size, time_ms) for path, size, time_ms in _data_files(files)}
+    living = live()
+    unnamed = {path: facts for path, facts in found.items() if path not in living}
+    if not unnamed:
+        return list(_old_temporaries(files, now_ms))
+    # What no commit in sight has taken out is either long gone from the table, or young and never was in it; to tell the
+    # two apart for a young file, commits must be read back to when it was written.
+    young = [time_ms for _, time_ms in unnamed.values() if now_ms - time_ms < ORPHAN_MS]
+    horizon = min([now_ms - max(delays.deleted_ms, delays.replaced_ms), *(time_ms - SLACK_MS for time_ms in young)])
+    removed = _removal_times(files, unnamed, horizon)
+    due = []
+    for path, (size, time_ms) in unnamed.items():
+        if path in removed:
+            when, deleted = removed[path]
+            old = now_ms - when >= (delays.deleted_ms if deleted else delays.replaced_ms)
+        else:
+            old = now_ms - time_ms >= max(ORPHAN_MS, delays.deleted_ms)
+        if old:
+            due.append(Leftover(path, size))
+    return [*due, *_old_temporaries(files, now_ms)]
+
+
+def vacuum(
+    files: LocalFiles,
+    due: Collection[Leftover],
+    live: Callable[[], Collection[str]],
+    exclusive: Callable[[], AbstractContextManager[None]],
+    stop: Callable[[], bool] = lambda: False,
+) -> Iterator[Leftover]:
+    """Remove files, some hundred at a time under the table's lock.
+
+    Args:
+        files: the table.
+        due: from `leftovers`.
+        live: paths of the newest table version; a file that someone has brought back stays.
+        exclusive: holds the table's lock.
+        stop: asked between two rounds; True ends the work early.
+
+    Yields:
+        Each file that is gone; one that cannot be removed stays for the next run.
+    """
+    waiting = sorted(due, key=lambda file: file.path)
+    for at in range(0, len(waiting), CHUNK):
+        if stop():
+            return
+        with exclusive():
+            living = live()
+            chunk = waiting[at : at + CHUNK]
+            removed = [file for file in chunk if file.path not in living and _unlink(files, file.path)]
+        yield from removed
+
+
+def _unlink(files: LocalFiles, path: str) -> bool:
+    faults.point("vacuum.before_unlink")
+    folder, _, name = path.rpartition("/")
+    checksum = f"{folder}/.{name}.crc" if folder else f".{name}.crc"
+    try:
+        Path(files.path(path)).unlink(missing_ok=True)
+        # Hadoop writes one beside each file of Spark's.
+        Path(files.path(checksum)).unlink(missing_ok=True)
+    except OSError:
+        return False
+    return True
+
+
+def _data_files(files: LocalFiles) -> Iterator[tuple[str, int, int]]:
+    """Path, bytes and modification time (ms) of the data files, committed or not."""
+    for folder, _, names in os.walk(files.uri):
+        relative = os.path.relpath(folder, files.uri)
+        if Path(relative).parts[:1] == (_LOG_DIR,):
+            continue
+        prefix = "" if relative == "." else f"{relative}/"
+        for name in names:
+            if not name.endswith(".parquet") or name.startswith("."):
+                continue
+            try:
+                status = Path(folder, name).stat()
+            except FileNotFoundError:
+                continue
+            yield f"{prefix}{name}", status.st_size, status.st_mtime_ns // 1_000_000
+
+
+def _removal_times(files: LocalFiles, paths: Collection[str], horizon_ms: int) -> dict[str, tuple[int, bool]]:
+    """When commits took files out, and whether their records went with them; newest commits first.
+
+    Commits older than the horizon are not read: what they took out is older than every delay.
+    """
+    missing = set(paths)
+    found: dict[str, tuple[int, bool]] = {}
+    for version in reversed(versions(files)):
+        if not missing:
+            break
+        try:
+            content = files.read(log_name(version))
+        except FileNotFoundError:
+            continue
+        if b'"remove"' not in content and version % 64:
+            continue
+        commit = parse_commit(version, content, files.uri)
+        if commit.timestamp_ms and commit.timestamp_ms < horizon_ms:
+            break
+        deleted = commit.operation == OPERATIONS["retention"] and not commit.adds
+        for path in missing.intersection(commit.removes):
+            found[path] = (commit.timestamp_ms, deleted)
+        missing.difference_update(commit.removes)
+    return found
+
+
+def _old_temporaries(files: LocalFiles, now_ms: int) -> Iterator[Leftover]:
+    """Half-written files of the log, and checksums of versions that the log no longer has."""
+    names = files.list_log()
+    oldest = min(versions(files), default=0)
+    for name in names:
+        if not (_TEMPORARY.fullmatch(name) or _is_stale_checksum(name, oldest)):
+            continue
+        path = f"{_LOG_DIR}/{name}"
+        try:
+            status = Path(files.path(path)).stat()
+        except FileNotFoundError:
+            continue
+        if now_ms - status.st_mtime_ns // 1_000_000 >= ORPHAN_MS:
+            yield Leftover(path, status.st_size)
+
+
+def _is_stale_checksum(name: str, oldest: int) -> bool:
+    match = _CHECKSUM.fullmatch(name)
+    return match is not None and int(match.group(1) or match.group(2)) < oldest
+
+
+def log_retention_ms(table_properties: Mapping[str, str]) -> int:
+    """How far back a table's log reaches at least, ms (`delta.logRetentionDuration`; Delta's default is 30 days)."""
+    units = {"millisecond": 1, "second": 1000, "minute": 60_000, "hour": 3_600_000, "day": 86_400_000}
+    units["week"] = 7 * units["day"]
+    words = table_properties.get("delta.logRetentionDuration", "interval 30 days").removeprefix("interval ").split()
+    total = 0
+    for amount, unit in zip(words[::2], words[1::2], strict=False):
+        total += int(amount) * units.get(unit.rstrip("s"), units["day"])
+    return total
+
+
+def tidy_log(files: LocalFiles) -> bool:
+    """Write a checkpoint when the last one is far behind, and drop log entries past the table's own retention.
+
+    Returns:
+        Whether it worked. Failing is harmless: the log stays the truth, and the next run tries again.
+    """
+    checkpoints = [int(n[:20]) for n in files.list_log() if ".checkpoint." in n and n[:20].isdigit()]
+    try:
+        table = DeltaTable(files.uri)
+        if table.version() - max(checkpoints, default=-1) >= CHECKPOINT_AFTER:
+            table.create_checkpoint()
+        table.cleanup_metadata()
+    except (DeltaError, OSError):
+        return False
+    return True

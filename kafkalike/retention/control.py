@@ -1,0 +1,56 @@
+"""Control: what a run does beside the topics: expired offsets, control tables, what deleted topics have left."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+from kafkalike.clock import Clock
+from kafkalike.errors import KafkaError
+from kafkalike.group.expiry import expire_offsets
+from kafkalike.log.delta_cluster import DeltaCluster
+from kafkalike.log.maintenance import only_run
+from kafkalike.log.maintenance_control import clear_deleted, compact_control, control_tables, vacuum_control
+from kafkalike.retention.report import ControlReport, MaintenanceReport
+
+if TYPE_CHECKING:
+    from kafkalike.log.port import Cluster
+
+CONTROL: Final = "control"
+"""Stands for the control tables where one run at a time is let in."""
+
+
+def maintain_control(cluster: Cluster, report: MaintenanceReport, clock: Clock) -> None:
+    """Expire offsets, compact and vacuum the control tables, remove deleted topics' leftovers; fill the report.
+
+    A failure is written into the report and keeps nothing else back.
+    """
+    if not isinstance(cluster, DeltaCluster):
+        _expire(cluster, report, clock)
+        return
+    with only_run(cluster, CONTROL) as mine:
+        if not mine:
+            return
+        _expire(cluster, report, clock)
+        for name in control_tables(cluster):
+            table = ControlReport(table=name)
+            report.control.append(table)
+            try:
+                table.rows_before, table.rows_after = compact_control(cluster, name, dry_run=report.dry_run)
+                if not report.dry_run:
+                    table.vacuumed_files = vacuum_control(cluster, name)
+            except (KafkaError, OSError) as error:
+                table.problem = f"{type(error).__name__}: {error}"
+                report.problems.append(f"{name}: {table.problem}")
+        if not report.dry_run:
+            clear_deleted(cluster)
+
+
+def _expire(cluster: Cluster, report: MaintenanceReport, clock: Clock) -> None:
+    if report.dry_run:
+        return
+    try:
+        done = expire_offsets(cluster, clock)
+    except (KafkaError, OSError) as error:
+        report.problems.append(f"offsets: {type(error).__name__}: {error}")
+        return
+    report.expired_offsets = sum(map(len, done.expired.values())) + sum(map(len, done.orphaned.values()))

@@ -1,0 +1,141 @@
+"""Run: topics in, their retention, compaction, merging and vacuum planned and applied, a report out.
+
+For each topic, one after another: the log start moves (a row of `__cluster_metadata`), segments below it leave the
+table (one table version, no data file is read), the dirty part is compacted, small files are merged, files nobody needs
+are removed. Each step is right by itself and finds in the tables what an earlier run has left, so a run may be killed
+at any moment. One run at a time works on a topic.
+"""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Callable, Iterable
+from typing import TYPE_CHECKING, Final
+
+from kafkalike.clock import Clock, Deadline
+from kafkalike.errors import IllegalArgumentError, KafkaError, TopicDeletedError, UnknownTopicOrPartitionError
+from kafkalike.log.delta_cluster import DeltaCluster
+from kafkalike.log.maintenance import only_run
+from kafkalike.retention.control import maintain_control
+from kafkalike.retention.report import BUSY, DONE, FAILED, GONE, UNFINISHED, MaintenanceReport, TopicReport
+from kafkalike.retention.topic import TopicWork
+
+if TYPE_CHECKING:
+    from kafkalike.log.port import Cluster
+
+WORKS: Final = ("retention", "compaction", "merge", "vacuum", "control")
+"""What a run does: `control` are the control tables, expired offsets of groups, and what deleted topics have left."""
+
+Progress = Callable[[str, str], None]
+"""Called with a topic's name and what begins on it; the last call for a topic says `finished`."""
+
+
+def maintain(
+    cluster: Cluster,
+    topics: Iterable[str] | None = None,
+    *,
+    clock: Clock,
+    works: Iterable[str] = WORKS,
+    dry_run: bool = False,
+    max_minutes: float | None = None,
+    buffer_bytes: int | None = None,
+    run: str | None = None,
+    progress: Progress = lambda _topic, _what: None,
+) -> MaintenanceReport:
+    """Bring topics into the shape that their settings ask for.
+
+    Safe at any time, beside producers, consumers and streams, twice at once, and after a run that was killed.
+
+    Args:
+        cluster: where the topics are; in memory only log starts move.
+        topics: names; None takes all.
+        clock: the time that ages count from, and time and waiting.
+        works: some of `WORKS`.
+        dry_run: say what is due, change nothing.
+        max_minutes: begin nothing new after so many minutes; None goes on to the end.
+        buffer_bytes: memory for the keys of one compaction pass; None takes the server's
+            `log.cleaner.dedupe.buffer.size`.
+        run: id of the run; a random one by default.
+        progress: told what begins.
+
+    Returns:
+        What was done, topic by topic. A topic that fails does not keep the others back.
+
+    Raises:
+        IllegalArgumentError: an unknown kind of work, or `max_minutes` that is not above 0.
+        UnknownTopicOrPartitionError: a topic that is named does not exist; nothing was done.
+    """
+    wanted = _checked(works, max_minutes)
+    known = cluster.topics()
+    names = sorted(known) if topics is None else list(dict.fromkeys(topics))
+    for name in names:
+        if name not in known:
+            message = f"topic {name!r} does not exist"
+            raise UnknownTopicOrPartitionError(message)
+    started = clock.monotonic()
+    report = MaintenanceReport(
+        run=run or uuid.uuid4().hex, root=cluster.root, started_ms=clock.now_ms(), dry_run=dry_run
+    )
+    budget = Deadline(clock, None if max_minutes is None else max_minutes * 60_000)
+    size = buffer_bytes or int(cluster.server.get("log.cleaner.dedupe.buffer.size"))
+    for name in names:
+        topic = TopicReport(topic=name)
+        report.topics.append(topic)
+        if budget.expired():
+            topic.status = UNFINISHED
+            continue
+        begun = clock.monotonic()
+        work = TopicWork(
+            cluster,
+            name,
+            report.run,
+            topic,
+            works=wanted,
+            dry_run=dry_run,
+            clock=clock,
+            budget=budget,
+            buffer_bytes=size,
+            progress=lambda what, name=name: progress(name, what),  # type: ignore[misc]
+        )
+        _one_topic(cluster, work, topic)
+        topic.seconds = round(clock.monotonic() - begun, 3)
+        progress(name, "finished")
+    if "control" in wanted and not budget.expired():
+        maintain_control(cluster, report, clock)
+    report.seconds = round(clock.monotonic() - started, 3)
+    return report
+
+
+def _one_topic(cluster: Cluster, work: TopicWork, report: TopicReport) -> None:
+    try:
+        if work.dry_run or not isinstance(cluster, DeltaCluster):
+            work.go()
+        else:
+            with only_run(cluster, report.topic) as mine:
+                if not mine:
+                    report.status = BUSY
+                    return
+                work.go()
+    except (TopicDeletedError, UnknownTopicOrPartitionError):
+        report.status = GONE
+        return
+    except (KafkaError, OSError) as error:
+        report.status = FAILED
+        report.problems.append(f"{type(error).__name__}: {error}")
+        return
+    if report.status == UNFINISHED:
+        return
+    if report.changed:
+        report.status = DONE
+
+
+def _checked(works: Iterable[str], max_minutes: float | None) -> frozenset[str]:
+    wanted = frozenset(works)
+    unknown = sorted(wanted - set(WORKS))
+    if unknown or not wanted:
+        message = f"unknown kind of maintenance {', '.join(map(repr, unknown))}; known are {', '.join(WORKS)}"
+        raise IllegalArgumentError(message)
+    if max_minutes is not None and not max_minutes > 0:
+        message = f"max_minutes must be above 0, not {max_minutes}"
+        raise IllegalArgumentError(message)
+    return wanted

@@ -1,0 +1,234 @@
+"""Topic: one topic in, its steps of maintenance planned or applied one after the other, its report filled."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from contextlib import AbstractContextManager
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Final
+
+from kafkalike import faults
+from kafkalike.clock import Clock, Deadline
+from kafkalike.config.maintenance import MaintenanceConfig
+from kafkalike.log.compact import Compacted, checkpoints_of, compact
+from kafkalike.log.maintenance import COMMIT_TIMEOUT_MS, delete_dead
+from kafkalike.log.merge import merge
+from kafkalike.log.storage import LocalFiles
+from kafkalike.log.topic_log import DeltaTopicLog
+from kafkalike.log.vacuum import Delays, leftovers, tidy_log, vacuum
+from kafkalike.model.compaction import plan_compaction
+from kafkalike.model.merging import Run, plan_merges
+from kafkalike.model.retention import RetentionPlan, plan_retention
+from kafkalike.retention.holds import holds
+from kafkalike.retention.report import UNFINISHED, TopicReport
+
+if TYPE_CHECKING:
+    from kafkalike.log.port import Cluster, TopicLog
+
+RETENTION: Final = "retention"
+"""Reason that is noted at each log start that a run moves."""
+
+
+@dataclass(slots=True, kw_only=True)
+class _Table:
+    log: DeltaTopicLog
+    files: LocalFiles
+
+
+class TopicWork:
+    """The maintenance of one topic in one run.
+
+    Args:
+        cluster: where it is.
+        name: the topic.
+        run: id of the run.
+        report: filled on the way.
+        works: kinds of work to do.
+        dry_run: change nothing.
+        clock: the time.
+        budget: when it has run out nothing new is begun.
+        buffer_bytes: memory for the keys of a compaction pass.
+        progress: told what begins.
+    """
+
+    def __init__(
+        self,
+        cluster: Cluster,
+        name: str,
+        run: str,
+        report: TopicReport,
+        *,
+        works: frozenset[str],
+        dry_run: bool,
+        clock: Clock,
+        budget: Deadline,
+        buffer_bytes: int,
+        progress: Callable[[str], None],
+    ) -> None:
+        self.dry_run = dry_run
+        self._cluster = cluster
+        self._name = name
+        self._run = run
+        self._report = report
+        self._works = works
+        self._clock = clock
+        self._budget = budget
+        self._buffer_bytes = buffer_bytes
+        self._progress = progress
+
+    def go(self) -> None:
+        """All steps, in their order.
+
+        Raises:
+            KafkaError: a step failed; the steps before it are done.
+        """
+        log = self._cluster.log(self._name)
+        log.refresh()
+        config = MaintenanceConfig.from_properties(self._cluster.server.effective(log.info.configs))
+        table = self._table(log)
+        if "retention" in self._works:
+            self._retain(log, table, config)
+        if table is None:
+            return
+        steps: list[tuple[str, Callable[[_Table, MaintenanceConfig], None]]] = [
+            ("compaction", self._compact),
+            ("merge", self._merge),
+            ("vacuum", self._vacuum),
+        ]
+        for work, step in steps:
+            if work in self._works:
+                if self._stop():
+                    return
+                self._progress(work)
+                step(table, config)
+
+    def _table(self, log: TopicLog) -> _Table | None:
+        if isinstance(log, DeltaTopicLog) and isinstance(log.files, LocalFiles):
+            return _Table(log=log, files=log.files)
+        return None
+
+    def _stop(self) -> bool:
+        if not self._budget.expired():
+            return False
+        self._report.status = UNFINISHED
+        return True
+
+    # --- retention -----------------------------------------------------------------------------
+
+    def _retain(self, log: TopicLog, table: _Table | None, config: MaintenanceConfig) -> None:
+        self._progress("retention")
+        plans = self._retention_plans(log, config)
+        starts = {p.partition: p.new_log_start for p in plans if p.moves}
+        report = self._report
+        report.log_starts = {p.partition: (p.log_start, p.new_log_start) for p in plans if p.moves}
+        report.held_segments = sum(len(p.held) for p in plans)
+        report.held_by = sorted({group for p in plans for group in p.held_by})
+        gone = [segment for p in plans for segment in p.goes]
+        if not self.dry_run:
+            if starts:
+                self._cluster.move_log_start(self._name, starts, RETENTION, self._run, log.info.topic_id)
+                faults.point("retention.after_log_start")
+            if table is not None:
+                gone = delete_dead(table.log, self._run)
+        report.deleted_segments = len(gone)
+        report.deleted_records = sum(s.num_records for s in gone)
+        report.deleted_bytes = sum(s.size_bytes for s in gone)
+
+    def _retention_plans(self, log: TopicLog, config: MaintenanceConfig) -> list[RetentionPlan]:
+        waiting = holds(self._cluster, log, config)
+        now = self._clock.now_ms()
+        return [
+            plan_retention(
+                p,
+                log.table_segments(p) if isinstance(log, DeltaTopicLog) else log.segments(p),
+                log_start=log.log_start(p),
+                now_ms=now,
+                policy=config.retention,
+                hold=waiting.get(p),
+            )
+            for p in log.info.partitions
+        ]
+
+    # --- compaction ----------------------------------------------------------------------------
+
+    def _compact(self, table: _Table, config: MaintenanceConfig) -> None:
+        if not config.compaction.compact:
+            return
+        log = table.log
+        log.refresh()
+        checkpoints = checkpoints_of(log)
+        for partition in log.info.partitions:
+            if self._stop():
+                return
+            log.refresh()
+            cleaned = checkpoints[partition]
+            plan = plan_compaction(partition, log.segments(partition), cleaned, self._clock.now_ms(), config.compaction)
+            if not plan.due:
+                continue
+            self._report.compaction_reasons[partition] = plan.reason
+            done = compact(
+                log,
+                table.files,
+                plan,
+                self._run,
+                cleaned=cleaned,
+                clock=self._clock,
+                buffer_bytes=self._buffer_bytes,
+                stop=self._stop,
+                dry_run=self.dry_run,
+            )
+            self._count(done)
+
+    def _count(self, done: Compacted) -> None:
+        report = self._report
+        report.compacted_segments += done.segments
+        report.compacted_records += done.gone
+        report.compacted_tombstones += done.tombstones
+        report.compacted_bytes += done.bytes_before - done.bytes_after
+        if done.keyless:
+            report.problems.append(f"{done.keyless} records without key went: compaction cannot keep them")
+        if not done.complete:
+            report.status = UNFINISHED
+
+    # --- merging -------------------------------------------------------------------------------
+
+    def _merge(self, table: _Table, config: MaintenanceConfig) -> None:
+        log, report = table.log, self._report
+        log.refresh()
+        now = self._clock.now_ms()
+        runs: list[Run] = []
+        for partition in log.info.partitions:
+            runs += plan_merges(log.segments(partition), now, config.merging)
+        if self.dry_run:
+            report.merged_segments = sum(map(len, runs))
+            report.merged_files = len(runs)
+            report.merged_bytes = sum(s.size_bytes for run in runs for s in run)
+            return
+        for done in merge(log, table.files, runs, self._run, report.problems):
+            report.merged_segments += done.segments
+            report.merged_files += done.files
+            report.merged_bytes += done.bytes_before
+            if self._stop():
+                return
+
+    # --- files that nobody needs ---------------------------------------------------------------
+
+    def _vacuum(self, table: _Table, config: MaintenanceConfig) -> None:
+        log, report = table.log, self._report
+
+        def live() -> set[str]:
+            log.refresh()
+            return log.live_paths()
+
+        def exclusive() -> AbstractContextManager[None]:
+            return log.exclusive(Deadline(self._clock, COMMIT_TIMEOUT_MS))
+
+        delays = Delays(deleted_ms=config.file_delete_delay_ms, replaced_ms=config.replaced_delay_ms)
+        due = leftovers(table.files, live, self._clock.now_ms(), delays)
+        if self.dry_run:
+            report.vacuumed_files, report.vacuumed_bytes = len(due), sum(file.size for file in due)
+            return
+        for file in vacuum(table.files, due, live, exclusive, self._stop):
+            report.vacuumed_files += 1
+            report.vacuumed_bytes += file.size
+        tidy_log(table.files)
