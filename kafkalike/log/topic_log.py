@@ -158,17 +158,13 @@ class DeltaTopicLog:
         """All data files of the table in offset order, those wholly below the log start included; for maintenance."""
         return tuple(self._tail.index.segments(partition))
 
-    def segments_within(self, partition: int, offsets: range) -> list[Segment]:
-        """Live data files that hold any of these offsets, in offset order."""
-        return self._tail.index.within(partition, offsets)
-
-    def table_segments(self, partition: int) -> Sequence[Segment]:
-        """All data files of the table in offset order, those wholly below the log start included; for maintenance."""
-        return tuple(self._tail.index.segments(partition))
-
     def live_paths(self) -> set[str]:
         """Paths of all data files of the table, whatever partition they claim, as of the last `refresh`."""
         return {s.path for s in self._tail.index}
+
+    def segments_within(self, partition: int, offsets: range) -> list[Segment]:
+        """Live data files that hold any of these offsets, in offset order."""
+        return self._tail.index.within(partition, offsets)
 
     def segment_at_or_after(self, partition: int, offset: int) -> Segment | None:
         """The segment that holds an offset, or else the next one above."""
@@ -266,23 +262,6 @@ class DeltaTopicLog:
                 "the table to the version before that operation and copy its records to a new topic"
             )
             raise LogCorruptError(message)
-
-    def commit_files(self, wanted: Commit) -> bool:
-        """Make a table version that is no append, and go on from it. Caller: maintenance, within `exclusive`.
-
-        Returns:
-            False when another writer was faster; nothing was done then.
-
-        Raises:
-            KafkaStorageError, UnknownOutcomeError: see `writer.commit`.
-        """
-        if not commit(self.files, wanted):
-            return False
-        with self._mutex:
-            if self._tail.version < wanted.version:
-                self._tail.apply(as_applied(wanted))
-        checkpoint_if_due(self.files, wanted.version)
-        return True
 
     def commit_files(self, wanted: Commit) -> bool:
         """Make a table version that is no append, and go on from it. Caller: maintenance, within `exclusive`.

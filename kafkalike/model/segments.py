@@ -6,7 +6,7 @@ range come from the file's statistics and serve as `.index` and `.timeindex` ser
 
 from __future__ import annotations
 
-from bisect import bisect_right, insort
+from bisect import bisect_left, bisect_right, insort
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
@@ -106,6 +106,14 @@ class SegmentIndex:
         if at and run[at - 1].stop > offset:
             return run[at - 1]
         return run[at] if at < len(run) else None
+
+    def within(self, partition: int, offsets: range) -> list[Segment]:
+        """Live segments of a partition that overlap a run of offsets, in offset order."""
+        run = self._by_partition.get(partition, [])
+        first = bisect_right(run, offsets.start, key=_start)
+        if first and run[first - 1].stop > offsets.start:
+            first -= 1
+        return run[first : max(first, bisect_left(run, offsets.stop, key=_start))]
 
     def first_with_time(self, partition: int, timestamp_ms: int, start: int) -> Iterator[Segment]:
         """Segments, in offset order from offset `start`, that may hold a record at or after a time."""
