@@ -26,27 +26,22 @@ WITHOUT_EFFECT: Final = frozenset(
         "client_rack",
         "connections_max_idle_ms",
         "enable_incremental_fetch_sessions",
-        "group_instance_id",
-        "heartbeat_interval_ms",
         "isolation_level",
         "max_in_flight_requests_per_connection",
-        "max_poll_interval_ms",
         "metric_group_prefix",
         "metrics_num_samples",
         "metrics_sample_window_ms",
         "net",
-        "partition_assignment_strategy",
         "receive_buffer_bytes",
         "receive_message_max_bytes",
         "reconnect_backoff_max_ms",
         "reconnect_backoff_ms",
         "send_buffer_bytes",
-        "session_timeout_ms",
         "socket_connection_setup_timeout_max_ms",
         "socket_connection_setup_timeout_ms",
     }
 )
-"""Settings that ported code passes and that change nothing here: there is no network, and a group has one member.
+"""Settings that ported code passes and that change nothing here, as there is no network.
 They are checked where a wrong value can be told, and named once in the log."""
 
 _OLD_RESETS: Final = {"smallest": "earliest", "largest": "latest"}
@@ -68,7 +63,9 @@ class ConsumerConfig:
     group_id: str | None = None
     """Consumer group, under which offsets are committed. None: no commits, and `subscribe` takes all partitions."""
     group_instance_id: str | None = None
-    """Name that a member keeps over restarts; begins its member id. Needs `group_id`."""
+    """Name that a member keeps over restarts: a static member. It does not leave its group when it is closed, and one
+    that comes back under the same name within `session_timeout_ms` goes on with its partitions, without a rebalance.
+    Another process that takes the name while this one lives fences it (`FencedInstanceIdError`). Needs `group_id`."""
     key_deserializer: Any = None
     """`Deserializer`, or a callable of the bytes; None leaves bytes."""
     value_deserializer: Any = None
@@ -117,13 +114,17 @@ class ConsumerConfig:
     metric_reporters: Any = ()
     """Must be empty: read `metrics()`."""
     session_timeout_ms: float = 45_000
-    """Without effect: a group has one member, which another takes over from."""
+    """ms without a sign of life after which the group takes a member for dead and shares out its partitions. A local
+    root has no lower bound; in an object store a sign of life is a request, and some seconds are wise."""
     heartbeat_interval_ms: float = 3000
-    """Without effect, as `session_timeout_ms`."""
+    """ms between two signs of life, given by a thread of its own; below `session_timeout_ms`, a third of it at most
+    as a rule. The others are looked after at the same interval, and their changes are seen by each `poll`."""
     max_poll_interval_ms: float = 300_000
-    """Without effect, as `session_timeout_ms`."""
+    """ms between two calls of `poll` after which the consumer leaves its group by itself: its application hangs."""
     partition_assignment_strategy: Any = None
-    """Without effect: the one member of a group gets all partitions."""
+    """How a group's partitions are shared out: a list of `range`, `roundrobin`, `sticky`, `cooperative-sticky`, or
+    of `PartitionAssignor` classes, the one liked best first. None: `range`, `roundrobin`. The group takes one that
+    all members have."""
     check_crcs: bool = True
     """Without effect: the checksums of Parquet pages are always checked."""
     client_rack: str = ""
@@ -178,6 +179,11 @@ class ConsumerConfig:
         config = build(cls, configs, _CHECKS)
         if config.group_instance_id is not None and config.group_id is None:
             raise KafkaConfigurationError("setting 'group_instance_id' needs 'group_id'")
+        if config.heartbeat_interval_ms >= config.session_timeout_ms:
+            raise KafkaConfigurationError(
+                f"setting 'heartbeat_interval_ms' ({config.heartbeat_interval_ms:g}) must be below "
+                f"'session_timeout_ms' ({config.session_timeout_ms:g})"
+            )
         idle = sorted(WITHOUT_EFFECT & configs.keys())
         if idle:
             log.warning("consumer %s: settings without effect here: %s", config.client_id, ", ".join(idle))
@@ -242,6 +248,7 @@ def _no_reporters(value: Any) -> tuple[()]:  # noqa: ANN401
 
 _CHECKS: Final[dict[str, Callable[[Any], Any]]] = {
     **{f.name: number(0) for f in fields(ConsumerConfig) if f.name.endswith("_ms")},
+    **dict.fromkeys(("heartbeat_interval_ms", "max_poll_interval_ms", "session_timeout_ms"), number(1)),
     **dict.fromkeys(
         (
             "allow_auto_create_topics",

@@ -1,9 +1,8 @@
-"""Assigner: the cluster's topics and the group's holder in, the partitions this consumer reads out."""
+"""Assigner: the cluster's topics and the group's roster in, the partitions this consumer reads out."""
 
 from __future__ import annotations
 
 import logging
-import uuid
 from collections.abc import Mapping
 from typing import Literal
 
@@ -11,8 +10,10 @@ from kafkalike.consumer.commits import Commits
 from kafkalike.consumer.context import Context
 from kafkalike.consumer.positions import Positions
 from kafkalike.consumer.subscription import Mode
-from kafkalike.errors import KafkaError, TopicDeletedError
-from kafkalike.group.offsets import holds
+from kafkalike.errors import FencedInstanceIdError, KafkaError, TopicDeletedError
+from kafkalike.group.member import GroupMember
+from kafkalike.group.pacemaker import Pacemaker
+from kafkalike.model.group_roster import Roster
 from kafkalike.model.structs import TopicPartition
 from kafkalike.model.topic import TopicInfo
 
@@ -22,20 +23,18 @@ Callback = Literal["on_partitions_revoked", "on_partitions_assigned", "on_partit
 
 
 class Assigner:
-    """Keeps an assignment up with the cluster.
-
-    A group has one member, which gets all partitions of its topics. Whoever polls first takes the group over; the
-    member before it notices at its next look, loses its partitions, and stands by until the group is free again.
-    """
+    """Keeps an assignment up with the cluster and, for a member of a group, with the group's roster."""
 
     def __init__(self, context: Context, commits: Commits, positions: Positions) -> None:
         config = context.config
         self.in_callback = False
         """Whether the user's listener is being called."""
-        self.member_id = f"{config.group_instance_id or config.client_id}-{uuid.uuid4()}"
+        self.waiting = False
+        """Whether other members have to give up first what this one is to own."""
         self._cluster = context.cluster
         self._subscription = context.subscription
-        self._offsets = context.offsets
+        self._member = context.member
+        self._pacemaker = Pacemaker(context.member, context.clock)
         self._config = config
         self._clock = context.clock
         self._metrics = context.metrics
@@ -44,12 +43,25 @@ class Assigner:
         self._seen: int | None = None
         """Number of the metadata row up to which the assignment is right; None before the first one."""
         self._looked = 0.0
-        self._standby = False
+        self._generation: int | None = None
+        """Generation whose assignment is held; None when it is to be taken anew."""
+        self._joined = False
+        """Whether an assignment was taken since the last joining."""
+        self._greeted = False
+        """Whether the listener has been called since the last joining."""
+        self._fenced: FencedInstanceIdError | None = None
         self._warned: set[str | TopicPartition] = set()
 
     def renew(self) -> None:
         """Look again at the next need. Caller: client, when partitions were assigned by hand."""
         self._seen = None
+
+    def give_sign_of_life(self) -> None:
+        """Tell the group that the application works. Caller: poll."""
+        if self._member is not None:
+            if not self._pacemaker.running:
+                self._member.beat()
+            self._member.polled()
 
     @property
     def stale(self) -> bool:
@@ -73,6 +85,8 @@ class Assigner:
         Raises:
             TopicDeletedError: a topic that was read is gone or another one by now; raised once. Its positions are
                 forgotten, and the next look goes on with what there is.
+            FencedInstanceIdError: another process has this consumer's static name.
+            InconsistentGroupProtocolError: the group's members have no assignor in common with this consumer.
             KafkaError: a listener failed, which is the cause.
         """
         state = self._cluster.metadata.refresh()
@@ -82,10 +96,14 @@ class Assigner:
             self._forget_deleted(state.topics)
         if self._subscription.mode is Mode.ASSIGNED:
             self._bind(state.topics)
-        elif self._subscription.automatic and self._hold_group() and (news or self._subscription.changed):
-            target = self._subscription.match(state.topics)
-            self._await_missing(self._subscription.topics - state.topics.keys())
-            self._rebalance(target)
+        elif self._subscription.automatic:
+            if news or self._subscription.changed:
+                target = self._subscription.match(state.topics)
+                self._await_missing(self._subscription.topics - state.topics.keys())
+                if self._member is None:
+                    self._take_all(target)
+            if self._member is not None:
+                self._follow(self._member)
         self._seen = state.seq
 
     def _forget_deleted(self, topics: Mapping[str, TopicInfo]) -> None:
@@ -123,65 +141,133 @@ class Assigner:
             if self._config.allow_auto_create_topics:
                 self._positions.awaited.add(topic)
 
-    # --- subscribe -----------------------------------------------------------------------------
+    # --- subscribe, without a group ----------------------------------------------------------
 
-    def _hold_group(self) -> bool:
-        """Whether this consumer holds its group, joining it if need be. True when there is no group."""
-        group_id = self._config.group_id
-        if group_id is None:
-            return True
-        groups = self._offsets.groups.refresh()
-        member = self._commits.membership
-        if member is not None:
-            if holds(groups, member):
-                return True
-            self._lose(group_id)
-            groups = self._offsets.groups.refresh()
-        if self._standby and groups.group(group_id).members:
-            return False
-        self._commits.membership = self._offsets.join(group_id, self.member_id, self._config.client_id)
-        self._commits.forget()
-        self._standby = False
-        self._subscription.changed = True
-        log.info("group %s: joined in generation %s", group_id, self._commits.membership.generation)
-        return True
-
-    def _lose(self, group_id: str) -> None:
-        """Another member has taken the group over."""
-        log.warning("group %s: another member took it over; its partitions are lost, standing by", group_id)
-        held = set(self._subscription)
-        self._commits.membership = None
-        self._standby = True
-        failed = self._call("on_partitions_lost", held) if held else None
-        self._subscription.apply({})
-        self._subscription.changed = True
-        _raise(failed)
-
-    def _rebalance(self, target: Mapping[TopicPartition, str]) -> None:
-        """Give up what is held, take what is to be held. In Kafka's order; see `ConsumerRebalanceListener`."""
+    def _take_all(self, target: Mapping[TopicPartition, str]) -> None:
+        """Read all partitions of the topics: give up what is held, take what is to be held."""
         held = {tp: state.topic_id for tp, state in self._subscription.items()}
         if held == target and not self._subscription.changed:
             return
-        self._commits.commit_automatically()
         failed = self._call("on_partitions_revoked", set(held))
         self._subscription.apply(target)
         self._metrics.rebalances += 1
-        self._commits.restart_timer()
         log.info("consumer %s: assigned %s partitions", self._config.client_id, len(target))
         _raise(self._call("on_partitions_assigned", set(target)) or failed)
 
+    # --- subscribe, as a member of a group ---------------------------------------------------
+
+    def _follow(self, member: GroupMember) -> None:
+        """Be a member, and do what the group's roster asks for. Who is none any more finds out at the next look."""
+        wanted = tuple(sorted(self._subscription.topics))
+        roster = self._still_a_member(member)
+        if roster is None:
+            self._commits.forget()
+            self._joined = self._greeted = False
+            roster = member.try_join(wanted)
+        else:
+            roster = member.follow(roster, wanted)
+        if roster is None:
+            return
+        self._pacemaker.start()
+        self._subscription.changed = False
+        failed = self._give_up(member, roster)
+        if member.owes(roster):
+            roster = member.release()
+        if roster is not None:
+            self.waiting = member.waits(roster)
+            if roster.generation != self._generation:
+                failed = self._take(member, roster) or failed
+        _raise(failed)
+
+    def _still_a_member(self, member: GroupMember) -> Roster | None:
+        """The roster; None when this consumer has to join.
+
+        Raises:
+            FencedInstanceIdError: another process has its static name; also at every later poll.
+        """
+        was = member.membership
+        try:
+            roster = member.look()
+        except FencedInstanceIdError as error:
+            self._fenced = error
+            self._pacemaker.stop()
+            self._lose()
+            raise
+        if self._fenced is not None:
+            raise self._fenced
+        if was is not None and roster is None:
+            log.warning("group %s: %s is no member any more; joining again", was.group_id, was.member_id)
+            self._lose()
+        return roster
+
+    def _lose(self) -> None:
+        """What was held is another member's by now."""
+        held = set(self._subscription)
+        failed = self._call("on_partitions_lost", held) if held else None
+        self._subscription.apply({})
+        self._subscription.changed = True
+        self._generation = None
+        self.waiting = False
+        _raise(failed)
+
+    def _give_up(self, member: GroupMember, roster: Roster) -> Exception | None:
+        """Commit, tell the listener, and hold no more what is owed.
+
+        The listener of an eager member hears of it also when it has joined, with nothing: as in kafka-python.
+        """
+        held = {tp: state.topic_id or "" for tp, state in self._subscription.items()}
+        owed = member.owes(roster)
+        going = {tp for tp in held if tp in owed or (owed and not roster.cooperative)}
+        first, self._greeted = not self._greeted and not roster.cooperative, True
+        if not going and not first:
+            return None
+        self._commits.commit_automatically()
+        failed = self._call("on_partitions_revoked", going)
+        self._subscription.apply({tp: topic_id for tp, topic_id in held.items() if tp not in going})
+        self._generation = None
+        return failed
+
+    def _take(self, member: GroupMember, roster: Roster) -> Exception | None:
+        """Hold what the roster says is owned."""
+        self._generation = roster.generation
+        if self.waiting and not roster.cooperative:
+            return None
+        target = {tp: roster.topics[tp.topic][0] for tp in member.owned(roster) if tp.topic in roster.topics}
+        held = {tp: state.topic_id for tp, state in self._subscription.items()}
+        if held == target and self._joined:
+            return None
+        new = {tp for tp, topic_id in target.items() if held.get(tp) != topic_id}
+        self._subscription.apply(target)
+        self._joined = True
+        self._metrics.rebalances += 1
+        self._commits.restart_timer()
+        log.info(
+            "group %s: %s has %s partitions in generation %s",
+            member.settings.group_id,
+            self._config.client_id,
+            len(target),
+            roster.generation,
+        )
+        return self._call("on_partitions_assigned", new if roster.cooperative else set(target))
+
     def release(self, timeout_ms: float | None = None) -> None:
-        """Give partitions and group up. Caller: client, at unsubscribe and close, after the last commit."""
+        """Give partitions and membership up. Caller: client, at unsubscribe and close, after the last commit.
+
+        A static member stays one until its session is over, so that it can come back.
+        """
         held = set(self._subscription)
         failed = self._call("on_partitions_revoked", held) if self._subscription.automatic and held else None
-        member, self._commits.membership = self._commits.membership, None
         self._subscription.unsubscribe()
         self._commits.forget()
         self._positions.awaited.clear()
-        self._seen = None
-        self._standby = False
-        if member is not None:
-            self._offsets.leave(member, timeout_ms)
+        self._seen = self._generation = None
+        self._joined = self._greeted = self.waiting = False
+        self._fenced = None
+        self._pacemaker.stop()
+        if self._member is not None and self._config.group_instance_id is not None:
+            self._member.forget()
+        elif self._member is not None:
+            self._member.leave(timeout_ms)
         _raise(failed)
 
     def _call(self, name: Callback, partitions: set[TopicPartition]) -> Exception | None:

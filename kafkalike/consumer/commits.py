@@ -33,11 +33,10 @@ class Commits:
     """Commits for one consumer. Belongs to its consumer's thread."""
 
     def __init__(self, context: Context) -> None:
-        self.membership: Membership | None = None
-        """Set by the assigner while this consumer is the group's member."""
         self._cluster = context.cluster
         self._subscription = context.subscription
         self._offsets = context.offsets
+        self._group_member = context.member
         self._config = context.config
         self._clock = context.clock
         self._metrics = context.metrics
@@ -66,10 +65,12 @@ class Commits:
             return
         self._last = None
         try:
-            self._offsets.commit(self._member(), checked, self._topic_ids(checked), timeout_ms)
+            generation = self._offsets.commit(self._member(), checked, self._topic_ids(checked), timeout_ms)
         except KafkaError:
             self._metrics.failed_commits += 1
             raise
+        if self._group_member is not None:
+            self._group_member.saw(generation)
         self._metrics.commits += 1
 
     def commit_async(self, offsets: Offsets | None, callback: CommitCallback | None) -> CommitFuture:
@@ -140,12 +141,12 @@ class Commits:
             raise IllegalStateError("committing needs a group_id")
         if not self._subscription.automatic:
             return Membership(group_id=group_id, client_id=self._config.client_id)
-        if self.membership is None:
+        membership = None if self._group_member is None else self._group_member.membership
+        if membership is None:
             raise CommitFailedError(
-                f"group {group_id!r}: offsets were not committed: this consumer is not its member; poll() joins it, "
-                "unless another member has taken it over"
+                f"group {group_id!r}: offsets were not committed: this consumer is not its member; poll() joins it"
             )
-        return self.membership
+        return membership
 
     def _topic_ids(self, offsets: Offsets) -> dict[str, str]:
         """Ids of the topics, which must be the ones the consumer has read."""

@@ -9,6 +9,8 @@ from kafkalike.config.consumer import ConsumerConfig
 from kafkalike.consumer.logs import Logs
 from kafkalike.consumer.metrics import Metrics
 from kafkalike.consumer.subscription import Subscription
+from kafkalike.group.assignors import DEFAULT_STRATEGY, schemes_of
+from kafkalike.group.member import GroupMember, MemberSettings
 from kafkalike.group.offsets import GroupOffsets
 from kafkalike.log.port import Cluster
 
@@ -23,6 +25,8 @@ class Context:
     subscription: Subscription
     logs: Logs
     offsets: GroupOffsets
+    member: GroupMember | None
+    """This consumer as a member of its group; None without `group_id`."""
     metrics: Metrics = field(default_factory=Metrics)
 
     @classmethod
@@ -35,4 +39,23 @@ class Context:
             subscription=Subscription(exclude_internal=config.exclude_internal_topics),
             logs=Logs(cluster),
             offsets=GroupOffsets.of(cluster, clock),
+            member=_member(cluster, config, clock),
         )
+
+
+def _member(cluster: Cluster, config: ConsumerConfig, clock: Clock) -> GroupMember | None:
+    """Also checks the assignors of a consumer without a group."""
+    strategy = config.partition_assignment_strategy
+    schemes = schemes_of(DEFAULT_STRATEGY if strategy is None else strategy)
+    if config.group_id is None:
+        return None
+    settings = MemberSettings(
+        group_id=config.group_id,
+        schemes=schemes,
+        client_id=config.client_id,
+        group_instance_id=config.group_instance_id,
+        session_timeout_ms=config.session_timeout_ms,
+        heartbeat_interval_ms=config.heartbeat_interval_ms,
+        max_poll_interval_ms=config.max_poll_interval_ms,
+    )
+    return GroupMember.of(cluster, settings, clock)

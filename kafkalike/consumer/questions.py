@@ -213,7 +213,8 @@ class Questions:
     @guarded
     def group_metadata(self) -> ConsumerGroupMetadata:
         """The membership in the group; without a group or before the first poll it is `<unjoined>`."""
-        member = self._polling.commits.membership
+        mine = self._context.member
+        member = None if mine is None else mine.membership
         if member is None:
             return ConsumerGroupMetadata(group_id=self.config.group_id, group_instance_id=self.config.group_instance_id)
         return ConsumerGroupMetadata(
@@ -221,7 +222,7 @@ class Questions:
             generation_id=member.generation,
             member_id=member.member_id,
             group_instance_id=self.config.group_instance_id,
-            state="<stable>",
+            state="<rebalancing>" if self._polling.assigner.waiting else "<stable>",
         )
 
     # --- shared with the methods that change something -----------------------------------------

@@ -1,8 +1,4 @@
-"""Committed offsets: positions of a group in, rows of `__consumer_offsets` out, and back.
-
-A group has one member here: whoever joins takes the group over under the next generation, which fences the member
-before it. A full coordinator can take the place of `join` and `leave` and go on with the rest.
-"""
+"""Committed offsets: positions of a group in, rows of `__consumer_offsets` out, and back."""
 
 from __future__ import annotations
 
@@ -12,41 +8,24 @@ from dataclasses import dataclass
 from typing import Final
 
 from kafkalike.clock import Clock
-from kafkalike.errors import (
-    CommitFailedError,
-    IllegalArgumentError,
-    IllegalGenerationError,
-    OffsetMetadataTooLargeError,
-    UnknownMemberIdError,
-)
-from kafkalike.log.port import Cluster, ControlLog
-from kafkalike.model.group_state import OFFSET, GroupRow, GroupsState, Member, Roster, roster_row
+from kafkalike.errors import IllegalArgumentError, OffsetMetadataTooLargeError
+from kafkalike.group.member import Membership
+from kafkalike.group.store import GroupsLog
+from kafkalike.log.port import Cluster
+from kafkalike.model.group_protocol import check_commit
+from kafkalike.model.group_state import OFFSET, GroupRow, GroupsState
 from kafkalike.model.offsets import MAX_OFFSET
 from kafkalike.model.structs import OffsetAndMetadata, TopicPartition
 
-GroupsLog = ControlLog[GroupsState, GroupRow]
-"""The table `__consumer_offsets`."""
+__all__ = ["DEFAULT_METADATA_BYTES", "GroupOffsets", "GroupsLog", "Membership", "check_offset", "check_position"]
 
 DEFAULT_METADATA_BYTES: Final = 4096
 """Kafka's default of `offset.metadata.max.bytes`."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Membership:
-    """In whose name offsets are committed."""
-
-    group_id: str
-    generation: int = -1
-    """Generation of the group; -1 for a client outside the group's membership (manual assignment, admin)."""
-    member_id: str = ""
-    """Empty outside the membership."""
-    client_id: str = ""
-    """Name of the client, for people."""
-
-
 @dataclass(frozen=True, slots=True)
 class GroupOffsets:
-    """Committed offsets and holders of all groups of a cluster. Thread-safe, as the table of groups is."""
+    """Committed offsets of all groups of a cluster. Thread-safe, as the table of groups is."""
 
     groups: GroupsLog
     clock: Clock
@@ -59,60 +38,18 @@ class GroupOffsets:
         """The groups of a cluster, with its server's `offset.metadata.max.bytes`."""
         return cls(cluster.groups, clock, int(cluster.server.get("offset.metadata.max.bytes")))
 
-    def join(self, group_id: str, member_id: str, client_id: str) -> Membership:
-        """Take a group over; whoever held it is fenced: its commits fail from now on.
-
-        Args:
-            group_id: the group; it need not exist.
-            member_id: id of the new holder; unique and not empty.
-            client_id: its name, for people.
-
-        Returns:
-            The membership, under a generation one above the last.
-
-        Raises:
-            KafkaTimeoutError: nothing was written.
-            UnknownOutcomeError: the write may have happened.
-        """
-        generation = 0
-
-        def plan(state: GroupsState) -> Sequence[GroupRow]:
-            nonlocal generation
-            generation = state.group(group_id).generation + 1
-            member = Member(member_id=member_id, client_id=client_id, since=generation)
-            return [self._row(state, group_id, generation, {member_id: member})]
-
-        self.groups.transact(plan)
-        return Membership(group_id=group_id, generation=generation, member_id=member_id, client_id=client_id)
-
-    def leave(self, membership: Membership, timeout_ms: float | None = 60_000) -> None:
-        """Give a group up; does nothing when somebody else holds it by now.
-
-        The generation stays, so that the next one to join gets a higher one.
-        """
-
-        def plan(state: GroupsState) -> Sequence[GroupRow]:
-            if not membership.member_id or not holds(state, membership):
-                return []
-            return [self._row(state, membership.group_id, membership.generation, {})]
-
-        self.groups.transact(plan, timeout_ms)
-
     def commit(
         self,
         membership: Membership,
         offsets: Mapping[TopicPartition, OffsetAndMetadata],
         topic_ids: Mapping[str, str],
         timeout_ms: float | None = 60_000,
-    ) -> None:
+    ) -> int:
         """Write committed offsets: all of them in one table commit, or none.
 
-        Whether the membership is still the current one is looked at inside the transaction, so a member that was
-        stopped and wakes up late cannot overwrite its successor's offsets. A client outside the membership
-        (generation -1) may commit only while nobody holds the group. That is Kafka's rule: its broker answers
-        ILLEGAL_GENERATION to an old generation, UNKNOWN_MEMBER_ID to a foreign member and, while the group has
-        members, to a client without membership; clients turn both into `CommitFailedError`. What the broker would
-        answer is the error's cause.
+        Whether the member is still one is looked at inside the transaction, so a member that was stopped and wakes up
+        late cannot overwrite its successor's offsets. A client outside the membership (generation -1) may commit
+        only while the group has no members. The rules are `kafkalike.model.group_protocol.check_commit`.
 
         Committing the same offsets again changes nothing but their time. Offsets beyond the log end are taken, as
         Kafka takes them.
@@ -123,8 +60,15 @@ class GroupOffsets:
             topic_ids: by topic, the id of the topic that the offsets belong to.
             timeout_ms: how long rivals may hold the commit up; None without end.
 
+        Returns:
+            The group's generation that the offsets were committed in; -1 from outside the membership.
+
         Raises:
-            CommitFailedError: another member holds the group by now; nothing was written.
+            CommitFailedError: the generation is over, or it is no member any more (then an `UnknownMemberIdError`,
+                too); nothing was written.
+            FencedInstanceIdError: another process took its static name over; nothing was written.
+            RebalanceInProgressError: the member has given up its partitions and waits for new ones; nothing was
+                written.
             OffsetMetadataTooLargeError: nothing was written.
             IllegalArgumentError: an offset that is no int from 0 to 2**63-1, or metadata that is no valid text.
             TypeError: anything but `TopicPartition` and `OffsetAndMetadata`, or metadata that is no str.
@@ -132,9 +76,19 @@ class GroupOffsets:
             UnknownOutcomeError: the write may have happened; committing again is harmless.
         """
         checked = {tp: check_position(tp, at, self.max_metadata_bytes) for tp, at in offsets.items()}
+        generation = membership.generation
 
         def plan(state: GroupsState) -> Sequence[GroupRow]:
-            check_membership(state, membership)
+            nonlocal generation
+            roster = state.group(membership.group_id).roster
+            check_commit(
+                roster,
+                membership.group_id,
+                membership.member_id,
+                membership.generation,
+                membership.group_instance_id,
+            )
+            generation = -1 if membership.generation < 0 else roster.generation
             now = self.clock.now_ms()
             return [
                 GroupRow(
@@ -147,7 +101,7 @@ class GroupOffsets:
                     offset=at.offset,
                     leader_epoch=at.leader_epoch,
                     metadata=at.metadata,
-                    generation=membership.generation,
+                    generation=generation,
                     member_id=membership.member_id,
                     client_id=membership.client_id,
                     time_ms=now,
@@ -157,6 +111,7 @@ class GroupOffsets:
 
         if checked:
             self.groups.transact(plan, timeout_ms)
+        return generation
 
     def committed(
         self, group_id: str, partitions: Iterable[TopicPartition], topic_ids: Mapping[str, str]
@@ -177,37 +132,6 @@ class GroupOffsets:
             if known is not None and known.topic_id == topic_ids.get(tp.topic):
                 found[tp] = known.position
         return found
-
-    def _row(self, state: GroupsState, group_id: str, generation: int, members: Mapping[str, Member]) -> GroupRow:
-        roster = Roster(generation=generation, members=members, changed_ms=self.clock.now_ms())
-        return roster_row(state.seq + 1, group_id, roster)
-
-
-def holds(state: GroupsState, membership: Membership) -> bool:
-    """Whether a member is the one that holds its group, as of a state."""
-    group = state.group(membership.group_id)
-    return membership.member_id in group.members and group.generation == membership.generation
-
-
-def check_membership(state: GroupsState, membership: Membership) -> None:
-    """Refuse a commit in the name of anyone but the holder. Caller: the plan of a commit, on the current state.
-
-    Raises:
-        CommitFailedError: see `GroupOffsets.commit`.
-    """
-    group = state.group(membership.group_id)
-    if membership.generation < 0 and not group.members:
-        return
-    if holds(state, membership):
-        return
-    cause: UnknownMemberIdError | IllegalGenerationError
-    if membership.member_id in group.members:
-        cause = IllegalGenerationError(f"generation {membership.generation} is over; it is {group.generation} now")
-    else:
-        holders = ", ".join(map(repr, sorted(group.members)))
-        holder = f"{holders} hold it in generation {group.generation}" if holders else "it is empty"
-        cause = UnknownMemberIdError(f"{membership.member_id!r} is not its member; {holder}")
-    raise CommitFailedError(f"group {membership.group_id!r}: offsets were not committed: {cause}") from cause
 
 
 def check_position(tp: object, position: object, max_metadata_bytes: int = DEFAULT_METADATA_BYTES) -> OffsetAndMetadata:

@@ -253,12 +253,16 @@ def _granted(members: Mapping[str, Member], *, cooperative: bool) -> Mapping[str
 
 
 def _sealed(before: Roster, after: Roster, known: Known) -> Roster:
-    """Open a new generation if somebody came, went, or got something; a new member may commit from there on."""
+    """Open a new generation if somebody came, went, or got something, or topics changed.
+
+    A new member may commit from there on.
+    """
     came = after.members.keys() - before.members.keys()
     moved = (
         came
         or len(after.members) != len(before.members)
         or after.pending != before.pending
+        or after.topics != before.topics
         or any(
             tp not in before.members[i].assignment
             for i, m in after.members.items()

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import uuid
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import reduce
@@ -14,6 +13,7 @@ from pyspark.sql import functions as F  # noqa: N812
 
 from kafkalike.clock import SYSTEM_CLOCK, Clock
 from kafkalike.errors import DataLossError, IllegalArgumentError
+from kafkalike.group.exclusive import held_alone
 from kafkalike.group.offsets import GroupOffsets
 from kafkalike.log.connect import connect
 from kafkalike.log.port import TopicLog
@@ -69,8 +69,9 @@ def consume(
     """Copy records out of a topic, up to a log end that is fixed at the start.
 
     With a group: at least once. Rows are written first and the group's offsets committed after that, so a run that
-    dies in between is repeated by the next one, rows included. The run takes the group over, as a consumer does that
-    joins it: another run of the same group that was going on cannot commit any more.
+    dies in between is repeated by the next one, rows included. The run has the group for itself: it is refused while
+    the group has live members, and nobody can join until it ends; a run that was killed is waited for until its
+    session is over.
 
     Args:
         spark: a session with Delta.
@@ -91,7 +92,8 @@ def consume(
         IllegalArgumentError: bad arguments.
         OffsetOutOfRangeError: an offset, given or committed, is not in the log.
         DataLossError: fewer records were found than the offsets promise; nothing was committed.
-        CommitFailedError: another member took the group over; the rows are written, the offsets are not.
+        NonEmptyGroupError: the group has live members; nothing was read.
+        CommitFailedError: the run was taken for dead; the rows are written, the offsets are not.
     """
     cluster: Any = connect(bootstrap_servers)
     log: TopicLog = cluster.log(topic)
@@ -101,14 +103,11 @@ def consume(
         records = _copy(spark, log, ranges, target, cluster, how)
         return Consumed(ranges=_named(topic, ranges), records=records, committed=False)
     offsets = GroupOffsets.of(cluster, clock)
-    member = offsets.join(check_group_id(group), f"consume-{uuid.uuid4()}", "consume")
-    try:
+    with held_alone(cluster, check_group_id(group), [topic], "consume", clock) as member:
         ranges = plan_ranges(log, _committed(offsets, group, log, starting), ending)
         records = _copy(spark, log, ranges, target, cluster, how)
         ends = {tp: OffsetAndMetadata(run.stop) for tp, run in _named(topic, ranges).items()}
         offsets.commit(member, ends, {topic: log.info.topic_id})
-    finally:
-        offsets.leave(member)
     return Consumed(ranges=_named(topic, ranges), records=records, committed=True)
 
 

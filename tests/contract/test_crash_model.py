@@ -23,6 +23,7 @@ from kafkalike.log.port import TxnId
 from kafkalike.model.batch import RecordBatch
 from kafkalike.model.structs import ConsumerRecord, TopicPartition
 from kafkalike.producer import KafkaProducer
+from kafkalike.testing import ManualClock
 
 PARTITIONS = [TopicPartition("orders", p) for p in range(2)]
 
@@ -60,6 +61,7 @@ class CrashModel(RuleBasedStateMachine):
         self.position = dict.fromkeys(PARTITIONS, 0)
         self.committed = dict.fromkeys(PARTITIONS, 0)
         self.sent = 0
+        self.clock = ManualClock()
         self.start_consumer()
 
     def teardown(self) -> None:
@@ -67,12 +69,19 @@ class CrashModel(RuleBasedStateMachine):
 
     def start_consumer(self) -> None:
         self.consumer = KafkaConsumer(
-            "orders", bootstrap_servers=self.root, group_id="g", auto_offset_reset="earliest", enable_auto_commit=False
+            "orders",
+            bootstrap_servers=self.root,
+            group_id="g",
+            auto_offset_reset="earliest",
+            enable_auto_commit=False,
+            clock=self.clock,
         )
         self.position = dict(self.committed)
-        # The first poll joins the group; without room for a record it hands none out.
-        for tp, records in self.consumer.poll(max_records=1).items():
-            self.got(tp, records)
+        # One that died owns its partitions until its session is over.
+        while not self.consumer.assignment():
+            for tp, records in self.consumer.poll(max_records=1).items():
+                self.got(tp, records)
+            self.clock.sleep(3)
 
     def got(self, tp: TopicPartition, records: list[ConsumerRecord]) -> None:
         for record in records:

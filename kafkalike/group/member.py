@@ -1,0 +1,366 @@
+"""GroupMember: one member's side of the group protocol; what it wants in, what it owns out.
+
+The rules are in `kafkalike.model.group_protocol`; here they meet the table of groups, the leases and the clock.
+"""
+
+from __future__ import annotations
+
+import logging
+import socket
+import threading
+import uuid
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field, replace
+from typing import Final
+
+from kafkalike.clock import Clock
+from kafkalike.errors import (
+    FencedInstanceIdError,
+    InconsistentGroupProtocolError,
+    KafkaError,
+    NonEmptyGroupError,
+)
+from kafkalike.group.store import GroupStore, RosterStore
+from kafkalike.log.port import Cluster, Leases
+from kafkalike.model import group_protocol as protocol
+from kafkalike.model.group_protocol import Known, Scheme
+from kafkalike.model.group_roster import Member, Partitions, Roster
+from kafkalike.model.group_sessions import Sessions
+from kafkalike.model.topic import TopicInfo
+
+log = logging.getLogger(__name__)
+
+SHORTEST_BEAT: Final = 0.01
+"""Seconds that a heartbeat waits at least for the next one."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Membership:
+    """In whose name offsets are committed."""
+
+    group_id: str
+    generation: int = -1
+    """Generation of the group; -1 for a client outside the group's membership (manual assignment, admin)."""
+    member_id: str = ""
+    """Empty outside the membership."""
+    client_id: str = ""
+    """Name of the client, for people."""
+    group_instance_id: str | None = None
+    """Static name of the member; None without one."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MemberSettings:
+    """What a member is like."""
+
+    group_id: str
+    schemes: Mapping[str, Scheme]
+    """Its assignors by name, the one that it likes best first."""
+    client_id: str = ""
+    group_instance_id: str | None = None
+    session_timeout_ms: float = 45_000
+    heartbeat_interval_ms: float = 3000
+    max_poll_interval_ms: float = 300_000
+    host: str = field(default_factory=socket.gethostname)
+
+
+@dataclass(frozen=True, slots=True)
+class Topics:
+    """All topics of a cluster at one moment."""
+
+    infos: Mapping[str, TopicInfo]
+    seq: int
+
+
+class _Counts(Mapping[str, tuple[str, int]]):
+    """Topic ids and partition counts, looked up when they are asked for: a cluster may have very many topics."""
+
+    __slots__ = ("_infos",)
+
+    def __init__(self, infos: Mapping[str, TopicInfo]) -> None:
+        self._infos = infos
+
+    def __getitem__(self, topic: str) -> tuple[str, int]:
+        info = self._infos[topic]
+        return info.topic_id, info.num_partitions
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._infos)
+
+    def __len__(self) -> int:
+        return len(self._infos)
+
+
+class GroupMember:
+    """One member of one group. `beat` may be called by another thread; everything else belongs to the owner's.
+
+    Args:
+        store: the group's roster.
+        leases: where signs of life go.
+        topics: looks at the cluster's topics.
+        settings: what the member is like.
+        clock: time.
+        new_id: makes the end of a member id.
+    """
+
+    def __init__(
+        self,
+        store: RosterStore,
+        leases: Leases,
+        topics: Callable[[], Topics],
+        settings: MemberSettings,
+        *,
+        clock: Clock,
+        new_id: Callable[[], str] = lambda: str(uuid.uuid4()),
+    ) -> None:
+        self.settings = settings
+        self.membership: Membership | None = None
+        """None while it is no member, as far as it knows."""
+        self._store = store
+        self._leases = leases
+        self._topics = topics
+        self._clock = clock
+        self._new_id = new_id
+        self._id = ""
+        self._sessions = Sessions()
+        self._polled = clock.monotonic()
+        self._due = self._polled
+        self._beating = threading.Lock()
+
+    @classmethod
+    def of(cls, cluster: Cluster, settings: MemberSettings, clock: Clock) -> GroupMember:
+        """A member of a cluster's group, which it has not joined yet."""
+
+        def topics() -> Topics:
+            state = cluster.metadata.refresh()
+            return Topics(state.topics, state.seq)
+
+        return cls(GroupStore(cluster.groups, settings.group_id), cluster.leases, topics, settings, clock=clock)
+
+    # --- the owner's thread ------------------------------------------------------------------
+
+    def polled(self) -> None:
+        """Note that the application works: `max_poll_interval_ms` begins anew."""
+        self._polled = self._clock.monotonic()
+
+    def join(self, subscription: tuple[str, ...], timeout_ms: float | None = 60_000) -> Roster:
+        """Become a member, under an id of its own; the group is rebalanced.
+
+        After an unknown outcome the same id is tried again, which changes nothing if it is a member already.
+
+        Raises:
+            InconsistentGroupProtocolError: the group's members have no assignor in common with it.
+            NonEmptyGroupError: it wants the group for itself, and others are in it.
+            KafkaError: as `RosterStore.change`.
+        """
+        settings = self.settings
+        if not self._id:
+            self._id = f"{settings.group_instance_id or settings.client_id}-{self._new_id()}"
+        known = self._known()
+        member = Member(
+            member_id=self._id,
+            group_instance_id=settings.group_instance_id,
+            client_id=settings.client_id,
+            client_host=settings.host,
+            subscription=subscription,
+            protocols=tuple(settings.schemes),
+            session_timeout_ms=settings.session_timeout_ms,
+            heartbeat_interval_ms=settings.heartbeat_interval_ms,
+            rebalance_timeout_ms=settings.max_poll_interval_ms,
+            joined_ms=known.now_ms,
+        )
+        # Before the row, so that nobody finds a member without a sign of life.
+        self._leases.renew(settings.group_id, self._id)
+        self._due = self._clock.monotonic() + settings.heartbeat_interval_ms / 1000
+        joined = self._store.change(lambda now: protocol.join(now, member, known), self._id, "joined", timeout_ms)
+        roster = self._adopt(joined)
+        log.info("group %s: %s joined in generation %s", settings.group_id, self._id, roster.generation)
+        return roster
+
+    def try_join(self, subscription: tuple[str, ...]) -> Roster | None:
+        """Join, or find out whether those who stand in the way are alive.
+
+        Returns:
+            None when they may be dead: try again, no later than in a heartbeat interval. They are members no more once
+            their sessions are over.
+
+        Raises:
+            InconsistentGroupProtocolError, NonEmptyGroupError: as `join`, and one of the members gave a sign of life.
+            KafkaError: as `join`.
+        """
+        try:
+            return self.join(subscription)
+        except (InconsistentGroupProtocolError, NonEmptyGroupError):
+            if self._sessions.lively:
+                self._leases.drop(self.settings.group_id, self._id)
+                raise
+            roster = self._store.read()
+            stamps = self._leases.read(self.settings.group_id, [*roster.members, self._id])
+            over = self._sessions.observe(self._clock.monotonic(), roster, stamps, stamps.get(self._id))
+            if over:
+                self._take_out(over, self._id, f"sessions over: {', '.join(over)}")
+            return None
+
+    def look(self) -> Roster | None:
+        """The roster now; None when this is no member any more: its session is over, or it did not poll in time.
+
+        Raises:
+            FencedInstanceIdError: another process has taken its static name over.
+        """
+        if self.membership is None:
+            return None
+        roster = self._store.read()
+        if self._id in roster.members:
+            return self._adopt(roster)
+        lost, self._id, self.membership = self._id, "", None
+        heir = roster.instance(self.settings.group_instance_id)
+        if heir is not None:
+            raise FencedInstanceIdError(
+                f"group {self.settings.group_id!r}: {heir.member_id!r} has taken over as "
+                f"{self.settings.group_instance_id!r}; {lost!r} is no member any more"
+            )
+        return None
+
+    def follow(self, roster: Roster, subscription: tuple[str, ...]) -> Roster | None:
+        """Tell the group what this member wants by now, and have the targets made anew when topics changed.
+
+        Returns:
+            The roster after it; None when this is no member any more.
+        """
+        me = roster.members[self._id]
+        if me.subscription != subscription:
+            known = self._known()
+            return self._change(
+                lambda now: (
+                    protocol.join(now, replace(now.members[self._id], subscription=subscription), known)
+                    if self._id in now.members
+                    else now
+                ),
+                "subscribes to other topics",
+            )
+        return self._renew(roster)
+
+    def _renew(self, roster: Roster) -> Roster | None:
+        known = self._known()
+        if not roster.pending and not protocol.topics_differ(roster, known):
+            return roster
+        return self._mine(lambda now: protocol.renew(now, known), "topics changed")
+
+    def owned(self, roster: Roster) -> Partitions:
+        """What it may read."""
+        return roster.members[self._id].assignment
+
+    def owes(self, roster: Roster) -> Partitions:
+        """What it is to give up."""
+        return protocol.owed(roster, roster.members[self._id])
+
+    def waits(self, roster: Roster) -> bool:
+        """Whether it waits until others have given up what it is to own."""
+        me = roster.members[self._id]
+        return roster.rebalancing and me.assignment != me.target
+
+    def release(self) -> Roster | None:
+        """Say that it has given up what it owed. Caller: after the application has been told.
+
+        Returns:
+            The roster after it; None when this is no member any more.
+        """
+        known = self._known()
+        return self._mine(lambda now: protocol.release(now, self._id, known), "gave up partitions")
+
+    def leave(self, timeout_ms: float | None = 60_000, why: str = "left") -> None:
+        """Be a member no more; does nothing when it is none. What it owned goes to others at once."""
+        member_id, self._id, self.membership = self._id, "", None
+        if member_id:
+            self._take_out([member_id], member_id, why, timeout_ms)
+
+    def saw(self, generation: int) -> None:
+        """Take note of the generation that a commit was made in; -1 is none."""
+        if self.membership is not None and generation > self.membership.generation:
+            self.membership = replace(self.membership, generation=generation)
+
+    def forget(self) -> None:
+        """Stop without leaving: a static member's place is kept until its session is over."""
+        self._id, self.membership = "", None
+
+    # --- signs of life -----------------------------------------------------------------------
+
+    def beat(self) -> float:
+        """Give a sign of life if it is time, and look after the others. Caller: the pacemaker, or poll without one.
+
+        Returns:
+            Seconds until the next one is due.
+        """
+        if not self._beating.acquire(blocking=False):
+            return SHORTEST_BEAT
+        try:
+            now = self._clock.monotonic()
+            if self.membership is not None and now >= self._due:
+                self._due = now + self.settings.heartbeat_interval_ms / 1000
+                try:
+                    self._beat(self.membership.member_id, now)
+                except KafkaError as cause:
+                    log.warning("group %s: no heartbeat: %s", self.settings.group_id, cause)
+            return max(SHORTEST_BEAT, self._due - self._clock.monotonic())
+        finally:
+            self._beating.release()
+
+    def _beat(self, member_id: str, now: float) -> None:
+        settings = self.settings
+        if (now - self._polled) * 1000 > settings.max_poll_interval_ms:
+            # Only the table is changed here: the owner's thread finds out at its next look.
+            log.warning(
+                "group %s: %s did not poll for max_poll_interval_ms=%s, and leaves",
+                settings.group_id,
+                member_id,
+                settings.max_poll_interval_ms,
+            )
+            self._take_out([member_id], member_id, "did not poll in time")
+            return
+        self._leases.renew(settings.group_id, member_id)
+        roster = self._store.read()
+        if member_id not in roster.members:
+            return
+        stamps = self._leases.read(settings.group_id, roster.members)
+        others = [m for m in roster if m.member_id != member_id]
+        over = self._sessions.observe(now, others, stamps, stamps.get(member_id))
+        if over:
+            log.warning("group %s: sessions are over: %s", settings.group_id, ", ".join(over))
+            self._take_out(over, member_id, f"sessions over: {', '.join(over)}")
+        soonest = self._sessions.next_check(m for m in others if m.member_id not in over)
+        if soonest is not None:
+            self._due = min(self._due, max(soonest, now + SHORTEST_BEAT))
+
+    def _take_out(self, gone: list[str], by: str, why: str, timeout_ms: float | None = 60_000) -> None:
+        known = self._known()
+        self._store.change(lambda now: protocol.leave(now, gone, known), by, why, timeout_ms)
+        for member_id in gone:
+            self._leases.drop(self.settings.group_id, member_id)
+
+    # --- both --------------------------------------------------------------------------------
+
+    def _known(self) -> Known:
+        topics = self._topics()
+        return Known(
+            schemes=self.settings.schemes,
+            topics=_Counts(topics.infos),
+            metadata_seq=topics.seq,
+            now_ms=self._clock.now_ms(),
+        )
+
+    def _mine(self, change: Callable[[Roster], Roster], why: str) -> Roster | None:
+        roster = self._adopt(self._store.change(change, self._id, why))
+        return roster if self._id in roster.members else None
+
+    def _adopt(self, roster: Roster) -> Roster:
+        """Commit under this generation from now on."""
+        known = self.membership
+        if self._id in roster.members and (known is None or known.generation != roster.generation):
+            self.membership = Membership(
+                group_id=self.settings.group_id,
+                generation=roster.generation,
+                member_id=self._id,
+                client_id=self.settings.client_id,
+                group_instance_id=self.settings.group_instance_id,
+            )
+        return roster

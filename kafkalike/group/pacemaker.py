@@ -1,0 +1,66 @@
+"""Pacemaker: a member in; a thread that lets it give signs of life while the application works."""
+
+from __future__ import annotations
+
+import logging
+import threading
+import weakref
+
+from kafkalike.clock import Clock, SystemClock
+from kafkalike.group.member import GroupMember
+
+log = logging.getLogger(__name__)
+
+
+class Pacemaker:
+    """The heartbeat thread of one member.
+
+    It holds its member weakly: a consumer that is forgotten without `close` dies with its session, and its partitions
+    go to others. With a clock of a test's own there is no thread, as that clock does not run by itself; then `poll`
+    gives the signs of life.
+
+    Args:
+        member: whose; None for a client without a group, which has no heartbeat.
+        clock: the member's.
+    """
+
+    def __init__(self, member: GroupMember | None, clock: Clock) -> None:
+        self._member = None if member is None else weakref.ref(member)
+        self._real = isinstance(clock, SystemClock)
+        self._stop = threading.Event()
+        self._thread: threading.Thread | None = None
+
+    @property
+    def running(self) -> bool:
+        """Whether there is a thread."""
+        return self._thread is not None
+
+    def start(self) -> None:
+        """Begin; does nothing when it runs."""
+        if self._thread is None and self._member is not None and self._real:
+            self._stop = threading.Event()
+            self._thread = threading.Thread(
+                target=_run, args=(self._member, self._stop), name="kafkalike-heartbeat", daemon=True
+            )
+            self._thread.start()
+
+    def stop(self) -> None:
+        """End, and wait for a heartbeat that is under way."""
+        thread, self._thread = self._thread, None
+        if thread is not None:
+            self._stop.set()
+            thread.join()
+
+
+def _run(reference: weakref.ref[GroupMember], stop: threading.Event) -> None:
+    wait = 0.0
+    while not stop.wait(wait):
+        member = reference()
+        if member is None:
+            return
+        try:
+            wait = member.beat()
+        except Exception:  # an assignor of the user's: others may do better, and this member must stay alive
+            log.exception("group %s: the heartbeat failed", member.settings.group_id)
+            wait = member.settings.heartbeat_interval_ms / 1000
+        del member

@@ -1,0 +1,82 @@
+"""Sessions: signs of life of members in, whose session is over out; as one observer sees it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+
+from kafkalike.model.group_roster import Member
+
+NS_PER_MS = 1_000_000
+
+
+@dataclass(slots=True)
+class _Seen:
+    stamp: int | None
+    """The sign of life seen last; None when there was none."""
+    since: float
+    """Since when it has been the last one; seconds of the observer's monotonic clock."""
+
+
+class Sessions:
+    """Who of the others gave no sign of life for `session_timeout_ms`.
+
+    A member is dead when its last sign of life stayed the same for so long *on the observer's monotonic clock*: clocks
+    of two machines are never compared, and one that is set forward or back kills nobody. So that a group that
+    was left for dead an hour ago is not waited for again, a sign of life that is older than the session by the
+    storage's own clock counts after two heartbeat intervals without another one. Not thread-safe.
+    """
+
+    def __init__(self) -> None:
+        self._seen: dict[str, _Seen] = {}
+        self._observed: float | None = None
+        self.lively = False
+        """Whether anybody gave a sign of life while he was watched."""
+
+    def observe(
+        self, now: float, others: Iterable[Member], stamps: Mapping[str, int], own_stamp: int | None
+    ) -> list[str]:
+        """Look at everybody once.
+
+        Args:
+            now: seconds of the monotonic clock.
+            others: the other members.
+            stamps: their last signs of life, ns of the storage's clock.
+            own_stamp: the observer's own one, made just now: what time it is by that clock. None leaves its age out.
+
+        Returns:
+            Ids of the members whose session is over.
+        """
+        gap = 0.0 if self._observed is None else now - self._observed
+        self._observed = now
+        seen: dict[str, _Seen] = {}
+        over = []
+        for member in others:
+            stamp = stamps.get(member.member_id)
+            known = self._seen.get(member.member_id)
+            if known is not None and known.stamp != stamp:
+                self.lively = True
+            # An observer that was stopped itself saw nothing meanwhile: it begins anew.
+            if known is None or known.stamp != stamp or gap * 1000 > member.session_timeout_ms / 2:
+                known = _Seen(stamp, now)
+            elif self._over(member, known, now, own_stamp):
+                over.append(member.member_id)
+            seen[member.member_id] = known
+        self._seen = seen
+        return over
+
+    @staticmethod
+    def _over(member: Member, known: _Seen, now: float, own_stamp: int | None) -> bool:
+        quiet_ms = (now - known.since) * 1000
+        if quiet_ms >= member.session_timeout_ms:
+            return True
+        if quiet_ms < 2 * member.heartbeat_interval_ms or own_stamp is None:
+            return False
+        return known.stamp is None or (own_stamp - known.stamp) / NS_PER_MS >= member.session_timeout_ms
+
+    def next_check(self, others: Iterable[Member]) -> float | None:
+        """When the next session could be over, seconds of the monotonic clock; None when nobody is watched."""
+        ends = [
+            self._seen[m.member_id].since + m.session_timeout_ms / 1000 for m in others if m.member_id in self._seen
+        ]
+        return min(ends, default=None)
