@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from bisect import bisect_left
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Final
 
 import numpy as np
@@ -13,6 +13,7 @@ import pyarrow.parquet as pq
 
 from kafkalike.errors import CorruptRecordError, DataLossError, OffsetOutOfRangeError
 from kafkalike.log.chunk import CHUNK_SCHEMA, Chunk
+from kafkalike.log.storage import Files
 from kafkalike.model.segments import Segment
 from kafkalike.model.topic import TopicInfo
 
@@ -132,29 +133,10 @@ class DeltaReader:
     def _open(self, segment: Segment) -> None:
         file = self._log.files.parquet(segment.path)
         groups = _row_groups(file, segment, self.position)
-        rows = self._rows_at_a_time(segment, file, groups)
+        files = self._log.files
+        rows = rows_at_a_time(files, segment.path, file, groups, self._log.fetch_bytes, COLUMNS)
         self._batches = file.iter_batches(batch_size=rows, row_groups=groups, columns=COLUMNS)
         self._segment, self._decoded = segment, None
-
-    def _rows_at_a_time(self, segment: Segment, file: pq.ParquetFile, groups: list[int]) -> int:
-        """How many rows of a file come to about `fetch_bytes` when they are decoded.
-
-        A file's figures count a value that is repeated once (dictionary pages), so that its rows may be far larger
-        than they say. Where that could matter, the first rows are decoded to see.
-        """
-        wanted = self._log.fetch_bytes
-        metadata = [file.metadata.row_group(group) for group in groups]
-        count = sum(int(group.num_rows) for group in metadata)
-        size = sum(int(group.total_byte_size) for group in metadata)
-        rows = min(MAX_ROWS, max(1, wanted * count // max(1, size)))
-        # No value is larger than the file.
-        if min(rows, count) <= PROBE_ROWS or min(rows, count) * size <= PROBE_FREE_BYTES:
-            return rows
-        probe = self._log.files.parquet(segment.path, PROBE_BUFFER)
-        first = next(probe.iter_batches(batch_size=PROBE_ROWS, row_groups=groups[:1], columns=COLUMNS), None)
-        if first is None:
-            return rows
-        return min(rows, max(1, wanted * int(first.num_rows) // max(1, int(first.nbytes))))
 
     def _explain(self, segment: Segment, cause: Exception) -> None:
         """A file could not be read: maintenance may have merged it away, the topic may be gone, or it is damaged."""
@@ -167,6 +149,28 @@ class DeltaReader:
             f"{self._log.files.uri}/{segment.path} {what}"
         )
         raise CorruptRecordError(message) from cause
+
+
+def rows_at_a_time(  # noqa: PLR0917
+    files: Files, path: str, file: pq.ParquetFile, groups: Sequence[int], wanted: int, columns: Sequence[str]
+) -> int:
+    """How many rows of a file come to about `wanted` bytes when they are decoded.
+
+    A file's figures count a value that is repeated once (dictionary pages), so that its rows may be far larger
+    than they say. Where that could matter, the first rows are decoded to see.
+    """
+    metadata = [file.metadata.row_group(group) for group in groups]
+    count = sum(int(group.num_rows) for group in metadata)
+    size = sum(int(group.total_byte_size) for group in metadata)
+    rows = min(MAX_ROWS, max(1, wanted * count // max(1, size)))
+    # No value is larger than the file.
+    if min(rows, count) <= PROBE_ROWS or min(rows, count) * size <= PROBE_FREE_BYTES:
+        return rows
+    probe = files.parquet(path, PROBE_BUFFER)
+    first = next(probe.iter_batches(batch_size=PROBE_ROWS, row_groups=groups[:1], columns=list(columns)), None)
+    if first is None:
+        return rows
+    return min(rows, max(1, wanted * int(first.num_rows) // max(1, int(first.nbytes))))
 
 
 def moved_because(info: TopicInfo, partition: int, position: int) -> str:

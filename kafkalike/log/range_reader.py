@@ -1,0 +1,360 @@
+"""RangeReader: a run of offsets of one partition in, Arrow record batches with the columns of Spark's Kafka source out.
+
+A plan is made where the log is known (`plan_range`), travels to any process, and is read there without looking at the
+table's log: the files are named in it. Only when one of them is gone is the log opened again.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections import OrderedDict
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Final
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from kafkalike.errors import (
+    CorruptRecordError,
+    DataLossError,
+    TopicDeletedError,
+    UnknownTopicOrPartitionError,
+)
+from kafkalike.log.reader import moved_because, rows_at_a_time
+from kafkalike.log.storage import Files, LocalFiles, RemoteFiles
+from kafkalike.model.segments import Segment
+
+if TYPE_CHECKING:
+    from kafkalike.log.topic_log import DeltaTopicLog
+
+_log = logging.getLogger(__name__)
+
+BATCH_BYTES: Final = 8 * 1024 * 1024
+"""Bytes decoded at a time, about: large enough for Spark, small enough for two of them in any worker."""
+
+MAX_ROWS: Final = 65_536
+"""Rows decoded at a time, at most."""
+
+SMALL_ROWS: Final = 8_192
+"""Batches below this are joined, so that a topic of tiny appends does not become a stream of tiny batches."""
+
+KEPT_OPEN: Final = 4
+"""Files that a process keeps open at the offset where its last range ended: the next micro-batch begins there."""
+
+_BINARY: Final = pa.binary()
+_HEADER: Final = pa.struct([("key", pa.string()), ("value", _BINARY)])
+
+FIELDS: Final = {
+    "key": pa.field("key", _BINARY),
+    "value": pa.field("value", _BINARY),
+    "topic": pa.field("topic", pa.string()),
+    "partition": pa.field("partition", pa.int32()),
+    "offset": pa.field("offset", pa.int64()),
+    "timestamp": pa.field("timestamp", pa.timestamp("us", "UTC")),
+    "timestampType": pa.field("timestampType", pa.int32()),
+    "headers": pa.field("headers", pa.list_(pa.field("element", _HEADER))),
+}
+"""Columns of Spark's Kafka source, in its order, as Spark's Arrow types."""
+
+CONSTANT: Final = ("topic", "partition")
+"""Columns that are the same in every row of a range and stand in no file."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RangePlan:
+    """A run of offsets and the files that hold it. Can be pickled."""
+
+    root: str
+    topic: str
+    topic_id: str
+    uri: str
+    """The topic's table."""
+    local: bool
+    partition: int
+    offsets: range
+    segments: tuple[Segment, ...]
+    sparse: bool
+    """Whether an offset without a record is no loss, as in a compacted topic."""
+
+
+def plan_range(log: DeltaTopicLog, root: str, partition: int, offsets: range) -> RangePlan:
+    """Name the files that hold a run of offsets, as of the log's last `refresh`."""
+    return RangePlan(
+        root=root,
+        topic=log.info.name,
+        topic_id=log.info.topic_id,
+        uri=log.files.uri,
+        local=isinstance(log.files, LocalFiles),
+        partition=partition,
+        offsets=offsets,
+        segments=tuple(log.segments_within(partition, offsets)),
+        sparse=log.config.compacted,
+    )
+
+
+def read_range(plan: RangePlan, columns: Sequence[str], *, fail_on_data_loss: bool = True) -> Iterator[pa.RecordBatch]:
+    """The records of a plan in offset order.
+
+    Args:
+        plan: what to read.
+        columns: columns of `FIELDS` wanted, in this order.
+        fail_on_data_loss: whether records that are gone are an error; else they are skipped and reported.
+
+    Raises:
+        DataLossError: records of the plan are gone; names topic, partition, offsets and reason.
+        CorruptRecordError: a file is damaged.
+    """
+    return _joined(RangeReader(plan, columns, fail_on_data_loss=fail_on_data_loss).batches())
+
+
+class RangeReader:
+    """Reads one plan once, front to back. See `read_range`."""
+
+    def __init__(self, plan: RangePlan, columns: Sequence[str], *, fail_on_data_loss: bool) -> None:
+        self._plan = plan
+        self._schema = pa.schema([FIELDS[name] for name in columns])
+        self._fail = fail_on_data_loss
+        self._files: Files = LocalFiles(plan.uri) if plan.local else RemoteFiles(plan.uri)
+        self._position = plan.offsets.start
+        self._looked_again = -1
+        """Position at which the log was opened again: once is enough for each."""
+        wanted = {"offset", *columns} - set(CONSTANT)
+        self._stored = [name for name in FIELDS if name in wanted]
+
+    def batches(self) -> Iterator[pa.RecordBatch]:
+        """All records of the plan, as they come out of the files."""
+        stop = self._plan.offsets.stop
+        while self._position < stop:
+            segment = self._segment_here()
+            if segment is None:
+                continue
+            try:
+                yield from self._read_segment(segment, min(stop, segment.stop))
+            except (FileNotFoundError, pa.ArrowException, OSError) as cause:
+                self._explain(segment, cause)
+
+    def _segment_here(self) -> Segment | None:
+        """The segment that holds the position; None after a hole was skipped, or the plan was made anew."""
+        plan, position = self._plan, self._position
+        segment = next((s for s in plan.segments if s.stop > position), None)
+        if segment is not None and segment.start <= position:
+            return segment
+        until = plan.offsets.stop if segment is None else min(segment.start, plan.offsets.stop)
+        if not plan.sparse:
+            if self._looked_again != position:
+                self._look_again()
+                return None
+            self._lose(range(position, until), "no file of the table holds them")
+        self._position = until
+        return None
+
+    def _read_segment(self, segment: Segment, stop: int) -> Iterator[pa.RecordBatch]:
+        """Records from the position to `stop`; moves the position before each one is handed out."""
+        rows = _take_open(self._plan.uri, segment.path, self._stored, self._position)
+        if rows is None:
+            rows = _OpenRows(self._files, segment, self._position, self._stored)
+        while self._position < stop:
+            batch = rows.next(self._position, stop)
+            if batch is None:
+                # A compacted segment whose last records are gone.
+                self._position = stop
+                break
+            if not self._plan.sparse:
+                self._check_dense(segment, batch)
+            self._position = rows.position
+            yield self._shaped(batch)
+        if rows.position < segment.stop:
+            _keep_open(self._plan.uri, segment.path, self._stored, rows)
+
+    def _check_dense(self, segment: Segment, batch: pa.RecordBatch) -> None:
+        offsets = batch.column(self._stored.index("offset"))
+        first, last = offsets[0].as_py(), offsets[len(offsets) - 1].as_py()
+        if first != self._position or last != first + len(offsets) - 1:
+            message = (
+                f"{self._name}: {self._plan.uri}/{segment.path} should hold the offsets from {self._position} on, "
+                f"but holds {len(offsets)} records from {first} to {last}"
+            )
+            raise CorruptRecordError(message)
+
+    def _shaped(self, batch: pa.RecordBatch) -> pa.RecordBatch:
+        columns = []
+        for field in self._schema:
+            if field.name == "topic":
+                columns.append(pa.repeat(pa.scalar(self._plan.topic, field.type), batch.num_rows))
+            elif field.name == "partition":
+                columns.append(pa.repeat(pa.scalar(self._plan.partition, field.type), batch.num_rows))
+            else:
+                column = batch.column(self._stored.index(field.name))
+                columns.append(column if column.type == field.type else column.cast(field.type))
+        return pa.RecordBatch.from_arrays(columns, schema=self._schema)
+
+    # --- what is gone --------------------------------------------------------------------------
+
+    @property
+    def _name(self) -> str:
+        return f"{self._plan.topic}-{self._plan.partition}"
+
+    def _explain(self, segment: Segment, cause: Exception) -> None:
+        """A file could not be read: it was merged into another one, retention took it, or it is damaged."""
+        if self._looked_again != self._position:
+            self._look_again()
+            if segment not in self._plan.segments:
+                return
+        lost = range(self._position, min(segment.stop, self._plan.offsets.stop))
+        where = f"{self._plan.uri}/{segment.path}"
+        if not isinstance(cause, FileNotFoundError):
+            message = f"{self._name}: offsets [{lost.start}, {lost.stop}) are lost: {where} cannot be read: {cause}"
+            raise CorruptRecordError(message) from cause
+        self._lose(lost, f"{where} is missing", cause)
+        self._position = lost.stop
+
+    def _look_again(self) -> None:
+        """Make the plan anew from the table as it is now, from the position on."""
+        # Only here: it loads what a task does not need otherwise.
+        from kafkalike.log.connect import connect_delta
+
+        plan, position = self._plan, self._position
+        self._looked_again = position
+        try:
+            log = connect_delta(plan.root).log(plan.topic)
+            if log.info.topic_id != plan.topic_id:
+                raise TopicDeletedError(plan.topic, plan.topic_id, log.info.topic_id)
+        except UnknownTopicOrPartitionError as cause:
+            self._lose(range(position, plan.offsets.stop), str(cause), cause)
+            self._position = plan.offsets.stop
+            return
+        start = log.log_start(plan.partition)
+        if start > position:
+            lost = range(position, min(start, plan.offsets.stop))
+            self._lose(lost, moved_because(log.info, plan.partition, position))
+            self._position = self._looked_again = lost.stop
+        rest = range(self._position, plan.offsets.stop)
+        self._plan = replace(plan, segments=tuple(log.segments_within(plan.partition, rest)))
+
+    def _lose(self, lost: range, reason: str, cause: Exception | None = None) -> None:
+        """Fail, or report and let the caller go on behind them."""
+        message = (
+            f"KAFKA_DATA_LOSS.COULD_NOT_READ_OFFSET_RANGE: {self._name}: offsets [{lost.start}, {lost.stop}) are "
+            f"gone: {reason}"
+        )
+        if self._fail:
+            raise DataLossError(f"{message}. Set failOnDataLoss to false to skip what is gone") from cause
+        _log.warning("%s; they are skipped, as failOnDataLoss is false", message)
+
+
+class _OpenRows:
+    """A data file, opened at an offset, that hands its rows out piece by piece."""
+
+    def __init__(self, files: Files, segment: Segment, position: int, columns: Sequence[str]) -> None:
+        self.position = position
+        """Offset after the last row handed out."""
+        self._dense = segment.num_records == segment.stop - segment.start
+        self._at = columns.index("offset")
+        file = files.parquet(segment.path)
+        groups = _groups(file, segment, position) if self._dense else range(file.metadata.num_row_groups)
+        self._row = segment.start + sum(int(file.metadata.row_group(g).num_rows) for g in range(groups.start))
+        """Offset of the first row that was not decoded yet; counts only in a file without holes."""
+        wanted = list(groups)
+        rows = min(MAX_ROWS, rows_at_a_time(files, segment.path, file, wanted, BATCH_BYTES, columns))
+        self._decoded: Iterator[pa.RecordBatch] = (
+            file.iter_batches(batch_size=rows, row_groups=wanted, columns=list(columns), use_threads=False)
+            if wanted
+            else iter(())
+        )
+        self._left: pa.RecordBatch | None = None
+
+    def next(self, position: int, stop: int) -> pa.RecordBatch | None:
+        """The next rows with offsets in [position, stop), at least one; None when there are no more."""
+        while True:
+            batch = self._left if self._left is not None else next(self._decoded, None)
+            self._left = None
+            if batch is None:
+                return None
+            first, last = self._span(batch)
+            if last < position:
+                self._row += batch.num_rows
+                continue
+            if first >= stop:
+                self._left = batch
+                return None
+            begin = self._index(batch, first, position)
+            end = batch.num_rows if last < stop else self._index(batch, first, stop)
+            if end < batch.num_rows:
+                self._left = batch.slice(end)
+            self._row += end
+            if begin == end:
+                continue
+            self.position = min(stop, last + 1)
+            return batch.slice(begin, end - begin)
+
+    def _span(self, batch: pa.RecordBatch) -> tuple[int, int]:
+        if self._dense:
+            return self._row, self._row + int(batch.num_rows) - 1
+        offsets = batch.column(self._at)
+        return offsets[0].as_py(), offsets[len(offsets) - 1].as_py()
+
+    def _index(self, batch: pa.RecordBatch, first: int, offset: int) -> int:
+        """Row of the first record at or after an offset."""
+        if offset <= first:
+            return 0
+        if self._dense:
+            return offset - first
+        offsets, low, high = batch.column(self._at), 0, int(batch.num_rows)
+        while low < high:
+            middle = (low + high) // 2
+            if offsets[middle].as_py() < offset:
+                low = middle + 1
+            else:
+                high = middle
+        return low
+
+
+def _groups(file: pq.ParquetFile, segment: Segment, position: int) -> range:
+    """Row groups of a segment without holes that hold the position or records above it."""
+    count, before = file.metadata.num_row_groups, segment.start
+    for group in range(count):
+        before += file.metadata.row_group(group).num_rows
+        if position < before:
+            return range(group, count)
+    return range(count, count)
+
+
+_open: OrderedDict[tuple[str, ...], _OpenRows] = OrderedDict()
+"""Files left open by this process, by table, file and columns. Spark's Python workers live on between tasks."""
+
+
+def _take_open(uri: str, path: str, columns: Sequence[str], position: int) -> _OpenRows | None:
+    """The file where an earlier range of this process has ended, if this one begins there."""
+    found = _open.pop((uri, path, *columns), None)
+    return found if found is not None and found.position == position else None
+
+
+def _keep_open(uri: str, path: str, columns: Sequence[str], rows: _OpenRows) -> None:
+    _open[uri, path, *columns] = rows
+    while len(_open) > KEPT_OPEN:
+        _open.popitem(last=False)
+
+
+def _joined(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    """The same rows in batches of at least `SMALL_ROWS` rows, but for the last."""
+    waiting: list[pa.RecordBatch] = []
+    rows = size = 0
+    for batch in batches:
+        if not waiting and batch.num_rows >= SMALL_ROWS:
+            yield batch
+            continue
+        waiting.append(batch)
+        rows += batch.num_rows
+        size += batch.nbytes
+        if rows >= SMALL_ROWS or size >= BATCH_BYTES:
+            yield _one(waiting)
+            waiting, rows, size = [], 0, 0
+    if waiting:
+        yield _one(waiting)
+
+
+def _one(batches: Sequence[pa.RecordBatch]) -> pa.RecordBatch:
+    if len(batches) == 1:
+        return batches[0]
+    return pa.Table.from_batches(batches).combine_chunks().to_batches()[0]

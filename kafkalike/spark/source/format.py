@@ -1,0 +1,58 @@
+"""Format: `spark.read.format("kafkalike")` and `spark.readStream.format("kafkalike")`, and their registration."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from pyspark.sql import SparkSession
+from pyspark.sql.datasource import DataSource, DataSourceReader, DataSourceStreamReader
+from pyspark.sql.types import StructType
+
+from kafkalike.errors import IllegalArgumentError
+from kafkalike.spark.source.options import SourceOptions, parse_options
+from kafkalike.spark.source.parts import columns_of, ddl
+
+FORMAT: Final = "kafkalike"
+
+
+class KafkalikeSource(DataSource):
+    """Topics as Spark's Kafka source shows them; options in `docs/spark.md`."""
+
+    @classmethod
+    def name(cls) -> str:
+        """Name of the format."""
+        return FORMAT
+
+    def schema(self) -> str:
+        """Columns of Spark's Kafka source; options are checked here, so at `load`.
+
+        Raises:
+            IllegalArgumentError: an option is wrong.
+        """
+        return ddl(columns_of(parse_options(self.options)))
+
+    def reader(self, schema: StructType) -> DataSourceReader:
+        """A reader of one batch query."""
+        from kafkalike.spark.source.batch import BatchReader
+
+        return BatchReader(self._checked(schema))
+
+    def streamReader(self, schema: StructType) -> DataSourceStreamReader:  # noqa: N802 - Spark's name
+        """A reader of one streaming query."""
+        from kafkalike.spark.source.stream import StreamReader
+
+        return StreamReader(self._checked(schema))
+
+    def _checked(self, schema: StructType) -> SourceOptions:
+        options = parse_options(self.options)
+        wanted = columns_of(options)
+        if tuple(schema.fieldNames()) != wanted:
+            raise IllegalArgumentError(
+                f"the format {FORMAT} has a fixed schema and cannot be given another one; it is {ddl(wanted)}"
+            )
+        return options
+
+
+def register(spark: SparkSession) -> None:
+    """Make the format `kafkalike` known to a session; `kafkalike.spark.session` does so itself."""
+    spark.dataSource.register(KafkalikeSource)

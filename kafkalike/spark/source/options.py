@@ -1,0 +1,315 @@
+"""Options: what a user gave to `format("kafkalike")` in, checked settings out; as Spark's Kafka source has them."""
+
+from __future__ import annotations
+
+import logging
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Final
+
+from kafkalike.config.properties import nearest
+from kafkalike.errors import IllegalArgumentError
+from kafkalike.model.names import check_group_id, check_topic_name
+from kafkalike.model.structs import TopicPartition
+from kafkalike.spark.source.positions import (
+    EARLIEST,
+    LATEST,
+    AtTime,
+    Everywhere,
+    Position,
+    check_literals,
+    parse_offsets,
+    parse_partitions,
+    parse_timestamps,
+    refuse_mark,
+)
+
+_log = logging.getLogger(__name__)
+
+BOOTSTRAP: Final = "kafka.bootstrap.servers"
+STRATEGIES: Final = ("assign", "subscribe", "subscribePattern")
+MAX_PATTERN_BYTES: Final = 1_024
+MAX_INT: Final = 2**31 - 1
+MAX_LONG: Final = 2**63 - 1
+MAX_PARTS: Final = 1_000_000
+"""Most Spark partitions that `minPartitions` may ask for: each one is a task."""
+
+ENDING: Final = ("endingTimestamp", "endingOffsetsByTimestamp", "endingOffsets")
+LIMITS: Final = ("maxOffsetsPerTrigger", "minOffsetsPerTrigger", "maxTriggerDelay")
+
+KNOWN: Final = (
+    BOOTSTRAP,
+    *STRATEGIES,
+    "startingTimestamp",
+    "startingOffsetsByTimestamp",
+    "startingOffsets",
+    *ENDING,
+    "startingOffsetsByTimestampStrategy",
+    "failOnDataLoss",
+    *LIMITS,
+    "minPartitions",
+    "maxRecordsPerPartition",
+    "includeHeaders",
+    "kafka.group.id",
+    "kafka.isolation.level",
+)
+"""Options with a meaning."""
+
+NO_MEANING: Final = {
+    "kafkaConsumer.pollTimeoutMs": "records are read from files, not polled",
+    "fetchOffset.numRetries": "offsets are read from the table's log, not fetched",
+    "fetchOffset.retryIntervalMs": "offsets are read from the table's log, not fetched",
+    "groupIdPrefix": "no consumer group is made for a query",
+}
+"""Options of Spark's Kafka source that change nothing here; each one is warned about."""
+
+REFUSED: Final = {
+    "kafka.auto.offset.reset": "where to begin is said by startingOffsets",
+    "kafka.key.deserializer": "keys are read as bytes; cast them in the query",
+    "kafka.value.deserializer": "values are read as bytes; cast them in the query",
+    "kafka.enable.auto.commit": "the query's checkpoint holds its offsets",
+    "kafka.interceptor.classes": "there is no Kafka client that could call them",
+    "kafka.key.serializer": "it belongs to a producer",
+    "kafka.value.serializer": "it belongs to a producer",
+}
+"""Kafka settings that Spark's Kafka source refuses, with the reason here."""
+
+
+@dataclass(frozen=True, slots=True)
+class Choice:
+    """Which partitions are read: exactly one of the three."""
+
+    assign: frozenset[TopicPartition] = frozenset()
+    topics: tuple[str, ...] = ()
+    pattern: str = ""
+
+    def matches(self, topic: str) -> bool:
+        """Whether a topic is one of those read."""
+        if self.pattern:
+            return re.fullmatch(self.pattern, topic) is not None
+        return topic in self.topics or any(tp.topic == topic for tp in self.assign)
+
+    @property
+    def named(self) -> tuple[str, ...]:
+        """Topics that must exist; none with a pattern."""
+        return tuple(sorted({tp.topic for tp in self.assign} | set(self.topics)))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SourceOptions:
+    """Checked options."""
+
+    root: str
+    """The cluster's root, as given."""
+    choice: Choice
+    starting: Position | None
+    """None for the default: latest in a stream, earliest in a batch."""
+    ending: Position
+    or_latest: bool
+    """Begin at the log end where no record is at or after the starting time, instead of failing."""
+    fail_on_data_loss: bool
+    include_headers: bool
+    min_partitions: int | None
+    max_records_per_partition: int | None
+    max_offsets_per_trigger: int | None
+    min_offsets_per_trigger: int | None
+    max_trigger_delay_ms: int
+    group_id: str | None
+    given: frozenset[str]
+    """Options that were given, by the names of `KNOWN`."""
+
+
+def parse_options(given: Mapping[str, str]) -> SourceOptions:
+    """Check options that may be wrong in themselves; names of options count in any case.
+
+    Raises:
+        IllegalArgumentError: an option is unknown, refused, missing, or has a value that is not allowed.
+    """
+    options = _by_known_name(given)
+    if not options.get(BOOTSTRAP, "").strip():
+        raise IllegalArgumentError(f"option {BOOTSTRAP} must name the cluster's root, such as /data/kafkalike")
+    _isolation(options.get("kafka.isolation.level"))
+    maximum = _number(options, "maxOffsetsPerTrigger", MAX_LONG)
+    minimum = _number(options, "minOffsetsPerTrigger", MAX_LONG)
+    if maximum is not None and minimum is not None and minimum > maximum:
+        raise IllegalArgumentError(f"minOffsetsPerTrigger ({minimum}) is above maxOffsetsPerTrigger ({maximum})")
+    group = options.get("kafka.group.id")
+    made = SourceOptions(
+        root=options[BOOTSTRAP],
+        choice=_choice(options),
+        starting=_position(options, "starting"),
+        ending=_position(options, "ending") or Everywhere(LATEST),
+        or_latest=_word(options, "startingOffsetsByTimestampStrategy", ("error", "latest")) == "latest",
+        fail_on_data_loss=_flag(options, "failOnDataLoss", default=True),
+        include_headers=_flag(options, "includeHeaders", default=False),
+        min_partitions=_number(options, "minPartitions", MAX_PARTS),
+        max_records_per_partition=_number(options, "maxRecordsPerPartition", MAX_LONG),
+        max_offsets_per_trigger=maximum,
+        min_offsets_per_trigger=minimum,
+        max_trigger_delay_ms=_duration_ms(options.get("maxTriggerDelay", "15m")),
+        group_id=None if group is None else check_group_id(group),
+        given=frozenset(options),
+    )
+    _warn(given)
+    return made
+
+
+def check_batch(options: SourceOptions) -> None:
+    """Rules that only a batch has; limits of a stream are warned about.
+
+    Raises:
+        IllegalArgumentError: it begins at latest, ends at earliest, or begins after it ends.
+    """
+    if options.starting is not None:
+        refuse_mark("startingOffsets", options.starting, LATEST)
+        check_literals(options.starting, options.ending)
+    refuse_mark("endingOffsets", options.ending, EARLIEST)
+    for name in LIMITS:
+        if name in options.given:
+            _log.warning("option %s has no effect in a batch query", name)
+
+
+def check_stream(options: SourceOptions) -> None:
+    """Rules that only a stream has.
+
+    Raises:
+        IllegalArgumentError: an end is given.
+    """
+    for name in ENDING:
+        if name in options.given:
+            raise IllegalArgumentError(f"option {name} is not valid in streaming queries: a stream has no end")
+    if "maxTriggerDelay" in options.given and options.min_offsets_per_trigger is None:
+        _log.warning("option maxTriggerDelay has no effect without minOffsetsPerTrigger")
+
+
+def _by_known_name(given: Mapping[str, str]) -> dict[str, str]:
+    canonical = {name.lower(): name for name in (*KNOWN, *NO_MEANING, *REFUSED)}
+    found = {}
+    for name, value in given.items():
+        known = canonical.get(name.lower())
+        if known in REFUSED:
+            raise IllegalArgumentError(f"option {known} is not supported: {REFUSED[known]}")
+        if known is not None:
+            found[known] = value
+        elif not name.lower().startswith("kafka."):
+            hint = nearest(name, KNOWN)
+            raise IllegalArgumentError(f"unknown option {name}{hint}; the options are {', '.join(KNOWN)}")
+    return found
+
+
+def _warn(given: Mapping[str, str]) -> None:
+    """Say by name what is taken and changes nothing."""
+    reasons = {name.lower(): (name, reason) for name, reason in NO_MEANING.items()}
+    known = {name.lower() for name in KNOWN}
+    for option in given:
+        low = option.lower()
+        if low in reasons:
+            _log.warning("option %s has no effect: %s", *reasons[low])
+        elif low.startswith("kafka.") and low not in known:
+            _log.warning("option %s has no effect: there is no broker and no Kafka client", option)
+
+
+def _choice(options: Mapping[str, str]) -> Choice:
+    named = [name for name in STRATEGIES if name in options]
+    if len(named) != 1:
+        which = "none is" if not named else f"{' and '.join(named)} are"
+        raise IllegalArgumentError(
+            f"exactly one of the topic options {', '.join(STRATEGIES)} must be specified, but {which}: only one of "
+            "them can be specified"
+        )
+    text = options[named[0]]
+    if named[0] == "assign":
+        partitions = parse_partitions("assign", text) if text.strip() else frozenset()
+        if not partitions:
+            raise IllegalArgumentError(f"option assign: no topic-partitions to assign in {text!r}")
+        for tp in partitions:
+            check_topic_name(tp.topic)
+        return Choice(assign=partitions)
+    if named[0] == "subscribe":
+        topics = tuple(sorted({part.strip() for part in text.split(",") if part.strip()}))
+        if not topics:
+            raise IllegalArgumentError(f"option subscribe: no topics to subscribe to in {text!r}")
+        return Choice(topics=tuple(map(check_topic_name, topics)))
+    return Choice(pattern=_pattern(text))
+
+
+def _pattern(text: str) -> str:
+    if not text.strip():
+        raise IllegalArgumentError("option subscribePattern: the pattern to subscribe to is empty")
+    size = len(text.encode(errors="replace"))
+    if size > MAX_PATTERN_BYTES:
+        # Python's engine may take for ever for a long one.
+        raise IllegalArgumentError(f"option subscribePattern has {size} bytes; at most {MAX_PATTERN_BYTES} are allowed")
+    try:
+        re.compile(text)
+    except re.error as cause:
+        raise IllegalArgumentError(f"option subscribePattern: {text!r} is no regular expression: {cause}") from cause
+    return text
+
+
+def _position(options: Mapping[str, str], side: str) -> Position | None:
+    """The global time wins over times by partition, which win over offsets."""
+    timestamp, by_timestamp, offsets = f"{side}Timestamp", f"{side}OffsetsByTimestamp", f"{side}Offsets"
+    # All of them must be right, also those that another one wins over.
+    at_offsets = parse_offsets(offsets, options[offsets]) if offsets in options else None
+    at_times = parse_timestamps(by_timestamp, options[by_timestamp]) if by_timestamp in options else None
+    if timestamp in options:
+        text = options[timestamp].strip()
+        if not (text.isascii() and text.isdigit()) or int(text) > MAX_LONG:
+            raise IllegalArgumentError(
+                f"option {timestamp} must be ms since 1970 as a whole number, not {options[timestamp]!r}"
+            )
+        return AtTime(int(text))
+    return at_times or at_offsets
+
+
+def _number(options: Mapping[str, str], name: str, most: int) -> int | None:
+    text = options.get(name)
+    if text is None:
+        return None
+    stripped = text.strip()
+    if not (stripped.isascii() and stripped.isdigit()) or not 1 <= int(stripped) <= most:
+        raise IllegalArgumentError(f"option {name} must be a positive whole number up to {most}, not {text!r}")
+    return int(stripped)
+
+
+def _flag(options: Mapping[str, str], name: str, *, default: bool) -> bool:
+    text = options.get(name)
+    if text is None:
+        return default
+    if text.strip().lower() not in {"true", "false"}:
+        raise IllegalArgumentError(f"option {name} must be true or false, not {text!r}")
+    return text.strip().lower() == "true"
+
+
+def _word(options: Mapping[str, str], name: str, words: tuple[str, ...]) -> str:
+    text = options.get(name, words[0]).strip().lower()
+    if text not in words:
+        raise IllegalArgumentError(f"option {name} must be one of {', '.join(words)}, not {options[name]!r}")
+    return text
+
+
+def _isolation(text: str | None) -> None:
+    if text is not None and text not in {"read_committed", "read_uncommitted"}:
+        raise IllegalArgumentError(
+            f"option kafka.isolation.level must be read_committed or read_uncommitted, not {text!r}"
+        )
+
+
+_UNITS: Final = {
+    **dict.fromkeys(("", "ms"), 1),
+    "s": 1_000,
+    **dict.fromkeys(("m", "min"), 60_000),
+    "h": 3_600_000,
+    "d": 86_400_000,
+}
+
+
+def _duration_ms(text: str) -> int:
+    """A duration as Spark writes it (`JavaUtils.timeStringAs`): `90s`, `15m`, `1h`; a bare number is ms."""
+    match = re.fullmatch(r"([0-9]+)\s*([a-z]*)", text.strip().lower())
+    if match is None or match[2] not in _UNITS:
+        units = ", ".join(unit for unit in _UNITS if unit)
+        raise IllegalArgumentError(f"option maxTriggerDelay must be a duration with a unit of {units}, not {text!r}")
+    return int(match[1]) * _UNITS[match[2]]

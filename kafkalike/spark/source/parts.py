@@ -1,0 +1,73 @@
+"""Parts: runs of offsets in, Spark's input partitions out, and their records as Arrow batches."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from typing import TYPE_CHECKING, Any, Final
+
+from pyspark.sql.datasource import InputPartition
+
+from kafkalike.log.range_reader import FIELDS, RangePlan, plan_range, read_range
+from kafkalike.spark.source.options import SourceOptions
+from kafkalike.spark.source.plan import Run, split
+from kafkalike.spark.source.topics import Topics
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+TYPES: Final = {
+    "key": "BINARY",
+    "value": "BINARY",
+    "topic": "STRING",
+    "partition": "INT",
+    "offset": "BIGINT",
+    "timestamp": "TIMESTAMP",
+    "timestampType": "INT",
+    "headers": "ARRAY<STRUCT<key: STRING, value: BINARY>>",
+}
+"""Columns of Spark's Kafka source, in its order."""
+
+
+def columns_of(options: SourceOptions) -> tuple[str, ...]:
+    """Names of the columns: `headers` only with `includeHeaders`."""
+    return tuple(name for name in FIELDS if name != "headers" or options.include_headers)
+
+
+def ddl(columns: Iterable[str]) -> str:
+    """Columns as DDL."""
+    return ", ".join(f"{name} {TYPES[name]}" for name in columns)
+
+
+class Part(InputPartition):
+    """A run of offsets for one task."""
+
+    def __init__(self, plan: RangePlan, columns: Sequence[str], *, fail_on_data_loss: bool) -> None:
+        super().__init__(None)
+        self.plan = plan
+        self.columns = tuple(columns)
+        self.fail_on_data_loss = fail_on_data_loss
+
+
+def parts(topics: Topics, options: SourceOptions, runs: Iterable[Run]) -> list[InputPartition]:
+    """One input partition for each run, or piece of one (`minPartitions`, `maxRecordsPerPartition`)."""
+    root, columns = topics.cluster.root, columns_of(options)
+    pieces = split(sorted(runs, key=lambda run: run.tp), options.min_partitions, options.max_records_per_partition)
+    return [
+        Part(
+            plan_range(topics.log(piece.tp.topic), root, piece.tp.partition, piece.offsets),
+            columns,
+            fail_on_data_loss=options.fail_on_data_loss,
+        )
+        for piece in pieces
+    ]
+
+
+def read_part(partition: InputPartition) -> Iterator[Any]:
+    """The records of an input partition, in offset order."""
+    if not isinstance(partition, Part):
+        # Spark's own, where a batch has none.
+        return iter(())
+    batches: Iterator[pa.RecordBatch] = read_range(
+        partition.plan, partition.columns, fail_on_data_loss=partition.fail_on_data_loss
+    )
+    return batches

@@ -1,0 +1,96 @@
+"""Plan: offsets that could be read in; how far a batch goes, and how its ranges are split over tasks, out. Pure.
+
+The rules are those of Spark's Kafka source (`KafkaMicroBatchStream.rateLimit` and `delayBatch`,
+`KafkaOffsetRangeCalculator`), in exact whole numbers instead of doubles.
+"""
+
+from __future__ import annotations
+
+import heapq
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from itertools import pairwise
+
+from kafkalike.model.structs import TopicPartition
+
+Offsets = Mapping[TopicPartition, int]
+
+
+@dataclass(frozen=True, slots=True)
+class Run:
+    """Offsets of one partition: half-open."""
+
+    tp: TopicPartition
+    offsets: range
+
+    def __len__(self) -> int:
+        """Number of offsets."""
+        return self.offsets.stop - self.offsets.start
+
+
+def rate_limited(limit: int, start: Offsets, until: Offsets) -> dict[TopicPartition, int]:
+    """How far each partition may go when at most about `limit` offsets are to be read.
+
+    Shared in proportion to what waits in each partition. One with something waiting gets at least one offset, so that
+    a small partition never starves; the sum may be above the limit by that.
+
+    Args:
+        limit: offsets of the whole batch, at least 1.
+        start: where each partition of `until` begins.
+        until: where each could end.
+
+    Returns:
+        An end for each partition of `until`; one that is below its start stays as it is.
+    """
+    sizes = {tp: end - start[tp] for tp, end in until.items() if end > start[tp]}
+    total = sum(sizes.values())
+    ends = dict(until)
+    for tp, size in sizes.items():
+        ends[tp] = start[tp] + min(size, max(1, limit * size // total))
+    return ends
+
+
+def waits(minimum: int, start: Offsets, until: Offsets) -> bool:
+    """Whether less is there than the least that a batch should have."""
+    return sum(max(0, end - start[tp]) for tp, end in until.items()) < minimum
+
+
+def split(runs: Sequence[Run], min_parts: int | None = None, max_records: int | None = None) -> list[Run]:
+    """Cut runs into pieces, one for each task; empty ones are left out.
+
+    Args:
+        runs: what is to be read.
+        min_parts: pieces wanted in all; the pieces of a run are in proportion to its size. Runs are left whole when
+            there are that many anyway.
+        max_records: no piece has more offsets than this.
+
+    Returns:
+        Pieces in the order of the runs and their offsets. No offset is lost or doubled.
+    """
+    full = [run for run in runs if len(run) > 0]
+    counts = [1 if max_records is None else -(-len(run) // max_records) for run in full]
+    if min_parts is not None and min_parts > len(full):
+        counts = [max(pair) for pair in zip(counts, _shares([len(run) for run in full], min_parts), strict=True)]
+    return [piece for run, count in zip(full, counts, strict=True) for piece in _pieces(run, count)]
+
+
+def _shares(sizes: Sequence[int], parts: int) -> list[int]:
+    """Whole shares of `parts`, at least one and at most its size for each, the largest pieces cut first."""
+    total = sum(sizes)
+    shares = [max(1, min(size, parts * size // total)) for size in sizes]
+    missing = min(parts, total) - sum(shares)
+    largest = [(-size / share, at) for at, (size, share) in enumerate(zip(sizes, shares, strict=True)) if share < size]
+    heapq.heapify(largest)
+    for _ in range(missing):
+        _, at = heapq.heappop(largest)
+        shares[at] += 1
+        if shares[at] < sizes[at]:
+            heapq.heappush(largest, (-sizes[at] / shares[at], at))
+    return shares
+
+
+def _pieces(run: Run, count: int) -> list[Run]:
+    """`count` pieces of nearly the same size."""
+    begin, size = run.offsets.start, len(run)
+    cuts = [begin + size * number // count for number in range(count + 1)]
+    return [Run(run.tp, range(low, high)) for low, high in pairwise(cuts)]

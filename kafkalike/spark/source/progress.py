@@ -1,0 +1,61 @@
+"""Progress: where a streaming query stands in; its lag, and the committed offsets of a group, out."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from typing import Any, Final
+
+from kafkalike.clock import Clock
+from kafkalike.group.offsets import GroupOffsets, Membership
+from kafkalike.log.port import Cluster
+from kafkalike.model.structs import OffsetAndMetadata, TopicPartition
+from kafkalike.spark.source.positions import offsets_of
+
+CLIENT: Final = "spark-stream"
+"""Client id under which a query's progress is committed."""
+
+
+def commit_progress(
+    cluster: Cluster, group_id: str, offsets: Mapping[TopicPartition, int], topic_ids: Mapping[str, str], clock: Clock
+) -> None:
+    """Commit offsets for a group that has no members.
+
+    Raises:
+        CommitFailedError: the group has members.
+        KafkaError: the offsets could not be written.
+    """
+    known = {tp: OffsetAndMetadata(at) for tp, at in offsets.items() if tp.topic in topic_ids}
+    membership = Membership(group_id=group_id, client_id=CLIENT)
+    GroupOffsets.of(cluster, clock).commit(membership, known, topic_ids)
+
+
+def offsets_behind(source: Any) -> dict[str, float]:  # noqa: ANN401 - a dict, or Spark's SourceProgress
+    """How far a source of a streaming query is behind, in offsets of a partition.
+
+    Spark's Kafka source puts the same figures into its progress as strings; a Python source cannot, so they are worked
+    out of the offsets that are there.
+
+    Args:
+        source: an entry of `sources` of `StreamingQuery.lastProgress`.
+
+    Returns:
+        `minOffsetsBehindLatest`, `maxOffsetsBehindLatest` and `avgOffsetsBehindLatest`; empty before the first batch.
+    """
+    ends = _offsets(source, "endOffset")
+    latest = _offsets(source, "latestOffset")
+    behind = [max(0, at - ends.get(tp, 0)) for tp, at in latest.items()]
+    if not ends or not behind:
+        return {}
+    return {
+        "minOffsetsBehindLatest": min(behind),
+        "maxOffsetsBehindLatest": max(behind),
+        "avgOffsetsBehindLatest": sum(behind) / len(behind),
+    }
+
+
+def _offsets(source: Any, name: str) -> dict[TopicPartition, int]:  # noqa: ANN401
+    given = source.get(name) if isinstance(source, Mapping) else getattr(source, name)
+    if isinstance(given, str):
+        given = json.loads(given)
+    return offsets_of(given) if given else {}

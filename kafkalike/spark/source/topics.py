@@ -1,0 +1,101 @@
+"""Topics: which topics a query reads in; their partitions and open logs, as of the last look, out.
+
+Lives as long as its planner. A log stays open between looks, so that a look costs a few file look-ups however many
+files a topic has.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Final
+
+from kafkalike.errors import TopicDeletedError, UnknownTopicOrPartitionError
+from kafkalike.log.connect import connect_delta
+from kafkalike.model.structs import TopicPartition
+from kafkalike.spark.source.options import Choice
+
+if TYPE_CHECKING:
+    from kafkalike.log.delta_cluster import DeltaCluster
+    from kafkalike.log.topic_log import DeltaTopicLog
+    from kafkalike.model.topic import TopicInfo
+
+LOOKS: Final = 10
+"""Looks in a row during which a topic may be deleted and created again before the look gives up."""
+
+
+class Topics:
+    """The topics that a choice names, followed over time. Belongs to one thread.
+
+    Args:
+        root: the cluster's root, as the user gave it.
+        choice: which topics.
+    """
+
+    def __init__(self, root: str, choice: Choice) -> None:
+        self.cluster: DeltaCluster = connect_delta(root)
+        self.replaced: dict[str, tuple[str, str]] = {}
+        """Topics that were created again since they were first seen: the id known before, and the one of now."""
+        self._choice = choice
+        self._logs: dict[str, DeltaTopicLog] = {}
+        self._ids: dict[str, str] = {}
+
+    def look(self) -> frozenset[TopicPartition]:
+        """Partitions that are to be read, as of now; their logs are fresh after it.
+
+        A topic or partition that is named but does not exist is left out; see `missing`.
+        """
+        for _ in range(LOOKS - 1):
+            try:
+                return self._look()
+            except UnknownTopicOrPartitionError:
+                # Deleted between the list of topics and the look at its log.
+                continue
+        return self._look()
+
+    def _look(self) -> frozenset[TopicPartition]:
+        infos = {name: info for name, info in self.cluster.topics().items() if self._choice.matches(name)}
+        for name in self._logs.keys() - infos.keys():
+            del self._logs[name]
+        for name, info in infos.items():
+            self._open(name, info)
+        existing = {TopicPartition(name, p) for name, log in self._logs.items() for p in log.info.partitions}
+        return frozenset(existing & self._choice.assign if self._choice.assign else existing)
+
+    def _open(self, name: str, info: TopicInfo) -> None:
+        log = self._logs.get(name)
+        if log is not None and log.info.topic_id == info.topic_id:
+            try:
+                log.refresh()
+            except TopicDeletedError:
+                del self._logs[name]
+                raise
+        else:
+            self._logs[name] = log = self.cluster.log(name)
+        known = self._ids.setdefault(name, log.info.topic_id)
+        if known != log.info.topic_id:
+            self.replaced[name] = (known, log.info.topic_id)
+            self._ids[name] = log.info.topic_id
+
+    def log(self, topic: str) -> DeltaTopicLog:
+        """The log of a topic that the last look has found."""
+        return self._logs[topic]
+
+    def ids(self) -> Mapping[str, str]:
+        """Id of each topic, as of the last look."""
+        return {name: log.info.topic_id for name, log in self._logs.items()}
+
+    def missing(self, found: frozenset[TopicPartition]) -> list[str]:
+        """Topics and partitions that the choice names and that do not exist."""
+        topics = {tp.topic for tp in found}
+        lost = [f"{tp.topic}-{tp.partition}" for tp in sorted(self._choice.assign - found)]
+        return lost or [name for name in self._choice.named if name not in topics]
+
+    def require(self, found: frozenset[TopicPartition]) -> None:
+        """Refuse a choice that names what does not exist.
+
+        Raises:
+            UnknownTopicOrPartitionError: naming it.
+        """
+        missing = self.missing(found)
+        if missing:
+            raise UnknownTopicOrPartitionError(f"{', '.join(missing)}: no such topic or partition")
