@@ -1,0 +1,237 @@
+"""Compaction's plan against Kafka's rolling and cleaning, one record after another."""
+
+from dataclasses import replace
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from kafkalike.model.compaction import (
+    Cleaned,
+    CompactionPlan,
+    CompactionPolicy,
+    KeyedRecord,
+    active_start,
+    plan_compaction,
+    survivors,
+)
+from kafkalike.model.segments import Segment
+
+NOW = 1_000_000
+LONG_MAX = 2**63 - 1
+EAGER = CompactionPolicy(
+    compact=True,
+    min_dirty_ratio=0.0,
+    min_lag_ms=0,
+    max_lag_ms=LONG_MAX,
+    delete_retention_ms=100,
+    segment_bytes=10,
+    segment_ms=LONG_MAX,
+)
+
+
+def segment(start: int, *, time: int = NOW, size: int = 10, count: int = 1) -> Segment:
+    return Segment(
+        partition=0,
+        start=start,
+        stop=start + count,
+        num_records=count,
+        min_timestamp=time,
+        max_timestamp=time,
+        size_bytes=size,
+        path=f"{start}.parquet",
+        modification_ms=time,
+    )
+
+
+def plan(segments: list[Segment], policy: CompactionPolicy, cleaned: Cleaned | None = None) -> CompactionPlan:
+    return plan_compaction(0, segments, cleaned or Cleaned(), NOW, policy)
+
+
+# --- the active segment ----------------------------------------------------------------------------
+
+
+@given(st.lists(st.tuples(st.integers(1, 30), st.integers(0, 100)), min_size=1, max_size=15), st.integers(14, 60))
+def test_the_active_segment_is_the_one_that_kafka_would_still_write_to(
+    batches: list[tuple[int, int]], limit: int
+) -> None:
+    """Appending batch after batch to Kafka's segments, rolled by size and by time."""
+    rolled: list[list[tuple[int, int]]] = []
+    for size, time in batches:
+        full = bool(rolled) and sum(s for s, _ in rolled[-1]) > limit - size
+        late = bool(rolled) and time - rolled[-1][0][1] > 50
+        if not rolled or full or late:
+            rolled.append([])
+        rolled[-1].append((size, time))
+
+    found = active_start([segment(at, size=s, time=t) for at, (s, t) in enumerate(batches)], limit, 50)
+
+    assert found == len(batches) - len(rolled[-1])
+
+
+def test_the_active_segment_is_never_touched() -> None:
+    """Here three files of 10 bytes, where a segment takes 20."""
+    segments = [segment(at) for at in range(5)]
+
+    found = plan(segments, replace(EAGER, segment_bytes=20))
+
+    assert [s.start for s in found.dirty] == [0, 1, 2, 3]
+    assert [s.start for s in found.untouched] == [4]
+
+
+def test_a_long_compaction_lag_closes_the_active_segment_sooner() -> None:
+    """Kafka rolls after the smaller one of `segment.ms` and `max.compaction.lag.ms`."""
+    segments = [segment(0, time=0, size=1), segment(1, time=50, size=1)]
+    policy = replace(EAGER, segment_bytes=1000, max_lag_ms=20)
+
+    assert [s.start for s in plan(segments, policy).dirty] == [0]
+
+
+# --- what is due -----------------------------------------------------------------------------------
+
+
+def test_a_ratio_of_exactly_the_minimum_is_not_enough() -> None:
+    """Kafka asks for more than `min.cleanable.dirty.ratio`."""
+    segments = [segment(at) for at in range(3)]
+    half = Cleaned(dirty=1)
+
+    assert not plan(segments, replace(EAGER, min_dirty_ratio=0.5), half).due
+    assert plan(segments, replace(EAGER, min_dirty_ratio=0.49), half).due
+
+
+def test_a_record_past_the_longest_lag_makes_compaction_due() -> None:
+    """Whatever the ratio."""
+    segments = [segment(0, size=1000), segment(1, time=NOW - 500), segment(2)]
+    policy = replace(EAGER, min_dirty_ratio=0.9, segment_bytes=1000)
+
+    assert not plan(segments, policy, Cleaned(dirty=1)).due
+    assert plan(segments, replace(policy, max_lag_ms=400), Cleaned(dirty=1)).reason == "max.compaction.lag.ms"
+
+
+def test_what_is_younger_than_the_shortest_lag_stays_with_all_above_it() -> None:
+    """Order would not allow a hole in what is clean."""
+    times = [NOW - 100, NOW - 10, NOW - 100, NOW]
+    segments = [replace(segment(at, time=time), modification_ms=NOW) for at, time in enumerate(times)]
+
+    assert [s.start for s in plan(segments, replace(EAGER, min_lag_ms=50)).dirty] == [0]
+
+
+def test_a_far_future_record_is_compacted_by_its_append() -> None:
+    """It must not keep its partition from being compacted for ever."""
+    future = replace(segment(0, time=NOW - 100), max_timestamp=10**15)
+
+    assert [s.start for s in plan([future, segment(1)], replace(EAGER, min_lag_ms=50)).dirty] == [0]
+
+
+def test_a_topic_that_is_not_compacted_is_never_due() -> None:
+    """Nor one with a single, active segment."""
+    segments = [segment(at) for at in range(5)]
+
+    assert not plan(segments, replace(EAGER, compact=False)).due
+    assert not plan(segments[:1], EAGER).due
+    assert not plan([], EAGER).due
+
+
+@given(
+    st.lists(st.tuples(st.integers(1, 30), st.integers(NOW - 100, NOW)), max_size=12),
+    st.integers(0, 12),
+    st.integers(0, 60),
+)
+def test_clean_dirty_and_untouched_make_up_the_log(facts: list[tuple[int, int]], dirty: int, lag: int) -> None:
+    """Each segment is in one of them, in order; a pass never goes beyond the active segment."""
+    segments = [segment(at, size=s, time=t) for at, (s, t) in enumerate(facts)]
+
+    found = plan(segments, replace(EAGER, min_lag_ms=lag, segment_bytes=30), Cleaned(dirty=dirty))
+
+    assert [*found.clean, *found.dirty, *found.untouched] == segments
+    assert all(s.stop <= dirty for s in found.clean)
+    assert not segments or found.dirty == () or found.untouched
+
+
+# --- tombstones ------------------------------------------------------------------------------------
+
+
+@given(st.lists(st.tuples(st.integers(0, 30), st.integers(0, 300)), max_size=20))
+def test_a_tombstone_stays_readable_for_its_time_after_it_was_cleaned_first(steps: list[tuple[int, int]]) -> None:
+    """And not longer than twice that, in passes that come often enough."""
+    wait = 100
+    cleaned, now, first_clean = Cleaned(), 0, dict[int, int]()
+    for grown, later in steps:
+        now += later
+        below = cleaned.tombstones_below(now, wait)
+        for offset in range(below):
+            assert now - first_clean[offset] >= wait
+        due_long_ago = [o for o, since in first_clean.items() if now - since > 3 * wait + 300]
+        assert later > 300 or all(o < below or o >= cleaned.horizon for o in due_long_ago)
+        end = cleaned.dirty + grown
+        cleaned = cleaned.after(end, now, below)
+        for offset in range(end):
+            first_clean.setdefault(offset, now)
+
+
+def test_tombstones_past_their_time_make_a_pass_due_once() -> None:
+    """Also when nothing new is dirty; afterwards there is nothing to do."""
+    segments = [segment(0), segment(1)]
+    waiting = Cleaned(dirty=1, horizon=1, horizon_ms=NOW - 100)
+
+    found = plan(segments, EAGER, waiting)
+
+    assert found.tombstones_below == 1
+    assert found.due
+    assert not plan(segments, EAGER, waiting.after(1, NOW, 1)).due
+
+
+def test_a_clock_that_goes_back_keeps_tombstones() -> None:
+    """Too long is safe, too short is not."""
+    assert Cleaned(dirty=9, horizon=9, horizon_ms=NOW + 50).tombstones_below(NOW, 10) == 0
+
+
+# --- what stays ------------------------------------------------------------------------------------
+
+records = st.lists(st.tuples(st.sampled_from([b"a", b"b", b"c", None]), st.booleans()), max_size=25)
+
+
+def numbered(made: list[tuple[bytes | None, bool]]) -> list[KeyedRecord]:
+    return [KeyedRecord(offset=at, key=key, tombstone=gone) for at, (key, gone) in enumerate(made)]
+
+
+def latest_values(kept: list[KeyedRecord]) -> dict[bytes, int | None]:
+    """What a reader from the beginning ends up with; a tombstone takes the key away."""
+    state: dict[bytes, int | None] = {}
+    for record in kept:
+        if record.key is not None:
+            state[record.key] = None if record.tombstone else record.offset
+    return {key: offset for key, offset in state.items() if offset is not None}
+
+
+@given(records, st.lists(st.integers(0, 25), max_size=4))
+def test_passes_one_after_another_keep_the_last_value_of_each_key(
+    made: list[tuple[bytes | None, bool]], ends: list[int]
+) -> None:
+    """Offsets and order stay, and after any number of passes one record per key is left of the clean part."""
+    whole = numbered(made)
+    kept, cleaned = whole, 0
+    for end in sorted(ends):
+        kept = survivors(kept, cleaned, min(end, len(whole)), 0)
+        cleaned = min(end, len(whole))
+
+    assert latest_values(kept) == latest_values(whole)
+    assert [r.offset for r in kept] == sorted(r.offset for r in kept)
+    clean_keys = [r.key for r in kept if r.offset < cleaned]
+    assert len(clean_keys) == len(set(clean_keys))
+    assert None not in clean_keys
+    assert [r for r in kept if r.offset >= cleaned] == [r for r in whole if r.offset >= cleaned]
+
+
+@given(records, st.integers(0, 25), st.integers(0, 25))
+def test_dropping_clean_tombstones_changes_no_value(
+    made: list[tuple[bytes | None, bool]], first: int, second: int
+) -> None:
+    """As what they deleted is gone since the pass before."""
+    whole = numbered(made)
+    middle, end = sorted((min(first, len(whole)), min(second, len(whole))))
+    once = survivors(whole, 0, middle, 0)
+
+    twice = survivors(once, middle, end, middle)
+
+    assert latest_values(twice) == latest_values(whole)
+    assert not [r for r in twice if r.tombstone and r.offset < middle]
