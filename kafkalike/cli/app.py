@@ -23,6 +23,7 @@ COMMANDS: Final[Mapping[str, tuple[str, str]]] = {
     "configs": ("kafkalike.cli.configs:configs", "Describe and alter settings of topics."),
     "console-producer": ("kafkalike.cli.console_producer:console_producer", "Send lines from standard input."),
     "console-consumer": ("kafkalike.cli.console_consumer:console_consumer", "Print records to standard output."),
+    "consumer-groups": ("kafkalike.cli.consumer_groups:consumer_groups", "List, describe, delete and reset groups."),
     "get-offsets": ("kafkalike.cli.get_offsets:get_offsets", "Print offsets of partitions by time."),
     "delete-records": ("kafkalike.cli.delete_records:delete_records", "Delete records below an offset."),
     "producer-perf-test": ("kafkalike.cli.producer_perf:producer_perf_test", "Measure how fast records are sent."),
