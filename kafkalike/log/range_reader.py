@@ -117,6 +117,8 @@ class RangeReader:
         self._fail = fail_on_data_loss
         self._files: Files = LocalFiles(plan.uri) if plan.local else RemoteFiles(plan.uri)
         self._position = plan.offsets.start
+        self._next = 0
+        """Number of the first segment that is not behind the position."""
         self._looked_again = -1
         """Position at which the log was opened again: once is enough for each."""
         wanted = {"offset", *columns} - set(CONSTANT)
@@ -137,7 +139,9 @@ class RangeReader:
     def _segment_here(self) -> Segment | None:
         """The segment that holds the position; None after a hole was skipped, or the plan was made anew."""
         plan, position = self._plan, self._position
-        segment = next((s for s in plan.segments if s.stop > position), None)
+        while self._next < len(plan.segments) and plan.segments[self._next].stop <= position:
+            self._next += 1
+        segment = plan.segments[self._next] if self._next < len(plan.segments) else None
         if segment is not None and segment.start <= position:
             return segment
         until = plan.offsets.stop if segment is None else min(segment.start, plan.offsets.stop)
@@ -156,26 +160,30 @@ class RangeReader:
             rows = _OpenRows(self._files, segment, self._position, self._stored)
         while self._position < stop:
             batch = rows.next(self._position, stop)
+            if not self._plan.sparse:
+                self._check_dense(segment, batch)
             if batch is None:
                 # A compacted segment whose last records are gone.
                 self._position = stop
                 break
-            if not self._plan.sparse:
-                self._check_dense(segment, batch)
             self._position = rows.position
             yield self._shaped(batch)
         if rows.position < segment.stop:
             _keep_open(self._plan.uri, segment.path, self._stored, rows)
 
-    def _check_dense(self, segment: Segment, batch: pa.RecordBatch) -> None:
+    def _check_dense(self, segment: Segment, batch: pa.RecordBatch | None) -> None:
+        """Refuse a file that does not hold what the table's log says of it."""
+        where = (
+            f"{self._name}: {self._plan.uri}/{segment.path} should hold the offsets [{segment.start}, {segment.stop})"
+        )
+        if batch is None:
+            raise CorruptRecordError(f"{where}, but has none from {self._position} on")
         offsets = batch.column(self._stored.index("offset"))
         first, last = offsets[0].as_py(), offsets[len(offsets) - 1].as_py()
         if first != self._position or last != first + len(offsets) - 1:
-            message = (
-                f"{self._name}: {self._plan.uri}/{segment.path} should hold the offsets from {self._position} on, "
-                f"but holds {len(offsets)} records from {first} to {last}"
+            raise CorruptRecordError(
+                f"{where}, but from {self._position} on it has {len(offsets)} records from {first} to {last}"
             )
-            raise CorruptRecordError(message)
 
     def _shaped(self, batch: pa.RecordBatch) -> pa.RecordBatch:
         columns = []
@@ -231,6 +239,7 @@ class RangeReader:
             self._position = self._looked_again = lost.stop
         rest = range(self._position, plan.offsets.stop)
         self._plan = replace(plan, segments=tuple(log.segments_within(plan.partition, rest)))
+        self._next = 0
 
     def _lose(self, lost: range, reason: str, cause: Exception | None = None) -> None:
         """Fail, or report and let the caller go on behind them."""

@@ -9,7 +9,7 @@ from pyspark.sql.datasource import DataSource, DataSourceReader, DataSourceStrea
 from pyspark.sql.types import StructType
 
 from kafkalike.errors import IllegalArgumentError
-from kafkalike.spark.source.options import SourceOptions, parse_options
+from kafkalike.spark.source.options import SourceOptions, parse_options, warn_without_meaning
 from kafkalike.spark.source.parts import columns_of, ddl
 
 FORMAT: Final = "kafkalike"
@@ -29,7 +29,9 @@ class KafkalikeSource(DataSource):
         Raises:
             IllegalArgumentError: an option is wrong.
         """
-        return ddl(columns_of(parse_options(self.options)))
+        columns = columns_of(parse_options(self.options))
+        warn_without_meaning(self.options)
+        return ddl(columns)
 
     def reader(self, schema: StructType) -> DataSourceReader:
         """A reader of one batch query."""

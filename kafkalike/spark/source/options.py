@@ -135,7 +135,7 @@ def parse_options(given: Mapping[str, str]) -> SourceOptions:
     if maximum is not None and minimum is not None and minimum > maximum:
         raise IllegalArgumentError(f"minOffsetsPerTrigger ({minimum}) is above maxOffsetsPerTrigger ({maximum})")
     group = options.get("kafka.group.id")
-    made = SourceOptions(
+    return SourceOptions(
         root=options[BOOTSTRAP],
         choice=_choice(options),
         starting=_position(options, "starting"),
@@ -151,8 +151,6 @@ def parse_options(given: Mapping[str, str]) -> SourceOptions:
         group_id=None if group is None else check_group_id(group),
         given=frozenset(options),
     )
-    _warn(given)
-    return made
 
 
 def check_batch(options: SourceOptions) -> None:
@@ -198,8 +196,8 @@ def _by_known_name(given: Mapping[str, str]) -> dict[str, str]:
     return found
 
 
-def _warn(given: Mapping[str, str]) -> None:
-    """Say by name what is taken and changes nothing."""
+def warn_without_meaning(given: Mapping[str, str]) -> None:
+    """Say by name, on standard error, which options are taken and change nothing."""
     reasons = {name.lower(): (name, reason) for name, reason in NO_MEANING.items()}
     known = {name.lower() for name in KNOWN}
     for option in given:
