@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
+from datetime import UTC, datetime
 from functools import reduce
 from typing import Any
 
@@ -20,6 +21,8 @@ def read(
     bootstrap_servers: Any = None,  # noqa: ANN401 - see `connect`
     *,
     include_headers: bool = True,
+    version_as_of: int | None = None,
+    timestamp_as_of: str | datetime | None = None,
 ) -> DataFrame:
     """A topic, or several, as a DataFrame over the Delta tables themselves.
 
@@ -31,6 +34,9 @@ def read(
         topic: name, or names.
         bootstrap_servers: the cluster's root; see `kafkalike.log.connect.connect`.
         include_headers: whether the column `headers` is there.
+        version_as_of: the topic as of a version of its table; for one topic. Reaches back as far as the table's log
+            does (`delta.logRetentionDuration`) and its files are there; the log start is that of today.
+        timestamp_as_of: the topic as of a time, not after the table's last commit; for one topic.
 
     Returns:
         Columns `key BINARY, value BINARY, topic STRING, partition INT, offset BIGINT, timestamp TIMESTAMP,
@@ -38,20 +44,47 @@ def read(
 
     Raises:
         InvalidTopicError, UnknownTopicOrPartitionError: no such topic.
+        IllegalArgumentError: no topic, or a version or time that is not one of one topic.
+        AnalysisException: the table has no such version, or none of that time.
     """
     cluster = connect_delta(bootstrap_servers)
     names = [topic] if isinstance(topic, str) else list(topic)
     if not names:
         message = "at least one topic is needed"
         raise IllegalArgumentError(message)
+    travel = _travel(names, version_as_of, timestamp_as_of)
     infos = [cluster.topic(name) for name in names]
-    frames = [topic_frame(spark, info, cluster.table_uri(info), include_headers=include_headers) for info in infos]
+    frames = [
+        topic_frame(spark, info, cluster.table_uri(info), include_headers=include_headers, options=travel)
+        for info in infos
+    ]
     return reduce(DataFrame.unionByName, frames)
 
 
-def topic_frame(spark: SparkSession, info: TopicInfo, uri: str, *, include_headers: bool) -> DataFrame:
-    """The DataFrame of one topic's table; see `read` for its columns."""
-    frame = spark.read.format("delta").load(uri)
+def _travel(names: list[str], version: int | None, moment: str | datetime | None) -> dict[str, str]:
+    """Options of Delta's reader for a table as it was."""
+    if version is None and moment is None:
+        return {}
+    if len(names) > 1 or (version is not None and moment is not None):
+        message = "version_as_of or timestamp_as_of, one of them, go with one topic: each table has its own history"
+        raise IllegalArgumentError(message)
+    if version is not None:
+        return {"versionAsOf": str(version)}
+    # Spark's Python would write a datetime without its zone.
+    zoned = moment.astimezone(UTC).strftime("%Y-%m-%d %H:%M:%S.%f+00:00") if isinstance(moment, datetime) else moment
+    return {"timestampAsOf": str(zoned)}
+
+
+def topic_frame(
+    spark: SparkSession,
+    info: TopicInfo,
+    uri: str,
+    *,
+    include_headers: bool,
+    options: Mapping[str, str] | None = None,
+) -> DataFrame:
+    """The DataFrame of one topic's table; see `read` for its columns, and Delta's reader for options."""
+    frame = spark.read.format("delta").options(**(options or {})).load(uri)
     for partition, start in sorted(info.log_starts.items()):
         below = (F.col("partition") == F.lit(partition)) & (F.col("offset") < F.lit(start.offset))
         frame = frame.where(~below)

@@ -1,4 +1,4 @@
-"""SQL: a cluster in, a view for each topic and for the cluster itself out.
+"""SQL: a cluster in, a view for each topic and for the cluster itself, and functions for parts of a topic, out.
 
 `topics`, `partitions`, `consumer_offsets` and `lag` are live; a topic's view is the topic as `kafkalike.spark.read`
 gives it. Names follow `kafkalike.log.layout.sql_name`: `orders` is `orders`, `a.b` is `a__db`. A name that is a number
@@ -7,43 +7,80 @@ or a keyword to SQL, such as a topic `2024`, is put between backticks in a query
 
 from __future__ import annotations
 
-from typing import Any
+import json
+from collections.abc import Iterable, Mapping
+from typing import Any, Final
 
 from pyspark.sql import SparkSession
 
+from kafkalike.errors import UnknownTopicOrPartitionError
 from kafkalike.log.connect import connect_delta
+from kafkalike.log.delta_cluster import DeltaCluster
 from kafkalike.log.layout import sql_name
+from kafkalike.model.names import check_topic_name
+from kafkalike.model.topic import TopicInfo
 from kafkalike.spark.read import topic_frame
+from kafkalike.spark.sql_names import literal, quoted
+from kafkalike.spark.sql_ranges import FUNCTIONS, range_functions
 from kafkalike.spark.tables import FORMAT, SCHEMAS, ClusterTables
 
+VIEWS_SETTING: Final = "spark.kafkalike.sql.views"
+"""Setting of a session that holds, as JSON, the root of each view that `register_sql` made in it."""
 
-def register_sql(spark: SparkSession, bootstrap_servers: Any = None) -> dict[str, str]:  # noqa: ANN401 - see `connect`
+
+def register_sql(
+    spark: SparkSession,
+    bootstrap_servers: Any = None,  # noqa: ANN401 - see `connect`
+    *,
+    topics: Iterable[str] | None = None,
+    database: str | None = None,
+) -> dict[str, str]:
     """Make every topic, and `topics`, `partitions`, `consumer_offsets` and `lag`, a temporary view.
 
-    Call it again to see topics created since, and new log starts.
+    And the functions `kafkalike_range(topic, since, until)` and `kafkalike_offsets(topic, partition, since, until)`;
+    see `kafkalike.spark.sql_ranges`. Call it again to see topics created since, and new log starts; views that it made
+    before for topics that are gone by now are dropped. Until then a query over such a view fails: Spark finds no table.
 
     Args:
         spark: a session with Delta.
         bootstrap_servers: the cluster's root; see `kafkalike.log.connect.connect`.
+        topics: only these; None for all. A view costs a fraction of a second.
+        database: a database of Spark's catalog, made when it is missing, in which each topic becomes an external table
+            under the same name. The table is the topic's own: `SELECT * FROM db.orders VERSION AS OF 3` and
+            `TIMESTAMP AS OF` work on it, and it has records below the log start that are not removed yet. Dropping it
+            leaves the topic alone.
 
     Returns:
         The view of each topic, by the topic's name.
+
+    Raises:
+        UnknownTopicOrPartitionError: one of `topics` does not exist.
     """
     cluster = connect_delta(bootstrap_servers)
     spark.dataSource.register(ClusterTables)
     for table in SCHEMAS:
         frame = spark.read.format(FORMAT).option("table", table).option("root", cluster.root).load()
         frame.createOrReplaceTempView(table)
+    chosen = _chosen(cluster, topics)
     views = {}
-    for name, info in cluster.topics().items():
+    for name, info in chosen.items():
         views[name] = sql_name(name)
         frame = topic_frame(spark, info, cluster.table_uri(info), include_headers=True)
         frame.createOrReplaceTempView(quoted(views[name]))
+    _drop_gone(spark, cluster, set(views.values()), keep_others=topics is not None)
+    for name in FUNCTIONS:
+        # Replacing it in one statement would log a warning each time.
+        spark.sql("DROP TEMPORARY FUNCTION IF EXISTS IDENTIFIER(:name)", args={"name": name})
+    for statement in range_functions(views):
+        spark.sql(statement)
+    if database is not None:
+        for statement in table_statements(cluster, chosen, database):
+            spark.sql(statement)
     return views
 
 
 def view_statements(bootstrap_servers: Any = None) -> list[str]:  # noqa: ANN401 - see `connect`
-    """The same views as SQL statements, for `spark-sql -i`.
+    """The same views and functions as SQL statements, for `spark-sql -i`.
 
     `spark-sql` finds the format of the live views through the module `pyspark_kafkalike`, which Spark loads by itself
     when its Python has this package.
@@ -54,7 +91,8 @@ def view_statements(bootstrap_servers: Any = None) -> list[str]:  # noqa: ANN401
         f"CREATE OR REPLACE TEMPORARY VIEW {table} USING {FORMAT} OPTIONS (table {literal(table)}, root {root})"
         for table in SCHEMAS
     ]
-    for name, info in sorted(cluster.topics().items()):
+    found = cluster.topics()
+    for name, info in sorted(found.items()):
         columns = f"key, value, {literal(name)} AS topic, partition, offset, timestamp, timestampType, headers"
         below = [f"NOT (partition = {p} AND offset < {start.offset})" for p, start in sorted(info.log_starts.items())]
         where = f" WHERE {' AND '.join(below)}" if below else ""
@@ -62,14 +100,37 @@ def view_statements(bootstrap_servers: Any = None) -> list[str]:  # noqa: ANN401
         # Names are made of [a-z0-9_], but may be numbers or keywords; texts are quoted.
         view = f"CREATE OR REPLACE TEMPORARY VIEW {quoted(sql_name(name))} AS SELECT {columns} FROM {source}{where}"  # noqa: S608
         statements.append(view)
+    return statements + range_functions({name: sql_name(name) for name in found})
+
+
+def table_statements(cluster: DeltaCluster, topics: Mapping[str, TopicInfo], database: str) -> list[str]:
+    """Statements that make each topic an external table of a database, and leave the topics as they are."""
+    statements = [f"CREATE DATABASE IF NOT EXISTS {quoted(database)}"]
+    for name, info in sorted(topics.items()):
+        table = f"{quoted(database)}.{quoted(sql_name(name))}"
+        # Dropped first: a table of this name may lead to an earlier life of the topic, or to another root.
+        statements.append(f"DROP TABLE IF EXISTS {table}")
+        statements.append(f"CREATE TABLE {table} USING delta LOCATION {literal(cluster.table_uri(info))}")
     return statements
 
 
-def literal(text: str) -> str:
-    """A text as a SQL literal."""
-    return "'" + text.replace("\\", "\\\\").replace("'", "\\'") + "'"
+def _chosen(cluster: DeltaCluster, topics: Iterable[str] | None) -> dict[str, TopicInfo]:
+    found = cluster.topics()
+    if topics is None:
+        return dict(found)
+    names = [check_topic_name(topic) for topic in ([topics] if isinstance(topics, str) else topics)]
+    missing = sorted(set(names) - set(found))
+    if missing:
+        raise UnknownTopicOrPartitionError(f"no topic {', '.join(missing)} in {cluster.root}")
+    return {name: found[name] for name in names}
 
 
-def quoted(name: str) -> str:
-    """A name as a SQL identifier."""
-    return "`" + name.replace("`", "``") + "`"
+def _drop_gone(spark: SparkSession, cluster: DeltaCluster, views: set[str], *, keep_others: bool) -> None:
+    """Drop the views that this root had in the session and has no topic for any more."""
+    owners: dict[str, str] = json.loads(spark.conf.get(VIEWS_SETTING, "{}") or "{}")
+    if not keep_others:
+        for view in [view for view, root in owners.items() if root == cluster.root and view not in views]:
+            # A plain name here, unlike for createOrReplaceTempView.
+            spark.catalog.dropTempView(view)
+            del owners[view]
+    spark.conf.set(VIEWS_SETTING, json.dumps({**owners, **dict.fromkeys(views, cluster.root)}))

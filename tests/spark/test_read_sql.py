@@ -27,7 +27,8 @@ from kafkalike.log.session import SESSION_CONF
 from kafkalike.model.batch import RecordBatch
 from kafkalike.model.group_state import OFFSET, GroupRow
 from kafkalike.spark import read, register_sql, session
-from kafkalike.spark.sql import literal, quoted, view_statements
+from kafkalike.spark.sql import view_statements
+from kafkalike.spark.sql_names import literal, quoted
 from kafkalike.testing import MemoryCluster
 
 if TYPE_CHECKING:
@@ -72,7 +73,7 @@ def cluster(root: str) -> DeltaCluster:
 def no_views_are_left(spark: SparkSession) -> Iterator[None]:
     yield
     for view in spark.catalog.listTables():
-        spark.catalog.dropTempView(quoted(view.name))
+        spark.catalog.dropTempView(view.name)
 
 
 # --- read --------------------------------------------------------------------------------------
@@ -310,4 +311,7 @@ def test_view_statements_hold_plain_names_only(root: str, cluster: DeltaCluster)
         cluster.ensure_topic(topic)
 
     for statement in view_statements(root):
-        assert re.match(r"CREATE OR REPLACE TEMPORARY VIEW (`[a-z0-9_]+`|[a-z_]+) (AS SELECT|USING) ", statement)
+        assert re.match(
+            r"CREATE OR REPLACE TEMPORARY (VIEW (`[a-z0-9_]+`|[a-z_]+) (AS SELECT|USING) |FUNCTION [a-z_]+\()",
+            statement,
+        )

@@ -1,0 +1,57 @@
+"""SQL ranges: the views of topics in, table functions over a part of one topic out.
+
+`kafkalike_range('orders', '2026-01-01', '2026-01-02')` has the records of a time range, `kafkalike_offsets('orders', 0,
+40, 97)` those of an offset range of a partition; ranges are half-open, and NULL leaves an end open. The functions are
+SQL, so Spark puts them into the query: literal arguments prune partitions and files as a WHERE over the view does, and
+the other topics are gone before the query runs.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Final
+
+from kafkalike.spark.sql_names import literal, quoted
+
+RANGE: Final = "kafkalike_range"
+OFFSETS: Final = "kafkalike_offsets"
+FUNCTIONS: Final = (RANGE, OFFSETS)
+
+_COLUMNS: Final = "key, value, topic, partition, offset, timestamp, timestampType, headers"
+_TYPES: Final = (
+    "key BINARY, value BINARY, topic STRING, partition INT, offset BIGINT, timestamp TIMESTAMP, timestampType INT, "
+    "headers ARRAY<STRUCT<key STRING, value BINARY>>"
+)
+_ARGUMENTS: Final[Mapping[str, str]] = {
+    RANGE: "topic_name STRING, since TIMESTAMP, until TIMESTAMP",
+    OFFSETS: "topic_name STRING, partition_id INT, since BIGINT, until BIGINT",
+}
+_WITHIN: Final[Mapping[str, str]] = {
+    RANGE: "(since IS NULL OR timestamp >= since) AND (until IS NULL OR timestamp < until)",
+    OFFSETS: "partition = partition_id AND (since IS NULL OR offset >= since) AND (until IS NULL OR offset < until)",
+}
+
+
+def range_functions(views: Mapping[str, str]) -> list[str]:
+    """Statements that make the functions, for these views by topic.
+
+    A topic that is not among them makes the query fail, also one that only counts: the check is a filter.
+    """
+    return [_function(name, views) for name in FUNCTIONS]
+
+
+def _function(name: str, views: Mapping[str, str]) -> str:
+    parts = [
+        f"SELECT {_COLUMNS} FROM {quoted(view)} WHERE topic_name = {literal(topic)} AND {_WITHIN[name]}"  # noqa: S608
+        for topic, view in sorted(views.items())
+    ]
+    parts.append(_unknown_topic(name, sorted(views)))
+    body = " UNION ALL ".join(parts)
+    return f"CREATE OR REPLACE TEMPORARY FUNCTION {name}({_ARGUMENTS[name]}) RETURNS TABLE ({_TYPES}) RETURN {body}"
+
+
+def _unknown_topic(name: str, topics: list[str]) -> str:
+    nulls = "CAST(NULL AS BINARY), CAST(NULL AS BINARY), '', 0, 0L, CAST(NULL AS TIMESTAMP), 0, NULL"
+    known = f"topic_name IN ({', '.join(map(literal, topics))})" if topics else "false"
+    problem = f"concat('{name}: no topic ', coalesce(topic_name, 'NULL'), ' is registered; see register_sql')"
+    return f"SELECT {nulls} WHERE CASE WHEN {known} THEN false ELSE raise_error({problem}) IS NULL END"

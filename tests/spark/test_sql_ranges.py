@@ -1,0 +1,177 @@
+"""SQL over a part of a topic, and over a topic as it was."""
+
+from __future__ import annotations
+
+import datetime as dt
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+from pyspark.errors import AnalysisException, PySparkException
+from pyspark.sql import SparkSession
+
+from kafkalike.errors import IllegalArgumentError, UnknownTopicOrPartitionError
+from kafkalike.log.delta_cluster import DeltaCluster
+from kafkalike.model.batch import RecordBatch
+from kafkalike.spark import create_view, read, register_sql
+from tests.tools.records import make_topic
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+DAY = dt.timedelta(days=1)
+FIRST = dt.datetime(2026, 1, 1, tzinfo=dt.UTC)
+
+
+def fill(cluster: DeltaCluster, *records: tuple[int, dt.datetime], topic: str = "orders") -> None:
+    """One append of records by partition and time; the value is the time."""
+    batch = RecordBatch()
+    for partition, moment in records:
+        batch.add(partition, None, moment.isoformat().encode(), int(moment.timestamp() * 1000))
+    cluster.log(topic).append(batch)
+
+
+def offsets(spark: SparkSession, query: str) -> list[tuple[int, int]]:
+    """Partition and offset of the rows of a query."""
+    return sorted((row["partition"], row["offset"]) for row in spark.sql(query).collect())
+
+
+@pytest.fixture
+def cluster(root: str) -> DeltaCluster:
+    """Two topics; three days of `orders`, a file for each day and partition, and one commit for each day."""
+    made = DeltaCluster(root, local=True)
+    made.create_topic("orders", 2, {"retention.ms": "-1"})
+    made.create_topic("a.b", 1, {})
+    for day in range(3):
+        fill(made, (0, FIRST + day * DAY), (1, FIRST + day * DAY), (0, FIRST + day * DAY + DAY / 2))
+    return made
+
+
+@pytest.fixture(autouse=True)
+def nothing_is_left(spark: SparkSession) -> Iterator[None]:
+    yield
+    for view in spark.catalog.listTables():
+        spark.catalog.dropTempView(view.name)
+    spark.sql("DROP DATABASE IF EXISTS travel CASCADE")
+
+
+def test_a_range_is_half_open_and_has_a_views_columns(spark: SparkSession, root: str, cluster: DeltaCluster) -> None:
+    """By time and by offset; ends may be texts, times or left open."""
+    views = register_sql(spark, root)
+
+    expected = {
+        "kafkalike_range('orders', '2026-01-02', '2026-01-02 12:00:00')": [(0, 2), (1, 1)],
+        "kafkalike_range('orders', NULL, timestamp'2026-01-02') WHERE partition = 0": [(0, 0), (0, 1)],
+        "kafkalike_range('orders', until => NULL, since => '2026-01-03 12:00')": [(0, 5)],
+        "kafkalike_offsets('orders', 0, 2, 4)": [(0, 2), (0, 3)],
+        "kafkalike_offsets('orders', 1, 2, NULL)": [(1, 2)],
+        "kafkalike_range('a.b', NULL, NULL)": [],
+    }
+    assert {part: offsets(spark, "SELECT * FROM " + part) for part in expected} == expected  # noqa: S608
+    columns = spark.sql("SELECT * FROM kafkalike_range('a.b', NULL, NULL)").dtypes
+    assert columns == spark.sql("SELECT * FROM orders").dtypes
+    assert views == {"orders": "orders", "a.b": "a__db"}
+
+
+def test_a_range_reads_the_files_that_it_needs(spark: SparkSession, root: str, cluster: DeltaCluster) -> None:
+    """Delta's statistics prune below the function: files of other days and partitions may be gone."""
+    register_sql(spark, root)
+    log = cluster.log("orders")
+    for partition, keep in ((0, log.segments(0)[-1]), (1, None)):
+        for segment in log.segments(partition):
+            if segment != keep:
+                Path(log.files.uri, segment.path).unlink()
+
+    query = "SELECT * FROM kafkalike_range('orders', '2026-01-03', '2026-01-04') WHERE partition = 0"
+
+    assert offsets(spark, query) == [(0, 4), (0, 5)]
+    assert offsets(spark, "SELECT * FROM kafkalike_offsets('orders', 0, 4, 6)") == [(0, 4), (0, 5)]
+
+
+def test_a_topic_that_is_not_there_is_an_error_and_no_empty_answer(
+    spark: SparkSession, root: str, cluster: DeltaCluster
+) -> None:
+    """Also where only rows are counted."""
+    register_sql(spark, root, topics=["orders"])
+
+    for topic in ("'nowhere'", "NULL", "'ORDERS'", "'a.b'"):
+        with pytest.raises(PySparkException, match="no topic"):
+            spark.sql(f"SELECT count(*) FROM kafkalike_range({topic}, NULL, NULL)").collect()  # noqa: S608
+
+
+def test_only_the_topics_asked_for_get_a_view(spark: SparkSession, root: str, cluster: DeltaCluster) -> None:
+    """A cluster may have many; an unknown one is an error."""
+    assert register_sql(spark, root, topics=["a.b"]) == {"a.b": "a__db"}
+
+    assert not spark.catalog.tableExists("orders")
+    with pytest.raises(UnknownTopicOrPartitionError, match="nowhere"):
+        register_sql(spark, root, topics=["nowhere"])
+
+
+def test_a_view_of_a_topic_that_is_gone_fails_and_the_next_registration_drops_it(
+    spark: SparkSession, root: str, cluster: DeltaCluster
+) -> None:
+    """Other views of the session stay."""
+    register_sql(spark, root)
+    spark.sql("SELECT 1 AS one").createOrReplaceTempView("mine")
+    cluster.delete_topic("a.b")
+    with pytest.raises(AnalysisException):
+        spark.sql("SELECT * FROM a__db").collect()
+
+    register_sql(spark, root)
+
+    assert {table.name for table in spark.catalog.listTables()} >= {"mine", "orders", "lag"}
+    assert not spark.catalog.tableExists("a__db")
+
+
+def test_a_topic_as_of_a_version_and_a_time_in_sql(spark: SparkSession, root: str, cluster: DeltaCluster) -> None:
+    """Through external tables of a database, which leave the topic's own table as it is."""
+    version = cluster.log("orders").version
+
+    register_sql(spark, root, topics=["orders"], database="travel")
+
+    history = spark.sql("DESCRIBE HISTORY travel.orders").select("version", "timestamp").orderBy("version").collect()
+    assert cluster.log("orders").version == version == history[-1]["version"]
+    assert spark.sql("SELECT count(*) FROM travel.orders").collect() == [(9,)]
+    assert spark.sql(f"SELECT count(*) FROM travel.orders VERSION AS OF {version - 1}").collect() == [(6,)]  # noqa: S608
+    moment = history[-2]["timestamp"]
+    assert spark.sql(f"SELECT count(*) FROM travel.orders TIMESTAMP AS OF '{moment}'").collect() == [(6,)]  # noqa: S608
+    spark.sql("DROP TABLE travel.orders")
+    assert spark.sql("SELECT count(*) FROM orders").collect() == [(9,)]
+
+
+def test_a_topic_created_again_is_a_new_table_in_the_database(spark: SparkSession, root: str) -> None:
+    """The table of its earlier life must not be found in its place."""
+    make_topic(root, (0, "old"), (0, "old"))
+    register_sql(spark, root, database="travel")
+    assert spark.sql("SELECT count(*) FROM travel.t").collect() == [(2,)]
+    DeltaCluster(root, local=True).delete_topic("t")
+    make_topic(root, (0, "new"))
+
+    register_sql(spark, root, database="travel")
+
+    assert spark.sql("SELECT CAST(value AS STRING) FROM travel.t").collect() == [("new",)]
+
+
+def test_a_frame_and_a_view_as_of_a_version_or_time(spark: SparkSession, root: str, cluster: DeltaCluster) -> None:
+    """The same history in Python; a time as text or datetime, in any zone."""
+    version = cluster.log("orders").version
+    history = spark.sql(f"DESCRIBE HISTORY delta.`{cluster.table_uri(cluster.topic('orders'))}`").collect()
+    commits = {row["version"]: row["timestamp"].replace(tzinfo=dt.UTC) for row in history}
+    local = commits[version - 1].astimezone(dt.timezone(dt.timedelta(hours=5)))
+
+    assert read(spark, "orders", root, version_as_of=version - 2).count() == 3
+    assert read(spark, "orders", root, timestamp_as_of=local).count() == 6
+    name = create_view(spark, "orders", root, name="before", value_format="string", version_as_of=version - 1)
+    assert spark.sql("SELECT count(*) FROM before").collect() == [(6,)]
+    assert name == "before"
+
+
+def test_a_moment_belongs_to_one_topic(spark: SparkSession, root: str, cluster: DeltaCluster) -> None:
+    """Each table has its own versions."""
+    with pytest.raises(IllegalArgumentError, match="one topic"):
+        read(spark, ["orders", "a.b"], root, version_as_of=1)
+    with pytest.raises(IllegalArgumentError, match="one of them"):
+        read(spark, "orders", root, version_as_of=1, timestamp_as_of="2026-01-01")
+    with pytest.raises(AnalysisException, match="99"):
+        read(spark, "orders", root, version_as_of=99)
