@@ -198,7 +198,10 @@ class TopicWork:
         now = self._clock.now_ms()
         runs: list[Run] = []
         for partition in log.info.partitions:
-            runs += plan_merges(log.segments(partition), now, config.merging)
+            # In a dry run the log start has not moved yet.
+            start = report.log_starts.get(partition, (0, 0))[1]
+            live = [s for s in log.segments(partition) if s.stop > start]
+            runs += plan_merges(live, now, config.merging)
         if self.dry_run:
             report.merged_segments = sum(map(len, runs))
             report.merged_files = len(runs)
