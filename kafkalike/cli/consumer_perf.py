@@ -12,8 +12,8 @@ from typing import Any, Final
 
 import click
 
+from kafkalike.cli.client_metrics import print_metrics
 from kafkalike.cli.environment import Environment, pass_environment
-from kafkalike.cli.metrics import print_metrics
 from kafkalike.cli.options import (
     bootstrap_option,
     client_settings,

@@ -109,7 +109,7 @@ def test_partitions_of_members_come_first(groups: Cluster) -> None:
     assert table(done.out)[1:] == [["g", "t", "0", "2", "4", "2", *alice], ["g", "t", "1", "-", "0", "-", *alice]]
     assert done.err == "\nWarning: Consumer group 'g' is rebalancing.\n"
     verbose = table(run(groups, "--describe --group g --verbose").out)
-    assert verbose[0][3], verbose[1][3] == ("LEADER-EPOCH", "-")
+    assert (verbose[0][3], verbose[1][3]) == ("LEADER-EPOCH", "-")
 
 
 def test_members_are_described(groups: Cluster) -> None:

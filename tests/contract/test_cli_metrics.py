@@ -1,0 +1,95 @@
+"""`kafkalike metrics`: what a cluster's groups and topics look like to Prometheus and as JSON."""
+
+import json
+
+import pytest
+from prometheus_client.parser import text_string_to_metric_families
+
+from kafkalike.admin import KafkaAdminClient
+from kafkalike.log.port import Cluster
+from kafkalike.model.batch import RecordBatch
+from kafkalike.model.structs import OffsetAndMetadata, TopicPartition
+from tests.tools.cli import call
+
+P0 = TopicPartition("t", 0)
+
+
+@pytest.fixture
+def groups(cluster: Cluster) -> Cluster:
+    """Group `g` has read one of three records, of the times 1, 2 and 5 s; each is a segment."""
+    cluster.create_topic("t", 2, {})
+    for at in (1_000, 2_000, 5_000):
+        batch = RecordBatch()
+        batch.add(0, b"k", b"v", at)
+        cluster.log("t").append(batch)
+    KafkaAdminClient(bootstrap_servers=cluster).alter_group_offsets("g", {P0: OffsetAndMetadata(1)})
+    return cluster
+
+
+def samples(text: str) -> dict[tuple[str, ...], float]:
+    """Values by name and labels."""
+    return {
+        (sample.name, *(value for _, value in sorted(sample.labels.items()))): sample.value
+        for family in text_string_to_metric_families(text)
+        for sample in family.samples
+    }
+
+
+def test_lag_is_measured_three_ways(groups: Cluster) -> None:
+    """Under the names of kafka_exporter where it has them."""
+    done = call(groups, "metrics")
+
+    found = samples(done.out)
+    size = found.pop(("kafka_topic_partition_bytes", "0", "t"))
+    assert (done.code, done.err, size > 0) == (0, "", True)
+    where = ("g", "0", "t")
+    assert found == {
+        ("kafkalike_up",): 1,
+        ("kafka_topic_partitions", "t"): 2,
+        ("kafka_topic_partition_current_offset", "0", "t"): 3,
+        ("kafka_topic_partition_current_offset", "1", "t"): 0,
+        ("kafka_topic_partition_oldest_offset", "0", "t"): 0,
+        ("kafka_topic_partition_oldest_offset", "1", "t"): 0,
+        ("kafka_topic_partition_records", "0", "t"): 3,
+        ("kafka_topic_partition_records", "1", "t"): 0,
+        ("kafka_topic_partition_segments", "0", "t"): 3,
+        ("kafka_topic_partition_segments", "1", "t"): 0,
+        ("kafka_topic_partition_bytes", "1", "t"): 0,
+        ("kafka_consumergroup_state", "g", "Empty"): 1,
+        ("kafka_consumergroup_members", "g"): 0,
+        ("kafka_consumergroup_generation", "g"): 0,
+        ("kafka_consumergroup_lag_seconds_max", "g"): 4,
+        ("kafka_consumergroup_current_offset", *where): 1,
+        ("kafka_consumergroup_lag", *where): 2,
+        ("kafka_consumergroup_lag_records", *where): 2,
+        ("kafka_consumergroup_lag_seconds", *where): 4,
+    }
+
+
+def test_a_snapshot_holds_the_same_as_json(groups: Cluster) -> None:
+    """By topic, group and partition, with sums."""
+    found = json.loads(call(groups, "metrics", "--json").out)
+
+    lag = {"offsets": 2, "records": 2, "seconds": 4.0}
+    assert found["cluster"] == groups.root
+    group = found["groups"]["g"]
+    assert (group["state"], group["members"], group["lag"], group["topics"]["t"]["lag"]) == ("Empty", 0, lag, lag)
+    partition = group["topics"]["t"]["partitions"]["0"]
+    assert (partition["committed_offset"], partition["log_end_offset"], partition["lag"]) == (1, 3, lag)
+    assert partition["catch_up_seconds"] is None
+    topic = found["topics"]["t"]["partitions"]
+    assert (topic["0"]["log_end_offset"], topic["0"]["newest_ms"], topic["1"]["newest_ms"]) == (3, 5_000, None)
+
+
+def test_a_cluster_without_anything_is_up(cluster: Cluster) -> None:
+    """No topics, no groups."""
+    assert samples(call(cluster, "metrics").out) == {("kafkalike_up",): 1}
+    assert json.loads(call(cluster, "metrics", "--json").out)["groups"] == {}
+
+
+@pytest.mark.parametrize("args", ["--json --port 1", "--port x", "--port 65536"])
+def test_wrong_usage_is_one_line(cluster: Cluster, args: str) -> None:
+    """Exit code 2."""
+    done = call(cluster, "metrics", *args.split())
+
+    assert (done.code, done.out, done.err.count("\n")) == (2, "", 1)
