@@ -173,9 +173,7 @@ class RangeReader:
 
     def _check_dense(self, segment: Segment, batch: pa.RecordBatch | None) -> None:
         """Refuse a file that does not hold what the table's log says of it."""
-        where = (
-            f"{self._name}: {self._plan.uri}/{segment.path} should hold the offsets [{segment.start}, {segment.stop})"
-        )
+        where = f"{self._name}: {self._plan.uri}/{segment.path} should hold [{segment.start}, {segment.stop})"
         if batch is None:
             raise CorruptRecordError(f"{where}, but has none from {self._position} on")
         offsets = batch.column(self._stored.index("offset"))

@@ -109,6 +109,8 @@ class SegmentIndex:
 
     def within(self, partition: int, offsets: range) -> list[Segment]:
         """Live segments of a partition that overlap a run of offsets, in offset order."""
+        if not offsets:
+            return []
         run = self._by_partition.get(partition, [])
         first = bisect_right(run, offsets.start, key=_start)
         if first and run[first - 1].stop > offsets.start:

@@ -1,0 +1,298 @@
+"""Options of format("kafkalike"): what a user gives in, checked settings or a named refusal out."""
+
+import logging
+from typing import Any
+
+import pytest
+
+from kafkalike.errors import IllegalArgumentError, InvalidGroupIdError, InvalidTopicError
+from kafkalike.model.structs import TopicPartition
+from kafkalike.spark.source.options import (
+    MAX_LONG,
+    SourceOptions,
+    check_batch,
+    check_stream,
+    parse_options,
+    warn_without_meaning,
+)
+from kafkalike.spark.source.positions import AtOffsets, AtTime, AtTimes, Everywhere
+
+ROOT = {"kafka.bootstrap.servers": "/data/log"}
+
+
+def options(**given: str) -> SourceOptions:
+    return parse_options({**ROOT, "subscribe": "t"} | {name.replace("__", "."): value for name, value in given.items()})
+
+
+def test_defaults_are_those_of_sparks_kafka_source() -> None:
+    """Everything that may be left out, left out."""
+    made = options()
+
+    assert made.root == "/data/log"
+    assert made.choice.topics == ("t",)
+    assert made.starting is None
+    assert made.ending == Everywhere(-1)
+    assert (made.fail_on_data_loss, made.include_headers, made.or_latest) == (True, False, False)
+    assert (made.min_partitions, made.max_records_per_partition) == (None, None)
+    assert (made.max_offsets_per_trigger, made.min_offsets_per_trigger) == (None, None)
+    assert made.max_trigger_delay_ms == 15 * 60_000
+    assert made.group_id is None
+
+
+def test_behaviour_06_exactly_one_way_of_choosing_topics_is_needed() -> None:
+    """None, and two: both name the options."""
+    with pytest.raises(IllegalArgumentError, match=r"assign, subscribe, subscribePattern .* none is"):
+        parse_options(ROOT)
+    with pytest.raises(IllegalArgumentError, match="assign and subscribe are: only one of them can be specified"):
+        parse_options({**ROOT, "subscribe": "t", "assign": '{"t":[0]}'})
+
+
+@pytest.mark.parametrize(
+    ("option", "text", "said"),
+    [
+        ("assign", "", "no topic-partitions to assign"),
+        ("assign", "{}", "no topic-partitions to assign"),
+        ("subscribe", "", "no topics to subscribe to"),
+        ("subscribe", " , ", "no topics to subscribe to"),
+        ("subscribePattern", "", "pattern to subscribe to is empty"),
+        ("subscribePattern", "a(", "no regular expression"),
+        ("subscribePattern", "a" * 1_025, "1025 bytes"),
+        ("assign", '{"t":0}', "is needed, not"),
+        ("assign", '{"t":[-1]}', "is needed, not"),
+        ("assign", '{"t":[true]}', "is needed, not"),
+        ("assign", "t", "is needed, not 't'"),
+    ],
+)
+def test_behaviour_07_a_choice_of_nothing_is_refused(option: str, text: str, said: str) -> None:
+    with pytest.raises(IllegalArgumentError, match=said):
+        parse_options({**ROOT, option: text})
+
+
+def test_behaviour_08_topics_are_chosen_by_list_json_or_pattern() -> None:
+    """A pattern must match the whole name."""
+    assigned = parse_options({**ROOT, "assign": '{"a":[0,1],"b":[4]}'}).choice
+    listed = parse_options({**ROOT, "subscribe": "b, a,b"}).choice
+    patterned = parse_options({**ROOT, "subscribePattern": "a.*|c"}).choice
+
+    assert assigned.assign == {TopicPartition("a", 0), TopicPartition("a", 1), TopicPartition("b", 4)}
+    assert listed.topics == ("a", "b")
+    assert [name for name in ("a", "ab", "ba", "c", "cc") if patterned.matches(name)] == ["a", "ab", "c"]
+
+
+def test_behaviour_09_names_and_words_count_in_any_case_but_topics_do_not() -> None:
+    """`t` and `T` are two topics."""
+    made = parse_options(
+        {
+            "KAFKA.bootstrap.SERVERS": "/data/log",
+            "SubScribe": "T",
+            "startingoffsets": "earLiEst",
+            "FAILONDATALOSS": "False",
+        }
+    )
+
+    assert made.choice.topics == ("T",)
+    assert not made.choice.matches("t")
+    assert made.starting == Everywhere(-2)
+    assert made.fail_on_data_loss is False
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        "kafka.auto.offset.reset",
+        "kafka.enable.auto.commit",
+        "kafka.interceptor.classes",
+        "kafka.key.deserializer",
+        "kafka.value.deserializer",
+        "kafka.key.serializer",
+        "Kafka.Value.Serializer",
+    ],
+)
+def test_behaviour_10_settings_that_would_break_the_bookkeeping_are_refused(name: str) -> None:
+    with pytest.raises(IllegalArgumentError, match="not supported"):
+        parse_options({**ROOT, "subscribe": "t", name: "x"})
+
+
+def test_behaviour_11_an_unknown_isolation_level_is_refused() -> None:
+    """The two of Kafka are taken."""
+    options(kafka__isolation__level="read_committed")
+    options(kafka__isolation__level="read_uncommitted")
+
+    with pytest.raises(IllegalArgumentError, match=r"isolation.level must be read_committed"):
+        options(kafka__isolation__level="serializable")
+
+
+def test_behaviour_12_offsets_are_words_or_json() -> None:
+    """-2 and -1 stay marks; Kafka's checkpoints have the same form."""
+    assert options(startingOffsets="earliest").starting == Everywhere(-2)
+    assert options(startingOffsets=" LATEST ").starting == Everywhere(-1)
+    given = options(startingOffsets='{"t":{"0":23,"1":-1},"u":{"0":-2}}').starting
+    assert given == AtOffsets({TopicPartition("t", 0): 23, TopicPartition("t", 1): -1, TopicPartition("u", 0): -2})
+
+
+def test_behaviour_13_a_stream_has_no_end() -> None:
+    """Whatever the form of the end."""
+    for name, value in (
+        ("endingOffsets", "latest"),
+        ("endingOffsetsByTimestamp", '{"t":{"0":5}}'),
+        ("endingTimestamp", "5"),
+    ):
+        with pytest.raises(IllegalArgumentError, match=f"{name} is not valid in streaming queries"):
+            check_stream(options(**{name: value}))
+
+
+@pytest.mark.parametrize(
+    ("given", "said"),
+    [
+        ({"startingOffsets": "latest"}, "startingOffsets: latest is not supported for batch"),
+        ({"startingOffsets": '{"t":{"0":-1}}'}, "t-0: latest"),
+        ({"startingOffsets": '{"t":"latest"}'}, "t: latest"),
+        ({"endingOffsets": "earliest"}, "endingOffsets: earliest is not supported for batch"),
+        ({"endingOffsets": '{"t":{"0":-2}}'}, "t-0: earliest"),
+    ],
+)
+def test_behaviour_14_a_batch_neither_begins_at_latest_nor_ends_at_earliest(given: dict[str, str], said: str) -> None:
+    with pytest.raises(IllegalArgumentError, match=said):
+        check_batch(options(**given))
+
+
+def test_behaviour_16_literal_offsets_must_name_the_same_partitions_and_not_cross() -> None:
+    """Said before a log is looked at, with both numbers."""
+    with pytest.raises(IllegalArgumentError, match="t-0 and t-0, t-1"):
+        check_batch(options(startingOffsets='{"t":{"0":1}}', endingOffsets='{"t":{"0":1,"1":1}}'))
+    with pytest.raises(IllegalArgumentError, match="t-0: the start 5 is above the end 4"):
+        check_batch(options(startingOffsets='{"t":{"0":5}}', endingOffsets='{"t":{"0":4}}'))
+
+
+def test_behaviour_17_a_global_time_beats_times_by_partition_which_beat_offsets() -> None:
+    """On each side by itself; start and end may be of different kinds."""
+    by_time = {"startingOffsetsByTimestamp": '{"t":{"0":7}}', "startingOffsets": "earliest"}
+
+    assert options(startingTimestamp="5", **by_time).starting == AtTime(5)
+    assert options(**by_time).starting == AtTimes({TopicPartition("t", 0): 7})
+    mixed = options(startingTimestamp="5", endingOffsets='{"t":{"0":9}}')
+    assert (mixed.starting, mixed.ending) == (AtTime(5), AtOffsets({TopicPartition("t", 0): 9}))
+
+
+def test_behaviour_19_a_topic_may_have_a_word_instead_of_offsets() -> None:
+    """One topic so, another so."""
+    given = options(startingOffsets='{"a":"Earliest","b":{"0":23}}').starting
+
+    assert given == AtOffsets({TopicPartition("b", 0): 23}, {"a": -2})
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        '{"t":{"0":1},"t":"latest"}',
+        '["t"]',
+        "23",
+        "now",
+        "",
+        '{"t":"now"}',
+        '{"t":{"x":1}}',
+        '{"t":{"0":"1"}}',
+        '{"t":{"0":1.5}}',
+        '{"t":{"0":true}}',
+        '{"t":{"-1":1}}',
+        '{"t":{"0":-3}}',
+        '{"t":{"0":9223372036854775808}}',
+        '{"t":[0]}',
+    ],
+)
+def test_behaviour_19_what_is_no_offset_is_quoted(text: str) -> None:
+    with pytest.raises(IllegalArgumentError) as refused:
+        options(startingOffsets=text)
+
+    assert repr(text) in str(refused.value)
+
+
+@pytest.mark.parametrize("text", ["0", "-1", "a", "1.0", "", "1e3", "٣", "1000001"])
+def test_behaviour_21_min_partitions_is_a_positive_whole_number(text: str) -> None:
+    with pytest.raises(IllegalArgumentError, match="minPartitions must be a positive whole number"):
+        options(minPartitions=text)
+
+
+@pytest.mark.parametrize("name", ["maxOffsetsPerTrigger", "minOffsetsPerTrigger", "maxRecordsPerPartition"])
+def test_limits_are_positive_whole_numbers_up_to_a_long(name: str) -> None:
+    """The largest of them included."""
+    options(**{name: str(MAX_LONG)})
+
+    for text in ("0", "-5", "5.5", "many", str(MAX_LONG + 1)):
+        with pytest.raises(IllegalArgumentError, match=f"{name} must be a positive whole number"):
+            options(**{name: text})
+
+
+def test_behaviour_27_a_minimum_above_the_maximum_is_refused() -> None:
+    """At load, with both numbers."""
+    with pytest.raises(IllegalArgumentError, match=r"minOffsetsPerTrigger \(6\) is above maxOffsetsPerTrigger \(5\)"):
+        options(minOffsetsPerTrigger="6", maxOffsetsPerTrigger="5")
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"), [("15m", 900_000), ("90s", 90_000), ("1h", 3_600_000), ("250ms", 250), ("2 d", 172_800_000)]
+)
+def test_a_delay_has_a_unit(text: str, expected: int) -> None:
+    assert options(maxTriggerDelay=text).max_trigger_delay_ms == expected
+
+
+@pytest.mark.parametrize("text", ["soon", "-5s", "5 fortnights", "1.5h", ""])
+def test_what_is_no_delay_is_refused(text: str) -> None:
+    with pytest.raises(IllegalArgumentError, match="maxTriggerDelay must be a duration"):
+        options(maxTriggerDelay=text)
+
+
+@pytest.mark.parametrize(
+    ("given", "error", "said"),
+    [
+        ({"kafka__bootstrap__servers": " "}, IllegalArgumentError, "must name the cluster's root"),
+        ({"includeHeaders": "yes"}, IllegalArgumentError, "must be true or false"),
+        ({"startingOffsetsByTimestampStrategy": "guess"}, IllegalArgumentError, "error, latest"),
+        ({"startingTimestamp": "-5"}, IllegalArgumentError, "ms since 1970"),
+        ({"startingTimestamp": "yesterday"}, IllegalArgumentError, "ms since 1970"),
+        ({"startingOffsetsByTimestamp": '{"t":{"0":-1}}'}, IllegalArgumentError, "not in"),
+        ({"kafka__group__id": ""}, InvalidGroupIdError, "group_id"),
+        ({"subscribe": "../t"}, InvalidTopicError, "characters"),
+        ({"startingOffset": "earliest"}, IllegalArgumentError, "did you mean 'startingOffsets'"),
+        ({"path": "/x"}, IllegalArgumentError, "unknown option path"),
+    ],
+)
+def test_what_cannot_be_meant_is_refused_by_name(given: dict[str, str], error: type[Exception], said: str) -> None:
+    with pytest.raises(error, match=said):
+        options(**given)
+
+
+def test_options_that_change_nothing_are_named_in_a_warning(caplog: pytest.LogCaptureFixture) -> None:
+    """Those of Spark's source that are about brokers, and every other Kafka setting."""
+    given = {**ROOT, "subscribe": "t", "GroupIdPrefix": "p", "kafka.security.protocol": "SSL", "minPartitions": "2"}
+
+    with caplog.at_level(logging.WARNING):
+        parse_options(given)
+        warn_without_meaning(given)
+
+    assert [record.getMessage().split(" has no effect")[0] for record in caplog.records] == [
+        "option groupIdPrefix",
+        "option kafka.security.protocol",
+    ]
+
+
+def test_limits_in_a_batch_are_warned_about(caplog: pytest.LogCaptureFixture) -> None:
+    """As Spark's Kafka source does."""
+    with caplog.at_level(logging.WARNING):
+        check_batch(options(maxOffsetsPerTrigger="5", maxTriggerDelay="1s"))
+
+    assert [record.getMessage() for record in caplog.records] == [
+        "option maxOffsetsPerTrigger has no effect in a batch query",
+        "option maxTriggerDelay has no effect in a batch query",
+    ]
+
+
+def test_a_value_is_never_taken_for_a_name(caplog: pytest.LogCaptureFixture) -> None:
+    """A password among Kafka's settings is not repeated in the log."""
+    given: dict[str, Any] = {**ROOT, "subscribe": "t", "kafka.sasl.jaas.config": 'password="canary"'}
+
+    with caplog.at_level(logging.WARNING):
+        parse_options(given)
+        warn_without_meaning(given)
+
+    assert "canary" not in caplog.text

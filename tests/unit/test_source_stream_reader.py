@@ -1,0 +1,620 @@
+"""The stream reader without Spark: the calls that Spark makes in, offsets and records of real Delta tables out."""
+
+from __future__ import annotations
+
+import json
+import logging
+import pickle
+import shutil
+from pathlib import Path
+from typing import Any
+
+import pytest
+from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadLimit, ReadMaxRows
+
+from kafkalike.errors import (
+    CorruptRecordError,
+    DataLossError,
+    IllegalArgumentError,
+    TopicDeletedError,
+    UnknownTopicOrPartitionError,
+)
+from kafkalike.log import range_reader
+from kafkalike.log.connect import connect
+from kafkalike.log.delta_cluster import DeltaCluster
+from kafkalike.model.batch import RecordBatch
+from kafkalike.model.structs import TopicPartition
+from kafkalike.spark.source.options import parse_options
+from kafkalike.spark.source.stream import StreamReader
+
+Json = dict[str, dict[str, int]]
+Record = tuple[str, int, int, str]
+
+
+class HandClock:
+    """Turned by hand."""
+
+    def __init__(self) -> None:
+        self.seconds = 1_000.0
+
+    def now_ms(self) -> int:
+        return int(self.seconds * 1000)
+
+    def monotonic(self) -> float:
+        return self.seconds
+
+    def sleep(self, seconds: float) -> None:
+        self.seconds += seconds
+
+
+class Query:
+    """Makes the calls that Spark makes of one run of a query, and keeps what a checkpoint would."""
+
+    def __init__(
+        self, root: str, checkpoint: Query | None = None, clock: HandClock | None = None, **given: str
+    ) -> None:
+        names = {name.replace("__", "."): value for name, value in given.items()}
+        choice = {} if names.keys() & {"assign", "subscribePattern"} else {"subscribe": "t"}
+        options = parse_options({"kafka.bootstrap.servers": root} | choice | names)
+        self.reader = StreamReader(options, clock or HandClock())
+        self.logged: list[Json] = [] if checkpoint is None else list(checkpoint.logged)
+        self.committed: int = 0 if checkpoint is None else checkpoint.committed
+        self.first: Json | None = None
+
+    @property
+    def start(self) -> Json:
+        """Where the next batch begins."""
+        if self.committed:
+            return self.logged[self.committed - 1]
+        if self.first is None:
+            self.first = through_json(self.reader.initialOffset())
+        return self.first
+
+    def log_next(self, limit: ReadLimit | None = None) -> bool:
+        """Plan the next batch and log its end; False when there is nothing new."""
+        start = self.start
+        end = through_json(self.reader.latestOffset(start, limit or self.reader.getDefaultReadLimit()))
+        if self.committed and end == start:
+            return False
+        self.logged.append(end)
+        return True
+
+    def run_logged(self) -> list[Record]:
+        """Run the batch that was logged last."""
+        start, end = self.start, self.logged[self.committed]
+        found = []
+        for part in self.reader.partitions(start, end):
+            # A task gets the reader and its part by pickle.
+            reader, sent = pickle.loads(pickle.dumps((self.reader, part)))  # noqa: S301 - as Spark does it
+            found += records(reader, sent)
+        self.committed += 1
+        self.reader.commit(end)
+        return found
+
+    def batch(self, limit: ReadLimit | None = None) -> list[Record] | None:
+        """One micro-batch; None when there is nothing new."""
+        return self.run_logged() if self.log_next(limit) else None
+
+
+def through_json(offsets: Any) -> Json:
+    made: Json = json.loads(json.dumps(offsets))
+    return made
+
+
+def records(reader: StreamReader, part: Any) -> list[Record]:
+    return [
+        (row["topic"], row["partition"], row["offset"], row["value"].decode())
+        for batch in reader.read(part)
+        for row in batch.to_pylist()
+    ]
+
+
+@pytest.fixture
+def cluster(root: str) -> DeltaCluster:
+    """A cluster with a topic `t` of two partitions."""
+    made: Any = connect(root)
+    made.create_topic("t", 2, {})
+    assert isinstance(made, DeltaCluster)
+    return made
+
+
+def fill(cluster: DeltaCluster, *values: str, topic: str = "t", partition: int = 0, at_ms: int = 1_000) -> None:
+    batch = RecordBatch()
+    for number, value in enumerate(values):
+        batch.add(partition, None, value.encode(), at_ms + number)
+    cluster.log(topic).append(batch)
+
+
+def values(found: list[Record] | None) -> list[str]:
+    return [record[3] for record in found or []]
+
+
+# --- where a query begins ----------------------------------------------------------------------
+
+
+def test_behaviour_12_a_stream_starts_at_latest_by_default(root: str, cluster: DeltaCluster) -> None:
+    """What was there before is not read."""
+    fill(cluster, "old")
+    query = Query(root)
+    assert query.batch() == []
+
+    fill(cluster, "new", partition=1)
+
+    assert query.batch() == [("t", 1, 0, "new")]
+    assert query.batch() is None
+
+
+def test_behaviour_12_offsets_and_marks_begin_where_they_say(root: str, cluster: DeltaCluster) -> None:
+    """-2 is the log start and -1 the log end."""
+    cluster.add_partitions("t", 3)
+    for p in range(3):
+        fill(cluster, "a", "b", "c", partition=p)
+    query = Query(root, startingOffsets='{"t":{"0":2,"1":-1,"2":-2}}')
+
+    assert query.batch() == [("t", 0, 2, "c"), ("t", 2, 0, "a"), ("t", 2, 1, "b"), ("t", 2, 2, "c")]
+    fill(cluster, "d", partition=1)
+    assert query.batch() == [("t", 1, 3, "d")]
+
+
+def test_behaviour_15_offsets_must_name_exactly_the_partitions_read(root: str, cluster: DeltaCluster) -> None:
+    """Missing ones and extra ones, offsets and times."""
+    for given in ('{"t":{"0":0}}', '{"t":{"0":0,"1":0,"2":0}}', '{"t":{"0":0,"1":0},"u":{"0":0}}', '{"t":-2,"u":-2}'):
+        with pytest.raises(IllegalArgumentError, match=r"KAFKA_START_OFFSET_DOES_NOT_MATCH_ASSIGNED|is needed"):
+            Query(root, startingOffsets=given).batch()
+    with pytest.raises(IllegalArgumentError, match=r"KAFKA_TIMESTAMP_OFFSET_DOES_NOT_MATCH_ASSIGNED.*t-0, t-1"):
+        Query(root, startingOffsetsByTimestamp='{"t":{"0":0}}').batch()
+    with pytest.raises(IllegalArgumentError, match="Given: t-0, t-1, u; read: t-0, t-1"):
+        Query(root, startingOffsets='{"t":"earliest","u":"earliest"}').batch()
+
+
+def test_behaviour_18_a_time_means_the_first_record_at_or_after_it(root: str, cluster: DeltaCluster) -> None:
+    """Also where times are not in order; without such a record it is an error, or latest if that is asked for."""
+    fill(cluster, "1000", "1001", "1002", at_ms=1_000)
+    fill(cluster, "500", at_ms=500)
+    fill(cluster, "2000", at_ms=2_000, partition=1)
+
+    assert values(Query(root, startingTimestamp="1001").batch()) == ["1001", "1002", "500", "2000"]
+    assert values(Query(root, startingOffsetsByTimestamp='{"t":{"0":1002,"1":0}}').batch()) == ["1002", "500", "2000"]
+    with pytest.raises(IllegalArgumentError, match=r"No offset matched from request of topic-partition t-0 .* 1500"):
+        Query(root, startingTimestamp="1500").batch()
+    later = Query(root, startingTimestamp="1500", startingOffsetsByTimestampStrategy="latest")
+    assert values(later.batch()) == ["2000"]
+
+
+def test_a_topic_that_does_not_exist_is_refused(root: str, cluster: DeltaCluster) -> None:
+    """And so is a partition that was assigned; a pattern may match nothing yet."""
+    with pytest.raises(UnknownTopicOrPartitionError, match="u: no such topic"):
+        Query(root, subscribe="t,u").batch()
+    with pytest.raises(UnknownTopicOrPartitionError, match="t-7: no such"):
+        Query(root, assign='{"t":[0,7]}').batch()
+
+    query = Query(root, subscribePattern="later.*", startingOffsets="latest")
+    assert query.batch() == []
+    cluster.create_topic("later-1", 1, {})
+    fill(cluster, "x", topic="later-1")
+
+    assert query.batch() == [("later-1", 0, 0, "x")]
+
+
+def test_a_start_that_is_not_in_the_log_is_data_loss(root: str, cluster: DeltaCluster) -> None:
+    """An error, or the nearest record there is."""
+    fill(cluster, "0", "1", "2", "3")
+    cluster.move_log_start("t", {0: 2}, "retention", "r-1")
+
+    for start in (1, 5):
+        offsets = json.dumps({"t": {"0": start, "1": 0}})
+        with pytest.raises(DataLossError, match=rf"t-0: the start {start} is not in the log, which is \[2, 4\)"):
+            Query(root, startingOffsets=offsets).batch()
+        found = Query(root, startingOffsets=offsets, failOnDataLoss="false").batch()
+        assert values(found) == (["2", "3"] if start == 1 else [])
+
+
+# --- going on ----------------------------------------------------------------------------------
+
+
+def test_behaviour_23_a_restart_reads_nothing_twice_and_skips_nothing(root: str, cluster: DeltaCluster) -> None:
+    """Records added while it was stopped come after the restart; the start options count only once."""
+    fill(cluster, "a", "b")
+    first = Query(root, startingOffsets="earliest")
+    assert values(first.batch()) == ["a", "b"]
+    fill(cluster, "c")
+
+    second = Query(root, checkpoint=first, startingOffsets="earliest")
+
+    assert values(second.batch()) == ["c"]
+    assert second.batch() is None
+
+
+@pytest.mark.parametrize("start", ["earliest", "latest", '{"t":{"0":1,"1":-1}}'])
+def test_behaviour_30_a_batch_that_was_logged_is_run_again_with_the_same_range(
+    root: str, cluster: DeltaCluster, start: str
+) -> None:
+    """Whatever was added meanwhile; also the first one, whose start is in no checkpoint."""
+    fill(cluster, "a", "b")
+    first = Query(root, startingOffsets=start)
+    assert first.log_next()
+    fill(cluster, "c")
+    fill(cluster, "z", partition=1)
+
+    again = Query(root, checkpoint=first, startingOffsets=start)
+
+    expected = {"earliest": ["a", "b"], "latest": []}.get(start, ["b"])
+    assert values(again.run_logged()) == expected
+    assert values(again.batch()) == ["c", "z"]
+    assert again.batch() is None
+
+
+def test_behaviour_24_new_partitions_and_topics_are_read_from_their_beginning(root: str, cluster: DeltaCluster) -> None:
+    """Also by a query that began at latest."""
+    query = Query(root, subscribePattern="t.*")
+    assert query.batch() == []
+
+    cluster.add_partitions("t", 4)
+    cluster.create_topic("t2", 1, {})
+    fill(cluster, "p3", partition=3)
+    fill(cluster, "new", topic="t2")
+
+    assert query.batch() == [("t", 3, 0, "p3"), ("t2", 0, 0, "new")]
+
+
+def test_behaviour_25_a_limit_goes_on_where_it_was_after_a_restart(root: str, cluster: DeltaCluster) -> None:
+    """At most that many, every partition with something waiting moves, order is kept."""
+    fill(cluster, *[f"a{n}" for n in range(8)])
+    fill(cluster, "b0", partition=1)
+    query = Query(root, startingOffsets="earliest", maxOffsetsPerTrigger="4")
+    assert query.batch() == [*(("t", 0, n, f"a{n}") for n in range(3)), ("t", 1, 0, "b0")]
+
+    restarted = Query(root, checkpoint=query, maxOffsetsPerTrigger="4")
+
+    assert values(restarted.batch()) == ["a3", "a4", "a5", "a6"]
+    assert values(restarted.batch()) == ["a7"]
+    assert restarted.batch() is None
+
+
+def test_behaviour_27_a_batch_waits_for_the_minimum_or_the_delay(root: str, cluster: DeltaCluster) -> None:
+    """The first one does not wait; the maximum holds beside the minimum."""
+    clock = HandClock()
+    limits: dict[str, Any] = {"minOffsetsPerTrigger": "3", "maxOffsetsPerTrigger": "4", "maxTriggerDelay": "10s"}
+    query = Query(root, clock=clock, startingOffsets="earliest", **limits)
+    fill(cluster, "a")
+    assert values(query.batch()) == ["a"]
+
+    fill(cluster, "b", "c")
+    assert query.batch() is None
+    fill(cluster, "d", "e", "f")
+    assert values(query.batch()) == ["b", "c", "d", "e"]
+    assert query.batch() is None
+    clock.seconds += 10
+    assert values(query.batch()) == ["f"]
+
+
+def test_behaviour_28_all_that_is_there_is_read_when_spark_asks_for_it(root: str, cluster: DeltaCluster) -> None:
+    """Trigger.Once asks so, whatever the limits."""
+    fill(cluster, "a", "b", "c")
+    query = Query(root, startingOffsets="earliest", maxOffsetsPerTrigger="1", minOffsetsPerTrigger="1")
+
+    assert query.reader.getDefaultReadLimit() == ReadMaxRows(1)
+    assert values(query.batch(ReadAllAvailable())) == ["a", "b", "c"]
+
+
+def test_behaviour_28_available_now_ends_where_it_was_when_it_began(root: str, cluster: DeltaCluster) -> None:
+    """In batches under the limit; the minimum does not hold up the last one."""
+    fill(cluster, *map(str, range(13)))
+    query = Query(root, startingOffsets="earliest", maxOffsetsPerTrigger="5", minOffsetsPerTrigger="5")
+    query.reader.prepareForTriggerAvailableNow()
+    fill(cluster, "later")
+
+    sizes = []
+    while (found := query.batch()) is not None:
+        sizes.append(len(found))
+
+    assert sizes == [5, 5, 3]
+
+
+@pytest.mark.parametrize("fail", ["true", "false"])
+def test_behaviour_29_available_now_fails_when_its_end_is_out_of_reach(
+    root: str, cluster: DeltaCluster, fail: str
+) -> None:
+    """A topic deleted, or deleted and created again, whatever failOnDataLoss says."""
+    fill(cluster, "a", "b", "c")
+    query = Query(root, startingOffsets="earliest", maxOffsetsPerTrigger="1", failOnDataLoss=fail)
+    query.reader.prepareForTriggerAvailableNow()
+    assert values(query.batch()) == ["a"]
+
+    cluster.delete_topic("t")
+    with pytest.raises(DataLossError, match=r"t-0: Trigger.AvailableNow .* offset 3, but it is gone"):
+        query.log_next()
+    cluster.create_topic("t", 2, {})
+    fill(cluster, "x", "y", "z", "more")
+    with pytest.raises(DataLossError, match="it ends at 4 now: the topic was deleted"):
+        query.log_next()
+
+
+def test_behaviour_29_partitions_added_before_a_retry_are_no_failure(root: str, cluster: DeltaCluster) -> None:
+    """They are read from their beginning in the retry."""
+    fill(cluster, "a")
+    failed = Query(root, startingOffsets="earliest")
+    failed.reader.prepareForTriggerAvailableNow()
+    failed.log_next()
+    cluster.add_partitions("t", 3)
+    fill(cluster, "b", partition=2)
+
+    retry = Query(root, checkpoint=failed, startingOffsets="earliest")
+    retry.reader.prepareForTriggerAvailableNow()
+
+    assert values(retry.run_logged()) == ["a"]
+    assert values(retry.batch()) == ["b"]
+
+
+def test_behaviour_31_offsets_are_never_empty(root: str, cluster: DeltaCluster) -> None:
+    """A partition without news keeps its offset, and a query whose topics are all gone keeps the last ones."""
+    fill(cluster, "a")
+    query = Query(root, startingOffsets="earliest", failOnDataLoss="false")
+    query.batch()
+    fill(cluster, "b", partition=1)
+    query.batch()
+    assert query.logged[-1] == {"t": {"0": 1, "1": 1}}
+
+    cluster.delete_topic("t")
+
+    assert query.batch() is None
+    assert query.reader.latestOffset(query.start, ReadAllAvailable()) == {"t": {"0": 1, "1": 1}}
+
+
+def test_behaviour_33_the_latest_offsets_are_reported(root: str, cluster: DeltaCluster) -> None:
+    """Those of the last look, which a limited batch is behind."""
+    fill(cluster, "a", "b", "c")
+    query = Query(root, startingOffsets="earliest", maxOffsetsPerTrigger="1")
+    assert query.reader.reportLatestOffset() is None
+
+    query.batch()
+
+    assert query.logged[-1] == {"t": {"0": 1, "1": 0}}
+    assert query.reader.reportLatestOffset() == {"t": {"0": 3, "1": 0}}
+
+
+def test_a_range_may_be_split_over_tasks(root: str, cluster: DeltaCluster) -> None:
+    """With minPartitions and maxRecordsPerPartition; each task reads its own offsets."""
+    fill(cluster, *map(str, range(10)))
+    for option, number in (("minPartitions", "3"), ("maxRecordsPerPartition", "4")):
+        given: dict[str, Any] = {option: number}
+        query = Query(root, startingOffsets="earliest", **given)
+        end = query.reader.latestOffset(query.start, ReadAllAvailable())
+
+        parts: Any = query.reader.partitions(query.start, end)
+
+        assert [len(part.plan.offsets) for part in parts] == [3, 3, 4]
+        assert values([record for part in parts for record in records(query.reader, part)]) == [*map(str, range(10))]
+
+
+def test_progress_is_shown_as_that_of_the_group(root: str, cluster: DeltaCluster) -> None:
+    """When kafka.group.id names one; never beyond what was processed."""
+    fill(cluster, "a", "b")
+    query = Query(root, startingOffsets="earliest", kafka__group__id="watched")
+    query.log_next()
+    assert "watched" not in cluster.groups.refresh().groups
+
+    query.run_logged()
+
+    offsets = cluster.groups.refresh().groups["watched"].offsets
+    assert offsets[TopicPartition("t", 0)].position.offset == 2
+
+
+# --- what is lost ------------------------------------------------------------------------------
+
+
+def test_behaviour_37_a_topic_created_again_with_fewer_records_fails(root: str, cluster: DeltaCluster) -> None:
+    """Between batches, and while the query is stopped."""
+    fill(cluster, "a", "b")
+    query = Query(root, startingOffsets="earliest")
+    query.batch()
+
+    cluster.delete_topic("t")
+    cluster.create_topic("t", 2, {})
+    fill(cluster, "x")
+
+    with pytest.raises(DataLossError, match="t-0: its offset was changed from 2 to 1"):
+        Query(root, checkpoint=query).batch()
+    with pytest.raises(DataLossError, match=r"t-0: its offset was changed from 2 to 1: topic id .* is now"):
+        query.batch()
+
+
+@pytest.mark.parametrize("count", [1, 2, 3, 5])
+def test_a_topic_created_again_is_read_from_its_beginning_without_fail_on_data_loss(
+    root: str, cluster: DeltaCluster, caplog: pytest.LogCaptureFixture, count: int
+) -> None:
+    """Also when it has as many records as before or more, where offsets alone do not show it."""
+    fill(cluster, "a", "b")
+    query = Query(root, startingOffsets="earliest", failOnDataLoss="false")
+    query.batch()
+    cluster.delete_topic("t")
+    cluster.create_topic("t", 2, {})
+    expected = [f"new{n}" for n in range(count)]
+    fill(cluster, *expected)
+
+    with caplog.at_level(logging.WARNING):
+        found = [value for _ in range(3) for value in values(query.batch())]
+
+    assert found == expected
+    assert "t-0: its offset was changed from 2" in caplog.text
+
+
+def test_a_topic_created_again_with_more_records_fails_too(root: str, cluster: DeltaCluster) -> None:
+    """Its id tells, which Kafka's source cannot see."""
+    fill(cluster, "a")
+    query = Query(root, startingOffsets="earliest")
+    query.batch()
+    cluster.delete_topic("t")
+    cluster.create_topic("t", 2, {})
+    fill(cluster, "x", "y", "z")
+
+    with pytest.raises(DataLossError, match="was changed from 1 to 3: topic id"):
+        query.batch()
+
+
+def test_a_topic_that_is_gone_fails_or_is_left_out(root: str, cluster: DeltaCluster) -> None:
+    """The others go on."""
+    cluster.create_topic("u", 1, {})
+    fill(cluster, "a")
+    strict = Query(root, subscribe="t,u", startingOffsets="earliest")
+    lenient = Query(root, subscribe="t,u", startingOffsets="earliest", failOnDataLoss="false")
+    for query in (strict, lenient):
+        query.batch()
+
+    cluster.delete_topic("t")
+    fill(cluster, "b", topic="u")
+
+    with pytest.raises(DataLossError, match=r"PARTITIONS_DELETED.*t-0 at offset 1, t-1 at offset 0"):
+        strict.batch()
+    assert values(lenient.batch()) == ["b"]
+    assert lenient.logged[-1] == {"u": {"0": 1}}
+
+
+@pytest.mark.parametrize("when", ["before planning", "after planning"])
+def test_behaviour_38_records_that_aged_out_fail_or_are_skipped(
+    root: str, cluster: DeltaCluster, caplog: pytest.LogCaptureFixture, when: str
+) -> None:
+    """Names topic, partition, offsets and reason; the rest comes once."""
+    for value in "abcd":
+        fill(cluster, value)
+
+    def lose() -> None:
+        cluster.move_log_start("t", {0: 2}, "retention", "run-7")
+        for segment in cluster.log("t").segments_within(0, range(2)):
+            Path(root, "t", segment.path).unlink()
+
+    queries = {fail: Query(root, startingOffsets="earliest", failOnDataLoss=fail) for fail in ("true", "false")}
+    for query in queries.values():
+        query.log_next()
+    if when == "before planning":
+        lose()
+    parts = {}
+    for fail, query in queries.items():
+        if fail == "false" or when == "after planning":
+            parts[fail] = query.reader.partitions(query.start, query.logged[0])
+    if when == "after planning":
+        lose()
+
+    strict = queries["true"]
+    with pytest.raises(DataLossError, match=r"t-0: offsets \[0, 2\) are gone: log start moved to 2 by retention, run"):
+        [
+            records(strict.reader, p)
+            for p in parts.get("true") or strict.reader.partitions(strict.start, strict.logged[0])
+        ]
+    with caplog.at_level(logging.WARNING):
+        found = [r for part in parts["false"] for r in records(queries["false"].reader, part)]
+    assert values(found) == ["c", "d"]
+
+
+def test_behaviour_38_a_topic_deleted_while_tasks_run_does_not_kill_a_lenient_query(
+    root: str, cluster: DeltaCluster
+) -> None:
+    """Its records are skipped; a strict query fails and says why."""
+    fill(cluster, "a")
+    queries = [Query(root, startingOffsets="earliest", failOnDataLoss=fail) for fail in ("true", "false")]
+    for query in queries:
+        query.log_next()
+    (strict,), (lenient,) = [q.reader.partitions(q.start, q.logged[0]) for q in queries]
+
+    cluster.delete_topic("t")
+    with pytest.raises(DataLossError, match=r"t-0: offsets \[0, 1\) are gone: topic 't' does not exist"):
+        records(queries[0].reader, strict)
+    assert records(queries[1].reader, lenient) == []
+
+    cluster.create_topic("t", 2, {})
+    fill(cluster, "another life")
+    with pytest.raises(DataLossError, match="now belongs to topic id") as lost:
+        records(queries[0].reader, strict)
+    assert isinstance(lost.value.__cause__, TopicDeletedError)
+    assert records(queries[1].reader, lenient) == []
+
+
+def test_behaviour_39_a_start_below_the_log_start_never_reads_a_record_twice(root: str, cluster: DeltaCluster) -> None:
+    """Asking for 0 where the log begins at 2."""
+    fill(cluster, "a", "b", "c", "d")
+    cluster.move_log_start("t", {0: 2}, "retention", "r")
+    query = Query(root, startingOffsets='{"t":{"0":0,"1":0}}', failOnDataLoss="false")
+
+    assert values(query.batch()) == ["c", "d"]
+    assert query.batch() is None
+
+
+def test_a_new_partition_that_does_not_begin_at_zero_is_data_loss(root: str, cluster: DeltaCluster) -> None:
+    """It was added, filled and cut between two batches."""
+    queries = [Query(root, failOnDataLoss=fail) for fail in ("true", "false")]
+    for query in queries:
+        query.batch()
+    cluster.add_partitions("t", 3)
+    fill(cluster, "a", "b", partition=2)
+    cluster.move_log_start("t", {2: 1}, "retention", "r")
+
+    with pytest.raises(DataLossError, match="t-2: the added partition starts from 1 instead of 0"):
+        queries[0].batch()
+    assert values(queries[1].batch()) == ["b"]
+
+
+def test_a_damaged_file_is_named_whatever_the_options(root: str, cluster: DeltaCluster) -> None:
+    """Damage is not age: it is never skipped."""
+    fill(cluster, "a")
+    (segment,) = cluster.log("t").segments_within(0, range(1))
+    path = Path(root, "t", segment.path)
+    path.write_bytes(path.read_bytes()[:40])
+    query = Query(root, startingOffsets="earliest", failOnDataLoss="false")
+
+    with pytest.raises(CorruptRecordError, match=segment.path):
+        query.batch()
+
+
+def test_a_file_that_is_missing_without_a_reason_is_data_loss(root: str, cluster: DeltaCluster) -> None:
+    """Nobody moved the log start, so an outsider must have removed it."""
+    for value in "abc":
+        fill(cluster, value)
+    (segment,) = cluster.log("t").segments_within(0, range(1, 2))
+    Path(root, "t", segment.path).unlink()
+
+    with pytest.raises(DataLossError, match=rf"t-0: offsets \[1, 2\) are gone: .*{segment.path} is missing"):
+        Query(root, startingOffsets="earliest").batch()
+    assert values(Query(root, startingOffsets="earliest", failOnDataLoss="false").batch()) == ["a", "c"]
+
+
+def test_a_file_with_other_records_than_its_statistics_say_is_damage(root: str, cluster: DeltaCluster) -> None:
+    """Put in another one's place by an outsider."""
+    fill(cluster, "a", "b", "c")
+    fill(cluster, "d")
+    whole, small = cluster.log("t").segments_within(0, range(4))
+    shutil.copy(Path(root, "t", small.path), Path(root, "t", whole.path))
+
+    with pytest.raises(CorruptRecordError, match=r"should hold \[0, 3\), but"):
+        Query(root, startingOffsets="earliest").batch()
+
+
+# --- many files --------------------------------------------------------------------------------
+
+
+def test_behaviour_42_a_batch_goes_on_inside_a_file_where_the_last_one_ended(root: str, cluster: DeltaCluster) -> None:
+    """From the file that was left open and from a new process alike; nothing of one batch shows in another."""
+    fill(cluster, *map(str, range(100)))
+    for forget in (False, True):
+        query = Query(root, startingOffsets="earliest", maxOffsetsPerTrigger="7")
+        found = []
+        while (batch := query.batch()) is not None:
+            assert len(batch) <= 7
+            found += values(batch)
+            if forget:
+                range_reader._open.clear()
+        assert found == [*map(str, range(100))]
+
+
+def test_many_small_files_make_few_batches_of_records(root: str, cluster: DeltaCluster) -> None:
+    """And planning looks at the files of the range alone."""
+    for number in range(60):
+        fill(cluster, str(number))
+    query = Query(root, startingOffsets='{"t":{"0":20,"1":0}}')
+    end = query.reader.latestOffset(query.start, ReadAllAvailable())
+
+    (part,) = query.reader.partitions(query.start, end)
+
+    plan: Any = part
+    assert len(plan.plan.segments) == 40
+    (batch,) = query.reader.read(part)
+    assert [bytes(v).decode() for v in batch.column("value").to_pylist()] == [*map(str, range(20, 60))]
