@@ -171,8 +171,9 @@ class Assigner:
         self._pacemaker.start()
         self._subscription.changed = False
         failed = self._give_up(member, roster)
-        if member.owes(roster):
-            roster = member.release()
+        owed = member.owes(roster)
+        if owed:
+            roster = member.release(owed)
         if roster is not None:
             self.waiting = member.waits(roster)
             if roster.generation != self._generation:

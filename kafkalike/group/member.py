@@ -9,7 +9,7 @@ import logging
 import socket
 import threading
 import uuid
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Final
 
@@ -26,6 +26,7 @@ from kafkalike.model import group_protocol as protocol
 from kafkalike.model.group_protocol import Known, Scheme
 from kafkalike.model.group_roster import Member, Partitions, Roster
 from kafkalike.model.group_sessions import Sessions
+from kafkalike.model.structs import TopicPartition
 from kafkalike.model.topic import TopicInfo
 
 log = logging.getLogger(__name__)
@@ -230,7 +231,7 @@ class GroupMember:
         me = roster.members[self._id]
         if me.subscription != subscription:
             known = self._known()
-            return self._change(
+            return self._mine(
                 lambda now: (
                     protocol.join(now, replace(now.members[self._id], subscription=subscription), known)
                     if self._id in now.members
@@ -259,14 +260,17 @@ class GroupMember:
         me = roster.members[self._id]
         return roster.rebalancing and me.assignment != me.target
 
-    def release(self) -> Roster | None:
-        """Say that it has given up what it owed. Caller: after the application has been told.
+    def release(self, given_up: Iterable[TopicPartition]) -> Roster | None:
+        """Say that it holds partitions no more. Caller: after the application has been told.
+
+        Args:
+            given_up: what it owed at its last look; it may owe more by now.
 
         Returns:
             The roster after it; None when this is no member any more.
         """
-        known = self._known()
-        return self._mine(lambda now: protocol.release(now, self._id, known), "gave up partitions")
+        known, given = self._known(), tuple(given_up)
+        return self._mine(lambda now: protocol.release(now, self._id, given, known), "gave up partitions")
 
     def leave(self, timeout_ms: float | None = 60_000, why: str = "left") -> None:
         """Be a member no more; does nothing when it is none. What it owned goes to others at once."""

@@ -139,17 +139,19 @@ def owed(roster: Roster, member: Member) -> Partitions:
     return member.assignment if roster.rebalancing and not member.released else ()
 
 
-def release(roster: Roster, member_id: str, known: Known) -> Roster:
-    """Note that a member has given up what it owed, and hand on what is free by that.
+def release(roster: Roster, member_id: str, given_up: Iterable[TopicPartition], known: Known) -> Roster:
+    """Note that a member holds some partitions no more, and hand on what is free by that.
 
+    What it gave up is named: while it did so, it may have come to owe more than that, or less.
     Commits of the member under older generations are refused from here on.
     """
     member = roster.members.get(member_id)
-    if member is None or not owed(roster, member):
+    given = set(given_up)
+    if member is None or not owed(roster, member) or given.isdisjoint(member.assignment):
         return roster
-    kept = tuple(tp for tp in member.assignment if tp in member.target) if roster.cooperative else ()
+    kept = tuple(tp for tp in member.assignment if tp not in given)
     members = dict(roster.members)
-    members[member_id] = replace(member, assignment=kept, released=not roster.cooperative)
+    members[member_id] = replace(member, assignment=kept, released=not roster.cooperative and not kept)
     after = _sealed(roster, replace(roster, members=_granted(members, cooperative=roster.cooperative)), known)
     fenced = dict(after.members)
     fenced[member_id] = replace(fenced[member_id], since=after.generation)
@@ -209,15 +211,10 @@ def _rebalance(roster: Roster, members: Mapping[str, Member], known: Known) -> R
         return _sealed(roster, replace(roster, members=members, protocol=protocol, pending=True), known)
     topics = _topics_of(members.values(), known)
     targets = _targets(scheme, members, topics)
-    aimed = {member_id: replace(m, target=targets[member_id]) for member_id, m in members.items()}
-    if all(m.assignment == m.target for m in aimed.values()):
-        granted: Mapping[str, Member] = {i: replace(m, released=False) for i, m in aimed.items()}
-    else:
-        waiting = {
-            i: replace(m, released=not scheme.cooperative and (m.released or not m.assignment))
-            for i, m in aimed.items()
-        }
-        granted = _granted(waiting, cooperative=scheme.cooperative)
+    moves = any(m.assignment != targets[i] for i, m in members.items())
+    eager = moves and not scheme.cooperative
+    aimed = {i: _aimed(m, targets[i], released=eager and (m.released or not m.assignment)) for i, m in members.items()}
+    granted = _granted(aimed, cooperative=scheme.cooperative) if moves else aimed
     return _sealed(
         roster,
         replace(
@@ -231,6 +228,12 @@ def _rebalance(roster: Roster, members: Mapping[str, Member], known: Known) -> R
         ),
         known,
     )
+
+
+def _aimed(member: Member, target: Partitions, *, released: bool) -> Member:
+    if (member.target, member.released) == (target, released):
+        return member
+    return replace(member, target=target, released=released)
 
 
 def _granted(members: Mapping[str, Member], *, cooperative: bool) -> Mapping[str, Member]:

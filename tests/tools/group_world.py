@@ -1,0 +1,384 @@
+"""GroupWorld: a seed in, one interleaving of several members of a group out, with every rule checked at every step.
+
+The members are the real ones (`GroupMember`, `group_protocol`, the assignors, `Sessions`); store, leases and clock are
+this world's. A write may succeed, meet a rival that was faster, be refused, or have an unknown outcome whether it
+landed or not. Members pause, crash, come back, leave, subscribe to other topics; partitions are added. What a member
+does around the protocol (hold, read, commit, give up) is done here as `KafkaConsumer` does it.
+"""
+
+import contextlib
+from collections.abc import Callable, Iterable
+from itertools import count
+from random import Random
+
+from kafkalike.errors import (
+    CommitFailedError,
+    FencedInstanceIdError,
+    InconsistentGroupProtocolError,
+    KafkaStorageError,
+    KafkaTimeoutError,
+    RebalanceInProgressError,
+    UnknownOutcomeError,
+)
+from kafkalike.group.assignors import schemes_of
+from kafkalike.group.member import GroupMember, MemberSettings, Topics
+from kafkalike.group.store import Change
+from kafkalike.model import group_protocol as protocol
+from kafkalike.model.group_roster import Roster
+from kafkalike.model.names import TopicId, TopicName
+from kafkalike.model.structs import GroupState, TopicPartition
+from kafkalike.model.topic import TopicInfo
+
+FAULTS = (KafkaTimeoutError, KafkaStorageError, UnknownOutcomeError)
+SESSION = 3
+STRATEGIES = {name: schemes_of(name) for name in ("range", "roundrobin", "sticky", "cooperative-sticky")}
+
+
+class WorldClock:
+    """Goes on when the scheduler says so."""
+
+    def __init__(self) -> None:
+        self.seconds = 1000.0
+
+    def now_ms(self) -> int:
+        return int(self.seconds * 1000)
+
+    def monotonic(self) -> float:
+        return self.seconds
+
+    def sleep(self, seconds: float) -> None:
+        self.seconds += seconds
+
+
+class WorldLeases:
+    """Signs of life in a dictionary."""
+
+    def __init__(self, clock: WorldClock) -> None:
+        self._clock = clock
+        self._stamps: dict[str, int] = {}
+
+    def renew(self, group_id: str, member_id: str) -> None:
+        del group_id
+        self._stamps[member_id] = int(self._clock.seconds * 1e9)
+
+    def read(self, group_id: str, member_ids: Iterable[str]) -> dict[str, int]:
+        del group_id
+        return {i: self._stamps[i] for i in member_ids if i in self._stamps}
+
+    def drop(self, group_id: str, member_id: str) -> None:
+        del group_id
+        self._stamps.pop(member_id, None)
+
+
+class World:
+    """Topics, a group, committed offsets, and actors.
+
+    Args:
+        seed: says everything that happens.
+        strategy: the members' assignor.
+        actors: how many consumers there may be at one time.
+        faulty: whether writes may go wrong.
+    """
+
+    def __init__(self, seed: int, strategy: str, actors: int = 3, *, faulty: bool = True) -> None:
+        self.chance = Random(seed)
+        self.clock = WorldClock()
+        self.leases = WorldLeases(self.clock)
+        self.schemes = STRATEGIES[strategy]
+        self.roster = Roster()
+        self.committed: dict[TopicPartition, int] = {}
+        self.read: dict[TopicPartition, int] = {}
+        """By partition, the offset below which every record was read by somebody."""
+        self.topics: dict[str, TopicInfo] = {}
+        self.topics_seq = 0
+        self.faulty = faulty
+        self.names = count()
+        self.zombies: list[Actor] = []
+        self.trace: list[str] = []
+        self._depth = 0
+        self.set_partitions("a", 2)
+        self.actors = [Actor(self, f"s{n}" if n == 0 else None) for n in range(actors)]
+
+    # --- the store ---------------------------------------------------------------------------
+
+    def change(self, change: Change, by: str, why: str, timeout_ms: float | None = None) -> Roster:
+        """As `RosterStore.change`."""
+        del timeout_ms
+        fate = self.chance.random() if self.faulty else 1.0
+        if fate < 0.12 and not self._depth:  # a rival is faster: what was planned is planned again
+            change(self.roster)
+            self._depth = 1
+            self.chance.choice(self.actors).step()
+            self._depth = 0
+        after = change(self.roster)
+        if fate > 0.94 and self.faulty:
+            raise (KafkaTimeoutError if fate > 0.97 else KafkaStorageError)("refused")
+        if 0.12 <= fate < 0.15:
+            raise UnknownOutcomeError("not landed", "")
+        if after is not self.roster:
+            self.check(self.roster, after)
+            self.trace.append(f"{by} {why}: {show(after)}")
+            self.roster = after
+        if 0.15 <= fate < 0.2:
+            raise UnknownOutcomeError("landed", "")
+        return after
+
+    def see(self) -> Roster:
+        return self.roster
+
+    def known_topics(self) -> Topics:
+        return Topics(self.topics, self.topics_seq)
+
+    def set_partitions(self, topic: str, partitions: int) -> None:
+        info = TopicInfo(
+            name=TopicName(topic), topic_id=TopicId(topic), location=topic, num_partitions=partitions, configs={}
+        )
+        self.topics = {**self.topics, topic: info}
+        self.topics_seq += 1
+
+    def commit(self, actor: "Actor") -> None:
+        """Commit what an actor has read; who may not must be refused."""
+        member = actor.member.membership
+        if member is None:
+            return
+        fate = self.chance.random() if self.faulty else 1.0
+        if fate < 0.05:
+            raise KafkaTimeoutError("refused")
+        protocol.check_commit(self.roster, "g", member.member_id, member.generation, member.group_instance_id)
+        for tp, position in actor.held.items():
+            owner = self.roster.owner(tp)
+            assert owner is not None, (tp, "was committed by one who does not own it", self)
+            assert owner.member_id == member.member_id, (tp, "was committed by one who does not own it", self)
+            assert position >= self.committed.get(tp, 0), (tp, "was committed backwards", self)
+            assert position <= self.read.get(tp, 0), (tp, "was committed unread", self)
+            self.committed[tp] = position
+        actor.member.saw(self.roster.generation)
+        if 0.05 <= fate < 0.1:
+            raise UnknownOutcomeError("landed", "")
+
+    # --- rules -------------------------------------------------------------------------------
+
+    def check(self, before: Roster, after: Roster) -> None:
+        """What must hold of every change of a roster."""
+        owned = [tp for m in after.members.values() for tp in m.assignment]
+        aimed = [tp for m in after.members.values() for tp in m.target]
+        assert len(owned) == len(set(owned)), ("a partition has two owners", self)
+        assert len(aimed) == len(set(aimed)), ("a partition is promised twice", self)
+        assert after.generation >= before.generation, ("the generation fell", self)
+        for member_id, member in after.members.items():
+            was = before.members.get(member_id) or before.instance(member.group_instance_id)
+            if was is not None and after.generation == before.generation:
+                assert set(member.assignment) <= set(was.assignment), ("owned more in the same generation", self)
+            assert member.since <= after.generation, ("may commit in no generation", self)
+        for actor in self.actors:
+            me = after.members.get(actor.member_id)
+            if me is not None:  # nobody but itself takes anything from a member
+                assert actor.held.keys() <= set(me.assignment), ("was robbed", actor.name, self)
+
+    def check_end(self) -> None:
+        """What must hold when everything has come to rest."""
+        roster = self.roster
+        assert roster.state in {GroupState.STABLE, GroupState.EMPTY}, ("does not come to rest", self)
+        wanted = {t for m in roster.members.values() for t in m.subscription}
+        everything = {
+            TopicPartition(t, p) for t in wanted if t in self.topics for p in range(self.topics[t].num_partitions)
+        }
+        assert {tp for m in roster.members.values() for tp in m.assignment} == everything, ("is not complete", self)
+        alive = [a for a in (*self.actors, *self.zombies) if a.member_id and not a.fenced]
+        assert roster.members.keys() == {a.member_id for a in alive}, ("has strangers", self)
+        for actor in alive:
+            assert actor.held.keys() == set(roster.members[actor.member_id].assignment), ("holds else", self)
+
+    # --- the scheduler -----------------------------------------------------------------------
+
+    def run(self, steps: int) -> None:
+        """Let things happen."""
+        chance = self.chance
+        for _ in range(steps):
+            dice = chance.random()
+            if dice < 0.75:
+                chance.choice(self.actors).step()
+            elif dice < 0.87:
+                self.clock.seconds += 1
+            elif dice < 0.91:
+                chance.choice(self.actors).crash()
+            elif dice < 0.94:
+                chance.choice(self.actors).leave()
+            elif dice < 0.96:
+                chance.choice(self.actors).wanted = chance.choice((("a",), ("a", "b"), ("b",)))
+            elif dice < 0.98:
+                topic = chance.choice("ab")
+                info = self.topics.get(topic)
+                self.set_partitions(topic, 1 if info is None else min(4, info.num_partitions + 1))
+            elif self.zombies:
+                chance.choice(self.zombies).step()
+
+    def settle(self) -> None:
+        """No more faults: after a session everything must be at rest."""
+        self.faulty = False
+        for _ in range(5 * SESSION):
+            self.clock.seconds += 1
+            for actor in (*self.zombies, *self.actors):
+                actor.step(all_of_it=True)
+        self.check_end()
+
+    def __repr__(self) -> str:
+        lines = self.trace[-12:]
+        return "\n" + "\n".join(lines) + f"\nnow: {show(self.roster)}\nheld: { {a.name: a.held for a in self.actors} }"
+
+
+class Actor:
+    """One consumer. `step` does the next thing that its poll loop would do."""
+
+    def __init__(self, world: World, instance: str | None) -> None:
+        self.world = world
+        self.instance = instance
+        self.name = f"c{next(world.names)}"
+        self.wanted: tuple[str, ...] = ("a",)
+        self.held: dict[TopicPartition, int] = {}
+        """What it believes to own, and the next offset there."""
+        self.seen: Roster | None = None
+        """What it saw last; by the time it acts on it, it may be old."""
+        self.generation: int | None = None
+        self.fenced = False
+        settings = MemberSettings(
+            group_id="g",
+            schemes=world.schemes,
+            client_id=self.name,
+            group_instance_id=instance,
+            session_timeout_ms=SESSION * 1000,
+            heartbeat_interval_ms=1000,
+            max_poll_interval_ms=60_000,
+            host="h",
+        )
+        self.member = GroupMember(
+            _Store(world), world.leases, world.known_topics, settings, clock=world.clock, new_id=self._new_id
+        )
+
+    def _new_id(self) -> str:
+        return str(next(self.world.names))
+
+    @property
+    def member_id(self) -> str:
+        return "" if self.member.membership is None else self.member.membership.member_id
+
+    def step(self, *, all_of_it: bool = False) -> None:
+        """Do one thing, or a whole round of them."""
+        if self.fenced:
+            return
+        acts: tuple[Callable[[], object], ...] = (self.beat, self.look, self.follow, self.work, self.commit)
+        if not all_of_it:
+            acts = (self.world.chance.choice(acts if self.seen is not None else (self.beat, self.look, self.look)),)
+        for act in acts:
+            try:
+                act()
+            except FencedInstanceIdError:
+                self.lose()
+                self.fenced = True
+                return
+            except (CommitFailedError, RebalanceInProgressError, InconsistentGroupProtocolError, *FAULTS):
+                continue
+
+    def beat(self) -> None:
+        self.member.polled()
+        self.member.beat()
+
+    def look(self) -> None:
+        if self.member.membership is None:
+            self.lose()
+            self.seen = self.member.try_join(self.wanted)
+        else:
+            self.seen = self.member.look()
+            if self.seen is None:
+                self.lose()
+
+    def follow(self) -> None:
+        """What the consumer does with what it saw."""
+        roster = self.seen
+        if roster is None or self.member.membership is None:
+            return
+        if self.member_id not in roster.members:
+            return
+        roster = self.member.follow(roster, self.wanted)
+        if roster is None:
+            return
+        owed = self.member.owes(roster)
+        going = [tp for tp in self.held if tp in owed or (owed and not roster.cooperative)]
+        if going:
+            self.commit()
+            for tp in going:
+                del self.held[tp]
+            self.generation = None
+        if owed:
+            roster = self.member.release(owed)
+            if roster is None:
+                return
+        self.seen = roster
+        if roster.generation == self.generation:
+            return
+        self.generation = roster.generation
+        if self.member.waits(roster) and not roster.cooperative:
+            return
+        owned = self.member.owned(roster)
+        self.held = {tp: self.held.get(tp, self.world.committed.get(tp, 0)) for tp in owned}
+
+    def work(self) -> None:
+        """Read one record of each partition; the logs have no end."""
+        for tp, position in self.held.items():
+            assert position <= self.world.read.get(tp, 0), (tp, "skips records", self.world)
+            self.world.read[tp] = max(self.world.read.get(tp, 0), position + 1)
+            self.held[tp] = position + 1
+
+    def commit(self) -> None:
+        with contextlib.suppress(UnknownOutcomeError):
+            self.world.commit(self)
+
+    def lose(self) -> None:
+        self.held = {}
+        self.generation = self.seen = None
+
+    def leave(self) -> None:
+        """Close and begin anew under another id."""
+        if self.fenced:
+            return
+        try:
+            self.commit()
+            self.held = {}
+            if self.instance is None:
+                self.member.leave()
+            else:
+                self.member.forget()
+        except (CommitFailedError, RebalanceInProgressError, *FAULTS):
+            self.member.forget()
+        self.lose()
+
+    def crash(self) -> None:
+        """Stop working without a word; another begins in its place, and this one may wake up as a zombie."""
+        world = self.world
+        if self.fenced or world.chance.random() < 0.5:
+            self.fenced = False
+        else:
+            world.zombies.append(self)
+        world.actors[world.actors.index(self)] = Actor(world, self.instance)
+
+
+class _Store:
+    """The world's roster, as a member sees it."""
+
+    def __init__(self, world: World) -> None:
+        self.read = world.see
+        self.change = world.change
+
+
+def show(roster: Roster) -> str:
+    """A roster in one line."""
+    members = ", ".join(
+        f"{m.member_id}{'*' if m.released else ''}={_short(m.assignment)}"
+        + ("" if m.target == m.assignment else f"->{_short(m.target)}")
+        for m in roster
+    )
+    return f"generation {roster.generation}{' pending' if roster.pending else ''}: {members}"
+
+
+def _short(partitions: Iterable[TopicPartition]) -> str:
+    return "+".join(f"{tp.topic}{tp.partition}" for tp in partitions) or "-"
