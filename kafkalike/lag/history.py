@@ -32,7 +32,7 @@ def lag_history(
     """Lag at evenly spaced moments up to now, by group, partition and time.
 
     A group appears in a partition from its first commit on that the offsets table still has: maintenance drops those
-    that later ones have overtaken after a day. A group that is gone, or whose topic is, does not appear.
+    that later ones have overtaken after some hours. A group that is gone, or whose topic is, does not appear.
 
     Args:
         lags: of the cluster; refresh it before.

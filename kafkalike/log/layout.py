@@ -102,7 +102,7 @@ SUPPORTED_WRITER_VERSION: Final = 2
 """Delta protocol of a topic table: the lowest one, so that every Delta reader can read it, and the one that the
 in-process writer knows how to honour."""
 
-SQL_RESERVED: Final = ("topics", "partitions", "consumer_offsets", "lag")
+SQL_RESERVED: Final = ("topics", "partitions", "consumer_offsets", "lag", "lag_history")
 """Views of the cluster itself; a topic of such a name gets another view name."""
 
 

@@ -13,9 +13,6 @@ from kafkalike.model.segments import Segment
 RATE_MS: Final = 15 * 60_000
 """Rates are means over so many ms before a moment."""
 
-KEEP_MS: Final = 24 * 3_600_000
-"""How long (ms) rows of `__consumer_offsets` that were overtaken by later ones are worth keeping: lag history."""
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Moment:

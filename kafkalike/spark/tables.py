@@ -13,9 +13,12 @@ from typing import Any, Final
 
 from pyspark.sql.datasource import DataSource, DataSourceReader, InputPartition
 
+from kafkalike.clock import SYSTEM_CLOCK, Clock
 from kafkalike.errors import IllegalArgumentError
+from kafkalike.lag.history import lag_history as moved
+from kafkalike.lag.measure import Lags
 from kafkalike.log.connect import connect
-from kafkalike.log.port import Cluster, TopicLog
+from kafkalike.log.port import Cluster
 
 FORMAT: Final = "kafkalike_tables"
 
@@ -27,9 +30,17 @@ SCHEMAS: Final[Mapping[str, str]] = {
     "consumer_offsets": "group_id STRING, topic STRING, partition INT, committed_offset BIGINT, metadata STRING, "
     "leader_epoch INT, commit_timestamp TIMESTAMP, member_id STRING, client_id STRING, topic_id STRING",
     "lag": "group_id STRING, topic STRING, partition INT, committed_offset BIGINT, log_start_offset BIGINT, "
-    "log_end_offset BIGINT, lag BIGINT, commit_timestamp TIMESTAMP",
+    "log_end_offset BIGINT, lag BIGINT, commit_timestamp TIMESTAMP, record_lag BIGINT, seconds_behind DOUBLE",
+    "lag_history": "group_id STRING, topic STRING, partition INT, time TIMESTAMP, committed_offset BIGINT, "
+    "log_end_offset BIGINT, lag BIGINT, consumed_per_second DOUBLE, produced_per_second DOUBLE, "
+    "catch_up_seconds DOUBLE",
 }
-"""Columns of each table. `lag` counts offsets from the committed one to the log end."""
+"""Columns of each table.
+
+`lag` counts offsets from the committed one to the log end, `record_lag` the records among them that can still be read,
+`seconds_behind` from the time of the last one read to the newest. `lag_history` has a row every five minutes of the
+last three hours; rates are of the 15 minutes before it, `catch_up_seconds` is NULL when the lag will not go away.
+"""
 
 Row = tuple[Any, ...]
 
@@ -82,20 +93,36 @@ def consumer_offsets(cluster: Cluster) -> Iterator[Row]:
 
 def lag(cluster: Cluster) -> Iterator[Row]:
     """Rows of `lag`; commits for a topic that is gone, or was created again since, are left out."""
-    known = cluster.topics()
-    logs: dict[str, TopicLog] = {}
-    for group_id, group in sorted(cluster.groups.refresh().groups.items()):
-        for (topic, partition), committed in sorted(group.offsets.items()):
-            info = known.get(topic)
-            if info is None or info.topic_id != committed.topic_id:
-                continue
-            if topic not in logs:
-                logs[topic] = cluster.log(topic)
-            log = logs[topic]
-            start, end = log.log_start(partition), log.log_end(partition)
-            offset = committed.position.offset
-            behind = end - max(offset, start)
-            yield (group_id, topic, partition, offset, start, end, max(0, behind), _time(committed.time_ms))
+    for found in Lags(cluster):
+        yield (
+            found.group_id,
+            found.partition.topic,
+            found.partition.partition,
+            found.committed.position.offset,
+            found.index.log_start,
+            found.index.log_end,
+            found.lag.offsets,
+            _time(found.committed.time_ms),
+            found.lag.records,
+            found.lag.behind_ms / 1000,
+        )
+
+
+def lag_history(cluster: Cluster, clock: Clock = SYSTEM_CLOCK) -> Iterator[Row]:
+    """Rows of `lag_history`, up to now by the clock."""
+    for group_id, tp, moment in moved(Lags(cluster), clock.now_ms()):
+        yield (
+            group_id,
+            tp.topic,
+            tp.partition,
+            _time(moment.time_ms),
+            moment.committed,
+            moment.log_end,
+            moment.lag,
+            moment.consumed_per_second,
+            moment.produced_per_second,
+            moment.catch_up_seconds,
+        )
 
 
 def _time(time_ms: int) -> datetime:
@@ -107,6 +134,7 @@ ROWS: Final[Mapping[str, Callable[[Cluster], Iterator[Row]]]] = {
     "partitions": partitions,
     "consumer_offsets": consumer_offsets,
     "lag": lag,
+    "lag_history": lag_history,
 }
 
 

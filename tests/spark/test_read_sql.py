@@ -216,8 +216,10 @@ def test_tables_about_the_cluster_are_live(spark: SparkSession, root: str, clust
     assert [tuple(row) for row in partitions] == [(0, 1, 3, 2, 1, moment), (1, 0, 0, 0, 0, None)]
     offsets = spark.sql("SELECT group_id, committed_offset, metadata, client_id FROM consumer_offsets").collect()
     assert {tuple(row) for row in offsets} == {("g", 2, "note", "c"), ("behind", 0, "", "c"), ("old", 9, "", "c")}
-    lag = spark.sql("SELECT group_id, topic, partition, committed_offset, log_end_offset, lag FROM lag").collect()
-    assert {tuple(row) for row in lag} == {("g", "orders", 0, 2, 3, 1), ("behind", "orders", 0, 0, 3, 2)}
+    lag = spark.sql("SELECT group_id, topic, committed_offset, log_end_offset, lag, record_lag FROM lag").collect()
+    assert {tuple(row) for row in lag} == {("g", "orders", 2, 3, 1, 1), ("behind", "orders", 0, 3, 3, 2)}
+    history = spark.sql("SELECT group_id, count(*), max_by(lag, time) FROM lag_history GROUP BY group_id").collect()
+    assert {tuple(row) for row in history} == {("g", 37, 1), ("behind", 37, 3)}
 
 
 @pytest.mark.parametrize("folder", ["it's; a `root` -- x", 'say "cheese" é', "$(x) #1"])
