@@ -263,7 +263,7 @@ class MemoryReader:
         live = range(log.log_start(p), log.log_end(p))
         if not live.start <= self.position <= live.stop:
             name = f"{log.info.name}-{p}"
-            raise OffsetOutOfRangeError({name: self.position}, {name: live}, _reason(log.info, p, self.position))
+            raise OffsetOutOfRangeError({name: self.position}, {name: live}, log.info.why_gone(p, self.position))
         taken: list[dict[str, object]] = []
         size = 0
         for row in log.rows(p, self.position, live.stop):
@@ -275,10 +275,3 @@ class MemoryReader:
             return None
         self.position += len(taken)
         return Chunk(p, pa.Table.from_pylist(taken, schema=CHUNK_SCHEMA), self.position)
-
-
-def _reason(info: TopicInfo, partition: int, position: int) -> str:
-    moved = info.log_starts.get(partition)
-    if moved is None or position >= moved.offset:
-        return ""
-    return f"log start moved to {moved.offset} by {moved.reason}, run {moved.run}"

@@ -175,10 +175,7 @@ def rows_at_a_time(  # noqa: PLR0917
 
 def moved_because(info: TopicInfo, partition: int, position: int) -> str:
     """Why offsets below the log start are gone; empty when the position is not below it."""
-    moved = info.log_starts.get(partition)
-    if moved is None or position >= moved.offset:
-        return ""
-    return f"log start moved to {moved.offset} by {moved.reason}, run {moved.run}"
+    return info.why_gone(partition, position)
 
 
 def _row_groups(file: pq.ParquetFile, segment: Segment, position: int) -> list[int]:

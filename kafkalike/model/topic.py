@@ -4,8 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from datetime import UTC, datetime, timedelta
+from typing import Final
 
 from kafkalike.model.names import TopicId, TopicName
+
+_EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -40,6 +44,14 @@ class TopicInfo:
         """First offset of a partition that may be read."""
         moved = self.log_starts.get(partition)
         return 0 if moved is None else moved.offset
+
+    def why_gone(self, partition: int, position: int) -> str:
+        """Who moved the log start past an offset, when and in which run; empty when the offset is not below it."""
+        moved = self.log_starts.get(partition)
+        if moved is None or position >= moved.offset:
+            return ""
+        at = (_EPOCH + timedelta(milliseconds=moved.time_ms)).isoformat(timespec="milliseconds")
+        return f"log start moved to {moved.offset} by {moved.reason}, run {moved.run}, at {at}"
 
     @property
     def partitions(self) -> range:

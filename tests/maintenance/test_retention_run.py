@@ -1,0 +1,315 @@
+"""Retention applied: log starts, tables, readers, groups; what a run that was cut off has left."""
+
+import pytest
+
+from kafkalike.clock import SYSTEM_CLOCK
+from kafkalike.consumer import KafkaConsumer
+from kafkalike.errors import OffsetOutOfRangeError, UnknownTopicOrPartitionError
+from kafkalike.group.offsets import GroupOffsets, Membership
+from kafkalike.log.maintenance import maintenance_of, only_run
+from kafkalike.log.topic_log import DeltaTopicLog
+from kafkalike.model.structs import OffsetAndMetadata, TopicPartition
+from kafkalike.retention import maintain
+from kafkalike.retention.report import BUSY, NOTHING, UNFINISHED
+from kafkalike.testing import MemoryCluster
+from tests.tools.findings import kinds_of
+from tests.tools.records import all_records, batch
+from tests.tools.upkeep import AT_ONCE, HOUR_MS, ShiftedClock, open_cluster, run, topic, upkeep
+
+NOW = SYSTEM_CLOCK.now_ms()
+
+
+@pytest.fixture
+def log(root: str) -> DeltaTopicLog:
+    """Five appends to partition 0: three of two hours ago, two of now; `retention.ms` is an hour."""
+    log = topic(root, "t", 2, {"retention.ms": str(HOUR_MS), "file.delete.delay.ms": "0"})
+    for number in range(5):
+        log.append(batch((0, f"v{number}"), at_ms=NOW - (2 * HOUR_MS if number < 3 else 0)))
+    return log
+
+
+def test_expired_segments_go_and_the_log_begins_behind_them(root: str, log: DeltaTopicLog) -> None:
+    """Without a byte of data being read: the files may be gone before."""
+    for segment in log.segments(0)[:3]:
+        log.files.discard(segment.path)
+
+    done = upkeep(root)
+
+    assert done.log_starts == {0: (0, 3)}
+    assert (done.deleted_segments, done.deleted_records) == (3, 3)
+    assert all_records(root) == {0: [(3, "v3"), (4, "v4")], 1: []}
+    assert kinds_of(root) == set()
+    assert upkeep(root).status == NOTHING
+
+
+def test_a_dry_run_says_the_same_and_changes_nothing(root: str, log: DeltaTopicLog) -> None:
+    """Its figures are those of the run that follows."""
+    before = log.version
+
+    planned = upkeep(root, dry_run=True)
+
+    log.refresh()
+    assert log.version == before
+    assert len(all_records(root)[0]) == 5
+    done = upkeep(root)
+    assert (planned.log_starts, planned.deleted_records) == (done.log_starts, done.deleted_records)
+    assert planned.deleted_bytes == done.deleted_bytes
+
+
+def test_a_reader_below_the_log_start_is_told_who_moved_it_when_and_why(root: str, log: DeltaTopicLog) -> None:
+    """The error quotes reason, run and time."""
+    done = run(root)
+    log.refresh()
+
+    with pytest.raises(
+        OffsetOutOfRangeError, match=f"log start moved to 3 by retention, run {done.run}, at 20"
+    ) as caught:
+        log.reader(0, 1).read(1)
+
+    assert caught.value.live == {"t-0": range(3, 5)}
+
+
+def test_an_open_reader_goes_on_while_what_it_has_read_goes(root: str, log: DeltaTopicLog) -> None:
+    """Its next segment is live."""
+    log.refresh()
+    reader = log.reader(0, 3)
+    upkeep(root)
+    log.refresh()
+
+    chunk = reader.read(1 << 20)
+
+    assert chunk is not None
+    assert chunk.columns().values == [b"v3", b"v4"]
+
+
+def test_an_emptied_partition_goes_on_from_its_end(root: str, log: DeltaTopicLog) -> None:
+    """Offsets are never reused, not even by a client that comes new and finds no file at all."""
+    clock = ShiftedClock()
+    clock.ahead_ms = 2 * HOUR_MS
+    upkeep(root, clock=clock)
+    assert all_records(root) == {0: [], 1: []}
+
+    ranges = open_cluster(root).log("t").append(batch((0, "next"), (1, "first"))).ranges
+
+    assert ranges == {0: range(5, 6), 1: range(1)}
+    assert kinds_of(root) == set()
+
+
+def test_what_delete_records_has_left_goes_too_and_a_segment_that_is_half_alive_stays(root: str) -> None:
+    """The file of offsets 0 to 3 goes when the log start has passed it."""
+    log = topic(root, "t", 1, {"retention.ms": "-1", "cleanup.policy": "none"})
+    log.append(batch(*[(0, f"v{n}") for n in range(4)]))
+    log.append(batch((0, "v4")))
+    open_cluster(root).move_log_start("t", {0: 2}, "delete_records", "r")
+
+    assert upkeep(root).deleted_segments == 0
+    open_cluster(root).move_log_start("t", {0: 4}, "delete_records", "r")
+    done = upkeep(root)
+
+    assert (done.deleted_segments, done.log_starts) == (1, {})
+    assert all_records(root) == {0: [(4, "v4")]}
+    assert kinds_of(root) == set()
+
+
+def test_size_keeps_the_newest_segments(root: str) -> None:
+    """Each file has about 2 kB here; three of them are kept."""
+    log = topic(root, "t", 1, {"retention.ms": "-1"})
+    for number in range(6):
+        log.append(batch((0, f"v{number}")))
+    log.refresh()
+    size = sum(s.size_bytes for s in log.segments(0)[3:])
+    open_cluster(root).set_configs("t", {"retention.ms": "-1", "retention.bytes": str(size)})
+
+    upkeep(root)
+
+    assert [offset for offset, _ in all_records(root)[0]] == [3, 4, 5]
+
+
+def test_a_record_from_the_far_future_leaves_with_its_append(root: str) -> None:
+    """Kafka would keep it, and everything after it, for 7,000 years."""
+    log = topic(root, "t", 1, {"retention.ms": str(HOUR_MS)})
+    log.append(batch((0, "future"), at_ms=253_402_000_000_000))
+    log.append(batch((0, "now"), at_ms=NOW))
+    clock = ShiftedClock()
+    clock.ahead_ms = 2 * HOUR_MS
+
+    upkeep(root, clock=clock)
+
+    assert all_records(root) == {0: []}
+
+
+# --- groups ----------------------------------------------------------------------------------------
+
+
+def commit(root: str, offset: int) -> None:
+    cluster = open_cluster(root)
+    wanted = {TopicPartition("t", 0): OffsetAndMetadata(offset, "")}
+    ids = {"t": str(cluster.topic("t").topic_id)}
+    GroupOffsets.of(cluster, SYSTEM_CLOCK).commit(Membership(group_id="billing"), wanted, ids)
+
+
+def test_retention_waits_for_the_groups_that_the_topic_names(root: str, log: DeltaTopicLog) -> None:
+    """Until they have read, or the ceiling is reached."""
+    settings = {"retention.ms": str(HOUR_MS), "kafkalike.retention.wait.groups": "billing"}
+    open_cluster(root).set_configs("t", settings)
+
+    first = upkeep(root)
+    commit(root, 2)
+    second = upkeep(root)
+    open_cluster(root).set_configs("t", {**settings, "kafkalike.retention.wait.max.ms": str(HOUR_MS)})
+    third = upkeep(root)
+
+    assert (first.log_starts, first.held_segments, first.held_by) == ({}, 3, ["billing"])
+    assert (second.log_starts, second.held_segments) == ({0: (0, 2)}, 1)
+    assert (third.log_starts, third.held_segments) == ({0: (2, 3)}, 0)
+
+
+def test_a_group_that_read_an_earlier_topic_of_the_name_has_read_nothing(root: str, log: DeltaTopicLog) -> None:
+    """Its offsets belong to another topic id."""
+    commit(root, 3)
+    cluster = open_cluster(root)
+    cluster.delete_topic("t")
+    cluster.create_topic("t", 1, {"retention.ms": str(HOUR_MS), "kafkalike.retention.wait.groups": "billing"})
+    cluster.log("t").append(batch((0, "new"), at_ms=NOW - 2 * HOUR_MS))
+
+    assert upkeep(root).held_segments == 1
+
+
+def test_a_lagging_consumer_goes_by_its_reset_policy(root: str, log: DeltaTopicLog) -> None:
+    """`earliest` goes on at the new log start; `none` would raise."""
+    with KafkaConsumer(bootstrap_servers=root, auto_offset_reset="earliest", consumer_timeout_ms=200) as consumer:
+        consumer.assign([TopicPartition("t", 0)])
+        consumer.seek(TopicPartition("t", 0), 1)
+        upkeep(root)
+
+        assert [record.offset for record in consumer] == [3, 4]
+
+
+# --- runs ------------------------------------------------------------------------------------------
+
+
+def test_a_run_that_was_cut_off_before_the_delete_is_finished_by_the_next(
+    root: str, log: DeltaTopicLog, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The log start is moved already: what lies below it is neither readable nor lost track of."""
+    monkeypatch.setenv("KAFKALIKE_FAULT", "retention.after_log_start:raise")
+    cut_off = maintain(open_cluster(root), clock=SYSTEM_CLOCK)
+    assert cut_off.failed
+    assert cut_off.exit_code == 1
+    assert all_records(root)[0] == [(3, "v3"), (4, "v4")]
+    monkeypatch.delenv("KAFKALIKE_FAULT")
+
+    done = upkeep(root)
+
+    assert (done.log_starts, done.deleted_segments) == ({}, 3)
+    assert kinds_of(root) == set()
+
+
+def test_of_two_runs_at_once_one_does_the_work(root: str, log: DeltaTopicLog) -> None:
+    """The other one leaves the topic alone at once."""
+    with only_run(open_cluster(root), "t") as mine:
+        beside = run(root)
+
+    assert mine
+    assert [found.status for found in beside.topics] == [BUSY]
+    assert beside.exit_code == 0
+    assert len(all_records(root)[0]) == 5
+    assert upkeep(root).deleted_segments == 3
+
+
+def test_time_that_has_run_out_leaves_the_rest_to_the_next_run(root: str, log: DeltaTopicLog) -> None:
+    """Exit code 3, and a state that is sound."""
+
+    class Hurried(ShiftedClock):
+        def monotonic(self) -> float:
+            self.ahead_ms += 30_000
+            return super().monotonic()
+
+    report = maintain(open_cluster(root), clock=Hurried(), max_minutes=1)
+
+    assert [found.status for found in report.topics] == [UNFINISHED]
+    assert report.exit_code == 3
+    assert kinds_of(root) == set()
+
+
+def test_a_topic_that_cannot_be_read_does_not_keep_the_others_back(root: str, log: DeltaTopicLog) -> None:
+    """It is reported, with its reason."""
+    other = topic(root, "other", 1, {})
+    other.append(batch((0, "v")))
+    (open(f"{root}/other/_delta_log/00000000000000000001.json", "wb")).close()  # noqa: PTH123
+
+    report = maintain(open_cluster(root), clock=SYSTEM_CLOCK)
+
+    assert {t.topic: t.status for t in report.topics} == {"other": "failed", "t": "done"}
+    assert "empty" in report.topics[0].problems[0]
+
+
+def test_a_topic_that_does_not_exist_is_named_before_anything_is_done(root: str, log: DeltaTopicLog) -> None:
+    """Nothing has moved."""
+    with pytest.raises(UnknownTopicOrPartitionError, match="'nope'"):
+        maintain(open_cluster(root), ["t", "nope"], clock=SYSTEM_CLOCK)
+
+    assert len(all_records(root)[0]) == 5
+
+
+def test_the_tables_history_names_the_run(root: str, log: DeltaTopicLog) -> None:
+    """For `kafkalike history`."""
+    done = run(root)
+    log.refresh()
+
+    found = log.find_commit(lambda commit: bool(maintenance_of(commit.user_metadata)))
+
+    assert found is not None
+    assert maintenance_of(found.user_metadata)["run"] == done.run
+
+
+def test_in_memory_log_starts_move_as_well() -> None:
+    """For users' tests."""
+    cluster = MemoryCluster()
+    cluster.create_topic("t", 1, {"retention.ms": "1000"})
+    log = cluster.log("t")
+    log.append(batch((0, "old"), at_ms=5))
+    log.append(batch((0, "new"), at_ms=SYSTEM_CLOCK.now_ms()))
+
+    report = maintain(cluster, clock=SYSTEM_CLOCK)
+
+    assert report.topics[0].log_starts == {0: (0, 1)}
+    assert cluster.topic("t").log_start(0) == 1
+
+
+def test_ten_thousand_segments_lose_a_thousand_in_one_table_version(root: str) -> None:
+    """Metadata only: the files do not even exist."""
+    log = topic(root, "t", 1, {"retention.ms": str(HOUR_MS), **AT_ONCE})
+    plant(log, 10_000, expired=1_000)
+
+    done = run(root, "t", works=["retention"]).topics[0]
+
+    assert (done.deleted_segments, done.log_starts) == (1_000, {0: (0, 1_000)})
+    fresh = open_cluster(root).log("t")
+    assert len(fresh.segments(0)) == 9_000
+
+
+def plant(log: DeltaTopicLog, count: int, expired: int) -> None:
+    """Segments of one record that only the table's log knows."""
+    from kafkalike.log.append_local import iso_time
+    from kafkalike.log.commits import Add
+    from kafkalike.log.maintenance import Change, publish
+
+    def add(offset: int) -> Add:
+        time = iso_time(NOW - (2 * HOUR_MS if offset < expired else 0))
+        stats = {
+            "numRecords": 1,
+            "minValues": {"offset": offset, "timestamp": time},
+            "maxValues": {"offset": offset, "timestamp": time},
+            "nullCount": {},
+        }
+        return Add(
+            path=f"partition=0/planted-{offset}.parquet",
+            partition=0,
+            size=1000,
+            modification_ms=NOW,
+            data_change=True,
+            stats=stats,
+        )
+
+    publish(log, Change(work="merge", adds=[add(offset) for offset in range(count)]), "planted")
