@@ -123,7 +123,7 @@ class GroupMember:
         self._clock = clock
         self._new_id = new_id
         self._id = ""
-        self._sessions = Sessions()
+        self._sessions = Sessions(settings.heartbeat_interval_ms / 1000)
         self._polled = clock.monotonic()
         self._due = self._polled
         self._beating = threading.Lock()

@@ -104,7 +104,6 @@ def join(roster: Roster, member: Member, known: Known) -> Roster:
     members[member.member_id] = member
     if present is not None and _same_wish(present, member) and not roster.pending:
         return replace(roster, members=members, changed_ms=known.now_ms)
-    _choose(members)
     return _rebalance(roster, members, known)
 
 
@@ -333,11 +332,14 @@ def _choose(members: Mapping[str, Member]) -> str:
     Raises:
         InconsistentGroupProtocolError: there is none.
     """
+    offers = {m.protocols for m in members.values()}
+    if len(offers) == 1 and any(offers):
+        return next(iter(offers))[0]
     ordered = [members[i] for i in sorted(members)]
     common = set(ordered[0].protocols).intersection(*(m.protocols for m in ordered))
     if not common:
-        offers = "; ".join(f"{m.member_id!r} has {', '.join(m.protocols) or 'none'}" for m in ordered)
-        raise InconsistentGroupProtocolError(f"the members have no assignor in common: {offers}")
+        lists = "; ".join(f"{m.member_id!r} has {', '.join(m.protocols) or 'none'}" for m in ordered)
+        raise InconsistentGroupProtocolError(f"the members have no assignor in common: {lists}")
     votes = Counter(next(name for name in m.protocols if name in common) for m in ordered)
     return votes.most_common(1)[0][0]
 

@@ -25,9 +25,13 @@ class Sessions:
     of two machines are never compared, and one that is set forward or back kills nobody. So that a group that
     was left for dead an hour ago is not waited for again, a sign of life that is older than the session by the
     storage's own clock counts after two heartbeat intervals without another one. Not thread-safe.
+
+    Args:
+        interval_s: seconds between two looks, as a rule.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, interval_s: float) -> None:
+        self._longest_gap = 3 * interval_s
         self._seen: dict[str, _Seen] = {}
         self._observed: float | None = None
         self.lively = False
@@ -47,7 +51,7 @@ class Sessions:
         Returns:
             Ids of the members whose session is over.
         """
-        gap = 0.0 if self._observed is None else now - self._observed
+        stopped = self._observed is not None and now - self._observed > self._longest_gap
         self._observed = now
         seen: dict[str, _Seen] = {}
         over = []
@@ -57,7 +61,7 @@ class Sessions:
             if known is not None and known.stamp != stamp:
                 self.lively = True
             # An observer that was stopped itself saw nothing meanwhile: it begins anew.
-            if known is None or known.stamp != stamp or gap * 1000 > member.session_timeout_ms / 2:
+            if known is None or known.stamp != stamp or stopped:
                 known = _Seen(stamp, now)
             elif self._over(member, known, now, own_stamp):
                 over.append(member.member_id)

@@ -94,7 +94,8 @@ class World:
         self.faulty = faulty
         self.names = count()
         self.zombies: list[Actor] = []
-        self.trace: list[str] = []
+        self.trace: list[tuple[str, str, Roster]] = []
+        """All changes of the roster: by whom, why, what it was then."""
         self._depth = 0
         self.set_partitions("a", 2)
         self.actors = [Actor(self, f"s{n}" if n == 0 else None) for n in range(actors)]
@@ -117,7 +118,7 @@ class World:
             raise UnknownOutcomeError("not landed", "")
         if after is not self.roster:
             self.check(self.roster, after)
-            self.trace.append(f"{by} {why}: {show(after)}")
+            self.trace.append((by, why, after))
             self.roster = after
         if 0.15 <= fate < 0.2:
             raise UnknownOutcomeError("landed", "")
@@ -223,7 +224,7 @@ class World:
         self.check_end()
 
     def __repr__(self) -> str:
-        lines = self.trace[-12:]
+        lines = [f"{by} {why}: {show(roster)}" for by, why, roster in self.trace[-12:]]
         return "\n" + "\n".join(lines) + f"\nnow: {show(self.roster)}\nheld: { {a.name: a.held for a in self.actors} }"
 
 
@@ -348,7 +349,7 @@ class Actor:
                 self.member.leave()
             else:
                 self.member.forget()
-        except (CommitFailedError, RebalanceInProgressError, *FAULTS):
+        except (CommitFailedError, FencedInstanceIdError, RebalanceInProgressError, *FAULTS):
             self.member.forget()
         self.lose()
 

@@ -1,0 +1,85 @@
+"""Sessions: who is taken for dead, and who must not be."""
+
+from kafkalike.model.group_roster import Member
+from kafkalike.model.group_sessions import Sessions
+
+SECOND = 1_000_000_000
+QUIET = Member(member_id="quiet", session_timeout_ms=10_000, heartbeat_interval_ms=1000)
+
+
+def watch(stamps: list[int | None], own: list[int] | None = None, step: float = 1.0) -> list[float]:
+    """Look at one member at steady intervals; returns when it was taken for dead, in seconds from the first look.
+
+    Args:
+        stamps: its last sign of life at each look.
+        own: the observer's own one; None for a storage whose clock stands still.
+        step: seconds between two looks.
+    """
+    sessions = Sessions(interval_s=step)
+    found = []
+    for nth, stamp in enumerate(stamps):
+        known = {} if stamp is None else {"quiet": stamp}
+        if sessions.observe(100 + nth * step, [QUIET], known, None if own is None else own[nth]):
+            found.append(nth * step)
+    return found
+
+
+def test_a_member_is_dead_when_it_was_quiet_for_its_session() -> None:
+    """On the observer's own clock, from the first look on, whatever its sign of life says."""
+    assert watch([77] * 12) == [10, 11]
+
+
+def test_a_member_that_gives_signs_of_life_lives_whatever_the_clocks_say() -> None:
+    """Its storage's clock may be a day behind, and go back."""
+    assert watch([5 - nth for nth in range(30)], [86_400 * SECOND] * 30) == []
+
+
+def test_a_member_that_was_dead_before_anybody_looked_is_not_waited_for() -> None:
+    """Older than the session by the storage's clock: two heartbeat intervals without another sign are enough."""
+    assert watch([0] * 4, [3600 * SECOND] * 4) == [2, 3]
+
+
+def test_a_clock_that_is_set_forward_kills_nobody_who_lives() -> None:
+    """An hour passes at once by the storage's clock, and the member's next sign of life comes in time."""
+    hour = 3600 * SECOND
+
+    assert watch([0, 0, hour + SECOND, hour + 2 * SECOND], [0, hour, hour + SECOND, hour + 2 * SECOND]) == []
+
+
+def test_a_member_without_any_sign_of_life_is_given_two_heartbeats() -> None:
+    """Its lease was lost or never written."""
+    assert watch([None] * 4, [0] * 4) == [2, 3]
+
+
+def test_an_observer_that_was_stopped_itself_begins_anew() -> None:
+    """It saw nothing while it was stopped, so it cannot say that others were quiet."""
+    sessions = Sessions(interval_s=1)
+    stamps = {"quiet": 7}
+    sessions.observe(100, [QUIET], stamps, None)
+
+    after_a_stop = sessions.observe(160, [QUIET], stamps, None)
+    later = [sessions.observe(160 + nth, [QUIET], stamps, None) for nth in range(1, 11)]
+
+    assert after_a_stop == []
+    assert later == [[]] * 9 + [["quiet"]]
+
+
+def test_a_short_session_is_over_though_its_observer_looks_seldom() -> None:
+    """The observer's own interval is longer than the session of the one it looks at."""
+    assert watch([7] * 2, step=30) == [30]
+
+
+def test_who_was_heard_of_is_remembered_until_he_is_no_member() -> None:
+    """The next check is due when the first session could be over; members that are gone are forgotten."""
+    sessions = Sessions(interval_s=1)
+    other = Member(member_id="other", session_timeout_ms=4000)
+    sessions.observe(100, [QUIET], {"quiet": 7}, None)
+    sessions.observe(101, [QUIET, other], {"quiet": 7}, None)
+
+    both = sessions.next_check([QUIET, other])
+    sessions.observe(102, [QUIET], {"quiet": 8}, None)
+
+    assert both == 105
+    assert sessions.next_check([QUIET, other]) == 112
+    assert sessions.next_check([]) is None
+    assert sessions.lively
