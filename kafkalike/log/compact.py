@@ -20,7 +20,7 @@ from kafkalike.clock import Clock
 from kafkalike.errors import KafkaStorageError, KafkaTimeoutError
 from kafkalike.log.maintenance import Change, publish
 from kafkalike.log.rewrite import Mask, codec_of, read_segment, rewrite
-from kafkalike.model.compaction import Cleaned, CompactionPlan
+from kafkalike.model.compaction import CLEANER_APP, HOLES, Cleaned, CompactionPlan, cleaner_app
 from kafkalike.model.segments import Segment
 
 if TYPE_CHECKING:
@@ -36,9 +36,6 @@ CHUNK_BYTES: Final = 64 * 1024 * 1024
 
 GROUP_BYTES: Final = 128 * 1024 * 1024
 """Bytes of files that one table version replaces at most, and so roughly the size of a compacted file."""
-
-CLEANER_APP: Final = "kafkalike.cleaner"
-"""Delta application under which the cleaner keeps its checkpoints."""
 
 _KEYS: Final = ("key", "offset")
 _CHECKPOINT: Final = ("dirty", "horizon", "horizon_ms", "settled")
@@ -82,17 +79,13 @@ def checkpoints_of(log: DeltaTopicLog) -> dict[int, Cleaned]:
     """
     table = DeltaTable(log.files.uri, version=log.version)
     return {
-        p: Cleaned(**{name: int(table.transaction_version(_app_id(p, name)) or 0) for name in _CHECKPOINT})
+        p: Cleaned(**{name: int(table.transaction_version(cleaner_app(p, name)) or 0) for name in _CHECKPOINT})
         for p in log.info.partitions
     }
 
 
-def _app_id(partition: int, name: str) -> str:
-    return f"{CLEANER_APP}/{partition}/{name}"
-
-
 def _checkpoint(partition: int, cleaned: Cleaned) -> dict[str, int]:
-    return {_app_id(partition, name): getattr(cleaned, name) for name in _CHECKPOINT}
+    return {cleaner_app(partition, name): getattr(cleaned, name) for name in _CHECKPOINT}
 
 
 def compact(
@@ -301,10 +294,14 @@ class _Pass:
             codec = codec_of(self._files, self._log.config, run[-1])
             added = rewrite(self._files, run, codec, lambda s: masks[s.path], data_change=True)
         adds = [] if added is None else [added]
+        partition = self._plan.partition
+        txns = {CLEANER_APP: self._log.clock.now_ms(), cleaner_app(partition, HOLES): self._latest.end}
         before, after = sum(s.num_records for s in run), sum(int(masks[s.path].sum()) for s in run)
         facts = {"partition": self._plan.partition, "records_before": before, "records_after": after}
         try:
-            landed = publish(self._log, Change(work="compaction", removes=run, adds=adds, facts=facts), run_id)
+            landed = publish(
+                self._log, Change(work="compaction", removes=run, adds=adds, txns=txns, facts=facts), run_id
+            )
         except (KafkaStorageError, KafkaTimeoutError):
             self._discard(adds)
             raise

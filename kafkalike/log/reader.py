@@ -96,7 +96,7 @@ class DeltaReader:
         segment = log.segment_at_or_after(p, self.position)
         stop = log.log_end(p) if segment is None else segment.start
         if stop > self.position:
-            if not log.config.compacted:
+            if not log.config.compacted and stop > log.cleaned_below(p):
                 name = f"{log.info.name}-{p}"
                 message = (
                     f"{name}: offsets [{self.position}, {stop}) are missing though the log is [{log.log_start(p)}, "

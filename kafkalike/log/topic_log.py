@@ -32,6 +32,7 @@ from kafkalike.log.tail import TableTail
 from kafkalike.log.validate import codec_for, not_in_order
 from kafkalike.log.writer import Commit, as_applied, checkpoint_if_due, commit
 from kafkalike.model.batch import RecordBatch
+from kafkalike.model.compaction import CLEANER_APP, HOLES, cleaner_app
 from kafkalike.model.offsets import plan_offsets, requirements
 from kafkalike.model.segments import Segment
 from kafkalike.model.structs import OffsetAndTimestamp
@@ -157,6 +158,15 @@ class DeltaTopicLog:
     def table_segments(self, partition: int) -> Sequence[Segment]:
         """All data files of the table in offset order, those wholly below the log start included; for maintenance."""
         return tuple(self._tail.index.segments(partition))
+
+    def cleaned_below(self, partition: int) -> int:
+        """Offset below which compaction may have taken records, whatever the policy is now; 0 when it never did.
+
+        Costs a look into the table the first time.
+        """
+        if self._tail.txn_version(CLEANER_APP) is None:
+            return 0
+        return self._tail.txn_version(cleaner_app(partition, HOLES)) or 0
 
     def live_paths(self) -> set[str]:
         """Paths of all data files of the table, whatever partition they claim, as of the last `refresh`."""

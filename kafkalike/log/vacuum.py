@@ -77,8 +77,8 @@ def leftovers(files: LocalFiles, live: Callable[[], Collection[str]], now_ms: in
     unnamed = {path: facts for path, facts in found.items() if path not in living}
     if not unnamed:
         return list(_old_temporaries(files, now_ms))
-    # What no commit in sight has taken out is either long gone from the table, or young and never was in it; to tell the
-    # two apart for a young file, commits must be read back to when it was written.
+    # What no commit in sight has taken out is either long gone from the table, or young and never was in it; to tell
+    # the two apart for a young file, commits must be read back to when it was written.
     young = [time_ms for _, time_ms in unnamed.values() if now_ms - time_ms < ORPHAN_MS]
     horizon = min([now_ms - max(delays.deleted_ms, delays.replaced_ms), *(time_ms - SLACK_MS for time_ms in young)])
     removed = _removal_times(files, unnamed, horizon)
@@ -131,7 +131,8 @@ def _unlink(files: LocalFiles, path: str) -> bool:
     try:
         Path(files.path(path)).unlink(missing_ok=True)
         # Hadoop writes one beside each file of Spark's.
-        Path(files.path(checksum)).unlink(missing_ok=True)
+        if Path(files.path(checksum)).exists():
+            Path(files.path(checksum)).unlink(missing_ok=True)
     except OSError:
         return False
     return True

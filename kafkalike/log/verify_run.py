@@ -21,6 +21,7 @@ from kafkalike.errors import BrokerResponseError, CorruptRecordError, KafkaError
 from kafkalike.log.chunk import CHUNK_SCHEMA
 from kafkalike.log.commits import list_commits
 from kafkalike.log.layout import TOPIC_SCHEMA
+from kafkalike.log.topic_log import DeltaTopicLog
 from kafkalike.log.verify import (
     Finding,
     SegmentCheck,
@@ -101,7 +102,8 @@ def verify_topic(cluster: Cluster, name: str, report: Report, progress: Progress
     for partition in info.partitions:
         report.partitions += 1
         segments = tuple(log.segments(partition))
-        report.findings += check_coverage(name, partition, segments, live[partition], compacted=log.config.compacted)
+        compacted = log.config.compacted or _cleaned_below(log, partition) > live[partition].start
+        report.findings += check_coverage(name, partition, segments, live[partition], compacted=compacted)
         checks = []
         for segment in segments:
             report.findings += check_place(name, segment)
@@ -111,6 +113,11 @@ def verify_topic(cluster: Cluster, name: str, report: Report, progress: Progress
             progress(segment.size_bytes)
         report.findings += misplaced_keys(name, partition, checks)
     report.findings += check_committed(cluster.groups.refresh(), name, info.topic_id, live)
+
+
+def _cleaned_below(log: TopicLog, partition: int) -> int:
+    """Offset below which compaction may have left holes though the topic is not compacted now."""
+    return log.cleaned_below(partition) if isinstance(log, DeltaTopicLog) else 0
 
 
 def verify_groups(cluster: Cluster, report: Report) -> None:
@@ -153,7 +160,8 @@ def _check_segment(cluster: Cluster, log: TopicLog, segment: Segment, report: Re
     files = _files_of(cluster, log.info)
     if files is None:
         segment = _readable(segment, log.log_start(partition))
-    check = SegmentCheck(name, segment, log.info.num_partitions, compacted=log.config.compacted)
+    compacted = log.config.compacted or _cleaned_below(log, partition) > segment.start
+    check = SegmentCheck(name, segment, log.info.num_partitions, compacted=compacted)
     batches = _from_reader(log, segment) if files is None else _from_file(name, files, segment, report)
     try:
         for batch in batches:

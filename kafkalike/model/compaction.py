@@ -10,12 +10,22 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
-from typing import TypeVar
+from typing import Final
 
 from kafkalike.model.retention import RetentionClock, segment_times
 from kafkalike.model.segments import Segment
 
-K = TypeVar("K")
+CLEANER_APP: Final = "kafkalike.cleaner"
+"""Delta application under which the cleaner keeps what it has done in a topic's table. A table that has a version of
+it was compacted at least once."""
+
+HOLES: Final = "holes"
+"""What `cleaner_app` calls the offset below which a pass, finished or not, may have taken records."""
+
+
+def cleaner_app(partition: int, what: str) -> str:
+    """Delta application whose version is a fact about one partition: a field of `Cleaned`, or `HOLES`."""
+    return f"{CLEANER_APP}/{partition}/{what}"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

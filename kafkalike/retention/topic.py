@@ -84,6 +84,9 @@ class TopicWork:
         """
         log = self._cluster.log(self._name)
         log.refresh()
+        if isinstance(log, DeltaTopicLog):
+            # In a table that an outsider has rewound, files that look dead may be all that is left of its records.
+            log.ready_to_append()
         config = MaintenanceConfig.from_properties(self._cluster.server.effective(log.info.configs))
         table = self._table(log)
         if "retention" in self._works:

@@ -1,0 +1,411 @@
+"""Merging, compaction and vacuum applied: what readers see, what is on the disk, what is left to later runs."""
+
+import os
+import threading
+from pathlib import Path
+
+import pytest
+from deltalake import DeltaTable
+
+from kafkalike.clock import SYSTEM_CLOCK
+from kafkalike.errors import DataLossError
+from kafkalike.log.compact import checkpoints_of
+from kafkalike.log.topic_log import DeltaTopicLog
+from kafkalike.model.batch import RecordBatch
+from kafkalike.retention import maintain
+from kafkalike.retention.report import FAILED, NOTHING, UNFINISHED
+from tests.tools.findings import errors_of, kinds_of
+from tests.tools.records import all_records, batch
+from tests.tools.upkeep import (
+    AT_ONCE,
+    EAGER,
+    HOUR_MS,
+    ShiftedClock,
+    keyed,
+    open_cluster,
+    pairs_of,
+    run,
+    topic,
+    upkeep,
+)
+
+NOW = SYSTEM_CLOCK.now_ms()
+
+
+def data_files(root: str, name: str = "t") -> set[str]:
+    """What is on the disk, committed or not."""
+    return {str(path.relative_to(Path(root, name))) for path in Path(root, name).glob("partition=*/*.parquet")}
+
+
+def live_files(log: DeltaTopicLog) -> set[str]:
+    log.refresh()
+    return log.live_paths()
+
+
+# --- merging ---------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def many(root: str) -> DeltaTopicLog:
+    """Twelve appends to two partitions, with keys, headers and nulls."""
+    log = topic(root, "t", 2, {**AT_ONCE, "retention.ms": "-1"})
+    for number in range(12):
+        made = RecordBatch()
+        made.add(number % 2, b"k%d" % number, None if number % 5 == 0 else b"v%d" % number, NOW + number, [("h", b"1")])
+        made.add(0, None, b"", NOW - number)
+        log.append(made, codec="zstd")
+    return log
+
+
+def test_merging_changes_no_record_and_leaves_one_sorted_file_for_each_partition(
+    root: str, many: DeltaTopicLog
+) -> None:
+    """Keys, values, headers, times and offsets stay; statistics and codec too."""
+    before = chunks_of(many)
+    oldest = min(s.modification_ms for p in range(2) for s in many.segments(p))
+
+    done = upkeep(root)
+
+    many.refresh()
+    assert (done.merged_segments, done.merged_files) == (18, 2)
+    assert chunks_of(many) == before
+    assert [len(many.segments(p)) for p in range(2)] == [1, 1]
+    assert errors_of(root) == []
+    for p in range(2):
+        (segment,) = many.segments(p)
+        assert segment.modification_ms >= oldest
+        assert segment.num_records == segment.stop
+        meta = many.files.parquet(segment.path).metadata
+        assert meta.row_group(0).column(0).compression == "ZSTD"
+
+
+def chunks_of(log: DeltaTopicLog) -> list[object]:
+    log.refresh()
+    found: list[object] = []
+    for p in log.info.partitions:
+        reader = log.reader(p, 0)
+        while (chunk := reader.read(1 << 20)) is not None:
+            found += zip(*(chunk.table.column(n).to_pylist() for n in chunk.table.column_names), strict=True)
+    return found
+
+
+def test_a_merge_is_no_data_change_for_streams_over_the_table(root: str, many: DeltaTopicLog) -> None:
+    """Its commit says so for every file, and another engine reads the same rows."""
+    rows = DeltaTable(many.files.uri).count()
+    upkeep(root)
+
+    many.refresh()
+    commit = many.find_commit(lambda c: c.operation == "OPTIMIZE")
+
+    assert commit is not None
+    assert not commit.data_change
+    assert DeltaTable(many.files.uri).count() == rows
+
+
+def test_a_reader_in_the_middle_of_a_merged_file_goes_on(root: str, many: DeltaTopicLog) -> None:
+    """The file it was reading is gone from the disk as well."""
+    many.refresh()
+    reader = many.reader(0, 3)
+    first = reader.read(1)
+
+    upkeep(root)
+    many.refresh()
+    rest = reader.read(1 << 20)
+
+    assert first is not None
+    assert rest is not None
+    assert [*first.columns().offsets, *rest.columns().offsets] == list(range(3, 18))
+
+
+def test_only_what_is_new_is_merged_the_next_time(root: str, many: DeltaTopicLog) -> None:
+    """The large file of the last run stays as it is."""
+    upkeep(root)
+    assert upkeep(root).status == NOTHING
+    large = RecordBatch()
+    for number in range(2000):
+        large.add(0, None, os.urandom(64), NOW + number)
+    many.append(large)
+    for number in range(4):
+        many.append(batch((0, f"new-{number}")))
+
+    done = upkeep(root)
+
+    assert done.merged_segments == 4
+
+
+def test_the_hot_tail_is_not_merged(root: str) -> None:
+    """By default files stay for a minute."""
+    log = topic(root, "t", 1, {})
+    for number in range(8):
+        log.append(batch((0, f"v{number}"), at_ms=NOW))
+    assert upkeep(root).merged_segments == 0
+    clock = ShiftedClock()
+    clock.ahead_ms = 61_000
+
+    assert upkeep(root, clock=clock).merged_segments == 8
+
+
+def test_a_damaged_file_stays_where_it_is_and_is_named(root: str, many: DeltaTopicLog) -> None:
+    """Merging must not make one hole into a larger one; the other partition is merged."""
+    many.refresh()
+    victim = many.segments(0)[2]
+    Path(many.files.uri, victim.path).write_bytes(b"PAR1 nothing PAR1")
+
+    done = upkeep(root)
+
+    assert victim.path in done.problems[0]
+    assert victim.path in live_files(many)
+    assert len(many.segments(1)) == 1
+
+
+def test_producers_append_while_files_are_merged(root: str, many: DeltaTopicLog) -> None:
+    """Neither is lost, and offsets stay dense."""
+    stop = threading.Event()
+
+    def produce() -> None:
+        log = open_cluster(root).log("t")
+        while not stop.is_set():
+            log.append(batch((0, "more")))
+
+    thread = threading.Thread(target=produce)
+    thread.start()
+    for _ in range(5):
+        upkeep(root)
+    stop.set()
+    thread.join()
+
+    offsets = [offset for offset, _ in all_records(root)[0]]
+    assert offsets == list(range(len(offsets)))
+    assert errors_of(root) == []
+
+
+# --- compaction ------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def keys(root: str) -> DeltaTopicLog:
+    """Keys a, b and c in five appends, each of which is a segment; the last one is the active one."""
+    log = topic(root, "t", 1, EAGER)
+    for number, key in enumerate("abaca"):
+        log.append(keyed((key, str(number)), at_ms=NOW + 10 * number))
+    return log
+
+
+def test_the_last_value_of_each_key_stays_at_its_offset(root: str, keys: DeltaTopicLog) -> None:
+    """The active segment is not looked at; any old offset is still a valid position."""
+    done = upkeep(root)
+
+    assert pairs_of(keys) == [(1, "b", "1"), (2, "a", "2"), (3, "c", "3"), (4, "a", "4")]
+    assert (done.compacted_records, done.compaction_reasons) == (1, {0: "dirty ratio 1.00"})
+    assert kinds_of(root) == set()
+    keys.refresh()
+    first = keys.reader(0, 0).read(1 << 20)
+    assert first is not None
+    assert first.columns().offsets[0] == 1
+
+
+def test_compaction_is_incremental(root: str, keys: DeltaTopicLog) -> None:
+    """A second pass cleans what was appended since, and the old values that it shadows."""
+    upkeep(root)
+    for number, key in enumerate("bd", 5):
+        keys.append(keyed((key, str(number)), at_ms=NOW + 10 * number))
+
+    done = upkeep(root)
+
+    assert [offset for offset, _, _ in pairs_of(keys)] == [3, 4, 5, 6]
+    assert done.compacted_records == 2
+    assert checkpoints_of(keys)[0].dirty == 6
+    assert kinds_of(root) == set()
+
+
+def test_a_dry_run_counts_what_compaction_would_take(root: str, keys: DeltaTopicLog) -> None:
+    """And takes nothing."""
+    planned = upkeep(root, dry_run=True)
+
+    assert (planned.compacted_records, planned.compacted_segments) == (1, 1)
+    assert len(pairs_of(keys)) == 5
+
+
+def test_tombstones_stay_for_their_time_and_go_with_their_key(root: str) -> None:
+    """The pass that meets one first only takes what it deletes."""
+    log = topic(root, "t", 1, {**EAGER, "delete.retention.ms": str(HOUR_MS)})
+    for number, value in enumerate(["1", None, "3"]):
+        log.append(keyed(("a" if number < 2 else "b", value), at_ms=NOW + 10 * number))
+    clock = ShiftedClock()
+
+    upkeep(root, clock=clock)
+    after_first = pairs_of(log)
+    clock.ahead_ms = HOUR_MS // 2
+    early = upkeep(root, clock=clock)
+    clock.ahead_ms = HOUR_MS + 60_000
+    late = upkeep(root, clock=clock)
+
+    assert after_first == [(1, "a", None), (2, "b", "3")]
+    assert early.status == NOTHING
+    assert (late.compacted_tombstones, pairs_of(log)) == (1, [(2, "b", "3")])
+    assert upkeep(root, clock=clock).status == NOTHING
+    assert kinds_of(root) == set()
+
+
+def test_keys_that_do_not_fit_into_the_buffer_take_several_runs(root: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each run goes on where the one before stopped; memory stays bounded."""
+    monkeypatch.setattr("kafkalike.log.compact.CHUNK_ROWS", 100)
+    log = topic(root, "t", 1, EAGER)
+    for turn in range(4):
+        log.append(keyed(*((f"key-{n % 200}", f"{turn}") for n in range(300)), at_ms=NOW + 10 * turn))
+    statuses = []
+    for _ in range(30):
+        statuses.append(upkeep(root, buffer_bytes=2_000).status)
+        if statuses[-1] == NOTHING:
+            break
+
+    assert statuses[0] == UNFINISHED
+    assert statuses[-1] == NOTHING
+    found = pairs_of(log)
+    clean = [key for offset, key, _ in found if offset < 900]
+    assert len(clean) == len(set(clean)) == 200
+    assert kinds_of(root) == set()
+
+
+def test_compact_and_delete_do_both(root: str) -> None:
+    """Old segments go whatever their keys."""
+    log = topic(root, "t", 1, {**EAGER, "cleanup.policy": "compact,delete", "retention.ms": str(HOUR_MS)})
+    for number, key in enumerate("abcbd"):
+        log.append(keyed((key, str(number)), at_ms=NOW - (2 * HOUR_MS if number == 0 else 1000) + 10 * number))
+
+    upkeep(root)
+
+    assert pairs_of(log) == [(2, "c", "2"), (3, "b", "3"), (4, "d", "4")]
+
+
+def test_a_topic_that_is_no_longer_compacted_keeps_its_holes_without_being_called_damaged(
+    root: str, keys: DeltaTopicLog
+) -> None:
+    """Only below the cleaner's checkpoint: a hole above it is data loss."""
+    upkeep(root)
+    open_cluster(root).set_configs("t", {"retention.ms": "-1"})
+
+    assert [offset for offset, _, _ in pairs_of(keys)] == [1, 2, 3, 4]
+    assert kinds_of(root) == set()
+    lost = keys.append(keyed(("x", "5"), at_ms=NOW))
+    keys.append(keyed(("x", "6"), at_ms=NOW))
+    table = DeltaTable(keys.files.uri)
+    table.delete("partition = 0 AND offset = 5")
+    assert lost.ranges == {0: range(5, 6)}
+    with pytest.raises(DataLossError, match=r"\[5, 6\)"):
+        pairs_of(keys)
+
+
+def test_records_without_key_from_before_the_policy_go_and_are_counted(root: str) -> None:
+    """As Kafka's cleaner does it; new ones are refused by the append."""
+    log = topic(root, "t", 1, {**EAGER, "cleanup.policy": "delete", "retention.ms": "-1"})
+    log.append(batch((0, "keyless"), at_ms=NOW))
+    open_cluster(root).set_configs("t", EAGER)
+    log.append(keyed(("a", "1"), at_ms=NOW + 10))
+    log.append(keyed(("b", "2"), at_ms=NOW + 20))
+
+    done = upkeep(root)
+
+    assert pairs_of(log) == [(1, "a", "1"), (2, "b", "2")]
+    assert done.problems == ["1 records without key went: compaction cannot keep them"]
+
+
+# --- files on the disk -----------------------------------------------------------------------------
+
+
+def test_files_stay_for_their_delay_and_then_go(root: str, many: DeltaTopicLog) -> None:
+    """Those of deleted records for `file.delete.delay.ms`, those that were replaced for a day."""
+    settings = {"kafkalike.merge.min.age.ms": "0", "retention.ms": "-1"}
+    open_cluster(root).set_configs("t", settings)
+    open_cluster(root).move_log_start("t", {0: 4}, "delete_records", "r")
+    clock = ShiftedClock()
+
+    counts = []
+    for ahead in (0, 59_000, 61_000, 23 * HOUR_MS, 25 * HOUR_MS):
+        clock.ahead_ms = ahead
+        counts.append(upkeep(root, clock=clock).vacuumed_files)
+
+    assert counts == [0, 0, 2, 0, 16]
+    assert data_files(root) == live_files(many)
+    assert errors_of(root) == []
+
+
+def test_what_a_killed_writer_has_left_goes_after_an_hour(root: str, many: DeltaTopicLog) -> None:
+    """A younger one may be about to be committed."""
+    orphan, young = (Path(root, "t", "partition=0", f"part-{n}.parquet") for n in ("orphan", "young"))
+    orphan.write_bytes(b"half")
+    young.write_bytes(b"half")
+    temporary = Path(root, "t", "_delta_log", ".0.json.x.tmp")
+    temporary.write_bytes(b"{")
+    for path in (orphan, temporary):
+        os.utime(path, (NOW / 1000 - 3700,) * 2)
+
+    upkeep(root)
+
+    assert not orphan.exists()
+    assert not temporary.exists()
+    assert young.exists()
+
+
+def test_nothing_goes_that_another_version_of_the_run_has_made_live(root: str, many: DeltaTopicLog) -> None:
+    """Vacuum looks again under the lock: what was brought back since the list was made stays."""
+    from kafkalike.log.vacuum import Delays, leftovers, vacuum
+
+    many.refresh()
+    alive = many.live_paths()
+    files = open_cluster(root).files_of(open_cluster(root).topic("t"))
+    due = leftovers(files, set, NOW + 48 * HOUR_MS, Delays(deleted_ms=0, replaced_ms=0))  # type: ignore[arg-type]
+
+    gone = list(vacuum(files, due, lambda: alive, lambda: many.exclusive(None)))  # type: ignore[arg-type]
+
+    assert {file.path for file in due} >= alive
+    assert gone == []
+    assert errors_of(root) == []
+
+
+# --- control tables --------------------------------------------------------------------------------
+
+
+def test_control_tables_shrink_to_what_still_matters(root: str) -> None:
+    """The state is the same for a client that comes new and for one that was there; numbering goes on."""
+    cluster = open_cluster(root)
+    cluster.create_topic("t", 1, {})
+    for number in range(80):
+        cluster.set_configs("t", {"retention.ms": str(1000 + number)})
+    clock = ShiftedClock()
+    clock.ahead_ms = 31 * 24 * HOUR_MS
+
+    report = maintain(open_cluster(root, clock), clock=clock, works=["control"])
+
+    assert [(c.table, c.rows_before, c.rows_after) for c in report.control] == [("__cluster_metadata", 81, 1)]
+    assert open_cluster(root).topic("t").configs == {"retention.ms": "1079"}
+    cluster.set_configs("t", {"retention.ms": "5"})
+    assert open_cluster(root).topic("t").configs == {"retention.ms": "5"}
+    assert open_cluster(root).metadata.refresh().seq == 82
+    clock.ahead_ms += HOUR_MS
+    maintain(open_cluster(root, clock), clock=clock, works=["control"])
+    assert len(list(Path(root, "__cluster_metadata").glob("*.parquet"))) <= 2
+    assert open_cluster(root).topic("t").configs == {"retention.ms": "5"}
+
+
+def test_what_a_killed_deletion_has_left_goes(root: str) -> None:
+    """The tables of deleted topics are put aside before they are removed."""
+    cluster = open_cluster(root)
+    cluster.create_topic("t", 1, {})
+    aside = Path(root, "__deleted", "some-id")
+    aside.mkdir(parents=True)
+    (aside / "part.parquet").write_bytes(b"x")
+
+    run(root, works=["control"])
+
+    assert not aside.parent.exists()
+
+
+def test_a_log_that_an_outsider_has_rewound_is_left_alone(root: str, many: DeltaTopicLog) -> None:
+    """Row 25: whatever maintenance would do could make it worse."""
+    DeltaTable(many.files.uri).restore(3)
+
+    report = maintain(open_cluster(root), clock=SYSTEM_CLOCK)
+
+    assert report.topics[0].status == FAILED
+    assert "took records back" in report.topics[0].problems[0]
