@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import csv
 import io
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from functools import partial
 from typing import Any, Final
 
 import click
@@ -113,8 +114,7 @@ def consumer_groups(
     _check(action, given)
     settings = client_settings(read_properties(command_config))
     command = Command(environment, bootstrap_server, settings, given)
-    lines = getattr(command, action)()
-    click.echo("".join(f"{line}\n" for line in lines), nl=False)
+    _print(getattr(command, action)())
     if command.failed:
         click.get_current_context().exit(1)
 
@@ -182,6 +182,13 @@ def _flag(name: str) -> str:
     return name.replace("_", "-")
 
 
+def _print(lines: Iterator[str]) -> None:
+    """Print lines with one write."""
+    text = "".join(f"{line}\n" for line in lines)
+    if text:
+        click.echo(text, nl=False)
+
+
 class Command:
     """One run; a method for each action, which gives the lines to print.
 
@@ -226,41 +233,37 @@ class Command:
             yield from group_report.listing(groups, types=types is not None, states=states is not None)
 
     def describe(self) -> Iterator[str]:
-        """Lines of `--describe`; groups that do not exist are named on standard error."""
+        """Lines of `--describe`; groups that do not exist, and the state of the others, go to standard error."""
         groups = []
         for group in self._admin.describe_groups(self._groups()).values():
             if group["group_state"] == "Dead":
                 self._refuse(f"Consumer group '{group['group_id']}' does not exist.")
-                continue
-            groups.append(group)
+            else:
+                groups.append(group)
+        report = self._report([group["group_id"] for group in groups])
         for group in groups:
             told = group_report.notice(group)
             if told is not None:
                 click.echo(told, err=True)
-        yield from self._described(groups)
+            _print(report(group))
+        yield from ()
 
-    def _described(self, groups: Sequence[Mapping[str, Any]]) -> Iterator[str]:
+    def _report(self, group_ids: Sequence[str]) -> Callable[[group_report.Description], Iterator[str]]:
+        """What makes the lines of a group."""
         verbose = self._given["verbose"]
         if self._given["members"]:
-            for group in groups:
-                yield from group_report.members(group, verbose=verbose)
-            return
+            return partial(group_report.members, verbose=verbose)
         if self._given["state"] is not None:
-            for group in groups:
-                yield from group_report.state(group, f"{self._cluster.root} (1)", verbose=verbose)
-            return
+            return partial(group_report.state, coordinator=f"{self._cluster.root} (1)", verbose=verbose)
         from kafkalike.lag.measure import Lags
 
         lags = Lags(self._cluster)
         if self._given["lag"]:
             from kafkalike.cli.lag_report import lag_lines, rates_now
 
-            rates = rates_now(lags, [group["group_id"] for group in groups], self._clock.now_ms())
-            for group in groups:
-                yield from lag_lines(group["group_id"], lags, rates)
-            return
-        for group in groups:
-            yield from group_report.offsets(group, lags, verbose=verbose)
+            rates = rates_now(lags, group_ids, self._clock.now_ms())
+            return lambda group: lag_lines(group["group_id"], lags, rates)
+        return partial(group_report.offsets, lags=lags, verbose=verbose)
 
     def delete(self) -> Iterator[str]:
         """Lines of `--delete`."""
