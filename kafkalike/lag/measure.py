@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from kafkalike.errors import UnknownTopicOrPartitionError
 from kafkalike.log.port import Cluster, TopicLog
@@ -44,7 +44,9 @@ class Lags:
 
     def refresh(self) -> None:
         """Look at groups, topics and logs anew; each log when it is asked for."""
-        self._groups = self.cluster.groups.refresh().groups
+        # A copy: the state goes on changing when others look at the same cluster.
+        known = self.cluster.groups.refresh().groups
+        self._groups = {group_id: replace(group, offsets=dict(group.offsets)) for group_id, group in known.items()}
         self._topics = self.cluster.topics()
         self._indexes = {}
         self._logs = {

@@ -1,0 +1,130 @@
+"""Lag of a cluster's groups, over a cluster in memory and one on Delta tables."""
+
+import pytest
+
+from kafkalike.admin import KafkaAdminClient
+from kafkalike.lag.history import lag_history
+from kafkalike.lag.measure import Lags
+from kafkalike.log.port import Cluster
+from kafkalike.model.batch import RecordBatch
+from kafkalike.model.group_state import OFFSET, GroupRow
+from kafkalike.model.lag import Lag
+from kafkalike.model.structs import OffsetAndMetadata, TopicPartition
+
+P0 = TopicPartition("t", 0)
+
+
+def fill(cluster: Cluster, *times: int, topic: str = "t") -> None:
+    batch = RecordBatch()
+    for at in times:
+        batch.add(0, b"k", b"v", at)
+    cluster.log(topic).append(batch)
+
+
+def commit(cluster: Cluster, *offsets: tuple[int, int | None], group: str = "g") -> None:
+    """Commits of t-0 by time, each in a table commit of its own."""
+    topic_id = cluster.topic("t").topic_id
+    for at_ms, offset in offsets:
+        cluster.groups.transact(
+            lambda state, at_ms=at_ms, offset=offset: [  # type: ignore[misc]
+                GroupRow(
+                    seq=state.seq + 1,
+                    kind=OFFSET,
+                    group_id=group,
+                    topic="t",
+                    topic_id=topic_id,
+                    partition=0,
+                    offset=offset,
+                    time_ms=at_ms,
+                )
+            ]
+        )
+
+
+@pytest.fixture
+def groups(cluster: Cluster) -> Cluster:
+    """A topic with records of 1, 2 and 5 s in two segments, and a group that has read the first."""
+    cluster.create_topic("t", 1, {})
+    fill(cluster, 1_000, 2_000)
+    fill(cluster, 5_000)
+    commit(cluster, (1, 1))
+    return cluster
+
+
+def found(lags: Lags) -> list[tuple[str, TopicPartition, Lag]]:
+    return [(lag.group_id, lag.partition, lag.lag) for lag in lags]
+
+
+def test_lag_is_what_a_reader_would_find(groups: Cluster) -> None:
+    """Offsets and records that wait, and how much older the last one read is than the newest."""
+    assert found(Lags(groups)) == [("g", P0, Lag(offsets=2, records=2, behind_ms=4_000))]
+
+
+def test_looking_again_sees_what_came(groups: Cluster) -> None:
+    """Records and commits; nothing changes without a refresh."""
+    lags = Lags(groups)
+    before = found(lags)
+    fill(groups, 6_000)
+    commit(groups, (2, 3))
+    assert found(lags) == before
+
+    lags.refresh()
+
+    assert found(lags) == [("g", P0, Lag(offsets=1, records=1, behind_ms=1_000))]
+
+
+def test_a_topic_that_was_created_again_has_no_lag_yet(groups: Cluster) -> None:
+    """Nor has one that is gone; logs that were open before do not matter."""
+    lags = Lags(groups)
+    assert len(found(lags)) == 1
+    groups.delete_topic("t")
+    lags.refresh()
+    assert (found(lags), lags.index(P0)) == ([], None)
+
+    groups.create_topic("t", 1, {})
+    fill(groups, 1)
+    lags.refresh()
+    assert found(lags) == []
+
+    commit(groups, (2, 0))
+    lags.refresh()
+    assert found(lags) == [("g", P0, Lag(offsets=1, records=1, behind_ms=0))]
+
+
+def test_a_topic_deleted_while_it_is_looked_at_is_left_out(groups: Cluster) -> None:
+    """Its list was read, its log is gone."""
+    fresh, open_before = Lags(groups), Lags(groups)
+    open_before.index(P0)
+    open_before.refresh()
+
+    groups.delete_topic("t")
+
+    assert (found(fresh), found(open_before)) == ([], [])
+
+
+def test_history_tells_how_lag_moved(groups: Cluster) -> None:
+    """At evenly spaced moments, for groups and topics that are there; deleted offsets leave a gap."""
+    newest_ms = groups.log("t").segments(0)[-1].modification_ms
+    minute = 60_000
+    commit(groups, (newest_ms, 1), (newest_ms + minute, 2), (newest_ms + 3 * minute, None))
+    commit(groups, (newest_ms + minute, 3), group="done")
+    commit(groups, (newest_ms + minute, 3), (newest_ms + minute, None), group="gone")
+    groups.create_topic("u", 1, {})
+    KafkaAdminClient(bootstrap_servers=groups).alter_group_offsets("g", {TopicPartition("u", 0): OffsetAndMetadata(0)})
+    lags, now = Lags(groups), newest_ms + 3 * minute
+
+    seen = list(
+        lag_history(lags, now, span_ms=3 * minute, step_ms=minute, rate_ms=minute, wanted=lambda _, topic: topic == "t")
+    )
+
+    assert [(group, (m.time_ms - newest_ms) // minute, m.committed, m.lag) for group, _, m in seen] == [
+        ("done", 1, 3, 0),
+        ("done", 2, 3, 0),
+        ("done", 3, 3, 0),
+        ("g", 0, 1, 2),
+        ("g", 1, 2, 1),
+        ("g", 2, 2, 1),
+    ]
+    assert [m.consumed_per_second for group, _, m in seen if group == "g"][1:] == [1 / 60, 0.0]
+    only = lag_history(lags, now, wanted=lambda group, _: group == "done")
+    assert {group for group, _, _ in only} == {"done"}
