@@ -139,7 +139,7 @@ def _copy(  # noqa: PLR0917
     """Write the records of these offsets, and count them."""
     wanted = sum(map(len, ranges.values()))
     # Also when there is nothing to read: arguments that cannot work must show in the first run.
-    frame = decoded(read(spark, log.info.name, cluster).where(_within(ranges)), decoding)
+    frame = decoded(read(spark, log.info.name, cluster).where(within(ranges)), decoding)
     if target.format == "console":
         frame = frame if decoding.value_only else frame.orderBy("partition", "offset")
     elif not wanted and target.mode == "append":
@@ -150,8 +150,8 @@ def _copy(  # noqa: PLR0917
     return records
 
 
-def _within(ranges: Mapping[int, range]) -> Column:
-    """Literals only, so that Delta prunes partitions and files."""
+def within(ranges: Mapping[int, range]) -> Column:
+    """Condition on `partition` and `offset`. Literals only, so that Delta prunes partitions and files."""
     runs = [
         (F.col("partition") == F.lit(p)) & (F.col("offset") >= F.lit(run.start)) & (F.col("offset") < F.lit(run.stop))
         for p, run in sorted(ranges.items())

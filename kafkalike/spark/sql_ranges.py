@@ -53,5 +53,5 @@ def _function(name: str, views: Mapping[str, str]) -> str:
 def _unknown_topic(name: str, topics: list[str]) -> str:
     nulls = "CAST(NULL AS BINARY), CAST(NULL AS BINARY), '', 0, 0L, CAST(NULL AS TIMESTAMP), 0, NULL"
     known = f"topic_name IN ({', '.join(map(literal, topics))})" if topics else "false"
-    problem = f"concat('{name}: no topic ', coalesce(topic_name, 'NULL'), ' is registered; see register_sql')"
+    problem = f"concat('{name}: no topic ', coalesce(topic_name, 'NULL'), ' is registered (see register_sql)')"
     return f"SELECT {nulls} WHERE CASE WHEN {known} THEN false ELSE raise_error({problem}) IS NULL END"

@@ -23,7 +23,7 @@ from kafkalike.errors import (
     IllegalStateError,
     UnsupportedCodecError,
 )
-from kafkalike.expr.sink import sink_columns
+from kafkalike.expr.sink import ALLOWED, sink_columns
 from kafkalike.log.checkpoint import Checkpoint
 from kafkalike.log.connect import connect_delta
 from kafkalike.model.names import check_topic_name
@@ -149,7 +149,7 @@ class StreamWriter:
             self._check(self._topic, app, version, run_id)
             return self._write_to(self._topic, frame, app, version)
         # Read once per topic; and what is not deterministic must not send one row to two topics, or to none.
-        rows = sink_columns(frame, needs_topic=True).persist(StorageLevel.MEMORY_AND_DISK)
+        rows = frame.select(*[name for name in frame.columns if name in ALLOWED]).persist(StorageLevel.MEMORY_AND_DISK)
         try:
             names = _topics(rows)
             for name in names:
@@ -257,7 +257,7 @@ def write_stream(
         raise IllegalArgumentError(f"output_mode must be one of {', '.join(OUTPUT_MODES)}, not {output_mode!r}")
     if available_now and processing_time is not None:
         raise IllegalArgumentError("available_now and processing_time exclude each other")
-    records = sink_columns(frame, needs_topic=topic is None)
+    sink_columns(frame, needs_topic=topic is None)
     writer = StreamWriter(
         topic,
         bootstrap_servers,
@@ -271,7 +271,7 @@ def write_stream(
     )
     if topic is not None:
         connect_delta(bootstrap_servers).ensure_topic(topic)
-    counted = records.observe(OBSERVATION, F.count(F.lit(1)).alias("numOutputRows"))
+    counted = frame.observe(OBSERVATION, F.count(F.lit(1)).alias("numOutputRows"))
     query = counted.writeStream.outputMode(output_mode).option("checkpointLocation", checkpoint).foreachBatch(writer)
     if query_name is not None:
         query = query.queryName(query_name)

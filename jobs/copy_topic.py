@@ -1,0 +1,105 @@
+"""Copy topic: a topic in, the same or transformed records in another topic, each once, out.
+
+spark-submit --properties-file conf/spark-defaults.conf jobs/copy_topic.py --help
+"""
+
+from __future__ import annotations
+
+import sys
+
+import click
+
+from kafkalike.cli.job import run
+from kafkalike.cli.options import bootstrap_option
+from kafkalike.cli.stream_job import check_trigger, trigger_options, watch
+from kafkalike.log.connect import connect
+from kafkalike.spark import session, write_stream
+
+UNCHANGED = ("key", "value", "headers", "timestamp")
+
+
+@click.command(
+    "copy_topic.py",
+    context_settings={"max_content_width": 120},
+    epilog="Example: spark-submit --properties-file conf/spark-defaults.conf jobs/copy_topic.py --from orders --to big "
+    "--where \"CAST(value AS STRING):amount > 100\" --select key --select 'upper(CAST(value AS STRING)) AS value' "
+    "--group big-orders --checkpoint checkpoints/big-orders",
+)
+@bootstrap_option()
+@click.option("--from", "source", required=True, metavar="TOPICS", help="Topics to read, with commas.")
+@click.option("--from-server", metavar="ROOT", help="Storage root of the topics to read, when it is another one.")
+@click.option("--to", "target", metavar="TOPIC", help="Topic to write. Default: what a selected column `topic` says.")
+@click.option(
+    "--select",
+    "expressions",
+    multiple=True,
+    metavar="SQL",
+    help="Expression of one column of the record to write: key, value, headers, timestamp, partition, topic; "
+    "repeatable. Default: key, value, headers and timestamp as they are.",
+)
+@click.option("--where", "condition", metavar="SQL", help="Copy only the records for which this holds.")
+@click.option("--keep-partitions", is_flag=True, help="Write each record to the partition it has, not by its key.")
+@click.option(
+    "--starting-offsets",
+    metavar="OFFSETS",
+    default="earliest",
+    show_default=True,
+    help="Where a new checkpoint begins: earliest, latest, or JSON as Spark's Kafka source takes it.",
+)
+@click.option("--max-offsets-per-trigger", type=click.IntRange(min=1), help="Most records of one batch.")
+@click.option("--group", help="Commit the progress to this consumer group, which must have no members.")
+@click.option("--txn-id", metavar="NAME", help="Names the copy: a new checkpoint under a used name is then an error.")
+@trigger_options
+def main(
+    *,
+    bootstrap_server: str | None,
+    source: str,
+    from_server: str | None,
+    target: str | None,
+    expressions: tuple[str, ...],
+    condition: str | None,
+    keep_partitions: bool,
+    starting_offsets: str,
+    max_offsets_per_trigger: int | None,
+    group: str | None,
+    txn_id: str | None,
+    checkpoint: str,
+    available_now: bool,
+    interval: str | None,
+    as_json: bool,
+) -> None:
+    """Copy records from topic to topic, exactly once, until the job is stopped.
+
+    Columns for --select and --where: key, value, topic, partition, offset, timestamp, timestampType, headers.
+    """
+    check_trigger(available_now=available_now, interval=interval)
+    if keep_partitions and expressions:
+        raise click.UsageError("with --select, keep partitions by --select partition")
+    if target is None and not expressions:
+        raise click.UsageError("--to is needed, or a --select that ends in AS topic")
+    root = connect(from_server or bootstrap_server).root
+    reader = session(f"copy {source}").readStream.format("kafkalike").option("kafka.bootstrap.servers", root)
+    reader = reader.option("subscribe", source).option("startingOffsets", starting_offsets)
+    reader = reader.option("includeHeaders", "true")
+    if max_offsets_per_trigger is not None:
+        reader = reader.option("maxOffsetsPerTrigger", max_offsets_per_trigger)
+    frame = reader.load()
+    if condition is not None:
+        frame = frame.where(condition)
+    query = write_stream(
+        frame.selectExpr(*(expressions or (*UNCHANGED, *(["partition"] if keep_partitions else [])))),
+        target,
+        bootstrap_server,
+        checkpoint=checkpoint,
+        available_now=available_now,
+        processing_time=interval,
+        query_name=f"copy {source}",
+        txn_id=txn_id,
+        group_id=group,
+        group_bootstrap_servers=None if group is None else root,
+    )
+    watch(query, as_json=as_json)
+
+
+if __name__ == "__main__":
+    sys.exit(run(main))

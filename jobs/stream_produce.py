@@ -1,0 +1,123 @@
+"""Stream produce: files as they arrive, or a Delta table as it grows, in; records of a topic, each once, out.
+
+spark-submit --properties-file conf/spark-defaults.conf jobs/stream_produce.py --help
+"""
+
+from __future__ import annotations
+
+import sys
+
+import click
+from pyspark.sql import DataFrame, SparkSession
+
+from kafkalike.cli.job import pairs, run
+from kafkalike.cli.options import bootstrap_option
+from kafkalike.cli.stream_job import check_trigger, trigger_options, watch
+from kafkalike.config.topic import CODECS
+from kafkalike.expr.rows import RecordColumns, record_columns
+from kafkalike.spark import session, write_stream
+from kafkalike.spark.files import STRICT
+
+FORMATS = ("json", "csv", "parquet", "text", "delta")
+
+
+@click.command(
+    "stream_produce.py",
+    context_settings={"max_content_width": 120},
+    epilog="Example: spark-submit --properties-file conf/spark-defaults.conf jobs/stream_produce.py --topic orders "
+    "--format json --schema 'id BIGINT, name STRING' --key-column id --checkpoint checkpoints/orders incoming/",
+)
+@click.argument("path", metavar="SOURCE")
+@bootstrap_option()
+@click.option("--topic", required=True, help="Topic; created with the server's defaults when it is missing.")
+@click.option(
+    "--format",
+    "source_format",
+    type=click.Choice(FORMATS),
+    required=True,
+    help="What SOURCE is: a folder that JSON lines, CSV with a header, Parquet or text files are moved into; or the "
+    "path of a Delta table that is only appended to.",
+)
+@click.option("--schema", metavar="DDL", help="Columns of JSON, CSV or Parquet, such as 'id BIGINT, name STRING'.")
+@click.option(
+    "--option",
+    "options",
+    multiple=True,
+    metavar="NAME=VALUE",
+    help="Option of Spark's reader, such as maxFilesPerTrigger=10; repeatable.",
+)
+@click.option("--key-column", metavar="NAME", help="Column of the key; without it keys are null.")
+@click.option(
+    "--value-columns",
+    metavar="NAMES",
+    help="One column: the value as it is. Several, with commas: a JSON object of them. Default: of all columns, or for "
+    "text the line.",
+)
+@click.option(
+    "--timestamp-column", metavar="NAME", help="Column of the time: a timestamp, or ms since 1970. Default: now."
+)
+@click.option("--partition-column", metavar="NAME", help="Column of the partition. Default: chosen by the key.")
+@click.option("--compression-codec", type=click.Choice(CODECS), default="none", help="Compression of the data files.")
+@click.option(
+    "--txn-id",
+    metavar="NAME",
+    help="Names the stream: a new checkpoint under a used name is then an error, not a copy.",
+)
+@trigger_options
+def main(
+    *,
+    path: str,
+    bootstrap_server: str | None,
+    topic: str,
+    source_format: str,
+    schema: str | None,
+    options: tuple[str, ...],
+    key_column: str | None,
+    value_columns: str | None,
+    timestamp_column: str | None,
+    partition_column: str | None,
+    compression_codec: str,
+    txn_id: str | None,
+    checkpoint: str,
+    available_now: bool,
+    interval: str | None,
+    as_json: bool,
+) -> None:
+    """Write every row that comes to SOURCE into a topic, exactly once, until the job is stopped.
+
+    The job may be killed at any moment; started again with the same checkpoint it goes on where it was.
+    """
+    check_trigger(available_now=available_now, interval=interval)
+    if (schema is None) != (source_format in {"text", "delta"}):
+        raise click.UsageError("--schema is needed for json, csv and parquet, and is not taken for text and delta")
+    rows = load_stream(session(f"stream_produce {topic}"), path, source_format, schema, pairs(options, "--option"))
+    columns = RecordColumns(
+        key=key_column,
+        values=[name.strip() for name in value_columns.split(",")] if value_columns else (),
+        timestamp=timestamp_column,
+        partition=partition_column,
+    )
+    query = write_stream(
+        record_columns(rows, columns),
+        topic,
+        bootstrap_server,
+        checkpoint=checkpoint,
+        available_now=available_now,
+        processing_time=interval,
+        query_name=f"stream_produce {topic}",
+        txn_id=txn_id,
+        compression_type=compression_codec,
+    )
+    watch(query, as_json=as_json)
+
+
+def load_stream(
+    spark: SparkSession, path: str, source_format: str, schema: str | None, options: dict[str, str]
+) -> DataFrame:
+    """Rows as they come; a line that cannot be parsed fails the job."""
+    reader = spark.readStream.format(source_format).options(**{**STRICT.get(source_format, {}), **options})
+    return (reader if schema is None else reader.schema(schema)).load(path)
+
+
+if __name__ == "__main__":
+    sys.exit(run(main))

@@ -1,0 +1,202 @@
+"""Transfer: a topic in, rows that files of any format can hold out, and back: nothing of a record is lost on the way.
+
+For copies of a topic outside of it: to keep, to move to another cluster, to hand on. For rows that people and other
+programs are to read there are `kafkalike.spark.batch` and `kafkalike.spark.sql_values`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, Final
+
+from pyspark.sql import Column, DataFrame, SparkSession
+from pyspark.sql import functions as F  # noqa: N812
+
+from kafkalike.errors import DataLossError, IllegalArgumentError
+from kafkalike.expr.sink import HEADERS
+from kafkalike.log.connect import connect_delta
+from kafkalike.model.structs import TopicPartition
+from kafkalike.spark.batch import Consumed, within
+from kafkalike.spark.files import Source, Target, load, save
+from kafkalike.spark.ranges import EARLIEST, LATEST, Offsets, plan_ranges
+from kafkalike.spark.read import read
+from kafkalike.spark.sink import Written, write
+
+FORMATS: Final = ("parquet", "delta", "json", "csv")
+
+_TEXT_HEADERS: Final = "array<struct<key:string,value:string>>"
+_ORDER: Final = ("partition", "offset")
+
+TEXT_SCHEMA: Final[Mapping[str, str]] = {
+    "json": "partition INT, offset BIGINT, timestamp BIGINT, timestampType INT, key STRING, value STRING, "
+    f"headers {_TEXT_HEADERS}",
+    "csv": "partition INT, offset BIGINT, timestamp BIGINT, timestampType INT, key STRING, value STRING, "
+    "headers STRING",
+}
+"""Columns of text files: bytes in base64, times in ms since 1970, and in CSV headers as JSON."""
+
+_CSV: Final = {
+    "header": "true",
+    # No base64 has this character, and an empty text must not be read as a null: a null value is a tombstone.
+    "nullValue": "-",
+    # Headers are JSON, with quotes and backslashes of their own.
+    "escape": '"',
+}
+WRITER_OPTIONS: Final[Mapping[str, Mapping[str, str]]] = {"csv": _CSV, "json": {"ignoreNullFields": "false"}}
+"""Options of Spark's writer that a format needs."""
+
+READER_OPTIONS: Final[Mapping[str, Mapping[str, str]]] = {
+    "csv": {**_CSV, "mode": "FAILFAST", "enforceSchema": "false"},
+    "json": {"mode": "FAILFAST"},
+}
+"""Options of Spark's reader that a format needs."""
+
+
+def exported(frame: DataFrame, file_format: str) -> DataFrame:
+    """Records as rows of a file format.
+
+    Args:
+        frame: columns of `kafkalike.spark.read`, headers included.
+        file_format: one of `FORMATS`.
+
+    Returns:
+        Columns `partition, offset, timestamp, timestampType, key, value, headers`: in Parquet and Delta with their
+        types, else as `TEXT_SCHEMA` says.
+    """
+    _check(file_format)
+    columns = [F.col(name) for name in ("partition", "offset", "timestamp", "timestampType", "key", "value", "headers")]
+    if file_format in {"parquet", "delta"}:
+        return frame.select(*columns)
+    text = F.transform("headers", lambda h: F.struct(h["key"].alias("key"), F.base64(h["value"]).alias("value")))
+    headers = text if file_format == "json" else F.to_json(text, {"ignoreNullFields": "false"})
+    return frame.select(
+        "partition",
+        "offset",
+        F.unix_millis("timestamp").alias("timestamp"),
+        "timestampType",
+        F.base64("key").alias("key"),
+        F.base64("value").alias("value"),
+        headers.alias("headers"),
+    )
+
+
+def imported(frame: DataFrame, file_format: str) -> DataFrame:
+    """Rows that `exported` made, as records for `kafkalike.spark.write`, in the order of their offsets.
+
+    Args:
+        frame: the files, read with `TEXT_SCHEMA` if they are text.
+        file_format: one of `FORMATS`.
+
+    Returns:
+        Columns `partition INT, timestamp TIMESTAMP, key BINARY, value BINARY, headers`. New offsets are given by the
+        topic; they are the old ones if the topic is empty and the export began at offset 0 and had no holes.
+    """
+    _check(file_format)
+    ordered = frame.orderBy(*_ORDER)
+    if file_format in {"parquet", "delta"}:
+        return ordered.select("partition", "timestamp", "key", "value", F.col("headers").cast(HEADERS.simpleString()))
+    text = F.col("headers") if file_format == "json" else F.from_json("headers", _TEXT_HEADERS)
+    return ordered.select(
+        "partition",
+        F.timestamp_millis("timestamp").alias("timestamp"),
+        F.unbase64("key").alias("key"),
+        F.unbase64("value").alias("value"),
+        F.transform(text, _decoded).alias("headers"),
+    )
+
+
+def _decoded(header: Column) -> Column:
+    return F.struct(header["key"].alias("key"), F.unbase64(header["value"]).alias("value"))
+
+
+def _check(file_format: str) -> None:
+    if file_format not in FORMATS:
+        raise IllegalArgumentError(f"format must be one of {', '.join(FORMATS)}, not {file_format!r}")
+
+
+def export_topic(
+    spark: SparkSession,
+    topic: str,
+    path: str,
+    bootstrap_servers: Any = None,  # noqa: ANN401 - see `connect`
+    *,
+    file_format: str = "parquet",
+    mode: str = "error",
+    starting: Offsets = EARLIEST,
+    ending: Offsets = LATEST,
+) -> Consumed:
+    """Write records of a topic, with everything they have, to a folder.
+
+    Args:
+        spark: a session with Delta.
+        topic: the topic.
+        path: the folder.
+        bootstrap_servers: the cluster's root; see `kafkalike.log.connect.connect`.
+        file_format: one of `FORMATS`.
+        mode: for files that are there: `error`, `append` or `overwrite`.
+        starting: first offsets.
+        ending: offsets to stop before; fixed now.
+
+    Returns:
+        What was read.
+
+    Raises:
+        IllegalArgumentError, OffsetOutOfRangeError: bad arguments.
+        DataLossError: fewer records were found than the offsets promise; the files hold what was found.
+    """
+    cluster = connect_delta(bootstrap_servers)
+    log = cluster.log(topic)
+    ranges = plan_ranges(log, starting, ending)
+    frame = exported(read(spark, topic, cluster).where(within(ranges)), file_format)
+    options = WRITER_OPTIONS.get(file_format, {})
+    records = save(frame, Target(format=file_format, path=path, mode=mode, options=options))
+    wanted = sum(map(len, ranges.values()))
+    if records != wanted and not log.config.compacted:
+        raise DataLossError(f"{topic}: {wanted} offsets were to be read, but {records} records were found")
+    named = {TopicPartition(topic, p): run for p, run in sorted(ranges.items())}
+    return Consumed(ranges=named, records=records, committed=False)
+
+
+def import_topic(
+    spark: SparkSession,
+    path: str,
+    topic: str,
+    bootstrap_servers: Any = None,  # noqa: ANN401 - see `connect`
+    *,
+    file_format: str = "parquet",
+    partitions: int | None = None,
+    configs: Mapping[str, str] | None = None,
+    txn_id: str | None = None,
+) -> Written:
+    """Write what `export_topic` has written into a topic, in one table commit.
+
+    Args:
+        spark: a session with Delta.
+        path: the folder.
+        topic: the topic; created when it is missing.
+        bootstrap_servers: the cluster's root; see `kafkalike.log.connect.connect`.
+        file_format: one of `FORMATS`.
+        partitions: of a topic that is created; None: as many as the records name.
+        configs: settings of a topic that is created.
+        txn_id: names the import; a second one under the same name adds nothing. None: made of `path`.
+
+    Returns:
+        The offsets written.
+
+    Raises:
+        IllegalArgumentError: bad arguments, or a topic with fewer partitions than the records name.
+        AnalysisException: no such files.
+    """
+    _check(file_format)
+    cluster = connect_delta(bootstrap_servers)
+    schema = TEXT_SCHEMA.get(file_format)
+    options = READER_OPTIONS.get(file_format, {})
+    rows = load(spark, Source(format=file_format, paths=(path,), schema=schema, options=options))
+    found = rows.agg(F.max("partition").alias("last")).collect()[0]["last"]
+    total = max(1 if found is None else found + 1, partitions or 1)
+    known = cluster.topics().get(topic)
+    if known is None:
+        cluster.create_topic(topic, total, dict(configs or {}))
+    elif known.num_partitions < total:
+        raise IllegalArgumentError(f"{topic} has {known.num_partitions} partitions; the records name {total}")
+    return write(imported(rows, file_format), topic, cluster, txn_id=txn_id or f"import {path}", txn_version=1)

@@ -1,0 +1,105 @@
+"""A stream's driver is killed at each step of a batch; started again, it has written each record once, in order."""
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+from pyspark.sql import SparkSession
+
+from kafkalike.clock import SYSTEM_CLOCK
+from kafkalike.group.offsets import GroupOffsets
+from kafkalike.log.connect import connect
+from kafkalike.model.structs import TopicPartition
+from tests.faults.workers.stream import copy
+from tests.tools.children import run
+from tests.tools.findings import errors_of
+from tests.tools.records import all_records, batch, make_topic
+
+pytestmark = [pytest.mark.spark, pytest.mark.slow, pytest.mark.timeout(600)]
+
+WORKER = "tests.faults.workers.stream"
+LINES = [["a", "b"], ["c"], ["d", "e"]]
+"""Three batches."""
+
+BEFORE = ["stream.before_write", "append.staged", "append.before_files", "append.before_commit"]
+"""The batch is not there yet. `commit.before` and `commit.after` are visited for topics and groups too."""
+AFTER = ["append.after_commit", "stream.after_write"]
+"""The batch is there, and Spark does not know it."""
+EVERYWHERE = [f"{place}:kill@{nth}" for place in BEFORE + AFTER for nth in (1, 2, 3)]
+EVERYWHERE += [f"commit.{when}:kill@{nth}" for when in ("before", "after") for nth in range(1, 8)]
+
+
+def killed(orders: dict[str, Any], fault: str) -> None:
+    """Run the worker in a process of its own until the fault."""
+    run(WORKER, orders, {"KAFKALIKE_FAULT": fault}, expected=-9)
+
+
+def committed(root: str, topic: str = "in") -> dict[int, int]:
+    """What the group has committed, by partition."""
+    cluster = connect(root)
+    info = cluster.topic(topic)
+    wanted = [TopicPartition(topic, p) for p in info.partitions]
+    found = GroupOffsets.of(cluster, SYSTEM_CLOCK).committed("copies", wanted, {topic: info.topic_id})
+    return {tp.partition: position.offset for tp, position in found.items()}
+
+
+def marks(every: list[str], chosen: set[str]) -> list[Any]:
+    """All places for the soak, a few for each run."""
+    return [fault if fault in chosen else pytest.param(fault, marks=pytest.mark.soak) for fault in every]
+
+
+@pytest.mark.parametrize("fault", marks(EVERYWHERE, {"append.after_commit:kill@2"}))
+def test_a_stream_killed_anywhere_has_written_each_line_once_after_its_restart(
+    spark: SparkSession, root: str, tmp_path: Path, fault: str
+) -> None:
+    """Files go into a topic, a batch each."""
+    make_topic(root, topic="out", partitions=1)
+    for nth, lines in enumerate(LINES):
+        (tmp_path / f"{nth}.txt").write_text("\n".join(lines) + "\n")
+    orders = {
+        "source": "files",
+        "root": root,
+        "folder": str(tmp_path / "*.txt"),
+        "checkpoint": str(tmp_path / "checkpoint"),
+        "group": None,
+    }
+    killed(orders, fault)
+    before = [value for _, value in all_records(root, "out")[0]]
+
+    copy(spark, orders)
+
+    wanted = [line for lines in LINES for line in lines]
+    assert before in [wanted[:2], wanted[:3], wanted, []]
+    assert all_records(root, "out") == {0: list(enumerate(wanted))}
+    assert errors_of(root) == []
+
+
+@pytest.mark.parametrize(
+    "fault",
+    marks(
+        [*EVERYWHERE, *(f"stream.after_progress:kill@{nth}" for nth in (1, 2, 3))],
+        {"stream.after_write:kill@2", "stream.after_progress:kill@1"},
+    ),
+)
+def test_a_topic_copied_by_a_stream_killed_anywhere_is_the_same_after_its_restart(
+    spark: SparkSession, root: str, tmp_path: Path, fault: str
+) -> None:
+    """Offsets and order too; the group never points past what is written, and at the end it points there."""
+    source = make_topic(root, (0, "a"), (1, "b"), (0, "c"), topic="in")
+    source.append(batch((1, "d"), (0, "e"), (1, "f")))
+    make_topic(root, topic="out")
+    orders = {
+        "source": "topic",
+        "root": root,
+        "checkpoint": str(tmp_path / "checkpoint"),
+        "group": "copies",
+    }
+    killed(orders, fault)
+    written = {p: len(records) for p, records in all_records(root, "out").items()}
+    assert all(offset <= written[p] for p, offset in committed(root).items())
+
+    copy(spark, orders)
+
+    assert all_records(root, "out") == all_records(root, "in")
+    assert committed(root) == {0: 3, 1: 3}
+    assert errors_of(root) == []
