@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from typing import Final
 
 from pyspark.errors import AnalysisException
-from pyspark.sql import Column, DataFrame
+from pyspark.sql import DataFrame
 from pyspark.sql import functions as F  # noqa: N812
 from pyspark.sql.types import (
     ArrayType,
@@ -53,8 +53,8 @@ def sink_columns(frame: DataFrame, *, needs_topic: bool) -> DataFrame:
         needs_topic: whether the topic comes from the column.
 
     Returns:
-        Columns `topic` (only when needed), `partition` INT, `timestamp` TIMESTAMP, `key` BINARY, `value` BINARY,
-        `headers`; null where the DataFrame has none.
+        Columns `topic` (only when needed), `value` BINARY, and of `partition` INT, `timestamp` TIMESTAMP, `key` BINARY
+        and `headers` those that the DataFrame has.
 
     Raises:
         AnalysisException: a needed column is missing or a column has another type.
@@ -72,20 +72,11 @@ def sink_columns(frame: DataFrame, *, needs_topic: bool) -> DataFrame:
         if name in types and not any(_same(types[name], kind) for kind in allowed):
             message = f"{name} must be a(n) {_SHOWN[name]}, not {types[name].simpleString()}"
             raise AnalysisException(message)
-    columns = [
-        _or_null(types, "partition", "int"),
-        _or_null(types, "timestamp", "timestamp"),
-        _or_null(types, "key", "binary"),
-        F.col("value").cast("binary").alias("value"),
-        _or_null(types, "headers", HEADERS.simpleString()),
-    ]
+    optional = {"partition": "int", "timestamp": "timestamp", "key": "binary", "headers": HEADERS.simpleString()}
+    columns = [F.col(name).cast(kind).alias(name) for name, kind in optional.items() if name in types]
+    columns.append(F.col("value").cast("binary").alias("value"))
     return frame.select(*([F.col("topic")] if needs_topic else []), *columns)
 
 
 def _same(given: DataType, allowed: DataType) -> bool:
     return given.simpleString() == allowed.simpleString()
-
-
-def _or_null(types: Mapping[str, DataType], name: str, kind: str) -> Column:
-    column = F.col(name) if name in types else F.lit(None)
-    return column.cast(kind).alias(name)

@@ -11,6 +11,7 @@ from __future__ import annotations
 import threading
 import uuid
 from collections.abc import Callable
+from functools import partial
 from typing import TYPE_CHECKING, Final
 
 # The import registers the conversion of Java's conflicts to the classes of `delta.exceptions`.
@@ -22,6 +23,7 @@ from pyspark import StorageLevel
 from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812
+from pyspark.sql.types import IntegerType, StructType
 
 from kafkalike import errors, faults
 from kafkalike.clock import Deadline
@@ -29,11 +31,12 @@ from kafkalike.errors import KafkaError, LogCorruptError, UnknownOutcomeError
 from kafkalike.expr.numbering import at_or_above, with_offsets
 from kafkalike.expr.sink import HEADERS
 from kafkalike.log.append_local import plan_batch, user_metadata
-from kafkalike.log.append_staged import append_staged
+from kafkalike.log.append_staged import append_staged, arrow_columns, rules_of
 from kafkalike.log.job_errors import raise_refusal
 from kafkalike.log.layout import TOPIC_COLUMNS
 from kafkalike.log.port import Appended, TxnId
 from kafkalike.log.session import beside, running_session
+from kafkalike.log.staging import route
 from kafkalike.log.topic_log import DeltaTopicLog
 from kafkalike.log.validate import check_batch, codec_for
 from kafkalike.model.batch import RecordBatch
@@ -93,8 +96,8 @@ def append_frame(
 
     Args:
         log: the topic.
-        frame: columns `partition` INT not null, `timestamp` TIMESTAMP (null: time of the append), `key`, `value`
-            BINARY, and `headers` unless all are null; already checked or carrying checks made with `problem`.
+        frame: columns `value` BINARY, and unless all are null `timestamp` TIMESTAMP (null: time of the append), `key`
+            BINARY, `partition` INT and `headers`.
         codec: compression, used when the topic says `producer`.
         deadline: how long to wait for rivals and retry.
         txn: makes a rerun add nothing.
@@ -106,21 +109,31 @@ def append_frame(
         return append_staged(log, frame, codec=codec, deadline=deadline, txn=txn)
     partitions = list(log.info.partitions)
     # A rival can make the write start again; the source must not be computed again, as its rows could differ.
-    source = frame.persist(StorageLevel.MEMORY_AND_DISK)
+    source = _routed(log, frame).persist(StorageLevel.MEMORY_AND_DISK)
 
     def numbered(config: TopicConfig, now_ms: int, ends: dict[int, int]) -> DataFrame:
         now = F.timestamp_millis(F.lit(now_ms))
         time = now if config.log_append_time else F.coalesce(F.timestamp_millis(F.unix_millis("timestamp")), now)
         kind = F.lit(int(config.log_append_time))
         timed = source.withColumn("timestamp", time).withColumn("timestampType", kind)
-        if "headers" not in timed.columns:
-            timed = timed.withColumn("headers", F.lit(None).cast(HEADERS.simpleString()))
         return with_offsets(timed, ends, len(partitions))
 
     try:
         return _append(log, frame.sparkSession, numbered, partitions, codec=codec, deadline=deadline, txn=txn)
     finally:
         source.unpersist()
+
+
+def _routed(log: DeltaTopicLog, frame: DataFrame) -> DataFrame:
+    """The records with their partitions; computing it fails for one that the topic does not take."""
+    sent = arrow_columns(frame)
+    schema = StructType([f for f in sent.schema.fields if f.name != "partition"]).add("partition", IntegerType())
+    found = sent.mapInArrow(partial(route, rules_of(log)), schema)
+    if "headers" in found.columns:
+        found = found.withColumn("headers", F.when(F.col("has_headers"), F.col("headers"))).drop("has_headers")
+    missing = {"timestamp": "timestamp", "key": "binary", "headers": HEADERS.simpleString()}
+    nulls = {name: F.lit(None).cast(kind) for name, kind in missing.items() if name not in found.columns}
+    return found.withColumns(nulls)
 
 
 def _append(

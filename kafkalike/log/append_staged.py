@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import random
 import shutil
 import uuid
 from collections import Counter
@@ -27,7 +28,7 @@ from py4j.protocol import Py4JError
 from pyspark.errors import PySparkException
 from pyspark.sql import functions as F  # noqa: N812
 
-from kafkalike import faults
+from kafkalike import errors, faults
 from kafkalike.errors import KafkaStorageError
 from kafkalike.log.append_local import PARQUET_CODECS, refused, segment_name, segment_stats
 from kafkalike.log.commits import Add
@@ -35,6 +36,7 @@ from kafkalike.log.job_errors import raise_refusal
 from kafkalike.log.layout import LOCKS, STAGING
 from kafkalike.log.lock import TableLock
 from kafkalike.log.port import Appended, TxnId
+from kafkalike.log.routing import Rules
 from kafkalike.log.staging import STAGED_COLUMNS, Numbering, Run, Written, stage, write_segment
 from kafkalike.log.storage import LocalFiles
 
@@ -110,10 +112,12 @@ def _remove(folder: Path, lock: FileLock) -> None:
 def _run(log: DeltaTopicLog, frame: DataFrame, folder: Path) -> list[Run]:
     """Compute the DataFrame and put its records down; the runs in the order of their offsets."""
     try:
-        rows = _columns(frame).mapInArrow(partial(stage, str(folder)), STAGED_COLUMNS).collect()
+        rows = arrow_columns(frame).mapInArrow(partial(stage, str(folder), rules_of(log)), STAGED_COLUMNS).collect()
     except (PySparkException, Py4JError, OSError) as cause:
         raise_refusal(log.info.name, cause)
     for row in rows:
+        if row["refused"] is not None:
+            raise getattr(errors, row["refused"])(f"{log.info.name}: {row['error']}")
         if row["error"] is not None:
             message = f"{log.info.name}: the storage refused the records, nothing was written: {row['error']}"
             raise KafkaStorageError(message)
@@ -121,13 +125,18 @@ def _run(log: DeltaTopicLog, frame: DataFrame, folder: Path) -> list[Run]:
     return sorted(runs, key=lambda run: (run.partition, run.task, run.nth))
 
 
-def _columns(frame: DataFrame) -> DataFrame:
-    """The columns of a staged file.
+def rules_of(log: DeltaTopicLog) -> Rules:
+    """The topic's rules now; records without key begin at a partition drawn anew."""
+    return Rules.of(log.info, log.config, log.clock.now_ms(), random.randrange(log.info.num_partitions))  # noqa: S311
+
+
+def arrow_columns(frame: DataFrame) -> DataFrame:
+    """The columns that `routing.routed` takes.
 
     Spark takes 6 µs to hand over an array that is null, thirty times as long as an empty one; so headers are left out
     where the DataFrame has none, and go as empty arrays with a flag elsewhere.
     """
-    columns = ["partition", "timestamp", "key", "value"]
+    columns = [name for name in ("partition", "timestamp", "key", "value") if name in frame.columns]
     if "headers" not in frame.columns:
         return frame.select(*columns)
     headers = F.coalesce(F.col("headers"), F.array()).alias("headers")

@@ -18,11 +18,16 @@ import pyarrow.compute as pc
 from pyarrow import ipc
 from pyspark import TaskContext
 
+from kafkalike.errors import KafkaError
 from kafkalike.log.arrays import numbers
 from kafkalike.log.chunk import CHUNK_SCHEMA, HEADERS_TYPE
+from kafkalike.log.job_errors import problem
+from kafkalike.log.routing import Rules, routed
 from kafkalike.log.storage import Files
 
-STAGED_COLUMNS: Final = "task INT, nth INT, partition INT, rows BIGINT, bytes BIGINT, path STRING, error STRING"
+STAGED_COLUMNS: Final = (
+    "task INT, nth INT, partition INT, rows BIGINT, bytes BIGINT, path STRING, refused STRING, error STRING"
+)
 """What `stage` yields, as DDL: one row for each `Run`, or one with an `error`."""
 
 HELD_BYTES: Final = 64 * 1024 * 1024
@@ -35,6 +40,7 @@ _STAGED_SCHEMA: Final = pa.schema(
         pa.field("partition", pa.int32()),
         *(pa.field(name, pa.int64()) for name in ("rows", "bytes")),
         pa.field("path", pa.string()),
+        pa.field("refused", pa.string()),
         pa.field("error", pa.string()),
     ]
 )
@@ -83,33 +89,47 @@ class Written:
     max_time_ms: int
 
 
-def stage(folder: str, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+def stage(folder: str, rules: Rules, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
     """Write the records of one Spark task into one Arrow file, each batch of it with records of one partition.
 
     Args:
         folder: where the file goes; must exist.
-        batches: columns `partition` INT, `timestamp`, `key`, `value`, and optionally `headers` with `has_headers`.
+        rules: the topic's.
+        batches: see `routing.routed`.
 
     Yields:
-        `STAGED_COLUMNS`. A storage that refuses is told in `error`, so that it is not taken for a fault of the query.
+        `STAGED_COLUMNS`. A record that the topic does not take is told by the error's class in `refused` and its text
+        in `error`; a storage that refuses by `error` alone. Neither makes the task fail, which Spark would try again.
     """
     context = TaskContext.get()
     task = context.partitionId() if context is not None else 0
     path = f"{folder}/{task:06d}-{uuid.uuid4().hex}.arrow"
     rows: list[dict[str, object]] = []
     try:
-        rows += _staged(path, task, batches)
+        rows += _staged(path, task, routed(rules, task, batches))
+    except KafkaError as cause:
+        rows = [{"task": task, "path": path, "refused": type(cause).__name__, "error": str(cause)}]
     except OSError as cause:
         rows = [{"task": task, "path": path, "error": f"{type(cause).__name__}: {cause}"}]
     if rows:
         yield pa.RecordBatch.from_pylist(rows, _STAGED_SCHEMA)
 
 
-def _staged(path: str, task: int, batches: Iterable[pa.RecordBatch]) -> Iterator[dict[str, object]]:
+def route(rules: Rules, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    """Give the records of one Spark task their partitions; one that the topic does not take makes the task fail."""
+    context = TaskContext.get()
+    try:
+        for table in routed(rules, context.partitionId() if context is not None else 0, batches):
+            yield from table.to_batches()
+    except KafkaError as cause:
+        raise RuntimeError(problem(type(cause), str(cause))) from cause
+
+
+def _staged(path: str, task: int, tables: Iterable[pa.Table]) -> Iterator[dict[str, object]]:
     writer: ipc.RecordBatchFileWriter | None = None
     nth = 0
     try:
-        for table in _held(batches):
+        for table in _held(tables):
             for partition, part in _by_partition(table):
                 body = part.combine_chunks()
                 for batch in body.to_batches():
@@ -130,25 +150,23 @@ def _staged(path: str, task: int, batches: Iterable[pa.RecordBatch]) -> Iterator
             writer.close()
 
 
-def _held(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.Table]:
-    held: list[pa.RecordBatch] = []
+def _held(tables: Iterable[pa.Table]) -> Iterator[pa.Table]:
+    held: list[pa.Table] = []
     size = 0
-    for batch in batches:
-        held.append(batch)
-        size += batch.nbytes
+    for table in tables:
+        held.append(table)
+        size += table.nbytes
         if size >= HELD_BYTES:
-            yield pa.Table.from_batches(held)
+            yield pa.concat_tables(held)
             held, size = [], 0
     if held:
-        yield pa.Table.from_batches(held)
+        yield pa.concat_tables(held)
 
 
 def _by_partition(table: pa.Table) -> Iterator[tuple[int, pa.Table]]:
     """The records of each partition, in the order they came in."""
     partitions = table.column("partition").to_numpy()
     body = table.drop_columns(["partition"])
-    if not len(partitions):
-        return
     first = int(partitions[0])
     if (partitions == first).all():
         yield first, body
@@ -193,9 +211,9 @@ def _records(runs: Sequence[Run], where: Numbering) -> pa.Table:
     rows = body.num_rows
     columns = {
         "offset": numbers(np.arange(where.start, where.start + rows, dtype=np.int64), pa.int64()),
-        "timestamp": _times(body.column("timestamp"), where),
+        "timestamp": _times(body, where),
         "timestampType": numbers(np.full(rows, int(where.log_append_time), np.int32), pa.int32()),
-        "key": body.column("key"),
+        "key": body.column("key") if "key" in body.column_names else pa.nulls(rows, pa.binary()),
         "value": body.column("value"),
         "headers": _headers(body, rows),
     }
@@ -215,12 +233,12 @@ def _batches(runs: Sequence[Run]) -> Iterator[pa.RecordBatch]:
         yield reader.get_batch(run.nth)
 
 
-def _times(column: pa.ChunkedArray, where: Numbering) -> pa.Array:
+def _times(body: pa.Table, where: Numbering) -> pa.Array:
     """Times in whole ms; those of the append where the topic or the record asks for it."""
     now = where.append_time_ms * 1000
-    if where.log_append_time:
-        return numbers(np.full(len(column), now, np.int64), pa.timestamp("us", "UTC"))
-    times = column.cast(pa.int64()).fill_null(now).to_numpy()
+    if where.log_append_time or "timestamp" not in body.column_names:
+        return numbers(np.full(body.num_rows, now, np.int64), pa.timestamp("us", "UTC"))
+    times = body.column("timestamp").cast(pa.int64()).fill_null(now).to_numpy()
     return numbers(times // 1000 * 1000, pa.timestamp("us", "UTC"))
 
 

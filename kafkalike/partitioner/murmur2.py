@@ -104,12 +104,44 @@ def partitions_for_keys(keys: Sequence[Key | None], num_partitions: int) -> list
     return partitions
 
 
+def partitions_of_slices(
+    data: npt.NDArray[np.uint8], starts: npt.NDArray[np.int64], ends: npt.NDArray[np.int64], num_partitions: int
+) -> npt.NDArray[np.int32]:
+    """Partitions of many serialised keys that lie in one buffer: `partition_for_key` of each.
+
+    Args:
+        data: the bytes.
+        starts: where each key begins in them.
+        ends: where it ends.
+        num_partitions: how many partitions the topic has.
+
+    Raises:
+        IllegalArgumentError: `num_partitions` is below 1.
+    """
+    check_partitions(num_partitions)
+    lengths = ends - starts
+    hashes = np.empty(len(starts), np.uint32)
+    for length in np.unique(lengths).tolist():
+        rows = np.flatnonzero(lengths == length)
+        if len(rows) < _VECTOR_MIN:
+            hashes[rows] = [murmur2(data[starts[row] : ends[row]].tobytes()) & MASK for row in rows]
+        else:
+            octets = data[starts[rows][:, None] + np.arange(length)]
+            hashes[rows] = _murmur2_of_rows(octets)
+    return ((hashes & np.uint32(POSITIVE)) % np.uint32(num_partitions)).astype(np.int32)
+
+
 def _murmur2_of_equal_length(keys: Sequence[Key], length: int) -> npt.NDArray[np.uint32]:
-    """Unsigned hashes of keys of `length` bytes each; arithmetic wraps at 32 bits, as the formula wants."""
+    """Unsigned hashes of keys of `length` bytes each."""
+    return _murmur2_of_rows(np.frombuffer(b"".join(keys), dtype=np.uint8).reshape(len(keys), length))
+
+
+def _murmur2_of_rows(octets: npt.NDArray[np.uint8]) -> npt.NDArray[np.uint32]:
+    """Unsigned hashes of keys, one in each row; arithmetic wraps at 32 bits, as the formula wants."""
     m = np.uint32(MULTIPLIER)
+    rows, length = octets.shape
     full = length & ~3
-    octets = np.frombuffer(b"".join(keys), dtype=np.uint8).reshape(len(keys), length)
-    h = np.full(len(keys), SEED ^ length, dtype=np.uint32)
+    h = np.full(rows, SEED ^ length, dtype=np.uint32)
     for k in np.ascontiguousarray(octets[:, :full]).view("<u4").T:
         mixed = k * m
         mixed ^= mixed >> 24

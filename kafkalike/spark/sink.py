@@ -3,12 +3,10 @@
 from __future__ import annotations
 
 import logging
-import random
-from collections.abc import Callable, Hashable
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, Final
-from weakref import WeakKeyDictionary
 
-from pyspark import SparkContext, StorageLevel
+from pyspark import StorageLevel
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F  # noqa: N812
 
@@ -17,12 +15,10 @@ from kafkalike.config.topic import CODECS
 from kafkalike.errors import IllegalArgumentError, UnsupportedCodecError
 from kafkalike.expr.sink import sink_columns
 from kafkalike.log.append_spark import append_frame
-from kafkalike.log.checks import checked_partition, limits_time
 from kafkalike.log.connect import connect_delta
 from kafkalike.log.port import TxnId
 from kafkalike.model.names import check_topic_name
 from kafkalike.model.structs import TopicPartition
-from kafkalike.partitioner.column import null_key_column, partition_column
 
 if TYPE_CHECKING:
     from kafkalike.log.delta_cluster import DeltaCluster
@@ -106,9 +102,7 @@ def write(
         written = Written()
         for name, log in logs.items():
             own = records if topic is not None else records.where(F.col("topic") == F.lit(name)).drop("topic")
-            sent = routed(log, own, partitioner)
-            # A column of null arrays costs more than all others together (see `append_staged`).
-            sent = sent if "headers" in frame.columns else sent.drop("headers")
+            sent = own if partitioner is None else chosen(log, own, partitioner)
             _append(log, sent, written, codec, Deadline(SYSTEM_CLOCK, delivery_timeout_ms), txn)
         return written
     finally:
@@ -129,36 +123,12 @@ def _append(  # noqa: PLR0917
         )
 
 
-def routed(log: DeltaTopicLog, records: DataFrame, partitioner: Partitioner | None = None) -> DataFrame:
-    """Give each record its partition, and let the job fail for one that the topic does not take."""
-    total = log.info.num_partitions
-    choices = [F.col("partition")]
-    if partitioner is not None:
-        choices.append(partitioner(F.col("key"), total).cast("int"))
-    keyed = _kept(records, ("key", total), lambda: partition_column(F.col("key"), total))
-    choices += [keyed, null_key_column(total, start=random.randrange(total))]  # noqa: S311
-    config = log.config
-    # Limits around the time of the append differ from call to call; the rest of the checks does not.
-    moment = log.clock.now_ms() if limits_time(config) else None
-    checked = _kept(
-        records, ("check", total, config, moment), lambda: checked_partition(F.col("partition"), total, config, moment)
-    )
-    return records.withColumn("partition", F.coalesce(*choices)).withColumn("partition", checked)
-
-
-_columns: WeakKeyDictionary[SparkContext, dict[Hashable, Column]] = WeakKeyDictionary()
-
-_MOST_KEPT: Final = 256
-
-
-def _kept(records: DataFrame, key: Hashable, build: Callable[[], Column]) -> Column:
-    """A Column that was built before for the same question: it takes a quarter of a second of calls to the JVM."""
-    known = _columns.setdefault(records.sparkSession.sparkContext, {})
-    if key not in known:
-        if len(known) >= _MOST_KEPT:
-            known.clear()
-        known[key] = build()
-    return known[key]
+def chosen(log: DeltaTopicLog, records: DataFrame, partitioner: Partitioner) -> DataFrame:
+    """Let a partitioner choose for the records whose partition is null."""
+    key = F.col("key") if "key" in records.columns else F.lit(None).cast("binary")
+    by_key = partitioner(key, log.info.num_partitions).cast("int")
+    given = F.coalesce(F.col("partition"), by_key) if "partition" in records.columns else by_key
+    return records.withColumn("partition", given)
 
 
 def _open(cluster: DeltaCluster, name: str) -> DeltaTopicLog:

@@ -5,12 +5,13 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
+import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from kafkalike.errors import IllegalArgumentError
-from kafkalike.partitioner.murmur2 import murmur2, partition_for_key, partitions_for_keys
+from kafkalike.partitioner.murmur2 import murmur2, partition_for_key, partitions_for_keys, partitions_of_slices
 
 VECTORS = json.loads((Path(__file__).parents[1] / "data" / "kafka_murmur2_vectors.json").read_text())
 
@@ -121,3 +122,14 @@ def test_a_topic_without_partitions_is_refused(num_partitions: int) -> None:
         partition_for_key(b"key", num_partitions)
     with pytest.raises(IllegalArgumentError, match=f"not {num_partitions}"):
         partitions_for_keys([b"key"], num_partitions)
+
+
+@given(st.lists(st.one_of(st.binary(max_size=9), st.binary(min_size=5, max_size=5)), max_size=150), st.integers(1, 99))
+def test_keys_in_one_buffer_go_where_each_goes_alone(keys: list[bytes], partitions: int) -> None:
+    """Of equal and of different lengths, few and many."""
+    ends = np.cumsum([3] + [len(key) for key in keys], dtype=np.int64)
+    data = np.frombuffer(b"xyz" + b"".join(keys), np.uint8)
+
+    found = partitions_of_slices(data, ends[:-1], ends[1:], partitions)
+
+    assert found.tolist() == [partition_for_key(key, partitions) for key in keys]
