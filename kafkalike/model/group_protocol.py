@@ -255,7 +255,7 @@ def _granted(members: Mapping[str, Member], *, cooperative: bool) -> Mapping[str
 
 
 def _sealed(before: Roster, after: Roster, known: Known) -> Roster:
-    """Open a new generation if somebody came, went, or got something, or topics changed.
+    """Open a new generation if somebody came or went, got or gave up something, or topics changed.
 
     A new member may commit from there on.
     """
@@ -265,12 +265,7 @@ def _sealed(before: Roster, after: Roster, known: Known) -> Roster:
         or len(after.members) != len(before.members)
         or after.pending != before.pending
         or after.topics != before.topics
-        or any(
-            tp not in before.members[i].assignment
-            for i, m in after.members.items()
-            if m.assignment != before.members[i].assignment
-            for tp in m.assignment
-        )
+        or any(m.assignment != before.members[i].assignment for i, m in after.members.items())
     )
     generation = before.generation + 1 if moved else before.generation
     members = after.members

@@ -7,7 +7,7 @@ does around the protocol (hold, read, commit, give up) is done here as `KafkaCon
 """
 
 import contextlib
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from itertools import count
 from random import Random
 
@@ -21,7 +21,7 @@ from kafkalike.errors import (
     UnknownOutcomeError,
 )
 from kafkalike.group.assignors import schemes_of
-from kafkalike.group.member import GroupMember, MemberSettings, Topics
+from kafkalike.group.member import GroupMember, Membership, MemberSettings, Topics
 from kafkalike.group.store import Change
 from kafkalike.model import group_protocol as protocol
 from kafkalike.model.group_roster import Roster
@@ -137,16 +137,13 @@ class World:
         self.topics = {**self.topics, topic: info}
         self.topics_seq += 1
 
-    def commit(self, actor: "Actor") -> None:
-        """Commit what an actor has read; who may not must be refused."""
-        member = actor.member.membership
-        if member is None:
-            return
+    def commit(self, actor: "Actor", member: Membership, held: Mapping[TopicPartition, int]) -> None:
+        """Commit in the name of a member; who may not must be refused."""
         fate = self.chance.random() if self.faulty else 1.0
         if fate < 0.05:
             raise KafkaTimeoutError("refused")
         protocol.check_commit(self.roster, "g", member.member_id, member.generation, member.group_instance_id)
-        for tp, position in actor.held.items():
+        for tp, position in held.items():
             owner = self.roster.owner(tp)
             assert owner is not None, (tp, "was committed by one who does not own it", self)
             assert owner.member_id == member.member_id, (tp, "was committed by one who does not own it", self)
@@ -193,8 +190,12 @@ class World:
     # --- the scheduler -----------------------------------------------------------------------
 
     def run(self, steps: int) -> None:
-        """Let things happen."""
+        """Let things happen, to a group in which some have found their places already."""
         chance = self.chance
+        faulty, self.faulty = self.faulty, False
+        for actor in self.actors[: chance.randrange(len(self.actors))]:
+            actor.step(all_of_it=True)
+        self.faulty = faulty
         for _ in range(steps):
             dice = chance.random()
             if dice < 0.75:
@@ -242,6 +243,8 @@ class Actor:
         """What it saw last; by the time it acts on it, it may be old."""
         self.generation: int | None = None
         self.fenced = False
+        self.late: tuple[Membership, dict[TopicPartition, int]] | None = None
+        """A commit that was begun before partitions were given up and comes through long after."""
         settings = MemberSettings(
             group_id="g",
             schemes=world.schemes,
@@ -268,6 +271,8 @@ class Actor:
         if self.fenced:
             return
         acts: tuple[Callable[[], object], ...] = (self.beat, self.look, self.follow, self.work, self.commit)
+        if self.late is not None:
+            acts = (*acts, self.commit_late)
         if not all_of_it:
             acts = (self.world.chance.choice(acts if self.seen is not None else (self.beat, self.look, self.look)),)
         for act in acts:
@@ -307,6 +312,8 @@ class Actor:
         going = [tp for tp in self.held if tp in owed or (owed and not roster.cooperative)]
         if going:
             self.commit()
+            assert self.member.membership is not None
+            self.late = self.member.membership, dict(self.held)
             for tp in going:
                 del self.held[tp]
             self.generation = None
@@ -331,8 +338,15 @@ class Actor:
             self.held[tp] = position + 1
 
     def commit(self) -> None:
-        with contextlib.suppress(UnknownOutcomeError):
-            self.world.commit(self)
+        if self.member.membership is not None:
+            with contextlib.suppress(UnknownOutcomeError):
+                self.world.commit(self, self.member.membership, self.held)
+
+    def commit_late(self) -> None:
+        if self.late is not None and self.late[0].member_id == self.member_id:
+            (membership, held), self.late = self.late, None
+            with contextlib.suppress(UnknownOutcomeError):
+                self.world.commit(self, membership, held)
 
     def lose(self) -> None:
         self.held = {}

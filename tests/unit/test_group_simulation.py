@@ -12,7 +12,7 @@ from tests.tools.group_world import STRATEGIES, World
 
 INTERLEAVINGS = 100_000
 """Of all strategies together."""
-STEPS = 12
+STEPS = 10
 SETTLED = 25
 """One in so many is played to its end, which takes longer than all before."""
 
