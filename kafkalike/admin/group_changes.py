@@ -1,7 +1,7 @@
 """Group changes: offsets of groups set, reset and deleted, groups deleted, members removed; never under a live group.
 
-Members whose session is over do not count: they are taken out in the same transaction. A change of a group is one table
-commit, so it happens whole or not at all.
+Members whose session is over do not count: after two heartbeats without a sign of life from them, which are waited for,
+they are taken out in the same transaction. A change of a group is one table commit: it happens whole or not at all.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from kafkalike.errors import (
     UnknownMemberIdError,
     UnknownTopicOrPartitionError,
 )
-from kafkalike.group.expiry import removal, silent_members
+from kafkalike.group.expiry import dead_members, removal
 from kafkalike.group.offsets import check_position
 from kafkalike.log.port import TopicLog
 from kafkalike.model.group_roster import Roster
@@ -253,7 +253,7 @@ class GroupChangeOperations(AdminBase):
         `plan` gets the state, the members that are alive, and how many rows go before its own.
         """
         state = self._cluster.groups.refresh()
-        dead = silent_members(self._cluster, {group_id: state.group(group_id)}).get(group_id, frozenset())
+        dead = dead_members(self._cluster, {group_id: state.group(group_id)}, self._clock).get(group_id, frozenset())
 
         def whole(state: GroupsState) -> list[GroupRow]:
             removed, roster = removal(state, group_id, dead, self._clock.now_ms())

@@ -36,16 +36,42 @@ class Expired:
     """By group: offsets of topics that were deleted."""
 
 
-def silent_members(
-    cluster: Cluster, groups: Mapping[str, Group], now_ns: int | None = None
-) -> dict[str, frozenset[str]]:
+def silent_members(cluster: Cluster, groups: Mapping[str, Group], now_ns: int) -> dict[str, frozenset[str]]:
     """Members whose last sign of life is older than their session timeout, by group; groups without any are left out.
+
+    For showing who is there: two clocks may be compared here. `dead_members` is for taking somebody out.
 
     Args:
         cluster: whose leases are asked.
         groups: groups to look at, by id.
-        now_ns: the time; None asks the storage that stamps the leases, by writing one, so that no two clocks are
-            compared.
+        now_ns: the time, ns since the epoch.
+
+    Raises:
+        KafkaStorageError: leases cannot be read.
+    """
+    found = {}
+    for group_id, group in groups.items():
+        stamps = cluster.leases.read(group_id, group.members) if group.members else {}
+        silent = frozenset(
+            member_id
+            for member_id, member in group.members.items()
+            if now_ns - stamps.get(member_id, member.joined_ms * NS_PER_MS) > member.session_timeout_ms * NS_PER_MS
+        )
+        if silent:
+            found[group_id] = silent
+    return found
+
+
+def dead_members(cluster: Cluster, groups: Mapping[str, Group], clock: Clock) -> dict[str, frozenset[str]]:
+    """Members that may be taken out, by group.
+
+    Their last sign of life is older than their session by the clock of the storage that stamps it, and none came for
+    two heartbeats more, which this waits: a clock that was set forward, or a machine that slept, takes nobody out.
+
+    Args:
+        cluster: whose leases are asked.
+        groups: groups to look at, by id.
+        clock: waits.
 
     Raises:
         KafkaStorageError: leases cannot be read or written.
@@ -53,18 +79,19 @@ def silent_members(
     peopled = {group_id: group for group_id, group in groups.items() if group.members}
     if not peopled:
         return {}
-    now = _storage_time_ns(cluster.leases) if now_ns is None else now_ns
-    found = {}
-    for group_id, group in peopled.items():
-        stamps = cluster.leases.read(group_id, group.members)
-        silent = frozenset(
-            member_id
-            for member_id, member in group.members.items()
-            if now - stamps.get(member_id, member.joined_ms * NS_PER_MS) > member.session_timeout_ms * NS_PER_MS
-        )
-        if silent:
-            found[group_id] = silent
-    return found
+    silent = silent_members(cluster, peopled, _storage_time_ns(cluster.leases))
+    if not silent:
+        return {}
+    before = {group_id: cluster.leases.read(group_id, members) for group_id, members in silent.items()}
+    beats = [peopled[group_id].members[i].heartbeat_interval_ms for group_id, ids in silent.items() for i in ids]
+    clock.sleep(2 * max(beats) / 1000)
+    dead = {}
+    for group_id, members in silent.items():
+        after = cluster.leases.read(group_id, members)
+        still = frozenset(i for i in members if after.get(i) == before[group_id].get(i))
+        if still:
+            dead[group_id] = still
+    return dead
 
 
 def _storage_time_ns(leases: Leases) -> int:
@@ -112,21 +139,21 @@ def expire_offsets(cluster: Cluster, clock: Clock) -> Expired:
 
     Args:
         cluster: whose groups; its server settings say how long offsets are kept.
-        clock: where the time comes from.
+        clock: where the time comes from; waits for two heartbeats when somebody seems to be dead.
 
     Raises:
         KafkaTimeoutError: others changed the table faster; nothing was written.
         UnknownOutcomeError: it may have been written; calling again is harmless.
     """
     retention_ms = int(cluster.server.get("offsets.retention.minutes")) * MINUTE_MS
-    silent = silent_members(cluster, cluster.groups.refresh().groups)
+    dead = dead_members(cluster, cluster.groups.refresh().groups, clock)
     done = Expired()
 
     def plan(state: GroupsState) -> Sequence[GroupRow]:
         nonlocal done
         # After the state: a topic that somebody has committed for was there before.
         topic_ids = {name: str(info.topic_id) for name, info in cluster.topics().items()}
-        done, rows = _plan(state, silent, topic_ids, clock.now_ms(), retention_ms)
+        done, rows = _plan(state, dead, topic_ids, clock.now_ms(), retention_ms)
         return rows
 
     cluster.groups.transact(plan)
@@ -138,7 +165,7 @@ def expire_offsets(cluster: Cluster, clock: Clock) -> Expired:
 
 def _plan(
     state: GroupsState,
-    silent: Mapping[str, Collection[str]],
+    dead: Mapping[str, Collection[str]],
     topic_ids: Mapping[str, str],
     now_ms: int,
     retention_ms: int,
@@ -148,11 +175,11 @@ def _plan(
     old: dict[str, Sequence[TopicPartition]] = {}
     lost: dict[str, Sequence[TopicPartition]] = {}
     for group_id, group in sorted(state.groups.items()):
-        dead = silent.get(group_id, ())
-        removed, roster = removal(state, group_id, dead, now_ms, after=len(rows))
+        out = dead.get(group_id, ())
+        removed, roster = removal(state, group_id, out, now_ms, after=len(rows))
         rows += removed
         if removed:
-            members[group_id] = sorted(group.members.keys() & dead)
+            members[group_id] = sorted(group.members.keys() & out)
         gone = orphaned(group, topic_ids)
         past = [tp for tp in expired(replace(group, roster=roster), now_ms, retention_ms) if tp not in gone]
         rows += deletion_rows(state, group_id, [*gone, *past], now_ms, after=len(rows))

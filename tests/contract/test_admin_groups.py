@@ -66,6 +66,7 @@ ALICE = Member(
     protocols=("range",),
     assignment=(P0, P1),
     target=(P0, P1),
+    heartbeat_interval_ms=1,
 )
 
 
@@ -208,6 +209,18 @@ def test_deleted_offsets_are_gone(cluster: Cluster, admin: KafkaAdminClient) -> 
     assert admin.list_consumer_group_offsets("g") == {P0: OffsetAndMetadata(1)}
     with pytest.raises(GroupIdNotFoundError):
         admin.delete_group_offsets("nobody", [P0])
+
+
+def test_a_member_that_gives_a_sign_of_life_at_last_is_not_dead(cluster: Cluster, admin: KafkaAdminClient) -> None:
+    """A clock that was set forward, or a machine that slept, makes everybody look dead for a heartbeat."""
+    put(cluster, "g", ALICE, alive=False)
+    clock = ManualClock()
+    clock.tasks.append(lambda: cluster.leases.renew("g", "alice-1"))
+
+    done = KafkaAdminClient(bootstrap_servers=cluster, clock=clock).delete_groups(["g"])
+
+    assert done == {"g": "NonEmptyGroupError"}
+    assert set(cluster.groups.refresh().group("g").members) == {"alice-1"}
 
 
 # --- groups and members ------------------------------------------------------------------------
