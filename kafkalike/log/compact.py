@@ -25,7 +25,7 @@ from kafkalike.model.segments import Segment
 
 if TYPE_CHECKING:
     from kafkalike.log.commits import Add
-    from kafkalike.log.storage import LocalFiles
+    from kafkalike.log.storage import Files
     from kafkalike.log.topic_log import DeltaTopicLog
 
 Longs = np.ndarray[tuple[int], np.dtype[np.int64]]
@@ -90,7 +90,7 @@ def _checkpoint(partition: int, cleaned: Cleaned) -> dict[str, int]:
 
 def compact(
     log: DeltaTopicLog,
-    files: LocalFiles,
+    files: Files,
     plan: CompactionPlan,
     run_id: str,
     *,
@@ -106,7 +106,7 @@ def compact(
     tombstones that have been readable for long enough. A pass that is cut off is made again from the old checkpoint.
 
     Args:
-        log: the topic, on a local root.
+        log: the topic.
         files: its files.
         plan: what to look at.
         run_id: id of the maintenance run.
@@ -151,7 +151,7 @@ class _Latest:
     complete: bool
 
 
-def _latest(files: LocalFiles, dirty: Sequence[Segment], start: int, buffer_bytes: int) -> _Latest:
+def _latest(files: Files, dirty: Sequence[Segment], start: int, buffer_bytes: int) -> _Latest:
     known: pa.Table | None = None
     end = start
     complete = True
@@ -176,7 +176,7 @@ def _grouped(table: pa.Table) -> pa.Table:
     return grouped.select(["key", "offset_max"]).rename_columns(["key", "offset"])
 
 
-def _key_chunks(files: LocalFiles, segments: Sequence[Segment]) -> Iterator[pa.Table]:
+def _key_chunks(files: Files, segments: Sequence[Segment]) -> Iterator[pa.Table]:
     parts: list[pa.Table] = []
     rows = size = 0
     for segment in segments:
@@ -212,7 +212,7 @@ class _Pass:
     """One pass over a partition: decides what stays, and puts it in place."""
 
     def __init__(
-        self, log: DeltaTopicLog, files: LocalFiles, plan: CompactionPlan, latest: _Latest, done: Compacted
+        self, log: DeltaTopicLog, files: Files, plan: CompactionPlan, latest: _Latest, done: Compacted
     ) -> None:
         self._log = log
         self._files = files

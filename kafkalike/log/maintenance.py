@@ -1,8 +1,8 @@
 """Maintenance: segments to drop or replace in, one table version out; what retention, merging and compaction share.
 
-On a local root these are commits of this process under the topic's lock, milliseconds each and without a JVM: data
-files are read and written before the lock is taken. Elsewhere they go through Spark
-(`kafkalike.log.maintenance_spark`).
+On a local root these are commits of this process under the topic's lock, milliseconds each and without a JVM; data
+files are read and written before the lock is taken. Elsewhere the commit is made by Delta in Spark's JVM, whose log
+store keeps writers apart (`kafkalike.log.maintenance_spark`).
 """
 
 from __future__ import annotations
@@ -86,7 +86,7 @@ def publish(log: DeltaTopicLog, change: Change, run: str) -> int | None:
     Safe beside producers: their files are never touched, and a rival's version only means a second try.
 
     Args:
-        log: the topic, on a local root.
+        log: the topic.
         change: what to do.
         run: id of the maintenance run, for the table's history.
 
@@ -107,11 +107,19 @@ def publish(log: DeltaTopicLog, change: Change, run: str) -> int | None:
                 return None
             wanted = _commit(log, change, run, append_id)
             faults.point(f"{change.work}.before_commit")
-            if log.commit_files(wanted):
+            if _landed(log, wanted):
                 faults.point(f"{change.work}.after_commit")
-                return wanted.version
+                return log.version
             attempt += 1
             log.back_off(attempt, deadline)
+
+
+def _landed(log: DeltaTopicLog, wanted: Commit) -> bool:
+    if isinstance(log.files, LocalFiles):
+        return log.commit_files(wanted)
+    from kafkalike.log.maintenance_spark import commit_through_spark
+
+    return commit_through_spark(log, wanted)
 
 
 def _commit(log: DeltaTopicLog, change: Change, run: str, append_id: str) -> Commit:
@@ -158,8 +166,3 @@ def delete_dead(log: DeltaTopicLog, run: str) -> list[Segment]:
         return []
     facts = {"segments": len(dead), "records": sum(s.num_records for s in dead)}
     return dead if publish(log, Change(work="retention", removes=dead, facts=facts), run) is not None else []
-
-
-def is_local(log: DeltaTopicLog) -> bool:
-    """Whether maintenance of the topic can be done in this process."""
-    return isinstance(log.files, LocalFiles)

@@ -16,7 +16,7 @@ from kafkalike.log.rewrite import codec_of, rewrite
 
 if TYPE_CHECKING:
     from kafkalike.log.commits import Add
-    from kafkalike.log.storage import LocalFiles
+    from kafkalike.log.storage import Files
     from kafkalike.log.topic_log import DeltaTopicLog
     from kafkalike.model.merging import Run
     from kafkalike.model.segments import Segment
@@ -38,13 +38,11 @@ class Merged:
     bytes_after: int
 
 
-def merge(
-    log: DeltaTopicLog, files: LocalFiles, runs: Sequence[Run], run_id: str, problems: list[str]
-) -> Iterator[Merged]:
+def merge(log: DeltaTopicLog, files: Files, runs: Sequence[Run], run_id: str, problems: list[str]) -> Iterator[Merged]:
     """Merge the runs, round by round; the caller may stop after any of them.
 
     Args:
-        log: the topic, on a local root.
+        log: the topic.
         files: its files.
         runs: from `plan_merges`; a round one of whose files is gone by now is left out.
         run_id: id of the maintenance run.
@@ -80,7 +78,7 @@ def merge(
         )
 
 
-def _rewritten(log: DeltaTopicLog, files: LocalFiles, run: Run, problems: list[str]) -> Add | None:
+def _rewritten(log: DeltaTopicLog, files: Files, run: Run, problems: list[str]) -> Add | None:
     try:
         return rewrite(files, run, codec_of(files, log.config, run[-1]))
     except CorruptRecordError as error:
@@ -107,6 +105,6 @@ def _rounds(runs: Sequence[Run]) -> Iterator[list[Run]]:
         yield round_
 
 
-def _discard(files: LocalFiles, adds: Iterable[Add]) -> None:
+def _discard(files: Files, adds: Iterable[Add]) -> None:
     for add in adds:
         files.discard(add.path)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Final
+from typing import Any, Final
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -27,17 +27,24 @@ def write_parquet(table: pa.Table, to: str | pa.NativeFile, codec: str) -> None:
     Raises:
         OSError, pa.ArrowException: the storage refused.
     """
-    rising = [f.name for f in table.schema if not f.nullable and (pa.types.is_int64(f.type) or _is_time(f.type))]
     row_bytes = max(1, table.nbytes // max(1, table.num_rows))
-    pq.write_table(
-        table,
-        to,
-        compression=codec,
-        column_encoding=dict.fromkeys(rising, "DELTA_BINARY_PACKED"),
-        use_dictionary=[path for path in _leaves(table.schema) if path not in rising],
-        row_group_size=min(ROW_GROUP_ROWS, max(1, ROW_GROUP_BYTES // row_bytes)),
-        write_page_checksum=True,
-    )
+    group = min(ROW_GROUP_ROWS, max(1, ROW_GROUP_BYTES // row_bytes))
+    pq.write_table(table, to, row_group_size=group, **_options(table.schema, codec))
+
+
+def parquet_writer(schema: pa.Schema, to: pa.NativeFile, codec: str) -> pq.ParquetWriter:
+    """The same for a file that is written row group by row group; the caller sizes them and closes it."""
+    return pq.ParquetWriter(to, schema, **_options(schema, codec))
+
+
+def _options(schema: pa.Schema, codec: str) -> dict[str, Any]:
+    rising = [f.name for f in schema if not f.nullable and (pa.types.is_int64(f.type) or _is_time(f.type))]
+    return {
+        "compression": codec,
+        "column_encoding": dict.fromkeys(rising, "DELTA_BINARY_PACKED"),
+        "use_dictionary": [path for path in _leaves(schema) if path not in rising],
+        "write_page_checksum": True,
+    }
 
 
 def _is_time(kind: pa.DataType) -> bool:

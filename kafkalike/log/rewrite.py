@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
 import uuid
 from collections.abc import Callable, Iterator, Sequence
-from pathlib import Path
 from typing import TYPE_CHECKING, Final, Self
 
 import numpy as np
@@ -16,19 +16,16 @@ from kafkalike.errors import CorruptRecordError, KafkaStorageError
 from kafkalike.log.append_local import PARQUET_CODECS, iso_time
 from kafkalike.log.chunk import CHUNK_SCHEMA
 from kafkalike.log.commits import Add
+from kafkalike.log.parquet import ROW_GROUP_BYTES, ROW_GROUP_ROWS, parquet_writer
 from kafkalike.log.reader import COLUMNS, as_chunk_table
 from kafkalike.model.segments import Segment
 
 if TYPE_CHECKING:
     from kafkalike.config.topic import TopicConfig
-    from kafkalike.log.storage import Files, LocalFiles
+    from kafkalike.log.storage import Files
 
 BATCH_ROWS: Final = 65_536
 """Rows decoded at a time."""
-
-GROUP_BYTES: Final = 16 * 1024 * 1024
-GROUP_ROWS: Final = 131_072
-"""Size of a row group, in memory and in rows: what a reader that begins inside a file has to decode at most."""
 
 Mask = np.ndarray[tuple[int], np.dtype[np.bool_]]
 Keep = Callable[[Segment], Mask | None]
@@ -36,7 +33,7 @@ Keep = Callable[[Segment], Mask | None]
 
 
 def rewrite(
-    files: LocalFiles, run: Sequence[Segment], codec: str, keep: Keep = lambda _: None, *, data_change: bool = False
+    files: Files, run: Sequence[Segment], codec: str, keep: Keep = lambda _: None, *, data_change: bool = False
 ) -> Add | None:
     """Write the records of adjacent segments of one partition into a new file, which no commit names yet.
 
@@ -60,7 +57,7 @@ def rewrite(
     faults.point("rewrite.before_file")
     written = _Written()
     try:
-        with _Writer(files.path(name), codec) as writer:
+        with _Writer(files, name, codec) as writer:
             for segment in run:
                 for table in _kept(files, segment, keep(segment)):
                     written.take(table, segment)
@@ -68,7 +65,7 @@ def rewrite(
         if not written.rows:
             files.discard(name)
             return None
-        size = Path(files.path(name)).stat().st_size
+        size = files.size(name)
     except CorruptRecordError:
         files.discard(name)
         raise
@@ -143,13 +140,15 @@ def codec_of(files: Files, config: TopicConfig, segment: Segment) -> str:
 
 
 class _Writer:
-    """A Parquet file that is made of row groups of bounded size."""
+    """A Parquet file that is made of row groups of bounded size; there is none when no row is written."""
 
-    def __init__(self, path: str, codec: str) -> None:
-        self._path = path
+    def __init__(self, files: Files, name: str, codec: str) -> None:
+        self._files = files
+        self._name = name
         self._codec = codec
         self._parts: list[pa.Table] = []
         self._rows = self._bytes = 0
+        self._open = contextlib.ExitStack()
         self._writer: pq.ParquetWriter | None = None
 
     def __enter__(self) -> Self:
@@ -160,26 +159,22 @@ class _Writer:
         self._parts.append(table)
         self._rows += table.num_rows
         self._bytes += table.nbytes
-        if self._rows >= GROUP_ROWS or self._bytes >= GROUP_BYTES:
+        if self._rows >= ROW_GROUP_ROWS or self._bytes >= ROW_GROUP_BYTES:
             self._flush()
 
     def _flush(self) -> None:
         if not self._rows:
             return
         if self._writer is None:
-            # The folder is there: the sources lie in it, or an earlier file of the partition did.
-            Path(self._path).parent.mkdir(exist_ok=True)
-            self._writer = pq.ParquetWriter(self._path, CHUNK_SCHEMA, compression=self._codec, write_page_checksum=True)
+            sink = self._open.enter_context(self._files.open_output(self._name))
+            self._writer = self._open.enter_context(parquet_writer(CHUNK_SCHEMA, sink, self._codec))
         self._writer.write_table(pa.concat_tables(self._parts), row_group_size=self._rows)
         self._parts, self._rows, self._bytes = [], 0, 0
 
     def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
-        try:
+        with self._open:
             if kind is None:
                 self._flush()
-        finally:
-            if self._writer is not None:
-                self._writer.close()
 
 
 class _Written:

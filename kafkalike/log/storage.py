@@ -123,6 +123,14 @@ class Files(Protocol):
         """Write a Parquet file under a new name; returns its size in bytes."""
         ...
 
+    def open_output(self, name: str) -> pa.NativeFile:
+        """A stream that makes a new file; for files that are written piece by piece."""
+        ...
+
+    def size(self, name: str) -> int:
+        """Bytes of a file."""
+        ...
+
     def discard(self, name: str) -> None:
         """Try to remove a data file that no commit names; failing is harmless, VACUUM finds it."""
         ...
@@ -188,6 +196,16 @@ class LocalFiles:
             os.makedirs(path.rpartition("/")[0], exist_ok=True)  # noqa: PTH103
             write_parquet(table, path, codec)
         return os.stat(path).st_size  # noqa: PTH116
+
+    def open_output(self, name: str) -> pa.NativeFile:
+        """A stream that makes a new file."""
+        path = self.path(name)
+        os.makedirs(path.rpartition("/")[0], exist_ok=True)  # noqa: PTH103
+        return pa.OSFile(path, "wb")
+
+    def size(self, name: str) -> int:
+        """Bytes of a file."""
+        return os.stat(self.path(name)).st_size  # noqa: PTH116
 
     def discard(self, name: str) -> None:
         """Try to remove a data file that no commit names."""
@@ -262,6 +280,14 @@ class RemoteFiles:
         """Write a Parquet file under a new name."""
         with self._filesystem.open_output_stream(name) as stream:
             write_parquet(table, stream, codec)
+        return int(self._filesystem.get_file_info(name).size)
+
+    def open_output(self, name: str) -> pa.NativeFile:
+        """A stream that makes a new file."""
+        return self._filesystem.open_output_stream(name)
+
+    def size(self, name: str) -> int:
+        """Bytes of a file."""
         return int(self._filesystem.get_file_info(name).size)
 
     def discard(self, name: str) -> None:

@@ -110,8 +110,13 @@ def _lines(wanted: Commit) -> bytes:
         "engineInfo": ENGINE_INFO,
         "userMetadata": wanted.user_metadata,
     }
-    actions: list[dict[str, Any]] = [{"commitInfo": info}]
-    actions += [
+    actions = [{"commitInfo": info}, *actions_of(wanted)]
+    return b"".join(json.dumps(action, separators=(",", ":")).encode() + b"\n" for action in actions)
+
+
+def actions_of(wanted: Commit) -> list[dict[str, Any]]:
+    """What a commit does to the table, as Delta's JSON actions; without its `commitInfo`."""
+    actions: list[dict[str, Any]] = [
         {"txn": {"appId": app_id, "version": version, "lastUpdated": wanted.time_ms}}
         for app_id, version in wanted.txns.items()
     ]
@@ -141,7 +146,7 @@ def _lines(wanted: Commit) -> bytes:
         }
         for new in wanted.adds
     ]
-    return b"".join(json.dumps(action, separators=(",", ":")).encode() + b"\n" for action in actions)
+    return actions
 
 
 def _partition_values(add: Add) -> dict[str, str]:

@@ -13,7 +13,7 @@ from kafkalike.config.maintenance import MaintenanceConfig
 from kafkalike.log.compact import Compacted, checkpoints_of, compact
 from kafkalike.log.maintenance import COMMIT_TIMEOUT_MS, delete_dead
 from kafkalike.log.merge import merge
-from kafkalike.log.storage import LocalFiles
+from kafkalike.log.storage import Files, LocalFiles
 from kafkalike.log.topic_log import DeltaTopicLog
 from kafkalike.log.vacuum import Delays, leftovers, tidy_log, vacuum
 from kafkalike.model.compaction import plan_compaction
@@ -32,7 +32,7 @@ RETENTION: Final = "retention"
 @dataclass(slots=True, kw_only=True)
 class _Table:
     log: DeltaTopicLog
-    files: LocalFiles
+    files: Files
 
 
 class TopicWork:
@@ -106,9 +106,7 @@ class TopicWork:
                 step(table, config)
 
     def _table(self, log: TopicLog) -> _Table | None:
-        if isinstance(log, DeltaTopicLog) and isinstance(log.files, LocalFiles):
-            return _Table(log=log, files=log.files)
-        return None
+        return _Table(log=log, files=log.files) if isinstance(log, DeltaTopicLog) else None
 
     def _stop(self) -> bool:
         if not self._budget.expired():
@@ -220,7 +218,10 @@ class TopicWork:
     # --- files that nobody needs ---------------------------------------------------------------
 
     def _vacuum(self, table: _Table, config: MaintenanceConfig) -> None:
-        log, report = table.log, self._report
+        log, report, files = table.log, self._report, table.files
+        if not isinstance(files, LocalFiles):
+            self._vacuum_through_spark(table, config)
+            return
 
         def live() -> set[str]:
             log.refresh()
@@ -230,11 +231,19 @@ class TopicWork:
             return log.exclusive(Deadline(self._clock, COMMIT_TIMEOUT_MS))
 
         delays = Delays(deleted_ms=config.file_delete_delay_ms, replaced_ms=config.replaced_delay_ms)
-        due = leftovers(table.files, live, self._clock.now_ms(), delays)
+        due = leftovers(files, live, self._clock.now_ms(), delays)
         if self.dry_run:
             report.vacuumed_files, report.vacuumed_bytes = len(due), sum(file.size for file in due)
             return
-        for file in vacuum(table.files, due, live, exclusive, self._stop):
+        for file in vacuum(files, due, live, exclusive, self._stop):
             report.vacuumed_files += 1
             report.vacuumed_bytes += file.size
-        tidy_log(table.files)
+        tidy_log(files)
+
+    def _vacuum_through_spark(self, table: _Table, config: MaintenanceConfig) -> None:
+        if self.dry_run:
+            return
+        from kafkalike.log.maintenance_spark import vacuum_through_spark
+
+        delay_ms = max(config.file_delete_delay_ms, config.replaced_delay_ms)
+        self._report.vacuumed_files = vacuum_through_spark(table.log, delay_ms)
