@@ -1,5 +1,6 @@
 """Groups seen and changed from outside, over a cluster in memory and one on Delta tables."""
 
+import json
 from dataclasses import replace
 
 import pytest
@@ -27,6 +28,7 @@ from kafkalike.model.structs import (
     TopicPartition,
 )
 from kafkalike.testing import ManualClock
+from tests.tools.cli import call
 
 P0, P1, NOWHERE = TopicPartition("t", 0), TopicPartition("t", 1), TopicPartition("t", 9)
 LONG_AGO_MS = 1
@@ -223,6 +225,21 @@ def test_a_member_that_gives_a_sign_of_life_at_last_is_not_dead(cluster: Cluster
     assert set(cluster.groups.refresh().group("g").members) == {"alice-1"}
 
 
+def test_a_member_that_joins_meanwhile_keeps_its_offsets(cluster: Cluster, admin: KafkaAdminClient) -> None:
+    """Whether anybody is there is looked at in the transaction; the dead one stays too, as nothing is written."""
+    admin.alter_group_offsets("g", {P0: OffsetAndMetadata(1)})
+    put(cluster, "g", ALICE, alive=False)
+    both = (ALICE, replace(ALICE, member_id="bob-1", assignment=(), target=()))
+    clock = ManualClock()
+    clock.tasks.append(lambda: put(cluster, "g", *both, alive=False))
+
+    done = KafkaAdminClient(bootstrap_servers=cluster, clock=clock).alter_group_offsets("g", {P0: OffsetAndMetadata(2)})
+
+    assert done == {P0: UnknownMemberIdError}
+    assert admin.list_consumer_group_offsets("g") == {P0: OffsetAndMetadata(1)}
+    assert set(cluster.groups.refresh().group("g").members) == {"alice-1", "bob-1"}
+
+
 # --- groups and members ------------------------------------------------------------------------
 
 
@@ -291,3 +308,19 @@ def test_what_nobody_needs_is_taken_away_in_one_commit(cluster: Cluster, admin: 
     assert expire_offsets(cluster, in_eight_days) == Expired()
     in_eight_days.seconds += 8 * 24 * 3600
     assert expire_offsets(cluster, in_eight_days) == Expired(expired={"fresh": [P0]})
+
+
+def test_a_cluster_is_sound_whatever_an_administrator_did(cluster: Cluster, admin: KafkaAdminClient) -> None:
+    """`kafkalike verify` finds nothing after resets, removals and deletions."""
+    put(cluster, "g", ALICE, replace(ALICE, member_id="bob-1", assignment=(), target=()))
+    admin.remove_group_members("g", [MemberToRemove("alice-1"), MemberToRemove("bob-1")])
+    for offset in (3, 1, 2):
+        admin.reset_group_offsets("g", {P0: offset, P1: OffsetSpec.LATEST})
+    admin.delete_group_offsets("g", [P1])
+    admin.alter_group_offsets("h", {P0: OffsetAndMetadata(2)})
+    admin.delete_groups(["h"])
+
+    done = call(cluster, "verify", "--json")
+
+    assert json.loads(done.out)["findings"] == []
+    assert admin.list_group_offsets(["g", "h"]) == {"g": {P0: OffsetAndMetadata(2)}, "h": {}}
