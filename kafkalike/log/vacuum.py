@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Callable, Collection, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from pathlib import Path
@@ -19,6 +19,7 @@ from deltalake import DeltaTable
 from deltalake.exceptions import DeltaError
 
 from kafkalike import faults
+from kafkalike.errors import LogCorruptError
 from kafkalike.log.commits import log_name, parse_commit, versions
 from kafkalike.log.maintenance import OPERATIONS
 from kafkalike.log.storage import LocalFiles
@@ -202,11 +203,25 @@ def _is_stale_checksum(name: str, oldest: int) -> bool:
     return match is not None and int(match.group(1) or match.group(2)) < oldest
 
 
-def log_retention_ms(table_properties: Mapping[str, str]) -> int:
-    """How far back a table's log reaches at least, ms (`delta.logRetentionDuration`; Delta's default is 30 days)."""
+def log_reach_ms(files: LocalFiles) -> int:
+    """How far back a table's log reaches at least, ms: no delay can be longer.
+
+    Raises:
+        LogCorruptError: the table's log cannot be read.
+    """
+    try:
+        properties = DeltaTable(files.uri).metadata().configuration
+    except (DeltaError, OSError) as cause:
+        message = f"the log of {files.uri} cannot be read: {cause}"
+        raise LogCorruptError(message) from cause
+    return duration_ms(properties.get("delta.logRetentionDuration") or "interval 30 days")
+
+
+def duration_ms(interval: str) -> int:
+    """A duration of Delta's, such as `interval 1 days`, in ms."""
     units = {"millisecond": 1, "second": 1000, "minute": 60_000, "hour": 3_600_000, "day": 86_400_000}
     units["week"] = 7 * units["day"]
-    words = table_properties.get("delta.logRetentionDuration", "interval 30 days").removeprefix("interval ").split()
+    words = interval.removeprefix("interval ").split()
     total = 0
     for amount, unit in zip(words[::2], words[1::2], strict=False):
         total += int(amount) * units.get(unit.rstrip("s"), units["day"])

@@ -15,7 +15,7 @@ from kafkalike.log.maintenance import COMMIT_TIMEOUT_MS, delete_dead
 from kafkalike.log.merge import merge
 from kafkalike.log.storage import Files, LocalFiles
 from kafkalike.log.topic_log import DeltaTopicLog
-from kafkalike.log.vacuum import Delays, leftovers, tidy_log, vacuum
+from kafkalike.log.vacuum import Delays, leftovers, log_reach_ms, tidy_log, vacuum
 from kafkalike.model.compaction import plan_compaction
 from kafkalike.model.merging import Run, plan_merges
 from kafkalike.model.retention import RetentionPlan, plan_retention
@@ -27,6 +27,9 @@ if TYPE_CHECKING:
 
 RETENTION: Final = "retention"
 """Reason that is noted at each log start that a run moves."""
+
+DAY_MS: Final = 86_400_000
+"""How far back a topic table's log reaches unless somebody has changed that."""
 
 
 @dataclass(slots=True, kw_only=True)
@@ -231,6 +234,12 @@ class TopicWork:
             return log.exclusive(Deadline(self._clock, COMMIT_TIMEOUT_MS))
 
         delays = Delays(deleted_ms=config.file_delete_delay_ms, replaced_ms=config.replaced_delay_ms)
+        longest = max(delays.deleted_ms, delays.replaced_ms)
+        if longest > DAY_MS and longest > (reach := log_reach_ms(files)):
+            report.problems.append(
+                f"files stay for {reach} ms and not for {longest} ms after they left the table: its log goes no further "
+                "back (delta.logRetentionDuration)"
+            )
         due = leftovers(files, live, self._clock.now_ms(), delays)
         if self.dry_run:
             report.vacuumed_files, report.vacuumed_bytes = len(due), sum(file.size for file in due)

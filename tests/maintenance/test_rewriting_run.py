@@ -330,6 +330,18 @@ def test_files_stay_for_their_delay_and_then_go(root: str, many: DeltaTopicLog) 
     assert errors_of(root) == []
 
 
+def test_a_delay_that_is_longer_than_the_tables_log_is_said_to_be(root: str) -> None:
+    """A setting that cannot be kept is not ignored in silence."""
+    topic(root, "t", 1, {"file.delete.delay.ms": str(48 * HOUR_MS)}).append(batch((0, "v"), at_ms=NOW))
+
+    done = upkeep(root)
+
+    assert done.problems == [
+        "files stay for 86400000 ms and not for 172800000 ms after they left the table: its log goes no further back "
+        "(delta.logRetentionDuration)"
+    ]
+
+
 def test_what_a_killed_writer_has_left_goes_after_an_hour(root: str, many: DeltaTopicLog) -> None:
     """A younger one may be about to be committed."""
     orphan, young = (Path(root, "t", "partition=0", f"part-{n}.parquet") for n in ("orphan", "young"))
