@@ -37,6 +37,10 @@ BACKOFF_SECONDS: Final = 0.05
 """Longest random wait before trying again after another writer was faster."""
 
 
+SHORT_PATIENCE_SECONDS: Final = 0.05
+"""How long an impatient writer queues after the lock could not be had the last time."""
+
+
 class _MissingFileError(FileNotFoundError):
     """A data file that the log names is not there; a table that is not there is a plain `FileNotFoundError`."""
 
@@ -66,6 +70,8 @@ class DeltaControlLog(Generic[S, R]):
         lock: the table's lock on a local root; None elsewhere.
         clock: time and waiting.
         jitter: random number from 0 to 1, for the wait after a conflict.
+        patience: seconds that a writer queues behind others before it goes on without the lock; None waits. Not for a
+            table that somebody changes in several steps under the lock.
     """
 
     def __init__(
@@ -78,6 +84,7 @@ class DeltaControlLog(Generic[S, R]):
         lock: TableLock | None,
         clock: Clock,
         jitter: Callable[[], float] = random.random,
+        patience: float | None = None,
     ) -> None:
         self.state = new_state()
         self._files = files
@@ -89,6 +96,9 @@ class DeltaControlLog(Generic[S, R]):
         self._jitter = jitter
         self._mutex = threading.RLock()
         self._holding = threading.local()
+        self._patience = patience
+        self._impatient = False
+        """Whether the lock could not be had the last time."""
         self._tail = TableTail(files, clock, self._take, self._reload, to_segment=_seq_segment)
 
     def refresh(self) -> S:
@@ -160,7 +170,7 @@ class DeltaControlLog(Generic[S, R]):
         """Append the rows that `plan` makes of the current state, unless the state changed meanwhile."""
         deadline = Deadline(self._clock, timeout_ms)
         while True:
-            with self.exclusive(deadline):
+            with self._in_turn(deadline):
                 done = self._attempt(plan)
             if done:
                 return
@@ -168,6 +178,30 @@ class DeltaControlLog(Generic[S, R]):
                 message = f"others changed {self._files.uri} faster until time ran out; nothing was written"
                 raise KafkaTimeoutError(message)
             self._clock.sleep(self._jitter() * BACKOFF_SECONDS)
+
+    @contextlib.contextmanager
+    def _in_turn(self, deadline: Deadline) -> Iterator[None]:
+        """Queue behind other writers; but not for ever behind one that was stopped while it held the lock.
+
+        The lock only orders the queue: the compare-and-set is that of the version's file, which appears or exists
+        already. Without it, a member that is stopped in the middle of a commit would stop its whole group, and nobody
+        could write that its session is over.
+        """
+        if self._patience is None or not self._tail.loaded:
+            with self.exclusive(deadline):
+                yield
+            return
+        wait = SHORT_PATIENCE_SECONDS if self._impatient else self._patience
+        with contextlib.ExitStack() as held:
+            try:
+                held.enter_context(self.exclusive(Deadline(self._clock, min(wait, deadline.remaining()) * 1000)))
+                self._impatient = False
+            except KafkaTimeoutError:
+                if deadline.expired():
+                    raise
+                _log.warning("%s: a writer holds the lock and does nothing; going on without it", self._files.uri)
+                self._impatient = True
+            yield
 
     @contextlib.contextmanager
     def exclusive(self, deadline: Deadline) -> Iterator[None]:

@@ -43,6 +43,10 @@ LOCAL_TAIL_SECONDS: Final = 0.002
 REMOTE_TAIL_SECONDS: Final = 0.25
 """Wait between two looks at the tail: a look costs microseconds on a local disk, a request in an object store."""
 
+GROUPS_PATIENCE_SECONDS: Final = 1.0
+"""How long a commit queues for the lock of `__consumer_offsets`: many times what a turn takes, and short against a
+session, since a member that is stopped while it holds the lock must not stop its group (decision 007)."""
+
 VERSION_FILE: Final = re.compile(r"\d{20}\.(json|.*parquet)|_last_checkpoint")
 """A file of a table version: where there is one, there is a table."""
 
@@ -89,6 +93,7 @@ class DeltaCluster(ClusterBase):
             GroupsState,
             lock=self._lock(CONSUMER_OFFSETS),
             clock=clock,
+            patience=GROUPS_PATIENCE_SECONDS,
         )
         self.leases: Leases = LocalLeases(f"{self.root}/{LEASES}") if local else RemoteLeases(self.root, LEASES)
         self._spark_appender: Appender | None = None
