@@ -228,7 +228,7 @@ class Command:
         types, states = self._given["type"], self._given["state"]
         groups = self._admin.list_groups(states_filter=_items(states), types_filter=_items(types))
         if types is None and states is None:
-            yield from (group["group_id"] for group in groups)
+            yield from (group_report.shown(group["group_id"]) for group in groups)
         else:
             yield from group_report.listing(groups, types=types is not None, states=states is not None)
 

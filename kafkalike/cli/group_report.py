@@ -64,7 +64,7 @@ def notice(group: Description) -> str | None:
 
 def listing(groups: Iterable[Mapping[str, str]], *, types: bool, states: bool) -> Iterator[str]:
     """Lines of `--list` with `--type` or `--state`."""
-    known = list(groups)
+    known = [{**group, "group_id": shown(group["group_id"])} for group in groups]
     width = max([15, *(len(group["group_id"]) for group in known)]) + 10
     wanted = [("TYPE", "group_type")] * types + [("STATE", "group_state")] * states
     yield _line((f"{'GROUP':<{width}}", *(f"{head:<20}" for head, _ in wanted)))
@@ -168,19 +168,28 @@ def table(
         flexible: columns that grow with their values.
         leave_out: columns that are not shown.
     """
-    known = list(rows)
+    known = [[shown(cell) for cell in row] for row in rows]
     grown = list(widths)
     for at in flexible:
         grown[at] = max([widths[at], *(len(row[at]) for row in known)])
-    shown = [at for at in range(len(heads)) if at not in leave_out]
-    form = " ".join(f"%-{grown[at]}s" for at in shown)
+    columns = [at for at in range(len(heads)) if at not in leave_out]
+    form = " ".join(f"%-{grown[at]}s" for at in columns)
     yield ""
     for row in (heads, *known):
-        yield (form % tuple(row[at] for at in shown)).rstrip()
+        yield (form % tuple(row[at] for at in columns)).rstrip()
 
 
 def _line(cells: Iterable[str]) -> str:
     return " ".join(cells).rstrip()
+
+
+def shown(text: str) -> str:
+    r"""A name as it is printed: ids of groups and clients may hold any character, also those that steer a terminal.
+
+    >>> shown("a\nb"), shown("é")
+    ('a\\nb', 'é')
+    """
+    return text if text.isprintable() else text.encode("unicode_escape").decode()
 
 
 def _who(member: Description) -> tuple[str, str, str]:

@@ -99,6 +99,14 @@ def test_a_group_without_members_is_described_in_kafkas_columns(groups: Cluster)
     assert done == Done(0, f"\n{HEADS}\n{row}\n", NO_MEMBERS)
 
 
+def test_a_groups_name_cannot_break_a_table(groups: Cluster) -> None:
+    """Nor reach the terminal: what is not printable is escaped."""
+    KafkaAdminClient(bootstrap_servers=groups).alter_group_offsets("a\n\x1b[2Jb", {P0: OffsetAndMetadata(2)})
+
+    for args in ("--list", "--list --state", "--describe --all-groups", "--describe --all-groups --lag"):
+        assert "a\\n\\x1b[2Jb" in run(groups, args).out
+
+
 def test_partitions_of_members_come_first(groups: Cluster) -> None:
     """With whose they are; what was never committed has no lag. --verbose shows the epoch."""
     live(groups)

@@ -1,0 +1,96 @@
+"""Scenarios of a reset against records looked at one by one."""
+
+from dataclasses import dataclass
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from kafkalike.admin import KafkaAdminClient
+from kafkalike.cli.reset_plan import Resetter, parse_topic
+from kafkalike.errors import IllegalArgumentError
+from kafkalike.model.batch import RecordBatch
+from kafkalike.model.structs import OffsetAndMetadata, TopicPartition
+from kafkalike.testing import MemoryCluster
+
+P0 = TopicPartition("t", 0)
+NOW_MS = 1_000
+
+
+@dataclass
+class World:
+    """A partition and a group."""
+
+    times: list[int]
+    start: int
+    committed: int | None
+
+    @property
+    def end(self) -> int:
+        return len(self.times)
+
+    def first_at(self, at_ms: int) -> int:
+        """The first live record at or after a time, else the log end."""
+        return next((n for n in range(self.start, self.end) if self.times[n] >= at_ms), self.end)
+
+    def within(self, offset: int) -> int:
+        return min(max(offset, self.start), self.end)
+
+    def resetter(self, warnings: list[str]) -> Resetter:
+        cluster = MemoryCluster()
+        cluster.create_topic("t", 1, {})
+        batch = RecordBatch()
+        for at in self.times:
+            batch.add(0, b"k", b"v", at)
+        if self.times:
+            cluster.log("t").append(batch)
+        if self.start:
+            cluster.move_log_start("t", {0: self.start}, "test", "r")
+        admin = KafkaAdminClient(bootstrap_servers=cluster)
+        if self.committed is not None:
+            admin.alter_group_offsets("g", {P0: OffsetAndMetadata(self.committed)})
+        return Resetter(admin, NOW_MS, warnings.append)
+
+
+@st.composite
+def worlds(draw: st.DrawFn) -> World:
+    times = draw(st.lists(st.integers(0, 2_000), max_size=8))
+    start = draw(st.integers(0, len(times)))
+    return World(times, start, draw(st.none() | st.integers(0, len(times) + 3)))
+
+
+@settings(max_examples=150)
+@given(worlds(), st.integers(-10, 10), st.integers(0, 12), st.integers(0, 2_500))
+def test_every_scenario_is_what_looking_at_each_record_gives(world: World, shift: int, offset: int, time: int) -> None:
+    """Whatever log start, times and committed offset there are; a warning comes when an offset was out of the log."""
+    expected: dict[str, tuple[Any, int | None]] = {
+        "to_earliest": (True, world.start),
+        "to_latest": (True, world.end),
+        "to_current": (True, world.end if world.committed is None else world.committed),
+        "to_offset": (offset, world.within(offset)),
+        "shift_by": (shift, None if world.committed is None else world.within(world.committed + shift)),
+        "to_datetime": (time, world.first_at(time)),
+        "by_duration": (time, world.first_at(max(0, NOW_MS - time))),
+        "from_file": ({"g": {P0: offset}}, world.within(offset)),
+    }
+    warnings: list[str] = []
+    resetter = world.resetter(warnings)
+
+    for scenario, (value, wanted) in expected.items():
+        warnings.clear()
+        if wanted is None:
+            with pytest.raises(IllegalArgumentError, match="no current committed offset"):
+                resetter.plan("g", scenario, value, [P0])
+            continue
+        assert resetter.plan("g", scenario, value, [P0]) == {P0: wanted}
+        asked = {"to_offset": offset, "from_file": offset, "shift_by": (world.committed or 0) + shift}
+        assert len(warnings) == (scenario in asked and asked[scenario] != wanted)
+
+
+@given(st.text("aB9._-", min_size=1, max_size=20), st.lists(st.integers(0, 99), max_size=4))
+def test_a_scope_is_a_topic_and_its_partitions(topic: str, numbers: list[int]) -> None:
+    """Without numbers, all of them; one that is named twice counts once."""
+    text = topic + (":" + ",".join(map(str, numbers)) if numbers else "")
+
+    assert parse_topic(text) == (topic, tuple(dict.fromkeys(numbers)) if numbers else None)
