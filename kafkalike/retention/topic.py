@@ -237,8 +237,8 @@ class TopicWork:
         longest = max(delays.deleted_ms, delays.replaced_ms)
         if longest > DAY_MS and longest > (reach := log_reach_ms(files)):
             report.problems.append(
-                f"files stay for {reach} ms and not for {longest} ms after they left the table: its log goes no further "
-                "back (delta.logRetentionDuration)"
+                f"files stay for {reach} ms and not for {longest} ms after they left the table: its log goes no "
+                "further back (delta.logRetentionDuration)"
             )
         due = leftovers(files, live, self._clock.now_ms(), delays)
         if self.dry_run:
