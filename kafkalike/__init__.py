@@ -12,6 +12,7 @@ if TYPE_CHECKING:
     from kafkalike.admin import KafkaAdminClient as KafkaAdminClient
     from kafkalike.consumer import ConsumerRebalanceListener as ConsumerRebalanceListener
     from kafkalike.consumer import KafkaConsumer as KafkaConsumer
+    from kafkalike.group.assignors import PartitionAssignor as PartitionAssignor
     from kafkalike.model.structs import AlterConfigOp as AlterConfigOp
     from kafkalike.model.structs import ConfigResource as ConfigResource
     from kafkalike.model.structs import ConfigResourceType as ConfigResourceType
@@ -56,6 +57,7 @@ _HOME = {
     "KafkaAdminClient": "kafkalike.admin",
     "KafkaConsumer": "kafkalike.consumer",
     "KafkaProducer": "kafkalike.producer",
+    "PartitionAssignor": "kafkalike.group.assignors",
     "Serializer": "kafkalike.serialization",
 }
 

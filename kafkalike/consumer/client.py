@@ -41,9 +41,10 @@ class KafkaConsumer(Questions):
     At least once: positions are committed by `poll` before it fetches, and by `close`, so whatever was handed out is
     committed only when the caller comes back for more. An exception inside a `with` block skips the last commit.
 
-    A group has one member here. The consumer that polls last takes the group over; the one before it hears
-    `on_partitions_lost`, cannot commit any more (`CommitFailedError`), gets no records, and takes over again when
-    the group is free.
+    Consumers of one group share its partitions. The first `poll` joins, and each `poll` looks at the group and does its
+    part of a rebalance: it gives up, waits, takes over, and tells the listener. A thread gives signs of life
+    meanwhile. A consumer that was taken for dead hears `on_partitions_lost`, cannot commit (`CommitFailedError`), and
+    joins again with its next `poll`. docs/groups.md says what holds.
 
     Not thread-safe: a call while another thread is inside raises `IllegalStateError`, and so does any call but
     `close` after `close`. A consumer must not be used in both processes after a fork; make it after the fork.
@@ -162,6 +163,8 @@ class KafkaConsumer(Questions):
             OffsetOutOfRangeError: `auto_offset_reset` is `none` and the position is gone or not there yet.
             RecordDeserializationError: a deserialiser failed. The records before have been handed out, and the
                 position stays at the record: seek past it to go on.
+            FencedInstanceIdError: another process has this consumer's `group_instance_id`.
+            InconsistentGroupProtocolError: the group's members have no assignor in common with this one.
             TopicDeletedError: a topic was deleted, or deleted and created again, while it was read. Raised once; the
                 next poll goes on with the topic that has the name now, at `auto_offset_reset`.
             DataLossError, CorruptRecordError: the log is damaged there; the position stays.
@@ -299,7 +302,10 @@ class KafkaConsumer(Questions):
 
         Raises:
             IllegalStateError: there is no `group_id`.
-            CommitFailedError: another member has taken the group over; nothing was written.
+            CommitFailedError: this consumer is not the group's member any more (then an `UnknownMemberIdError`, too),
+                or was not yet; nothing was written.
+            RebalanceInProgressError: it has given up its partitions and waits for others; nothing was written.
+            FencedInstanceIdError: another process has its `group_instance_id`; nothing was written.
             OffsetMetadataTooLargeError: metadata above `offset.metadata.max.bytes`; nothing was written.
             UnknownTopicOrPartitionError, TopicDeletedError: the partition does not exist, or the topic it was read
                 from is gone.
@@ -332,6 +338,8 @@ class KafkaConsumer(Questions):
 
     def close(self, autocommit: bool = True, timeout_ms: float | None = None) -> None:  # noqa: FBT001, FBT002
         """Commit if that is automatic, tell the listener, leave the group. A second call does nothing.
+
+        A static member (`group_instance_id`) does not leave: its partitions wait for it until its session is over.
 
         Args:
             autocommit: False skips the commit.

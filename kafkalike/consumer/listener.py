@@ -16,9 +16,10 @@ class ConsumerRebalanceListener(ABC):
     that raises `IllegalStateError`. What a callback raises is raised by the call it runs in, as the cause of a
     `KafkaError`, after the change of the assignment is finished.
 
-    The order of a change, which is that of Kafka's eager rebalance: automatic commit, `on_partitions_revoked` with
-    all partitions held so far (an empty set at the first time), the new assignment, `on_partitions_assigned` with
-    all partitions held from now on. A partition held before and after keeps its position.
+    The order of a change, which is Kafka's. Eager assignors, and consumers without a group: automatic commit,
+    `on_partitions_revoked` with all partitions held so far (an empty set at the first time), then, when all members
+    have done so, `on_partitions_assigned` with all partitions held from now on. Cooperative assignors: automatic
+    commit, `on_partitions_revoked` with what goes, if anything does; `on_partitions_assigned` with what comes.
     """
 
     @abstractmethod
@@ -26,7 +27,7 @@ class ConsumerRebalanceListener(ABC):
         """Called before partitions are given up; committing is still possible.
 
         Args:
-            revoked: all partitions held so far.
+            revoked: what is given up; with an eager assignor all partitions held so far.
         """
 
     @abstractmethod
@@ -34,11 +35,11 @@ class ConsumerRebalanceListener(ABC):
         """Called after partitions were assigned and before they are read: the place to `seek`.
 
         Args:
-            assigned: all partitions held from now on.
+            assigned: what is new; with an eager assignor all partitions held from now on.
         """
 
     def on_partitions_lost(self, lost: AbstractSet[TopicPartition]) -> None:
-        """Called when another member has taken the group over, so that committing fails.
+        """Called when the group has taken this consumer for dead, or another has its static name: committing fails.
 
         Calls `on_partitions_revoked` unless it is overridden.
 
