@@ -74,12 +74,13 @@ class RangePlan:
     partition: int
     offsets: range
     segments: tuple[Segment, ...]
-    sparse: bool
-    """Whether an offset without a record is no loss, as in a compacted topic."""
+    sparse_below: int
+    """Offset below which one without a record is no loss, as compaction may have taken it."""
 
 
 def plan_range(log: DeltaTopicLog, root: str, partition: int, offsets: range) -> RangePlan:
     """Name the files that hold a run of offsets, as of the log's last `refresh`."""
+    segments = tuple(log.segments_within(partition, offsets))
     return RangePlan(
         root=root,
         topic=log.info.name,
@@ -88,9 +89,25 @@ def plan_range(log: DeltaTopicLog, root: str, partition: int, offsets: range) ->
         local=isinstance(log.files, LocalFiles),
         partition=partition,
         offsets=offsets,
-        segments=tuple(log.segments_within(partition, offsets)),
-        sparse=log.config.compacted,
+        segments=segments,
+        sparse_below=_sparse_below(log, partition, offsets, segments),
     )
+
+
+def _sparse_below(log: DeltaTopicLog, partition: int, offsets: range, segments: Sequence[Segment]) -> int:
+    if log.config.compacted:
+        return offsets.stop
+    # Asking costs a look into the table, once: only where a record seems to be missing.
+    at = offsets.start
+    for segment in segments:
+        if segment.start > at or not _is_dense(segment):
+            return log.cleaned_below(partition)
+        at = segment.stop
+    return 0 if at >= offsets.stop else log.cleaned_below(partition)
+
+
+def _is_dense(segment: Segment) -> bool:
+    return segment.num_records == segment.stop - segment.start
 
 
 def read_range(plan: RangePlan, columns: Sequence[str], *, fail_on_data_loss: bool = True) -> Iterator[pa.RecordBatch]:
@@ -145,7 +162,7 @@ class RangeReader:
         if segment is not None and segment.start <= position:
             return segment
         until = plan.offsets.stop if segment is None else min(segment.start, plan.offsets.stop)
-        if not plan.sparse:
+        if until > plan.sparse_below:
             if self._looked_again != position:
                 self._look_again()
                 return None
@@ -160,7 +177,7 @@ class RangeReader:
             rows = _OpenRows(self._files, segment, self._position, self._stored)
         while self._position < stop:
             batch = rows.next(self._position, stop)
-            if not self._plan.sparse:
+            if _is_dense(segment):
                 self._check_dense(segment, batch)
             if batch is None:
                 # A compacted segment whose last records are gone.
@@ -236,8 +253,9 @@ class RangeReader:
             self._lose(lost, moved_because(log.info, plan.partition, position))
             self._position = self._looked_again = lost.stop
         rest = range(self._position, plan.offsets.stop)
-        self._plan = replace(plan, segments=tuple(log.segments_within(plan.partition, rest)))
-        self._next = 0
+        segments = tuple(log.segments_within(plan.partition, rest))
+        below = _sparse_below(log, plan.partition, rest, segments)
+        self._plan, self._next = replace(plan, segments=segments, sparse_below=below), 0
 
     def _lose(self, lost: range, reason: str, cause: Exception | None = None) -> None:
         """Fail, or report and let the caller go on behind them."""
@@ -256,7 +274,7 @@ class _OpenRows:
     def __init__(self, files: Files, segment: Segment, position: int, columns: Sequence[str]) -> None:
         self.position = position
         """Offset after the last row handed out."""
-        self._dense = segment.num_records == segment.stop - segment.start
+        self._dense = _is_dense(segment)
         self._at = columns.index("offset")
         file = files.parquet(segment.path)
         groups = _groups(file, segment, position) if self._dense else range(file.metadata.num_row_groups)
