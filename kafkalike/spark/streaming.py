@@ -148,6 +148,7 @@ class StreamWriter:
         if self._topic is not None:
             self._check(self._topic, app, version, run_id)
             return self._write_to(self._topic, frame, app, version)
+        sink_columns(frame, needs_topic=True)
         # Read once per topic; and what is not deterministic must not send one row to two topics, or to none.
         rows = frame.select(*[name for name in frame.columns if name in ALLOWED]).persist(StorageLevel.MEMORY_AND_DISK)
         try:

@@ -269,3 +269,22 @@ def test_what_is_no_stream_from_kafka_is_refused(spark: SparkSession, root: str,
 def test_an_import_that_cannot_keep_order_or_has_no_topic_is_refused(job: Job, args: list[str]) -> None:
     """Exit code 2, without looking for a broker."""
     assert job("import_kafka", "--kafka", "127.0.0.1:1", "--checkpoint", "c", *args) == 2
+
+
+# --- all of them -------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    "name",
+    ["copy_topic", "export_topic", "import_kafka", "import_topic", "stream_consume", "stream_produce"],
+)
+def test_a_job_explains_itself(name: str, capsys: pytest.CaptureFixture[str]) -> None:
+    """With every option and an example, and without Spark."""
+    command: Command = module(name).main
+
+    code = run(command, ["--help"])
+
+    shown = capsys.readouterr().out
+    assert code == 0
+    assert f"jobs/{name}.py" in " ".join(shown.split())
+    assert all(option.opts[0] in shown for option in command.params if option.opts[0].startswith("--"))
