@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 import json
+import uuid
 from datetime import UTC, datetime, timedelta
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 import click
 
 from kafkalike.cli.environment import Environment, pass_environment
 from kafkalike.cli.options import bootstrap_option, version_option
+
+if TYPE_CHECKING:
+    from kafkalike.log.port import Cluster
 
 EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 
@@ -19,6 +23,13 @@ EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 @bootstrap_option()
 @click.option("--kind", "kinds", multiple=True, metavar="KIND", help="Show these kinds of events only; repeatable.")
 @click.option("--last", type=click.IntRange(min=1), metavar="N", help="Show the newest N events only.")
+@click.option(
+    "--restore-as",
+    metavar="NEW",
+    help="Make topic NEW with what TOPIC held at --table-version, at the same offsets. In place it is refused: offsets "
+    "would be given out twice.",
+)
+@click.option("--table-version", type=click.IntRange(min=0), metavar="N", help="For --restore-as.")
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON object for each event.")
 @version_option
 @pass_environment
@@ -30,6 +41,8 @@ def history(
     bootstrap_server: str | None,
     kinds: tuple[str, ...],
     last: int | None,
+    restore_as: str | None,
+    table_version: int | None,
     as_json: bool,
 ) -> None:
     """Show who appended, retained, compacted, merged and configured what in TOPIC.
@@ -39,7 +52,11 @@ def history(
     """
     from kafkalike.log.history import topic_history
 
-    events = topic_history(environment.connect(bootstrap_server), topic)
+    cluster = environment.connect(bootstrap_server)
+    if restore_as is not None or table_version is not None:
+        _restore(cluster, topic, restore_as, table_version)
+        return
+    events = topic_history(cluster, topic)
     shown = [event for event in events if not kinds or event.kind in kinds]
     for event in shown[-last:] if last else shown:
         if as_json:
@@ -48,3 +65,17 @@ def history(
         at = (EPOCH + timedelta(milliseconds=event.time_ms)).isoformat(timespec="milliseconds")
         version = "-" if event.version is None else str(event.version)
         click.echo(f"{at}  {version:>6}  {event.kind:<10}  {event.what}  ({event.by})")
+
+
+def _restore(cluster: Cluster, topic: str, new: str | None, version: int | None) -> None:
+    from kafkalike.log.delta_cluster import DeltaCluster
+    from kafkalike.log.restore import restore_as
+
+    if new is None or version is None:
+        message = "--restore-as and --table-version belong together"
+        raise click.UsageError(message)
+    if not isinstance(cluster, DeltaCluster):
+        message = "a cluster in memory has no history to restore from"
+        raise click.ClickException(message)
+    made = restore_as(cluster, topic, version, new, uuid.uuid4().hex)
+    click.echo(f"Created topic {made.name} with what {topic} held at version {version}.")

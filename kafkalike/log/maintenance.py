@@ -35,7 +35,7 @@ RUN_KEY: Final = "run"
 COMMIT_TIMEOUT_MS: Final = 60_000
 """How long a commit waits for producers that hold the topic, ms."""
 
-OPERATIONS: Final = {"retention": "DELETE", "merge": "OPTIMIZE", "compaction": "REWRITE"}
+OPERATIONS: Final = {"retention": "DELETE", "merge": "OPTIMIZE", "compaction": "REWRITE", "restore": "CLONE"}
 """What the table's history calls them."""
 
 

@@ -6,6 +6,7 @@ speaks. Data folders are never listed: Delta's log says which files there are.
 
 from __future__ import annotations
 
+import contextlib
 import os
 import re
 import uuid
@@ -135,6 +136,10 @@ class Files(Protocol):
         """Try to remove a data file that no commit names; failing is harmless, VACUUM finds it."""
         ...
 
+    def remove(self, name: str) -> None:
+        """Remove a data file that nobody needs; one that is gone already is fine."""
+        ...
+
 
 class LocalFiles:
     """Files of a table on a local disk."""
@@ -210,6 +215,10 @@ class LocalFiles:
     def discard(self, name: str) -> None:
         """Try to remove a data file that no commit names."""
         _unlink_quietly(self.path(name))
+
+    def remove(self, name: str) -> None:
+        """Remove a data file."""
+        Path(self.path(name)).unlink(missing_ok=True)
 
     def put_if_absent(self, name: str, content: bytes) -> bool:
         """Create a file with its whole content at once, unless it exists.
@@ -292,6 +301,11 @@ class RemoteFiles:
 
     def discard(self, name: str) -> None:
         """Leave it to VACUUM: an object nobody names costs its bytes only."""
+
+    def remove(self, name: str) -> None:
+        """Remove a data file."""
+        with contextlib.suppress(FileNotFoundError):
+            self._filesystem.delete_file(name)
 
     def list_log(self) -> list[str]:
         """Names in `_delta_log`; none when there is no table."""

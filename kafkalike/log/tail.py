@@ -165,7 +165,7 @@ class TableTail:
             raise LogCorruptError(message) from cause
         self.version = table.version()
         self.table_id = str(table.metadata().id)
-        self.index = SegmentIndex([self._segment_of(add, self.files) for add in _adds(adds)])
+        self.index = SegmentIndex([self._segment_of(add, self.files) for add in adds_of(adds)])
         self.txns = {}
         self._checked = self._clock.monotonic()
         try:
@@ -243,7 +243,7 @@ def rewinds(commit: TableCommit) -> bool:
     return commit.operation in REWINDING
 
 
-def _adds(table: pa.Table) -> Iterator[Add]:
+def adds_of(table: pa.Table) -> Iterator[Add]:
     """The rows of `get_add_actions` in the form that commits have."""
     names = table.column_names
     columns: dict[str, list[Any]] = {

@@ -19,16 +19,21 @@ from deltalake import DeltaTable
 from deltalake.exceptions import DeltaError
 
 from kafkalike import faults
-from kafkalike.errors import LogCorruptError
+from kafkalike.errors import KafkaStorageError, LogCorruptError
 from kafkalike.log.commits import log_name, parse_commit, versions
 from kafkalike.log.maintenance import OPERATIONS
-from kafkalike.log.storage import LocalFiles
+from kafkalike.log.storage import Files, LocalFiles
 
 ORPHAN_MS: Final = 3_600_000
 """Age, ms, of a file that no commit has named before it goes: longer than any writer takes from file to commit."""
 
 SLACK_MS: Final = 60_000
 """How far, ms, a file's modification time and the clock of those who commit may be apart."""
+
+SAFE_HOURS: Final = 168
+"""Delta's own week."""
+
+HOUR_MS: Final = 3_600_000
 
 CHUNK: Final = 256
 """Files removed while the lock is held once: a few ms."""
@@ -123,6 +128,34 @@ def vacuum(
             chunk = waiting[at : at + CHUNK]
             removed = [file for file in chunk if file.path not in living and _unlink(files, file.path)]
         yield from removed
+
+
+def vacuum_without_lock(files: Files, delays: Delays, *, dry_run: bool) -> int:
+    """Remove files of a table whose root has no locks.
+
+    Nobody knows there which files a writer is about to commit, so none goes that is younger than `SAFE_HOURS`, whatever
+    the delays say, and none that the table's own `delta.deletedFileRetentionDuration` protects.
+
+    Args:
+        files: the table.
+        delays: how long files stay; less than `SAFE_HOURS` is taken as that.
+        dry_run: only count.
+
+    Returns:
+        How many files go.
+
+    Raises:
+        KafkaStorageError: the storage cannot be listed or written.
+    """
+    hours = max(SAFE_HOURS, -(-max(delays.deleted_ms, delays.replaced_ms) // HOUR_MS))
+    try:
+        due = DeltaTable(files.uri).vacuum(hours, dry_run=True, full=True)
+        for name in [] if dry_run else due:
+            files.remove(name)
+    except (DeltaError, OSError) as cause:
+        message = f"{files.uri}: files that nobody needs cannot be removed: {cause}"
+        raise KafkaStorageError(message) from cause
+    return len(due)
 
 
 def _unlink(files: LocalFiles, path: str) -> bool:

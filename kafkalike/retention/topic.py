@@ -15,7 +15,7 @@ from kafkalike.log.maintenance import COMMIT_TIMEOUT_MS, delete_dead
 from kafkalike.log.merge import merge
 from kafkalike.log.storage import Files, LocalFiles
 from kafkalike.log.topic_log import DeltaTopicLog
-from kafkalike.log.vacuum import Delays, leftovers, log_reach_ms, tidy_log, vacuum
+from kafkalike.log.vacuum import Delays, leftovers, log_reach_ms, tidy_log, vacuum, vacuum_without_lock
 from kafkalike.model.compaction import plan_compaction
 from kafkalike.model.merging import Run, plan_merges
 from kafkalike.model.retention import RetentionPlan, plan_retention
@@ -222,8 +222,9 @@ class TopicWork:
 
     def _vacuum(self, table: _Table, config: MaintenanceConfig) -> None:
         log, report, files = table.log, self._report, table.files
+        delays = Delays(deleted_ms=config.file_delete_delay_ms, replaced_ms=config.replaced_delay_ms)
         if not isinstance(files, LocalFiles):
-            self._vacuum_through_spark(table, config)
+            report.vacuumed_files = vacuum_without_lock(files, delays, dry_run=self.dry_run)
             return
 
         def live() -> set[str]:
@@ -233,7 +234,6 @@ class TopicWork:
         def exclusive() -> AbstractContextManager[None]:
             return log.exclusive(Deadline(self._clock, COMMIT_TIMEOUT_MS))
 
-        delays = Delays(deleted_ms=config.file_delete_delay_ms, replaced_ms=config.replaced_delay_ms)
         longest = max(delays.deleted_ms, delays.replaced_ms)
         if longest > DAY_MS and longest > (reach := log_reach_ms(files)):
             report.problems.append(
@@ -248,11 +248,3 @@ class TopicWork:
             report.vacuumed_files += 1
             report.vacuumed_bytes += file.size
         tidy_log(files)
-
-    def _vacuum_through_spark(self, table: _Table, config: MaintenanceConfig) -> None:
-        if self.dry_run:
-            return
-        from kafkalike.log.maintenance_spark import vacuum_through_spark
-
-        delay_ms = max(config.file_delete_delay_ms, config.replaced_delay_ms)
-        self._report.vacuumed_files = vacuum_through_spark(table.log, delay_ms)

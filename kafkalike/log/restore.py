@@ -1,0 +1,120 @@
+"""Restore: a topic and an earlier table version in, a new topic with what it held then out.
+
+Never in place: the offsets above that version were given out, and every consumer, checkpoint and copy that has seen
+them would take the next records for the ones it knows. A new topic has an id of its own, so no offset is mistaken.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+from collections.abc import Iterable
+from pathlib import Path
+from typing import TYPE_CHECKING, Final, Protocol, cast
+
+import pyarrow as pa
+from deltalake import DeltaTable
+from deltalake.exceptions import DeltaError
+
+from kafkalike.errors import IllegalArgumentError, KafkaStorageError
+from kafkalike.log.commits import Add, log_name, parse_commit
+from kafkalike.log.maintenance import Change, publish
+from kafkalike.log.storage import LocalFiles
+from kafkalike.log.tail import adds_of
+from kafkalike.model.cluster_state import LOG_START, MetadataRow
+
+if TYPE_CHECKING:
+    from kafkalike.log.delta_cluster import DeltaCluster
+    from kafkalike.model.topic import TopicInfo
+
+REASON: Final = "restore"
+"""Reason that is noted at the log starts of the new topic."""
+
+
+class _HasRows(Protocol):
+    @property
+    def rows(self) -> Iterable[MetadataRow]: ...
+
+
+def restore_as(cluster: DeltaCluster, topic: str, version: int, new: str, run: str) -> TopicInfo:
+    """Make a new topic that holds what a topic held at an earlier version of its table, at the same offsets.
+
+    Files are shared by hard links where the disk allows it, else copied. Committed offsets are not taken over: they
+    belong to the other topic's id.
+
+    Args:
+        cluster: on a local root.
+        topic: an existing topic.
+        version: a version of its table, as `kafkalike history` lists them.
+        new: name of the new topic; it gets the settings and partitions that `topic` has now.
+        run: id that is noted in the new topic's history.
+
+    Returns:
+        The new topic.
+
+    Raises:
+        IllegalArgumentError: `new` is `topic`, the root is not local, or there is no such version.
+        KafkaStorageError: files of that version are gone (vacuumed); nothing was made.
+        TopicAlreadyExistsError, InvalidTopicError: see `create_topic`.
+        UnknownTopicOrPartitionError: there is no such topic.
+    """
+    if new == topic:
+        message = (
+            f"{topic!r} cannot be restored in place: offsets above version {version} were given out, and giving them "
+            "to other records would mislead every consumer that has seen them; name another topic"
+        )
+        raise IllegalArgumentError(message)
+    info = cluster.topic(topic)
+    files = cluster.files_of(info)
+    if not isinstance(files, LocalFiles):
+        message = f"{cluster.root} is not a local root: copy the topic with jobs/copy_topic.py instead"
+        raise IllegalArgumentError(message)
+    adds, when = _table_at(files, version)
+    gone = [add.path for add in adds if not Path(files.path(add.path)).exists()]
+    if gone:
+        message = (
+            f"{topic!r}: version {version} cannot be restored: {len(gone)} of its files are gone, such as {gone[0]}"
+        )
+        raise KafkaStorageError(message)
+    starts = _log_starts_at(cluster, info, when)
+    made = cluster.create_topic(new, info.num_partitions, info.configs)
+    target = cluster.files_of(made)
+    for add in adds:
+        _share(files.path(add.path), cast("LocalFiles", target).path(add.path))
+    facts = {"restored": f"{topic} version {version}", "files": len(adds)}
+    log = cluster.log(new)
+    if adds:
+        publish(log, Change(work="restore", adds=adds, facts=facts), run)
+    log.refresh()
+    within = {p: min(start, log.log_end(p)) for p, start in starts.items() if log.log_end(p)}
+    return cluster.move_log_start(new, within, REASON, run, made.topic_id) if within else made
+
+
+def _table_at(files: LocalFiles, version: int) -> tuple[list[Add], int]:
+    try:
+        table = DeltaTable(files.uri, version=version)
+        adds = pa.RecordBatchReader.from_stream(table.get_add_actions(flatten=True)).read_all()
+        commit = parse_commit(version, files.read(log_name(version)), files.uri)
+    except (DeltaError, OSError) as cause:
+        message = f"{files.uri} has no version {version} any more, or not yet: {cause}"
+        raise IllegalArgumentError(message) from cause
+    return list(adds_of(adds)), commit.timestamp_ms
+
+
+def _log_starts_at(cluster: DeltaCluster, info: TopicInfo, when_ms: int) -> dict[int, int]:
+    starts: dict[int, int] = {}
+    for row in cast("_HasRows", cluster.metadata).rows:
+        if row.kind == LOG_START and row.topic_id == info.topic_id and row.time_ms <= when_ms:
+            value = json.loads(row.value)
+            partition = int(value["partition"])
+            starts[partition] = max(starts.get(partition, 0), int(value["offset"]))
+    return starts
+
+
+def _share(source: str, target: str) -> None:
+    Path(target).parent.mkdir(exist_ok=True)
+    try:
+        os.link(source, target)
+    except OSError:
+        shutil.copyfile(source, target)

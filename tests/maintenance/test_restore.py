@@ -1,0 +1,80 @@
+"""Restoring: what a topic held earlier comes back as another topic, never in place."""
+
+from pathlib import Path
+
+import pytest
+
+from kafkalike.cli import main
+from kafkalike.clock import SYSTEM_CLOCK
+from kafkalike.errors import IllegalArgumentError, KafkaStorageError
+from kafkalike.log.restore import restore_as
+from kafkalike.log.topic_log import DeltaTopicLog
+from tests.tools.findings import errors_of
+from tests.tools.records import all_records, batch
+from tests.tools.upkeep import HOUR_MS, ShiftedClock, open_cluster, topic, upkeep
+
+NOW = SYSTEM_CLOCK.now_ms()
+
+
+@pytest.fixture
+def log(root: str) -> DeltaTopicLog:
+    """Two records whose first one was deleted, then a third; then all of them expire."""
+    log = topic(root, "t", 1, {"retention.ms": str(HOUR_MS)})
+    log.append(batch((0, "v0"), (0, "v1"), at_ms=NOW))
+    open_cluster(root).move_log_start("t", {0: 1}, "delete_records", "r")
+    log.append(batch((0, "v2"), at_ms=NOW))
+    return log
+
+
+def test_an_earlier_state_comes_back_under_a_new_id_at_the_same_offsets(root: str, log: DeltaTopicLog) -> None:
+    """With the log start of that time; the topic itself stays as it is, and both go on."""
+    clock = ShiftedClock()
+    clock.ahead_ms = 2 * HOUR_MS
+    upkeep(root, clock=clock, works=["retention"])
+
+    made = restore_as(open_cluster(root), "t", 2, "back", "run-1")
+
+    assert all_records(root, "back") == {0: [(1, "v1"), (2, "v2")]}
+    assert all_records(root, "t") == {0: []}
+    assert made.topic_id != log.info.topic_id
+    assert made.configs == log.info.configs
+    assert open_cluster(root).log("back").append(batch((0, "next"), at_ms=NOW)).ranges == {0: range(3, 4)}
+    assert errors_of(root) == []
+
+
+def test_in_place_is_refused_with_the_reason(root: str, log: DeltaTopicLog) -> None:
+    """Offsets would be given out twice."""
+    with pytest.raises(
+        IllegalArgumentError, match="cannot be restored in place: offsets above version 1 were given out"
+    ):
+        restore_as(open_cluster(root), "t", 1, "t", "run")
+
+
+def test_a_version_whose_files_are_gone_makes_no_topic(root: str, log: DeltaTopicLog) -> None:
+    """The error names one of them."""
+    log.refresh()
+    Path(log.files.uri, log.segments(0)[0].path).unlink()
+
+    with pytest.raises(KafkaStorageError, match="1 of its files are gone"):
+        restore_as(open_cluster(root), "t", 2, "back", "run")
+
+    assert set(open_cluster(root).topics()) == {"t"}
+
+
+def test_a_version_that_does_not_exist_is_named(root: str, log: DeltaTopicLog) -> None:
+    """Before anything is made."""
+    with pytest.raises(IllegalArgumentError, match="has no version 99"):
+        restore_as(open_cluster(root), "t", 99, "back", "run")
+
+    assert set(open_cluster(root).topics()) == {"t"}
+
+
+def test_the_command_restores_too(root: str, log: DeltaTopicLog, capsys: pytest.CaptureFixture[str]) -> None:
+    """And says what is missing in its options."""
+    asked = ["history", "t", "--bootstrap-server", root, "--restore-as", "back"]
+
+    assert main(asked) == 2
+    assert main([*asked, "--table-version", "1"]) == 0
+
+    assert "Created topic back with what t held at version 1." in capsys.readouterr().out
+    assert all_records(root, "back") == {0: [(0, "v0"), (1, "v1")]}
