@@ -123,7 +123,7 @@ SERVER_PROPERTIES: Final = PropertySet(
         ),
         Property(
             name="log.cleaner.dedupe.buffer.size",
-            parse=whole(1_048_576),
+            parse=whole(1_048_576, INT_MAX),
             default="134217728",
             doc="Memory (bytes) for the keys of one compaction pass; a partition with more keys takes several runs.",
         ),

@@ -173,7 +173,7 @@ def _latest(files: Files, dirty: Sequence[Segment], start: int, buffer_bytes: in
 
 def _grouped(table: pa.Table) -> pa.Table:
     grouped = table.group_by("key").aggregate([("offset", "max")])
-    return grouped.select(["key", "offset_max"]).rename_columns(["key", "offset"])
+    return pa.Table.from_arrays([grouped.column("key"), grouped.column("offset_max")], schema=table.schema)
 
 
 def _key_chunks(files: Files, segments: Sequence[Segment]) -> Iterator[pa.Table]:

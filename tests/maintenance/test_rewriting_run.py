@@ -267,6 +267,20 @@ def test_keys_that_do_not_fit_into_the_buffer_take_several_runs(root: str, monke
     assert kinds_of(root) == set()
 
 
+def test_keys_that_stand_in_many_chunks_are_one(root: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Here 600 records are looked at a hundred at a time."""
+    monkeypatch.setattr("kafkalike.log.compact.CHUNK_ROWS", 100)
+    log = topic(root, "t", 1, EAGER)
+    for turn in range(3):
+        log.append(keyed(*((f"key-{n % 150}", f"{turn}-{n}") for n in range(300)), at_ms=NOW + 10 * turn))
+
+    upkeep(root)
+
+    clean = [(key, value) for offset, key, value in pairs_of(log) if offset < 600]
+    assert clean == [(f"key-{n % 150}", f"1-{n}") for n in range(150, 300)]
+    assert errors_of(root) == []
+
+
 def test_compact_and_delete_do_both(root: str) -> None:
     """Old segments go whatever their keys."""
     log = topic(root, "t", 1, {**EAGER, "cleanup.policy": "compact,delete", "retention.ms": str(HOUR_MS)})
