@@ -14,13 +14,20 @@ from kafkalike.model.group_state import OFFSET, GroupRow
 
 
 def kept_metadata_rows(rows: Sequence[MetadataRow], since_ms: int) -> list[MetadataRow]:
-    """The last row of each topic and of each log start of a topic that exists, and all rows since a time."""
+    """The last row of each topic, the highest log start of a topic that exists, and all rows since a time."""
     last: dict[tuple[str, str, str], int] = {}
+    highest: dict[tuple[str, str, str], int] = {}
     living: dict[str, str] = {}
     for row in rows:
-        last[_metadata_key(row)] = row.seq
+        key, value = _metadata_key(row), json.loads(row.value)
         if row.kind == TOPIC:
-            living[row.topic] = "" if json.loads(row.value)["deleted"] else row.topic_id
+            living[row.topic] = "" if value["deleted"] else row.topic_id
+        elif value.get("offset", 0) <= highest.get(key, -1):
+            # A log start never moves back, so a row that says so changes nothing.
+            continue
+        else:
+            highest[key] = value.get("offset", 0)
+        last[key] = row.seq
     return [
         row
         for row in rows

@@ -1,0 +1,109 @@
+"""Compacted control tables say the same as whole ones, to a client that comes new."""
+
+from dataclasses import replace
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from kafkalike.model.cluster_state import ClusterState, MetadataRow, log_start_row, topic_row
+from kafkalike.model.control_rows import kept_group_rows, kept_metadata_rows
+from kafkalike.model.group_roster import Roster
+from kafkalike.model.group_state import OFFSET, GroupRow, GroupsState, roster_row
+from kafkalike.model.names import TopicId, TopicName
+from kafkalike.model.structs import TopicPartition
+from kafkalike.model.topic import LogStart, TopicInfo
+
+NAMES = ("a", "b")
+moves = st.lists(
+    st.tuples(st.sampled_from(NAMES), st.sampled_from(["create", "configs", "start", "delete"]), st.integers(0, 9)),
+    max_size=25,
+)
+
+
+def metadata_rows(made: list[tuple[str, str, int]]) -> list[MetadataRow]:
+    """Rows as a cluster would write them; what makes no sense for a topic is left out."""
+    rows: list[MetadataRow] = []
+    living: dict[str, TopicInfo] = {}
+    for name, what, number in made:
+        seq = len(rows) + 1
+        info = living.get(name)
+        if what == "create" and info is None:
+            living[name] = TopicInfo(
+                name=TopicName(name), topic_id=TopicId(f"{name}-{seq}"), location=name, num_partitions=2
+            )
+            rows.append(topic_row(seq, seq, living[name], "created"))
+        elif what == "configs" and info is not None:
+            living[name] = replace(info, configs={"retention.ms": str(number)})
+            rows.append(topic_row(seq, seq, living[name], "configs changed"))
+        elif what == "start" and info is not None:
+            start = LogStart(offset=number, reason="retention", run="r", time_ms=seq)
+            rows.append(log_start_row(seq, info, number % 2, start))
+        elif what == "delete" and info is not None:
+            rows.append(topic_row(seq, seq, living.pop(name), "deleted", deleted=True))
+    return rows
+
+
+def cluster_state(rows: list[MetadataRow]) -> object:
+    state = ClusterState()
+    for row in rows:
+        state.apply(row)
+    return state.topics, state.used_names
+
+
+@given(moves, st.integers(0, 30))
+def test_the_topics_are_the_same_and_recent_rows_stay(made: list[tuple[str, str, int]], since: int) -> None:
+    """Configs, ids, log starts, and names that were ever used."""
+    rows = metadata_rows(made)
+
+    kept = kept_metadata_rows(rows, since)
+
+    assert cluster_state(kept) == cluster_state(rows)
+    assert [r for r in kept if r.time_ms >= since] == [r for r in rows if r.time_ms >= since]
+    assert kept_metadata_rows(kept, since) == kept
+    if since > len(rows):
+        assert len(kept) <= len(NAMES) * 3
+
+
+commits = st.lists(
+    st.tuples(st.sampled_from(["g", "h"]), st.integers(0, 1), st.one_of(st.none(), st.integers(0, 9))), max_size=25
+)
+
+
+def group_rows(made: list[tuple[str, int, int | None]]) -> list[GroupRow]:
+    """Commits, deletions of commits, and a change of members after every third one."""
+    rows: list[GroupRow] = []
+    for group_id, partition, offset in made:
+        seq = len(rows) + 1
+        if seq % 3 == 0:
+            rows.append(roster_row(seq, group_id, Roster(generation=seq, changed_ms=seq)))
+            seq += 1
+        rows.append(
+            GroupRow(
+                seq=seq, kind=OFFSET, group_id=group_id, topic="t", partition=partition, offset=offset, time_ms=seq
+            )
+        )
+    return rows
+
+
+def groups_state(rows: list[GroupRow]) -> object:
+    state = GroupsState()
+    for row in rows:
+        state.apply(row)
+    places = [TopicPartition("t", p) for p in range(2)]
+    return {
+        g: ([state.group(g).offsets.get(tp) for tp in places], state.group(g).generation, g in state.groups)
+        for g in ("g", "h")
+    }
+
+
+@given(commits, st.integers(0, 40))
+def test_offsets_members_and_generations_are_the_same(made: list[tuple[str, int, int | None]], since: int) -> None:
+    """Those of groups that are gone included: their generations must never fall."""
+    rows = group_rows(made)
+
+    kept = kept_group_rows(rows, since)
+
+    assert groups_state(kept) == groups_state(rows)
+    assert [r for r in kept if r.time_ms >= since] == [r for r in rows if r.time_ms >= since]
+    if since > len(rows):
+        assert len(kept) <= 2 * 3
