@@ -147,7 +147,12 @@ def retention(report: Report, scratch: Path, count: int) -> None:
 
 def compaction(report: Report, scratch: Path, records: int, keys: int) -> None:
     """Against a Spark job that rewrites the topic with the last record of each key."""
-    settings = {**AT_ONCE, "cleanup.policy": "compact", "segment.bytes": "16000000", "min.cleanable.dirty.ratio": "0"}
+    settings = {
+        **AT_ONCE,
+        "cleanup.policy": "compact",
+        "segment.bytes": str(max(2_000, records // 4)),
+        "min.cleanable.dirty.ratio": "0",
+    }
     root = str(scratch / "compaction")
     cluster = open_cluster(root)
     cluster.create_topic("t", 1, settings)
