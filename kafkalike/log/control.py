@@ -14,12 +14,14 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import fields
 from typing import Any, Final, Generic, Protocol, TypeVar
 
+import numpy as np
 import pyarrow as pa
 from deltalake import CommitProperties, DeltaTable
 from deltalake.exceptions import DeltaError
 
 from kafkalike.clock import Clock, Deadline
 from kafkalike.errors import KafkaError, KafkaStorageError, KafkaTimeoutError, LogCorruptError
+from kafkalike.log.arrays import binaries
 from kafkalike.log.commits import APPEND_KEY, Add, TableCommit
 from kafkalike.log.layout import CONTROL_TABLE_PROPERTIES
 from kafkalike.log.lock import TableLock
@@ -389,10 +391,20 @@ def _to_table(rows: Sequence[Any], schema: pa.Schema) -> pa.Table:
     columns = []
     for column in schema:
         if column.name == "time":
-            columns.append(pa.array([row.time_ms * 1000 for row in rows], pa.int64()).cast(column.type))
+            columns.append(_column([row.time_ms * 1000 for row in rows], column.type))
         else:
-            columns.append(pa.array([getattr(row, column.name) for row in rows], column.type))
+            columns.append(_column([getattr(row, column.name) for row in rows], column.type))
     return pa.table(columns, schema=schema)
+
+
+def _column(values: Sequence[Any], kind: pa.DataType) -> pa.Array:
+    """Texts or whole numbers, or None for null; without `pyarrow.array`, see `kafkalike.log.arrays`."""
+    if pa.types.is_string(kind):
+        return binaries([None if v is None else v.encode() for v in values]).cast(kind)
+    held = np.array([0 if v is None else v for v in values], np.dtype(f"int{kind.bit_width}"))
+    present = np.array([v is not None for v in values], np.bool_)
+    valid = None if present.all() else pa.py_buffer(np.packbits(present, bitorder="little"))
+    return pa.Array.from_buffers(kind, len(values), [valid, pa.py_buffer(held)])
 
 
 def _to_rows(table: pa.Table, row_type: type[R]) -> list[R]:
