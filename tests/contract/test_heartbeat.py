@@ -1,0 +1,163 @@
+"""The heartbeat thread and the leases: signs of life while the application works, and what happens without them."""
+
+import gc
+import threading
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from kafkalike.clock import SYSTEM_CLOCK, Deadline
+from kafkalike.consumer import KafkaConsumer
+from kafkalike.errors import CommitFailedError, KafkaTimeoutError
+from kafkalike.log.connect import connect
+from kafkalike.log.delta_cluster import DeltaCluster
+from kafkalike.log.leases import LocalLeases, MemoryLeases, RemoteLeases
+from kafkalike.log.lock import TableLock
+from kafkalike.log.port import Cluster, Leases
+from kafkalike.model.group_state import GroupsState, Roster, roster_row
+from kafkalike.model.structs import GroupState, OffsetAndMetadata, TopicPartition
+
+T0 = TopicPartition("t", 0)
+
+
+def await_that(holds: Callable[[], bool]) -> None:
+    """Wait for what must come; only a broken heartbeat takes so long."""
+    deadline = Deadline(SYSTEM_CLOCK, 30_000)
+    while not holds():
+        assert not deadline.expired()
+        SYSTEM_CLOCK.sleep(0.005)
+
+
+def member(cluster: Cluster, **settings: object) -> KafkaConsumer:
+    """A consumer on the machine's clock that has joined."""
+    quick = {"group_id": "g", "heartbeat_interval_ms": 30, "session_timeout_ms": 400, **settings}
+    consumer = KafkaConsumer("t", bootstrap_servers=cluster, **quick)  # type: ignore[arg-type]
+    await_that(lambda: consumer.poll() == {} and bool(cluster.groups.refresh().group("g").members))
+    return consumer
+
+
+def heartbeats() -> int:
+    return sum(thread.name == "kafkalike-heartbeat" for thread in threading.enumerate())
+
+
+def test_a_member_lives_while_its_application_works(cluster: Cluster) -> None:
+    """It does not poll, for longer than its session, and another member looks at it all the time."""
+    cluster.create_topic("t", 1, {})
+    with member(cluster, client_id="a") as busy, member(cluster, client_id="b") as other:
+        stamps: set[int] = set()
+
+        def watch() -> bool:
+            other.poll()
+            stamps.update(cluster.leases.read("g", [busy.group_metadata().member_id]).values())
+            return len(stamps) > 20
+
+        await_that(watch)
+
+        assert len(cluster.groups.refresh().group("g").members) == 2
+        busy.commit({T0: OffsetAndMetadata(0)})
+
+
+def test_a_member_whose_application_hangs_leaves(cluster: Cluster) -> None:
+    """max_poll_interval_ms passes: the thread leaves in its name, and a commit is refused."""
+    cluster.create_topic("t", 1, {})
+    with member(cluster, max_poll_interval_ms=100) as hanging:
+        await_that(lambda: cluster.groups.refresh().group("g").state is GroupState.EMPTY)
+
+        with pytest.raises(CommitFailedError):
+            hanging.commit({T0: OffsetAndMetadata(0)})
+
+
+def test_a_consumer_that_is_forgotten_without_close_dies(cluster: Cluster) -> None:
+    """Its thread does not keep it alive, so its session ends and its partitions go to others."""
+    cluster.create_topic("t", 1, {})
+    before = heartbeats()
+    forgotten = member(cluster)
+
+    del forgotten
+    gc.collect()
+    await_that(lambda: heartbeats() == before)
+
+    with member(cluster) as heir:
+        await_that(lambda: heir.poll() == {} and heir.assignment() == {T0})
+
+
+def test_closing_ends_the_thread(cluster: Cluster) -> None:
+    """And its lease is gone with it."""
+    cluster.create_topic("t", 1, {})
+    before = heartbeats()
+    consumer = member(cluster)
+    name = consumer.group_metadata().member_id
+    during = heartbeats()
+
+    consumer.close()
+
+    assert (before, during, heartbeats()) == (before, before + 1, before)
+    assert cluster.leases.read("g", [name]) == {}
+
+
+# --- leases ----------------------------------------------------------------------------------
+
+
+@pytest.fixture(params=["local", "remote", "memory"])
+def leases(request: pytest.FixtureRequest, tmp_path: Path) -> Leases:
+    if request.param == "local":
+        return LocalLeases(str(tmp_path / "leases"))
+    if request.param == "remote":
+        return RemoteLeases(f"file://{tmp_path}", "leases")
+    return MemoryLeases(SYSTEM_CLOCK.now_ms)
+
+
+def test_a_lease_says_when_its_member_lived_last(leases: Leases) -> None:
+    """Each sign of life is later than the one before; who never gave one is missing; ids may hold anything."""
+    odd = "a/b\0c ü" + "x" * 300
+
+    leases.renew("g", odd)
+    leases.renew("g", "b")
+    first = leases.read("g", [odd, "b", "c"])
+    SYSTEM_CLOCK.sleep(0.02)  # the clock of a file system may tick in steps of some ms
+    leases.renew("g", odd)
+    second = leases.read("g", [odd, "b"])
+
+    assert first.keys() == {odd, "b"}
+    assert second[odd] > first[odd]
+    assert second["b"] == first["b"]
+    assert leases.read("h", [odd]) == {}
+
+
+def test_a_dropped_lease_is_gone(leases: Leases) -> None:
+    """Dropping what is not there does nothing."""
+    leases.renew("g", "a")
+
+    leases.drop("g", "a")
+    leases.drop("g", "a")
+    leases.drop("g", "b")
+
+    assert leases.read("g", ["a"]) == {}
+
+
+# --- a lock whose holder does nothing ----------------------------------------------------------
+
+
+def test_groups_go_on_while_a_stopped_process_holds_their_lock(root: str) -> None:
+    """The version's file decides, not the lock; topics, which change in several steps, do wait."""
+    cluster = connect(root)
+    assert isinstance(cluster, DeltaCluster)
+    cluster.create_topic("t", 1, {})
+
+    def plan(state: GroupsState) -> list[object]:
+        return [roster_row(state.seq + 1, "g", Roster(generation=state.seq + 1))]
+
+    cluster.groups.transact(plan)  # type: ignore[arg-type]
+    with (
+        TableLock(f"{root}/__locks", "__consumer_offsets").held(),
+        TableLock(f"{root}/__locks", "__cluster_metadata").held(),
+    ):
+        for _ in range(3):
+            cluster.groups.transact(plan)  # type: ignore[arg-type]
+        with pytest.raises(KafkaTimeoutError):
+            cluster.groups.transact(plan, 0)  # type: ignore[arg-type]
+        with pytest.raises(KafkaTimeoutError):
+            cluster.metadata.transact(lambda _: [], 50)
+
+    assert connect(root).groups.refresh().seq == 4
