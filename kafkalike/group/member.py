@@ -195,12 +195,17 @@ class GroupMember:
             if self._sessions.lively:
                 self._leases.drop(self.settings.group_id, self._id)
                 raise
-            roster = self._store.read()
-            stamps = self._leases.read(self.settings.group_id, [*roster.members, self._id])
-            over = self._sessions.observe(self._clock.monotonic(), roster, stamps, stamps.get(self._id))
-            if over:
-                self._take_out(over, self._id, f"sessions over: {', '.join(over)}")
+            with self._beating:
+                self._watch_from_outside()
             return None
+
+    def _watch_from_outside(self) -> None:
+        """Look at those who stand in the way, and take out whose session is over."""
+        roster = self._store.read()
+        stamps = self._leases.read(self.settings.group_id, [*roster.members, self._id])
+        over = self._sessions.observe(self._clock.monotonic(), roster, stamps, stamps.get(self._id))
+        if over:
+            self._take_out(over, self._id, f"sessions over: {', '.join(over)}")
 
     def look(self) -> Roster | None:
         """The roster now; None when this is no member any more: its session is over, or it did not poll in time.
