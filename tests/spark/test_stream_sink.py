@@ -11,7 +11,7 @@ from pyspark.errors import AnalysisException, StreamingQueryException
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812
 
-from kafkalike import KafkaConsumer
+from kafkalike import KafkaConsumer, TopicPartition
 from kafkalike.config.server import ServerConfig
 from kafkalike.errors import (
     IllegalArgumentError,
@@ -21,8 +21,7 @@ from kafkalike.errors import (
     UnsupportedCodecError,
 )
 from kafkalike.log.delta_cluster import DeltaCluster
-from kafkalike.spark import StreamWriter, Written, read, write, write_stream
-from tests.tools.findings import errors_of
+from kafkalike.spark import CheckpointProgress, StreamWriter, Written, read, write, write_stream
 from tests.tools.records import all_records, make_topic
 
 if TYPE_CHECKING:
@@ -358,19 +357,6 @@ def test_a_checkpoint_put_back_from_a_copy_is_noticed(lines: Lines, root: str, c
     assert values(root) == ["1", "2"]
 
 
-def test_batches_keep_the_order_of_their_source(spark: SparkSession, root: str, checkpoint: str) -> None:
-    """Offsets of a partition follow the order in the batch and of the batches."""
-    make_topic(root, *[(nth % 2, f"{nth:03d}") for nth in range(60)], topic="in")
-    make_topic(root, topic="out")
-    table = DeltaCluster(root, local=True)
-    source = spark.readStream.format("delta").load(table.table_uri(table.topic("in"))).select("partition", "value")
-
-    done(write_stream(source, "out", root, checkpoint=checkpoint, available_now=True))
-
-    assert all_records(root, "out") == all_records(root, "in")
-    assert errors_of(root) == []
-
-
 # --- the function for foreachBatch -------------------------------------------------------------
 
 
@@ -456,3 +442,64 @@ def test_a_batch_frame_is_no_stream(spark: SparkSession, root: str, checkpoint: 
     """The error names the function that takes it."""
     with pytest.raises(IllegalArgumentError, match=r"kafkalike\.spark\.write takes others"):
         write_stream(spark.sql("SELECT 'v' AS value"), "out", root, checkpoint=checkpoint)
+
+
+# --- progress in a consumer group --------------------------------------------------------------
+
+
+def topics(spark: SparkSession, root: str) -> DataFrame:
+    """A stream of the topic `in`."""
+    reader = spark.readStream.format("kafkalike").option("kafka.bootstrap.servers", root).option("subscribe", "in")
+    return reader.option("startingOffsets", "earliest").load().select("partition", "value")
+
+
+def test_progress_of_a_source_without_kafkas_offsets_is_refused_before_anything_is_written(
+    lines: Lines, root: str, checkpoint: str
+) -> None:
+    """A group would else stay where it is, and nobody would know why."""
+    lines.add("1")
+
+    with pytest.raises(StreamingQueryException, match="the query reads no topic of the cluster"):
+        done(write_stream(lines.frame(), "out", root, checkpoint=checkpoint, available_now=True, group_id="copies"))
+
+    assert values(root) == []
+
+
+def test_a_group_with_members_is_left_to_them(spark: SparkSession, root: str, checkpoint: str) -> None:
+    """The batch is written and the query fails; once the group is empty a restart commits and adds nothing."""
+    make_topic(root, (0, "a"), (1, "b"), topic="in")
+    make_topic(root, topic="out")
+
+    def copy_topic() -> None:
+        done(
+            write_stream(topics(spark, root), "out", root, checkpoint=checkpoint, available_now=True, group_id="copies")
+        )
+
+    with KafkaConsumer("in", bootstrap_servers=root, group_id="copies", enable_auto_commit=False) as consumer:
+        consumer.poll(timeout_ms=5000)
+        with pytest.raises(StreamingQueryException, match="offsets were not committed"):
+            copy_topic()
+        assert all_records(root, "out") == all_records(root, "in")
+        assert consumer.committed(TopicPartition("in", 0)) is None
+
+    copy_topic()
+
+    assert all_records(root, "out") == all_records(root, "in")
+    with KafkaConsumer(bootstrap_servers=root, group_id="copies") as consumer:
+        assert [consumer.committed(TopicPartition("in", p)) for p in range(2)] == [1, 1]
+
+
+def test_a_sink_of_sparks_own_has_its_progress_committed_from_its_checkpoint(
+    spark: SparkSession, root: str, checkpoint: str, tmp_path: Path
+) -> None:
+    """Nothing before the first batch is done; afterwards its end, also by somebody who was not there."""
+    make_topic(root, (0, "a"), (1, "b"), (0, "c"), topic="in")
+    progress = CheckpointProgress(spark, checkpoint, "files", root)
+    before = progress.catch_up()
+    query = topics(spark, root).writeStream.format("parquet").option("checkpointLocation", checkpoint)
+
+    done(query.trigger(availableNow=True).start(str(tmp_path / "files")))
+
+    assert (before, progress.catch_up(), progress.catch_up()) == (None, 0, 0)
+    with KafkaConsumer(bootstrap_servers=root, group_id="files") as consumer:
+        assert [consumer.committed(TopicPartition("in", p)) for p in range(2)] == [2, 1]
