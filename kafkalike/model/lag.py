@@ -85,7 +85,7 @@ class PartitionIndex:
         if read_ms is None:
             # Nothing that is still there was read: the oldest record waits.
             read_ms = self.segments[0].min_timestamp
-        return max(0, self.newest_ms - read_ms)
+        return self.newest_ms - read_ms
 
 
 def _records_left(segment: Segment, offset: int) -> int:

@@ -287,12 +287,13 @@ def test_members_are_removed_by_id_or_static_name(cluster: Cluster, admin: Kafka
 
 def test_what_nobody_needs_is_taken_away_in_one_commit(cluster: Cluster, admin: KafkaAdminClient) -> None:
     """Dead members, old offsets, offsets of deleted topics; a live group keeps everything."""
-    admin.create_topics(["gone"])
-    gone = TopicPartition("gone", 0)
+    admin.create_topics(["gone", "unread"])
+    gone, unread = TopicPartition("gone", 0), TopicPartition("unread", 0)
     for group in ("old", "fresh", "busy"):
         admin.alter_group_offsets(group, {P0: OffsetAndMetadata(1), gone: OffsetAndMetadata(0)})
+    admin.alter_group_offsets("fresh", {unread: OffsetAndMetadata(0)})
     put(cluster, "old")
-    put(cluster, "fresh", ALICE, alive=False)
+    put(cluster, "fresh", replace(ALICE, session_timeout_ms=-1))
     put(cluster, "busy", ALICE)
     admin.delete_topics(["gone"])
     in_eight_days = ManualClock(cluster.log("t").last_append_ms() / 1000 + 8 * 24 * 3600)
@@ -305,9 +306,10 @@ def test_what_nobody_needs_is_taken_away_in_one_commit(cluster: Cluster, admin: 
         orphaned={"old": [gone], "fresh": [gone], "busy": [gone]},
     )
     assert admin.list_consumer_groups() == [("busy", "consumer"), ("fresh", "consumer")]
+    assert cluster.leases.read("fresh", ["alice-1"]) == {}
     assert expire_offsets(cluster, in_eight_days) == Expired()
     in_eight_days.seconds += 8 * 24 * 3600
-    assert expire_offsets(cluster, in_eight_days) == Expired(expired={"fresh": [P0]})
+    assert expire_offsets(cluster, in_eight_days) == Expired(expired={"fresh": [P0, unread]})
 
 
 def test_a_cluster_is_sound_whatever_an_administrator_did(cluster: Cluster, admin: KafkaAdminClient) -> None:

@@ -8,6 +8,7 @@ from prometheus_client.parser import text_string_to_metric_families
 from kafkalike.admin import KafkaAdminClient
 from kafkalike.log.port import Cluster
 from kafkalike.model.batch import RecordBatch
+from kafkalike.model.group_state import Member, Roster, roster_row
 from kafkalike.model.structs import OffsetAndMetadata, TopicPartition
 from tests.tools.cli import call
 
@@ -16,13 +17,15 @@ P0 = TopicPartition("t", 0)
 
 @pytest.fixture
 def groups(cluster: Cluster) -> Cluster:
-    """Group `g` has read one of three records, of the times 1, 2 and 5 s; each is a segment."""
+    """Group `g` has read one of three records, of the times 1, 2 and 5 s; each is a segment. `dead` is no more."""
     cluster.create_topic("t", 2, {})
     for at in (1_000, 2_000, 5_000):
         batch = RecordBatch()
         batch.add(0, b"k", b"v", at)
         cluster.log("t").append(batch)
     KafkaAdminClient(bootstrap_servers=cluster).alter_group_offsets("g", {P0: OffsetAndMetadata(1)})
+    dead = Roster(generation=1, members={"m": Member(member_id="m")})
+    cluster.groups.transact(lambda state: [roster_row(state.seq + 1, "dead", dead)])
     return cluster
 
 
@@ -72,7 +75,7 @@ def test_a_snapshot_holds_the_same_as_json(groups: Cluster) -> None:
 
     lag = {"offsets": 2, "records": 2, "seconds": 4.0}
     assert found["cluster"] == groups.root
-    group = found["groups"]["g"]
+    (group,) = found["groups"].values()
     assert (group["state"], group["members"], group["lag"], group["topics"]["t"]["lag"]) == ("Empty", 0, lag, lag)
     partition = group["topics"]["t"]["partitions"]["0"]
     assert (partition["committed_offset"], partition["log_end_offset"], partition["lag"]) == (1, 3, lag)

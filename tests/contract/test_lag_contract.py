@@ -21,9 +21,9 @@ def fill(cluster: Cluster, *times: int, topic: str = "t") -> None:
     cluster.log(topic).append(batch)
 
 
-def commit(cluster: Cluster, *offsets: tuple[int, int | None], group: str = "g") -> None:
+def commit(cluster: Cluster, *offsets: tuple[int, int | None], group: str = "g", topic_id: str | None = None) -> None:
     """Commits of t-0 by time, each in a table commit of its own."""
-    topic_id = cluster.topic("t").topic_id
+    topic_id = topic_id or cluster.topic("t").topic_id
     for at_ms, offset in offsets:
         cluster.groups.transact(
             lambda state, at_ms=at_ms, offset=offset: [  # type: ignore[misc]
@@ -108,7 +108,8 @@ def test_history_tells_how_lag_moved(groups: Cluster) -> None:
     minute = 60_000
     commit(groups, (newest_ms, 1), (newest_ms + minute, 2), (newest_ms + 3 * minute, None))
     commit(groups, (newest_ms + minute, 3), group="done")
-    commit(groups, (newest_ms + minute, 3), (newest_ms + minute, None), group="gone")
+    commit(groups, (newest_ms, 3), (newest_ms + 2 * minute, None), group="gone")
+    commit(groups, (newest_ms, 9), group="done", topic_id="of an earlier life")
     groups.create_topic("u", 1, {})
     KafkaAdminClient(bootstrap_servers=groups).alter_group_offsets("g", {TopicPartition("u", 0): OffsetAndMetadata(0)})
     lags, now = Lags(groups), newest_ms + 3 * minute

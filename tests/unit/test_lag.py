@@ -94,6 +94,7 @@ def test_times_that_fall_never_make_a_lag_negative() -> None:
 
     assert index.lag(10).behind_ms == 0
     assert index.lag(5).behind_ms > 0
+    assert index.lag(20).behind_ms == 0
 
 
 @pytest.mark.parametrize("committed", [0, 7])

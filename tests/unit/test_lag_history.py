@@ -72,6 +72,20 @@ def test_a_rewind_gives_no_rate() -> None:
     assert [m.consumed_per_second for m in seen] == [10.0, None, 10.0, 0.0]
 
 
+def test_the_order_of_commits_counts_and_not_their_clocks() -> None:
+    """The second one comes from a host whose clock is behind."""
+    seen = found([(2_000, 5), (1_000, 7)], [appended(0, 10, 0)], 1_500, 2_000, rate_ms=100)
+
+    assert [(m.time_ms, m.committed) for m in seen] == [(2_000, 7)]
+
+
+def test_a_young_group_has_a_rate_since_its_first_commit() -> None:
+    """Though that is less than the span of the rates."""
+    (moment,) = found([(8_000, 0), (10_000, 10)], [appended(0, 10, 0)], 10_000, rate_ms=60_000)
+
+    assert (moment.consumed_per_second, moment.produced_per_second) == (5.0, 0.0)
+
+
 def test_deleted_offsets_leave_a_gap() -> None:
     """Until the next commit there is nothing to be behind of."""
     seen = found([(0, 5), (1_000, None), (3_000, 7)], [appended(0, 10, 0)], 500, 1_500, 2_500, 3_500, rate_ms=100)
