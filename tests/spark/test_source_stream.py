@@ -18,7 +18,7 @@ from kafkalike.spark.source.progress import offsets_behind
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
-    from pyspark.sql.streaming import StreamingQuery
+    from pyspark.sql.streaming.query import StreamingQuery
 
 PATIENCE = 90
 

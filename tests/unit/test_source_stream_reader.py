@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadLimit, ReadMaxRows
 
+from kafkalike.clock import SYSTEM_CLOCK
 from kafkalike.errors import (
     CorruptRecordError,
     DataLossError,
@@ -26,9 +27,11 @@ from kafkalike.model.batch import RecordBatch
 from kafkalike.model.structs import TopicPartition
 from kafkalike.spark.source.options import parse_options
 from kafkalike.spark.source.stream import StreamReader
+from tests.tools.upkeep import AT_ONCE, EAGER, keyed, topic, upkeep
 
 Json = dict[str, dict[str, int]]
 Record = tuple[str, int, int, str]
+NOW_MS = SYSTEM_CLOCK.now_ms()
 
 
 class HandClock:
@@ -586,6 +589,56 @@ def test_a_file_with_other_records_than_its_statistics_say_is_damage(root: str, 
 
     with pytest.raises(CorruptRecordError, match=r"should hold \[0, 3\), but"):
         Query(root, startingOffsets="earliest").batch()
+
+
+# --- under maintenance --------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("when", ["before planning", "after planning", "inside a file"])
+def test_files_merged_under_a_stream_do_not_show(root: str, cluster: DeltaCluster, when: str) -> None:
+    """Between its batches, between planning and reading, and where it stands inside a file that goes."""
+    cluster.set_configs("t", {**AT_ONCE, "retention.ms": "-1"})
+    limit = {"maxOffsetsPerTrigger": "3"} if when == "inside a file" else {}
+    query = Query(root, None, HandClock(), startingOffsets="earliest", **limit)
+    for number in range(6):
+        fill(cluster, f"{number}a", f"{number}b", at_ms=NOW_MS + number)
+    expected = [f"{number}{letter}" for number in range(6) for letter in "ab"]
+    first = values(query.batch()) if when == "inside a file" else []
+    query.log_next()
+    parts = query.reader.partitions(query.start, query.logged[-1]) if when == "after planning" else None
+
+    done = upkeep(root)
+    assert done.merged_segments >= 5
+    (live,) = {segment.path for segment in cluster.log("t").segments_within(0, range(2))}
+    for path in Path(root, "t", "partition=0").iterdir():
+        if path.name not in live:
+            path.unlink()
+
+    if parts is not None:
+        assert values([record for part in parts for record in records(query.reader, part)]) == expected
+        return
+    found = first + values(query.run_logged())
+    while (batch := query.batch()) is not None:
+        found += values(batch)
+    assert found == expected
+
+
+def test_the_holes_of_a_compacted_topic_are_no_loss(root: str) -> None:
+    """Whether compaction came before or after the range was planned."""
+    log = topic(root, "t", 1, EAGER)
+    for number, key in enumerate("abaca"):
+        log.append(keyed((key, str(number)), at_ms=NOW_MS + 10 * number))
+    query = Query(root, startingOffsets="earliest")
+    query.log_next()
+    parts = query.reader.partitions(query.start, query.logged[0])
+
+    done = upkeep(root)
+    assert done.compacted_records == 1
+
+    expected = [(1, "1"), (2, "2"), (3, "3"), (4, "4")]
+    assert [(r[2], r[3]) for part in parts for r in records(query.reader, part)] in (expected, [(0, "0"), *expected])
+    assert [(r[2], r[3]) for r in query.run_logged()] == expected
+    assert [(r[2], r[3]) for r in Query(root, startingOffsets='{"t":{"0":0}}').batch() or []] == expected
 
 
 # --- many files --------------------------------------------------------------------------------
