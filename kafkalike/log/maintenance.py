@@ -35,6 +35,9 @@ RUN_KEY: Final = "run"
 COMMIT_TIMEOUT_MS: Final = 60_000
 """How long a commit waits for producers that hold the topic, ms."""
 
+DELETE_AT_ONCE: Final = 1_000
+"""Segments that one table version takes out at most: producers wait while it is written, here some 10 ms."""
+
 OPERATIONS: Final = {"retention": "DELETE", "merge": "OPTIMIZE", "compaction": "REWRITE", "restore": "CLONE"}
 """What the table's history calls them."""
 
@@ -153,7 +156,7 @@ def dead_segments(log: DeltaTopicLog) -> list[Segment]:
 
 
 def delete_dead(log: DeltaTopicLog, run: str) -> list[Segment]:
-    """Take what lies wholly below the log start out of the table: one table version, no data file is read.
+    """Take what lies wholly below the log start out of the table, without reading a data file.
 
     Finishes what a run that was cut off, or `delete_records`, has left. Files stay on disk until `vacuum`.
 
@@ -162,7 +165,10 @@ def delete_dead(log: DeltaTopicLog, run: str) -> list[Segment]:
     """
     log.refresh()
     dead = dead_segments(log)
-    if not dead:
-        return []
-    facts = {"segments": len(dead), "records": sum(s.num_records for s in dead)}
-    return dead if publish(log, Change(work="retention", removes=dead, facts=facts), run) is not None else []
+    gone: list[Segment] = []
+    for at in range(0, len(dead), DELETE_AT_ONCE):
+        part = dead[at : at + DELETE_AT_ONCE]
+        facts = {"segments": len(part), "records": sum(s.num_records for s in part)}
+        if publish(log, Change(work="retention", removes=part, facts=facts), run) is not None:
+            gone += part
+    return gone

@@ -27,6 +27,9 @@ def maintain_control(cluster: Cluster, report: MaintenanceReport, clock: Clock) 
     if not isinstance(cluster, DeltaCluster):
         _expire(cluster, report, clock)
         return
+    if cluster.local and not control_tables(cluster):
+        # Nothing was ever written here, and looking must not make a folder.
+        return
     with only_run(cluster, CONTROL) as mine:
         if not mine:
             return

@@ -27,7 +27,9 @@ LATEST = [[1, "1"], [2, "2"], [3, "3"]]
 def base(root: str) -> str:
     """A topic past retention, a compacted one, and nothing that waits."""
     now = SYSTEM_CLOCK.now_ms()
-    log = topic(root, "t", 1, {**AT_ONCE, "retention.ms": str(HOUR_MS)})
+    # What was merged stays on the disk here: the compacted topic shows how such files go.
+    delays = {name: text for name, text in AT_ONCE.items() if "replaced" not in name}
+    log = topic(root, "t", 1, {**delays, "retention.ms": str(HOUR_MS)})
     for number, value in ALL:
         log.append(batch((0, str(value)), at_ms=now - (2 * HOUR_MS if int(str(number)) < OLD else 0)))
     log = topic(root, "k", 1, EAGER)
@@ -67,7 +69,7 @@ def test_a_run_killed_at_any_file_operation_is_finished_by_the_next(
     """At every link, unlink, open for writing and new folder: nothing live lost, nothing dead readable."""
     results = swept(base, tmp_path, faultshim, "kill_before", *where)
 
-    assert len(results) > 30
+    assert len(results) > 20
     assert all(result["killed"] for result in results)
     states = {json.dumps(result["before"]["topics"]) for result in results}
     assert len(states) == 3

@@ -125,6 +125,14 @@ def test_settings_that_contradict_each_other_fail_the_topic_with_the_reason(
     assert len(all_records(root, "orders")[0]) == 1
 
 
+def test_a_root_that_does_not_exist_stays_that_way(root: str, capsys: pytest.CaptureFixture[str]) -> None:
+    """Looking makes no folder."""
+    lines = told(capsys, "maintain", "--bootstrap-server", root)
+
+    assert lines[-1].endswith("0 topics (none), 0.0 s")
+    assert not Path(root).exists()
+
+
 def test_history_says_who_did_what(root: str, orders: DeltaTopicLog, capsys: pytest.CaptureFixture[str]) -> None:
     """Appends, settings, log starts with their run, and what the run did to the table."""
     open_cluster(root).set_configs("orders", {"retention.ms": "1"})
