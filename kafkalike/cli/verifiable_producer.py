@@ -102,7 +102,7 @@ def _records(given: Mapping[str, Any], environment: Environment) -> Iterator[tup
         given[name] for name in ("max_messages", "value_prefix", "repeating_keys", "message_create_time")
     )
     began = environment.clock.now_ms()
-    for number in itertools.count() if most < 0 else range(most):
+    for number in itertools.count(0) if most < 0 else range(most):
         value = str(number) if prefix is None else f"{prefix}.{number}"
         key = None if keys is None else str(number % keys).encode()
         yield key, value.encode(), None if first < 0 else first + environment.clock.now_ms() - began
