@@ -1,6 +1,7 @@
 """Groups seen and changed from outside, over a cluster in memory and one on Delta tables."""
 
 import json
+from collections.abc import Callable
 from dataclasses import replace
 
 import pytest
@@ -142,6 +143,21 @@ def test_dead_members_keep_nobody_from_setting_offsets(cluster: Cluster, admin: 
 
     group = cluster.groups.refresh().group("g")
     assert (group.members, group.generation) == ({}, 2)
+
+
+def test_a_dead_member_is_taken_out_wherever_the_tables_are(open_control: Callable[[], Cluster]) -> None:
+    """Leases are files, objects or values; what one process took out, another sees."""
+    cluster = open_control()
+    cluster.create_topic("t", 1, {})
+    put(cluster, "g", replace(ALICE, session_timeout_ms=-1))
+    put(cluster, "busy", ALICE)
+
+    done = KafkaAdminClient(bootstrap_servers=cluster).alter_group_offsets("g", {P0: OffsetAndMetadata(2)})
+
+    other = KafkaAdminClient(bootstrap_servers=open_control())
+    assert done == {P0: NoError}
+    assert [(g["group_id"], g["group_state"]) for g in other.list_groups()] == [("busy", "Stable"), ("g", "Empty")]
+    assert other.delete_groups(["busy", "g"]) == {"busy": "NonEmptyGroupError", "g": "OK"}
 
 
 @pytest.mark.parametrize(
