@@ -7,7 +7,7 @@ wins and a table that keeps only latest rows says the same as one that keeps all
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Final
 
@@ -137,21 +137,3 @@ class ClusterState:
             message = f"topic {name!r} does not exist"
             raise UnknownTopicOrPartitionError(message)
         return info
-
-
-def latest_rows(rows: Iterable[MetadataRow]) -> list[MetadataRow]:
-    """The rows that a compacted table keeps: the last one of each key, in `seq` order.
-
-    Log starts of topics that are gone are left out.
-    """
-    last: dict[tuple[str, str, str], MetadataRow] = {}
-    living: dict[str, str] = {}
-    for row in sorted(rows, key=lambda r: r.seq):
-        value = json.loads(row.value)
-        if row.kind == TOPIC:
-            living[row.topic] = "" if value["deleted"] else row.topic_id
-            last[TOPIC, row.topic, ""] = row
-        else:
-            last[LOG_START, row.topic_id, str(value["partition"])] = row
-    kept = (row for row in last.values() if row.kind == TOPIC or living.get(row.topic) == row.topic_id)
-    return sorted(kept, key=lambda r: r.seq)

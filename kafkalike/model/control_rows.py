@@ -1,7 +1,7 @@
 """Control rows: all rows of a control table in, those that a compacted table keeps out.
 
-The state that the kept rows make is the same. Rows younger than a time stay for people: who moved a log start and why,
-how a group's offsets moved.
+The state that the kept rows make is the same, and so is the number of the last one. Rows younger than a time stay for
+people: who moved a log start and why, how a group's offsets moved.
 """
 
 from __future__ import annotations
@@ -32,6 +32,7 @@ def kept_metadata_rows(rows: Sequence[MetadataRow], since_ms: int) -> list[Metad
         row
         for row in rows
         if row.time_ms >= since_ms
+        or row is rows[-1]
         or (last[_metadata_key(row)] == row.seq and (row.kind == TOPIC or living.get(row.topic) == row.topic_id))
     ]
 
@@ -53,6 +54,7 @@ def kept_group_rows(rows: Sequence[GroupRow], since_ms: int) -> list[GroupRow]:
         row
         for row in rows
         if row.time_ms >= since_ms
+        or row is rows[-1]
         or (last[_group_key(row)] == row.seq and not (row.kind == OFFSET and row.offset is None))
     ]
 

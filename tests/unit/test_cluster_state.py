@@ -8,7 +8,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from kafkalike.errors import UnknownTopicOrPartitionError
-from kafkalike.model.cluster_state import ClusterState, MetadataRow, latest_rows, log_start_row, topic_row
+from kafkalike.model.cluster_state import ClusterState, MetadataRow, log_start_row, topic_row
+from kafkalike.model.control_rows import kept_metadata_rows
 from kafkalike.model.group_state import OFFSET, GroupRow, GroupsState, Member, Roster, roster_row
 from kafkalike.model.names import TopicId, TopicName
 from kafkalike.model.structs import TopicPartition
@@ -59,7 +60,7 @@ def test_latest_rows_add_up_to_the_same_state(steps: list[tuple[str, str, int]])
     """Topics with their log starts, the names ever used, and the number of the last row."""
     rows = rows_of(steps)
 
-    kept = latest_rows(rows)
+    kept = kept_metadata_rows(rows, len(rows) + 1)
 
     whole, compacted = state_of(rows), state_of(kept)
     assert compacted.topics == whole.topics
