@@ -19,6 +19,8 @@ F = TypeVar("F", bound=Callable[..., Any])
 _LOOK_SECONDS = 1
 """How often a running query is asked for news."""
 
+_STREAMS = "org.apache.spark.sql.execution.streaming.runtime.MicroBatchExecution"
+
 
 def trigger_options(command: F) -> F:
     """`--checkpoint`, `--available-now` and `--interval`."""
@@ -75,6 +77,7 @@ def watch(
     Raises:
         StreamingQueryException: the query failed.
     """
+    _leave_errors_to_the_caller()
     seen = -1
     rows = 0
     with Interrupt((signal.SIGINT, signal.SIGTERM)) as interrupt:
@@ -92,6 +95,16 @@ def watch(
                 each_look()
     if not as_json:
         click.echo(f"rows: {rows}\nlast batch: {'none' if seen < 0 else seen}", err=to_stderr)
+
+
+def _leave_errors_to_the_caller() -> None:
+    """Keep Spark from printing Java's stack for a failed query before the job says its one line."""
+    from pyspark import SparkContext
+
+    context = SparkContext._active_spark_context  # noqa: SLF001 - PySpark has no public way to set one logger
+    if context is not None and context._jvm is not None:  # noqa: SLF001
+        log4j: Any = context._jvm.org.apache.logging.log4j  # noqa: SLF001
+        log4j.core.config.Configurator.setLevel(_STREAMS, log4j.Level.OFF)
 
 
 def _line(progress: Any, *, as_json: bool) -> str:  # noqa: ANN401 - Spark's progress
