@@ -82,8 +82,8 @@ def register_sql(
 def view_statements(bootstrap_servers: Any = None) -> list[str]:  # noqa: ANN401 - see `connect`
     """The same views and functions as SQL statements, for `spark-sql -i`.
 
-    `spark-sql` finds the format of the live views through the module `pyspark_kafkalike`, which Spark loads by itself
-    when its Python has this package.
+    `spark-sql` finds the format of the live views through the module `pyspark_kafkalike_tables`, which Spark loads by
+    itself when its Python has this package.
     """
     cluster = connect_delta(bootstrap_servers)
     root = literal(cluster.root)

@@ -120,16 +120,8 @@ def parse_partitions(option: str, text: str) -> frozenset[TopicPartition]:
     return frozenset(found)
 
 
-def offsets_json(offsets: Mapping[TopicPartition, int]) -> dict[str, dict[str, int]]:
-    """Offsets in the form of Spark's checkpoints, in order: `{"a": {"0": 23}}`."""
-    made: dict[str, dict[str, int]] = {}
-    for tp, offset in sorted(offsets.items()):
-        made.setdefault(tp.topic, {})[str(tp.partition)] = offset
-    return made
-
-
 def offsets_of(given: Mapping[str, Mapping[str, int]]) -> dict[TopicPartition, int]:
-    """`offsets_json` turned back.
+    """`kafkalike.spark.ranges.offsets_json` turned back.
 
     Raises:
         IllegalArgumentError: a checkpoint holds something else.

@@ -17,6 +17,7 @@ from kafkalike.clock import SYSTEM_CLOCK, Clock
 from kafkalike.errors import DataLossError, KafkaError
 from kafkalike.log.reader import moved_because
 from kafkalike.model.structs import TopicPartition
+from kafkalike.spark.ranges import offsets_json
 from kafkalike.spark.source.loss import report_loss
 from kafkalike.spark.source.options import MAX_LONG, SourceOptions, check_stream
 from kafkalike.spark.source.parts import parts, read_part
@@ -25,7 +26,6 @@ from kafkalike.spark.source.positions import (
     LATEST,
     Everywhere,
     names,
-    offsets_json,
     offsets_of,
     resolve,
     resolved_from_latest,
