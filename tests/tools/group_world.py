@@ -21,7 +21,7 @@ from kafkalike.errors import (
     UnknownOutcomeError,
 )
 from kafkalike.group.assignors import schemes_of
-from kafkalike.group.member import GroupMember, Membership, MemberSettings, Topics
+from kafkalike.group.member import GroupMember, MemberSettings, Membership, Topics
 from kafkalike.group.store import Change
 from kafkalike.model import group_protocol as protocol
 from kafkalike.model.group_roster import Roster
@@ -89,6 +89,8 @@ class World:
         self.committed: dict[TopicPartition, int] = {}
         self.read: dict[TopicPartition, int] = {}
         """By partition, the offset below which every record was read by somebody."""
+        self.moved: dict[TopicPartition, int] = {}
+        """By partition, how many changes there had been when somebody was its owner no more."""
         self.topics: dict[str, TopicInfo] = {}
         self.topics_seq = 0
         self.faulty = faulty
@@ -137,8 +139,16 @@ class World:
         self.topics = {**self.topics, topic: info}
         self.topics_seq += 1
 
-    def commit(self, actor: "Actor", member: Membership, held: Mapping[TopicPartition, int]) -> None:
-        """Commit in the name of a member; who may not must be refused."""
+    def commit(self, actor: "Actor", member: Membership, held: Mapping[TopicPartition, int], begun: int) -> None:
+        """Commit in the name of a member; who may not must be refused.
+
+        Args:
+            actor: who commits.
+            member: in whose name.
+            held: the offsets.
+            begun: how many changes there had been when it began. As long as its partitions stay the member's own, the
+                order of its commits is its own affair.
+        """
         fate = self.chance.random() if self.faulty else 1.0
         if fate < 0.05:
             raise KafkaTimeoutError("refused")
@@ -147,7 +157,8 @@ class World:
             owner = self.roster.owner(tp)
             assert owner is not None, (tp, "was committed by one who does not own it", self)
             assert owner.member_id == member.member_id, (tp, "was committed by one who does not own it", self)
-            assert position >= self.committed.get(tp, 0), (tp, "was committed backwards", self)
+            if self.moved.get(tp, -1) >= begun:
+                assert position >= self.committed.get(tp, 0), (tp, "was committed backwards", self)
             assert position <= self.read.get(tp, 0), (tp, "was committed unread", self)
             self.committed[tp] = position
         actor.member.saw(self.roster.generation)
@@ -158,6 +169,9 @@ class World:
 
     def check(self, before: Roster, after: Roster) -> None:
         """What must hold of every change of a roster."""
+        for member_id, member in before.members.items():
+            kept = after.members[member_id].assignment if member_id in after.members else ()
+            self.moved.update((tp, len(self.trace)) for tp in member.assignment if tp not in kept)
         owned = [tp for m in after.members.values() for tp in m.assignment]
         aimed = [tp for m in after.members.values() for tp in m.target]
         assert len(owned) == len(set(owned)), ("a partition has two owners", self)
@@ -243,7 +257,7 @@ class Actor:
         """What it saw last; by the time it acts on it, it may be old."""
         self.generation: int | None = None
         self.fenced = False
-        self.late: tuple[Membership, dict[TopicPartition, int]] | None = None
+        self.late: tuple[Membership, dict[TopicPartition, int], int] | None = None
         """A commit that was begun before partitions were given up and comes through long after."""
         settings = MemberSettings(
             group_id="g",
@@ -313,7 +327,7 @@ class Actor:
         if going:
             self.commit()
             assert self.member.membership is not None
-            self.late = self.member.membership, dict(self.held)
+            self.late = self.member.membership, dict(self.held), len(self.world.trace)
             for tp in going:
                 del self.held[tp]
             self.generation = None
@@ -340,13 +354,13 @@ class Actor:
     def commit(self) -> None:
         if self.member.membership is not None:
             with contextlib.suppress(UnknownOutcomeError):
-                self.world.commit(self, self.member.membership, self.held)
+                self.world.commit(self, self.member.membership, self.held, 0)
 
     def commit_late(self) -> None:
         if self.late is not None and self.late[0].member_id == self.member_id:
-            (membership, held), self.late = self.late, None
+            late, self.late = self.late, None
             with contextlib.suppress(UnknownOutcomeError):
-                self.world.commit(self, membership, held)
+                self.world.commit(self, *late)
 
     def lose(self) -> None:
         self.held = {}

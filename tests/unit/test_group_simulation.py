@@ -12,8 +12,8 @@ from tests.tools.group_world import STRATEGIES, World
 
 INTERLEAVINGS = 100_000
 """Of all strategies together."""
-STEPS = 10
-SETTLED = 25
+STEPS = 9
+SETTLED = 40
 """One in so many is played to its end, which takes longer than all before."""
 
 
