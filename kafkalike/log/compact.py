@@ -14,12 +14,12 @@ from typing import TYPE_CHECKING, Final
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
-from deltalake import DeltaTable
 
 from kafkalike.clock import Clock
 from kafkalike.errors import KafkaStorageError, KafkaTimeoutError
 from kafkalike.log.maintenance import Change, publish
 from kafkalike.log.rewrite import Mask, codec_of, read_segment, rewrite
+from kafkalike.log.tail import open_table
 from kafkalike.model.compaction import CLEANER_APP, HOLES, Cleaned, CompactionPlan, cleaner_app
 from kafkalike.model.segments import Segment
 
@@ -77,7 +77,7 @@ def checkpoints_of(log: DeltaTopicLog) -> dict[int, Cleaned]:
     They lie in the topic's own table as versions of Delta applications, so that they change with the data or not at all
     and outlive every checkpoint of its log.
     """
-    table = DeltaTable(log.files.uri, version=log.version)
+    table = open_table(log.files.uri, log.version)
     return {
         p: Cleaned(**{name: int(table.transaction_version(cleaner_app(p, name)) or 0) for name in _CHECKPOINT})
         for p in log.info.partitions

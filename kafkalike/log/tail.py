@@ -20,6 +20,9 @@ from kafkalike.log.commits import Add, TableCommit, check_protocol, log_name, pa
 from kafkalike.log.storage import Files
 from kafkalike.model.segments import Segment, SegmentIndex
 
+LOAD_TRIES: Final = 3
+"""How often a log that looks damaged is listed; beside busy writers, in a trial of minutes, a few loads looked so."""
+
 LOOK_BACK: Final = 100
 """Commits that a load looks through for records that were taken away, checkpoints or not; a few ms."""
 
@@ -152,14 +155,12 @@ class TableTail:
             FileNotFoundError: there is no table.
             LogCorruptError: its log cannot be read.
         """
+        table = open_table(self.files.uri)
         try:
-            table = DeltaTable(self.files.uri)
             protocol = table.protocol()
             check_protocol(protocol.min_reader_version, protocol.min_writer_version, self.files.uri)
             # `pa.table(...)` would import pandas, which takes a second.
             adds = pa.RecordBatchReader.from_stream(table.get_add_actions(flatten=True)).read_all()
-        except TableNotFoundError as cause:
-            raise FileNotFoundError(self.files.uri) from cause
         except (DeltaError, OSError, pa.ArrowException) as cause:
             message = f"the log of {self.files.uri} cannot be read: {cause}"
             raise LogCorruptError(message) from cause
@@ -220,10 +221,36 @@ class TableTail:
     def txn_version(self, app_id: str) -> int | None:
         """Latest version that an application has written; None when it never has."""
         if app_id not in self.txns:
-            known = DeltaTable(self.files.uri, version=self.version).transaction_version(app_id)
+            known = open_table(self.files.uri, self.version).transaction_version(app_id)
             # "Never" is kept as well: only a commit that `apply` sees can change it.
             self.txns[app_id] = None if known is None else int(known)
         return self.txns[app_id]
+
+
+def open_table(uri: str, version: int | None = None) -> DeltaTable:
+    """A table's state, through `deltalake`.
+
+    A folder that is listed while files come and go in it may seem to lack one that was there all the time, which looks
+    like damage: so what looks damaged is looked at again before it counts as such.
+
+    Args:
+        uri: the table's folder.
+        version: None for the newest one.
+
+    Raises:
+        FileNotFoundError: there is no table.
+        LogCorruptError: its log cannot be read.
+    """
+    for left in reversed(range(LOAD_TRIES)):
+        try:
+            return DeltaTable(uri, version=version)
+        except TableNotFoundError as cause:
+            raise FileNotFoundError(uri) from cause
+        except (DeltaError, OSError) as cause:
+            if not left:
+                message = f"the log of {uri} cannot be read: {cause}"
+                raise LogCorruptError(message) from cause
+    raise AssertionError(uri)
 
 
 def _checkpointed(files: Files) -> int:
