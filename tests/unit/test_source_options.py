@@ -279,11 +279,12 @@ def test_options_that_change_nothing_are_named_in_a_warning(caplog: pytest.LogCa
 def test_limits_in_a_batch_are_warned_about(caplog: pytest.LogCaptureFixture) -> None:
     """As Spark's Kafka source does."""
     with caplog.at_level(logging.WARNING):
-        check_batch(options(maxOffsetsPerTrigger="5", maxTriggerDelay="1s"))
+        check_batch(options(maxOffsetsPerTrigger="5", maxTriggerDelay="1s", kafka__group__id="g"))
 
     assert [record.getMessage() for record in caplog.records] == [
         "option maxOffsetsPerTrigger has no effect in a batch query",
         "option maxTriggerDelay has no effect in a batch query",
+        "option kafka.group.id has no effect in a batch query",
     ]
 
 

@@ -163,7 +163,7 @@ def check_batch(options: SourceOptions) -> None:
         refuse_mark("startingOffsets", options.starting, LATEST)
         check_literals(options.starting, options.ending)
     refuse_mark("endingOffsets", options.ending, EARLIEST)
-    for name in LIMITS:
+    for name in (*LIMITS, "kafka.group.id"):
         if name in options.given:
             _log.warning("option %s has no effect in a batch query", name)
 
