@@ -12,10 +12,10 @@ pytest := $(env) $(bin)/python -m pytest
 code := $(wildcard kafkalike jobs scripts tests benchmarks)
 step = @printf '\n== %s\n' "$@: $(1)"
 
-.PHONY: help setup demo test fmt lint types arch unit spark processes soak e2e bench lock clean
+.PHONY: help setup demo test fmt lint types arch unit spark processes soak e2e bench bench-kafka lock clean
 
 help: ## list the targets
-	@awk -F ':.*## ' '/^[a-z0-9]+:.*## /{printf "  make %-10s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+	@awk -F ':.*## ' '/^[a-z0-9]+:.*## /{printf "  make %-11s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
 setup: ## .venv, locked packages, a Java, Delta's jars: only what is missing
 	@scripts/setup.sh
@@ -68,6 +68,9 @@ e2e: setup ## the command line, the jobs and the notebooks, as a user runs them
 
 bench: setup ## the figures in the documents, measured here
 	@$(env) for name in $(basename $(notdir $(wildcard benchmarks/bench_*.py))); do $(bin)/python -m "benchmarks.$$name"; done
+
+bench-kafka: setup ## the same against a real Kafka broker and Spark's Kafka connector, which are fetched
+	@$(env) $(bin)/python -m benchmarks.kafka_rivals
 
 lock: setup ## resolve pyproject.toml anew into requirements.lock
 	@scripts/lock.sh

@@ -1,0 +1,296 @@
+"""Against Kafka: the same records through kafkalike and through Spark's Kafka connector into a real single-node broker.
+
+`make bench-kafka`. Kafka runs twice, with its defaults and with its best settings for this. Each line's ratio is
+kafkalike's time over tuned Kafka's: below 1, kafkalike is faster.
+"""
+
+from __future__ import annotations
+
+import shutil
+import statistics
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as F  # noqa: N812
+
+from benchmarks.bench_read import QUESTIONS, question
+from benchmarks.data import records, sizes
+from benchmarks.harness import Figure, Report, percentile, ratio, rounds
+from benchmarks.kafka_broker import broker, log_bytes
+from kafkalike import KafkaProducer
+from kafkalike.log.connect import connect
+from kafkalike.log.jars import delta_jar_conf
+from kafkalike.spark import read, session, write
+
+if TYPE_CHECKING:
+    from pyspark.sql.streaming.query import StreamingQuery
+
+TUNED_READ = {"kafka.fetch.max.wait.ms": "5", "kafka.max.poll.records": "5000"}
+TUNED_WRITE = {"kafka.linger.ms": "20", "kafka.batch.size": "262144"}
+RUNS = 5
+TRICKLE = 60
+"""Records of the latency test."""
+
+
+def kafka_session() -> SparkSession:
+    """A session with Delta's jars and those of Spark's Kafka connector."""
+    script = Path(__file__).parents[1] / "scripts" / "kafka_jars.py"
+    connector = subprocess.run([sys.executable, script], check=True, capture_output=True, text=True).stdout.strip()
+    return session(
+        "kafkalike-bench-kafka",
+        **{
+            "spark.driver.memory": "8g",
+            "spark.sql.shuffle.partitions": "4",
+            "spark.jars": f"{delta_jar_conf()['spark.jars']},{connector}",
+        },
+    )
+
+
+@dataclass
+class Sides:
+    """The three ways."""
+
+    spark: SparkSession
+    servers: str
+    logs: Path
+    folder: str
+    rows: int
+
+    @property
+    def topic(self) -> str:
+        """The topic that is read, of the same name on both sides."""
+        return f"bench-{self.rows}"
+
+    @property
+    def root(self) -> str:
+        """Root of our side."""
+        return f"{self.folder}/root"
+
+    def kafka_write(self, frame: DataFrame, topic: str, options: Mapping[str, str]) -> None:
+        """Through Spark's Kafka sink."""
+        writer = frame.select("key", "value").write.format("kafka").option("kafka.bootstrap.servers", self.servers)
+        writer.options(**options).option("topic", topic).save()
+
+    def kafka_delete(self, topic: str) -> None:
+        """Delete a topic of the broker."""
+        jvm: Any = self.spark.sparkContext._jvm  # noqa: SLF001 - by the connector's own admin client
+        settings = jvm.java.util.HashMap()
+        settings.put("bootstrap.servers", self.servers)
+        admin = jvm.org.apache.kafka.clients.admin.Admin.create(settings)
+        admin.deleteTopics(jvm.java.util.Collections.singletonList(topic)).all().get()
+        admin.close()
+
+    def kafka(self, options: Mapping[str, str]) -> DataFrame:
+        """Through Spark's Kafka source."""
+        reader = self.spark.read.format("kafka").option("kafka.bootstrap.servers", self.servers)
+        return reader.options(**options).option("subscribe", self.topic).load()
+
+    def ours(self) -> DataFrame:
+        """Through our format."""
+        options = {"kafka.bootstrap.servers": self.root, "subscribe": self.topic}
+        return self.spark.read.format("kafkalike").options(**options).load()
+
+    def native(self) -> DataFrame:
+        """Through `kafkalike.spark.read`."""
+        return read(self.spark, self.topic, self.root, include_headers=False)
+
+    def stream(self, kind: str, options: Mapping[str, str], batches: int) -> None:
+        """Drain the topic in so many micro-batches."""
+        servers = self.root if kind == "kafkalike" else self.servers
+        reader = self.spark.readStream.format(kind).option("kafka.bootstrap.servers", servers)
+        reader = reader.options(**options).option("subscribe", self.topic).option("startingOffsets", "earliest")
+        if batches > 1:
+            reader = reader.option("maxOffsetsPerTrigger", str(-(-self.rows // batches)))
+        checkpoint = f"{self.folder}/checkpoint"
+        shutil.rmtree(checkpoint, ignore_errors=True)
+        writer = reader.load().writeStream.format("noop").option("checkpointLocation", checkpoint)
+        query = writer.trigger(availableNow=True).start()
+        query.awaitTermination()
+        found = sum(batch["numInputRows"] for batch in query.recentProgress)
+        assert batches > 99 or found == self.rows, f"{found} rows of {self.rows}"
+
+
+def line(  # noqa: PLR0917
+    report: Report, what: str, rivals: dict[str, Callable[[], object]], rows: int, aim: str, runs: int
+) -> None:
+    """Run the rivals in turn; the last one is tuned Kafka."""
+    figures = rounds(rivals, runs=runs)
+    report.keep(what, figures)
+    *ours, default, tuned = figures.values()
+    for own in ours:
+        report.add(
+            f"{what}: {own.name}" if len(ours) > 1 else what,
+            f"{own.median:.2f} s, {rows / own.median / 1e6:.2f} M rec/s",
+            f"Kafka {default.median:.2f} s, tuned {tuned.median:.2f} s",
+            f"{ratio(own, tuned):.2f} x tuned's time",
+            aim,
+        )
+
+
+def writing(sides: Sides, frame: DataFrame, report: Report, runs: int) -> None:
+    """Batch writes without compression, and bytes on disk with zstd."""
+    topics = iter(range(1_000))
+    connect(sides.root).create_topic(sides.topic, 4, {})
+
+    def ours() -> None:
+        name = f"ours-{next(topics)}"
+        connect(sides.root).create_topic(name, 4, {})
+        write(frame, name, sides.root)
+        connect(sides.root).delete_topic(name)
+
+    def theirs(options: Mapping[str, str]) -> None:
+        name = f"theirs-{sides.rows}-{next(topics)}"
+        sides.kafka_write(frame, name, options)
+        sides.kafka_delete(name)
+
+    rivals: dict[str, Callable[[], object]] = {
+        "kafkalike": ours,
+        "default": partial(theirs, {}),
+        "tuned": partial(theirs, TUNED_WRITE),
+    }
+    line(report, f"write {sides.rows:,}", rivals, sides.rows, "<= 1.0 x", runs)
+    small = f"zstd-{sides.rows}"
+    connect(sides.root).create_topic(small, 4, {})
+    write(frame, small, sides.root, compression_type="zstd")
+    sides.kafka_write(frame, small, {**TUNED_WRITE, "kafka.compression.type": "zstd"})
+    own = sum(connect(sides.root).disk_usage(small).values()) / sides.rows
+    other = log_bytes(sides.logs, small) / sides.rows
+    report.add(
+        f"bytes per record, zstd, {sides.rows:,}",
+        f"{own:.1f} B",
+        f"Kafka {other:.1f} B",
+        f"{own / other:.2f} x",
+        "<= 0.95 x",
+    )
+    write(frame, sides.topic, sides.root)
+    sides.kafka_write(frame, sides.topic, TUNED_WRITE)
+
+
+def reading(sides: Sides, report: Report, runs: int) -> None:
+    """Batch reads, natively and through the format."""
+    aims = {"full scan": "<= 1.0 x; native <= 0.29 x", "key look-up": "native <= 0.09 x"}
+    for name in QUESTIONS:
+        frames: dict[str, Callable[[], DataFrame]] = {
+            "kafkalike.spark.read": sides.native,
+            "format kafkalike": sides.ours,
+            "default": partial(sides.kafka, {}),
+            "tuned": partial(sides.kafka, TUNED_READ),
+        }
+        rivals: dict[str, Callable[[], object]] = {
+            kind: partial(_ask, name, make, sides.rows) for kind, make in frames.items()
+        }
+        line(report, f"{name} {sides.rows:,}", rivals, sides.rows, aims.get(name, ""), runs)
+
+
+def _ask(name: str, make: Callable[[], DataFrame], rows: int) -> object:
+    return question(name, make(), rows).collect()
+
+
+def streaming(sides: Sides, report: Report, runs: int) -> None:
+    """One big micro-batch, ten, and with a million records a hundred."""
+    for batches in (1, 10, 100) if sides.rows <= 1_000_000 else (1, 10):
+        rivals: dict[str, Callable[[], object]] = {
+            "kafkalike": partial(sides.stream, "kafkalike", {}, batches),
+            "default": partial(sides.stream, "kafka", {}, batches),
+            "tuned": partial(sides.stream, "kafka", TUNED_READ, batches),
+        }
+        line(report, f"stream of {batches}, {sides.rows:,}", rivals, sides.rows, "<= 1.0 x", max(3, runs - 2))
+
+
+def trickle(sides: Sides, report: Report) -> None:
+    """Seconds from `send` of one record until a running stream has handed it to `foreachBatch`."""
+    jvm: Any = sides.spark.sparkContext._jvm  # noqa: SLF001 - the connector's own producer, without a client of Python's
+    settings = jvm.java.util.HashMap()
+    for name, value in {"bootstrap.servers": sides.servers, "acks": "all"}.items():
+        settings.put(name, value)
+    for side in ("key", "value"):
+        settings.put(f"{side}.serializer", "org.apache.kafka.common.serialization.ByteArraySerializer")
+    producer = jvm.org.apache.kafka.clients.producer.KafkaProducer(settings)
+    connect(sides.root).create_topic("trickle", 4, {})
+    with KafkaProducer(bootstrap_servers=sides.root) as own:
+        ours = _trickle(sides, "kafkalike", {}, lambda v: own.send("trickle", v).get(timeout=60))
+
+        def send(value: bytes) -> object:
+            record = jvm.org.apache.kafka.clients.producer.ProducerRecord("trickle", value)
+            return producer.send(record).get()
+
+        send(b"-1")
+        kafka = _trickle(sides, "kafka", TUNED_READ, send)
+    producer.close()
+    figures = {"kafkalike": Figure("kafkalike", ours), "tuned": Figure("tuned", kafka)}
+    report.keep("trickle", figures)
+    report.add(
+        "one record through a stream",
+        f"p50 {statistics.median(ours) * 1000:.0f} ms, p99 {percentile(ours, 0.99) * 1000:.0f} ms",
+        f"tuned Kafka p50 {statistics.median(kafka) * 1000:.0f} ms, p99 {percentile(kafka, 0.99) * 1000:.0f} ms",
+        f"{statistics.median(ours) / statistics.median(kafka):.2f} x",
+    )
+
+
+def _trickle(sides: Sides, kind: str, options: Mapping[str, str], send: Callable[[bytes], object]) -> list[float]:
+    seen: dict[int, float] = {}
+    arrived = threading.Event()
+
+    def note(frame: DataFrame, _: int) -> None:
+        for row in frame.select(F.col("value").cast("string")).collect():
+            seen[int(row[0])] = time.perf_counter()
+            arrived.set()
+
+    servers = sides.root if kind == "kafkalike" else sides.servers
+    reader = sides.spark.readStream.format(kind).option("kafka.bootstrap.servers", servers).options(**options)
+    query: StreamingQuery = (
+        reader.option("subscribe", "trickle")
+        .load()
+        .writeStream.foreachBatch(note)
+        .trigger(processingTime="0 seconds")
+        .option("checkpointLocation", f"{sides.folder}/trickle-{kind}")
+        .start()
+    )
+    taken = []
+    try:
+        while not query.recentProgress:
+            time.sleep(0.05)
+        for number in range(TRICKLE + 10):
+            arrived.clear()
+            start = time.perf_counter()
+            send(str(number).encode())
+            while number not in seen:
+                assert arrived.wait(60), f"record {number} did not arrive"
+                arrived.clear()
+            taken.append(seen[number] - start)
+    finally:
+        query.stop()
+    return taken[10:]
+
+
+def main() -> None:
+    """Measure and print."""
+    with broker() as (servers, logs):
+        spark = kafka_session()
+        for rows in sizes():
+            runs = RUNS if rows <= 1_000_000 else 3
+            report = Report(f"kafka-{rows}")
+            with tempfile.TemporaryDirectory() as folder:
+                sides = Sides(spark, servers, logs, folder, rows)
+                frame = records(spark, rows)
+                writing(sides, frame, report, runs)
+                frame.unpersist(blocking=True)
+                reading(sides, report, runs)
+                streaming(sides, report, runs)
+                if rows <= 1_000_000:
+                    trickle(sides, report)
+            report.finish()
+        spark.stop()
+
+
+if __name__ == "__main__":
+    main()
