@@ -49,9 +49,9 @@ class Child:
         self._process.stdin.write("go\n")
         self._process.stdin.flush()
 
-    def finish(self, expected: int = 0) -> str:
+    def finish(self, expected: int = 0, patience: float = PATIENCE) -> str:
         """Wait for its end and check its exit code (-9: killed); returns what it printed."""
-        output, errors = self._process.communicate(timeout=PATIENCE)
+        output, errors = self._process.communicate(timeout=patience)
         code = self._process.returncode
         assert code == expected, f"exit code {code}, expected {expected}:\n{errors[-3000:]}"
         return output
@@ -75,8 +75,15 @@ def started(*children: Child) -> Iterator[tuple[Child, ...]]:
             child.kill()
 
 
-def run(module: str, orders: Mapping[str, Any], env: Mapping[str, str] | None = None, *, expected: int = 0) -> str:
+def run(
+    module: str,
+    orders: Mapping[str, Any],
+    env: Mapping[str, str] | None = None,
+    *,
+    expected: int = 0,
+    patience: float = PATIENCE,
+) -> str:
     """Start one child, let it work and wait for its end; returns what it printed after `ready`."""
     with started(Child(module, orders, env or {})) as (child,):
         child.go()
-        return child.finish(expected)
+        return child.finish(expected, patience)
