@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import TypeAlias
+
 import pyarrow as pa
 import pytest
 from hypothesis import given
@@ -20,11 +22,16 @@ from kafkalike.log.chunk import HEADERS_TYPE
 from kafkalike.log.routing import RUN, Rules, routed
 from kafkalike.log.validate import MAX_TIMESTAMP_MS, check_batch, record_size
 from kafkalike.model.batch import RecordBatch
+from kafkalike.model.names import TopicId, TopicName
 from kafkalike.model.topic import TopicInfo
 from kafkalike.partitioner.murmur2 import partition_for_key
 
+Headers: TypeAlias = "list[tuple[str, bytes | None]]"
+Row: TypeAlias = "tuple[int | None, bytes | None, bytes | None, int | None, Headers | None]"
+"""Partition, key, value, timestamp in ms, headers."""
+
 NOW = 1_700_000_000_000
-INFO = TopicInfo(name="t", topic_id="id", num_partitions=5, configs={}, location="t")
+INFO = TopicInfo(name=TopicName("t"), topic_id=TopicId("id"), num_partitions=5, configs={}, location="t")
 
 keys = st.one_of(st.none(), st.binary(max_size=12))
 values = st.one_of(st.none(), st.binary(max_size=40))
@@ -47,11 +54,11 @@ def config_of(properties: dict[str, str]) -> TopicConfig:
     return TopicConfig.from_properties(properties)
 
 
-def columns(rows: list[tuple[object, ...]]) -> pa.RecordBatch:
+def columns(rows: list[Row]) -> pa.RecordBatch:
     """Rows as Spark hands them over."""
     partition, key, value, time, header = zip(*rows, strict=True)
-    micros = [None if t is None else int(t) * 1000 for t in time]  # type: ignore[call-overload]
-    lists = [[{"key": k, "value": v} for k, v in h or ()] for h in header]  # type: ignore[attr-defined]
+    micros = [None if t is None else int(t) * 1000 for t in time]
+    lists = [[{"key": k, "value": v} for k, v in h or ()] for h in header]
     return pa.RecordBatch.from_arrays(
         [
             pa.array(partition, pa.int32()),
@@ -65,7 +72,7 @@ def columns(rows: list[tuple[object, ...]]) -> pa.RecordBatch:
     )
 
 
-def one_by_one(rows: list[tuple[object, ...]], config: TopicConfig) -> type[KafkaError] | None:
+def one_by_one(rows: list[Row], config: TopicConfig) -> type[KafkaError] | None:
     """The first rule that `check_batch` finds broken by any record, in the order of the rules."""
     broken: set[type[KafkaError]] = set()
     for partition, key, value, time, header in rows:
@@ -77,16 +84,14 @@ def one_by_one(rows: list[tuple[object, ...]], config: TopicConfig) -> type[Kafk
             broken.add(type(error))
         if key is None and config.compacted:
             broken.add(InvalidRecordError)
-        if record_size(key, value, header) > config.max_message_bytes:  # type: ignore[arg-type]
+        if record_size(key, value, header) > config.max_message_bytes:
             broken.add(MessageSizeTooLargeError)
     order = [UnknownTopicOrPartitionError, MessageSizeTooLargeError, InvalidTimestampError, InvalidRecordError]
     return next((error for error in order if error in broken), None)
 
 
 @given(records, settings)
-def test_columns_are_refused_exactly_when_one_of_their_records_is(
-    rows: list[tuple[object, ...]], properties: dict[str, str]
-) -> None:
+def test_columns_are_refused_exactly_when_one_of_their_records_is(rows: list[Row], properties: dict[str, str]) -> None:
     """By the same error as a producer's batch of it."""
     config = config_of(properties)
     rules = Rules.of(INFO, config, NOW, 0)
