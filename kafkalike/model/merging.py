@@ -34,13 +34,15 @@ class MergePolicy:
 Run = tuple[Segment, ...]
 
 
-def plan_merges(segments: Sequence[Segment], now_ms: int, policy: MergePolicy) -> list[Run]:
+def plan_merges(segments: Sequence[Segment], now_ms: int, policy: MergePolicy, holes_below: int = 0) -> list[Run]:
     """Runs of adjacent segments of one partition, each to be rewritten into one file; in offset order, disjoint.
 
     Args:
         segments: live data files in offset order, without those below the log start.
         now_ms: the time, ms.
         policy: the limits.
+        holes_below: offset below which compaction may have taken records. A hole that ends above it is data loss, which
+            readers see between two files but not inside one: no run goes over it.
     """
     times = append_times(segments)
     cold = 0
@@ -49,20 +51,22 @@ def plan_merges(segments: Sequence[Segment], now_ms: int, policy: MergePolicy) -
     runs: list[Run] = []
     start = 0
     while start < cold:
-        stop, closed = _grow(segments, times, start, cold, policy)
+        stop, closed = _grow(segments, times, start, cold, policy, holes_below)
         runs += _worth(segments[start:stop], policy, closed=closed)
         start = stop
     return runs
 
 
-def _grow(
-    segments: Sequence[Segment], times: Sequence[int], start: int, cold: int, policy: MergePolicy
+def _grow(  # noqa: PLR0917
+    segments: Sequence[Segment], times: Sequence[int], start: int, cold: int, policy: MergePolicy, holes_below: int
 ) -> tuple[int, bool]:
     """End of the longest run from a segment on that may become one file, and whether a limit ended it."""
     size = segments[start].size_bytes
     stop = start + 1
     while stop < cold:
         size += segments[stop].size_bytes
+        if segments[stop].start > max(segments[stop - 1].stop, holes_below):
+            return stop, True
         if size > policy.target_bytes or times[stop] - times[start] > policy.max_span_ms:
             return stop, True
         stop += 1

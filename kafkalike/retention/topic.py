@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
+from itertools import pairwise
 from typing import TYPE_CHECKING, Final
 
 from kafkalike import faults
@@ -19,6 +20,7 @@ from kafkalike.log.vacuum import Delays, leftovers, log_reach_ms, tidy_log, vacu
 from kafkalike.model.compaction import plan_compaction
 from kafkalike.model.merging import Run, plan_merges
 from kafkalike.model.retention import RetentionPlan, plan_retention
+from kafkalike.model.segments import Segment
 from kafkalike.retention.holds import holds
 from kafkalike.retention.report import UNFINISHED, TopicReport
 
@@ -205,7 +207,7 @@ class TopicWork:
             # In a dry run the log start has not moved yet.
             start = report.log_starts.get(partition, (0, 0))[1]
             live = [s for s in log.segments(partition) if s.stop > start]
-            runs += plan_merges(live, now, config.merging)
+            runs += plan_merges(live, now, config.merging, _holes_below(log, partition, live))
         if self.dry_run:
             report.merged_segments = sum(map(len, runs))
             report.merged_files = len(runs)
@@ -248,3 +250,11 @@ class TopicWork:
             report.vacuumed_files += 1
             report.vacuumed_bytes += file.size
         tidy_log(files)
+
+
+def _holes_below(log: DeltaTopicLog, partition: int, segments: Sequence[Segment]) -> int:
+    """Offset below which holes between segments are compaction's. The table is only asked when there are holes."""
+    if log.config.compacted:
+        return log.log_end(partition)
+    dense = all(after.start <= before.stop for before, after in pairwise(segments))
+    return 0 if dense else log.cleaned_below(partition)

@@ -179,6 +179,20 @@ def test_producers_append_while_files_are_merged(root: str, many: DeltaTopicLog)
     assert errors_of(root) == []
 
 
+def test_a_hole_is_not_merged_away(root: str) -> None:
+    """Readers look for lost records between files, so merging must not put a hole inside one."""
+    log = topic(root, "t", 1, {**AT_ONCE, "retention.ms": "-1"})
+    for number in range(9):
+        log.append(batch((0, f"v{number}"), at_ms=NOW))
+    DeltaTable(log.files.uri).delete("partition = 0 AND offset = 4")
+
+    done = upkeep(root)
+
+    assert (done.merged_segments, done.merged_files) == (8, 2)
+    with pytest.raises(DataLossError, match=r"\[4, 5\)"):
+        all_records(root)
+
+
 # --- compaction ------------------------------------------------------------------------------------
 
 

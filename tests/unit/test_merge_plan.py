@@ -118,6 +118,17 @@ def test_a_large_file_among_small_ones_stays_as_it_is() -> None:
     assert [[s.start for s in run] for run in runs] == [[0, 1, 2, 3], [5, 6, 7, 8]]
 
 
+def test_no_run_goes_over_lost_records() -> None:
+    """Readers notice a hole between two files; where compaction made it, it is none."""
+    segments = [s for s in of(*[10] * 9) if s.start != 4]
+
+    runs = plan_merges(segments, NOW, POLICY)
+
+    assert [[s.start for s in run] for run in runs] == [[0, 1, 2, 3], [5, 6, 7, 8]]
+    assert [[s.start for s in run] for run in plan_merges(segments, NOW, POLICY, 4)] == [[0, 1, 2, 3], [5, 6, 7, 8]]
+    assert [len(run) for run in plan_merges(segments, NOW, POLICY, 5)] == [8]
+
+
 def test_few_files_wait_for_more() -> None:
     """Until the next file does not fit: then even two are put together."""
     assert plan_merges(of(10, 10, 10), NOW, POLICY) == []
