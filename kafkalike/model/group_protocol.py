@@ -222,7 +222,8 @@ def _rebalance(roster: Roster, members: Mapping[str, Member], known: Known) -> R
             cooperative=scheme.cooperative,
             members=granted,
             topics=topics,
-            metadata_seq=max(known.metadata_seq, roster.metadata_seq),
+            # Also when it is older than the roster's: who knows of newer topics must see that these targets do not.
+            metadata_seq=known.metadata_seq,
             pending=False,
         ),
         known,

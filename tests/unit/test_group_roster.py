@@ -148,6 +148,18 @@ def test_metadata_that_is_older_than_the_roster_changes_nothing() -> None:
     assert len(grown.members["a"].target) == 3
 
 
+def test_a_change_made_with_older_metadata_leaves_no_partition_without_an_owner() -> None:
+    """A join or leave that was under way while partitions were added: whoever knows of them sees that they lack."""
+    old, new = known("cooperative-sticky", count=2, seq=4), known("cooperative-sticky", count=4, seq=5)
+    grown = renew(join(Roster(), member("a", "cooperative-sticky"), old), new)
+    shrunk = join(grown, member("b", "cooperative-sticky"), old)
+
+    made_good = renew(shrunk, new)
+
+    assert {tp.partition for m in made_good for tp in m.target} == {0, 1, 2, 3}
+    assert renew(made_good, old) is made_good
+
+
 def test_the_last_one_to_leave_leaves_an_empty_group() -> None:
     """Whose generation goes on."""
     one = group("range", "a")
