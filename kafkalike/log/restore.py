@@ -10,6 +10,7 @@ import json
 import os
 import shutil
 from collections.abc import Iterable
+from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
 from typing import TYPE_CHECKING, Final, Protocol, cast
 
@@ -17,9 +18,10 @@ import pyarrow as pa
 from deltalake import DeltaTable
 from deltalake.exceptions import DeltaError
 
+from kafkalike.clock import Deadline
 from kafkalike.errors import IllegalArgumentError, KafkaStorageError
 from kafkalike.log.commits import Add, log_name, parse_commit
-from kafkalike.log.maintenance import Change, publish
+from kafkalike.log.maintenance import COMMIT_TIMEOUT_MS, Change, publish
 from kafkalike.log.storage import LocalFiles
 from kafkalike.log.tail import adds_of
 from kafkalike.model.cluster_state import LOG_START, MetadataRow
@@ -56,6 +58,7 @@ def restore_as(cluster: DeltaCluster, topic: str, version: int, new: str, run: s
     Raises:
         IllegalArgumentError: `new` is `topic`, the root is not local, or there is no such version.
         KafkaStorageError: files of that version are gone (vacuumed); nothing was made.
+        KafkaTimeoutError: a maintenance run held the new topic for a minute; it was made and is empty.
         TopicAlreadyExistsError, InvalidTopicError: see `create_topic`.
         UnknownTopicOrPartitionError: there is no such topic.
     """
@@ -80,15 +83,23 @@ def restore_as(cluster: DeltaCluster, topic: str, version: int, new: str, run: s
     starts = _log_starts_at(cluster, info, when)
     made = cluster.create_topic(new, info.num_partitions, info.configs)
     target = cluster.files_of(made)
-    for add in adds:
-        _share(files.path(add.path), cast("LocalFiles", target).path(add.path))
     facts = {"restored": f"{topic} version {version}", "files": len(adds)}
     log = cluster.log(new)
-    if adds:
-        publish(log, Change(work="restore", adds=adds, facts=facts), run)
+    # A linked file is as old as the first one: to a maintenance run it would look like what a dead writer has left.
+    with _no_vacuum(cluster, new):
+        for add in adds:
+            _share(files.path(add.path), cast("LocalFiles", target).path(add.path))
+        if adds:
+            publish(log, Change(work="restore", adds=adds, facts=facts), run)
     log.refresh()
     within = {p: min(start, log.log_end(p)) for p, start in starts.items() if log.log_end(p)}
     return cluster.move_log_start(new, within, REASON, run, made.topic_id) if within else made
+
+
+def _no_vacuum(cluster: DeltaCluster, name: str) -> AbstractContextManager[None]:
+    """Keep maintenance runs away from a topic."""
+    lock = cluster.maintenance_lock(name)
+    return nullcontext() if lock is None else lock.held(Deadline(cluster.clock, COMMIT_TIMEOUT_MS))
 
 
 def _table_at(files: LocalFiles, version: int) -> tuple[list[Add], int]:

@@ -1,5 +1,6 @@
 """Restoring: what a topic held earlier comes back as another topic, never in place."""
 
+import os
 from pathlib import Path
 
 import pytest
@@ -7,8 +8,10 @@ import pytest
 from kafkalike.cli import main
 from kafkalike.clock import SYSTEM_CLOCK
 from kafkalike.errors import IllegalArgumentError, KafkaStorageError
+from kafkalike.log import restore
 from kafkalike.log.restore import restore_as
 from kafkalike.log.topic_log import DeltaTopicLog
+from kafkalike.retention.report import BUSY
 from tests.tools.findings import errors_of
 from tests.tools.records import all_records, batch
 from tests.tools.upkeep import HOUR_MS, ShiftedClock, open_cluster, topic, upkeep
@@ -40,6 +43,26 @@ def test_an_earlier_state_comes_back_under_a_new_id_at_the_same_offsets(root: st
     assert made.configs == log.info.configs
     assert open_cluster(root).log("back").append(batch((0, "next"), at_ms=NOW)).ranges == {0: range(3, 4)}
     assert errors_of(root) == []
+
+
+def test_a_maintenance_run_beside_it_takes_no_file_that_is_being_shared(
+    root: str, log: DeltaTopicLog, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A linked file keeps the age of the first one, and no commit names it yet."""
+    for path in Path(log.files.uri).glob("partition=0/*.parquet"):
+        os.utime(path, (NOW / 1000 - 7200, NOW / 1000 - 7200))
+    statuses: list[str] = []
+
+    def maintain_and_share(source: str, target: str) -> None:
+        share(source, target)
+        statuses.append(upkeep(root, "back").status)
+
+    share = restore._share
+    monkeypatch.setattr(restore, "_share", maintain_and_share)
+    restore_as(open_cluster(root), "t", 2, "back", "run-1")
+
+    assert set(statuses) == {BUSY}
+    assert all_records(root, "back") == {0: [(1, "v1"), (2, "v2")]}
 
 
 def test_in_place_is_refused_with_the_reason(root: str, log: DeltaTopicLog) -> None:
