@@ -127,7 +127,7 @@ def _run(log: DeltaTopicLog, frame: DataFrame, folder: Path) -> list[Run]:
 
 def rules_of(log: DeltaTopicLog) -> Rules:
     """The topic's rules now; records without key begin at a partition drawn anew."""
-    return Rules.of(log.info, log.config, log.clock.now_ms(), random.randrange(log.info.num_partitions))  # noqa: S311
+    return Rules.of(log.info, log.config, log.clock, random.randrange(log.info.num_partitions))  # noqa: S311
 
 
 def arrow_columns(frame: DataFrame) -> DataFrame:

@@ -14,6 +14,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from kafkalike.config.properties import LONG_MAX
 from kafkalike.errors import (
     InvalidRecordError,
     InvalidTimestampError,
@@ -26,6 +27,7 @@ from kafkalike.log.validate import MAX_TIMESTAMP_MS, RECORD_OVERHEAD
 from kafkalike.partitioner.murmur2 import partitions_of_slices
 
 if TYPE_CHECKING:
+    from kafkalike.clock import Clock
     from kafkalike.config.topic import TopicConfig
     from kafkalike.model.topic import TopicInfo
 
@@ -44,13 +46,15 @@ class Rules:
     min_time_ms: int
     max_time_ms: int
     now_ms: int
+    """What the limits of time count from; 0 where there are none."""
     compacted: bool
 
     @classmethod
-    def of(cls, info: TopicInfo, config: TopicConfig, now_ms: int, first_turn: int) -> Rules:
-        """The rules of a topic at a time (ms)."""
+    def of(cls, info: TopicInfo, config: TopicConfig, clock: Clock, first_turn: int) -> Rules:
+        """The rules of a topic now."""
         before, after = config.timestamp_before_max_ms, config.timestamp_after_max_ms
-        free = config.log_append_time
+        free = config.log_append_time or before == after == LONG_MAX
+        now_ms = 0 if free else clock.now_ms()
         return cls(
             num_partitions=info.num_partitions,
             first_turn=first_turn,
