@@ -16,7 +16,7 @@ from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from itertools import groupby
 from pathlib import Path
@@ -179,7 +179,8 @@ class _StagedPayload:
         ]
         try:
             written = self._write_all(jobs)
-        except (OSError, pa.ArrowException, PySparkException) as cause:
+        except (OSError, pa.ArrowException, PySparkException, Py4JError) as cause:
+            # What tasks have written has names that only they know; vacuum finds it.
             failed = [_add(where.name, where.partition, 0, now_ms, {}) for _, where in jobs]
             raise refused(files, failed, cause) from cause
         return [
@@ -190,7 +191,7 @@ class _StagedPayload:
     def _write_all(self, jobs: list[tuple[list[Run], Numbering]]) -> list[Written]:
         context = self.spark.sparkContext
         if sum(run.bytes for run in self.runs) > SPREAD_BYTES and not (context.master or "local").startswith("local"):
-            return context.parallelize(jobs, len(jobs)).map(_write_one).collect()
+            return context.parallelize(jobs, len(jobs)).map(write_anew).collect()
         return _in_threads(_write_one, jobs)
 
 
@@ -202,6 +203,16 @@ def _in_threads(
         return [write(job) for job in jobs]
     with ThreadPoolExecutor(min(len(jobs), os.cpu_count() or 1)) as pool:
         return list(pool.map(write, jobs))
+
+
+def write_anew(job: tuple[list[Run], Numbering]) -> Written:
+    """Write a segment in a Spark task, under a name that no other attempt at it has.
+
+    Spark may run a task twice at a time (speculation, an executor that it takes for lost): the one that is late, or is
+    stopped half-way, must not open the file that the other one has finished.
+    """
+    runs, where = job
+    return _write_one((runs, replace(where, name=segment_name(where.partition, where.start))))
 
 
 def _write_one(job: tuple[list[Run], Numbering]) -> Written:

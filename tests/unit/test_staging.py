@@ -1,0 +1,34 @@
+"""Staging: what tasks put down becomes segments, however often a task runs."""
+
+from pathlib import Path
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from kafkalike.log.append_staged import write_anew
+from kafkalike.log.routing import Rules
+from kafkalike.log.staging import Numbering, Run, stage
+
+RULES = Rules(num_partitions=1, first_turn=0, max_bytes=1000, min_time_ms=0, max_time_ms=10, now_ms=5, compacted=False)
+
+
+def test_two_attempts_at_a_segment_write_two_files(tmp_path: Path) -> None:
+    """Spark may run a task twice at a time: a late attempt must not touch the file that is committed."""
+    rows = pa.RecordBatch.from_arrays([pa.array([b"a", b"b"], pa.binary())], ["value"])
+    (staged,) = stage(str(tmp_path), RULES, [rows])
+    runs = [Run(r["task"], r["nth"], r["partition"], r["rows"], r["bytes"], r["path"]) for r in staged.to_pylist()]
+    where = Numbering(
+        uri=str(tmp_path / "t"),
+        name="partition=0/a.parquet",
+        partition=0,
+        start=7,
+        codec="none",
+        append_time_ms=5,
+        log_append_time=False,
+    )
+
+    first, late = write_anew((runs, where)), write_anew((runs, where))
+
+    assert first.name != late.name
+    assert first.offsets == range(7, 9)
+    assert pq.read_table(tmp_path / "t" / first.name).column("offset").to_pylist() == [7, 8]
