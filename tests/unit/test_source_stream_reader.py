@@ -247,6 +247,24 @@ def test_behaviour_30_a_batch_that_was_logged_is_run_again_with_the_same_range(
     assert again.batch() is None
 
 
+@pytest.mark.parametrize("fail", ["true", "false"])
+def test_behaviour_30_a_first_batch_that_began_at_latest_for_want_of_a_late_record_is_empty_again(
+    root: str, cluster: DeltaCluster, fail: str
+) -> None:
+    """The record that is late enough by now lies above its end."""
+    given: dict[str, Any] = {"startingOffsetsByTimestampStrategy": "latest", "failOnDataLoss": fail}
+    fill(cluster, "a", "b", at_ms=1_000)
+    first = Query(root, startingTimestamp="1500", **given)
+    assert first.log_next()
+    fill(cluster, "too early", at_ms=1_200)
+    fill(cluster, "late", at_ms=1_600)
+
+    again = Query(root, checkpoint=first, startingTimestamp="1500", **given)
+
+    assert again.run_logged() == []
+    assert values(again.batch()) == ["too early", "late"]
+
+
 def test_behaviour_24_new_partitions_and_topics_are_read_from_their_beginning(root: str, cluster: DeltaCluster) -> None:
     """Also by a query that began at latest."""
     query = Query(root, subscribePattern="t.*")
@@ -401,6 +419,26 @@ def test_progress_is_shown_as_that_of_the_group(root: str, cluster: DeltaCluster
 
     offsets = cluster.groups.refresh().groups["watched"].offsets
     assert offsets[TopicPartition("t", 0)].position.offset == 2
+
+
+def test_progress_in_a_topic_does_not_count_for_the_next_one_of_its_name(root: str, cluster: DeltaCluster) -> None:
+    """Spark tells of a batch that is done after it has planned the next one, which finds the topic created again."""
+    fill(cluster, "a", "b")
+    query = Query(root, startingOffsets="earliest", kafka__group__id="watched", failOnDataLoss="false")
+    query.batch()
+    done = query.start
+    cluster.delete_topic("t")
+    cluster.create_topic("t", 2, {})
+    fill(cluster, "x")
+
+    query.log_next()
+    query.reader.commit(through_json(done))
+
+    known = cluster.groups.refresh().groups["watched"].offsets[TopicPartition("t", 0)]
+    assert known.topic_id != cluster.topic("t").topic_id
+    assert values(query.run_logged()) == ["x"]
+    known = cluster.groups.refresh().groups["watched"].offsets[TopicPartition("t", 0)]
+    assert (known.topic_id, known.position.offset) == (cluster.topic("t").topic_id, 1)
 
 
 # --- what is lost ------------------------------------------------------------------------------

@@ -24,6 +24,8 @@ from kafkalike.spark.source.parts import parts, read_part
 from kafkalike.spark.source.plan import Run, rate_limited, waits
 from kafkalike.spark.source.positions import (
     LATEST,
+    AtTime,
+    AtTimes,
     Everywhere,
     names,
     offsets_of,
@@ -242,8 +244,9 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             message = f"{names([tp])}: the added partition starts from {begin} instead of 0"
             report_loss("ADDED_PARTITION_DOES_NOT_START_FROM_OFFSET_ZERO", message, fail=fail)
         if end < begin:
-            if tp in self._movable:
-                # The first batch of the query again: it was logged as an empty one at an earlier log end.
+            if tp in self._movable or (live.start <= end and self._begins_by_time(begun)):
+                # The first batch of the query again: it was logged as an empty one at an earlier log end, or where no
+                # record below its end was as late as the starting time.
                 return range(end, end)
             message = f"{names([tp])}: its offset was changed from {begin} to {end}: it was deleted and created again"
             report_loss("PARTITION_OFFSET_CHANGED", message, fail=fail)
@@ -259,6 +262,10 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             begin = live.start
         return range(begin, max(begin, end))
 
+    def _begins_by_time(self, begun: Mapping[TopicPartition, int]) -> bool:
+        """Whether a batch is the query's first one, and its start was found by time, a moment ago."""
+        return begun == self._initial and isinstance(self._options.starting, AtTime | AtTimes)
+
     def read(self, partition: InputPartition) -> Iterator[Any]:
         """The records of one input partition as Arrow batches, in offset order."""
         return read_part(partition)
@@ -268,8 +275,11 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         group = self._options.group_id
         if group is None:
             return
+        # Spark calls after it has planned the next batch, which may have found a topic created again: offsets of its
+        # earlier life must not count for the new one.
+        offsets = {tp: at for tp, at in offsets_of(end).items() if self._began_again.get(tp) != at}
         try:
-            commit_progress(self._topics.cluster, group, offsets_of(end), self._topics.ids(), self._clock)
+            commit_progress(self._topics.cluster, group, offsets, self._topics.ids(), self._clock)
         except KafkaError as cause:
             # The checkpoint is what the query goes by; the group is for those who watch it.
             _log.warning("the progress was not committed for group %s: %s", group, cause)
