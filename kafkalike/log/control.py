@@ -22,11 +22,11 @@ from deltalake.exceptions import DeltaError
 from kafkalike.clock import Clock, Deadline
 from kafkalike.errors import KafkaError, KafkaStorageError, KafkaTimeoutError, LogCorruptError
 from kafkalike.log.arrays import binaries
-from kafkalike.log.commits import APPEND_KEY, Add, TableCommit
+from kafkalike.log.commits import APPEND_KEY, Add, TableCommit, log_name
 from kafkalike.log.layout import CONTROL_TABLE_PROPERTIES
 from kafkalike.log.lock import TableLock
 from kafkalike.log.storage import Files, LocalFiles
-from kafkalike.log.tail import TableTail
+from kafkalike.log.tail import TableTail, checkpointed
 from kafkalike.log.writer import Commit, as_applied, checkpoint_if_due, commit
 from kafkalike.model.segments import Segment
 
@@ -263,7 +263,7 @@ class DeltaControlLog(Generic[S, R]):
     def _write(self, rows: Sequence[R]) -> bool:
         add = self._add_file(_to_table(rows, self._schema), rows[0].seq, rows[-1].seq, data_change=True)  # type: ignore[attr-defined]
         wanted = self._commit(adds=[add], operation="WRITE")
-        if not commit(self._files, wanted):
+        if not self._landed(wanted):
             self._files.discard(add.path)
             return False
         self._tail.apply(as_applied(wanted))
@@ -279,6 +279,29 @@ class DeltaControlLog(Generic[S, R]):
         checkpoint_if_due(self._files, self._tail.version)
         return True
 
+    def _landed(self, wanted: Commit) -> bool:
+        """Make a table version; False when another writer was faster.
+
+        Also when that is so long ago that log cleanup has taken his version away: a writer that was stopped between its
+        look and its commit, and waited for by nobody, finds the place empty again.
+        """
+        if not commit(self._files, wanted):
+            return False
+        if isinstance(self._files, LocalFiles) and self._cleaned_up(wanted.version):
+            # Nobody has seen it: who loads the table begins at the checkpoint above it.
+            self._files.discard(log_name(wanted.version))
+            self._tail.forget()
+            return False
+        return True
+
+    def _cleaned_up(self, version: int) -> bool:
+        """Whether the log is beyond a version, and the one before it is gone."""
+        try:
+            self._files.size(log_name(version - 1))
+        except FileNotFoundError:
+            return checkpointed(self._files) >= version
+        return False
+
     def _merge(self) -> None:
         """Put the rows of all files into one. Caller: a writer that holds the lock."""
         live = list(self._tail.index)
@@ -293,7 +316,7 @@ class DeltaControlLog(Generic[S, R]):
             for s in live
         ]
         wanted = self._commit(adds=[add], removes=removes, operation="OPTIMIZE")
-        if not commit(self._files, wanted):
+        if not self._landed(wanted):
             self._files.discard(add.path)
             return False
         self._tail.apply(as_applied(wanted))

@@ -188,8 +188,8 @@ class TableTail:
         """
         self.foreign = None
         rewind_possible = True
-        checkpointed = _checkpointed(self.files)
-        enough = min(checkpointed, self.version - LOOK_BACK)
+        newest = checkpointed(self.files)
+        enough = min(newest, self.version - LOOK_BACK)
         for version in range(self.version, -1, -1):
             if version <= enough and not rewind_possible:
                 return
@@ -198,7 +198,7 @@ class TableTail:
             except FileNotFoundError:
                 return
             except LogCorruptError:
-                if version > checkpointed:
+                if version > newest:
                     raise
                 return  # The checkpoint has what was in it.
             self.last_commit_ms = max(self.last_commit_ms, commit.timestamp_ms)
@@ -253,7 +253,7 @@ def open_table(uri: str, version: int | None = None) -> DeltaTable:
     raise AssertionError(uri)
 
 
-def _checkpointed(files: Files) -> int:
+def checkpointed(files: Files) -> int:
     """Version of the last checkpoint; -1 when there is none, or none that can be found out."""
     try:
         return int(json.loads(files.read("_delta_log/_last_checkpoint"))["version"])

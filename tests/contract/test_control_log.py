@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import threading
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
 
+from kafkalike.log.commits import log_name
 from kafkalike.log.control import MERGE_INTERVAL
 from kafkalike.log.delta_cluster import DeltaCluster
+from kafkalike.log.writer import CHECKPOINT_INTERVAL
 from kafkalike.model.group_state import OFFSET, GroupRow, GroupsState
 from kafkalike.model.structs import TopicPartition
 
@@ -166,3 +169,25 @@ def test_merging_files_changes_no_state(root: str, kind: str) -> None:
     assert len(list(fresh.groups._tail.index)) < MERGE_INTERVAL
     commit(running, 1_000)
     assert committed(fresh)[0] == committed(writer)[0] == 1_000
+
+
+def test_a_writer_that_slept_through_log_cleanup_finds_its_version_taken(root: str) -> None:
+    """Stopped between its look and its commit, while others made its version and log cleanup took that away."""
+    sleeper, others = (DeltaCluster(root, local=True) for _ in range(2))
+    others.groups._lock = None  # as for a writer whose patience has run out
+    commit(sleeper, 0)
+    looked = []
+
+    def plan(state: GroupsState) -> Sequence[GroupRow]:
+        looked.append(state.seq)
+        if len(looked) == 1:
+            for n in range(CHECKPOINT_INTERVAL):
+                commit(others, n, partition=1)
+            for version in range(CHECKPOINT_INTERVAL):
+                Path(root, "__consumer_offsets", log_name(version)).unlink()
+        return [row(state.seq + 1, 7)]
+
+    sleeper.groups.transact(plan)
+
+    assert looked == [1, CHECKPOINT_INTERVAL + 1]
+    assert committed(sleeper) == committed(DeltaCluster(root, local=True)) == {0: 7, 1: CHECKPOINT_INTERVAL - 1}
