@@ -47,15 +47,19 @@ def kept_group_rows(rows: Sequence[GroupRow], since_ms: int) -> list[GroupRow]:
     """The last row of each group's members and of each of its offsets, and all rows since a time.
 
     A group that is gone keeps its last members' row, as its generations must never fall; of an offset that was deleted
-    nothing has to stay.
+    nothing has to stay, unless an older row of it does: the writer's clock may have been behind that of the one before.
     """
     last = {_group_key(row): row.seq for row in rows}
+    recent = {_group_key(row) for row in rows if row.time_ms >= since_ms}
     return [
         row
         for row in rows
         if row.time_ms >= since_ms
         or row is rows[-1]
-        or (last[_group_key(row)] == row.seq and not (row.kind == OFFSET and row.offset is None))
+        or (
+            last[_group_key(row)] == row.seq
+            and (row.kind != OFFSET or row.offset is not None or _group_key(row) in recent)
+        )
     ]
 
 

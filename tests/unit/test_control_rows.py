@@ -107,3 +107,13 @@ def test_offsets_members_and_generations_are_the_same(made: list[tuple[str, int,
     assert [r for r in kept if r.time_ms >= since] == [r for r in rows if r.time_ms >= since]
     if since > len(rows):
         assert len(kept) <= 2 * 3 + 1
+
+
+def test_a_deleted_offset_stays_deleted_when_a_clock_went_back() -> None:
+    """The commit is recent by its writer's clock, and its deletion, later, is not."""
+    commit = GroupRow(seq=1, kind=OFFSET, group_id="g", topic="t", topic_id="id", partition=0, offset=5, time_ms=100)
+    rows = [commit, replace(commit, seq=2, offset=None, time_ms=50), replace(commit, seq=3, partition=1)]
+
+    kept = kept_group_rows(rows, 80)
+
+    assert kept == rows
