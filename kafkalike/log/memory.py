@@ -21,7 +21,7 @@ from kafkalike.log.base import ClusterBase
 from kafkalike.log.chunk import CHUNK_SCHEMA, Chunk
 from kafkalike.log.leases import MemoryLeases
 from kafkalike.log.port import Appended, TxnId
-from kafkalike.log.validate import check_batch, codec_for, not_in_order
+from kafkalike.log.validate import check_after, check_batch, codec_for, not_in_order
 from kafkalike.model.batch import RecordBatch
 from kafkalike.model.cluster_state import ClusterState, MetadataRow
 from kafkalike.model.group_state import GroupRow, GroupsState
@@ -78,7 +78,10 @@ class _Table:
     def written(self, topic: str, txn: TxnId | None) -> Appended | None:
         """The earlier write of the same `TxnId`."""
         known = {} if txn is None else self.txns.get(txn.app_id, {})
-        if txn is None or not known or max(known) < txn.version:
+        if txn is None or not known:
+            return None
+        if max(known) < txn.version:
+            check_after(topic, txn, max(known))
             return None
         if txn.version not in known:
             raise not_in_order(topic, txn.app_id, txn.version, max(known))

@@ -32,6 +32,9 @@ class TxnId:
 
     app_id: str
     version: int
+    after: int | None = None
+    """The application's latest version as its writer has seen it, -1 for none: a higher one below `version`, which
+    somebody else wrote meanwhile, is an error. None takes any."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -114,7 +117,8 @@ class TopicLog(Protocol):
 
         Raises:
             KafkaTimeoutError: rivals held the topic for too long; nothing was written.
-            OutOfOrderSequenceNumberError: `txn` is below the application's latest version and was never seen.
+            OutOfOrderSequenceNumberError: `txn` is below the application's latest version and was never seen, or
+                another writer of the application came between.
             KafkaStorageError: the storage refused; nothing was written.
             UnknownOutcomeError: neither can be said.
             MessageSizeTooLargeError, InvalidTimestampError, InvalidRecordError: a record breaks a topic setting;

@@ -29,7 +29,7 @@ from kafkalike.log.port import Appended, TxnId
 from kafkalike.log.reader import DeltaReader
 from kafkalike.log.storage import Files
 from kafkalike.log.tail import TableTail
-from kafkalike.log.validate import codec_for, not_in_order
+from kafkalike.log.validate import check_after, codec_for, not_in_order
 from kafkalike.log.writer import Commit, as_applied, checkpoint_if_due, commit
 from kafkalike.model.batch import RecordBatch
 from kafkalike.model.compaction import CLEANER_APP, HOLES, cleaner_app
@@ -363,12 +363,13 @@ class DeltaTopicLog:
 
         Raises:
             OutOfOrderSequenceNumberError: the application has written a higher version, and nothing shows that it ever
-                wrote this one: a counter that began anew, or two jobs that share a name.
+                wrote this one: a counter that began anew, or two jobs that share a name. Or `after` is overtaken.
         """
         if txn is None:
             return None
         known = self._tail.txn_version(txn.app_id)
         if known is None or known < txn.version:
+            check_after(self.info.name, txn, known)
             return None
         found = self.find_commit(lambda c: c.txns.get(txn.app_id) == txn.version)
         if found is not None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 from kafkalike.config.topic import CODECS, TopicConfig
 from kafkalike.errors import (
@@ -17,6 +17,9 @@ from kafkalike.errors import (
 )
 from kafkalike.model.batch import Headers, RecordBatch
 from kafkalike.model.topic import TopicInfo
+
+if TYPE_CHECKING:
+    from kafkalike.log.port import TxnId
 
 MAX_TIMESTAMP_MS: Final = 253_402_214_399_999
 """Largest record time, ms: 9999-12-30T23:59:59.999Z. File statistics, which look-ups by time rest on, have times as
@@ -151,6 +154,19 @@ def _check_times(batch: RecordBatch, info: TopicInfo, config: TopicConfig, now_m
             f"{config.timestamp_after_max_ms} after the time of the append ({now_ms})"
         )
         raise InvalidTimestampError(message)
+
+
+def check_after(topic: str, txn: TxnId, latest: int | None) -> None:
+    """Refuse a new write of an application that another writer has moved on since this one looked.
+
+    Raises:
+        OutOfOrderSequenceNumberError: it has.
+    """
+    if txn.after is not None and latest is not None and latest > txn.after:
+        raise OutOfOrderSequenceNumberError(
+            f"{topic}: nothing was written: another writer has written version {latest} of {txn.app_id!r} after this "
+            "one had looked; two queries or jobs share the name"
+        )
 
 
 def not_in_order(topic: str, app_id: str, version: int, latest: int) -> OutOfOrderSequenceNumberError:

@@ -86,7 +86,28 @@ def write(
         KafkaStorageError: the storage refused; nothing was written.
         UnknownOutcomeError: the outcome could not be found out.
     """
-    txn = _txn(txn_id, txn_version)
+    return produce(
+        frame,
+        topic,
+        bootstrap_servers,
+        partitioner=partitioner,
+        compression_type=compression_type,
+        delivery_timeout_ms=delivery_timeout_ms,
+        txn=_txn(txn_id, txn_version),
+    )
+
+
+def produce(
+    frame: DataFrame,
+    topic: str | None,
+    bootstrap_servers: Any,  # noqa: ANN401 - see `connect`
+    *,
+    partitioner: Partitioner | None,
+    compression_type: str | None,
+    delivery_timeout_ms: float,
+    txn: TxnId | None,
+) -> Written:
+    """See `write`."""
     codec = compression_type or "none"
     if codec not in CODECS:
         message = f"compression_type must be None or one of {', '.join(CODECS)}, not {compression_type!r}"

@@ -26,9 +26,10 @@ from kafkalike.errors import (
 from kafkalike.expr.sink import ALLOWED, sink_columns
 from kafkalike.log.checkpoint import Checkpoint
 from kafkalike.log.connect import connect_delta
+from kafkalike.log.port import TxnId
 from kafkalike.model.names import check_topic_name
 from kafkalike.spark.progress import GroupProgress
-from kafkalike.spark.sink import MAX_TOPICS, Partitioner, Written, write
+from kafkalike.spark.sink import MAX_TOPICS, Partitioner, Written, produce
 from kafkalike.spark.stream_ids import StreamVersion, app_id, mismatch
 
 if TYPE_CHECKING:
@@ -116,6 +117,7 @@ class StreamWriter:
             CheckpointMismatchError: another checkpoint has used the id; nothing was written.
             IllegalArgumentError: the checkpoint is another query's, or the group's topics are not read by the query;
                 nothing was written.
+            OutOfOrderSequenceNumberError: the same, and it did so while this batch was computed.
             IllegalStateError: two writers of the query use one id for one topic; this one has written nothing.
             CommitFailedError: the batch is written, and the group has members, who alone may commit.
         """
@@ -146,19 +148,17 @@ class StreamWriter:
 
     def _write(self, frame: DataFrame, app: str, version: StreamVersion, run_id: str) -> Written:
         if self._topic is not None:
-            self._check(self._topic, app, version, run_id)
-            return self._write_to(self._topic, frame, app, version)
+            return self._write_to(self._topic, frame, self._check(self._topic, app, version, run_id))
         sink_columns(frame, needs_topic=True)
         # Read once per topic; and what is not deterministic must not send one row to two topics, or to none.
         rows = frame.select(*[name for name in frame.columns if name in ALLOWED]).persist(StorageLevel.MEMORY_AND_DISK)
         try:
             names = _topics(rows)
-            for name in names:
-                self._check(name, app, version, run_id)
+            txns = {name: self._check(name, app, version, run_id) for name in names}
             written = Written()
-            for name in names:
+            for name, txn in txns.items():
                 own = rows.where(F.col("topic") == F.lit(name))
-                done = self._write_to(name, own, app, version)
+                done = self._write_to(name, own, txn)
                 written.update(done)
                 written.duplicate = written.duplicate or done.duplicate
                 faults.point("stream.between_topics")
@@ -166,20 +166,23 @@ class StreamWriter:
         finally:
             rows.unpersist()
 
-    def _write_to(self, topic: str, frame: DataFrame, app: str, version: StreamVersion) -> Written:
-        return write(
+    def _write_to(self, topic: str, frame: DataFrame, txn: TxnId) -> Written:
+        return produce(
             frame,
             topic,
             self._cluster,
             partitioner=self._partitioner,
             compression_type=self._codec,
             delivery_timeout_ms=self._timeout_ms,
-            txn_id=app,
-            txn_version=version.encode(),
+            txn=txn,
         )
 
-    def _check(self, topic: str, app: str, version: StreamVersion, run_id: str) -> None:
-        """Refuse a batch that the topic cannot have been waiting for."""
+    def _check(self, topic: str, app: str, version: StreamVersion, run_id: str) -> TxnId:
+        """Refuse a batch that the topic cannot have been waiting for.
+
+        Returns:
+            The name of the write, which is refused if another query writes under the id from now on.
+        """
         self._claim(topic, app, run_id)
         self._cluster.ensure_topic(topic)
         known = self._cluster.log(topic).txn_version(app)
@@ -189,6 +192,7 @@ class StreamWriter:
                 f"{topic}: nothing was written for {app!r}, batch {version.batch_id}: {problem}. Go on with the "
                 "checkpoint that wrote last, or give the stream a new txn_id, which writes from its start again"
             )
+        return TxnId(app, version.encode(), after=-1 if known is None else known)
 
     def _claim(self, topic: str, app: str, run_id: str) -> None:
         """Refuse a second writer of the run under the same id: its records would count as written before."""

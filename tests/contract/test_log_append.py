@@ -367,6 +367,18 @@ def test_an_older_version_is_a_rerun_with_its_own_offsets(log: TopicLog) -> None
     assert (rerun.duplicate, dict(rerun.ranges)) == (True, {0: range(1)})
 
 
+def test_a_write_that_another_one_of_its_name_came_before_is_refused(log: TopicLog) -> None:
+    """Two jobs of one name that have looked before either has written; the same write again is a rerun."""
+    log.append(batch(b"a"), txn=TxnId("job", 3, after=-1))
+
+    with pytest.raises(OutOfOrderSequenceNumberError, match="another writer has written version 3 of 'job'"):
+        log.append(batch(b"b"), txn=TxnId("job", 5, after=-1))
+
+    assert log.append(batch(b"a"), txn=TxnId("job", 3, after=-1)).duplicate
+    assert not log.append(batch(b"c"), txn=TxnId("job", 5, after=3)).duplicate
+    assert len(everything(log)) == 2
+
+
 def test_a_version_below_the_latest_that_was_never_written_is_refused(log: TopicLog) -> None:
     """A counter that began anew, or two jobs of one name: taking it for a rerun would lose its records in silence."""
     log.append(batch(b"b"), txn=TxnId("job", 5))
