@@ -37,6 +37,8 @@ class GroupProgress:
         self._cluster: Cluster = connect(bootstrap_servers)
         self._offsets = GroupOffsets.of(self._cluster, clock)
         self._committed: dict[TopicPartition, int] = {}
+        self._ids: dict[str, str] = {}
+        """Id of each topic at the last plan: offsets must not count for one that is created later."""
 
     def plan(self, ends: Mapping[TopicPartition, int]) -> dict[TopicPartition, int]:
         """Offsets that can be committed for a batch; looked at before the batch writes anything.
@@ -48,6 +50,7 @@ class GroupProgress:
             IllegalArgumentError: no source of the query reads a topic of the cluster.
         """
         known = self._cluster.topics()
+        self._ids = {topic: known[topic].topic_id for topic in {tp.topic for tp in ends} if topic in known}
         found = {tp: offset for tp, offset in ends.items() if tp.topic in known}
         if not found:
             read = ", ".join(sorted({tp.topic for tp in ends})) or "none that has Kafka's offsets"
@@ -63,7 +66,7 @@ class GroupProgress:
         """Commit offsets; does nothing for those that this object has committed already.
 
         Args:
-            ends: by partition, the next offset to read.
+            ends: by partition, the next offset to read; what `plan` gave.
             client_id: who commits, for people.
             metadata: kept with each offset.
 
@@ -77,10 +80,8 @@ class GroupProgress:
         """
         if not ends or dict(ends) == self._committed:
             return False
-        known = self._cluster.topics()
-        positions = {tp: OffsetAndMetadata(at, metadata) for tp, at in ends.items() if tp.topic in known}
-        ids = {topic: known[topic].topic_id for topic in {tp.topic for tp in positions}}
-        self._offsets.commit(Membership(group_id=self.group_id, client_id=client_id), positions, ids)
+        positions = {tp: OffsetAndMetadata(at, metadata) for tp, at in ends.items()}
+        self._offsets.commit(Membership(group_id=self.group_id, client_id=client_id), positions, self._ids)
         self._committed = dict(ends)
         return True
 
