@@ -493,6 +493,26 @@ def test_a_topic_created_again_with_more_records_fails_too(root: str, cluster: D
         query.batch()
 
 
+@pytest.mark.parametrize("fail", ["true", "false"])
+def test_a_topic_created_again_after_planning_is_not_taken_for_the_one_before(
+    root: str, cluster: DeltaCluster, fail: str
+) -> None:
+    """It fails, also in a last batch; or its new life is read once, from its beginning."""
+    fill(cluster, "a", "b")
+    query = Query(root, startingOffsets="earliest", failOnDataLoss=fail)
+    query.log_next()
+    cluster.delete_topic("t")
+    cluster.create_topic("t", 2, {})
+    fill(cluster, "x", "y", "z")
+
+    if fail == "true":
+        with pytest.raises(DataLossError, match=r"t-0: topic id .*, to be read up to 2, is now"):
+            query.run_logged()
+        return
+    assert query.run_logged() == []
+    assert [value for _ in range(3) for value in values(query.batch())] == ["x", "y", "z"]
+
+
 def test_a_topic_that_is_gone_fails_or_is_left_out(root: str, cluster: DeltaCluster) -> None:
     """The others go on."""
     cluster.create_topic("u", 1, {})

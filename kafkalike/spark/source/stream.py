@@ -232,6 +232,12 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
                 message = f"{names([tp])}: it is gone; it was to be read up to offset {ends[tp]}"
                 report_loss("PARTITIONS_DELETED", message, fail=self._options.fail_on_data_loss)
                 continue
+            replaced = self._topics.replaced.get(tp.topic)
+            if replaced is not None:
+                # Since the batch was planned; the next one begins with the topic's new life.
+                message = f"{names([tp])}: topic id {replaced[0]}, to be read up to {ends[tp]}, is now {replaced[1]}"
+                report_loss("PARTITION_OFFSET_CHANGED", message, fail=self._options.fail_on_data_loss)
+                continue
             runs.append(Run(tp, self._readable(tp, begun, ends[tp])))
         self._movable = frozenset()
         return parts(self._topics, self._options, runs)
