@@ -26,7 +26,7 @@ from pyspark.sql import functions as F  # noqa: N812
 from pyspark.sql.types import IntegerType, StructType
 
 from kafkalike import errors, faults
-from kafkalike.clock import Deadline
+from kafkalike.clock import SYSTEM_CLOCK, Deadline
 from kafkalike.errors import KafkaError, LogCorruptError, UnknownOutcomeError
 from kafkalike.expr.numbering import at_or_above, with_offsets
 from kafkalike.expr.sink import HEADERS
@@ -89,7 +89,7 @@ def append_frame(
     frame: DataFrame,
     *,
     codec: str = "none",
-    deadline: Deadline,
+    timeout_ms: float,
     txn: TxnId | None = None,
 ) -> Appended:
     """Append a DataFrame in one table commit.
@@ -99,14 +99,15 @@ def append_frame(
         frame: columns `value` BINARY, and unless all are null `timestamp` TIMESTAMP (null: time of the append), `key`
             BINARY, `partition` INT and `headers`.
         codec: compression, used when the topic says `producer`.
-        deadline: how long to wait for rivals and retry.
+        timeout_ms: how long to wait for rivals and retry, ms; with a lock, from when the DataFrame has been computed.
         txn: makes a rerun add nothing.
 
     Returns:
         What was written; `ranges` is empty for a frame without rows.
     """
     if log.locked:
-        return append_staged(log, frame, codec=codec, deadline=deadline, txn=txn)
+        return append_staged(log, frame, codec=codec, timeout_ms=timeout_ms, txn=txn)
+    deadline = Deadline(SYSTEM_CLOCK, timeout_ms)
     partitions = list(log.info.partitions)
     # A rival can make the write start again; the source must not be computed again, as its rows could differ.
     source = _routed(log, frame).persist(StorageLevel.MEMORY_AND_DISK)

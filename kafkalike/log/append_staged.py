@@ -29,6 +29,7 @@ from pyspark.errors import PySparkException
 from pyspark.sql import functions as F  # noqa: N812
 
 from kafkalike import errors, faults
+from kafkalike.clock import SYSTEM_CLOCK, Deadline
 from kafkalike.errors import KafkaStorageError
 from kafkalike.log.append_local import PARQUET_CODECS, refused, segment_name, segment_stats
 from kafkalike.log.commits import Add
@@ -43,7 +44,6 @@ from kafkalike.log.storage import LocalFiles
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
-    from kafkalike.clock import Deadline
     from kafkalike.config.topic import TopicConfig
     from kafkalike.log.storage import Files
     from kafkalike.log.topic_log import DeltaTopicLog
@@ -57,7 +57,7 @@ SPREAD_BYTES: Final = 1024 * 1024 * 1024
 
 
 def append_staged(
-    log: DeltaTopicLog, frame: DataFrame, *, codec: str, deadline: Deadline, txn: TxnId | None
+    log: DeltaTopicLog, frame: DataFrame, *, codec: str, timeout_ms: float, txn: TxnId | None
 ) -> Appended:
     """Append a DataFrame in one table commit. See `append_spark.append_frame`."""
     if txn is not None:
@@ -69,6 +69,8 @@ def append_staged(
     with _folder(Path(log.files.uri).parent / STAGING) as folder:
         payload = _StagedPayload(frame.sparkSession, _run(log, frame, folder))
         faults.point("append.staged")
+        # Rivals are waited for from here on: however long the source took, there is time for them.
+        deadline = Deadline(SYSTEM_CLOCK, timeout_ms)
         return log.append_payload(payload, codec=codec, deadline=deadline, txn=txn)
 
 

@@ -10,7 +10,6 @@ from pyspark import StorageLevel
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F  # noqa: N812
 
-from kafkalike.clock import SYSTEM_CLOCK, Deadline
 from kafkalike.config.topic import CODECS
 from kafkalike.errors import IllegalArgumentError, UnsupportedCodecError
 from kafkalike.expr.sink import sink_columns
@@ -69,7 +68,8 @@ def write(
         partitioner: chooses partitions for rows whose `partition` is null, before the default: Kafka's murmur2 of the
             key's bytes, and turns of rows for null keys.
         compression_type: None, gzip, snappy, lz4 or zstd; a topic's own `compression.type` wins.
-        delivery_timeout_ms: how long (ms) to wait for other writers and retry.
+        delivery_timeout_ms: how long (ms) to wait for other writers and retry, for each topic; on a local root from
+            when the DataFrame has been computed.
         txn_id: names the application whose write this is; with `txn_version`, a rerun adds nothing.
         txn_version: number of the write; it must rise with each one of the application.
 
@@ -124,7 +124,7 @@ def produce(
         for name, log in logs.items():
             own = records if topic is not None else records.where(F.col("topic") == F.lit(name)).drop("topic")
             sent = own if partitioner is None else chosen(log, own, partitioner)
-            _append(log, sent, written, codec, Deadline(SYSTEM_CLOCK, delivery_timeout_ms), txn)
+            _append(log, sent, written, codec, delivery_timeout_ms, txn)
         return written
     finally:
         if topic is None:
@@ -132,9 +132,9 @@ def produce(
 
 
 def _append(  # noqa: PLR0917
-    log: DeltaTopicLog, records: DataFrame, written: Written, codec: str, deadline: Deadline, txn: TxnId | None
+    log: DeltaTopicLog, records: DataFrame, written: Written, codec: str, timeout_ms: float, txn: TxnId | None
 ) -> None:
-    done = append_frame(log, records, codec=codec, deadline=deadline, txn=txn)
+    done = append_frame(log, records, codec=codec, timeout_ms=timeout_ms, txn=txn)
     for partition, run in done.ranges.items():
         written[TopicPartition(log.info.name, partition)] = run
     if done.duplicate and txn is not None:

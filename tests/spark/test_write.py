@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import datetime as dt
+import threading
 from collections import Counter
+from collections.abc import Iterator
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -13,6 +16,7 @@ from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812
 
 from kafkalike import KafkaConsumer, KafkaProducer
+from kafkalike.clock import SYSTEM_CLOCK, Deadline
 from kafkalike.config.server import ServerConfig
 from kafkalike.errors import (
     IllegalArgumentError,
@@ -522,3 +526,35 @@ def test_a_source_is_computed_once_and_before_the_lock(spark: SparkSession, root
 
     assert counter.value == 10
     assert Counter(record.value for record in consume(root, "orders"))[b'{"id":3}'] == 1
+
+
+def test_a_source_that_takes_long_leaves_the_whole_delivery_timeout_for_rivals(
+    spark: SparkSession, root: str, cluster: DeltaCluster
+) -> None:
+    """Another writer holds the topic until the records are put down, which takes longer than the timeout."""
+    cluster.create_topic("orders", 1, {})
+    held, failed = threading.Event(), threading.Event()
+
+    def slowly(batches: Iterator[Any]) -> Iterator[Any]:
+        import time
+
+        for batch in batches:
+            time.sleep(1.5)
+            yield batch
+
+    def hold() -> None:
+        with cluster.log("orders").exclusive(Deadline(SYSTEM_CLOCK, 10_000)):
+            held.set()
+            while not failed.is_set() and not list(Path(root, "__staging").glob("*/*.arrow")):
+                failed.wait(0.01)
+
+    rival = threading.Thread(target=hold)
+    rival.start()
+    try:
+        assert held.wait(10)
+        written = write(rows(spark, "v").mapInArrow(slowly, "value string"), "orders", root, delivery_timeout_ms=1_000)
+    finally:
+        failed.set()
+        rival.join()
+
+    assert written == {TopicPartition("orders", 0): range(1)}
