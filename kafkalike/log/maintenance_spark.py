@@ -36,7 +36,7 @@ def commit_through_spark(log: DeltaTopicLog, wanted: Commit) -> bool:
     """Make a table version out of the actions of a commit; which number it gets, Delta decides.
 
     Returns:
-        False when another writer has changed the same files, and nothing was done.
+        False when another writer has changed the same files, or was faster; nothing was done.
 
     Raises:
         KafkaStorageError: Delta could not write.
@@ -52,6 +52,10 @@ def commit_through_spark(log: DeltaTopicLog, wanted: Commit) -> bool:
     try:
         with _active(spark):
             transaction = _delta_log(spark, log).startTransaction()
+            if transaction.readVersion() >= wanted.version:
+                # Delta looks for conflicts above the version that it reads. A rival that has removed the same files
+                # up to there would go unseen, and what it put in their place would stand beside ours.
+                return False
             transaction.commit(sequence, getattr(operation, "MODULE$"))
     except CONFLICTS:
         return False
