@@ -16,8 +16,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from kafkalike.clock import Clock
-from kafkalike.errors import KafkaStorageError, KafkaTimeoutError
-from kafkalike.log.maintenance import Change, publish
+from kafkalike.errors import KafkaTimeoutError
+from kafkalike.log.maintenance import NOT_COMMITTED, Change, publish
 from kafkalike.log.rewrite import Mask, codec_of, read_segment, rewrite
 from kafkalike.log.tail import open_table
 from kafkalike.model.compaction import CLEANER_APP, HOLES, Cleaned, CompactionPlan, cleaner_app
@@ -302,7 +302,7 @@ class _Pass:
             landed = publish(
                 self._log, Change(work="compaction", removes=run, adds=adds, txns=txns, facts=facts), run_id
             )
-        except (KafkaStorageError, KafkaTimeoutError):
+        except NOT_COMMITTED:
             self._discard(adds)
             raise
         if landed is None:

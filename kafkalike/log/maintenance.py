@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from kafkalike import faults
 from kafkalike.clock import Deadline
-from kafkalike.errors import KafkaTimeoutError
+from kafkalike.errors import KafkaStorageError, KafkaTimeoutError, TopicDeletedError
 from kafkalike.log.commits import APPEND_KEY, Add, append_info
 from kafkalike.log.storage import LocalFiles
 from kafkalike.log.writer import Commit
@@ -40,6 +40,9 @@ DELETE_AT_ONCE: Final = 1_000
 
 OPERATIONS: Final = {"retention": "DELETE", "merge": "OPTIMIZE", "compaction": "REWRITE", "restore": "CLONE"}
 """What the table's history calls them."""
+
+NOT_COMMITTED: Final = (KafkaStorageError, KafkaTimeoutError, TopicDeletedError)
+"""Errors of `publish` after which the files of the change are surely in no table version, and may be removed."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -10,8 +10,8 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
-from kafkalike.errors import CorruptRecordError, KafkaStorageError, KafkaTimeoutError
-from kafkalike.log.maintenance import Change, publish
+from kafkalike.errors import CorruptRecordError
+from kafkalike.log.maintenance import NOT_COMMITTED, Change, publish
 from kafkalike.log.rewrite import codec_of, rewrite
 
 if TYPE_CHECKING:
@@ -52,7 +52,7 @@ def merge(log: DeltaTopicLog, files: Files, runs: Sequence[Run], run_id: str, pr
         What each round has done.
 
     Raises:
-        KafkaStorageError: the storage refused; earlier rounds stay done.
+        KafkaStorageError, TopicDeletedError: the storage refused, or the topic is gone; earlier rounds stay done.
     """
     for round_ in _rounds(runs):
         written: dict[Run, Add] = {}
@@ -63,8 +63,8 @@ def merge(log: DeltaTopicLog, files: Files, runs: Sequence[Run], run_id: str, pr
                     written[run] = added
             removes = [s for run in written for s in run]
             landed = bool(removes) and _put_in_place(log, removes, list(written.values()), run_id)
-        except (KafkaStorageError, KafkaTimeoutError):
-            # Surely not committed; after an unknown outcome the files must stay.
+        except NOT_COMMITTED:
+            # After an unknown outcome the files must stay.
             _discard(files, written.values())
             raise
         if not landed:

@@ -121,7 +121,11 @@ class Files(Protocol):
         ...
 
     def write(self, name: str, table: pa.Table, codec: str) -> int:
-        """Write a Parquet file under a new name; returns its size in bytes."""
+        """Write a Parquet file under a new name; returns its size in bytes.
+
+        Raises:
+            OSError, pa.ArrowException: the storage refused; on a local disk also when the table's folder is gone.
+        """
         ...
 
     def open_output(self, name: str) -> pa.NativeFile:
@@ -198,15 +202,25 @@ class LocalFiles:
         try:
             write_parquet(table, path, codec)
         except FileNotFoundError:
-            os.makedirs(path.rpartition("/")[0], exist_ok=True)  # noqa: PTH103
+            self._make_folder_of(name)
             write_parquet(table, path, codec)
         return os.stat(path).st_size  # noqa: PTH116
 
     def open_output(self, name: str) -> pa.NativeFile:
         """A stream that makes a new file."""
-        path = self.path(name)
-        os.makedirs(path.rpartition("/")[0], exist_ok=True)  # noqa: PTH103
-        return pa.OSFile(path, "wb")
+        self._make_folder_of(name)
+        return pa.OSFile(self.path(name), "wb")
+
+    def _make_folder_of(self, name: str) -> None:
+        """Make a partition's folder, never the table's: a late writer of a deleted topic must not bring that back.
+
+        Raises:
+            FileNotFoundError: the table's folder is gone.
+        """
+        folder = name.rpartition("/")[0]
+        if folder:
+            with contextlib.suppress(FileExistsError):
+                os.mkdir(self.path(folder))  # noqa: PTH102
 
     def size(self, name: str) -> int:
         """Bytes of a file."""

@@ -17,6 +17,7 @@ from kafkalike.clock import Clock, Deadline
 from kafkalike.config.topic import TopicConfig
 from kafkalike.errors import (
     CorruptRecordError,
+    KafkaError,
     KafkaStorageError,
     KafkaTimeoutError,
     LogCorruptError,
@@ -296,17 +297,19 @@ class DeltaTopicLog:
         plan: dict[int, range] = {}
         written_ms = attempt = 0
         while True:
-            with self._mutex:
-                self.ready_to_append()
-                # Another thread may move this log on meanwhile; plan and commit rest on one and the same version.
-                version, ends = self.snapshot()
-                config = self.config
-                done = self.already_appended(txn)
+            with self._discarding(adds):
+                with self._mutex:
+                    self.ready_to_append()
+                    # Another thread may move this log on meanwhile; plan and commit rest on one and the same version.
+                    version, ends = self.snapshot()
+                    config = self.config
+                    done = self.already_appended(txn)
+                now = self.clock.now_ms()
+                if done is None:
+                    payload.check(self.info, config, now)
             if done is not None:
                 self._discard(adds)
                 return done
-            now = self.clock.now_ms()
-            payload.check(self.info, config, now)
             if not counts and txn is None:
                 return Appended(version=version, ranges={}, append_time_ms=now)
             if adds and not all(r.holds(ends) for r in requirements(plan)):
@@ -332,11 +335,17 @@ class DeltaTopicLog:
                 checkpoint_if_due(self.files, wanted.version)
                 return Appended(version=wanted.version, ranges=plan, append_time_ms=written_ms)
             attempt += 1
-            try:
+            with self._discarding(adds):
                 self.back_off(attempt, deadline)
-            except KafkaTimeoutError:
-                self._discard(adds)
-                raise
+
+    @contextlib.contextmanager
+    def _discarding(self, adds: Sequence[Add]) -> Iterator[None]:
+        """Remove the files of an append that no commit names when what it does between two tries fails."""
+        try:
+            yield
+        except (KafkaError, OSError):
+            self._discard(adds)
+            raise
 
     def _discard(self, adds: Sequence[Add]) -> None:
         for add in adds:

@@ -120,6 +120,10 @@ def _one_topic(cluster: Cluster, work: TopicWork, report: TopicReport) -> None:
         report.status = GONE
         return
     except (KafkaError, OSError) as error:
+        if _is_gone(cluster, report.topic):
+            # A step stumbled over files that went with the topic.
+            report.status = GONE
+            return
         report.status = FAILED
         report.problems.append(f"{type(error).__name__}: {error}")
         return
@@ -127,6 +131,13 @@ def _one_topic(cluster: Cluster, work: TopicWork, report: TopicReport) -> None:
         return
     if report.changed:
         report.status = DONE
+
+
+def _is_gone(cluster: Cluster, topic: str) -> bool:
+    try:
+        return topic not in cluster.topics()
+    except (KafkaError, OSError):
+        return False
 
 
 def _checked(works: Iterable[str], max_minutes: float | None) -> frozenset[str]:

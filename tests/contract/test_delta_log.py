@@ -21,13 +21,14 @@ from kafkalike.errors import (
     LogCorruptError,
     UnsupportedVersionError,
 )
-from kafkalike.log.commits import log_name
+from kafkalike.log.commits import log_name, parse_commit
 from kafkalike.log.connect import connect
 from kafkalike.log.delta_cluster import DeltaCluster
 from kafkalike.log.lock import TableLock
 from kafkalike.log.port import TxnId
 from kafkalike.log.topic_log import DeltaTopicLog
 from kafkalike.model.batch import RecordBatch
+from tests.tools.upkeep import ShiftedClock
 
 MIB = 1024 * 1024
 
@@ -213,6 +214,37 @@ def test_a_table_that_holds_records_is_never_taken_over(root: str) -> None:
         DeltaCluster(f"file://{root}", local=False).create_topic("orders", 1, {})
 
     assert DeltaTable(f"{root}/orders").to_pyarrow_table().num_rows == 1
+
+
+def test_an_append_that_may_not_be_tried_again_leaves_no_file(root: str) -> None:
+    """Here it loses against a rival, and then an outsider rewinds the table."""
+
+    class Meddling(ShiftedClock):
+        rivals = 0
+
+        def now_ms(self) -> int:
+            if self.rivals:
+                self.rivals -= 1
+                DeltaCluster(root, local=True, locking=False).log("orders").append(batch(b"rival"))
+            return super().now_ms()
+
+        def sleep(self, seconds: float) -> None:
+            super().sleep(seconds)
+            DeltaTable(f"{root}/orders").restore(1)
+
+    clock = Meddling()
+    cluster = DeltaCluster(root, local=True, locking=False, clock=clock)
+    cluster.create_topic("orders", 1, {})
+    log = cluster.log("orders")
+    log.append(batch(b"first"))
+    clock.rivals = 1
+
+    with pytest.raises(LogCorruptError, match="took records back"):
+        log.append(batch(b"late"))
+
+    found = {str(path.relative_to(log.files.uri)) for path in Path(log.files.uri).glob("partition=0/*.parquet")}
+    named = {add.path for n in (1, 2) for add in parse_commit(n, log.files.read(log_name(n)), "").adds}
+    assert found == named
 
 
 # --- damage ------------------------------------------------------------------------------------

@@ -10,10 +10,11 @@ from deltalake import DeltaTable
 from kafkalike.clock import SYSTEM_CLOCK
 from kafkalike.errors import DataLossError
 from kafkalike.log.compact import checkpoints_of
+from kafkalike.log.storage import LocalFiles
 from kafkalike.log.topic_log import DeltaTopicLog
 from kafkalike.model.batch import RecordBatch
 from kafkalike.retention import maintain
-from kafkalike.retention.report import FAILED, NOTHING, UNFINISHED
+from kafkalike.retention.report import FAILED, GONE, NOTHING, UNFINISHED
 from tests.tools.findings import errors_of, kinds_of
 from tests.tools.records import all_records, batch
 from tests.tools.upkeep import (
@@ -177,6 +178,28 @@ def test_producers_append_while_files_are_merged(root: str, many: DeltaTopicLog)
     offsets = [offset for offset, _ in all_records(root)[0]]
     assert offsets == list(range(len(offsets)))
     assert errors_of(root) == []
+
+
+@pytest.mark.parametrize("again", [0, 1])
+def test_a_topic_that_is_deleted_while_its_files_are_merged_leaves_nothing(
+    root: str, many: DeltaTopicLog, monkeypatch: pytest.MonkeyPatch, again: int
+) -> None:
+    """Its folder does not come back, and one that was made anew meanwhile gets no file."""
+    opened = LocalFiles.open_output
+
+    def late(files: LocalFiles, name: str) -> object:
+        monkeypatch.setattr(LocalFiles, "open_output", opened)
+        open_cluster(root).delete_topic("t")
+        if again:
+            open_cluster(root).create_topic("t", 2, {})
+        return opened(files, name)
+
+    monkeypatch.setattr(LocalFiles, "open_output", late)
+
+    assert upkeep(root).status == GONE
+    if not again:
+        open_cluster(root).create_topic("t", 2, {})
+    assert data_files(root) == set()
 
 
 def test_a_hole_is_not_merged_away(root: str) -> None:

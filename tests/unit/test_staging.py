@@ -18,7 +18,7 @@ def test_two_attempts_at_a_segment_write_two_files(tmp_path: Path) -> None:
     (staged,) = stage(str(tmp_path), RULES, [rows])
     runs = [Run(r["task"], r["nth"], r["partition"], r["rows"], r["bytes"], r["path"]) for r in staged.to_pylist()]
     where = Numbering(
-        uri=str(tmp_path / "t"),
+        uri=str(tmp_path),
         name="partition=0/a.parquet",
         partition=0,
         start=7,
@@ -31,4 +31,4 @@ def test_two_attempts_at_a_segment_write_two_files(tmp_path: Path) -> None:
 
     assert first.name != late.name
     assert first.offsets == range(7, 9)
-    assert pq.read_table(tmp_path / "t" / first.name).column("offset").to_pylist() == [7, 8]
+    assert pq.read_table(tmp_path / first.name).column("offset").to_pylist() == [7, 8]
