@@ -295,7 +295,9 @@ class _Pass:
             added = rewrite(self._files, run, codec, lambda s: masks[s.path], data_change=True)
         adds = [] if added is None else [added]
         partition = self._plan.partition
-        txns = {CLEANER_APP: self._log.clock.now_ms(), cleaner_app(partition, HOLES): self._latest.end}
+        # An earlier pass that was cut off may have taken records further up.
+        holes = max(self._latest.end, self._log.cleaned_below(partition))
+        txns = {CLEANER_APP: self._log.clock.now_ms(), cleaner_app(partition, HOLES): holes}
         before, after = sum(s.num_records for s in run), sum(int(masks[s.path].sum()) for s in run)
         facts = {"partition": self._plan.partition, "records_before": before, "records_after": after}
         try:

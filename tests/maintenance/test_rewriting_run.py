@@ -347,6 +347,26 @@ def test_a_topic_that_is_no_longer_compacted_keeps_its_holes_without_being_calle
         pairs_of(keys)
 
 
+def test_a_shorter_pass_forgets_no_hole_of_a_longer_one_that_was_cut_off(
+    root: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Here the second one only drops a tombstone below what the first one took."""
+    log = topic(root, "t", 1, {**EAGER, "delete.retention.ms": str(HOUR_MS)})
+    for number, (key, value) in enumerate([("a", None), ("b", "1"), ("x", "2"), ("x", "3"), ("x", "4"), ("z", "5")]):
+        log.append(keyed((key, value), at_ms=NOW + 10 * number))
+        if number == 2:
+            upkeep(root, works=["compaction"])
+    with monkeypatch.context() as cut_off:
+        cut_off.setenv("KAFKALIKE_FAULT", "compaction.after_commit:raise")
+        assert maintain(open_cluster(root), clock=SYSTEM_CLOCK, works=["compaction"]).failed
+    open_cluster(root).set_configs("t", {**EAGER, "min.compaction.lag.ms": str(10 * HOUR_MS)})
+    assert upkeep(root, works=["compaction"]).compacted_tombstones == 1
+
+    open_cluster(root).set_configs("t", {"retention.ms": "-1"})
+
+    assert [offset for offset, _, _ in pairs_of(log)] == [1, 4, 5]
+
+
 def test_records_without_key_from_before_the_policy_go_and_are_counted(root: str) -> None:
     """As Kafka's cleaner does it; new ones are refused by the append."""
     log = topic(root, "t", 1, {**EAGER, "cleanup.policy": "delete", "retention.ms": "-1"})
