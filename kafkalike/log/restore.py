@@ -11,6 +11,7 @@ import os
 import shutil
 from collections.abc import Iterable
 from contextlib import AbstractContextManager, nullcontext
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Final, Protocol, cast
 
@@ -19,12 +20,13 @@ from deltalake import DeltaTable
 from deltalake.exceptions import DeltaError
 
 from kafkalike.clock import Deadline
-from kafkalike.errors import IllegalArgumentError, KafkaStorageError
+from kafkalike.errors import IllegalArgumentError, KafkaError, KafkaStorageError
 from kafkalike.log.commits import Add, log_name, parse_commit
 from kafkalike.log.maintenance import COMMIT_TIMEOUT_MS, Change, publish
 from kafkalike.log.storage import LocalFiles
 from kafkalike.log.tail import adds_of
 from kafkalike.model.cluster_state import LOG_START, MetadataRow
+from kafkalike.model.compaction import CLEANER_APP, HOLES, cleaner_app
 
 if TYPE_CHECKING:
     from kafkalike.log.delta_cluster import DeltaCluster
@@ -57,8 +59,10 @@ def restore_as(cluster: DeltaCluster, topic: str, version: int, new: str, run: s
 
     Raises:
         IllegalArgumentError: `new` is `topic`, the root is not local, or there is no such version.
-        KafkaStorageError: files of that version are gone (vacuumed); nothing was made.
-        KafkaTimeoutError: a maintenance run held the new topic for a minute; it was made and is empty.
+        KafkaStorageError: files of that version are gone (vacuumed, or deleted with the topic meanwhile), or the disk
+            is full; nothing was made, unless topics may not be deleted: then the new one stays, empty.
+        KafkaTimeoutError: a maintenance run held `topic` for a minute, and nothing was made; or one held the new topic,
+            which was made and is empty.
         TopicAlreadyExistsError, InvalidTopicError: see `create_topic`.
         UnknownTopicOrPartitionError: there is no such topic.
     """
@@ -73,24 +77,40 @@ def restore_as(cluster: DeltaCluster, topic: str, version: int, new: str, run: s
     if not isinstance(files, LocalFiles):
         message = f"{cluster.root} is not a local root: copy the topic with jobs/copy_topic.py instead"
         raise IllegalArgumentError(message)
-    adds, when = _table_at(files, version)
+    # What that version names and the newest one does not, the next maintenance run might remove.
+    with _no_vacuum(cluster, topic):
+        return _restore(cluster, info, files, version, new=new, run=run)
+
+
+def _restore(
+    cluster: DeltaCluster, info: TopicInfo, files: LocalFiles, version: int, *, new: str, run: str
+) -> TopicInfo:
+    topic = info.name
+    earlier = _table_at(files, info, version)
+    adds = earlier.adds
     gone = [add.path for add in adds if not Path(files.path(add.path)).exists()]
     if gone:
         message = (
             f"{topic!r}: version {version} cannot be restored: {len(gone)} of its files are gone, such as {gone[0]}"
         )
         raise KafkaStorageError(message)
-    starts = _log_starts_at(cluster, info, when)
+    starts = _log_starts_at(cluster, info, earlier.when_ms)
     made = cluster.create_topic(new, info.num_partitions, info.configs)
     target = cluster.files_of(made)
     facts = {"restored": f"{topic} version {version}", "files": len(adds)}
+    change = Change(work="restore", adds=adds, txns=earlier.holes, facts=facts)
     log = cluster.log(new)
     # A linked file is as old as the first one: to a maintenance run it would look like what a dead writer has left.
     with _no_vacuum(cluster, new):
-        for add in adds:
-            _share(files.path(add.path), cast("LocalFiles", target).path(add.path))
+        try:
+            for add in adds:
+                _share(files.path(add.path), cast("LocalFiles", target).path(add.path))
+        except OSError as cause:
+            left = _unmade(cluster, new)
+            message = f"{topic!r}: the files of version {version} cannot be taken over, {left}: {cause}"
+            raise KafkaStorageError(message) from cause
         if adds:
-            publish(log, Change(work="restore", adds=adds, facts=facts), run)
+            publish(log, change, run)
     log.refresh()
     within = {p: min(start, log.log_end(p)) for p, start in starts.items() if log.log_end(p)}
     return cluster.move_log_start(new, within, REASON, run, made.topic_id) if within else made
@@ -102,7 +122,25 @@ def _no_vacuum(cluster: DeltaCluster, name: str) -> AbstractContextManager[None]
     return nullcontext() if lock is None else lock.held(Deadline(cluster.clock, COMMIT_TIMEOUT_MS))
 
 
-def _table_at(files: LocalFiles, version: int) -> tuple[list[Add], int]:
+def _unmade(cluster: DeltaCluster, new: str) -> str:
+    try:
+        cluster.delete_topic(new)
+    except KafkaError as error:
+        return f"and {new!r} is left empty ({error})"
+    return "nothing was made"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Earlier:
+    """A table at an earlier version."""
+
+    adds: list[Add]
+    holes: dict[str, int]
+    """What says, in a topic that was ever compacted, up to where holes between its records are no loss."""
+    when_ms: int
+
+
+def _table_at(files: LocalFiles, info: TopicInfo, version: int) -> _Earlier:
     try:
         table = DeltaTable(files.uri, version=version)
         adds = pa.RecordBatchReader.from_stream(table.get_add_actions(flatten=True)).read_all()
@@ -110,7 +148,9 @@ def _table_at(files: LocalFiles, version: int) -> tuple[list[Add], int]:
     except (DeltaError, OSError) as cause:
         message = f"{files.uri} has no version {version} any more, or not yet: {cause}"
         raise IllegalArgumentError(message) from cause
-    return list(adds_of(adds)), commit.timestamp_ms
+    apps = [CLEANER_APP, *(cleaner_app(p, HOLES) for p in info.partitions)]
+    holes = {app: found for app in apps if (found := table.transaction_version(app)) is not None}
+    return _Earlier(adds=list(adds_of(adds)), holes=holes, when_ms=commit.timestamp_ms)
 
 
 def _log_starts_at(cluster: DeltaCluster, info: TopicInfo, when_ms: int) -> dict[int, int]:

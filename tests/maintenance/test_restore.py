@@ -14,7 +14,7 @@ from kafkalike.log.topic_log import DeltaTopicLog
 from kafkalike.retention.report import BUSY
 from tests.tools.findings import errors_of
 from tests.tools.records import all_records, batch
-from tests.tools.upkeep import HOUR_MS, ShiftedClock, open_cluster, topic, upkeep
+from tests.tools.upkeep import AT_ONCE, EAGER, HOUR_MS, ShiftedClock, keyed, open_cluster, pairs_of, topic, upkeep
 
 NOW = SYSTEM_CLOCK.now_ms()
 
@@ -63,6 +63,61 @@ def test_a_maintenance_run_beside_it_takes_no_file_that_is_being_shared(
 
     assert set(statuses) == {BUSY}
     assert all_records(root, "back") == {0: [(1, "v1"), (2, "v2")]}
+
+
+def test_a_maintenance_run_cannot_take_the_files_meanwhile(
+    root: str, log: DeltaTopicLog, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The topic's newest version does not name them any more, and they are due."""
+    open_cluster(root).set_configs("t", {**AT_ONCE, "retention.ms": "0"})
+    upkeep(root, works=["retention"])
+    statuses: list[str] = []
+
+    def maintain_and_share(source: str, target: str) -> None:
+        statuses.append(upkeep(root, works=["vacuum"]).status)
+        share(source, target)
+
+    share = restore._share
+    monkeypatch.setattr(restore, "_share", maintain_and_share)
+    restore_as(open_cluster(root), "t", 2, "back", "run-1")
+
+    assert set(statuses) == {BUSY}
+    assert len(list(Path(root, "back").glob("partition=0/*.parquet"))) == 2
+
+
+def test_files_that_go_while_they_are_shared_leave_no_half_made_topic(
+    root: str, log: DeltaTopicLog, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Here the topic is deleted meanwhile."""
+
+    def delete_and_share(source: str, target: str) -> None:
+        if "t" in open_cluster(root).topics():
+            open_cluster(root).delete_topic("t")
+        share(source, target)
+
+    share = restore._share
+    monkeypatch.setattr(restore, "_share", delete_and_share)
+
+    with pytest.raises(KafkaStorageError, match="cannot be taken over, nothing was made"):
+        restore_as(open_cluster(root), "t", 2, "back", "run-1")
+
+    assert open_cluster(root).topics() == {}
+    assert not Path(root, "back").exists()
+
+
+def test_a_topic_that_was_compacted_once_comes_back_with_its_holes(root: str) -> None:
+    """They are no data loss there either."""
+    log = topic(root, "t", 1, EAGER)
+    for number, key in enumerate("abbc"):
+        log.append(keyed((key, str(number)), at_ms=NOW + 10 * number))
+    upkeep(root, works=["compaction"])
+    open_cluster(root).set_configs("t", {"retention.ms": "-1"})
+    log.refresh()
+
+    restore_as(open_cluster(root), "t", log.version, "back", "run-1")
+
+    assert [offset for offset, _, _ in pairs_of(open_cluster(root).log("back"))] == [0, 2, 3]
+    assert errors_of(root) == []
 
 
 def test_in_place_is_refused_with_the_reason(root: str, log: DeltaTopicLog) -> None:
