@@ -35,6 +35,9 @@ SAFE_HOURS: Final = 168
 
 HOUR_MS: Final = 3_600_000
 
+READ_PAST: Final = 1_000
+"""Commits in a row that look too old before the older ones are taken for old as well; some 30 ms."""
+
 CHUNK: Final = 256
 """Files removed while the lock is held once: a few ms."""
 
@@ -43,6 +46,7 @@ CHECKPOINT_AFTER: Final = 20
 
 _LOG_DIR: Final = "_delta_log"
 _TEMPORARY: Final = re.compile(r"\..*\.tmp")
+_TIMESTAMP: Final = re.compile(rb'"timestamp"\s*:\s*(\d+)')
 _CHECKSUM: Final = re.compile(r"\.?(\d{20})\..*crc|(\d{20})\.crc")
 
 
@@ -190,29 +194,42 @@ def _data_files(files: LocalFiles) -> Iterator[tuple[str, int, int]]:
 
 
 def _removal_times(files: LocalFiles, paths: Collection[str], horizon_ms: int) -> dict[str, tuple[int, bool]]:
-    """When commits took files out, and whether their records went with them; newest commits first.
+    """When commits took files out, and whether their records went with them.
 
-    Commits older than the horizon are not read: what they took out is older than every delay.
+    Commits older than the horizon need not be read: what they took out is older than every delay. But a commit's time
+    is its writer's, whose clock may be slow: that must neither hide older commits nor let files go early. So some more
+    are read, and a commit counts as no older than those before it, as Delta has it.
     """
     missing = set(paths)
-    found: dict[str, tuple[int, bool]] = {}
+    seen: list[tuple[int, bool, set[str]]] = []
+    past = 0
     for version in reversed(versions(files)):
-        if not missing:
+        if past >= READ_PAST:
             break
         try:
             content = files.read(log_name(version))
         except FileNotFoundError:
             continue
-        if b'"remove"' not in content and version % 64:
-            continue
-        commit = parse_commit(version, content, files.uri)
-        if commit.timestamp_ms and commit.timestamp_ms < horizon_ms:
-            break
-        deleted = commit.operation == OPERATIONS["retention"] and not commit.adds
-        for path in missing.intersection(commit.removes):
-            found[path] = (commit.timestamp_ms, deleted)
-        missing.difference_update(commit.removes)
+        when, deleted, taken = _time_of(content), False, set[str]()
+        if b'"remove"' in content:
+            commit = parse_commit(version, content, files.uri)
+            deleted = commit.operation == OPERATIONS["retention"] and not commit.adds
+            taken = missing.intersection(commit.removes)
+            missing -= taken
+        seen.append((when, deleted, taken))
+        past = 0 if missing and not 0 < when < horizon_ms else past + 1
+    found: dict[str, tuple[int, bool]] = {}
+    latest_ms = 0
+    for when, deleted, taken in reversed(seen):
+        latest_ms = max(latest_ms, when)
+        found.update(dict.fromkeys(taken, (latest_ms, deleted)))
     return found
+
+
+def _time_of(content: bytes) -> int:
+    """Time of a commit, ms, without parsing the rest; 0 when it has none. In statistics a time is text."""
+    found = _TIMESTAMP.search(content)
+    return int(found.group(1)) if found else 0
 
 
 def _old_temporaries(files: LocalFiles, now_ms: int) -> Iterator[Leftover]:

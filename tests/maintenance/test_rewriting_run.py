@@ -10,6 +10,7 @@ from deltalake import DeltaTable
 from kafkalike.clock import SYSTEM_CLOCK
 from kafkalike.errors import DataLossError
 from kafkalike.log.compact import checkpoints_of
+from kafkalike.log.maintenance import Change, publish
 from kafkalike.log.storage import LocalFiles
 from kafkalike.log.topic_log import DeltaTopicLog
 from kafkalike.model.batch import RecordBatch
@@ -399,6 +400,24 @@ def test_files_stay_for_their_delay_and_then_go(root: str, many: DeltaTopicLog) 
     assert counts == [0, 0, 2, 0, 16]
     assert data_files(root) == live_files(many)
     assert errors_of(root) == []
+
+
+def test_a_writer_whose_clock_is_slow_lets_no_file_go_early(root: str, many: DeltaTopicLog) -> None:
+    """What its commit says is old hides neither the commits before it nor when it took files out itself."""
+    open_cluster(root).set_configs("t", {"kafkalike.merge.min.age.ms": "0", "retention.ms": "-1"})
+    slow, clock = ShiftedClock(), ShiftedClock()
+    slow.ahead_ms = -72 * HOUR_MS
+    upkeep(root, works=["merge"])
+    open_cluster(root, slow).log("t").append(batch((0, "x"), at_ms=NOW))
+    log = open_cluster(root, slow).log("t")
+    publish(log, Change(work="merge", removes=log.segments(1), data_change=False), "slow")
+
+    counts = []
+    for ahead in (2, 25):
+        clock.ahead_ms = ahead * HOUR_MS
+        counts.append(upkeep(root, clock=clock, works=["vacuum"]).vacuumed_files)
+
+    assert counts == [0, 19]
 
 
 def test_a_delay_that_is_longer_than_the_tables_log_is_said_to_be(root: str) -> None:
