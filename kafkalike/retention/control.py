@@ -15,8 +15,8 @@ from kafkalike.retention.report import ControlReport, MaintenanceReport
 if TYPE_CHECKING:
     from kafkalike.log.port import Cluster
 
-CONTROL: Final = "control"
-"""Stands for the control tables where one run at a time is let in."""
+CONTROL: Final = "~control"
+"""Stands for the control tables where one run at a time is let in; `~` cannot be part of a topic's name."""
 
 
 def maintain_control(cluster: Cluster, report: MaintenanceReport, clock: Clock) -> None:

@@ -217,6 +217,17 @@ def test_of_two_runs_at_once_one_does_the_work(root: str, log: DeltaTopicLog) ->
     assert upkeep(root).deleted_segments == 3
 
 
+def test_a_topic_called_control_is_none_of_the_control_tables(root: str) -> None:
+    """A run that is at it keeps no other one from them."""
+    topic(root, "control", 1, {})
+
+    with only_run(open_cluster(root), "control"):
+        beside = run(root)
+
+    assert [found.status for found in beside.topics] == [BUSY]
+    assert [found.table for found in beside.control] == ["__cluster_metadata"]
+
+
 def test_time_that_has_run_out_leaves_the_rest_to_the_next_run(root: str, log: DeltaTopicLog) -> None:
     """Exit code 3, and a state that is sound."""
 
