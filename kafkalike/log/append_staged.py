@@ -7,15 +7,11 @@ written from those files, and one table version is made of them: the same loop a
 
 from __future__ import annotations
 
-import contextlib
 import os
 import random
-import shutil
-import uuid
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from functools import partial
 from itertools import groupby
@@ -23,7 +19,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 import pyarrow as pa
-from filelock import FileLock
 from py4j.protocol import Py4JError
 from pyspark.errors import PySparkException
 from pyspark.sql import functions as F  # noqa: N812
@@ -34,11 +29,10 @@ from kafkalike.errors import KafkaStorageError
 from kafkalike.log.append_local import PARQUET_CODECS, refused, segment_name, segment_stats
 from kafkalike.log.commits import Add
 from kafkalike.log.job_errors import raise_refusal
-from kafkalike.log.layout import LOCKS, STAGING
-from kafkalike.log.lock import TableLock
 from kafkalike.log.port import Appended, TxnId
 from kafkalike.log.routing import Rules
 from kafkalike.log.staging import STAGED_COLUMNS, Numbering, Run, Written, stage, write_segment
+from kafkalike.log.staging_folder import staging_folder
 from kafkalike.log.storage import LocalFiles
 
 if TYPE_CHECKING:
@@ -66,49 +60,12 @@ def append_staged(
         done = log.already_appended(txn)
         if done is not None:
             return done
-    with _folder(Path(log.files.uri).parent / STAGING) as folder:
+    with staging_folder(str(Path(log.files.uri).parent)) as folder:
         payload = _StagedPayload(frame.sparkSession, _run(log, frame, folder))
         faults.point("append.staged")
         # Rivals are waited for from here on: however long the source took, there is time for them.
         deadline = Deadline(SYSTEM_CLOCK, timeout_ms)
         return log.append_payload(payload, codec=codec, deadline=deadline, txn=txn)
-
-
-@contextmanager
-def _folder(staging: Path) -> Iterator[Path]:
-    """A folder of this append's own, gone afterwards; folders of writers that have died go as well.
-
-    Its lock says that the writer lives: the kernel drops it with the process.
-    """
-    folder = staging / uuid.uuid4().hex
-    lock = FileLock(f"{folder}.lock", thread_local=False)
-    try:
-        with TableLock(str(staging.with_name(LOCKS)), STAGING).held():
-            _clear(staging)
-            folder.mkdir(parents=True)
-            lock.acquire(timeout=0)
-    except OSError as cause:
-        message = f"{staging}: the storage refused the records, nothing was written: {cause}"
-        raise KafkaStorageError(message) from cause
-    try:
-        yield folder
-    finally:
-        _remove(folder, lock)
-
-
-def _clear(staging: Path) -> None:
-    """Remove what writers that have died left behind. Caller: holds the lock of the staging folder."""
-    for left in staging.glob("*/"):
-        lock = FileLock(f"{left}.lock", thread_local=False)
-        with contextlib.suppress(OSError):
-            lock.acquire(timeout=0)
-            _remove(left, lock)
-
-
-def _remove(folder: Path, lock: FileLock) -> None:
-    shutil.rmtree(folder, ignore_errors=True)
-    Path(lock.lock_file).unlink(missing_ok=True)
-    lock.release()
 
 
 def _run(log: DeltaTopicLog, frame: DataFrame, folder: Path) -> list[Run]:

@@ -1,15 +1,17 @@
-"""Control: what a run does beside the topics: expired offsets, control tables, what deleted topics have left."""
+"""Control: what a run does beside the topics: expired offsets, control tables, what the killed have left."""
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
-from kafkalike.clock import Clock
+from kafkalike.clock import Clock, Deadline
 from kafkalike.errors import KafkaError
 from kafkalike.group.expiry import expire_offsets
 from kafkalike.log.delta_cluster import DeltaCluster
-from kafkalike.log.maintenance import only_run
+from kafkalike.log.layout import STAGING
+from kafkalike.log.maintenance import COMMIT_TIMEOUT_MS, only_run
 from kafkalike.log.maintenance_control import clear_deleted, compact_control, control_tables, vacuum_control
+from kafkalike.log.staging_folder import clear_staging
 from kafkalike.retention.report import ControlReport, MaintenanceReport
 
 if TYPE_CHECKING:
@@ -20,7 +22,7 @@ CONTROL: Final = "~control"
 
 
 def maintain_control(cluster: Cluster, report: MaintenanceReport, clock: Clock) -> None:
-    """Expire offsets, compact and vacuum the control tables, remove deleted topics' leftovers; fill the report.
+    """Expire offsets, compact and vacuum the control tables, remove leftovers of the killed; fill the report.
 
     A failure is written into the report and keeps nothing else back.
     """
@@ -45,7 +47,17 @@ def maintain_control(cluster: Cluster, report: MaintenanceReport, clock: Clock) 
                 table.problem = f"{type(error).__name__}: {error}"
                 report.problems.append(f"{name}: {table.problem}")
         if not report.dry_run:
-            clear_deleted(cluster)
+            _clear_leftovers(cluster, report, clock)
+
+
+def _clear_leftovers(cluster: DeltaCluster, report: MaintenanceReport, clock: Clock) -> None:
+    clear_deleted(cluster)
+    if not cluster.local:
+        return
+    try:
+        clear_staging(cluster.root, Deadline(clock, COMMIT_TIMEOUT_MS))
+    except KafkaError as error:
+        report.problems.append(f"{STAGING}: {type(error).__name__}: {error}")
 
 
 def _expire(cluster: Cluster, report: MaintenanceReport, clock: Clock) -> None:

@@ -11,6 +11,7 @@ from kafkalike.clock import SYSTEM_CLOCK
 from kafkalike.errors import DataLossError
 from kafkalike.log.compact import checkpoints_of
 from kafkalike.log.maintenance import Change, publish
+from kafkalike.log.staging_folder import staging_folder
 from kafkalike.log.storage import LocalFiles
 from kafkalike.log.topic_log import DeltaTopicLog
 from kafkalike.model.batch import RecordBatch
@@ -499,6 +500,20 @@ def test_what_a_killed_deletion_has_left_goes(root: str) -> None:
     run(root, works=["control"])
 
     assert not aside.parent.exists()
+
+
+def test_what_a_killed_spark_write_has_put_down_goes(root: str) -> None:
+    """Its lock went with the process; the folder of a writer that lives stays."""
+    open_cluster(root).create_topic("t", 1, {})
+    left = Path(root, "__staging", "left")
+    left.mkdir(parents=True)
+    (left / "run.arrow").write_bytes(b"x")
+
+    with staging_folder(root) as own:
+        left.mkdir()
+        run(root, works=["control"])
+
+        assert list(own.parent.glob("*/")) == [own]
 
 
 def test_a_log_that_an_outsider_has_rewound_is_left_alone(root: str, many: DeltaTopicLog) -> None:
