@@ -32,7 +32,7 @@ from kafkalike.expr.numbering import at_or_above, with_offsets
 from kafkalike.expr.sink import HEADERS
 from kafkalike.log.append_local import plan_batch, user_metadata
 from kafkalike.log.append_staged import append_staged, arrow_columns, rules_of
-from kafkalike.log.job_errors import raise_refusal
+from kafkalike.log.job_errors import let_go, raise_refusal
 from kafkalike.log.layout import TOPIC_COLUMNS
 from kafkalike.log.port import Appended, TxnId
 from kafkalike.log.session import beside, running_session
@@ -122,7 +122,7 @@ def append_frame(
     try:
         return _append(log, frame.sparkSession, numbered, partitions, codec=codec, deadline=deadline, txn=txn)
     finally:
-        source.unpersist()
+        let_go(source)
 
 
 def _routed(log: DeltaTopicLog, frame: DataFrame) -> DataFrame:

@@ -2,14 +2,19 @@
 
 from __future__ import annotations
 
+import contextlib
 import re
-from typing import Final, NoReturn
+from typing import TYPE_CHECKING, Final, NoReturn
 
+from py4j.protocol import Py4JError
 from pyspark.errors import PySparkException
 
 from kafkalike import errors
 from kafkalike.errors import KafkaError, KafkaStorageError
 from kafkalike.log.java_errors import innermost
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame
 
 RECORD_ERROR: Final = re.compile(r"kafkalike:(\w+Error): ([^\n]*?)(?: SQLSTATE: \w+)?(?:\n|$)")
 """What a check inside the plan raises (`problem`), found again in the text of Spark's exception."""
@@ -18,6 +23,12 @@ RECORD_ERROR: Final = re.compile(r"kafkalike:(\w+Error): ([^\n]*?)(?: SQLSTATE: 
 def problem(error: type[KafkaError], text: str) -> str:
     """The message with which a check inside a Spark plan names one of our errors; `raise_refusal` finds it again."""
     return f"kafkalike:{error.__name__}: {text}"
+
+
+def let_go(kept: DataFrame) -> None:
+    """Drop a persisted DataFrame; a JVM that is gone has dropped it, and must not hide why it went."""
+    with contextlib.suppress(Py4JError, OSError):
+        kept.unpersist()
 
 
 def raise_refusal(topic: str, cause: Exception) -> NoReturn:

@@ -15,6 +15,7 @@ from kafkalike.errors import IllegalArgumentError, UnsupportedCodecError
 from kafkalike.expr.sink import sink_columns
 from kafkalike.log.append_spark import append_frame
 from kafkalike.log.connect import connect_delta
+from kafkalike.log.job_errors import let_go
 from kafkalike.log.port import TxnId
 from kafkalike.model.names import check_topic_name
 from kafkalike.model.structs import TopicPartition
@@ -128,7 +129,7 @@ def produce(
         return written
     finally:
         if topic is None:
-            records.unpersist()
+            let_go(records)
 
 
 def _append(  # noqa: PLR0917

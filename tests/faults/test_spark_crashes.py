@@ -24,9 +24,14 @@ DATA = "/t/partition=0/part-"
 COMMIT = "/t/_delta_log/0"
 
 
-def send(root: str, env: Mapping[str, str], *, tries: int = 1, expected: int = 0) -> list[dict[str, object]]:
-    """What a writer in a process of its own reports; nothing when it was killed."""
-    output = run(WORKER, {"root": root, "tries": tries}, env, expected=expected)
+def send(
+    root: str, env: Mapping[str, str], *, tries: int = 1, expected: int = 0, locking: bool = False
+) -> list[dict[str, object]]:
+    """What a writer in a process of its own reports; nothing when it was killed.
+
+    Without a lock it is the JVM that writes the files and makes the commit, as on an object store.
+    """
+    output = run(WORKER, {"root": root, "tries": tries, "locking": locking}, env, expected=expected)
     return json.loads(output.splitlines()[-1]) if expected == 0 else []
 
 
@@ -71,14 +76,27 @@ def test_a_jvm_killed_after_its_commit_is_acknowledged_by_what_the_table_says(
     assert_sent_once_more_is_there_once(spark, root)
 
 
-def test_a_driver_killed_after_its_commit_leaves_all_records_and_no_lock(spark: SparkSession, root: str) -> None:
-    """Row 3 without anybody to ask: only the stable id keeps the rerun from adding a copy."""
+@pytest.mark.parametrize(
+    ("place", "there"),
+    [
+        pytest.param("append.staged", OLD, marks=pytest.mark.soak),
+        ("append.before_commit", OLD),
+        ("append.after_commit", BOTH),
+    ],
+)
+def test_a_driver_killed_at_its_commit_leaves_all_records_or_none_and_no_lock(
+    spark: SparkSession, root: str, place: str, there: dict[int, list[tuple[int, str]]]
+) -> None:
+    """Rows 1 to 3 without anybody to ask: only the stable id keeps the rerun from adding a copy."""
     make_topic(root, (0, "old"))
 
-    send(root, {"KAFKALIKE_FAULT": "append.after_commit:kill"}, expected=-9)
+    send(root, {"KAFKALIKE_FAULT": f"{place}:kill"}, expected=-9, locking=True)
 
-    assert all_records(root) == BOTH
+    assert all_records(root) == there
+    assert len(list(Path(root, "__staging").glob("*/*.arrow"))) == 1
     assert_sent_once_more_is_there_once(spark, root)
+    write(spark.createDataFrame([(0, "next")], "partition INT, value STRING"), "t", root)
+    assert list(Path(root, "__staging").iterdir()) == []
 
 
 @pytest.mark.soak
