@@ -64,6 +64,7 @@ def test_a_jvm_killed_before_its_commit_has_written_nothing(
     assert_sent_once_more_is_there_once(spark, root)
 
 
+@pytest.mark.soak
 def test_a_jvm_killed_after_its_commit_is_acknowledged_by_what_the_table_says(
     spark: SparkSession, root: str, faultshim: Path
 ) -> None:

@@ -48,7 +48,7 @@ def marks(every: list[str], chosen: set[str]) -> list[Any]:
     return [fault if fault in chosen else pytest.param(fault, marks=pytest.mark.soak) for fault in every]
 
 
-@pytest.mark.parametrize("fault", marks(EVERYWHERE, {"append.after_commit:kill@2"}))
+@pytest.mark.parametrize("fault", marks(EVERYWHERE, set()))
 def test_a_stream_killed_anywhere_has_written_each_line_once_after_its_restart(
     spark: SparkSession, root: str, tmp_path: Path, fault: str
 ) -> None:
