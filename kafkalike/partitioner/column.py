@@ -11,12 +11,9 @@ from __future__ import annotations
 from pyspark.sql import Column
 from pyspark.sql import functions as F  # noqa: N812
 
-from kafkalike.errors import IllegalArgumentError
 from kafkalike.partitioner.murmur2 import MASK, MULTIPLIER, POSITIVE, SEED, check_partitions
 
 _CODEC_CLASS = "org.apache.commons.codec.digest.MurmurHash2"
-_TASK_ROW_BITS = 33
-"""`monotonically_increasing_id` counts the rows of a task in its lower 33 bits."""
 
 
 def murmur2_column(key: Column) -> Column:
@@ -41,43 +38,13 @@ def partition_column(key: Column, num_partitions: int) -> Column:
         num_partitions: how many partitions the topic has.
 
     Returns:
-        INT from 0 to `num_partitions` - 1; null for null (see `null_key_column`).
+        INT from 0 to `num_partitions` - 1; null for null.
 
     Raises:
         IllegalArgumentError: `num_partitions` is below 1.
     """
     check_partitions(num_partitions)
     return murmur2_column(key).bitwiseAND(F.lit(POSITIVE)) % F.lit(num_partitions)
-
-
-def null_key_column(num_partitions: int, start: int = 0, run: int = 128) -> Column:
-    """Partition of a record without key: runs of records in turn, as a sticky producer's batches would fall.
-
-    The rows of each Spark task are counted; `run` consecutive ones share a partition and the next `run` get
-    the next partition, round and round. Task t begins at partition `start` + t, so that many small tasks do
-    not all fill the same partition. Under a `coalesce` or `when`, Spark counts only the rows that get here.
-
-    Not deterministic in the sense of Spark: use it in a `select`, and expect other partitions when a task is
-    run again over rows in another order.
-
-    Args:
-        num_partitions: how many partitions the topic has.
-        start: where the first task begins; pass another one for each batch to spread small batches.
-        run: how many consecutive rows share a partition.
-
-    Returns:
-        INT from 0 to `num_partitions` - 1, never null.
-
-    Raises:
-        IllegalArgumentError: `num_partitions` or `run` is below 1, or `start` is negative.
-    """
-    check_partitions(num_partitions)
-    if run < 1 or start < 0:
-        raise IllegalArgumentError(f"a run has at least 1 record, not {run}; start is not negative, as {start}")
-    row = F.monotonically_increasing_id().bitwiseAND(F.lit((1 << _TASK_ROW_BITS) - 1))
-    turn = F.floor(row / F.lit(run))
-    first = F.spark_partition_id().cast("bigint") + F.lit(start % num_partitions)
-    return ((turn + first) % F.lit(num_partitions)).cast("int")
 
 
 def _murmur2_by_words(key: Column) -> Column:

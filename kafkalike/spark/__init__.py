@@ -1,5 +1,6 @@
 """What Spark users touch: a session, producing and reading DataFrames, streams, SQL over topics."""
 
+from kafkalike.partitioner.column import partition_column
 from kafkalike.spark.entry import session
 from kafkalike.spark.progress import CheckpointProgress
 from kafkalike.spark.read import read
@@ -17,6 +18,7 @@ __all__ = [
     "create_view",
     "decoded_values",
     "offsets_behind",
+    "partition_column",
     "read",
     "register_format",
     "register_sql",

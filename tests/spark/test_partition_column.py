@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from random import Random
 from typing import TYPE_CHECKING
 
@@ -10,8 +9,9 @@ import pytest
 from pyspark.sql import functions as F  # noqa: N812
 
 from kafkalike.errors import IllegalArgumentError
-from kafkalike.partitioner.column import murmur2_column, null_key_column, partition_column
+from kafkalike.partitioner.column import murmur2_column
 from kafkalike.partitioner.murmur2 import murmur2, partition_for_key
+from kafkalike.spark import partition_column
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -81,9 +81,9 @@ def test_a_column_hashes_any_bytes_as_the_bytes_do(keys: DataFrame, ansi: None) 
 
 def test_hash_and_partition_are_int_columns(keys: DataFrame) -> None:
     """The types are those that `repartitionById` and the topic's schema want."""
-    frame = keys.select(murmur2_column(F.col("key")), partition_column(F.col("key"), 7), null_key_column(3))
+    frame = keys.select(murmur2_column(F.col("key")), partition_column(F.col("key"), 7))
 
-    assert [kind for _, kind in frame.dtypes] == ["int", "int", "int"]
+    assert [kind for _, kind in frame.dtypes] == ["int", "int"]
 
 
 def test_constant_keys_are_hashed_too(spark: SparkSession) -> None:
@@ -97,33 +97,6 @@ def test_constant_keys_are_hashed_too(spark: SparkSession) -> None:
     assert row.first() == (107, partition_for_key(b"\xff\xfe", 1000), None)
 
 
-def test_records_without_key_go_round_in_runs(spark: SparkSession) -> None:
-    """One task: runs of 3 records, from the start partition on, round and round."""
-    rows = spark.range(0, 10, 1, 1).select(null_key_column(3, start=2, run=3).alias("p")).collect()
-
-    assert [row.p for row in rows] == [2, 2, 2, 0, 0, 0, 1, 1, 1, 2]
-
-
-def test_each_task_starts_at_another_partition(spark: SparkSession) -> None:
-    """Four tasks with less than a run each fill four partitions, not one."""
-    rows = spark.range(0, 40, 1, 4).select(null_key_column(4, start=1).alias("p")).collect()
-
-    assert [row.p for row in rows] == [1] * 10 + [2] * 10 + [3] * 10 + [0] * 10
-
-
-def test_records_with_and_without_key_share_one_expression(spark: SparkSession) -> None:
-    """Under `coalesce`, keys go by hash and only the rest goes in runs, evenly."""
-    frame = spark.range(0, 1200, 1, 1).select(
-        F.when(F.col("id") % 2 == 0, F.lit(b"abc")).alias("key"),
-    )
-
-    chosen = F.coalesce(partition_column(F.col("key"), 3), null_key_column(3, run=10))
-    rows = frame.select("key", chosen.alias("p")).collect()
-
-    assert {row.p for row in rows if row.key is not None} == {partition_for_key(b"abc", 3)}
-    assert Counter(row.p for row in rows if row.key is None) == {0: 200, 1: 200, 2: 200}
-
-
 def test_a_partition_column_routes_rows_to_spark_partitions(keys: DataFrame) -> None:
     """`repartitionById` takes the column, so Kafka's partition p meets Spark's partition p."""
     frame = keys.where("key is not null").select(partition_column(F.col("key"), 5).alias("p"))
@@ -134,11 +107,8 @@ def test_a_partition_column_routes_rows_to_spark_partitions(keys: DataFrame) -> 
     assert all(row.p == row.spark_p for row in rows)
 
 
-@pytest.mark.parametrize(("num_partitions", "start", "run"), [(0, 0, 1), (-1, 0, 1), (3, -1, 1), (3, 0, 0)])
-def test_arguments_without_meaning_are_refused(spark: SparkSession, num_partitions: int, start: int, run: int) -> None:
-    """No partitions, a negative start and an empty run are errors before any row is read."""
+@pytest.mark.parametrize("num_partitions", [0, -1])
+def test_a_topic_without_partitions_is_refused(spark: SparkSession, num_partitions: int) -> None:
+    """Before any row is read."""
     with pytest.raises(IllegalArgumentError):
-        null_key_column(num_partitions, start=start, run=run)
-    if num_partitions < 1:
-        with pytest.raises(IllegalArgumentError):
-            partition_column(F.lit(b"key"), num_partitions)
+        partition_column(F.lit(b"key"), num_partitions)
