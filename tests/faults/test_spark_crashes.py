@@ -46,11 +46,8 @@ def assert_sent_once_more_is_there_once(spark: SparkSession, root: str) -> None:
     assert errors_of(root) == []
 
 
-@pytest.mark.parametrize(
-    ("at", "match"),
-    [pytest.param("open", DATA, marks=pytest.mark.soak), ("rename", COMMIT)],
-    ids=["in-a-data-file", "before-commit"],
-)
+@pytest.mark.soak
+@pytest.mark.parametrize(("at", "match"), [("open", DATA), ("rename", COMMIT)], ids=["in-a-data-file", "before-commit"])
 def test_a_jvm_killed_before_its_commit_has_written_nothing(
     spark: SparkSession, root: str, faultshim: Path, at: str, match: str
 ) -> None:
