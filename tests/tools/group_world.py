@@ -28,32 +28,17 @@ from kafkalike.model.group_roster import Roster
 from kafkalike.model.names import TopicId, TopicName
 from kafkalike.model.structs import GroupState, TopicPartition
 from kafkalike.model.topic import TopicInfo
+from kafkalike.testing import ManualClock
 
 FAULTS = (KafkaTimeoutError, KafkaStorageError, UnknownOutcomeError)
 SESSION = 3
 STRATEGIES = {name: schemes_of(name) for name in ("range", "roundrobin", "sticky", "cooperative-sticky")}
 
 
-class WorldClock:
-    """Goes on when the scheduler says so."""
-
-    def __init__(self) -> None:
-        self.seconds = 1000.0
-
-    def now_ms(self) -> int:
-        return int(self.seconds * 1000)
-
-    def monotonic(self) -> float:
-        return self.seconds
-
-    def sleep(self, seconds: float) -> None:
-        self.seconds += seconds
-
-
 class WorldLeases:
     """Signs of life in a dictionary."""
 
-    def __init__(self, clock: WorldClock) -> None:
+    def __init__(self, clock: ManualClock) -> None:
         self._clock = clock
         self._stamps: dict[str, int] = {}
 
@@ -82,7 +67,7 @@ class World:
 
     def __init__(self, seed: int, strategy: str, actors: int = 3, *, faulty: bool = True) -> None:
         self.chance = Random(seed)
-        self.clock = WorldClock()
+        self.clock = ManualClock()
         self.leases = WorldLeases(self.clock)
         self.schemes = STRATEGIES[strategy]
         self.roster = Roster()

@@ -16,23 +16,7 @@ from kafkalike.cli.options import client_settings, key_values, topic_filter
 from kafkalike.cli.perf_stats import SendStats, percentile
 from kafkalike.cli.producer_perf import Pace
 from kafkalike.model.structs import ConsumerRecord
-
-
-class HandClock:
-    """A clock that a test turns."""
-
-    def __init__(self) -> None:
-        self.now = 0.0
-
-    def now_ms(self) -> int:
-        return int(self.now * 1000)
-
-    def monotonic(self) -> float:
-        return self.now
-
-    def sleep(self, seconds: float) -> None:
-        self.now += max(0.0, seconds)
-
+from kafkalike.testing import ManualClock
 
 # --- lines -------------------------------------------------------------------------------------------
 
@@ -176,15 +160,15 @@ def test_a_percentile_is_one_of_the_values(values: list[float], share: float) ->
 
 def test_sends_are_summed_up_in_kafkas_words() -> None:
     """Ten records of 1 MiB in two seconds, each after half a second."""
-    clock, lines = HandClock(), list[str]()
+    clock, lines = ManualClock(0.0), list[str]()
     stats = SendStats(clock, 1500, lines.append, warmup=4)
-    clock.now = 0.5
+    clock.seconds = 0.5
     for _ in range(4):
         stats.record(0.0, 1024 * 1024)
-    clock.now = 1.5
+    clock.seconds = 1.5
     for _ in range(6):
         stats.record(1.0, 1024 * 1024)
-    clock.now = 2.0
+    clock.seconds = 2.0
 
     total, steady = stats.total()
 
@@ -200,21 +184,21 @@ def test_sends_are_summed_up_in_kafkas_words() -> None:
 
 def test_sends_keep_the_pace() -> None:
     """Ten a second: the fifth may go after half a second."""
-    clock = HandClock()
+    clock = ManualClock(0.0)
     pace = Pace(clock, 10)
 
     pace.wait(5)
 
-    assert clock.now == 0.5
+    assert clock.seconds == 0.5
 
 
 def test_without_a_rate_nothing_waits() -> None:
     """-1 is no limit."""
-    clock = HandClock()
+    clock = ManualClock(0.0)
 
     Pace(clock, -1).wait(1000)
 
-    assert clock.now == 0
+    assert clock.seconds == 0
 
 
 # --- Ctrl-C ----------------------------------------------------------------------------------------------

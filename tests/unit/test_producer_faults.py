@@ -24,28 +24,9 @@ from kafkalike.log.port import Appended, TopicLog
 from kafkalike.model.batch import RecordBatch
 from kafkalike.producer import FutureRecordMetadata, KafkaProducer
 from kafkalike.producer.buffer import Buffer
-from kafkalike.testing import MemoryCluster
+from kafkalike.testing import ManualClock, MemoryCluster
 
 REFUSED = KafkaStorageError("the disk is full")
-
-
-class HandClock:
-    """A clock that stands still unless it is turned."""
-
-    def __init__(self) -> None:
-        self.seconds = 1000.0
-
-    def now_ms(self) -> int:
-        """Wall time."""
-        return int(self.seconds * 1000)
-
-    def monotonic(self) -> float:
-        """The same in seconds."""
-        return self.seconds
-
-    def sleep(self, seconds: float) -> None:
-        """Turn it."""
-        self.seconds += seconds
 
 
 class FaultyCluster:
@@ -183,7 +164,7 @@ def test_what_is_sent_during_an_append_goes_with_the_next(
 
 def test_a_lingering_record_waits_for_others(cluster: FaultyCluster, make: Callable[..., KafkaProducer]) -> None:
     """One append carries what came within the linger time."""
-    producer = make(clock=HandClock(), linger_ms=1000)
+    producer = make(clock=ManualClock(), linger_ms=1000)
 
     for value in (b"a", b"b"):
         producer.send("orders", value)
@@ -194,7 +175,7 @@ def test_a_lingering_record_waits_for_others(cluster: FaultyCluster, make: Calla
 
 def test_a_full_batch_does_not_linger(make: Callable[..., KafkaProducer]) -> None:
     """batch_size ends the wait, though the clock stands still."""
-    producer = make(clock=HandClock(), linger_ms=1000, batch_size=300)
+    producer = make(clock=ManualClock(), linger_ms=1000, batch_size=300)
 
     sent = [producer.send("orders", b"v" * 100) for _ in range(2)]
 
@@ -257,7 +238,7 @@ def test_retries_are_counted(cluster: FaultyCluster, make: Callable[..., KafkaPr
 
 def test_retries_end_with_the_delivery_timeout(cluster: FaultyCluster, make: Callable[..., KafkaProducer]) -> None:
     """The time counts from send, and the last error is the cause."""
-    clock = HandClock()
+    clock = ManualClock()
 
     def slow_and_refused() -> None:
         clock.sleep(0.4)
@@ -279,7 +260,7 @@ def test_a_record_that_waited_too_long_is_not_written(
     cluster: FaultyCluster, make: Callable[..., KafkaProducer]
 ) -> None:
     """Records queued behind a slow append expire as well."""
-    clock = HandClock()
+    clock = ManualClock()
     producer = make(clock=clock, delivery_timeout_ms=1000)
 
     (first, late), go_on = held_back(cluster, producer, [b"late"])
@@ -297,7 +278,7 @@ def test_other_topics_are_served_while_one_waits_for_its_retry(
 ) -> None:
     """The back-off of one topic, endless on this clock, does not hold up another."""
     cluster.fail("orders", REFUSED)
-    clock = HandClock()
+    clock = ManualClock()
     producer = make(clock=clock, retry_backoff_ms=100)
 
     waiting = producer.send("orders", b"v")
@@ -432,7 +413,7 @@ def test_a_buffer_that_stays_full_is_a_timeout(cluster: FaultyCluster, make: Cal
 
 def test_nobody_lingers_while_somebody_waits_for_room(make: Callable[..., KafkaProducer]) -> None:
     """A buffer full of lingering records is sent, though the clock stands still."""
-    producer = make(clock=HandClock(), linger_ms=10_000, buffer_memory=200)
+    producer = make(clock=ManualClock(), linger_ms=10_000, buffer_memory=200)
 
     sent = [producer.send("orders", b"v" * 50) for _ in range(5)]
     producer.flush(30)
@@ -442,7 +423,7 @@ def test_nobody_lingers_while_somebody_waits_for_room(make: Callable[..., KafkaP
 
 def test_those_who_wait_for_room_get_it_in_turn() -> None:
     """Small records do not keep a large one waiting for ever."""
-    clock = HandClock()
+    clock = ManualClock()
     buffer = Buffer(limit=100, linger=0, batch_size=1, max_block_ms=60_000, clock=clock)
     cluster = MemoryCluster(clock=clock)
     queue = buffer.queue(cluster.create_topic("orders", 1, {}))
@@ -470,7 +451,7 @@ def test_those_who_wait_for_room_get_it_in_turn() -> None:
 
 def test_a_topic_that_is_gone_takes_no_records() -> None:
     """Its name is looked up again instead."""
-    clock = HandClock()
+    clock = ManualClock()
     buffer = Buffer(limit=100, linger=0, batch_size=1, max_block_ms=0, clock=clock)
     queue = buffer.queue(MemoryCluster(clock=clock).create_topic("orders", 1, {}))
 
@@ -605,7 +586,7 @@ def test_flush_gives_up_after_its_timeout(cluster: FaultyCluster, make: Callable
 
 def test_close_sends_what_is_queued(cluster: FaultyCluster, make: Callable[..., KafkaProducer]) -> None:
     """Lingering records too."""
-    producer = make(clock=HandClock(), linger_ms=10_000)
+    producer = make(clock=ManualClock(), linger_ms=10_000)
     sent = producer.send("orders", b"v")
 
     producer.close(30)
@@ -654,7 +635,7 @@ def test_a_send_that_waits_for_room_hears_of_the_close(
 
 def test_a_forgotten_producer_sends_what_is_queued(cluster: FaultyCluster) -> None:
     """Collecting it ends its thread, but loses nothing."""
-    producer = KafkaProducer(bootstrap_servers=cluster, client_id="forgotten", clock=HandClock(), linger_ms=10_000)
+    producer = KafkaProducer(bootstrap_servers=cluster, client_id="forgotten", clock=ManualClock(), linger_ms=10_000)
     sent = producer.send("orders", b"v")
     (thread,) = [t for t in threading.enumerate() if t.name == "forgotten-sender"]
 

@@ -27,6 +27,7 @@ from kafkalike.model.batch import RecordBatch
 from kafkalike.model.structs import TopicPartition
 from kafkalike.spark.source.options import parse_options
 from kafkalike.spark.source.stream import StreamReader
+from kafkalike.testing import ManualClock
 from tests.tools.upkeep import AT_ONCE, EAGER, keyed, topic, upkeep
 
 Json = dict[str, dict[str, int]]
@@ -34,32 +35,16 @@ Record = tuple[str, int, int, str]
 NOW_MS = SYSTEM_CLOCK.now_ms()
 
 
-class HandClock:
-    """Turned by hand."""
-
-    def __init__(self) -> None:
-        self.seconds = 1_000.0
-
-    def now_ms(self) -> int:
-        return int(self.seconds * 1000)
-
-    def monotonic(self) -> float:
-        return self.seconds
-
-    def sleep(self, seconds: float) -> None:
-        self.seconds += seconds
-
-
 class Query:
     """Makes the calls that Spark makes of one run of a query, and keeps what a checkpoint would."""
 
     def __init__(
-        self, root: str, checkpoint: Query | None = None, clock: HandClock | None = None, **given: str
+        self, root: str, checkpoint: Query | None = None, clock: ManualClock | None = None, **given: str
     ) -> None:
         names = {name.replace("__", "."): value for name, value in given.items()}
         choice = {} if names.keys() & {"assign", "subscribePattern"} else {"subscribe": "t"}
         options = parse_options({"kafka.bootstrap.servers": root} | choice | names)
-        self.reader = StreamReader(options, clock or HandClock())
+        self.reader = StreamReader(options, clock or ManualClock())
         self.logged: list[Json] = [] if checkpoint is None else list(checkpoint.logged)
         self.committed: int = 0 if checkpoint is None else checkpoint.committed
         self.first: Json | None = None
@@ -294,7 +279,7 @@ def test_behaviour_25_a_limit_goes_on_where_it_was_after_a_restart(root: str, cl
 
 def test_behaviour_27_a_batch_waits_for_the_minimum_or_the_delay(root: str, cluster: DeltaCluster) -> None:
     """The first one does not wait; the maximum holds beside the minimum."""
-    clock = HandClock()
+    clock = ManualClock()
     limits: dict[str, Any] = {"minOffsetsPerTrigger": "3", "maxOffsetsPerTrigger": "4", "maxTriggerDelay": "10s"}
     query = Query(root, clock=clock, startingOffsets="earliest", **limits)
     fill(cluster, "a")
@@ -657,7 +642,7 @@ def test_files_merged_under_a_stream_do_not_show(root: str, cluster: DeltaCluste
     """Between its batches, between planning and reading, and where it stands inside a file that goes."""
     cluster.set_configs("t", {**AT_ONCE, "retention.ms": "-1"})
     limit = {"maxOffsetsPerTrigger": "3"} if when == "inside a file" else {}
-    query = Query(root, None, HandClock(), startingOffsets="earliest", **limit)
+    query = Query(root, None, ManualClock(), startingOffsets="earliest", **limit)
     for number in range(6):
         fill(cluster, f"{number}a", f"{number}b", at_ms=NOW_MS + number)
     expected = [f"{number}{letter}" for number in range(6) for letter in "ab"]
