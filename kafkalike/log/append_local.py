@@ -158,17 +158,19 @@ def _unwritten(name: str, partition: int, table: pa.Table, now_ms: int) -> Add:
         modification_ms=now_ms,
         data_change=True,
         stats=segment_stats(
-            range(offsets[0].as_py(), offsets[-1].as_py() + 1), int(times.min()) // 1000, int(times.max()) // 1000
+            table.num_rows,
+            (offsets[0].as_py(), offsets[-1].as_py()),
+            (int(times.min()) // 1000, int(times.max()) // 1000),
         ),
     )
 
 
-def segment_stats(offsets: range, min_time_ms: int, max_time_ms: int) -> dict[str, object]:
-    """Delta's statistics of a segment whose offsets are dense."""
+def segment_stats(rows: int, offsets: tuple[int, int], times_ms: tuple[int, int]) -> dict[str, object]:
+    """Delta's statistics of a segment, from its number of records, and its first and last offset and time."""
     return {
-        "numRecords": len(offsets),
-        "minValues": {"offset": offsets[0], "timestamp": iso_time(min_time_ms)},
-        "maxValues": {"offset": offsets[-1], "timestamp": iso_time(max_time_ms)},
+        "numRecords": rows,
+        "minValues": {"offset": offsets[0], "timestamp": iso_time(times_ms[0])},
+        "maxValues": {"offset": offsets[1], "timestamp": iso_time(times_ms[1])},
         "nullCount": {"offset": 0, "timestamp": 0},
     }
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 import os
 import random
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from functools import partial
@@ -142,26 +142,21 @@ class _StagedPayload:
             # What tasks have written has names that only they know; vacuum finds it.
             failed = [_add(where.name, where.partition, 0, now_ms, {}) for _, where in jobs]
             raise refused(files, failed, cause) from cause
-        return [
-            _add(w.name, w.partition, w.size, now_ms, segment_stats(w.offsets, w.min_time_ms, w.max_time_ms))
-            for w in written
-        ]
+        return [_add(w.name, w.partition, w.size, now_ms, _stats(w)) for w in written]
 
     def _write_all(self, jobs: list[tuple[list[Run], Numbering]]) -> list[Written]:
         context = self.spark.sparkContext
         if sum(run.bytes for run in self.runs) > SPREAD_BYTES and not (context.master or "local").startswith("local"):
             return context.parallelize(jobs, len(jobs)).map(write_anew).collect()
-        return _in_threads(_write_one, jobs)
+        return _in_threads(jobs)
 
 
-def _in_threads(
-    write: Callable[[tuple[list[Run], Numbering]], Written], jobs: list[tuple[list[Run], Numbering]]
-) -> list[Written]:
+def _in_threads(jobs: list[tuple[list[Run], Numbering]]) -> list[Written]:
     """All segments, a core each; pyarrow works outside Python's lock."""
     if len(jobs) < 2:  # noqa: PLR2004
-        return [write(job) for job in jobs]
+        return [_write_one(job) for job in jobs]
     with ThreadPoolExecutor(min(len(jobs), os.cpu_count() or 1)) as pool:
-        return list(pool.map(write, jobs))
+        return list(pool.map(_write_one, jobs))
 
 
 def write_anew(job: tuple[list[Run], Numbering]) -> Written:
@@ -190,6 +185,11 @@ def _segments(runs: Sequence[Run], plan: Mapping[int, range]) -> Iterator[tuple[
             held.append(run)
             size += run.bytes
         yield partition, start, held
+
+
+def _stats(written: Written) -> dict[str, object]:
+    ends = (written.offsets[0], written.offsets[-1])
+    return segment_stats(len(written.offsets), ends, (written.min_time_ms, written.max_time_ms))
 
 
 def _add(name: str, partition: int, size: int, now_ms: int, stats: Mapping[str, object]) -> Add:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import uuid
 from collections.abc import Callable, Iterator, Sequence
 from typing import TYPE_CHECKING, Final, Self
 
@@ -13,7 +12,7 @@ import pyarrow.parquet as pq
 
 from kafkalike import faults
 from kafkalike.errors import CorruptRecordError, KafkaStorageError
-from kafkalike.log.append_local import PARQUET_CODECS, iso_time
+from kafkalike.log.append_local import PARQUET_CODECS, segment_name, segment_stats
 from kafkalike.log.chunk import CHUNK_SCHEMA
 from kafkalike.log.commits import Add
 from kafkalike.log.parquet import ROW_GROUP_BYTES, ROW_GROUP_ROWS, parquet_writer
@@ -53,7 +52,7 @@ def rewrite(
         KafkaStorageError: the storage refused; nothing is left behind.
     """
     partition = run[0].partition
-    name = f"partition={partition}/part-{run[0].start:020d}-{uuid.uuid4().hex}.parquet"
+    name = segment_name(partition, run[0].start)
     faults.point("rewrite.before_file")
     written = _Written()
     try:
@@ -200,10 +199,4 @@ class _Written:
 
     def stats(self) -> dict[str, object]:
         """Delta's file statistics."""
-        low, high = self._times or (0, 0)
-        return {
-            "numRecords": self.rows,
-            "minValues": {"offset": self._first, "timestamp": iso_time(low)},
-            "maxValues": {"offset": self._last, "timestamp": iso_time(high)},
-            "nullCount": {"offset": 0, "timestamp": 0},
-        }
+        return segment_stats(self.rows, (self._first, self._last), self._times or (0, 0))
