@@ -6,11 +6,9 @@ Its jars come from Maven Central through Spark's own resolver, into a folder of 
 from __future__ import annotations
 
 import contextlib
-import json
 import os
 import socket
 import subprocess
-import sys
 import tempfile
 import time
 from collections.abc import Iterator
@@ -18,17 +16,10 @@ from pathlib import Path
 
 import pyspark
 
+from scripts.kafka_jars import resolve
+
 KAFKA = "org.apache.kafka:kafka_2.13:4.3.1"
 HOME = Path.home() / ".cache" / "kafkalike-bench" / "kafka-4.3.1"
-
-FETCH = """
-import json, sys
-from pyspark.sql import SparkSession
-builder = SparkSession.builder.appName("kafka-broker").master("local[1]").config("spark.ui.enabled", "false")
-for name, value in json.loads(sys.argv[1]).items():
-    builder = builder.config(name, value)
-builder.getOrCreate().stop()
-"""
 
 PROPERTIES = """
 process.roles=broker,controller
@@ -61,8 +52,7 @@ def jars() -> str:
     """Class path of the broker; fetched when it is not there."""
     done = HOME / "fetched"
     if not done.exists():
-        conf = {"spark.jars.packages": KAFKA, "spark.jars.ivy": str(HOME)}
-        subprocess.run([sys.executable, "-c", FETCH, json.dumps(conf)], check=True, stdout=sys.stderr)
+        resolve({"spark.jars.packages": KAFKA}, HOME)
         done.touch()
     # Spark's resolver leaves out what Spark has itself.
     scala = next(Path(pyspark.__file__).parent.glob("jars/scala-library-*.jar"))

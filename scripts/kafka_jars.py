@@ -43,15 +43,20 @@ builder.getOrCreate().stop()
 """
 
 
+def resolve(conf: Mapping[str, str], folder: Path) -> None:
+    """Have Spark's resolver fetch into `folder`/jars what the settings name."""
+    given = json.dumps({**conf, "spark.jars.ivy": str(folder)})
+    # What Spark prints must not get between the names that `main` prints.
+    subprocess.run([sys.executable, "-c", START, given], check=True, stdout=sys.stderr)  # noqa: S603
+
+
 def main() -> int:
     """Print the jars; 1 when some are missing although they were asked for."""
     folder = Path.home() / IVY
     jars = [folder / "jars" / name for name in JARS]
     if not all(is_zipfile(jar) for jar in jars):
         for conf in ROUNDS:
-            given = json.dumps({**conf, "spark.jars.ivy": str(folder)})
-            # What Spark prints must not get between the names.
-            subprocess.run([sys.executable, "-c", START, given], check=True, stdout=sys.stderr)  # noqa: S603
+            resolve(conf, folder)
     missing = [jar.name for jar in jars if not is_zipfile(jar)]
     if missing:
         print(f"not fetched: {', '.join(missing)}", file=sys.stderr)
