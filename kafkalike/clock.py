@@ -6,7 +6,10 @@ Everything that depends on time takes a `Clock`, so a test can hand in one that 
 from __future__ import annotations
 
 import time
-from typing import Protocol
+from datetime import UTC, datetime, timedelta
+from typing import Final, Protocol
+
+_EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 
 
 class Clock(Protocol):
@@ -65,6 +68,15 @@ class Deadline:
     def expired(self) -> bool:
         """Whether the budget is used up."""
         return self.remaining() <= 0
+
+
+def utc_text(time_ms: int) -> str:
+    """A time for people: ISO 8601 with milliseconds, UTC.
+
+    >>> utc_text(1)
+    '1970-01-01T00:00:00.001+00:00'
+    """
+    return (_EPOCH + timedelta(milliseconds=time_ms)).isoformat(timespec="milliseconds")
 
 
 SYSTEM_CLOCK = SystemClock()

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from datetime import UTC, datetime, timedelta
 from pathlib import PurePath
 from typing import TYPE_CHECKING, Any, Final
 
@@ -11,6 +10,7 @@ import click
 
 from kafkalike.cli.environment import Environment, pass_environment
 from kafkalike.cli.options import bootstrap_option, refused, topic_filter, version_option, without_effect
+from kafkalike.clock import utc_text
 from kafkalike.errors import IllegalArgumentError, UnknownTopicOrPartitionError
 from kafkalike.model.segments import Segment
 from kafkalike.serialization import deserializer_for
@@ -21,7 +21,6 @@ if TYPE_CHECKING:
     from kafkalike.log.port import Cluster, TopicLog
 
 READ_BYTES: Final = 1_048_576
-EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 TIMESTAMP_NAMES: Final = {0: "CreateTime", 1: "LogAppendTime"}
 
 DECODERS: Final = {
@@ -176,7 +175,7 @@ class Dump:
 
 
 def _commit_line(commit: CommitInfo) -> str:
-    at = (EPOCH + timedelta(milliseconds=commit.timestamp_ms)).isoformat(timespec="milliseconds")
+    at = utc_text(commit.timestamp_ms)
     line = f"version: {commit.version} time: {at} operation: {commit.operation} engine: {commit.engine}"
     if commit.append_id is not None:
         line += f" appendId: {commit.append_id}"

@@ -4,18 +4,16 @@ from __future__ import annotations
 
 import json
 import uuid
-from datetime import UTC, datetime, timedelta
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING
 
 import click
 
 from kafkalike.cli.environment import Environment, pass_environment
 from kafkalike.cli.options import bootstrap_option, version_option
+from kafkalike.clock import utc_text
 
 if TYPE_CHECKING:
     from kafkalike.log.port import Cluster
-
-EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 
 
 @click.command(epilog="Example: kafkalike history orders --kind retention --kind 'log start'")
@@ -62,7 +60,7 @@ def history(
         if as_json:
             click.echo(json.dumps(event.as_dict()))
             continue
-        at = (EPOCH + timedelta(milliseconds=event.time_ms)).isoformat(timespec="milliseconds")
+        at = utc_text(event.time_ms)
         version = "-" if event.version is None else str(event.version)
         click.echo(f"{at}  {version:>6}  {event.kind:<10}  {event.what}  ({event.by})")
 

@@ -3,7 +3,7 @@
 Spark writes a batch's offsets (`offsets/<batch>`) before it runs the batch and never changes them afterwards, which is
 what makes a batch that is run again the same batch; when the batch is done it writes `commits/<batch>`. Only what has
 been stable since Spark 2 is read: the id in `metadata`, and the lines of an offsets file, of which the first is a
-version, the second belongs to Spark and each of the rest to one source.
+version, the second belongs to Spark (of it only the batch's time is taken) and each of the rest to one source.
 """
 
 from __future__ import annotations
@@ -40,6 +40,18 @@ class BatchOffsets:
     def fingerprint(self) -> bytes:
         """32 bytes that differ for a batch that was planned anew: its time and its sources' offsets are in the text."""
         return hashlib.sha256(self.text.encode()).digest()
+
+    @property
+    def planned_ms(self) -> int:
+        """When the batch's offsets had been asked for: ms by the clock of Spark's driver, 0 when the file does not say.
+
+        It is the time that `current_timestamp()` has in the batch, also when the batch is run again.
+        """
+        head = self.text.splitlines()[1:_HEAD_LINES]
+        try:
+            return max(0, int(json.loads(head[0])["batchTimestampMs"]))
+        except (IndexError, ValueError, KeyError, TypeError):
+            return 0
 
     @property
     def ends(self) -> dict[TopicPartition, int]:

@@ -4,12 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from datetime import UTC, datetime, timedelta
-from typing import Final
 
+from kafkalike.clock import utc_text
 from kafkalike.model.names import TopicId, TopicName
-
-_EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -50,7 +47,7 @@ class TopicInfo:
         moved = self.log_starts.get(partition)
         if moved is None or position >= moved.offset:
             return ""
-        at = (_EPOCH + timedelta(milliseconds=moved.time_ms)).isoformat(timespec="milliseconds")
+        at = utc_text(moved.time_ms)
         return f"log start moved to {moved.offset} by {moved.reason}, run {moved.run}, at {at}"
 
     @property

@@ -12,14 +12,15 @@ from typing import Any
 
 from pyspark.sql import SparkSession
 
-from kafkalike.clock import SYSTEM_CLOCK, Clock
+from kafkalike.clock import SYSTEM_CLOCK, Clock, utc_text
 from kafkalike.errors import IllegalArgumentError
 from kafkalike.group.offsets import GroupOffsets, Membership
-from kafkalike.log.checkpoint import Checkpoint
+from kafkalike.log.checkpoint import BatchOffsets, Checkpoint
 from kafkalike.log.connect import connect
 from kafkalike.log.port import Cluster
 from kafkalike.model.names import check_group_id
 from kafkalike.model.structs import OffsetAndMetadata, TopicPartition
+from kafkalike.model.topic import TopicInfo
 
 _log = logging.getLogger(__name__)
 
@@ -36,31 +37,41 @@ class GroupProgress:
         self.group_id = check_group_id(group_id)
         self._cluster: Cluster = connect(bootstrap_servers)
         self._offsets = GroupOffsets.of(self._cluster, clock)
-        self._committed: dict[TopicPartition, int] = {}
+        self._committed: dict[TopicPartition, tuple[str, int]] = {}
         self._ids: dict[str, str] = {}
-        """Id of each topic at the last plan: offsets must not count for one that is created later."""
+        """Id of each topic that the last plan's offsets belong to; they must not count for one that came later."""
 
-    def plan(self, ends: Mapping[TopicPartition, int]) -> dict[TopicPartition, int]:
+    def plan(self, batch: BatchOffsets) -> dict[TopicPartition, int]:
         """Offsets that can be committed for a batch; looked at before the batch writes anything.
 
+        A checkpoint names topics without their ids. Offsets count for a topic that there was when the batch was
+        planned; those of one that was deleted and created again since are left out, with a warning.
+
         Args:
-            ends: by partition, the next offset after the batch.
+            batch: its offsets, by the checkpoint.
+
+        Returns:
+            By partition, the next offset after the batch.
 
         Raises:
             IllegalArgumentError: no source of the query reads a topic of the cluster.
         """
-        known = self._cluster.topics()
-        self._ids = {topic: known[topic].topic_id for topic in {tp.topic for tp in ends} if topic in known}
-        found = {tp: offset for tp, offset in ends.items() if tp.topic in known}
-        if not found:
-            read = ", ".join(sorted({tp.topic for tp in ends})) or "none that has Kafka's offsets"
+        ends, known = batch.ends, self._cluster.topics()
+        read = {tp.topic for tp in ends}
+        if not read & known.keys():
+            topics = ", ".join(sorted(read)) or "none that has Kafka's offsets"
             raise IllegalArgumentError(
                 f"group {self.group_id!r}: the query reads no topic of the cluster {self._cluster.root!r} (it reads: "
-                f"{read}); progress can be committed for sources of format kafkalike"
+                f"{topics}); progress can be committed for sources of format kafkalike"
             )
-        for topic in sorted({tp.topic for tp in ends} - set(known)):
-            _log.warning("group %s: no offsets are committed for %s, which is gone", self.group_id, topic)
-        return found
+        self._ids = {}
+        for topic in sorted(read):
+            why = _not_its(known.get(topic), batch)
+            if why is None:
+                self._ids[topic] = known[topic].topic_id
+            else:
+                _log.warning("group %s: no offsets are committed for %s: %s", self.group_id, topic, why)
+        return {tp: offset for tp, offset in ends.items() if tp.topic in self._ids}
 
     def commit(self, ends: Mapping[TopicPartition, int], *, client_id: str, metadata: str = "") -> bool:
         """Commit offsets; does nothing for those that this object has committed already.
@@ -78,12 +89,27 @@ class GroupProgress:
             KafkaTimeoutError: others were faster until time ran out; nothing was committed.
             UnknownOutcomeError: the commit may have happened; committing again is harmless.
         """
-        if not ends or dict(ends) == self._committed:
+        wanted = {tp: (self._ids[tp.topic], at) for tp, at in ends.items()}
+        if not ends or wanted == self._committed:
             return False
         positions = {tp: OffsetAndMetadata(at, metadata) for tp, at in ends.items()}
         self._offsets.commit(Membership(group_id=self.group_id, client_id=client_id), positions, self._ids)
-        self._committed = dict(ends)
+        self._committed = wanted
         return True
+
+
+def _not_its(topic: TopicInfo | None, batch: BatchOffsets) -> str | None:
+    """Why the offsets of a batch are not, or may not be, those of a topic; None when they are."""
+    if topic is None:
+        return "it is gone"
+    if not batch.planned_ms:
+        return f"the checkpoint does not say when batch {batch.batch_id} was planned, so they may be another topic's"
+    if topic.created_ms >= batch.planned_ms:
+        return (
+            f"id {topic.topic_id} was created ({utc_text(topic.created_ms)}) after batch {batch.batch_id} was planned "
+            f"({utc_text(batch.planned_ms)}), so they are offsets of an earlier topic of that name"
+        )
+    return None
 
 
 class CheckpointProgress:
@@ -116,7 +142,7 @@ class CheckpointProgress:
         if done is None:
             return None
         self._progress.commit(
-            self._progress.plan(done.ends),
+            self._progress.plan(done),
             client_id=f"stream {self._checkpoint.query_id()}",
             metadata=f"batch {done.batch_id}",
         )

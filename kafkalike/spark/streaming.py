@@ -24,7 +24,7 @@ from kafkalike.errors import (
     UnsupportedCodecError,
 )
 from kafkalike.expr.sink import ALLOWED, sink_columns
-from kafkalike.log.checkpoint import Checkpoint
+from kafkalike.log.checkpoint import BatchOffsets, Checkpoint
 from kafkalike.log.connect import connect_delta
 from kafkalike.log.port import TxnId
 from kafkalike.model.names import check_topic_name
@@ -121,9 +121,9 @@ class StreamWriter:
             IllegalStateError: two writers of the query use one id for one topic; this one has written nothing.
             CommitFailedError: the batch is written, and the group has members, who alone may commit.
         """
-        query_id, run_id, version, ends = self._batch(frame.sparkSession, batch_id)
+        query_id, run_id, version, offsets = self._batch(frame.sparkSession, batch_id)
         app = app_id(self._txn_id, query_id)
-        progress = None if self._progress is None else self._progress.plan(ends)
+        progress = None if self._progress is None else self._progress.plan(offsets)
         faults.point("stream.before_write")
         written = self._write(frame, app, version, run_id)
         faults.point("stream.after_write")
@@ -132,8 +132,8 @@ class StreamWriter:
             faults.point("stream.after_progress")
         return written
 
-    def _batch(self, spark: SparkSession, batch_id: int) -> tuple[str, str, StreamVersion, dict[Any, int]]:
-        """Whose batch it is, and what it reads: the ids of the query and of its run, version, and next offsets."""
+    def _batch(self, spark: SparkSession, batch_id: int) -> tuple[str, str, StreamVersion, BatchOffsets]:
+        """Whose batch it is, and what it reads: the ids of the query and of its run, version, and offsets."""
         checkpoint = Checkpoint(spark, self._checkpoint)
         owner = checkpoint.query_id()
         running = spark.sparkContext.getLocalProperty(_QUERY_ID)
@@ -144,7 +144,7 @@ class StreamWriter:
         offsets = checkpoint.offsets(batch_id)
         run_id = spark.sparkContext.getLocalProperty(_RUN_ID) or ""
         version = StreamVersion.of(batch_id, owner, offsets.fingerprint)
-        return owner, run_id, version, offsets.ends if self._progress is not None else {}
+        return owner, run_id, version, offsets
 
     def _write(self, frame: DataFrame, app: str, version: StreamVersion, run_id: str) -> Written:
         if self._topic is not None:
