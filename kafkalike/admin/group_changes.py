@@ -18,6 +18,7 @@ from kafkalike.errors import (
     IllegalArgumentError,
     NoError,
     NonEmptyGroupError,
+    TopicDeletedError,
     UnknownMemberIdError,
     UnknownTopicOrPartitionError,
 )
@@ -50,6 +51,8 @@ class GroupChangeOperations(AdminBase):
         group_id: str,
         offsets: Mapping[TopicPartition, OffsetAndMetadata],
         group_coordinator_id: int | None = None,
+        *,
+        topic_ids: Mapping[str, str] | None = None,
     ) -> dict[TopicPartition, Outcome]:
         """Set committed offsets of a group without members; the group need not exist.
 
@@ -57,10 +60,13 @@ class GroupChangeOperations(AdminBase):
             group_id: the group.
             offsets: by partition, the next offset to read, from 0 on; beyond the log end is taken, as in Kafka.
             group_coordinator_id: without effect.
+            topic_ids: by topic, the id of the one that the offsets were found in; None: they are for the topics of
+                the moment.
 
         Returns:
             By partition: `NoError`; `UnknownTopicOrPartitionError` where there is no such partition;
-            `UnknownMemberIdError` everywhere, and nothing is written, while the group has members.
+            `TopicDeletedError` where the topic is not the one of `topic_ids` any more; `UnknownMemberIdError`
+            everywhere, and nothing is written, while the group has members.
 
         Raises:
             InvalidGroupIdError, TypeError, IllegalArgumentError, OffsetMetadataTooLargeError: bad input; nothing was
@@ -70,7 +76,7 @@ class GroupChangeOperations(AdminBase):
         del group_coordinator_id
         limit = int(self._cluster.server.get("offset.metadata.max.bytes"))
         checked = {tp: check_position(tp, at, limit) for tp, at in offsets.items()}
-        return self._set_offsets(check_group_id(group_id), checked)
+        return self._set_offsets(check_group_id(group_id), checked, topic_ids)
 
     def reset_group_offsets(
         self,
@@ -81,7 +87,8 @@ class GroupChangeOperations(AdminBase):
         """Set committed offsets of a group without members to what a time or a word stands for.
 
         Every offset is brought into the live log: below the log start becomes the log start, beyond the log end, or
-        a time after the last record, becomes the log end. The metadata of offsets that there are stays.
+        a time after the last record, becomes the log end. The metadata of offsets that there are stays. Nothing is
+        written for a topic that is deleted, or deleted and created again, meanwhile.
 
         Args:
             group_id: the group; it need not exist.
@@ -97,13 +104,15 @@ class GroupChangeOperations(AdminBase):
             KafkaTimeoutError, UnknownOutcomeError: see `ControlLog.transact`.
         """
         del group_coordinator_id
-        targets = self.resolve_offsets(offset_specs)
+        targets, ids = self._resolve(offset_specs)
         known = self._cluster.groups.refresh().group(check_group_id(group_id)).offsets
         positions = {
-            tp: known[tp].position._replace(offset=offset) if tp in known else OffsetAndMetadata(offset)
+            tp: known[tp].position._replace(offset=offset)
+            if tp in known and known[tp].topic_id == ids[tp.topic]
+            else OffsetAndMetadata(offset)
             for tp, offset in targets.items()
         }
-        outcomes = self._set_offsets(group_id, positions)
+        outcomes = self._set_offsets(group_id, positions, ids)
         return {tp: {"error": outcomes[tp], "offset": targets[tp]} for tp in targets}
 
     def resolve_offsets(
@@ -114,6 +123,12 @@ class GroupChangeOperations(AdminBase):
         Raises:
             TypeError, UnknownTopicOrPartitionError: as there.
         """
+        return self._resolve(offset_specs)[0]
+
+    def _resolve(
+        self, offset_specs: Mapping[TopicPartition, OffsetSpec | OffsetTimestamp | int]
+    ) -> tuple[dict[TopicPartition, int], dict[str, str]]:
+        """Offsets, and the ids of the topics that they were found in."""
         logs: dict[str, TopicLog] = {}
         found = {}
         for tp, spec in offset_specs.items():
@@ -123,7 +138,7 @@ class GroupChangeOperations(AdminBase):
                 logs[tp.topic] = self._cluster.log(tp.topic)
                 logs[tp.topic].refresh()
             found[tp] = _target(logs[tp.topic], tp, spec)
-        return found
+        return found, {name: log.info.topic_id for name, log in logs.items()}
 
     def delete_group_offsets(
         self, group_id: str, partitions: Iterable[TopicPartition], group_coordinator_id: int | None = None
@@ -264,10 +279,21 @@ class GroupChangeOperations(AdminBase):
             self._cluster.leases.drop(group_id, member_id)
 
     def _set_offsets(
-        self, group_id: str, positions: Mapping[TopicPartition, OffsetAndMetadata]
+        self,
+        group_id: str,
+        positions: Mapping[TopicPartition, OffsetAndMetadata],
+        topic_ids: Mapping[str, str] | None,
     ) -> dict[TopicPartition, Outcome]:
         topics = self._cluster.topics()
-        unknown = self._unknown(positions)
+        outcomes: dict[TopicPartition, Outcome] = dict.fromkeys(positions, NoError)
+        for tp in positions:
+            info = topics.get(tp.topic)
+            if topic_ids is not None and (info is None or info.topic_id != topic_ids.get(tp.topic)):
+                outcomes[tp] = TopicDeletedError
+            elif info is None or tp.partition not in info.partitions:
+                outcomes[tp] = UnknownTopicOrPartitionError
+        # A topic that is deleted from here on leaves rows with its own id behind, which count for no other one.
+        taken_in = [(tp, at) for tp, at in positions.items() if outcomes[tp] is NoError]
 
         def plan(state: GroupsState, roster: Roster, taken: int) -> list[GroupRow]:
             if roster.members:
@@ -286,14 +312,14 @@ class GroupChangeOperations(AdminBase):
                     client_id=self._client_id,
                     time_ms=self._clock.now_ms(),
                 )
-                for nth, (tp, at) in enumerate(((tp, at) for tp, at in positions.items() if tp not in unknown), start=1)
+                for nth, (tp, at) in enumerate(taken_in, start=1)
             ]
 
         try:
             self._change(group_id, plan)
         except UnknownMemberIdError:
             return dict.fromkeys(positions, UnknownMemberIdError)
-        return {tp: UnknownTopicOrPartitionError if tp in unknown else NoError for tp in positions}
+        return outcomes
 
     def _unknown(self, partitions: Iterable[TopicPartition]) -> set[TopicPartition]:
         """Those that do not exist."""

@@ -24,7 +24,7 @@ from kafkalike.cli.options import (
 )
 from kafkalike.cli.reset_plan import Plan, Resetter, parse_datetime, parse_duration, parse_topic, read_plan
 from kafkalike.errors import GroupIdNotFoundError, GroupSubscribedToTopicError, NoError
-from kafkalike.model.structs import OffsetAndMetadata, TopicPartition
+from kafkalike.model.structs import TopicPartition
 
 ACTIONS: Final = ("list", "describe", "delete", "reset_offsets", "delete_offsets")
 
@@ -316,7 +316,12 @@ class Command:
         value = self._value(scenario, groups)
         if not self._given["dry_run"] and not self._given["execute"]:
             click.echo(NO_EXECUTE, err=True)
-        resetter = Resetter(self._admin, self._clock.now_ms(), lambda text: click.echo(f"WARN: {text}", err=True))
+        resetter = Resetter(
+            self._admin,
+            {name: info.topic_id for name, info in self._cluster.topics().items()},
+            self._clock.now_ms(),
+            lambda text: click.echo(f"WARN: {text}", err=True),
+        )
         described = self._admin.describe_groups(groups)
         # All plans first: what cannot be done for one group is known before another is changed.
         plans = {
@@ -325,7 +330,7 @@ class Command:
             if self._is_inactive(name, described[name]["group_state"])
         }
         if self._given["execute"]:
-            plans = {name: plan for name, plan in plans.items() if self._execute(name, plan)}
+            plans = {name: plan for name, plan in plans.items() if self._execute(resetter, name, plan)}
         if self._given["export"]:
             yield from _csv(plans, with_group=len(groups) != 1)
             return
@@ -361,9 +366,8 @@ class Command:
         )
         return False
 
-    def _execute(self, group_id: str, plan: Plan) -> bool:
-        positions = {tp: OffsetAndMetadata(offset) for tp, offset in plan.items()}
-        outcomes = self._admin.alter_group_offsets(group_id, positions)
+    def _execute(self, resetter: Resetter, group_id: str, plan: Plan) -> bool:
+        outcomes = resetter.execute(group_id, plan)
         refused = {tp: outcome for tp, outcome in outcomes.items() if outcome is not NoError}
         for tp, outcome in refused.items():
             self._refuse(f"Group '{group_id}', {tp.topic}-{tp.partition} was not reset: {outcome.__name__}")

@@ -13,9 +13,10 @@ from typing import Any, Final
 import click
 
 from kafkalike.admin import KafkaAdminClient
+from kafkalike.admin.group_changes import Outcome
 from kafkalike.errors import IllegalArgumentError
 from kafkalike.model.offsets import MAX_OFFSET
-from kafkalike.model.structs import OffsetSpec, OffsetTimestamp, TopicPartition
+from kafkalike.model.structs import OffsetAndMetadata, OffsetSpec, OffsetTimestamp, TopicPartition
 
 WORDS: Final = {"to_earliest": OffsetSpec.EARLIEST, "to_latest": OffsetSpec.LATEST}
 
@@ -31,15 +32,17 @@ _PARTITIONS: Final = re.compile(r"\d+(?:,\d+)*")
 
 @dataclass(frozen=True, slots=True)
 class Resetter:
-    """Makes plans.
+    """Makes plans, and carries them out for the topics that they were made for.
 
     Args:
         admin: of the cluster.
+        topic_ids: ids of its topics, from before the first plan: a topic that is created again later is left alone.
         now_ms: the time, for durations.
         warn: where it is said that an offset was brought into the live log.
     """
 
     admin: KafkaAdminClient
+    topic_ids: Mapping[str, str]
     now_ms: int
     warn: Warn
 
@@ -77,6 +80,11 @@ class Resetter:
         # To the current offsets: where there is none, to the log end.
         ends = self.admin.resolve_offsets(dict.fromkeys(partitions, OffsetSpec.LATEST))
         return {tp: committed.get(tp, ends[tp]) for tp in partitions}
+
+    def execute(self, group_id: str, plan: Plan) -> dict[TopicPartition, Outcome]:
+        """Set the offsets of a plan; see `KafkaAdminClient.alter_group_offsets` for what comes back."""
+        positions = {tp: OffsetAndMetadata(offset) for tp, offset in plan.items()}
+        return self.admin.alter_group_offsets(group_id, positions, topic_ids=self.topic_ids)
 
     def _within(self, wanted: Plan) -> Plan:
         """Offsets brought into the live log, and a warning for each that had to be."""

@@ -3,6 +3,7 @@
 import json
 from collections.abc import Callable
 from dataclasses import replace
+from typing import Any
 
 import pytest
 
@@ -14,6 +15,7 @@ from kafkalike.errors import (
     InvalidGroupIdError,
     NoError,
     OffsetMetadataTooLargeError,
+    TopicDeletedError,
     UnknownMemberIdError,
     UnknownTopicOrPartitionError,
 )
@@ -200,6 +202,36 @@ def test_offsets_are_reset_within_the_live_log(admin: KafkaAdminClient, spec: in
 
     assert done == {P0: {"error": NoError, "offset": offset}}
     assert admin.list_consumer_group_offsets("g") == {P0: OffsetAndMetadata(offset, "note")}
+
+
+def test_an_offset_found_in_a_deleted_topic_is_not_set_for_the_next_one_of_its_name(
+    cluster: Cluster, admin: KafkaAdminClient
+) -> None:
+    """The topic is created again after the offset was found in its log, and before that is written."""
+
+    class CreateAgain(dict[TopicPartition, OffsetSpec]):
+        """Specs whose end is the moment after the last one was looked up."""
+
+        def items(self) -> Any:
+            yield from super().items()
+            cluster.delete_topic("t")
+            cluster.create_topic("t", 2, {})
+
+    done = admin.reset_group_offsets("g", CreateAgain({P0: OffsetSpec.LATEST}))
+
+    assert done == {P0: {"error": TopicDeletedError, "offset": 3}}
+    assert admin.list_consumer_group_offsets("g") == {}
+
+
+def test_the_note_of_an_offset_stays_with_its_topic(cluster: Cluster, admin: KafkaAdminClient) -> None:
+    """The next topic of the name gets none."""
+    admin.alter_group_offsets("g", {P0: OffsetAndMetadata(2, "note")})
+    cluster.delete_topic("t")
+    cluster.create_topic("t", 2, {})
+
+    admin.reset_group_offsets("g", {P0: OffsetSpec.LATEST})
+
+    assert admin.list_consumer_group_offsets("g") == {P0: OffsetAndMetadata(0)}
 
 
 def test_a_reset_of_what_does_not_exist_changes_nothing(admin: KafkaAdminClient) -> None:

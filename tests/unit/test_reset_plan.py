@@ -9,13 +9,18 @@ from hypothesis import strategies as st
 
 from kafkalike.admin import KafkaAdminClient
 from kafkalike.cli.reset_plan import Resetter, parse_topic
-from kafkalike.errors import IllegalArgumentError
+from kafkalike.errors import IllegalArgumentError, TopicDeletedError
 from kafkalike.model.batch import RecordBatch
 from kafkalike.model.structs import OffsetAndMetadata, TopicPartition
 from kafkalike.testing import MemoryCluster
 
 P0 = TopicPartition("t", 0)
 NOW_MS = 1_000
+
+
+def ids(cluster: MemoryCluster) -> dict[str, str]:
+    """Id of each topic."""
+    return {name: info.topic_id for name, info in cluster.topics().items()}
 
 
 @dataclass
@@ -50,7 +55,7 @@ class World:
         admin = KafkaAdminClient(bootstrap_servers=cluster)
         if self.committed is not None:
             admin.alter_group_offsets("g", {P0: OffsetAndMetadata(self.committed)})
-        return Resetter(admin, NOW_MS, warnings.append)
+        return Resetter(admin, ids(cluster), NOW_MS, warnings.append)
 
 
 @st.composite
@@ -86,6 +91,28 @@ def test_every_scenario_is_what_looking_at_each_record_gives(world: World, shift
         assert resetter.plan("g", scenario, value, [P0]) == {P0: wanted}
         asked = {"to_offset": offset, "from_file": offset, "shift_by": (world.committed or 0) + shift}
         assert len(warnings) == (scenario in asked and asked[scenario] != wanted)
+
+
+def test_a_plan_is_not_carried_out_for_a_topic_that_was_created_again() -> None:
+    """The offset was found in the log before; it is deleted here while the user is warned."""
+    cluster = MemoryCluster()
+    cluster.create_topic("t", 1, {})
+    admin = KafkaAdminClient(bootstrap_servers=cluster)
+    warnings: list[str] = []
+
+    def create_again(text: str) -> None:
+        warnings.append(text)
+        cluster.delete_topic("t")
+        cluster.create_topic("t", 1, {})
+
+    resetter = Resetter(admin, ids(cluster), NOW_MS, create_again)
+    plan = resetter.plan("g", "to_offset", 5, [P0])
+
+    done = resetter.execute("g", plan)
+
+    assert len(warnings) == 1
+    assert done == {P0: TopicDeletedError}
+    assert admin.list_consumer_group_offsets("g") == {}
 
 
 @given(st.text("aB9._-", min_size=1, max_size=20), st.lists(st.integers(0, 99), max_size=4))
