@@ -5,9 +5,11 @@ Read from the topic's own table log, as far as it reaches back, and from the row
 
 from __future__ import annotations
 
+import heapq
 import json
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
+from operator import itemgetter
 from typing import TYPE_CHECKING, Any, Final, Protocol, cast
 
 from kafkalike.errors import CorruptRecordError, LogCorruptError
@@ -51,6 +53,9 @@ class _HasRows(Protocol):
 def topic_history(cluster: Cluster, name: str) -> list[Event]:
     """What happened to a topic, oldest first; earlier lives of its name included, of which only metadata are left.
 
+    What stands in one log is in that log's order, whatever the clocks of its writers said; the cluster's metadata and
+    the topic's table are put beside each other by time.
+
     Args:
         cluster: where it is.
         name: an existing topic.
@@ -60,8 +65,16 @@ def topic_history(cluster: Cluster, name: str) -> list[Event]:
         LogCorruptError: the table's log cannot be read.
     """
     info = cluster.topic(name)
-    events = [*_metadata_events(cluster, name), *_table_events(cluster, info)]
-    return sorted(events, key=lambda event: (event.time_ms, event.version or 0))
+    sources = (_timed(_metadata_events(cluster, name)), _timed(_table_events(cluster, info)))
+    return [event for _, event in heapq.merge(*sources, key=itemgetter(0))]
+
+
+def _timed(events: Iterable[Event]) -> Iterator[tuple[int, Event]]:
+    """Events of one log with times that never fall: the latest one so far."""
+    latest = 0
+    for event in events:
+        latest = max(latest, event.time_ms)
+        yield latest, event
 
 
 def _metadata_events(cluster: Cluster, name: str) -> Iterator[Event]:

@@ -59,10 +59,7 @@ def compact_control(cluster: DeltaCluster, table: str, *, dry_run: bool) -> tupl
         return kept_metadata_rows(rows, now - METADATA_KEEP_MS)
 
     def groups(rows: Sequence[GroupRow]) -> Sequence[GroupRow]:
-        since = now - GROUPS_KEEP_MS
-        if len(rows) > GROUPS_KEEP_ROWS:
-            since = max(since, rows[-GROUPS_KEEP_ROWS].time_ms)
-        return kept_group_rows(rows, since)
+        return kept_group_rows(rows, now - GROUPS_KEEP_MS, GROUPS_KEEP_ROWS)
 
     if table == CLUSTER_METADATA:
         return _compact(cluster.metadata, metadata, dry_run=dry_run)

@@ -43,22 +43,29 @@ def _metadata_key(row: MetadataRow) -> tuple[str, str, str]:
     return row.kind, row.topic_id, str(json.loads(row.value).get("partition", ""))
 
 
-def kept_group_rows(rows: Sequence[GroupRow], since_ms: int) -> list[GroupRow]:
+def kept_group_rows(rows: Sequence[GroupRow], since_ms: int, at_most: int | None = None) -> list[GroupRow]:
     """The last row of each group's members and of each of its offsets, and all rows since a time.
 
     A group that is gone keeps its last members' row, as its generations must never fall; of an offset that was deleted
     nothing has to stay, unless an older row of it does: the writer's clock may have been behind that of the one before.
+
+    Args:
+        rows: all of the table, in `seq` order, which alone says what came after what.
+        since_ms: rows stay whose time is at or after this, by their writers' clocks.
+        at_most: only so many of the last rows can stay for their time; None for all.
     """
+    first = 0 if at_most is None else max(0, len(rows) - at_most)
+    recent = {row.seq for row in rows[first:] if row.time_ms >= since_ms}
     last = {_group_key(row): row.seq for row in rows}
-    recent = {_group_key(row) for row in rows if row.time_ms >= since_ms}
+    known = {_group_key(row) for row in rows if row.seq in recent}
     return [
         row
         for row in rows
-        if row.time_ms >= since_ms
+        if row.seq in recent
         or row is rows[-1]
         or (
             last[_group_key(row)] == row.seq
-            and (row.kind != OFFSET or row.offset is not None or _group_key(row) in recent)
+            and (row.kind != OFFSET or row.offset is not None or _group_key(row) in known)
         )
     ]
 

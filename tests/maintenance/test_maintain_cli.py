@@ -14,9 +14,12 @@ from jobs import retention as job
 from kafkalike.cli import main
 from kafkalike.clock import SYSTEM_CLOCK
 from kafkalike.errors import IllegalArgumentError, InvalidConfigurationError
+from kafkalike.log.delta_cluster import DeltaCluster
+from kafkalike.log.history import topic_history
 from kafkalike.log.topic_log import DeltaTopicLog
 from kafkalike.retention import maintain
 from kafkalike.retention.schedule import every, parse_duration_ms
+from kafkalike.testing import ManualClock
 from tests.tools.records import all_records, batch
 from tests.tools.upkeep import AT_ONCE, HOUR_MS, open_cluster, topic
 
@@ -150,6 +153,29 @@ def test_history_says_who_did_what(root: str, orders: DeltaTopicLog, capsys: pyt
     assert (deleted["what"], deleted["by"].split()[-1]) == ("segments: 8, records: 8", run)
     (last,) = told(capsys, "history", "orders", "--bootstrap-server", root, "--kind", "retention", "--last", "1")
     assert "segments: 8, records: 8" in last
+
+
+def test_history_keeps_the_order_of_the_logs_when_a_clock_went_back(root: str) -> None:
+    """Each line shows the time that its writer's clock had."""
+    clock = ManualClock(1000)
+    cluster = DeltaCluster(root, local=True, clock=clock)
+    cluster.create_topic("orders", 1, {})
+    cluster.set_configs("orders", {"retention.ms": "1000"})
+    clock.seconds = 500
+    cluster.set_configs("orders", {"retention.ms": "2000"})
+    for value in ("first", "second"):
+        cluster.log("orders").append(batch((0, value)))
+        clock.seconds -= 100
+
+    events = topic_history(cluster, "orders")
+
+    assert [e.what for e in events if e.kind in {"topic", "configs"}] == [
+        "created",
+        "configs changed: retention.ms=1000",
+        "configs changed: retention.ms=2000",
+    ]
+    assert [e.version for e in events if e.kind == "append"] == [1, 2]
+    assert [e.time_ms for e in events if e.kind == "append"] == [500_000, 400_000]
 
 
 def test_the_job_is_the_same_command(root: str, orders: DeltaTopicLog, capsys: pytest.CaptureFixture[str]) -> None:

@@ -1,6 +1,7 @@
 """Compacted control tables say the same as whole ones, to a client that comes new."""
 
 from dataclasses import replace
+from typing import TypeVar
 
 from hypothesis import given
 from hypothesis import strategies as st
@@ -13,11 +14,22 @@ from kafkalike.model.names import TopicId, TopicName
 from kafkalike.model.structs import TopicPartition
 from kafkalike.model.topic import LogStart, TopicInfo
 
+R = TypeVar("R", MetadataRow, GroupRow)
+
 NAMES = ("a", "b")
 moves = st.lists(
     st.tuples(st.sampled_from(NAMES), st.sampled_from(["create", "configs", "start", "delete"]), st.integers(0, 9)),
     max_size=25,
 )
+
+
+clocks = st.lists(st.integers(0, 40), min_size=1, max_size=40)
+"""What the writers' clocks show, row by row, from the first again when there are no more."""
+
+
+def timed(rows: list[R], clock: list[int]) -> list[R]:
+    """The same rows with times of clocks that go as they like."""
+    return [replace(row, time_ms=clock[n % len(clock)]) for n, row in enumerate(rows)]
 
 
 def metadata_rows(made: list[tuple[str, str, int]]) -> list[MetadataRow]:
@@ -64,6 +76,19 @@ def test_the_topics_are_the_same_and_recent_rows_stay(made: list[tuple[str, str,
         assert len(kept) <= len(NAMES) * 3 + 1
 
 
+@given(moves, clocks, st.integers(0, 41))
+def test_the_topics_are_the_same_whatever_the_clocks_said(
+    made: list[tuple[str, str, int]], clock: list[int], since: int
+) -> None:
+    """What came after what is in the numbers of the rows."""
+    rows = timed(metadata_rows(made), clock)
+
+    kept = kept_metadata_rows(rows, since)
+
+    assert cluster_state(kept) == cluster_state(rows)
+    assert [r for r in kept if r.time_ms >= since] == [r for r in rows if r.time_ms >= since]
+
+
 commits = st.lists(
     st.tuples(st.sampled_from(["g", "h"]), st.integers(0, 1), st.one_of(st.none(), st.integers(0, 9))), max_size=25
 )
@@ -107,6 +132,32 @@ def test_offsets_members_and_generations_are_the_same(made: list[tuple[str, int,
     assert [r for r in kept if r.time_ms >= since] == [r for r in rows if r.time_ms >= since]
     if since > len(rows):
         assert len(kept) <= 2 * 3 + 1
+
+
+@given(commits, clocks, st.integers(0, 41), st.none() | st.integers(0, 10))
+def test_offsets_members_and_generations_are_the_same_whatever_the_clocks_said(
+    made: list[tuple[str, int, int | None]], clock: list[int], since: int, at_most: int | None
+) -> None:
+    """And the bound on rows that stay for their time counts from the last row, not from the latest time."""
+    rows = timed(group_rows(made), clock)
+
+    kept = kept_group_rows(rows, since, at_most)
+
+    assert groups_state(kept) == groups_state(rows)
+    recent = [r for r in rows[0 if at_most is None else max(0, len(rows) - at_most) :] if r.time_ms >= since]
+    assert [r for r in kept if r in recent] == recent
+    assert len(kept) <= len(recent) + 2 * 3 + 1
+
+
+def test_rows_of_a_clock_that_was_fast_do_not_stay_above_the_bound() -> None:
+    """They are later than everything that came after them by their times, and earlier by the log."""
+    row = GroupRow(seq=1, kind=OFFSET, group_id="g", topic="t", topic_id="id", partition=0, offset=5, time_ms=100)
+    fast = [replace(row, seq=seq, time_ms=1000) for seq in range(1, 6)]
+    rows = [*fast, *(replace(row, seq=seq) for seq in range(6, 9))]
+
+    kept = kept_group_rows(rows, 50, 2)
+
+    assert kept == rows[-2:]
 
 
 def test_a_deleted_offset_stays_deleted_when_a_clock_went_back() -> None:
