@@ -5,8 +5,9 @@ Names are loaded when they are first used, so that a program which only looks at
 
 from __future__ import annotations
 
-from importlib import import_module
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
+
+from kafkalike.lazy import lazy_names
 
 if TYPE_CHECKING:
     from kafkalike.admin import KafkaAdminClient as KafkaAdminClient
@@ -66,14 +67,4 @@ __all__ = [  # noqa: PLE0604 - `__getattr__` gives the names
 ]
 
 
-def __getattr__(name: str) -> Any:  # noqa: ANN401 - any public name
-    home = _HOME.get(name)
-    if home is None:
-        raise AttributeError(f"module 'kafkalike' has no attribute {name!r}")
-    value = getattr(import_module(home), name)
-    globals()[name] = value
-    return value
-
-
-def __dir__() -> list[str]:
-    return sorted({*globals(), *_HOME})
+__getattr__, __dir__ = lazy_names(__name__, _HOME)

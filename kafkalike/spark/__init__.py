@@ -1,28 +1,48 @@
-"""What Spark users touch: a session, producing and reading DataFrames, streams, SQL over topics."""
+"""What Spark users touch: a session, producing and reading DataFrames, streams, SQL over topics.
 
-from kafkalike.partitioner.column import partition_column
-from kafkalike.spark.entry import session
-from kafkalike.spark.progress import CheckpointProgress
-from kafkalike.spark.read import read
-from kafkalike.spark.sink import Written, write
-from kafkalike.spark.source.format import register as register_format
-from kafkalike.spark.source.progress import offsets_behind
-from kafkalike.spark.sql import register_sql
-from kafkalike.spark.sql_values import create_view, decoded_values
-from kafkalike.spark.streaming import StreamWriter, write_stream
+Names are loaded when they are first used: Spark starts a Python process for each streaming query, which needs only the
+source and would pay for the rest.
+"""
 
-__all__ = [
-    "CheckpointProgress",
-    "StreamWriter",
-    "Written",
-    "create_view",
-    "decoded_values",
-    "offsets_behind",
-    "partition_column",
-    "read",
-    "register_format",
-    "register_sql",
-    "session",
-    "write",
-    "write_stream",
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from kafkalike.lazy import lazy_names
+
+if TYPE_CHECKING:
+    from kafkalike.partitioner.column import partition_column as partition_column
+    from kafkalike.spark.entry import session as session
+    from kafkalike.spark.frames import read as read
+    from kafkalike.spark.progress import CheckpointProgress as CheckpointProgress
+    from kafkalike.spark.sink import Written as Written
+    from kafkalike.spark.sink import write as write
+    from kafkalike.spark.source.format import register_format as register_format
+    from kafkalike.spark.source.progress import offsets_behind as offsets_behind
+    from kafkalike.spark.sql import register_sql as register_sql
+    from kafkalike.spark.sql_values import create_view as create_view
+    from kafkalike.spark.sql_values import decoded_values as decoded_values
+    from kafkalike.spark.streaming import StreamWriter as StreamWriter
+    from kafkalike.spark.streaming import write_stream as write_stream
+
+_HOME = {
+    "CheckpointProgress": "kafkalike.spark.progress",
+    "StreamWriter": "kafkalike.spark.streaming",
+    "Written": "kafkalike.spark.sink",
+    "create_view": "kafkalike.spark.sql_values",
+    "decoded_values": "kafkalike.spark.sql_values",
+    "offsets_behind": "kafkalike.spark.source.progress",
+    "partition_column": "kafkalike.partitioner.column",
+    "read": "kafkalike.spark.frames",
+    "register_format": "kafkalike.spark.source.format",
+    "register_sql": "kafkalike.spark.sql",
+    "session": "kafkalike.spark.entry",
+    "write": "kafkalike.spark.sink",
+    "write_stream": "kafkalike.spark.streaming",
+}
+
+__all__ = [  # noqa: PLE0604 - `__getattr__` gives the names
+    *sorted(_HOME),
 ]
+
+__getattr__, __dir__ = lazy_names(__name__, _HOME)

@@ -20,8 +20,8 @@ from kafkalike.log.port import TopicLog
 from kafkalike.model.names import check_group_id
 from kafkalike.model.structs import OffsetAndMetadata, TopicPartition
 from kafkalike.spark.files import Target, save
+from kafkalike.spark.frames import read
 from kafkalike.spark.ranges import EARLIEST, LATEST, Offsets, plan_ranges
-from kafkalike.spark.read import read
 
 VALUE_FORMATS: Final = ("string", "json", "binary")
 

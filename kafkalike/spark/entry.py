@@ -5,7 +5,7 @@ from __future__ import annotations
 from pyspark.sql import SparkSession
 
 from kafkalike.log.session import session as plain_session
-from kafkalike.spark.source.format import register
+from kafkalike.spark.source.format import register_format
 
 
 def session(app_name: str = "kafkalike", master: str | None = None, **conf: str) -> SparkSession:
@@ -24,5 +24,5 @@ def session(app_name: str = "kafkalike", master: str | None = None, **conf: str)
         `-Dlog4j2.configurationFile=` in `spark.driver.extraJavaOptions`.
     """
     made = plain_session(app_name, master, **conf)
-    register(made)
+    register_format(made)
     return made

@@ -19,7 +19,7 @@ from kafkalike.log.delta_cluster import DeltaCluster
 from kafkalike.log.layout import sql_name
 from kafkalike.model.names import check_topic_name
 from kafkalike.model.topic import TopicInfo
-from kafkalike.spark.read import topic_frame
+from kafkalike.spark.frames import topic_frame
 from kafkalike.spark.sql_names import literal, quoted
 from kafkalike.spark.sql_ranges import FUNCTIONS, range_functions
 from kafkalike.spark.tables import FORMAT, SCHEMAS, ClusterTables

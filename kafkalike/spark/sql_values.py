@@ -12,7 +12,7 @@ from pyspark.sql.types import StructType
 
 from kafkalike.errors import IllegalArgumentError
 from kafkalike.log.layout import sql_name
-from kafkalike.spark.read import read
+from kafkalike.spark.frames import read
 from kafkalike.spark.sql_names import quoted
 
 FORMATS: Final = ("json", "csv", "string", "binary")

@@ -18,8 +18,8 @@ from kafkalike.log.connect import connect_delta
 from kafkalike.model.structs import TopicPartition
 from kafkalike.spark.batch import Consumed, within
 from kafkalike.spark.files import Source, Target, load, save
+from kafkalike.spark.frames import read
 from kafkalike.spark.ranges import EARLIEST, LATEST, Offsets, plan_ranges
-from kafkalike.spark.read import read
 from kafkalike.spark.sink import Written, write
 
 FORMATS: Final = ("parquet", "delta", "json", "csv")

@@ -55,6 +55,6 @@ class KafkalikeSource(DataSource):
         return options
 
 
-def register(spark: SparkSession) -> None:
+def register_format(spark: SparkSession) -> None:
     """Make the format `kafkalike` known to a session; `kafkalike.spark.session` does so itself."""
     spark.dataSource.register(KafkalikeSource)

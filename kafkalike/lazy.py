@@ -1,0 +1,33 @@
+"""Lazy: the homes of a package's public names in, functions that load each when it is first used (PEP 562) out."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable, Mapping
+from importlib import import_module
+from typing import Any
+
+
+def lazy_names(package: str, homes: Mapping[str, str]) -> tuple[Callable[[str], Any], Callable[[], list[str]]]:
+    """Make `__getattr__` and `__dir__` of a package.
+
+    Args:
+        package: its `__name__`.
+        homes: module that defines each public name.
+
+    Returns:
+        The two functions; the first raises AttributeError for other names.
+    """
+
+    def load(name: str) -> Any:  # noqa: ANN401 - any public name
+        home = homes.get(name)
+        if home is None:
+            raise AttributeError(f"module {package!r} has no attribute {name!r}")
+        value = getattr(import_module(home), name)
+        vars(sys.modules[package])[name] = value
+        return value
+
+    def listed() -> list[str]:
+        return sorted({*vars(sys.modules[package]), *homes})
+
+    return load, listed
