@@ -1,5 +1,6 @@
 """Read topics through format("kafkalike"), in a batch and in streams, against plain Delta with the same rows and files.
 
+A Python source that hands out constant rows from memory runs beside it: what that takes is Spark's own share.
 Streams run with Trigger.AvailableNow into a sink that drops the rows; their time includes the start of the query.
 """
 
@@ -14,6 +15,7 @@ from delta import DeltaTable
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812
 
+from benchmarks.bare_source import register_bare
 from benchmarks.data import bench_session, records, sizes
 from benchmarks.harness import Report, ratio, rounds
 from kafkalike.log.connect import connect
@@ -62,6 +64,15 @@ class Scratch:
         """Read the whole table as a native stream."""
         self._drained(self.delta_stream(batches))
 
+    def bare(self) -> DataFrame:
+        """As many constant rows, from a Python source that does nothing else."""
+        return self.spark.read.format("bare").option("rows", self.rows).load()
+
+    def drain_bare(self, batches: int) -> None:
+        """The same as a stream."""
+        reader = self.spark.readStream.format("bare").option("rows", self.rows).option("batches", batches)
+        self._drained(reader.load())
+
     def _drained(self, frame: DataFrame) -> None:
         """Run a stream to its end, from an empty checkpoint."""
         checkpoint = f"{self.folder}/checkpoint"
@@ -100,12 +111,14 @@ def measure(scratch: Scratch) -> Report:
         "format kafkalike": lambda: scan(scratch.batch()),
         "kafkalike.spark.read": lambda: scan(read(spark, "bench", scratch.root, include_headers=False)),
         "plain Delta": lambda: scan(spark.read.format("delta").load(scratch.plain)),
+        "constant rows": lambda: scan(scratch.bare()),
     }
     compare(report, "full scan", scans, rows, "2 M rec/s, 1.15 x plain Delta")
     for batches, aim in ((1, "1.25 M rec/s"), (10, "0.46 M rec/s")):
         streams: dict[str, Callable[[], object]] = {
             "format kafkalike": partial(scratch.drain, batches),
             "native Delta stream": partial(scratch.drain_delta, batches),
+            "constant rows": partial(scratch.drain_bare, batches),
         }
         compare(report, f"stream of {batches}", streams, rows, aim)
     return report
@@ -114,6 +127,7 @@ def measure(scratch: Scratch) -> Report:
 def main() -> None:
     """Measure and print."""
     spark = bench_session()
+    register_bare(spark)
     for rows in sizes():
         with tempfile.TemporaryDirectory() as folder:
             report = measure(Scratch(spark, folder, rows))
