@@ -60,7 +60,7 @@ processes: setup ## tests with several processes on one topic; kill -9, full dis
 
 soak: setup ## longer trials of crashes and races, some minutes
 	$(call step,pytest)
-	@$(pytest) -m soak tests/processes tests/faults tests/unit/test_group_simulation.py
+	@$(pytest) -m soak tests/processes tests/faults tests/unit/test_group_simulation.py tests/e2e tests/spark
 
 e2e: setup ## the command line, the jobs and the notebooks, as a user runs them
 	$(call step,pytest)
