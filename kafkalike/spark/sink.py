@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable
+from contextlib import nullcontext
 from typing import TYPE_CHECKING, Any, Final
 
-from pyspark import StorageLevel
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F  # noqa: N812
 
@@ -14,8 +14,8 @@ from kafkalike.config.topic import CODECS
 from kafkalike.errors import IllegalArgumentError, UnsupportedCodecError
 from kafkalike.expr.sink import sink_columns
 from kafkalike.log.append_spark import append_frame
+from kafkalike.log.computed_once import computed_once
 from kafkalike.log.connect import connect_delta
-from kafkalike.log.job_errors import let_go
 from kafkalike.log.port import TxnId
 from kafkalike.model.names import check_topic_name
 from kafkalike.model.structs import TopicPartition
@@ -58,7 +58,8 @@ def write(
 
     One table commit per topic: a topic gets all of its records or none. Offsets are dense. On a local root the records
     of a partition stand in the order of the DataFrame's Spark partitions and of the rows in each; elsewhere records of
-    one Spark partition keep their order. The DataFrame is computed once, and other producers do not wait for that.
+    one Spark partition keep their order. The DataFrame is computed once, and other producers do not wait for that; one
+    that names its topics in a column is kept meanwhile, see `kafkalike.log.computed_once`.
 
     Args:
         frame: columns of Spark's Kafka sink: `value` STRING or BINARY (null is a tombstone), and optionally `key`,
@@ -115,21 +116,17 @@ def produce(
         raise UnsupportedCodecError(message)
     cluster = connect_delta(bootstrap_servers)
     records = sink_columns(frame, needs_topic=topic is None)
-    if topic is None:
-        # Several topics read the frame several times; one that is not deterministic must be computed once.
-        records = records.persist(StorageLevel.MEMORY_AND_DISK)
-    try:
-        names = _topics(records) if topic is None else [check_topic_name(topic)]
+    # Several topics read the frame several times, and no row may be in two of them, or in none.
+    keeping = computed_once(records) if topic is None else nullcontext(records)
+    with keeping as rows:
+        names = _topics(rows) if topic is None else [check_topic_name(topic)]
         logs = {name: _open(cluster, name) for name in names}
         written = Written()
         for name, log in logs.items():
-            own = records if topic is not None else records.where(F.col("topic") == F.lit(name)).drop("topic")
+            own = rows if topic is not None else rows.where(F.col("topic") == F.lit(name)).drop("topic")
             sent = own if partitioner is None else chosen(log, own, partitioner)
             _append(log, sent, written, codec, delivery_timeout_ms, txn)
         return written
-    finally:
-        if topic is None:
-            let_go(records)
 
 
 def _append(  # noqa: PLR0917

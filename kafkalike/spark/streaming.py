@@ -10,7 +10,6 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, Final
 from weakref import WeakValueDictionary
 
-from pyspark import StorageLevel
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812
 
@@ -25,6 +24,7 @@ from kafkalike.errors import (
 )
 from kafkalike.expr.sink import ALLOWED, sink_columns
 from kafkalike.log.checkpoint import BatchOffsets, Checkpoint
+from kafkalike.log.computed_once import computed_once
 from kafkalike.log.connect import connect_delta
 from kafkalike.log.port import TxnId
 from kafkalike.model.names import check_topic_name
@@ -151,8 +151,7 @@ class StreamWriter:
             return self._write_to(self._topic, frame, self._check(self._topic, app, version, run_id))
         sink_columns(frame, needs_topic=True)
         # Read once per topic; and what is not deterministic must not send one row to two topics, or to none.
-        rows = frame.select(*[name for name in frame.columns if name in ALLOWED]).persist(StorageLevel.MEMORY_AND_DISK)
-        try:
+        with computed_once(frame.select(*[name for name in frame.columns if name in ALLOWED])) as rows:
             names = _topics(rows)
             txns = {name: self._check(name, app, version, run_id) for name in names}
             written = Written()
@@ -163,8 +162,6 @@ class StreamWriter:
                 written.duplicate = written.duplicate or done.duplicate
                 faults.point("stream.between_topics")
             return written
-        finally:
-            rows.unpersist()
 
     def _write_to(self, topic: str, frame: DataFrame, txn: TxnId) -> Written:
         return produce(

@@ -5,7 +5,7 @@ from __future__ import annotations
 import datetime as dt
 import threading
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -145,6 +145,38 @@ def test_rows_go_to_the_topics_they_name(spark: SparkSession, root: str) -> None
     assert written == {TopicPartition("a.b", 0): range(2), TopicPartition("a_b", 0): range(1)}
     assert [r.value for r in consume(root, "a.b")] == [b"1", b"3"]
     assert [r.value for r in consume(root, "a_b")] == [b"2"]
+
+
+def test_topics_get_rows_of_one_computation_when_executors_lose_what_they_kept(
+    spark: SparkSession, root: str, tmp_path: Path
+) -> None:
+    """With a checkpoint directory, whose files are removed afterwards; the source gives other rows each time."""
+    computed, kept = tmp_path / "computed", tmp_path / "kept"
+    computed.touch()
+
+    def compute(_: Iterable[int]) -> Iterator[tuple[str, str]]:
+        with computed.open("a", encoding="utf-8") as count:
+            count.write("x")
+        number = computed.stat().st_size
+        yield from ((topic, str(number)) for topic in ("a", "b"))
+
+    def lose(_: Column, __: int) -> Column:
+        """Choose no partition, and drop cached blocks as the death of their executor does."""
+        jvm: Any = spark.sparkContext._jvm
+        for number in spark.sparkContext._jsc.getPersistentRDDs():
+            jvm.org.apache.spark.SparkEnv.get().blockManager().removeRdd(number)
+        return F.lit(None)
+
+    source = spark.sparkContext.parallelize([0], 1).mapPartitions(compute)
+    spark.sparkContext.setCheckpointDir(str(kept))
+    try:
+        write(spark.createDataFrame(source, "topic string, value string"), bootstrap_servers=root, partitioner=lose)
+    finally:
+        spark.sparkContext.setCheckpointDir(None)  # type: ignore[arg-type]
+
+    assert [[r.value for r in consume(root, topic)] for topic in ("a", "b")] == [[b"1"], [b"1"]]
+    assert computed.read_text(encoding="utf-8") == "x"
+    assert [path for path in kept.rglob("*") if path.name.startswith("rdd-")] == []
 
 
 @pytest.mark.parametrize(("topic", "error"), [("NULL", IllegalArgumentError), ("'a/b'", InvalidTopicError)])
