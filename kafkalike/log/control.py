@@ -350,6 +350,20 @@ class DeltaControlLog(Generic[S, R]):
             landed = self._replace_files(live, _to_table(kept, self._schema))
             return len(rows), len(kept) if landed else len(rows)
 
+    def fence(self) -> None:
+        """Make a table version without rows: a writer that has looked before it must look, and write, anew.
+
+        Raises:
+            KafkaTimeoutError: others held the table for a minute.
+            KafkaStorageError, UnknownOutcomeError: the write failed, or may have happened.
+        """
+        with self.exclusive(Deadline(self._clock, 60_000)), self._mutex:
+            self.refresh()
+            wanted = self._commit(adds=[], operation="WRITE")
+            # One that is faster has made that version instead, which does the same.
+            if self._tail.loaded and self._landed(wanted):
+                self._tail.apply(as_applied(wanted))
+
     def live_files(self) -> set[str]:
         """Paths of the table's data files, fresh."""
         with self._mutex:

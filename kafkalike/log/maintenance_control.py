@@ -86,6 +86,9 @@ def vacuum_control(cluster: DeltaCluster, table: str) -> int:
     log = cluster.metadata if table == CLUSTER_METADATA else cluster.groups
     delays = Delays(deleted_ms=READER_MS, replaced_ms=READER_MS)
     due = leftovers(files, log.live_files, cluster.clock.now_ms(), delays)
+    if due:
+        # A writer that was stopped before its commit, and did not wait for the lock, may have one of them in hand.
+        log.fence()
     gone = list(vacuum(files, due, log.live_files, lambda: log.exclusive(Deadline(cluster.clock, 60_000))))
     tidy_log(files)
     return len(gone)

@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+import os
 import threading
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
 
+from kafkalike.clock import SYSTEM_CLOCK
 from kafkalike.log.commits import log_name
 from kafkalike.log.control import MERGE_INTERVAL
 from kafkalike.log.delta_cluster import DeltaCluster
+from kafkalike.log.maintenance_control import vacuum_control
 from kafkalike.log.writer import CHECKPOINT_INTERVAL
 from kafkalike.model.group_state import OFFSET, GroupRow, GroupsState
 from kafkalike.model.structs import TopicPartition
@@ -191,3 +194,42 @@ def test_a_writer_that_slept_through_log_cleanup_finds_its_version_taken(root: s
 
     assert looked == [1, CHECKPOINT_INTERVAL + 1]
     assert committed(sleeper) == committed(DeltaCluster(root, local=True)) == {0: 7, 1: CHECKPOINT_INTERVAL - 1}
+
+
+class Stopped:
+    """The machine's clock; the first one who asks it for the time is stopped there, and something happens meanwhile."""
+
+    def __init__(self, meanwhile: Callable[[], object]) -> None:
+        self.meanwhile: Callable[[], object] | None = meanwhile
+
+    def now_ms(self) -> int:
+        meanwhile, self.meanwhile = self.meanwhile, None
+        if meanwhile is not None:
+            meanwhile()
+        return SYSTEM_CLOCK.now_ms()
+
+    def monotonic(self) -> float:
+        return SYSTEM_CLOCK.monotonic()
+
+    def sleep(self, seconds: float) -> None:
+        SYSTEM_CLOCK.sleep(seconds)
+
+
+def test_a_writer_stopped_for_hours_before_its_commit_does_not_name_a_file_that_was_cleaned_up(root: str) -> None:
+    """It had no patience to wait for the lock, so nothing keeps maintenance from taking its file for a leftover."""
+    others = DeltaCluster(root, local=True)
+    commit(others, 1)
+    gone = []
+
+    def hours_later() -> None:
+        for path in Path(root, "__consumer_offsets").glob("*.parquet"):
+            os.utime(path, (0, 0))
+        gone.append(vacuum_control(others, "__consumer_offsets"))
+
+    sleeper = DeltaCluster(root, local=True, clock=Stopped(hours_later))
+    sleeper.groups._lock = None  # as for a writer whose patience has run out
+
+    commit(sleeper, 2)
+
+    assert gone == [1]
+    assert committed(DeltaCluster(root, local=True)) == committed(sleeper) == committed(others) == {0: 2}
