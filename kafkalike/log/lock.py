@@ -21,6 +21,7 @@ from filelock import FileLock, Timeout
 
 from kafkalike.clock import SYSTEM_CLOCK, Deadline
 from kafkalike.errors import KafkaStorageError, KafkaTimeoutError, TopicAuthorizationFailedError
+from kafkalike.log.lock_holder import holder_of
 
 POLL_SECONDS: Final = 0.002
 """Time between two tries; short against the few ms that an append holds the lock."""
@@ -47,7 +48,7 @@ class TableLock:
         """Hold the lock.
 
         Raises:
-            KafkaTimeoutError: others held it until the deadline; nothing was done.
+            KafkaTimeoutError: others held it until the deadline, which names the one who does; nothing was done.
             TopicAuthorizationFailedError: the root may not be written; nothing was done.
             KafkaStorageError: its file cannot be made or opened; nothing was done.
         """
@@ -62,8 +63,10 @@ class TableLock:
             finally:
                 turnstile.release()
         except Timeout as cause:
+            # One that waits at the turnstile may have been stopped there.
+            holder = holder_of(self._path) or holder_of(self._path + ".turn")
             message = f"other writers held {self.name!r} until time ran out; nothing was written"
-            raise KafkaTimeoutError(message) from cause
+            raise KafkaTimeoutError(message if holder is None else f"{message}; {holder}") from cause
         except PermissionError as cause:
             raise TopicAuthorizationFailedError(f"the lock {self._path} may not be taken: {cause}") from cause
         except OSError as cause:

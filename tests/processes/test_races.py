@@ -1,12 +1,17 @@
 """Several producers on one topic while a consumer polls: the histories of all of them must be one Kafka log."""
 
+import os
+import socket
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from kafkalike import KafkaProducer
+from kafkalike.errors import KafkaTimeoutError
 from kafkalike.log.connect import connect
+from kafkalike.model.batch import RecordBatch
 from tests.tools.children import Child, started
 from tests.tools.findings import errors_of
 from tests.tools.history import judge
@@ -149,3 +154,29 @@ def test_a_kafka_producer_that_writes_through_spark_meets_one_that_does_not(race
     report = race.run([spark, {"batches": 20, "through": "producer", "pause_ms": 50}])
 
     assert_sound(report, at_least=40)
+
+
+def test_a_producer_stopped_inside_an_append_is_named_to_those_who_wait_and_its_end_frees_the_topic(
+    race: Race, root: str
+) -> None:
+    """With its number, its host and what to do; a killed one has written nothing."""
+    orders = {"partitions": [0], "batches": 1, "root": root, "topic": "t", "name": "held"}
+    env = {"KAFKALIKE_FAULT": "append.before_commit:stop"}
+    history = str(Path(root).parent / "held.jsonl")
+    log = connect(root).log("t")
+    record = RecordBatch()
+    record.add(0, None, b"mine", 1)
+
+    with started(Child(PRODUCE, {**orders, "history": history}, env)) as (child,):
+        child.go()
+        os.waitpid(child.pid, os.WUNTRACED)
+        with KafkaProducer(bootstrap_servers=root, delivery_timeout_ms=300, request_timeout_ms=200) as producer:
+            future = producer.send("t", b"refused", partition=0)
+            with pytest.raises(KafkaTimeoutError) as refused:
+                future.get(timeout=60)
+        child.kill()
+    log.append(record)
+
+    assert f"process {child.pid} on {socket.gethostname()} holds it" in str(refused.value)
+    assert f"kill -CONT {child.pid}" in str(refused.value)
+    assert log.log_end(0) == 1
