@@ -10,6 +10,7 @@ import json
 import os
 import platform
 import statistics
+import sys
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass, field
@@ -67,7 +68,8 @@ class Report:
         self.raw: dict[str, object] = {}
 
     def add(self, what: str, figure: str, rival: str = "", result: str = "", aim: str = "") -> None:
-        """Add a line."""
+        """Add a line, which is shown at once: a run may take long, or be stopped."""
+        print(f"{what}: {figure}", file=sys.stderr, flush=True)
         self.rows.append({"what": what, "figure": figure, "against": rival, "ratio": result, "aim": aim})
 
     def keep(self, key: str, figures: Mapping[str, Figure]) -> None:

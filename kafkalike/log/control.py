@@ -194,6 +194,7 @@ class DeltaControlLog(Generic[S, R]):
                 yield
             return
         wait = SHORT_PATIENCE_SECONDS if self._impatient else self._patience
+        before = self.state.seq
         with contextlib.ExitStack() as held:
             try:
                 held.enter_context(self.exclusive(Deadline(self._clock, min(wait, deadline.remaining()) * 1000)))
@@ -201,8 +202,10 @@ class DeltaControlLog(Generic[S, R]):
             except KafkaTimeoutError:
                 if deadline.expired():
                     raise
-                _log.warning("%s: a writer holds the lock and does nothing; going on without it", self._files.uri)
                 self._impatient = True
+                # Where rows have come meanwhile, the queue may only be long.
+                if self.refresh().seq == before:
+                    _log.warning("%s: a writer holds the lock and does nothing; going on without it", self._files.uri)
             yield
 
     @contextlib.contextmanager
