@@ -2,8 +2,9 @@
 
 spark-submit --properties-file conf/spark-defaults.conf jobs/retention.py --help
 
-The same as `kafkalike maintain`, for schedulers that run Spark jobs. On a local root no JVM does any work; in an object
-store the table versions are made by Delta in the job's own session.
+The same as `kafkalike maintain`, for schedulers that run Spark jobs: data files are read and written by the session's
+tasks, several partitions at a time. Where there is no session, as in a plain `python jobs/retention.py`, no JVM is
+started and all is done in this process.
 """
 
 from __future__ import annotations
@@ -11,7 +12,9 @@ from __future__ import annotations
 import sys
 from collections.abc import Sequence
 
-from kafkalike.cli import main as command_line
+from kafkalike.cli.app import run
+from kafkalike.cli.environment import Environment
+from kafkalike.log.session import session_at_hand
 
 
 def main(args: Sequence[str] | None = None) -> int:
@@ -23,7 +26,8 @@ def main(args: Sequence[str] | None = None) -> int:
     Returns:
         Exit code: 0 done, 1 something failed, 2 wrong usage, 3 time ran out and the next run goes on.
     """
-    return command_line(["maintain", *(sys.argv[1:] if args is None else args)])
+    environment = Environment(spark=lambda: session_at_hand("kafkalike maintain"))
+    return run(["maintain", *(sys.argv[1:] if args is None else args)], environment)
 
 
 if __name__ == "__main__":

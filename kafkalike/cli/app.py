@@ -94,7 +94,7 @@ def run(args: Sequence[str] | None = None, environment: Environment | None = Non
 
     Args:
         args: what comes after `kafkalike`; by default the process's own arguments.
-        environment: cluster, clock and streams of a test.
+        environment: cluster, clock and streams of a test, the Spark of a job.
     """
     given = list(sys.argv[1:] if args is None else args)
     debug = "--debug" in given or os.environ.get(DEBUG_VARIABLE, "") not in {"", "0"}

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, BinaryIO
 
@@ -12,19 +12,24 @@ import click
 from kafkalike.clock import SYSTEM_CLOCK, Clock
 
 if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
     from kafkalike.admin import KafkaAdminClient
     from kafkalike.log.port import Cluster
 
 
 @dataclass(slots=True, kw_only=True)
 class Environment:
-    """What a test may replace."""
+    """What a test or a job may replace."""
 
     cluster: Cluster | None = None
     """Used instead of what `--bootstrap-server` names."""
     clock: Clock = SYSTEM_CLOCK
     stdin: BinaryIO = field(default_factory=lambda: sys.stdin.buffer)
     stdout: BinaryIO = field(default_factory=lambda: sys.stdout.buffer)
+
+    spark: Callable[[], SparkSession | None] = lambda: None
+    """The session that `maintain` runs its tasks in; None: in this process."""
 
     def connect(self, bootstrap_server: str | None) -> Cluster:
         """The cluster that `--bootstrap-server` names."""

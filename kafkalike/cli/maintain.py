@@ -112,6 +112,7 @@ def _once(environment: Environment, cluster: Cluster, given: Mapping[str, Any]) 
             works=given["only"] or WORKS,
             dry_run=given["dry_run"],
             max_minutes=given["max_minutes"],
+            spark=environment.spark(),
             progress=progress,
         )
     if given["report_file"]:

@@ -1,18 +1,21 @@
 """Merge: runs of adjacent small segments in, one large sorted file for each of them out; no record changes.
 
-Files are written without the topic's lock, then all of a round are put in place by one table version with
-`dataChange=false`. A run that is cut off leaves a file that no commit names, which `vacuum` removes.
+Files are written without the topic's lock, wherever `tasks` says, then all of a round are put in place by one table
+version with `dataChange=false`. A run that is cut off leaves a file that no commit names, which `vacuum` removes.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from itertools import takewhile
 from typing import TYPE_CHECKING, Final
 
+from kafkalike.clock import Deadline
 from kafkalike.errors import CorruptRecordError
 from kafkalike.log.maintenance import NOT_COMMITTED, Change, publish
 from kafkalike.log.rewrite import codec_of, rewrite
+from kafkalike.log.tasks import IN_PROCESS, Tasks
 
 if TYPE_CHECKING:
     from kafkalike.log.commits import Add
@@ -38,7 +41,16 @@ class Merged:
     bytes_after: int
 
 
-def merge(log: DeltaTopicLog, files: Files, runs: Sequence[Run], run_id: str, problems: list[str]) -> Iterator[Merged]:
+def merge(
+    log: DeltaTopicLog,
+    files: Files,
+    runs: Sequence[Run],
+    run_id: str,
+    problems: list[str],
+    *,
+    budget: Deadline,
+    tasks: Tasks = IN_PROCESS,
+) -> Iterator[Merged]:
     """Merge the runs, round by round; the caller may stop after any of them.
 
     Args:
@@ -47,6 +59,8 @@ def merge(log: DeltaTopicLog, files: Files, runs: Sequence[Run], run_id: str, pr
         runs: from `plan_merges`; a round one of whose files is gone by now is left out.
         run_id: id of the maintenance run.
         problems: gets a line for each run that cannot be read and is left as it is.
+        budget: when it has run out no round is begun.
+        tasks: where files are read and written.
 
     Yields:
         What each round has done.
@@ -54,36 +68,63 @@ def merge(log: DeltaTopicLog, files: Files, runs: Sequence[Run], run_id: str, pr
     Raises:
         KafkaStorageError, TopicDeletedError: the storage refused, or the topic is gone; earlier rounds stay done.
     """
-    for round_ in _rounds(runs):
-        written: dict[Run, Add] = {}
+    compression = log.config.compression_type
+    jobs = (_Round(files, tuple(round_), compression) for round_ in _rounds(runs))
+    for written in tasks.run(_write, takewhile(lambda _: not budget.expired(), jobs), budget):
+        problems += written.problems
         try:
-            for run in round_:
-                added = _rewritten(log, files, run, problems)
-                if added is not None:
-                    written[run] = added
-            removes = [s for run in written for s in run]
-            landed = bool(removes) and _put_in_place(log, removes, list(written.values()), run_id)
+            landed = bool(written.removes) and _put_in_place(log, written.removes, written.adds, run_id)
         except NOT_COMMITTED:
             # After an unknown outcome the files must stay.
-            _discard(files, written.values())
+            _discard(files, written.adds)
             raise
         if not landed:
-            _discard(files, written.values())
+            _discard(files, written.adds)
             continue
         yield Merged(
-            segments=len(removes),
-            files=len(written),
-            bytes_before=sum(s.size_bytes for s in removes),
-            bytes_after=sum(a.size for a in written.values()),
+            segments=len(written.removes),
+            files=len(written.adds),
+            bytes_before=sum(s.size_bytes for s in written.removes),
+            bytes_after=sum(a.size for a in written.adds),
         )
 
 
-def _rewritten(log: DeltaTopicLog, files: Files, run: Run, problems: list[str]) -> Add | None:
+@dataclass(frozen=True, slots=True)
+class _Round:
+    """Runs that one table version puts in place."""
+
+    files: Files
+    runs: tuple[Run, ...]
+    compression: str
+
+
+@dataclass(slots=True)
+class _Written:
+    """What a round has read and written."""
+
+    removes: list[Segment] = field(default_factory=list)
+    adds: list[Add] = field(default_factory=list)
+    problems: list[str] = field(default_factory=list)
+
+
+def _write(round_: _Round, budget: Deadline) -> Iterator[_Written]:
+    """Write the files of a round, which is short: it is not cut off; a `Work` of `kafkalike.log.tasks`."""
+    del budget
+    written = _Written()
     try:
-        return rewrite(files, run, codec_of(files, log.config, run[-1]))
-    except CorruptRecordError as error:
-        problems.append(str(error))
-        return None
+        for run in round_.runs:
+            try:
+                added = rewrite(round_.files, run, codec_of(round_.files, round_.compression, run[-1]))
+            except CorruptRecordError as error:
+                written.problems.append(str(error))
+                continue
+            if added is not None:
+                written.adds.append(added)
+                written.removes += run
+    except NOT_COMMITTED:
+        _discard(round_.files, written.adds)
+        raise
+    yield written
 
 
 def _put_in_place(log: DeltaTopicLog, removes: Sequence[Segment], adds: Sequence[Add], run_id: str) -> bool:

@@ -20,7 +20,6 @@ from kafkalike.log.reader import COLUMNS, as_chunk_table
 from kafkalike.model.segments import Segment
 
 if TYPE_CHECKING:
-    from kafkalike.config.topic import TopicConfig
     from kafkalike.log.storage import Files
 
 BATCH_ROWS: Final = 65_536
@@ -120,16 +119,40 @@ def read_segment(files: Files, segment: Segment, columns: Sequence[str] | None =
         raise CorruptRecordError(message)
 
 
+def highest_in_order(table: pa.Table, segment: Segment, last: int) -> int:
+    """The last offset of rows of a segment.
+
+    Args:
+        table: rows with the column `offset`, at least one.
+        segment: where they are from.
+        last: offset that they must lie above.
+
+    Raises:
+        CorruptRecordError: they are not in order, or not the segment's.
+    """
+    offsets = table.column("offset").to_numpy()
+    if (np.diff(offsets) <= 0).any() or offsets[0] <= last or offsets[-1] >= segment.stop:
+        message = f"{segment.path} does not hold its offsets [{segment.start}, {segment.stop}) in order"
+        raise CorruptRecordError(message)
+    return int(offsets[-1])
+
+
 def _as_stored(batch: pa.RecordBatch, names: Sequence[str]) -> pa.Table:
     """Some columns with the types of `CHUNK_SCHEMA`: Spark and pyarrow differ in what they say of nulls."""
     schema = pa.schema([CHUNK_SCHEMA.field(name) for name in names])
     return pa.Table.from_arrays([batch.column(name).cast(schema.field(name).type) for name in names], schema=schema)
 
 
-def codec_of(files: Files, config: TopicConfig, segment: Segment) -> str:
-    """Codec, in pyarrow's words, for a file that takes the place of a segment: the topic's, else the segment's own."""
-    if config.compression_type != "producer":
-        return PARQUET_CODECS[config.compression_type]
+def codec_of(files: Files, compression: str, segment: Segment) -> str:
+    """Codec, in pyarrow's words, for a file that takes the place of a segment.
+
+    Args:
+        files: the topic's table.
+        compression: the topic's `compression.type`; `producer` takes the segment's own.
+        segment: a live one.
+    """
+    if compression != "producer":
+        return PARQUET_CODECS[compression]
     try:
         with files.parquet(segment.path) as file:
             found = str(file.metadata.row_group(0).column(0).compression).lower()
@@ -186,15 +209,11 @@ class _Written:
 
     def take(self, table: pa.Table, segment: Segment) -> None:
         """Count rows in; they must go on in offset order."""
-        offsets = table.column("offset").to_numpy()
-        if (np.diff(offsets) <= 0).any() or offsets[0] <= self._last or offsets[-1] >= segment.stop:
-            message = f"{segment.path} does not hold its offsets [{segment.start}, {segment.stop}) in order"
-            raise CorruptRecordError(message)
+        first, self._last = table.column("offset")[0].as_py(), highest_in_order(table, segment, self._last)
         times = table.column("timestamp").cast(pa.int64()).to_numpy()
         low, high = int(times.min()) // 1000, int(times.max()) // 1000
         self._times = (low, high) if self._times is None else (min(low, self._times[0]), max(high, self._times[1]))
-        self._first = int(offsets[0]) if not self.rows else self._first
-        self._last = int(offsets[-1])
+        self._first = first if not self.rows else self._first
         self.rows += table.num_rows
 
     def stats(self) -> dict[str, object]:

@@ -87,6 +87,18 @@ def running_session() -> SparkSession:
     return session() if SparkContext._active_spark_context is None else SparkSession.builder.getOrCreate()  # noqa: SLF001
 
 
+def session_at_hand(app_name: str) -> SparkSession | None:
+    """The session that runs, or under spark-submit one of `session`; None elsewhere: no JVM is started for it.
+
+    Args:
+        app_name: name of a session that is begun.
+    """
+    active = SparkSession.getActiveSession()
+    if active is not None:
+        return active
+    return session(app_name) if _submitted() else None
+
+
 def beside(running: SparkSession) -> SparkSession:
     """A new session in the same JVM with kafkalike's settings, whatever those of the running one are."""
     made: SparkSession = running.newSession()

@@ -273,6 +273,10 @@ class RemoteFiles:
     def __init__(self, uri: str) -> None:
         self.uri = uri
 
+    def __reduce__(self) -> tuple[type[RemoteFiles], tuple[str]]:
+        """On another machine the storage is opened anew."""
+        return RemoteFiles, (self.uri,)
+
     @cached_property
     def _filesystem(self) -> pafs.PyFileSystem:
         """Opened when it is needed: a table that does not exist yet may have no folder either."""

@@ -16,11 +16,14 @@ from kafkalike.clock import Clock, Deadline
 from kafkalike.errors import IllegalArgumentError, KafkaError, TopicDeletedError, UnknownTopicOrPartitionError
 from kafkalike.log.delta_cluster import DeltaCluster
 from kafkalike.log.maintenance import only_run
+from kafkalike.log.tasks import IN_PROCESS, Tasks
 from kafkalike.retention.control import maintain_control
 from kafkalike.retention.report import BUSY, DONE, FAILED, GONE, UNFINISHED, MaintenanceReport, TopicReport
 from kafkalike.retention.topic import TopicWork
 
 if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
     from kafkalike.log.port import Cluster
 
 WORKS: Final = ("retention", "compaction", "merge", "vacuum", "control")
@@ -40,6 +43,7 @@ def maintain(
     dry_run: bool = False,
     max_minutes: float | None = None,
     buffer_bytes: int | None = None,
+    spark: SparkSession | None = None,
     run: str | None = None,
     progress: Progress = lambda _topic, _what: None,
 ) -> MaintenanceReport:
@@ -55,7 +59,9 @@ def maintain(
         dry_run: say what is due, change nothing.
         max_minutes: begin nothing new after so many minutes; None goes on to the end.
         buffer_bytes: memory for the keys of one compaction pass; None takes the server's
-            `log.cleaner.dedupe.buffer.size`.
+            `log.cleaner.dedupe.buffer.size`. With `spark`, each task has as much.
+        spark: compaction and merging read and write data files in tasks of this session, several partitions at a time;
+            table versions are made by this process all the same. None does all of it here, one after another.
         run: id of the run; a random one by default.
         progress: told what begins.
 
@@ -79,6 +85,7 @@ def maintain(
     )
     budget = Deadline(clock, None if max_minutes is None else max_minutes * 60_000)
     size = buffer_bytes or int(cluster.server.get("log.cleaner.dedupe.buffer.size"))
+    tasks = _tasks(spark)
     for name in names:
         topic = TopicReport(topic=name)
         report.topics.append(topic)
@@ -96,6 +103,7 @@ def maintain(
             clock=clock,
             budget=budget,
             buffer_bytes=size,
+            tasks=tasks,
             progress=lambda what, name=name: progress(name, what),  # type: ignore[misc]
         )
         _one_topic(cluster, work, topic)
@@ -105,6 +113,14 @@ def maintain(
         maintain_control(cluster, report, clock)
     report.seconds = round(clock.monotonic() - started, 3)
     return report
+
+
+def _tasks(spark: SparkSession | None) -> Tasks:
+    if spark is None:
+        return IN_PROCESS
+    from kafkalike.log.tasks_spark import SparkTasks
+
+    return SparkTasks(spark)
 
 
 def _one_topic(cluster: Cluster, work: TopicWork, report: TopicReport) -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from itertools import pairwise
@@ -11,10 +11,11 @@ from typing import TYPE_CHECKING, Final
 from kafkalike import faults
 from kafkalike.clock import Clock, Deadline
 from kafkalike.config.maintenance import MaintenanceConfig
-from kafkalike.log.compact import Compacted, checkpoints_of, compact
+from kafkalike.log.compact import Compacted, DuePass, checkpoints_of, compact
 from kafkalike.log.maintenance import COMMIT_TIMEOUT_MS, delete_dead
 from kafkalike.log.merge import merge
 from kafkalike.log.storage import Files, LocalFiles
+from kafkalike.log.tasks import Tasks
 from kafkalike.log.topic_log import DeltaTopicLog
 from kafkalike.log.vacuum import Delays, leftovers, log_reach_ms, tidy_log, vacuum, vacuum_without_lock
 from kafkalike.model.compaction import plan_compaction
@@ -53,6 +54,7 @@ class TopicWork:
         clock: the time.
         budget: when it has run out nothing new is begun.
         buffer_bytes: memory for the keys of a compaction pass.
+        tasks: where files are read and written anew.
         progress: told what begins.
     """
 
@@ -68,6 +70,7 @@ class TopicWork:
         clock: Clock,
         budget: Deadline,
         buffer_bytes: int,
+        tasks: Tasks,
         progress: Callable[[str], None],
     ) -> None:
         self.dry_run = dry_run
@@ -79,6 +82,7 @@ class TopicWork:
         self._clock = clock
         self._budget = budget
         self._buffer_bytes = buffer_bytes
+        self._tasks = tasks
         self._progress = progress
 
     def go(self) -> None:
@@ -160,7 +164,21 @@ class TopicWork:
     def _compact(self, table: _Table, config: MaintenanceConfig) -> None:
         if not config.compaction.compact:
             return
-        log = table.log
+        for done in compact(
+            table.log,
+            table.files,
+            self._due_passes(table.log, config),
+            self._run,
+            clock=self._clock,
+            buffer_bytes=self._buffer_bytes,
+            budget=self._budget,
+            tasks=self._tasks,
+            dry_run=self.dry_run,
+        ):
+            self._count(done)
+
+    def _due_passes(self, log: DeltaTopicLog, config: MaintenanceConfig) -> Iterator[DuePass]:
+        """Drawn one by one: a pass is planned when it can begin."""
         log.refresh()
         checkpoints = checkpoints_of(log)
         for partition in log.info.partitions:
@@ -169,21 +187,9 @@ class TopicWork:
             log.refresh()
             cleaned = checkpoints[partition]
             plan = plan_compaction(partition, log.segments(partition), cleaned, self._clock.now_ms(), config.compaction)
-            if not plan.due:
-                continue
-            self._report.compaction_reasons[partition] = plan.reason
-            done = compact(
-                log,
-                table.files,
-                plan,
-                self._run,
-                cleaned=cleaned,
-                clock=self._clock,
-                buffer_bytes=self._buffer_bytes,
-                stop=self._stop,
-                dry_run=self.dry_run,
-            )
-            self._count(done)
+            if plan.due:
+                self._report.compaction_reasons[partition] = plan.reason
+                yield DuePass(plan=plan, cleaned=cleaned)
 
     def _count(self, done: Compacted) -> None:
         report = self._report
@@ -213,12 +219,13 @@ class TopicWork:
             report.merged_files = len(runs)
             report.merged_bytes = sum(s.size_bytes for run in runs for s in run)
             return
-        for done in merge(log, table.files, runs, self._run, report.problems):
+        merged = merge(log, table.files, runs, self._run, report.problems, budget=self._budget, tasks=self._tasks)
+        for done in merged:
             report.merged_segments += done.segments
             report.merged_files += done.files
             report.merged_bytes += done.bytes_before
-            if self._stop():
-                return
+        if runs:
+            self._stop()
 
     # --- files that nobody needs ---------------------------------------------------------------
 

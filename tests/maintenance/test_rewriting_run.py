@@ -288,7 +288,7 @@ def test_tombstones_stay_for_their_time_and_go_with_their_key(root: str) -> None
 
 def test_keys_that_do_not_fit_into_the_buffer_take_several_runs(root: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """Each run goes on where the one before stopped; memory stays bounded."""
-    monkeypatch.setattr("kafkalike.log.compact.CHUNK_ROWS", 100)
+    monkeypatch.setattr("kafkalike.log.cleaning.CHUNK_ROWS", 100)
     log = topic(root, "t", 1, EAGER)
     for turn in range(4):
         log.append(keyed(*((f"key-{n % 200}", f"{turn}") for n in range(300)), at_ms=NOW + 10 * turn))
@@ -308,7 +308,7 @@ def test_keys_that_do_not_fit_into_the_buffer_take_several_runs(root: str, monke
 
 def test_keys_that_stand_in_many_chunks_are_one(root: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """Here 600 records are looked at a hundred at a time."""
-    monkeypatch.setattr("kafkalike.log.compact.CHUNK_ROWS", 100)
+    monkeypatch.setattr("kafkalike.log.cleaning.CHUNK_ROWS", 100)
     log = topic(root, "t", 1, EAGER)
     for turn in range(3):
         log.append(keyed(*((f"key-{n % 150}", f"{turn}-{n}") for n in range(300)), at_ms=NOW + 10 * turn))
