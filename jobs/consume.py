@@ -6,15 +6,14 @@ spark-submit --properties-file conf/spark-defaults.conf jobs/consume.py --help
 from __future__ import annotations
 
 import sys
-from collections.abc import Mapping
-from typing import Any
 
 import click
 
 from kafkalike.cli.job import pairs, report, run
 from kafkalike.cli.options import bootstrap_option
+from kafkalike.cli.record_options import check_target, decoding_options
 from kafkalike.spark import session
-from kafkalike.spark.batch import VALUE_FORMATS, Decoding, consume
+from kafkalike.spark.batch import Decoding, consume
 from kafkalike.spark.files import MODES, TARGETS, Target
 from kafkalike.spark.ranges import EARLIEST, parse_offsets
 
@@ -50,19 +49,7 @@ from kafkalike.spark.ranges import EARLIEST, parse_offsets
     "--ending-offsets", metavar="OFFSETS", default="latest", help="Where to stop: latest (the default) or JSON."
 )
 @click.option("--group", help="Begin at this group's committed offsets, and commit the end when the rows are written.")
-@click.option(
-    "--value-format", type=click.Choice(VALUE_FORMATS), default="string", show_default=True, help="Of values."
-)
-@click.option("--schema", metavar="DDL", help="Fields of JSON values, such as 'id BIGINT, name STRING'.")
-@click.option(
-    "--malformed",
-    type=click.Choice(["fail", "null"]),
-    default="fail",
-    show_default=True,
-    help="What a value that is not such JSON does.",
-)
-@click.option("--value-only", is_flag=True, help="Write values without key, partition, offset and timestamp.")
-@click.option("--include-headers", is_flag=True, help="Write the headers too.")
+@decoding_options
 @click.option("--json", "as_json", is_flag=True, help="Report as one JSON object.")
 def main(
     *,
@@ -76,11 +63,7 @@ def main(
     starting_offsets: str | None,
     ending_offsets: str,
     group: str | None,
-    value_format: str,
-    schema: str | None,
-    malformed: str,
-    value_only: bool,
-    include_headers: bool,
+    decoding: Decoding,
     as_json: bool,
 ) -> None:
     """Write the records of a topic to TARGET, up to the log end of the moment the job starts.
@@ -88,7 +71,12 @@ def main(
     With --group at least once: rows are written first and offsets committed after that. A job that dies in between
     leaves the rows, and the next run writes them again.
     """
-    check_usage(click.get_current_context().params)
+    console = target_format == "console"
+    refused = {
+        "--from-beginning and --starting-offsets say the same": from_beginning and starting_offsets is not None,
+        "the console takes no --mode and --option": console and (bool(options) or mode != "append"),
+    }
+    check_target(target_format, path, decoding, refused)
     starting = EARLIEST if from_beginning else starting_offsets
     done = consume(
         session(f"consume {topic}"),
@@ -98,43 +86,11 @@ def main(
         starting=None if starting is None else parse_offsets(starting, topic),
         ending=parse_offsets(ending_offsets, topic),
         group=group,
-        decoding=Decoding(
-            value_format=value_format,
-            schema=schema,
-            malformed=malformed,
-            value_only=value_only,
-            headers=include_headers,
-        ),
+        decoding=decoding,
     )
     facts = {"records": done.records, "committed": done.committed}
     # Standard output belongs to the records when they go to the console.
-    click.echo(report(facts, done.ranges, as_json=as_json), err=target_format == "console")
-
-
-def check_usage(given: Mapping[str, Any]) -> None:
-    """Options that do not go together.
-
-    Raises:
-        click.UsageError: some do.
-    """
-    console = given["target_format"] == "console"
-    is_json = given["value_format"] == "json"
-    refused = {
-        "--from-beginning and --starting-offsets say the same": given["from_beginning"]
-        and given["starting_offsets"] is not None,
-        "the console takes no TARGET": console and given["path"],
-        f"--format {given['target_format']} needs a TARGET": not console and not given["path"],
-        "the console takes no --mode and --option": console and (given["options"] or given["mode"] != "append"),
-        "--value-format json needs --schema": is_json and given["schema"] is None,
-        "--schema and --malformed are for --value-format json": not is_json
-        and (given["schema"] is not None or given["malformed"] != "fail"),
-        "--value-only leaves --include-headers out": given["value_only"] and given["include_headers"],
-        "CSV has no nested columns: add --value-only, and leave --include-headers out": given["target_format"] == "csv"
-        and (given["include_headers"] or (is_json and not given["value_only"])),
-    }
-    for problem, holds in refused.items():
-        if holds:
-            raise click.UsageError(problem)
+    click.echo(report(facts, done.ranges, as_json=as_json), err=console)
 
 
 if __name__ == "__main__":

@@ -11,7 +11,7 @@ import click
 
 from kafkalike.cli.job import run
 from kafkalike.cli.options import bootstrap_option
-from kafkalike.cli.stream_job import check_trigger, trigger_options, watch
+from kafkalike.cli.stream_job import check_trigger, source_options, topics_stream, trigger_options, watch
 from kafkalike.log.connect import connect
 from kafkalike.spark import session, write_stream
 
@@ -39,14 +39,7 @@ UNCHANGED = ("key", "value", "headers", "timestamp")
 )
 @click.option("--where", "condition", metavar="SQL", help="Copy only the records for which this holds.")
 @click.option("--keep-partitions", is_flag=True, help="Write each record to the partition it has, not by its key.")
-@click.option(
-    "--starting-offsets",
-    metavar="OFFSETS",
-    default="earliest",
-    show_default=True,
-    help="Where a new checkpoint begins: earliest, latest, or JSON as Spark's Kafka source takes it.",
-)
-@click.option("--max-offsets-per-trigger", type=click.IntRange(min=1), help="Most records of one batch.")
+@source_options
 @click.option("--group", help="Commit the progress to this consumer group, which must have no members.")
 @click.option("--txn-id", metavar="NAME", help="Names the copy: a new checkpoint under a used name is then an error.")
 @trigger_options
@@ -78,12 +71,7 @@ def main(
     if target is None and not expressions:
         raise click.UsageError("--to is needed, or a --select that ends in AS topic")
     root = connect(from_server or bootstrap_server).root
-    reader = session(f"copy {source}").readStream.format("kafkalike").option("kafka.bootstrap.servers", root)
-    reader = reader.option("subscribe", source).option("startingOffsets", starting_offsets)
-    reader = reader.option("includeHeaders", "true")
-    if max_offsets_per_trigger is not None:
-        reader = reader.option("maxOffsetsPerTrigger", max_offsets_per_trigger)
-    frame = reader.load()
+    frame = topics_stream(session(f"copy {source}"), root, source, starting_offsets, max_offsets_per_trigger)
     if condition is not None:
         frame = frame.where(condition)
     query = write_stream(

@@ -11,6 +11,7 @@ import click
 
 from kafkalike.cli.job import pairs, report, run
 from kafkalike.cli.options import bootstrap_option
+from kafkalike.cli.record_options import column_options
 from kafkalike.config.topic import CODECS
 from kafkalike.expr.rows import RecordColumns, record_columns
 from kafkalike.spark import session, write
@@ -37,17 +38,7 @@ from kafkalike.spark.files import SOURCES, Source, load
 )
 @click.option("--schema", metavar="DDL", help="Columns of JSON or CSV, such as 'id BIGINT, name STRING'.")
 @click.option("--option", "options", multiple=True, metavar="NAME=VALUE", help="Option of Spark's reader; repeatable.")
-@click.option("--key-column", metavar="NAME", help="Column of the key; without it keys are null.")
-@click.option(
-    "--value-columns",
-    metavar="NAMES",
-    help="One column: the value as it is. Several, with commas: a JSON object of them. Default: of all columns, or for "
-    "text the line.",
-)
-@click.option(
-    "--timestamp-column", metavar="NAME", help="Column of the time: a timestamp, or ms since 1970. Default: now."
-)
-@click.option("--partition-column", metavar="NAME", help="Column of the partition. Default: chosen by the key.")
+@column_options
 @click.option("--compression-codec", type=click.Choice(CODECS), default="none", help="Compression of the data files.")
 @click.option("--txn-id", metavar="NAME", help="Names this application; with --txn-version a rerun adds nothing.")
 @click.option("--txn-version", type=click.IntRange(min=0), help="Number of this write; must rise from write to write.")
@@ -60,10 +51,7 @@ def produce(
     source_format: str,
     schema: str | None,
     options: tuple[str, ...],
-    key_column: str | None,
-    value_columns: str | None,
-    timestamp_column: str | None,
-    partition_column: str | None,
+    columns: RecordColumns,
     compression_codec: str,
     txn_id: str | None,
     txn_version: int | None,
@@ -76,12 +64,6 @@ def produce(
     if (txn_id is None) != (txn_version is None):
         raise click.UsageError("--txn-id and --txn-version go together")
     source = Source(format=source_format, paths=paths, schema=schema, options=pairs(options, "--option"))
-    columns = RecordColumns(
-        key=key_column,
-        values=[name.strip() for name in value_columns.split(",")] if value_columns else (),
-        timestamp=timestamp_column,
-        partition=partition_column,
-    )
     spark = session(f"produce {topic}")
     written = write(
         record_columns(load(spark, source), columns),

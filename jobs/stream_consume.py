@@ -12,10 +12,11 @@ from pyspark.sql import DataFrame
 
 from kafkalike.cli.job import pairs, run
 from kafkalike.cli.options import bootstrap_option
-from kafkalike.cli.stream_job import trigger, trigger_options, watch
+from kafkalike.cli.record_options import check_target, decoding_options
+from kafkalike.cli.stream_job import source_options, topics_stream, trigger, trigger_options, watch
 from kafkalike.log.connect import connect
 from kafkalike.spark import CheckpointProgress, session
-from kafkalike.spark.batch import VALUE_FORMATS, Decoding, decoded
+from kafkalike.spark.batch import Decoding, decoded
 from kafkalike.spark.files import Target, save
 
 TARGETS = ("console", "json", "csv", "parquet", "delta", "table")
@@ -41,28 +42,9 @@ TARGETS = ("console", "json", "csv", "parquet", "delta", "table")
     "the catalog. Each record is there once; on the console, a line of JSON each, the last batch may come again.",
 )
 @click.option("--option", "options", multiple=True, metavar="NAME=VALUE", help="Option of Spark's writer; repeatable.")
-@click.option(
-    "--starting-offsets",
-    metavar="OFFSETS",
-    default="earliest",
-    show_default=True,
-    help="Where a new checkpoint begins: earliest, latest, or JSON as Spark's Kafka source takes it.",
-)
-@click.option("--max-offsets-per-trigger", type=click.IntRange(min=1), help="Most records of one batch.")
+@source_options
 @click.option("--group", help="Commit the progress to this consumer group, which must have no members.")
-@click.option(
-    "--value-format", type=click.Choice(VALUE_FORMATS), default="string", show_default=True, help="Of values."
-)
-@click.option("--schema", metavar="DDL", help="Fields of JSON values, such as 'id BIGINT, name STRING'.")
-@click.option(
-    "--malformed",
-    type=click.Choice(["fail", "null"]),
-    default="fail",
-    show_default=True,
-    help="What a value that is not such JSON does.",
-)
-@click.option("--value-only", is_flag=True, help="Write values without key, partition, offset and timestamp.")
-@click.option("--include-headers", is_flag=True, help="Write the headers too.")
+@decoding_options
 @trigger_options
 def main(
     *,
@@ -74,11 +56,7 @@ def main(
     starting_offsets: str,
     max_offsets_per_trigger: int | None,
     group: str | None,
-    value_format: str,
-    schema: str | None,
-    malformed: str,
-    value_only: bool,
-    include_headers: bool,
+    decoding: Decoding,
     checkpoint: str,
     available_now: bool,
     interval: str | None,
@@ -88,20 +66,13 @@ def main(
 
     With --group the committed offsets follow the batches that are written: about a second behind, never ahead.
     """
-    check_usage(target_format, path, value_format, schema, malformed, has_options=bool(options))
+    console = target_format == "console"
+    check_target(target_format, path, decoding, {"the console takes no --option": console and bool(options)})
     how = trigger(available_now=available_now, interval=interval)
     root = connect(bootstrap_server).root
     spark = session(f"stream_consume {topics}")
     progress = None if group is None else CheckpointProgress(spark, checkpoint, group, root)
-    reader = spark.readStream.format("kafkalike").option("kafka.bootstrap.servers", root)
-    reader = reader.option("subscribe", topics).option("startingOffsets", starting_offsets)
-    reader = reader.option("includeHeaders", "true")
-    if max_offsets_per_trigger is not None:
-        reader = reader.option("maxOffsetsPerTrigger", max_offsets_per_trigger)
-    how_decoded = Decoding(
-        value_format=value_format, schema=schema, malformed=malformed, value_only=value_only, headers=include_headers
-    )
-    rows = decoded(reader.load(), how_decoded)
+    rows = decoded(topics_stream(spark, root, topics, starting_offsets, max_offsets_per_trigger), decoding)
     writer = rows.writeStream.option("checkpointLocation", checkpoint).trigger(**how)
     writer = writer.queryName(f"stream_consume {topics}").options(**pairs(options, "--option"))
     match target_format:
@@ -112,36 +83,13 @@ def main(
         case _:
             query = writer.format(target_format).start(path)
     # Standard output belongs to the records when they go to the console.
-    quiet = target_format == "console"
-    watch(query, as_json=as_json, each_look=None if progress is None else progress.catch_up, to_stderr=quiet)
+    watch(query, as_json=as_json, each_look=None if progress is None else progress.catch_up, to_stderr=console)
 
 
 def show(frame: DataFrame, batch_id: int) -> None:
     """Print a batch."""
     del batch_id
     save(frame, Target(format="console", emit=click.echo))
-
-
-def check_usage(
-    target_format: str, path: str, value_format: str, schema: str | None, malformed: str, *, has_options: bool
-) -> None:
-    """Options that do not go together.
-
-    Raises:
-        click.UsageError: some do.
-    """
-    console, is_json = target_format == "console", value_format == "json"
-    refused = {
-        "the console takes no TARGET": console and bool(path),
-        f"--format {target_format} needs a TARGET": not console and not path,
-        "the console takes no --option": console and has_options,
-        "--value-format json needs --schema": is_json and schema is None,
-        "--schema and --malformed are for --value-format json": not is_json
-        and (schema is not None or malformed != "fail"),
-    }
-    for problem, holds in refused.items():
-        if holds:
-            raise click.UsageError(problem)
 
 
 if __name__ == "__main__":

@@ -12,6 +12,7 @@ from pyspark.sql import DataFrame, SparkSession
 
 from kafkalike.cli.job import pairs, run
 from kafkalike.cli.options import bootstrap_option
+from kafkalike.cli.record_options import column_options
 from kafkalike.cli.stream_job import check_trigger, trigger_options, watch
 from kafkalike.config.topic import CODECS
 from kafkalike.expr.rows import RecordColumns, record_columns
@@ -46,17 +47,7 @@ FORMATS = ("json", "csv", "parquet", "text", "delta")
     metavar="NAME=VALUE",
     help="Option of Spark's reader, such as maxFilesPerTrigger=10; repeatable.",
 )
-@click.option("--key-column", metavar="NAME", help="Column of the key; without it keys are null.")
-@click.option(
-    "--value-columns",
-    metavar="NAMES",
-    help="One column: the value as it is. Several, with commas: a JSON object of them. Default: of all columns, or for "
-    "text the line.",
-)
-@click.option(
-    "--timestamp-column", metavar="NAME", help="Column of the time: a timestamp, or ms since 1970. Default: now."
-)
-@click.option("--partition-column", metavar="NAME", help="Column of the partition. Default: chosen by the key.")
+@column_options
 @click.option("--compression-codec", type=click.Choice(CODECS), default="none", help="Compression of the data files.")
 @click.option(
     "--txn-id",
@@ -72,10 +63,7 @@ def main(
     source_format: str,
     schema: str | None,
     options: tuple[str, ...],
-    key_column: str | None,
-    value_columns: str | None,
-    timestamp_column: str | None,
-    partition_column: str | None,
+    columns: RecordColumns,
     compression_codec: str,
     txn_id: str | None,
     checkpoint: str,
@@ -91,12 +79,6 @@ def main(
     if (schema is None) != (source_format in {"text", "delta"}):
         raise click.UsageError("--schema is needed for json, csv and parquet, and is not taken for text and delta")
     rows = load_stream(session(f"stream_produce {topic}"), path, source_format, schema, pairs(options, "--option"))
-    columns = RecordColumns(
-        key=key_column,
-        values=[name.strip() for name in value_columns.split(",")] if value_columns else (),
-        timestamp=timestamp_column,
-        partition=partition_column,
-    )
     query = write_stream(
         record_columns(rows, columns),
         topic,

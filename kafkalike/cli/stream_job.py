@@ -5,16 +5,16 @@ from __future__ import annotations
 import json
 import signal
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any
 
 import click
 
 from kafkalike.cli.interrupt import Interrupt
+from kafkalike.cli.record_options import Command, with_options
 
 if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
     from pyspark.sql.streaming.query import StreamingQuery
-
-F = TypeVar("F", bound=Callable[..., Any])
 
 _LOOK_SECONDS = 1
 """How often a running query is asked for news."""
@@ -22,9 +22,10 @@ _LOOK_SECONDS = 1
 _STREAMS = "org.apache.spark.sql.execution.streaming.runtime.MicroBatchExecution"
 
 
-def trigger_options(command: F) -> F:
+def trigger_options(command: Command) -> Command:
     """`--checkpoint`, `--available-now` and `--interval`."""
-    options = [
+    return with_options(
+        command,
         click.option(
             "--checkpoint",
             required=True,
@@ -34,10 +35,34 @@ def trigger_options(command: F) -> F:
         click.option("--available-now", is_flag=True, help="Take what is there, in batches, and end."),
         click.option("--interval", metavar="TIME", help="How often a batch starts, such as '10 seconds'."),
         click.option("--json", "as_json", is_flag=True, help="Print a JSON object for each batch."),
-    ]
-    for option in reversed(options):
-        command = option(command)
-    return command
+    )
+
+
+def source_options(command: Command) -> Command:
+    """`--starting-offsets` and `--max-offsets-per-trigger` of a stream over topics; see `topics_stream`."""
+    return with_options(
+        command,
+        click.option(
+            "--starting-offsets",
+            metavar="OFFSETS",
+            default="earliest",
+            show_default=True,
+            help="Where a new checkpoint begins: earliest, latest, or JSON as Spark's Kafka source takes it.",
+        ),
+        click.option("--max-offsets-per-trigger", type=click.IntRange(min=1), help="Most records of one batch."),
+    )
+
+
+def topics_stream(
+    spark: SparkSession, root: str, topics: str, starting_offsets: str, max_offsets_per_trigger: int | None
+) -> DataFrame:
+    """The records of topics as they grow, headers included."""
+    reader = spark.readStream.format("kafkalike").option("kafka.bootstrap.servers", root)
+    reader = reader.option("subscribe", topics).option("startingOffsets", starting_offsets)
+    reader = reader.option("includeHeaders", "true")
+    if max_offsets_per_trigger is not None:
+        reader = reader.option("maxOffsetsPerTrigger", max_offsets_per_trigger)
+    return reader.load()
 
 
 def check_trigger(*, available_now: bool, interval: str | None) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import os
 from collections.abc import Callable, Mapping
-from dataclasses import fields
+from dataclasses import dataclass, fields
 from typing import Any, Final, TypeVar
 
 from kafkalike.config.properties import nearest
@@ -52,6 +52,42 @@ NO_MEANING: Final[Mapping[str, str]] = {
 """kafka-python's arguments that are refused here, with the reason."""
 
 C = TypeVar("C")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class IdleSettings:
+    """kafka-python's arguments that a producer and a consumer take and that tune what is not there."""
+
+    api_version: Any = None
+    """Without effect: there is no wire protocol."""
+    api_version_auto_timeout_ms: float = 2000
+    """Without effect: there is no wire protocol."""
+    bootstrap_timeout_ms: float = 30_000
+    """Without effect: there is no network."""
+    client_dns_lookup: str = "use_all_dns_ips"
+    """Without effect: there is no network."""
+    connections_max_idle_ms: float = 540_000
+    """Without effect: there is no network."""
+    metrics_num_samples: int = 2
+    """Without effect: `metrics()` gives totals."""
+    metrics_sample_window_ms: float = 30_000
+    """Without effect: `metrics()` gives totals."""
+    net: Any = None
+    """Without effect: there is no network."""
+    receive_buffer_bytes: int | None = None
+    """Without effect: there is no network."""
+    receive_message_max_bytes: int = 100_000_000
+    """Without effect: there is no network."""
+    reconnect_backoff_max_ms: float = 30_000
+    """Without effect: there is no network."""
+    reconnect_backoff_ms: float = 50
+    """Without effect: there is no network."""
+    send_buffer_bytes: int | None = None
+    """Without effect: there is no network."""
+    socket_connection_setup_timeout_max_ms: float = 30_000
+    """Without effect: there is no network."""
+    socket_connection_setup_timeout_ms: float = 10_000
+    """Without effect: there is no network."""
 
 
 def default_bootstrap_servers() -> str:

@@ -10,7 +10,7 @@ from dataclasses import dataclass, fields, replace
 from itertools import count
 from typing import Any, Final
 
-from kafkalike.config.client import build, choice, flag, number, optional, text
+from kafkalike.config.client import IdleSettings, build, choice, flag, number, optional, text
 from kafkalike.config.topic import CODECS
 from kafkalike.errors import KafkaConfigurationError
 
@@ -52,7 +52,7 @@ _names = count(1)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class ProducerConfig:
+class ProducerConfig(IdleSettings):
     """Settings of a producer; kafka-python 3.x's names and defaults.
 
     Times are ms, sizes bytes. Settings in `WITHOUT_EFFECT` are taken for the sake of ported code only.
@@ -125,38 +125,8 @@ class ProducerConfig:
     order is kept over retries."""
     default_api_timeout_ms: float = 60_000
     """Without effect: no call of a producer uses it."""
-    api_version: Any = None
-    """Without effect: there is no wire protocol."""
-    api_version_auto_timeout_ms: float = 2000
-    """Without effect: there is no wire protocol."""
-    bootstrap_timeout_ms: float = 30_000
-    """Without effect: there is no network."""
-    client_dns_lookup: str = "use_all_dns_ips"
-    """Without effect: there is no network."""
-    connections_max_idle_ms: float = 540_000
-    """Without effect: there is no network."""
     metric_group_prefix: str = "producer"
     """Without effect: the groups of `metrics()` have Kafka's names."""
-    metrics_num_samples: int = 2
-    """Without effect: `metrics()` gives totals."""
-    metrics_sample_window_ms: float = 30_000
-    """Without effect: `metrics()` gives totals."""
-    net: Any = None
-    """Without effect: there is no network."""
-    receive_buffer_bytes: int | None = None
-    """Without effect: there is no network."""
-    receive_message_max_bytes: int = 100_000_000
-    """Without effect: there is no network."""
-    reconnect_backoff_max_ms: float = 30_000
-    """Without effect: there is no network."""
-    reconnect_backoff_ms: float = 50
-    """Without effect: there is no network."""
-    send_buffer_bytes: int | None = None
-    """Without effect: there is no network."""
-    socket_connection_setup_timeout_max_ms: float = 30_000
-    """Without effect: there is no network."""
-    socket_connection_setup_timeout_ms: float = 10_000
-    """Without effect: there is no network."""
 
     @classmethod
     def of(cls, configs: Mapping[str, Any]) -> ProducerConfig:
