@@ -2,12 +2,14 @@
 
 The members are the real ones (`GroupMember`, `group_protocol`, the assignors, `Sessions`); store, leases and clock are
 this world's. A write may succeed, meet a rival that was faster, be refused, or have an unknown outcome whether it
-landed or not. Members pause, crash, come back, leave, subscribe to other topics; partitions are added. What a member
-does around the protocol (hold, read, commit, give up) is done here as `KafkaConsumer` does it.
+landed or not. Members pause, crash, come back, leave, subscribe to other topics, by name or by pattern; topics are
+created, get partitions, are deleted and created again, also between the moment in which a member looks at them and that
+of its write. What a member does around the protocol (hold, read, commit, give up) is done here as `KafkaConsumer` does
+it.
 """
 
 import contextlib
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable
 from itertools import count
 from random import Random
 
@@ -78,8 +80,11 @@ class World:
         """By partition, how many changes there had been when somebody was its owner no more."""
         self.topics: dict[str, TopicInfo] = {}
         self.topics_seq = 0
+        self.topic_changes = 0
+        """How often topics changed in the middle of a change of the roster."""
         self.faulty = faulty
         self.names = count()
+        self.lives = count()
         self.zombies: list[Actor] = []
         self.trace: list[tuple[str, str, Roster]] = []
         """All changes of the roster: by whom, why, what it was then."""
@@ -96,9 +101,20 @@ class World:
         if fate < 0.12 and not self._depth:  # a rival is faster: what was planned is planned again
             change(self.roster)
             self._depth = 1
-            self.chance.choice(self.actors).step()
+            newer = self.chance.random() < 0.3
+            if newer:  # and has seen topics that this one has not
+                self.change_topics()
+                self.topic_changes += 1
+            self.chance.choice(self.actors).step(all_of_it=newer)
             self._depth = 0
+        between = 0.2 <= fate < 0.26
+        if between and fate < 0.23:  # what was looked up for the plan is old already
+            self.change_topics()
         after = change(self.roster)
+        if between and fate >= 0.23:  # or it is when the plan is written: that goes into another table
+            self.change_topics()
+        if between:
+            self.topic_changes += 1
         if fate > 0.94 and self.faulty:
             raise (KafkaTimeoutError if fate > 0.97 else KafkaStorageError)("refused")
         if 0.12 <= fate < 0.15:
@@ -117,20 +133,48 @@ class World:
     def known_topics(self) -> Topics:
         return Topics(self.topics, self.topics_seq)
 
+    def change_topics(self) -> None:
+        """Create a topic, give it another partition, delete it, or create it again as it was."""
+        topic = self.chance.choice("ab")
+        info = self.topics.get(topic)
+        if info is None:
+            self.set_partitions(topic, self.chance.randint(1, 2))
+            return
+        dice = self.chance.random()
+        if dice < 0.5:
+            self.set_partitions(topic, min(4, info.num_partitions + 1))
+            return
+        self.delete(topic)
+        if dice < 0.75:
+            self.set_partitions(topic, info.num_partitions)
+
     def set_partitions(self, topic: str, partitions: int) -> None:
-        info = TopicInfo(
-            name=TopicName(topic), topic_id=TopicId(topic), location=topic, num_partitions=partitions, configs={}
-        )
+        known = self.topics.get(topic)
+        life = TopicId(f"{topic}-{next(self.lives)}") if known is None else known.topic_id
+        info = TopicInfo(name=TopicName(topic), topic_id=life, location=topic, num_partitions=partitions, configs={})
         self.topics = {**self.topics, topic: info}
         self.topics_seq += 1
 
-    def commit(self, actor: "Actor", member: Membership, held: Mapping[TopicPartition, int], begun: int) -> None:
+    def delete(self, topic: str) -> None:
+        """What was read and committed of it counts no more, whatever comes after it under its name."""
+        self.topics = {name: info for name, info in self.topics.items() if name != topic}
+        self.topics_seq += 1
+        for kept in (self.committed, self.read, self.moved):
+            for tp in [tp for tp in kept if tp.topic == topic]:
+                del kept[tp]
+
+    def life(self, tp: TopicPartition) -> str | None:
+        """Id of the topic that a partition belongs to; None where there is none."""
+        info = self.topics.get(tp.topic)
+        return None if info is None or tp.partition not in info.partitions else info.topic_id
+
+    def commit(self, actor: "Actor", member: Membership, held: "Held", begun: int) -> None:
         """Commit in the name of a member; who may not must be refused.
 
         Args:
             actor: who commits.
             member: in whose name.
-            held: the offsets.
+            held: the offsets, and the ids of the topics that they belong to.
             begun: how many changes there had been when it began. As long as its partitions stay the member's own, the
                 order of its commits is its own affair.
         """
@@ -138,10 +182,12 @@ class World:
         if fate < 0.05:
             raise KafkaTimeoutError("refused")
         protocol.check_commit(self.roster, "g", member.member_id, member.generation, member.group_instance_id)
-        for tp, position in held.items():
+        for tp, (position, life) in held.items():
             owner = self.roster.owner(tp)
             assert owner is not None, (tp, "was committed by one who does not own it", self)
             assert owner.member_id == member.member_id, (tp, "was committed by one who does not own it", self)
+            if life != self.life(tp):
+                continue
             if self.moved.get(tp, -1) >= begun:
                 assert position >= self.committed.get(tp, 0), (tp, "was committed backwards", self)
             assert position <= self.read.get(tp, 0), (tp, "was committed unread", self)
@@ -181,6 +227,8 @@ class World:
             TopicPartition(t, p) for t in wanted if t in self.topics for p in range(self.topics[t].num_partitions)
         }
         assert {tp for m in roster.members.values() for tp in m.assignment} == everything, ("is not complete", self)
+        lives = {t: (self.topics[t].topic_id, self.topics[t].num_partitions) for t in wanted if t in self.topics}
+        assert roster.topics == lives, ("does not know its topics", self)
         alive = [a for a in (*self.actors, *self.zombies) if a.member_id and not a.fenced]
         assert roster.members.keys() == {a.member_id for a in alive}, ("has strangers", self)
         for actor in alive:
@@ -206,11 +254,9 @@ class World:
             elif dice < 0.94:
                 chance.choice(self.actors).leave()
             elif dice < 0.96:
-                chance.choice(self.actors).wanted = chance.choice((("a",), ("a", "b"), ("b",)))
+                chance.choice(self.actors).choice = chance.choice((("a",), ("a", "b"), ("b",), None))
             elif dice < 0.98:
-                topic = chance.choice("ab")
-                info = self.topics.get(topic)
-                self.set_partitions(topic, 1 if info is None else min(4, info.num_partitions + 1))
+                self.change_topics()
             elif self.zombies:
                 chance.choice(self.zombies).step()
 
@@ -228,6 +274,10 @@ class World:
         return "\n" + "\n".join(lines) + f"\nnow: {show(self.roster)}\nheld: { {a.name: a.held for a in self.actors} }"
 
 
+Held = dict[TopicPartition, tuple[int, str | None]]
+"""What a consumer believes to own: the next offset of each partition, and the id of the topic that it belongs to."""
+
+
 class Actor:
     """One consumer. `step` does the next thing that its poll loop would do."""
 
@@ -235,14 +285,14 @@ class Actor:
         self.world = world
         self.instance = instance
         self.name = f"c{next(world.names)}"
-        self.wanted: tuple[str, ...] = ("a",)
-        self.held: dict[TopicPartition, int] = {}
-        """What it believes to own, and the next offset there."""
+        self.choice: tuple[str, ...] | None = ("a",)
+        """Topics that it wants; None is a pattern that matches all."""
+        self.held: Held = {}
         self.seen: Roster | None = None
         """What it saw last; by the time it acts on it, it may be old."""
         self.generation: int | None = None
         self.fenced = False
-        self.late: tuple[Membership, dict[TopicPartition, int], int] | None = None
+        self.late: tuple[Membership, Held, int] | None = None
         """A commit that was begun before partitions were given up and comes through long after."""
         settings = MemberSettings(
             group_id="g",
@@ -260,6 +310,11 @@ class Actor:
 
     def _new_id(self) -> str:
         return str(next(self.world.names))
+
+    @property
+    def wanted(self) -> tuple[str, ...]:
+        """The topics that it subscribes to now."""
+        return tuple(sorted(self.world.topics)) if self.choice is None else self.choice
 
     @property
     def member_id(self) -> str:
@@ -327,14 +382,21 @@ class Actor:
         if self.member.waits(roster) and not roster.cooperative:
             return
         owned = self.member.owned(roster)
-        self.held = {tp: self.held.get(tp, self.world.committed.get(tp, 0)) for tp in owned}
+        self.held = {tp: self.held.get(tp) or self._resumed(tp) for tp in owned}
+
+    def _resumed(self, tp: TopicPartition) -> tuple[int, str | None]:
+        return self.world.committed.get(tp, 0), self.world.life(tp)
 
     def work(self) -> None:
-        """Read one record of each partition; the logs have no end."""
-        for tp, position in self.held.items():
+        """Read one record of each partition; the logs have no end. A topic that was created again is begun again."""
+        for tp, (known, life) in self.held.items():
+            now = self.world.life(tp)
+            if now is None:
+                continue
+            position = known if now == life else self._resumed(tp)[0]
             assert position <= self.world.read.get(tp, 0), (tp, "skips records", self.world)
             self.world.read[tp] = max(self.world.read.get(tp, 0), position + 1)
-            self.held[tp] = position + 1
+            self.held[tp] = position + 1, now
 
     def commit(self) -> None:
         if self.member.membership is not None:
