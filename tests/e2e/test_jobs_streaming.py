@@ -187,6 +187,8 @@ def test_records_become_rows_of_a_table_and_the_group_follows(
         ("stream_consume", ["--format", "delta"]),
         ("stream_consume", ["--value-format", "json"]),
         ("stream_consume", ["out"]),
+        ("stream_consume", ["--format", "csv", "--include-headers", "out"]),
+        ("stream_consume", ["--value-only", "--include-headers"]),
     ],
 )
 def test_options_that_do_not_go_together_are_refused(
