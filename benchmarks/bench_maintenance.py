@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import os
 import resource
 import shutil
 import subprocess
@@ -11,8 +12,9 @@ import tempfile
 import time
 from collections.abc import Callable, Mapping
 from pathlib import Path
+from typing import TYPE_CHECKING
 
-from benchmarks.harness import Figure, Report, percentile, rounds
+from benchmarks.harness import Figure, Report, percentile, ratio, rounds
 from kafkalike.clock import SYSTEM_CLOCK
 from kafkalike.log.append_local import iso_time
 from kafkalike.log.commits import Add
@@ -21,6 +23,9 @@ from kafkalike.log.maintenance import Change, publish
 from kafkalike.log.topic_log import DeltaTopicLog
 from kafkalike.model.batch import RecordBatch
 from kafkalike.retention import MaintenanceReport, maintain
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
 
 AT_ONCE = {
     "kafkalike.merge.min.age.ms": "0",
@@ -31,12 +36,12 @@ AT_ONCE = {
 HOUR_MS = 3_600_000
 
 
-def batch(first: int, count: int, *, keys: int = 0, time_ms: int = 0) -> RecordBatch:
-    """Records of 100 bytes, in partition 0."""
+def batch(first: int, count: int, *, keys: int = 0, partitions: int = 1) -> RecordBatch:
+    """Records of 100 bytes; each key in one partition."""
     made = RecordBatch()
     for number in range(first, first + count):
-        key = b"%016d" % (number * 2_654_435_761 % keys) if keys else None
-        made.add(0, key, b"%084d" % number, time_ms or SYSTEM_CLOCK.now_ms())
+        key = number * 2_654_435_761 % keys if keys else 0
+        made.add(key % partitions, b"%016d" % key if keys else None, b"%084d" % number, SYSTEM_CLOCK.now_ms())
     return made
 
 
@@ -145,56 +150,78 @@ def retention(report: Report, scratch: Path, count: int) -> None:
     )
 
 
-def compaction(report: Report, scratch: Path, records: int, keys: int) -> None:
-    """Against a Spark job that rewrites the topic with the last record of each key."""
-    settings = {
-        **AT_ONCE,
-        "cleanup.policy": "compact",
-        "segment.bytes": str(max(2_000, records // 4)),
-        "min.cleanable.dirty.ratio": "0",
+def compaction(report: Report, scratch: Path, records: int, keys: int, partitions: int = 4) -> None:
+    """In this process and in Spark's tasks, against a Spark job that rewrites the topic with each key's last record."""
+    from benchmarks.data import bench_session
+
+    base = compactable(scratch / "compaction", records, keys, partitions)
+    spark = bench_session()
+    rivals: dict[str, Callable[[str], object]] = {
+        "in process": lambda root: upkeep(root, works=["compaction"]),
+        "in Spark's tasks": lambda root: upkeep(root, works=["compaction"], spark=spark),
+        "full rewrite": lambda root: full_rewrite(spark, f"{root}/t"),
     }
-    root = str(scratch / "compaction")
-    cluster = open_cluster(root)
-    cluster.create_topic("t", 1, settings)
-    log = cluster.log("t")
-    step = min(250_000, records // 4)
-    for first in range(0, records, step):
-        log.append(batch(first, step, keys=keys))
-    copy = str(scratch / "copy")
-    shutil.copytree(f"{root}/t", copy)
     before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
-    begun = time.perf_counter()
-    done = upkeep(root, works=["compaction"]).topics[0]
-    ours = time.perf_counter() - begun
+    figures = on_copies(rivals, base, runs=3)
+    done = upkeep(str(base), works=["compaction"]).topics[0]
     memory = (resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before) / 1024
-    rival = full_rewrite(copy)
-    report.add(
-        f"compaction of {records:,} records, {keys:,} keys",
-        f"{records / ours:,.0f} records/s",
-        f"Spark full rewrite: {records / rival:,.0f}/s",
-        f"{rival / ours:.2f} x its speed",
-        ">= 2 x",
-    )
+    spark.stop()
+    report.keep("compaction", figures)
+    rival = figures.pop("full rewrite")
+    for name, ours in figures.items():
+        report.add(
+            f"compaction of {records:,} records, {keys:,} keys, {partitions} partitions, {name}",
+            f"{records / ours.median:,.0f} records/s",
+            f"Spark full rewrite: {records / rival.median:,.0f}/s",
+            f"{1 / ratio(ours, rival):.1f} x its speed",
+            ">= 2 x",
+        )
     report.add("records that went", f"{done.compacted_records:,}", "", f"peak memory + {memory:.0f} MB")
 
 
-def full_rewrite(path: str) -> float:
-    """Seconds of a warm Spark job that keeps the last record of each key and overwrites the table."""
+def compactable(root: Path, records: int, keys: int, partitions: int) -> Path:
+    """A cluster with a topic `t` that was never compacted; each append is a segment."""
+    settings = {
+        **AT_ONCE,
+        "cleanup.policy": "compact",
+        "segment.bytes": str(max(2_000, records // partitions // 4)),
+        "min.cleanable.dirty.ratio": "0",
+    }
+    cluster = open_cluster(str(root))
+    cluster.create_topic("t", partitions, settings)
+    log = cluster.log("t")
+    step = min(1_000_000, records // 4)
+    for first in range(0, records, step):
+        log.append(batch(first, step, keys=keys, partitions=partitions))
+    return root
+
+
+def on_copies(rivals: Mapping[str, Callable[[str], object]], base: Path, *, runs: int) -> dict[str, Figure]:
+    """Run rivals in turn, after a warm-up round, each on its own copy of a root; the copying is not timed."""
+    figures = {name: Figure(name) for name in rivals}
+    for number in range(1 + runs):
+        for name, run in rivals.items():
+            copy = base.with_name("copy")
+            # No file is ever changed in place, so a second name for each of them is a copy.
+            shutil.copytree(base, copy, copy_function=os.link)
+            begun = time.perf_counter()
+            run(str(copy))
+            taken = time.perf_counter() - begun
+            shutil.rmtree(copy)
+            if number:
+                figures[name].seconds.append(taken)
+    return figures
+
+
+def full_rewrite(spark: SparkSession, path: str) -> None:
+    """Keep the last record of each key and overwrite the table."""
     from pyspark.sql import functions as F  # noqa: N812
 
-    from benchmarks.data import bench_session
-
-    spark = bench_session()
-    spark.read.format("delta").load(path).count()
-    begun = time.perf_counter()
     table = spark.read.format("delta").load(path)
     last = table.groupBy("partition", "key").agg(F.max("offset").alias("offset"))
     kept = table.join(last.select("partition", "offset"), on=["partition", "offset"], how="left_semi")
     ordered = kept.repartition("partition").sortWithinPartitions("partition", "offset")
     ordered.write.format("delta").mode("overwrite").save(path)
-    taken = time.perf_counter() - begun
-    spark.stop()
-    return taken
 
 
 def producers(report: Report, scratch: Path, seconds: float) -> None:
@@ -243,14 +270,22 @@ def main() -> None:
     """Measure and print."""
     parser = argparse.ArgumentParser()
     parser.add_argument("--tiny", action="store_true", help="see that it works")
-    tiny = parser.parse_args().tiny
-    report = Report("maintenance-tiny" if tiny else "maintenance")
-    with tempfile.TemporaryDirectory() as folder:
-        scratch = Path(folder)
-        small_files(report, scratch, 100 if tiny else 5_000)
-        retention(report, scratch, 200 if tiny else 10_000)
-        producers(report, scratch, 2 if tiny else 20)
-        compaction(report, scratch, 40_000 if tiny else 10_000_000, 4_000 if tiny else 1_000_000)
+    parser.add_argument("--only", choices=("files", "retention", "producers", "compaction"), help="one part of it")
+    parser.add_argument("--records", type=int, default=10_000_000, help="that are compacted; a tenth as many keys")
+    given = parser.parse_args()
+    tiny, only = given.tiny, given.only
+    records = 40_000 if tiny else given.records
+    parts: dict[str, Callable[[Report, Path], None]] = {
+        "files": lambda report, scratch: small_files(report, scratch, 100 if tiny else 5_000),
+        "retention": lambda report, scratch: retention(report, scratch, 200 if tiny else 10_000),
+        "producers": lambda report, scratch: producers(report, scratch, 2 if tiny else 20),
+        "compaction": lambda report, scratch: compaction(report, scratch, records, records // 10),
+    }
+    report = Report("-".join(["maintenance", *([only] if only else []), *(["tiny"] if tiny else [])]))
+    for name, part in parts.items():
+        if only in {None, name}:
+            with tempfile.TemporaryDirectory() as folder:
+                part(report, Path(folder))
     report.finish()
 
 

@@ -20,7 +20,7 @@ from py4j.protocol import Py4JError
 from pyspark.errors import PySparkException
 
 from kafkalike.clock import SYSTEM_CLOCK, Deadline
-from kafkalike.errors import CorruptRecordError, KafkaStorageError
+from kafkalike.errors import CorruptRecordError, IllegalArgumentError, KafkaStorageError
 from kafkalike.log.java_errors import innermost
 from kafkalike.log.tasks import Job, Piece, Work
 
@@ -43,10 +43,17 @@ class SparkTasks:
     Args:
         spark: the session. Where it runs on other machines, these must reach the root as the driver does, and have this
             package.
+
+    Raises:
+        IllegalArgumentError: a session of Spark Connect, which has no tasks to give.
     """
 
     def __init__(self, spark: SparkSession) -> None:
-        self._context = spark.sparkContext
+        try:
+            self._context = spark.sparkContext
+        except PySparkException as cause:
+            message = "maintenance runs tasks in a session with a SparkContext; a session of Spark Connect has none"
+            raise IllegalArgumentError(message) from cause
 
     def run(self, work: Work[Job, Piece], jobs: Iterable[Job], budget: Deadline) -> Iterator[Piece]:
         """See `Tasks`; a task that fails is tried again as often as the session says.

@@ -69,7 +69,7 @@ def maintain(
         What was done, topic by topic. A topic that fails does not keep the others back.
 
     Raises:
-        IllegalArgumentError: an unknown kind of work, or `max_minutes` that is not above 0.
+        IllegalArgumentError: an unknown kind of work, `max_minutes` that is not above 0, or a session of Spark Connect.
         UnknownTopicOrPartitionError: a topic that is named does not exist; nothing was done.
     """
     wanted = _checked(works, max_minutes)

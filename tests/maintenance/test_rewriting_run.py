@@ -286,8 +286,12 @@ def test_tombstones_stay_for_their_time_and_go_with_their_key(root: str) -> None
     assert kinds_of(root) == set()
 
 
-def test_keys_that_do_not_fit_into_the_buffer_take_several_runs(root: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Each run goes on where the one before stopped; memory stays bounded."""
+@pytest.mark.parametrize("read_at_a_time", [300, 70])
+def test_keys_that_do_not_fit_into_the_buffer_take_several_runs(
+    root: str, monkeypatch: pytest.MonkeyPatch, read_at_a_time: int
+) -> None:
+    """Each run goes on where the one before stopped, in the middle of a file too; memory stays bounded."""
+    monkeypatch.setattr("kafkalike.log.rewrite.BATCH_ROWS", read_at_a_time)
     monkeypatch.setattr("kafkalike.log.cleaning.CHUNK_ROWS", 100)
     log = topic(root, "t", 1, EAGER)
     for turn in range(4):
@@ -317,6 +321,25 @@ def test_keys_that_stand_in_many_chunks_are_one(root: str, monkeypatch: pytest.M
 
     clean = [(key, value) for offset, key, value in pairs_of(log) if offset < 600]
     assert clean == [(f"key-{n % 150}", f"1-{n}") for n in range(150, 300)]
+    assert errors_of(root) == []
+
+
+def test_a_pass_that_was_cut_off_is_made_again_from_files_with_holes(
+    root: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What the first one took is not counted again."""
+    monkeypatch.setattr("kafkalike.log.cleaning.GROUP_ROWS", 1)
+    log = topic(root, "t", 1, EAGER)
+    for turn, pairs in enumerate(["paq", "a", "d", "d"]):
+        log.append(keyed(*((key, f"{turn}") for key in pairs), at_ms=NOW + 10 * turn))
+    with monkeypatch.context() as cut_off:
+        cut_off.setenv("KAFKALIKE_FAULT", "compaction.after_commit:raise")
+        assert maintain(open_cluster(root), clock=SYSTEM_CLOCK, works=["compaction"]).failed
+
+    again = upkeep(root, works=["compaction"])
+
+    assert pairs_of(log) == [(0, "p", "0"), (2, "q", "0"), (3, "a", "1"), (4, "d", "2"), (5, "d", "3")]
+    assert again.compacted_records == 0
     assert errors_of(root) == []
 
 
