@@ -28,6 +28,7 @@ from kafkalike.log.lock import TableLock
 from kafkalike.log.storage import Files, LocalFiles
 from kafkalike.log.tail import TableTail, checkpointed
 from kafkalike.log.writer import Commit, as_applied, checkpoint_if_due, commit
+from kafkalike.model.control_rows import files_to_merge
 from kafkalike.model.segments import Segment
 
 _log = logging.getLogger(__name__)
@@ -306,8 +307,12 @@ class DeltaControlLog(Generic[S, R]):
         return False
 
     def _merge(self) -> None:
-        """Put the rows of all files into one. Caller: a writer that holds the lock."""
-        live = list(self._tail.index)
+        """Put the rows of the latest files into one. Caller: a writer that holds the lock."""
+        every = sorted(self._tail.index, key=lambda segment: segment.start)
+        count = files_to_merge([segment.num_records for segment in every])
+        if not count:
+            return
+        live = every[-count:]
         table = pa.concat_tables([self._files.parquet(s.path).read() for s in live]).sort_by("seq")
         self._replace_files(live, table)
 

@@ -61,7 +61,10 @@ TOPIC_TABLE_PROPERTIES: Final = {
 
 CONTROL_TABLE_PROPERTIES: Final = {
     "delta.checkpointInterval": "100",
-    "delta.logRetentionDuration": "interval 1 days",
+    # Each commit of an offset is a version and a file: what a day would keep of a hundred commits a second makes each
+    # checkpoint, which names all files that are gone, and each look into the log's folder, longer and longer.
+    "delta.logRetentionDuration": "interval 1 hours",
+    "delta.deletedFileRetentionDuration": "interval 10 minutes",
 }
 
 METADATA_SCHEMA: Final = pa.schema(

@@ -8,9 +8,33 @@ from __future__ import annotations
 
 import json
 from collections.abc import Sequence
+from typing import Final
 
 from kafkalike.model.cluster_state import TOPIC, MetadataRow
 from kafkalike.model.group_state import OFFSET, GroupRow
+
+MERGE_FACTOR: Final = 4
+"""A file of a control table is written again when the rows after it are more than this part of its own."""
+
+
+def files_to_merge(rows: Sequence[int]) -> int:
+    """How many of a control table's last files are to become one.
+
+    A file stays as it is while it has more rows than `MERGE_FACTOR` times all that come after it, so a row is written
+    again only when the table has grown by a share, and few files are left: as many as the logarithm of the rows.
+
+    Args:
+        rows: number of rows of each file, oldest first.
+
+    Returns:
+        At least 2, or 0 when nothing is to be merged.
+    """
+    after = count = 0
+    for number, own in enumerate(reversed(rows), start=1):
+        if own <= MERGE_FACTOR * after or number == 1:
+            count = number
+        after += own
+    return count if count > 1 else 0
 
 
 def kept_metadata_rows(rows: Sequence[MetadataRow], since_ms: int) -> list[MetadataRow]:

@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from kafkalike.model.cluster_state import ClusterState, MetadataRow, log_start_row, topic_row
-from kafkalike.model.control_rows import kept_group_rows, kept_metadata_rows
+from kafkalike.model.control_rows import MERGE_FACTOR, files_to_merge, kept_group_rows, kept_metadata_rows
 from kafkalike.model.group_roster import Roster
 from kafkalike.model.group_state import OFFSET, GroupRow, GroupsState, roster_row
 from kafkalike.model.names import TopicId, TopicName
@@ -168,3 +168,34 @@ def test_a_deleted_offset_stays_deleted_when_a_clock_went_back() -> None:
     kept = kept_group_rows(rows, 80)
 
     assert kept == rows
+
+
+@given(st.lists(st.integers(1, 10_000), max_size=30))
+def test_merging_leaves_few_files_and_no_large_one_behind_a_small_one(rows: list[int]) -> None:
+    """What stays as it was has more rows than a share of all that come after it, so there is little of it."""
+    count = files_to_merge(rows)
+
+    left = rows[: len(rows) - count]
+    assert count != 1
+    for at, own in enumerate(left if count else left[:-1]):
+        assert own > MERGE_FACTOR * sum(rows[at + 1 :])
+
+
+@given(st.integers(1, 64), st.integers(1, 300))
+def test_rows_are_written_again_only_as_the_table_grows(each: int, merges: int) -> None:
+    """A table of small commits: its files stay a logarithm, and each row is rewritten as often as that."""
+    files: list[int] = []
+    written = 0
+
+    for _ in range(merges):
+        files += [1] * each
+        count = files_to_merge(files)
+        if count:
+            merged = sum(files[-count:])
+            files[-count:] = [merged]
+            written += merged
+
+    total = each * merges
+    assert sum(files) == total
+    assert len(files) <= total.bit_length() + 1
+    assert written <= total * (MERGE_FACTOR + 2) * total.bit_length()
