@@ -59,7 +59,23 @@ def sink_columns(frame: DataFrame, *, needs_topic: bool) -> DataFrame:
     Raises:
         AnalysisException: a needed column is missing or a column has another type.
     """
-    types = {field.name: field.dataType for field in frame.schema.fields}
+    types = check_columns(frame.schema, needs_topic=needs_topic)
+    optional = {"partition": "int", "timestamp": "timestamp", "key": "binary", "headers": HEADERS.simpleString()}
+    columns = [F.col(name).cast(kind).alias(name) for name, kind in optional.items() if name in types]
+    columns.append(F.col("value").cast("binary").alias("value"))
+    return frame.select(*([F.col("topic")] if needs_topic else []), *columns)
+
+
+def check_columns(schema: StructType, *, needs_topic: bool) -> Mapping[str, DataType]:
+    """Check that the columns of a user's DataFrame make up records; see `sink_columns`.
+
+    Returns:
+        The type of each column.
+
+    Raises:
+        AnalysisException: a needed column is missing or a column has another type.
+    """
+    types = {field.name: field.dataType for field in schema.fields}
     if needs_topic and "topic" not in types:
         message = (
             "topic option required when no 'topic' attribute is present. Use the topic option for setting a topic."
@@ -72,10 +88,7 @@ def sink_columns(frame: DataFrame, *, needs_topic: bool) -> DataFrame:
         if name in types and not any(_same(types[name], kind) for kind in allowed):
             message = f"{name} must be a(n) {_SHOWN[name]}, not {types[name].simpleString()}"
             raise AnalysisException(message)
-    optional = {"partition": "int", "timestamp": "timestamp", "key": "binary", "headers": HEADERS.simpleString()}
-    columns = [F.col(name).cast(kind).alias(name) for name, kind in optional.items() if name in types]
-    columns.append(F.col("value").cast("binary").alias("value"))
-    return frame.select(*([F.col("topic")] if needs_topic else []), *columns)
+    return types
 
 
 def _same(given: DataType, allowed: DataType) -> bool:

@@ -8,20 +8,26 @@ version, the second belongs to Spark (of it only the batch's time is taken) and 
 
 from __future__ import annotations
 
+import abc
 import hashlib
 import json
+import re
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, Final
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final
 
-from pyspark.sql import SparkSession
-
-from kafkalike.errors import IllegalStateError
+from kafkalike.errors import IllegalArgumentError, IllegalStateError
 from kafkalike.model.structs import TopicPartition
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
 
 METADATA: Final = "metadata"
 OFFSETS: Final = "offsets"
 COMMITS: Final = "commits"
+
+_URI: Final = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*:")
 
 _HEAD_LINES: Final = 2
 """Lines of an offsets file before those of the sources."""
@@ -89,18 +95,19 @@ def parse_ends(line: str) -> dict[TopicPartition, int]:
     return found
 
 
-class Checkpoint:
-    """A query's checkpoint, read through Hadoop's file systems, as Spark itself does."""
+class CheckpointFiles(abc.ABC):
+    """A query's checkpoint, wherever it is.
 
-    def __init__(self, spark: SparkSession, location: str) -> None:
-        jvm: Any = spark.sparkContext._jvm  # noqa: SLF001 - PySpark has no public file system
-        session: Any = spark._jsparkSession  # noqa: SLF001
+    Args:
+        location: as the caller named it.
+    """
+
+    def __init__(self, location: str) -> None:
         self.location = location
-        """As the caller named it."""
-        self._path = jvm.org.apache.hadoop.fs.Path
-        self._text = jvm.org.apache.commons.io.IOUtils.toString
-        self._base = self._path(location)
-        self._files = self._base.getFileSystem(session.sessionState().newHadoopConf())
+
+    @abc.abstractmethod
+    def _read(self, *names: str) -> str | None:
+        """The text of a file, None when there is none."""
 
     def query_id(self) -> str | None:
         """Id of the query that owns the checkpoint: the same at each of its starts; None before the first one."""
@@ -117,6 +124,44 @@ class Checkpoint:
         if text is None:
             raise IllegalStateError(f"{self.location}: the checkpoint has no offsets of batch {batch_id}")
         return BatchOffsets(batch_id, text)
+
+
+class LocalCheckpoint(CheckpointFiles):
+    """A checkpoint in a folder of this machine, read without Spark.
+
+    Args:
+        location: a path, or a URI of the scheme `file`.
+
+    Raises:
+        IllegalArgumentError: a URI of another scheme.
+    """
+
+    def __init__(self, location: str) -> None:
+        super().__init__(location)
+        scheme, _, path = location.rpartition(":") if _URI.match(location) else ("file", "", location)
+        if scheme != "file":
+            raise IllegalArgumentError(f"the checkpoint {location} is not in a folder of this machine")
+        # Hadoop takes `file:/a` and `file:///a` for the same.
+        self._base = Path("/" + path.lstrip("/") if path.startswith("/") else path)
+
+    def _read(self, *names: str) -> str | None:
+        try:
+            return Path(self._base, *names).read_text("utf-8")
+        except FileNotFoundError:
+            return None
+
+
+class Checkpoint(CheckpointFiles):
+    """A query's checkpoint, read through Hadoop's file systems, as Spark itself does."""
+
+    def __init__(self, spark: SparkSession, location: str) -> None:
+        super().__init__(location)
+        jvm: Any = spark.sparkContext._jvm  # noqa: SLF001 - PySpark has no public file system
+        session: Any = spark._jsparkSession  # noqa: SLF001
+        self._path = jvm.org.apache.hadoop.fs.Path
+        self._text = jvm.org.apache.commons.io.IOUtils.toString
+        self._base = self._path(location)
+        self._files = self._base.getFileSystem(session.sessionState().newHadoopConf())
 
     def last_done(self) -> BatchOffsets | None:
         """The newest batch that is done, None when none is."""

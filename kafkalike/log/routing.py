@@ -85,17 +85,28 @@ def routed(rules: Rules, task: int, batches: Iterable[pa.RecordBatch]) -> Iterat
         UnknownTopicOrPartitionError, MessageSizeTooLargeError, InvalidTimestampError, InvalidRecordError: the topic
             does not take a record.
     """
-    turns = 0
+    router = Router(rules, task)
     for batch in batches:
-        table = pa.Table.from_batches([batch])
-        if not table.num_rows:
-            continue
+        if batch.num_rows:
+            yield router.routed(pa.Table.from_batches([batch]))
+
+
+class Router:
+    """Gives records their partitions, batch by batch; see `routed`."""
+
+    def __init__(self, rules: Rules, task: int) -> None:
+        self._rules = rules
+        self._task = task
+        self._turns = 0
+
+    def routed(self, table: pa.Table) -> pa.Table:
+        """The same records, at least one, with the column `partition`, never null."""
         keys = _Slices.of(table.column("key")) if "key" in table.column_names else _Slices.none(table.num_rows)
         values = _Slices.of(table.column("value"))
-        partitions, turns = _partitions(rules, task, table, keys, turns)
-        _check(rules, table, keys, values)
+        partitions, self._turns = _partitions(self._rules, self._task, table, keys, self._turns)
+        _check(self._rules, table, keys, values)
         kept = table.drop_columns(["partition"]) if "partition" in table.column_names else table
-        yield kept.append_column("partition", numbers(partitions, pa.int32()))
+        return kept.append_column("partition", numbers(partitions, pa.int32()))
 
 
 @dataclass(frozen=True, slots=True)

@@ -8,9 +8,10 @@ sorted by partition but without offsets (`stage`), and the numbered segments are
 from __future__ import annotations
 
 import uuid
+from collections import defaultdict
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
-from typing import Final
+from dataclasses import asdict, dataclass
+from typing import Final, Self
 
 import numpy as np
 import pyarrow as pa
@@ -101,66 +102,85 @@ def stage(folder: str, rules: Rules, batches: Iterable[pa.RecordBatch]) -> Itera
         `STAGED_COLUMNS`. A record that the topic does not take is told by the error's class in `refused` and its text
         in `error`; a storage that refuses by `error` alone. Neither makes the task fail, which Spark would try again.
     """
-    context = TaskContext.get()
-    task = context.partitionId() if context is not None else 0
-    path = f"{folder}/{task:06d}-{uuid.uuid4().hex}.arrow"
-    rows: list[dict[str, object]] = []
+    task = task_number()
+    file = StagedFile(folder, task)
+    rows: list[dict[str, object]]
     try:
-        rows += _staged(path, task, routed(rules, task, batches))
+        with file:
+            for table in routed(rules, task, batches):
+                file.add("", table)
+        rows = [asdict(run) for run in file.runs[""]]
     except KafkaError as cause:
-        rows = [{"task": task, "path": path, "refused": type(cause).__name__, "error": str(cause)}]
+        rows = [{"task": task, "path": file.path, "refused": type(cause).__name__, "error": str(cause)}]
     except OSError as cause:
-        rows = [{"task": task, "path": path, "error": f"{type(cause).__name__}: {cause}"}]
+        rows = [{"task": task, "path": file.path, "error": f"{type(cause).__name__}: {cause}"}]
     if rows:
         yield pa.RecordBatch.from_pylist(rows, _STAGED_SCHEMA)
 
 
+def task_number() -> int:
+    """Number of the Spark partition that this process works at."""
+    context = TaskContext.get()
+    return context.partitionId() if context is not None else 0
+
+
 def route(rules: Rules, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
     """Give the records of one Spark task their partitions; one that the topic does not take makes the task fail."""
-    context = TaskContext.get()
     try:
-        for table in routed(rules, context.partitionId() if context is not None else 0, batches):
+        for table in routed(rules, task_number(), batches):
             yield from table.to_batches()
     except KafkaError as cause:
         raise RuntimeError(problem(type(cause), str(cause))) from cause
 
 
-def _staged(path: str, task: int, tables: Iterable[pa.Table]) -> Iterator[dict[str, object]]:
-    writer: ipc.RecordBatchFileWriter | None = None
-    nth = 0
-    try:
-        for table in _held(tables):
-            for partition, part in _by_partition(table):
-                body = part.combine_chunks()
-                for batch in body.to_batches():
-                    if writer is None:
-                        writer = ipc.new_file(path, batch.schema)
-                    writer.write_batch(batch)
-                    yield {
-                        "task": task,
-                        "nth": nth,
-                        "partition": partition,
-                        "rows": batch.num_rows,
-                        "bytes": batch.nbytes,
-                        "path": path,
-                    }
-                    nth += 1
-    finally:
-        if writer is not None:
-            writer.close()
+class StagedFile:
+    """An Arrow file of a task's records; each batch of it has records of one topic and partition, in their order.
 
+    Args:
+        folder: where it goes; must exist when the first records are written.
+        task: number of the Spark partition that they come from.
+    """
 
-def _held(tables: Iterable[pa.Table]) -> Iterator[pa.Table]:
-    held: list[pa.Table] = []
-    size = 0
-    for table in tables:
-        held.append(table)
-        size += table.nbytes
-        if size >= HELD_BYTES:
-            yield pa.concat_tables(held)
-            held, size = [], 0
-    if held:
-        yield pa.concat_tables(held)
+    def __init__(self, folder: str, task: int) -> None:
+        self.path = f"{folder}/{task:06d}-{uuid.uuid4().hex}.arrow"
+        self.runs: defaultdict[str, list[Run]] = defaultdict(list)
+        """What has been written, by topic."""
+        self._task = task
+        self._held: dict[str, list[pa.Table]] = {}
+        self._size = self._nth = 0
+        self._writer: ipc.RecordBatchFileWriter | None = None
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, kind: object, *_: object) -> None:
+        try:
+            if kind is None:
+                self._flush()
+        finally:
+            if self._writer is not None:
+                self._writer.close()
+
+    def add(self, topic: str, records: pa.Table) -> None:
+        """Take records that have their partitions (`routed`); written when `HELD_BYTES` have come together."""
+        self._held.setdefault(topic, []).append(records)
+        self._size += records.nbytes
+        if self._size >= HELD_BYTES:
+            self._flush()
+
+    def _flush(self) -> None:
+        for topic, tables in self._held.items():
+            for partition, part in _by_partition(pa.concat_tables(tables)):
+                for batch in part.combine_chunks().to_batches():
+                    self._write(topic, partition, batch)
+        self._held, self._size = {}, 0
+
+    def _write(self, topic: str, partition: int, batch: pa.RecordBatch) -> None:
+        if self._writer is None:
+            self._writer = ipc.new_file(self.path, batch.schema)
+        self._writer.write_batch(batch)
+        self.runs[topic].append(Run(self._task, self._nth, partition, batch.num_rows, batch.nbytes, self.path))
+        self._nth += 1
 
 
 def _by_partition(table: pa.Table) -> Iterator[tuple[int, pa.Table]]:

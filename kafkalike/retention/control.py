@@ -55,7 +55,7 @@ def _clear_leftovers(cluster: DeltaCluster, report: MaintenanceReport, clock: Cl
     if not cluster.local:
         return
     try:
-        clear_staging(cluster.root, Deadline(clock, COMMIT_TIMEOUT_MS))
+        clear_staging(cluster.root, Deadline(clock, COMMIT_TIMEOUT_MS), clock)
     except KafkaError as error:
         report.problems.append(f"{STAGING}: {type(error).__name__}: {error}")
 

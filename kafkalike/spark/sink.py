@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable
 from contextlib import nullcontext
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any
 
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F  # noqa: N812
@@ -17,6 +17,7 @@ from kafkalike.log.append_spark import append_frame
 from kafkalike.log.computed_once import computed_once
 from kafkalike.log.connect import connect_delta
 from kafkalike.log.port import TxnId
+from kafkalike.log.staged_topics import MAX_TOPICS, NULL_TOPIC, TOO_MANY_TOPICS
 from kafkalike.model.names import check_topic_name
 from kafkalike.model.structs import TopicPartition
 
@@ -26,9 +27,6 @@ if TYPE_CHECKING:
 
 Partitioner = Callable[[Column, int], Column]
 """Takes the BINARY key column and the number of partitions; gives an INT column, null to leave it to the default."""
-
-MAX_TOPICS: Final = 1_000
-"""Most topics one DataFrame may name in its column: each one is a table commit."""
 
 _log = logging.getLogger(__name__)
 
@@ -158,14 +156,9 @@ def _open(cluster: DeltaCluster, name: str) -> DeltaTopicLog:
 def _topics(records: DataFrame) -> list[str]:
     names = [row["topic"] for row in records.select("topic").distinct().limit(MAX_TOPICS + 1).collect()]
     if None in names:
-        message = (
-            "null topic present in the data (KAFKA_NULL_TOPIC_IN_DATA); use the topic option for setting a topic, or "
-            "give every row one"
-        )
-        raise IllegalArgumentError(message)
+        raise IllegalArgumentError(NULL_TOPIC)
     if len(names) > MAX_TOPICS:
-        message = f"the DataFrame names more than {MAX_TOPICS} topics"
-        raise IllegalArgumentError(message)
+        raise IllegalArgumentError(TOO_MANY_TOPICS)
     return sorted(check_topic_name(name) for name in names)
 
 

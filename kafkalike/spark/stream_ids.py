@@ -16,7 +16,8 @@ import hashlib
 from dataclasses import dataclass
 from typing import Final
 
-from kafkalike.errors import IllegalArgumentError
+from kafkalike.errors import CheckpointMismatchError, IllegalArgumentError
+from kafkalike.log.port import TxnId
 
 _BITS: Final = 16
 _MASK: Final = (1 << _BITS) - 1
@@ -81,6 +82,27 @@ def mismatch(known: StreamVersion | None, wanted: StreamVersion) -> str | None:
     if known.batch_id > wanted.batch_id:
         return f"batch {known.batch_id} was written before batch {wanted.batch_id}: the checkpoint is an older copy"
     return None
+
+
+def next_txn(topic: str, app: str, known: int | None, version: StreamVersion) -> TxnId:
+    """The name of the write of a batch, which is refused if another query writes under the id from now on.
+
+    Args:
+        topic: where the batch goes.
+        app: see `app_id`.
+        known: the latest version that the topic's table has of it, None for none.
+        version: the batch's.
+
+    Raises:
+        CheckpointMismatchError: the topic cannot have been waiting for this batch.
+    """
+    problem = mismatch(None if known is None else StreamVersion.decode(known), version)
+    if problem is not None:
+        raise CheckpointMismatchError(
+            f"{topic}: nothing was written for {app!r}, batch {version.batch_id}: {problem}. Go on with the "
+            "checkpoint that wrote last, or give the stream a new txn_id, which writes from its start again"
+        )
+    return TxnId(app, version.encode(), after=-1 if known is None else known)
 
 
 def _short(data: bytes) -> int:

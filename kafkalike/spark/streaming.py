@@ -17,7 +17,6 @@ from kafkalike import faults
 from kafkalike.clock import SYSTEM_CLOCK, Clock
 from kafkalike.config.topic import CODECS
 from kafkalike.errors import (
-    CheckpointMismatchError,
     IllegalArgumentError,
     IllegalStateError,
     UnsupportedCodecError,
@@ -27,10 +26,11 @@ from kafkalike.log.checkpoint import BatchOffsets, Checkpoint
 from kafkalike.log.computed_once import computed_once
 from kafkalike.log.connect import connect_delta
 from kafkalike.log.port import TxnId
+from kafkalike.log.staged_topics import MAX_TOPICS
 from kafkalike.model.names import check_topic_name
 from kafkalike.spark.progress import GroupProgress
-from kafkalike.spark.sink import MAX_TOPICS, Partitioner, Written, produce
-from kafkalike.spark.stream_ids import StreamVersion, app_id, mismatch
+from kafkalike.spark.sink import Partitioner, Written, produce
+from kafkalike.spark.stream_ids import StreamVersion, app_id, next_txn
 
 if TYPE_CHECKING:
     from pyspark.sql.streaming.query import StreamingQuery
@@ -182,14 +182,7 @@ class StreamWriter:
         """
         self._claim(topic, app, run_id)
         self._cluster.ensure_topic(topic)
-        known = self._cluster.log(topic).txn_version(app)
-        problem = mismatch(None if known is None else StreamVersion.decode(known), version)
-        if problem is not None:
-            raise CheckpointMismatchError(
-                f"{topic}: nothing was written for {app!r}, batch {version.batch_id}: {problem}. Go on with the "
-                "checkpoint that wrote last, or give the stream a new txn_id, which writes from its start again"
-            )
-        return TxnId(app, version.encode(), after=-1 if known is None else known)
+        return next_txn(topic, app, self._cluster.log(topic).txn_version(app), version)
 
     def _claim(self, topic: str, app: str, run_id: str) -> None:
         """Refuse a second writer of the run under the same id: its records would count as written before."""

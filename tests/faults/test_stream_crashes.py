@@ -10,6 +10,7 @@ from kafkalike.clock import SYSTEM_CLOCK
 from kafkalike.group.offsets import GroupOffsets
 from kafkalike.log.connect import connect
 from kafkalike.model.structs import TopicPartition
+from tests.faults.workers.format_sink import copy as copy_by_format
 from tests.faults.workers.stream import copy
 from tests.tools.children import run
 from tests.tools.findings import errors_of
@@ -18,6 +19,7 @@ from tests.tools.records import all_records, batch, make_topic
 pytestmark = [pytest.mark.spark, pytest.mark.slow, pytest.mark.timeout(600)]
 
 WORKER = "tests.faults.workers.stream"
+FORMAT_WORKER = "tests.faults.workers.format_sink"
 LINES = [["a", "b"], ["c"], ["d", "e"]]
 """Three batches."""
 
@@ -102,4 +104,37 @@ def test_a_topic_copied_by_a_stream_killed_anywhere_is_the_same_after_its_restar
 
     assert all_records(root, "out") == all_records(root, "in")
     assert committed(root) == {0: 3, 1: 3}
+    assert errors_of(root) == []
+
+
+@pytest.mark.parametrize(
+    ("fault", "until", "there"),
+    [
+        ("append.after_commit:delay:600000@2", f"out/_delta_log/{2:020}.json", 2),
+        pytest.param(
+            "append.before_commit:delay:600000@2",
+            f"out/partition=0/part-{2:020}-*.parquet",
+            1,
+            marks=pytest.mark.soak,
+        ),
+    ],
+)
+def test_a_query_of_the_format_killed_at_its_commit_has_written_each_line_once_after_its_restart(
+    spark: SparkSession, root: str, tmp_path: Path, fault: str, until: str, there: int
+) -> None:
+    """The JVM is killed while the process that commits is held; what was put down goes with the restart."""
+    make_topic(root, topic="out", partitions=1)
+    for nth, lines in enumerate(LINES):
+        (tmp_path / f"{nth}.txt").write_text("\n".join(lines) + "\n")
+    orders = {"root": root, "folder": str(tmp_path / "*.txt"), "checkpoint": str(tmp_path / "checkpoint")}
+    run(FORMAT_WORKER, {**orders, "until": until}, {"KAFKALIKE_FAULT": fault}, expected=-9)
+    before = [value for _, value in all_records(root, "out")[0]]
+    left = list(Path(root, "__staging").glob("*/owner.json"))
+
+    copy_by_format(spark, orders)
+
+    assert before == [line for lines in LINES[:there] for line in lines]
+    assert len(left) == 1
+    assert all_records(root, "out") == {0: list(enumerate(line for lines in LINES for line in lines))}
+    assert list(Path(root, "__staging").iterdir()) == []
     assert errors_of(root) == []

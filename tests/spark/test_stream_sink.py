@@ -22,34 +22,13 @@ from kafkalike.errors import (
 )
 from kafkalike.log.delta_cluster import DeltaCluster
 from kafkalike.spark import CheckpointProgress, StreamWriter, Written, read, write, write_stream
+from tests.tools.lines import Lines
 from tests.tools.records import all_records, make_topic
 
 if TYPE_CHECKING:
     from pyspark.sql.streaming.query import StreamingQuery
 
 pytestmark = pytest.mark.timeout(300)
-
-
-class Lines:
-    """A stream of the lines of files in a folder: each file is a batch, and always the same one."""
-
-    def __init__(self, spark: SparkSession, folder: Path) -> None:
-        folder.mkdir()
-        self._spark = spark
-        self._folder = folder
-        self._files = 0
-
-    def add(self, *lines: str) -> None:
-        """One more batch."""
-        self._files += 1
-        # The source must never see half a file.
-        hidden = self._folder / f".{self._files}"
-        hidden.write_text("".join(f"{line}\n" for line in lines))
-        hidden.rename(self._folder / f"{self._files}.txt")
-
-    def frame(self) -> DataFrame:
-        """The stream; one column `value`."""
-        return self._spark.readStream.format("text").option("maxFilesPerTrigger", 1).load(str(self._folder))
 
 
 @pytest.fixture

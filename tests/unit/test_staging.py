@@ -5,8 +5,8 @@ from pathlib import Path
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from kafkalike.log.append_staged import write_anew
 from kafkalike.log.routing import Rules
+from kafkalike.log.staged_payload import write_anew
 from kafkalike.log.staging import Numbering, Run, stage
 
 RULES = Rules(num_partitions=1, first_turn=0, max_bytes=1000, min_time_ms=0, max_time_ms=10, now_ms=5, compacted=False)

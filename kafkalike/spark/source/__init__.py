@@ -1,1 +1,1 @@
-"""The format `kafkalike`: options of Spark's Kafka source in, records out, in batches and streams."""
+"""The format `kafkalike`: options and offsets of Spark's Kafka source in, records out; and rows in, by its sink."""

@@ -1,11 +1,17 @@
-"""Format: `spark.read.format("kafkalike")` and `spark.readStream.format("kafkalike")`, and their registration."""
+"""Format: `format("kafkalike")` of readers and writers, in batches and streams, and its registration."""
 
 from __future__ import annotations
 
 from typing import Final
 
 from pyspark.sql import SparkSession
-from pyspark.sql.datasource import DataSource, DataSourceReader, DataSourceStreamReader
+from pyspark.sql.datasource import (
+    DataSource,
+    DataSourceReader,
+    DataSourceStreamReader,
+    DataSourceStreamWriter,
+    DataSourceWriter,
+)
 from pyspark.sql.types import StructType
 
 from kafkalike.errors import IllegalArgumentError
@@ -16,7 +22,7 @@ FORMAT: Final = "kafkalike"
 
 
 class KafkalikeSource(DataSource):
-    """Topics as Spark's Kafka source shows them; options in `docs/spark.md`."""
+    """Topics as Spark's Kafka source shows them, and its sink writes them; options in `docs/spark.md`."""
 
     @classmethod
     def name(cls) -> str:
@@ -44,6 +50,25 @@ class KafkalikeSource(DataSource):
         from kafkalike.spark.source.stream import StreamReader
 
         return StreamReader(self._checked(schema))
+
+    def writer(self, schema: StructType, overwrite: bool) -> DataSourceWriter:  # noqa: FBT001 - Spark's signature
+        """A writer of one batch query."""
+        from kafkalike.spark.source.sink import BatchWriter
+        from kafkalike.spark.source.sink_options import parse_batch
+
+        return BatchWriter(parse_batch(self.options), schema, overwrite=overwrite)
+
+    def streamWriter(self, schema: StructType, overwrite: bool) -> DataSourceStreamWriter:  # noqa: ARG002, FBT001, N802
+        """A writer of one streaming query.
+
+        Args:
+            schema: the DataFrame's.
+            overwrite: whether its output mode is complete; as with Kafka, each batch's result is added.
+        """
+        from kafkalike.spark.source.sink_options import parse_stream
+        from kafkalike.spark.source.sink_stream import StreamSink
+
+        return StreamSink(parse_stream(self.options), schema)
 
     def _checked(self, schema: StructType) -> SourceOptions:
         options = parse_options(self.options)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 import re
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final
 
@@ -126,25 +126,24 @@ def parse_options(given: Mapping[str, str]) -> SourceOptions:
     Raises:
         IllegalArgumentError: an option is unknown, refused, missing, or has a value that is not allowed.
     """
-    options = _by_known_name(given)
-    if not options.get(BOOTSTRAP, "").strip():
-        raise IllegalArgumentError(f"option {BOOTSTRAP} must name the cluster's root, such as /data/kafkalike")
+    options = by_known_name(given, KNOWN, NO_MEANING, REFUSED)
+    root = root_of(options)
     _isolation(options.get("kafka.isolation.level"))
-    maximum = _number(options, "maxOffsetsPerTrigger", MAX_LONG)
-    minimum = _number(options, "minOffsetsPerTrigger", MAX_LONG)
+    maximum = number(options, "maxOffsetsPerTrigger", MAX_LONG)
+    minimum = number(options, "minOffsetsPerTrigger", MAX_LONG)
     if maximum is not None and minimum is not None and minimum > maximum:
         raise IllegalArgumentError(f"minOffsetsPerTrigger ({minimum}) is above maxOffsetsPerTrigger ({maximum})")
     group = options.get("kafka.group.id")
     return SourceOptions(
-        root=options[BOOTSTRAP],
+        root=root,
         choice=_choice(options),
         starting=_position(options, "starting"),
         ending=_position(options, "ending") or Everywhere(LATEST),
         or_latest=_word(options, "startingOffsetsByTimestampStrategy", ("error", "latest")) == "latest",
-        fail_on_data_loss=_flag(options, "failOnDataLoss", default=True),
-        include_headers=_flag(options, "includeHeaders", default=False),
-        min_partitions=_number(options, "minPartitions", MAX_PARTS),
-        max_records_per_partition=_number(options, "maxRecordsPerPartition", MAX_LONG),
+        fail_on_data_loss=flag(options, "failOnDataLoss", default=True),
+        include_headers=flag(options, "includeHeaders", default=False),
+        min_partitions=number(options, "minPartitions", MAX_PARTS),
+        max_records_per_partition=number(options, "maxRecordsPerPartition", MAX_LONG),
         max_offsets_per_trigger=maximum,
         min_offsets_per_trigger=minimum,
         max_trigger_delay_ms=_duration_ms(options.get("maxTriggerDelay", "15m")),
@@ -181,30 +180,56 @@ def check_stream(options: SourceOptions) -> None:
         _log.warning("option maxTriggerDelay has no effect without minOffsetsPerTrigger")
 
 
-def _by_known_name(given: Mapping[str, str]) -> dict[str, str]:
-    canonical = {name.lower(): name for name in (*KNOWN, *NO_MEANING, *REFUSED)}
+def by_known_name(
+    given: Mapping[str, str], known: Sequence[str], no_meaning: Iterable[str], refused: Mapping[str, str]
+) -> dict[str, str]:
+    """Options by the names they have here, in whatever case they were given.
+
+    Args:
+        given: what the user gave.
+        known: options with a meaning.
+        no_meaning: options that change nothing.
+        refused: options that are refused, with the reason.
+
+    Raises:
+        IllegalArgumentError: an option is refused; or it is unknown, and no setting of a Kafka client.
+    """
+    canonical = {name.lower(): name for name in (*known, *no_meaning, *refused)}
     found = {}
     for name, value in given.items():
-        known = canonical.get(name.lower())
-        if known in REFUSED:
-            raise IllegalArgumentError(f"option {known} is not supported: {REFUSED[known]}")
-        if known is not None:
-            found[known] = value
+        own = canonical.get(name.lower())
+        if own is not None and own in refused:
+            raise IllegalArgumentError(f"option {own} is not supported: {refused[own]}")
+        if own is not None:
+            found[own] = value
         elif not name.lower().startswith("kafka."):
-            hint = nearest(name, KNOWN)
-            raise IllegalArgumentError(f"unknown option {name}{hint}; the options are {', '.join(KNOWN)}")
+            hint = nearest(name, known)
+            raise IllegalArgumentError(f"unknown option {name}{hint}; the options are {', '.join(known)}")
     return found
 
 
-def warn_without_meaning(given: Mapping[str, str]) -> None:
+def root_of(options: Mapping[str, str]) -> str:
+    """The cluster's root.
+
+    Raises:
+        IllegalArgumentError: it is missing.
+    """
+    if not options.get(BOOTSTRAP, "").strip():
+        raise IllegalArgumentError(f"option {BOOTSTRAP} must name the cluster's root, such as /data/kafkalike")
+    return options[BOOTSTRAP]
+
+
+def warn_without_meaning(
+    given: Iterable[str], known: Iterable[str] = KNOWN, no_meaning: Mapping[str, str] = NO_MEANING
+) -> None:
     """Say by name, on standard error, which options are taken and change nothing."""
-    reasons = {name.lower(): (name, reason) for name, reason in NO_MEANING.items()}
-    known = {name.lower() for name in KNOWN}
+    reasons = {name.lower(): (name, reason) for name, reason in no_meaning.items()}
+    meant = {name.lower() for name in known}
     for option in given:
         low = option.lower()
         if low in reasons:
             _log.warning("option %s has no effect: %s", *reasons[low])
-        elif low.startswith("kafka.") and low not in known:
+        elif low.startswith("kafka.") and low not in meant:
             _log.warning("option %s has no effect: there is no broker and no Kafka client", option)
 
 
@@ -262,17 +287,20 @@ def _position(options: Mapping[str, str], side: str) -> Position | None:
     return at_times or at_offsets
 
 
-def _number(options: Mapping[str, str], name: str, most: int) -> int | None:
+def number(options: Mapping[str, str], name: str, most: int, least: int = 1) -> int | None:
+    """An option that is a whole number from `least` to `most`."""
     text = options.get(name)
     if text is None:
         return None
     stripped = text.strip()
-    if not (stripped.isascii() and stripped.isdigit()) or not 1 <= int(stripped) <= most:
-        raise IllegalArgumentError(f"option {name} must be a positive whole number up to {most}, not {text!r}")
+    if not (stripped.isascii() and stripped.isdigit()) or not least <= int(stripped) <= most:
+        what = "a positive whole number" if least else "a whole number from 0"
+        raise IllegalArgumentError(f"option {name} must be {what} up to {most}, not {text!r}")
     return int(stripped)
 
 
-def _flag(options: Mapping[str, str], name: str, *, default: bool) -> bool:
+def flag(options: Mapping[str, str], name: str, *, default: bool) -> bool:
+    """An option that is true or false, in any case."""
     text = options.get(name)
     if text is None:
         return default

@@ -1,0 +1,113 @@
+"""Sink of a batch query: checked options and a DataFrame's schema in, one table commit per topic out."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from pyspark.sql.datasource import DataSourceArrowWriter, WriterCommitMessage
+from pyspark.sql.types import StructType
+
+from kafkalike.errors import IllegalArgumentError, UnsafeStorageError
+from kafkalike.expr.sink import check_columns
+from kafkalike.log.connect import connect_delta
+from kafkalike.log.sink_commit import begin, commit_results, job_folder
+from kafkalike.log.staged_topics import TaskResult, stage_topics
+from kafkalike.spark.source.sink_options import SinkOptions
+
+if TYPE_CHECKING:
+    from pyarrow import RecordBatch
+
+    from kafkalike.log.delta_cluster import DeltaCluster
+    from kafkalike.log.port import Appended
+
+_log = logging.getLogger(__name__)
+
+
+@dataclass
+class Message(WriterCommitMessage):
+    """What a task has put down."""
+
+    result: TaskResult
+
+
+class BatchWriter(DataSourceArrowWriter):
+    """Writes a DataFrame: made on the driver, sent to the tasks, and again to the process that commits.
+
+    Args:
+        options: checked options.
+        schema: the DataFrame's.
+        overwrite: whether the mode asks to replace what is there.
+
+    Raises:
+        IllegalArgumentError: a mode other than append.
+        UnsafeStorageError: the root is no folder of this machine.
+        AnalysisException: a column is missing or has a wrong type.
+        InvalidTopicError, UnknownTopicOrPartitionError: a bad name, or a topic that is missing and must not be created.
+    """
+
+    def __init__(self, options: SinkOptions, schema: StructType, *, overwrite: bool) -> None:
+        if overwrite:
+            raise IllegalArgumentError("mode overwrite is not supported: records are added to a topic; use append")
+        cluster = local_cluster(options.root, "kafkalike.spark.write")
+        check_columns(schema, needs_topic=options.topic is None)
+        self._options = options
+        self._target = begin(cluster, options.topic)
+        self._folder = job_folder(cluster)
+
+    def write(self, iterator: Iterator[RecordBatch]) -> WriterCommitMessage:
+        """Put the rows of a task down."""
+        return Message(stage_topics(self._target, self._folder, iterator))
+
+    def commit(self, messages: list[WriterCommitMessage | None]) -> None:
+        """Number and commit what the tasks have put down.
+
+        Raises:
+            KafkaError: see `kafkalike.spark.write`.
+        """
+        options = self._options
+        try:
+            written = commit_results(
+                connect_delta(options.root),
+                options.topic,
+                results_of(messages),
+                codec=options.codec,
+                timeout_ms=options.timeout_ms,
+                txn=lambda _: options.txn,
+            )
+        finally:
+            self._folder.remove()
+        if options.txn is not None:
+            say_duplicates(written, f"{options.txn.app_id} had written version {options.txn.version} before")
+
+    def abort(self, messages: list[WriterCommitMessage | None]) -> None:  # noqa: ARG002 - Spark's signature
+        """Remove what was put down."""
+        self._folder.remove()
+
+
+def local_cluster(root: str, instead: str) -> DeltaCluster:
+    """The cluster of a local root.
+
+    Raises:
+        UnsafeStorageError: the root is in an object store, where tasks cannot put records down.
+    """
+    cluster = connect_delta(root)
+    if not cluster.local:
+        raise UnsafeStorageError(
+            f'format("kafkalike") writes to local roots, and {cluster.root} is none; {instead} writes to it'
+        )
+    return cluster
+
+
+def results_of(messages: Sequence[WriterCommitMessage | None]) -> list[TaskResult]:
+    """What the tasks say; a task that has failed has no message."""
+    return [message.result for message in messages if isinstance(message, Message)]
+
+
+def say_duplicates(written: Mapping[str, Appended], why: str) -> None:
+    """Say in the log which topics had the records already."""
+    for topic, done in written.items():
+        if done.duplicate:
+            _log.warning("%s: nothing was written: %s", topic, why)

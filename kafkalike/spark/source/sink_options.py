@@ -1,0 +1,134 @@
+"""Sink options: what a user gave to the format's sink in, checked settings out; names as for Spark's Kafka sink."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Final
+
+from kafkalike.config.topic import CODECS
+from kafkalike.errors import IllegalArgumentError, UnsupportedCodecError
+from kafkalike.log.checkpoint import LocalCheckpoint
+from kafkalike.log.port import TxnId
+from kafkalike.model.names import check_topic_name
+from kafkalike.spark.source.options import (
+    BOOTSTRAP,
+    MAX_INT,
+    MAX_LONG,
+    by_known_name,
+    flag,
+    number,
+    root_of,
+    warn_without_meaning,
+)
+
+CHECKPOINT: Final = "checkpointLocation"
+COMPRESSION: Final = "kafka.compression.type"
+TIMEOUT: Final = "kafka.delivery.timeout.ms"
+TIMEOUT_MS: Final = 120_000
+
+KNOWN: Final = (BOOTSTRAP, "topic", COMPRESSION, TIMEOUT, "txnAppId", "txnVersion", CHECKPOINT)
+"""Options with a meaning."""
+
+NO_MEANING: Final = {"includeHeaders": "the column headers is written wherever there is one"}
+"""Options of Spark's Kafka sink that change nothing here; each one is warned about."""
+
+REFUSED: Final = {
+    "kafka.key.serializer": "keys are written as bytes; cast them in the query",
+    "kafka.value.serializer": "values are written as bytes; cast them in the query",
+    "kafka.key.deserializer": "it belongs to a consumer",
+    "kafka.value.deserializer": "it belongs to a consumer",
+    "kafka.interceptor.classes": "there is no Kafka client that could call them",
+    "kafka.partitioner.class": "it is a class of the JVM; give rows a column partition, or use kafkalike.spark.write "
+    "with a partitioner",
+    "kafka.transactional.id": "a write is one table commit per topic; txnAppId and txnVersion make a rerun add nothing",
+}
+"""Kafka settings that Spark's Kafka sink refuses, or that would change what is written, with the reason."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SinkOptions:
+    """Checked options."""
+
+    root: str
+    """The cluster's root, as given."""
+    topic: str | None
+    """The topic of all rows; None: their column `topic`."""
+    codec: str
+    timeout_ms: int
+    """How long to wait for other writers, for each topic, ms."""
+    txn: TxnId | None
+    """Names the write of a batch query."""
+    txn_id: str | None
+    """Names a streaming query."""
+    checkpoint: str | None
+    """Where a streaming query has its checkpoint."""
+
+
+def parse_batch(given: Mapping[str, str]) -> SinkOptions:
+    """Check the options of a batch query and warn of those without effect.
+
+    Raises:
+        IllegalArgumentError, UnsupportedCodecError, InvalidTopicError: an option is unknown, refused, missing, or has a
+            value that is not allowed.
+    """
+    options = _known(given)
+    if CHECKPOINT in options:
+        raise IllegalArgumentError(f"option {CHECKPOINT} belongs to streaming queries: a batch has no checkpoint")
+    app, version = options.get("txnAppId"), number(options, "txnVersion", MAX_LONG, 0)
+    if (app is None) != (version is None):
+        raise IllegalArgumentError("options txnAppId and txnVersion go together")
+    if app is None or version is None:
+        return _parse(options, None)
+    if not app:
+        raise IllegalArgumentError("option txnAppId must not be empty")
+    return _parse(options, TxnId(app, version))
+
+
+def parse_stream(given: Mapping[str, str]) -> SinkOptions:
+    """Check the options of a streaming query and warn of those without effect.
+
+    Raises:
+        IllegalArgumentError, UnsupportedCodecError, InvalidTopicError: as for a batch query; or the checkpoint is not
+            named, or is not on this machine.
+    """
+    options = _known(given)
+    if "txnVersion" in options:
+        raise IllegalArgumentError("option txnVersion belongs to batch queries: a stream's batches have numbers")
+    if options.get("txnAppId") == "":
+        raise IllegalArgumentError("option txnAppId must not be empty")
+    instead = "; kafkalike.spark.write_stream takes it from anywhere"
+    if not options.get(CHECKPOINT):
+        raise IllegalArgumentError(
+            f"option {CHECKPOINT} must be given to the writer, also where the session has a default: the checkpoint "
+            f"tells which batches were written{instead}"
+        )
+    try:
+        LocalCheckpoint(options[CHECKPOINT])
+    except IllegalArgumentError as cause:
+        raise IllegalArgumentError(f"option {CHECKPOINT}: {cause}{instead}") from cause
+    return _parse(options, None)
+
+
+def _known(given: Mapping[str, str]) -> dict[str, str]:
+    options = by_known_name(given, KNOWN, NO_MEANING, REFUSED)
+    flag(options, "includeHeaders", default=True)
+    warn_without_meaning(given, KNOWN, NO_MEANING)
+    return options
+
+
+def _parse(options: Mapping[str, str], txn: TxnId | None) -> SinkOptions:
+    codec = options.get(COMPRESSION, "none")
+    if codec not in CODECS:
+        raise UnsupportedCodecError(f"option {COMPRESSION} must be one of {', '.join(CODECS)}, not {codec!r}")
+    topic = options.get("topic")
+    timeout_ms = number(options, TIMEOUT, MAX_INT)
+    return SinkOptions(
+        root=root_of(options),
+        topic=None if topic is None else check_topic_name(topic),
+        codec=codec,
+        timeout_ms=TIMEOUT_MS if timeout_ms is None else timeout_ms,
+        txn=txn,
+        txn_id=options.get("txnAppId"),
+        checkpoint=options.get(CHECKPOINT),
+    )

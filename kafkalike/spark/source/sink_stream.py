@@ -1,0 +1,121 @@
+"""Sink of a streaming query: checked options and a schema in, each batch once in its topics out.
+
+Spark gives the sink a batch's number, but not the query it belongs to. The tasks know that from their local properties,
+and the checkpoint, which the options name, says it as well; so a batch can carry both into the table (decision 012).
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Final
+
+from pyspark import TaskContext
+from pyspark.sql.datasource import DataSourceStreamArrowWriter, WriterCommitMessage
+from pyspark.sql.types import StructType
+
+from kafkalike import faults
+from kafkalike.errors import IllegalArgumentError
+from kafkalike.expr.sink import check_columns
+from kafkalike.log.checkpoint import BatchOffsets, LocalCheckpoint
+from kafkalike.log.connect import connect_delta
+from kafkalike.log.sink_commit import begin, commit_results, job_folder
+from kafkalike.log.staged_topics import stage_topics
+from kafkalike.spark.source.sink import Message, local_cluster, results_of, say_duplicates
+from kafkalike.spark.source.sink_options import SinkOptions
+from kafkalike.spark.stream_ids import StreamVersion, app_id, next_txn
+
+if TYPE_CHECKING:
+    from pyarrow import RecordBatch
+
+    from kafkalike.log.delta_cluster import DeltaCluster
+    from kafkalike.log.staging_lease import JobFolder
+
+QUERY_ID: Final = "sql.streaming.queryId"
+"""Local property in which Spark tells its tasks the query."""
+
+
+@dataclass
+class StreamMessage(Message):
+    """What a task has put down, and for which query."""
+
+    query_id: str | None
+
+
+class StreamSink(DataSourceStreamArrowWriter):
+    """Writes the batches of one query. Spark makes one for each batch, and another one for its commit.
+
+    Args:
+        options: checked options.
+        schema: the DataFrame's.
+
+    Raises:
+        UnsafeStorageError: the root is no folder of this machine.
+        AnalysisException: a column is missing or has a wrong type.
+        InvalidTopicError, UnknownTopicOrPartitionError: a bad name, or a topic that is missing and must not be created.
+    """
+
+    def __init__(self, options: SinkOptions, schema: StructType) -> None:
+        cluster = local_cluster(options.root, "kafkalike.spark.write_stream")
+        check_columns(schema, needs_topic=options.topic is None)
+        self._options = options
+        self._target = begin(cluster, options.topic)
+        self._folder = _folder(cluster, options.checkpoint or "")
+
+    def write(self, iterator: Iterator[RecordBatch]) -> WriterCommitMessage:
+        """Put the rows of a task down."""
+        context = TaskContext.get()
+        query_id = None if context is None else context.getLocalProperty(QUERY_ID)
+        return StreamMessage(stage_topics(self._target, self._folder, iterator), query_id)
+
+    def commit(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:  # noqa: N803 - Spark's name
+        """Number and commit a batch, unless it was committed before.
+
+        Raises:
+            CheckpointMismatchError: another checkpoint has used the id; nothing was written.
+            IllegalArgumentError: the checkpoint is another query's; nothing was written.
+            KafkaError: see `kafkalike.spark.write`.
+        """
+        options = self._options
+        faults.point("stream.before_write")
+        try:
+            owner, offsets = self._batch(messages, batchId)
+            version = StreamVersion.of(batchId, owner, offsets.fingerprint)
+            app = app_id(options.txn_id, owner)
+            written = commit_results(
+                connect_delta(options.root),
+                options.topic,
+                results_of(messages),
+                codec=options.codec,
+                timeout_ms=options.timeout_ms,
+                txn=lambda log: next_txn(log.info.name, app, log.txn_version(app), version),
+            )
+        finally:
+            self._folder.remove()
+        faults.point("stream.after_write")
+        say_duplicates(written, f"batch {batchId} had been written before")
+
+    def abort(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:  # noqa: ARG002, N803
+        """Remove what was put down."""
+        self._folder.remove()
+
+    def _batch(self, messages: list[WriterCommitMessage | None], batch_id: int) -> tuple[str, BatchOffsets]:
+        """The query that a batch belongs to, and what the batch reads."""
+        checkpoint = LocalCheckpoint(self._options.checkpoint or "")
+        owner = checkpoint.query_id()
+        queries = {message.query_id for message in messages if isinstance(message, StreamMessage)}
+        if owner is None or queries != {owner}:
+            raise IllegalArgumentError(
+                f"{checkpoint.location} is not the checkpoint of this query, or not a folder of this machine; nothing "
+                f"was written: it belongs to {owner or 'none'}, and the query is "
+                f"{', '.join(sorted(map(str, queries))) or 'not known'}"
+            )
+        return owner, checkpoint.offsets(batch_id)
+
+
+def _folder(cluster: DeltaCluster, checkpoint: str) -> JobFolder:
+    """The query's folder: the same in all processes of a driver, another one after its restart."""
+    own = job_folder(cluster)
+    name = hashlib.sha256(f"{checkpoint}\0{own.driver}".encode()).hexdigest()[: len(own.name)]
+    return job_folder(cluster, name)

@@ -1,0 +1,100 @@
+"""Options of the format's sink: what a user gives in, checked settings, a warning or a named refusal out."""
+
+import logging
+
+import pytest
+from pyspark.sql.types import StringType, StructType
+
+from kafkalike.errors import IllegalArgumentError, UnsafeStorageError, UnsupportedCodecError
+from kafkalike.log.port import TxnId
+from kafkalike.spark.source.sink import BatchWriter
+from kafkalike.spark.source.sink_options import parse_batch, parse_stream
+
+ROOT = {"kafka.bootstrap.servers": "/data/log", "topic": "t"}
+STREAM = {**ROOT, "checkpointLocation": "/c"}
+
+
+def test_defaults_are_those_of_the_function() -> None:
+    """Everything that may be left out, left out."""
+    made = parse_batch({"kafka.bootstrap.servers": "/data/log"})
+
+    assert (made.root, made.topic, made.codec, made.timeout_ms, made.txn) == ("/data/log", None, "none", 120_000, None)
+
+
+def test_names_count_in_any_case() -> None:
+    """Spark hands them over in lower case."""
+    made = parse_batch(
+        {
+            "KAFKA.bootstrap.servers": "/data/log",
+            "Topic": "t",
+            "kafka.Compression.type": "lz4",
+            "kafka.delivery.timeout.MS": "7",
+            "txnappid": "job",
+            "TXNVERSION": "0",
+        }
+    )
+
+    assert (made.topic, made.codec, made.timeout_ms, made.txn) == ("t", "lz4", 7, TxnId("job", 0))
+
+
+@pytest.mark.parametrize(
+    ("given", "said"),
+    [
+        ({"kafka.bootstrap.servers": " "}, "must name the cluster's root"),
+        ({"kafka.value.serializer": "x"}, "kafka.value.serializer is not supported"),
+        ({"kafka.partitioner.class": "x"}, "give rows a column partition"),
+        ({"kafka.transactional.id": "x"}, "txnAppId"),
+        ({"kafka.delivery.timeout.ms": "0"}, "must be a positive whole number"),
+        ({"txnVersion": "1"}, "go together"),
+        ({"txnAppId": "", "txnVersion": "1"}, "txnAppId must not be empty"),
+        ({"txnAppId": "a", "txnVersion": "-1"}, "txnVersion must be a whole number from 0"),
+        ({"includeHeaders": "yes"}, "includeHeaders must be true or false"),
+        ({"checkpointLocation": "/c"}, "belongs to streaming queries"),
+        ({"tpic": "t"}, "unknown option tpic.*did you mean.*topic"),
+    ],
+)
+def test_a_wrong_option_of_a_batch_is_refused(given: dict[str, str], said: str) -> None:
+    """By its name, with what to do."""
+    with pytest.raises(IllegalArgumentError, match=said):
+        parse_batch(ROOT | given)
+
+
+@pytest.mark.parametrize(
+    ("given", "said"),
+    [
+        ({"checkpointLocation": ""}, "checkpointLocation must be given to the writer.*write_stream"),
+        ({"checkpointLocation": "hdfs://host/c"}, "not in a folder of this machine.*write_stream"),
+        ({"txnAppId": "a", "txnVersion": "1"}, "txnVersion belongs to batch queries"),
+        ({"txnAppId": ""}, "txnAppId must not be empty"),
+    ],
+)
+def test_a_wrong_option_of_a_stream_is_refused(given: dict[str, str], said: str) -> None:
+    """Where the query's checkpoint cannot be read, its batches cannot be told apart."""
+    with pytest.raises(IllegalArgumentError, match=said):
+        parse_stream(STREAM | given)
+
+
+def test_an_unknown_codec_is_refused() -> None:
+    """With those that there are."""
+    with pytest.raises(UnsupportedCodecError, match="none, gzip, snappy, lz4"):
+        parse_batch(ROOT | {"kafka.compression.type": "brotli"})
+
+
+def test_options_that_change_nothing_are_named_in_a_warning(caplog: pytest.LogCaptureFixture) -> None:
+    """A producer's settings are taken, as a job for Kafka has them."""
+    with caplog.at_level(logging.WARNING):
+        parse_batch(ROOT | {"kafka.acks": "all", "includeheaders": "true", "kafka.linger.ms": "5"})
+
+    assert [record.getMessage().split(" has no effect")[0] for record in caplog.records] == [
+        "option kafka.acks",
+        "option includeHeaders",
+        "option kafka.linger.ms",
+    ]
+
+
+def test_a_root_in_an_object_store_is_refused() -> None:
+    """Tasks put records down in the root's own folder; the function has another way."""
+    options = parse_batch(ROOT | {"kafka.bootstrap.servers": "gs://bucket/log"})
+
+    with pytest.raises(UnsafeStorageError, match=r"gs://bucket/log is none; kafkalike\.spark\.write writes to it"):
+        BatchWriter(options, StructType().add("value", StringType()), overwrite=False)
