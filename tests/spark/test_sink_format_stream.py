@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
-from pyspark.errors import StreamingQueryException
+from pyspark.errors import PySparkException, StreamingQueryException
 from pyspark.sql import functions as F  # noqa: N812
 
 from kafkalike.log.connect import connect
@@ -148,3 +148,14 @@ def test_a_record_that_is_refused_fails_the_query_and_the_batch(lines: Lines, ro
     drain(lines.frame(), root, checkpointLocation=checkpoint)
 
     assert values(root) == ["a", "bad"]
+
+
+def test_update_mode_is_refused_by_spark(lines: Lines, root: str, checkpoint: str) -> None:
+    """Sinks in Python cannot say that they take it; `write_stream` does."""
+    lines.add("a")
+    counts = lines.frame().groupBy("value").count().select("value")
+
+    with pytest.raises(PySparkException, match="does not support Update mode"):
+        drain(counts, root, "update", checkpointLocation=checkpoint)
+
+    assert not Path(root, "t").exists()
