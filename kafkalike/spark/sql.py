@@ -69,9 +69,9 @@ def register_sql(
         frame.createOrReplaceTempView(quoted(views[name]))
     _drop_gone(spark, cluster, set(views.values()), keep_others=topics is not None)
     for name in FUNCTIONS:
-        # Replacing it in one statement would log a warning each time.
+        # Replacing it in one statement would log a warning each time, and make the folder `spark-warehouse`.
         spark.sql("DROP TEMPORARY FUNCTION IF EXISTS IDENTIFIER(:name)", args={"name": name})
-    for statement in range_functions(views):
+    for statement in range_functions(views, replace=False):
         spark.sql(statement)
     if database is not None:
         for statement in table_statements(cluster, chosen, database):
@@ -100,7 +100,7 @@ def view_statements(bootstrap_servers: Any = None) -> list[str]:  # noqa: ANN401
         # Names are made of [a-z0-9_], but may be numbers or keywords; texts are quoted.
         view = f"CREATE OR REPLACE TEMPORARY VIEW {quoted(sql_name(name))} AS SELECT {columns} FROM {source}{where}"  # noqa: S608
         statements.append(view)
-    return statements + range_functions({name: sql_name(name) for name in found})
+    return statements + range_functions({name: sql_name(name) for name in found}, replace=True)
 
 
 def table_statements(cluster: DeltaCluster, topics: Mapping[str, TopicInfo], database: str) -> list[str]:

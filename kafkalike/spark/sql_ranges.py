@@ -32,22 +32,27 @@ _WITHIN: Final[Mapping[str, str]] = {
 }
 
 
-def range_functions(views: Mapping[str, str]) -> list[str]:
+def range_functions(views: Mapping[str, str], *, replace: bool) -> list[str]:
     """Statements that make the functions, for these views by topic.
 
     A topic that is not among them makes the query fail, also one that only counts: the check is a filter.
+
+    Args:
+        views: by topic.
+        replace: whether the functions may be there. Spark then looks for them in its catalog as well, which makes the
+            folder of the catalog.
     """
-    return [_function(name, views) for name in FUNCTIONS]
+    return [_function(name, views, "CREATE OR REPLACE" if replace else "CREATE") for name in FUNCTIONS]
 
 
-def _function(name: str, views: Mapping[str, str]) -> str:
+def _function(name: str, views: Mapping[str, str], create: str) -> str:
     parts = [
         f"SELECT {_COLUMNS} FROM {quoted(view)} WHERE topic_name = {literal(topic)} AND {_WITHIN[name]}"  # noqa: S608
         for topic, view in sorted(views.items())
     ]
     parts.append(_unknown_topic(name, sorted(views)))
     body = " UNION ALL ".join(parts)
-    return f"CREATE OR REPLACE TEMPORARY FUNCTION {name}({_ARGUMENTS[name]}) RETURNS TABLE ({_TYPES}) RETURN {body}"
+    return f"{create} TEMPORARY FUNCTION {name}({_ARGUMENTS[name]}) RETURNS TABLE ({_TYPES}) RETURN {body}"
 
 
 def _unknown_topic(name: str, topics: list[str]) -> str:

@@ -32,8 +32,7 @@ def test_a_notebook_runs_to_its_end(path: Path, tmp_path: Path, client: Notebook
 
     client.execute(cleanup_kc=False)
 
-    # Spark makes the folder of its catalog, which stays empty, where the first SQL function is made.
-    assert [path for path in tmp_path.rglob("*") if path.name != "spark-warehouse"] == []
+    assert list(tmp_path.rglob("*")) == []
 
 
 @pytest.mark.parametrize("path", NOTEBOOKS, ids=lambda path: path.stem)
