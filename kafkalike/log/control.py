@@ -203,9 +203,10 @@ class DeltaControlLog(Generic[S, R]):
             except KafkaTimeoutError:
                 if deadline.expired():
                     raise
+                # Where rows have come meanwhile, the queue may only be long; after a short wait it says nothing.
+                told = self._impatient or self.refresh().seq != before
                 self._impatient = True
-                # Where rows have come meanwhile, the queue may only be long.
-                if self.refresh().seq == before:
+                if not told:
                     _log.warning("%s: a writer holds the lock and does nothing; going on without it", self._files.uri)
             yield
 

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from kafkalike.clock import SYSTEM_CLOCK
+from kafkalike.clock import SYSTEM_CLOCK, Deadline
 from kafkalike.log.commits import log_name
 from kafkalike.log.control import MERGE_INTERVAL
 from kafkalike.log.delta_cluster import DeltaCluster
@@ -233,3 +233,20 @@ def test_a_writer_stopped_for_hours_before_its_commit_does_not_name_a_file_that_
 
     assert gone == [1]
     assert committed(DeltaCluster(root, local=True)) == committed(sleeper) == committed(others) == {0: 2}
+
+
+def test_a_holder_that_does_nothing_is_told_of_once(root: str, caplog: pytest.LogCaptureFixture) -> None:
+    """A writer whose patience has run out goes on without the lock, and says so when it first does."""
+    stopped, writer = (DeltaCluster(root, local=True) for _ in range(2))
+    commit(stopped, 0)
+    writer.groups.refresh()
+    writer.groups._patience = 0.01
+
+    with stopped.groups.exclusive(Deadline(SYSTEM_CLOCK, None)):
+        for n in range(1, 4):
+            commit(writer, n)
+
+    assert committed(stopped) == {0: 3}
+    assert [record.message for record in caplog.records if "does nothing" in record.message] == [
+        f"{root}/__consumer_offsets: a writer holds the lock and does nothing; going on without it"
+    ]
