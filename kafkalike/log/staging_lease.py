@@ -3,7 +3,7 @@
 A Spark job that writes through the format runs in many Python processes, none of which lives as long as the job, so no
 process can hold a lock for it. Instead the folder's owner file names the driver's JVM, and whoever works for the job
 sets the file's time. The folder may go when that JVM is dead, which only its own machine can tell, or else when there
-was no sign of life for `LEASE_MS`.
+was no sign of life for `LEASE_MS`, or none at all for `START_MS` more.
 """
 
 from __future__ import annotations
@@ -12,6 +12,7 @@ import contextlib
 import json
 import os
 import shutil
+import uuid
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Final
@@ -24,6 +25,9 @@ OWNER: Final = "owner.json"
 
 LEASE_MS: Final = 24 * 60 * 60 * 1000
 """How long a job on another machine may be silent before its folder is taken for left behind, ms."""
+
+START_MS: Final = 7 * 24 * 60 * 60 * 1000
+"""How much longer before its first task is at work, ms: stages that come before may run for days."""
 
 RENEWAL_SECONDS: Final = 60.0
 """Least time between two signs of life of a task."""
@@ -99,7 +103,7 @@ def _process(pid: int) -> _Process:
 
 @dataclass(frozen=True, slots=True)
 class JobFolder:
-    """A folder below a root's staging folder; travels to the processes of the job. Made by who first enters."""
+    """A folder below a root's staging folder; travels to the processes of the job."""
 
     root: str
     name: str
@@ -110,8 +114,8 @@ class JobFolder:
         """Where it is."""
         return f"{self.root}/{STAGING}/{self.name}"
 
-    def enter(self) -> Lease:
-        """Begin to work in the folder, which is made when it is not there.
+    def make(self) -> None:
+        """Make it, unless it is there: on the driver, before there are tasks.
 
         Raises:
             OSError, KafkaStorageError: it cannot be made.
@@ -121,11 +125,26 @@ class JobFolder:
         with TableLock(f"{self.root}/{LOCKS}", STAGING).held():
             owner.parent.mkdir(parents=True, exist_ok=True)
             owner.write_text(json.dumps(None if self.driver is None else asdict(self.driver)), "utf-8")
-        return Lease(owner)
+            begun = SYSTEM_CLOCK.now_ms() + START_MS
+            os.utime(owner, ns=(begun * 1_000_000, begun * 1_000_000))
+
+    def enter(self) -> Lease:
+        """Begin to work in the folder.
+
+        Raises:
+            FileNotFoundError: the job is over. A task may outlive it, and what that one put down nobody would remove.
+        """
+        lease = Lease(Path(self.path, OWNER))
+        lease.give()
+        return lease
 
     def remove(self) -> None:
         """Remove it with all that is in it; never fails."""
-        shutil.rmtree(self.path, ignore_errors=True)
+        # At once under another name: a task that outlives its job must not add to what is being removed.
+        gone = f"{self.path}.{uuid.uuid4().hex}"
+        with contextlib.suppress(OSError):
+            Path(self.path).rename(gone)
+        shutil.rmtree(gone, ignore_errors=True)
 
 
 class Lease:
@@ -141,13 +160,20 @@ class Lease:
         self._clock = clock
         self._last = clock.monotonic()
 
+    def give(self) -> None:
+        """Give a sign of life.
+
+        Raises:
+            OSError: the folder is gone.
+        """
+        self._last = self._clock.monotonic()
+        os.utime(self._owner)
+
     def renew(self) -> None:
         """Give a sign of life, unless the last one is fresh."""
-        now = self._clock.monotonic()
-        if now - self._last >= RENEWAL_SECONDS:
-            self._last = now
+        if self._clock.monotonic() - self._last >= RENEWAL_SECONDS:
             with contextlib.suppress(OSError):
-                os.utime(self._owner)
+                self.give()
 
 
 def left_behind(folder: Path, now_ms: int) -> bool | None:

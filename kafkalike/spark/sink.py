@@ -117,7 +117,7 @@ def produce(
     # Several topics read the frame several times, and no row may be in two of them, or in none.
     keeping = computed_once(records) if topic is None else nullcontext(records)
     with keeping as rows:
-        names = _topics(rows) if topic is None else [check_topic_name(topic)]
+        names = topics_of(rows) if topic is None else [check_topic_name(topic)]
         logs = {name: _open(cluster, name) for name in names}
         written = Written()
         for name, log in logs.items():
@@ -153,7 +153,13 @@ def _open(cluster: DeltaCluster, name: str) -> DeltaTopicLog:
     return cluster.log(name)
 
 
-def _topics(records: DataFrame) -> list[str]:
+def topics_of(records: DataFrame) -> list[str]:
+    """The topics that rows name in their column `topic`, sorted.
+
+    Raises:
+        IllegalArgumentError: a row names none, or there are too many.
+        InvalidTopicError: a name is none of a topic.
+    """
     names = [row["topic"] for row in records.select("topic").distinct().limit(MAX_TOPICS + 1).collect()]
     if None in names:
         raise IllegalArgumentError(NULL_TOPIC)

@@ -26,10 +26,9 @@ from kafkalike.log.checkpoint import BatchOffsets, Checkpoint
 from kafkalike.log.computed_once import computed_once
 from kafkalike.log.connect import connect_delta
 from kafkalike.log.port import TxnId
-from kafkalike.log.staged_topics import MAX_TOPICS
 from kafkalike.model.names import check_topic_name
 from kafkalike.spark.progress import GroupProgress
-from kafkalike.spark.sink import Partitioner, Written, produce
+from kafkalike.spark.sink import Partitioner, Written, produce, topics_of
 from kafkalike.spark.stream_ids import StreamVersion, app_id, next_txn
 
 if TYPE_CHECKING:
@@ -152,7 +151,7 @@ class StreamWriter:
         sink_columns(frame, needs_topic=True)
         # Read once per topic; and what is not deterministic must not send one row to two topics, or to none.
         with computed_once(frame.select(*[name for name in frame.columns if name in ALLOWED])) as rows:
-            names = _topics(rows)
+            names = topics_of(rows)
             txns = {name: self._check(name, app, version, run_id) for name in names}
             written = Written()
             for name, txn in txns.items():
@@ -275,16 +274,3 @@ def write_stream(
     elif processing_time is not None:
         query = query.trigger(processingTime=processing_time)
     return query.start()
-
-
-def _topics(rows: DataFrame) -> list[str]:
-    """The topics that rows name; see `kafkalike.spark.write` for the rules."""
-    names = [row["topic"] for row in rows.select("topic").distinct().limit(MAX_TOPICS + 1).collect()]
-    if None in names:
-        raise IllegalArgumentError(
-            "null topic present in the data (KAFKA_NULL_TOPIC_IN_DATA); name a topic for the stream, or give every row "
-            "one"
-        )
-    if len(names) > MAX_TOPICS:
-        raise IllegalArgumentError(f"a batch names more than {MAX_TOPICS} topics")
-    return sorted(check_topic_name(name) for name in names)

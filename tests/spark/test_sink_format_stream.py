@@ -21,16 +21,6 @@ if TYPE_CHECKING:
 pytestmark = pytest.mark.timeout(300)
 
 
-@pytest.fixture
-def lines(spark: SparkSession, tmp_path: Path) -> Lines:
-    return Lines(spark, tmp_path / "lines")
-
-
-@pytest.fixture
-def checkpoint(tmp_path: Path) -> str:
-    return str(tmp_path / "checkpoint")
-
-
 def start(frame: DataFrame, root: str, mode: str = "append", **given: str) -> StreamingQuery:
     """A query that writes to topic `t` what is there, and ends."""
     options = {"kafka.bootstrap.servers": root, "topic": "t", **given}

@@ -31,16 +31,6 @@ if TYPE_CHECKING:
 pytestmark = pytest.mark.timeout(300)
 
 
-@pytest.fixture
-def lines(spark: SparkSession, tmp_path: Path) -> Lines:
-    return Lines(spark, tmp_path / "lines")
-
-
-@pytest.fixture
-def checkpoint(tmp_path: Path) -> str:
-    return str(tmp_path / "checkpoint")
-
-
 def done(query: StreamingQuery) -> StreamingQuery:
     """A query that takes what is there, when it has ended."""
     try:

@@ -11,7 +11,7 @@ import pytest
 
 from kafkalike.clock import SYSTEM_CLOCK, Deadline
 from kafkalike.log.staging_folder import clear_staging
-from kafkalike.log.staging_lease import LEASE_MS, OWNER, RENEWAL_SECONDS, Driver, JobFolder, Lease
+from kafkalike.log.staging_lease import LEASE_MS, OWNER, RENEWAL_SECONDS, START_MS, Driver, JobFolder, Lease
 from kafkalike.testing import ManualClock
 
 SOON = Deadline(SYSTEM_CLOCK, 60_000)
@@ -27,6 +27,7 @@ def process() -> Iterator[subprocess.Popen[bytes]]:
 
 def folder(root: Path, driver: Driver | None) -> JobFolder:
     made = JobFolder(str(root), "job", driver)
+    made.make()
     made.enter()
     Path(made.path, "run.arrow").write_bytes(b"x")
     return made
@@ -77,6 +78,28 @@ def test_a_driver_that_cannot_be_looked_for_has_a_lease(tmp_path: Path, *, known
 
     assert clear_staging(str(tmp_path), SOON, after(LEASE_MS - 60_000)) == 0
     assert clear_staging(str(tmp_path), SOON, after(LEASE_MS + 60_000)) == 1
+
+
+def test_a_job_without_a_task_yet_has_a_longer_lease(tmp_path: Path) -> None:
+    """Its first stages may take days."""
+    JobFolder(str(tmp_path), "job", None).make()
+
+    assert clear_staging(str(tmp_path), SOON, after(START_MS + LEASE_MS - 60_000)) == 0
+    assert clear_staging(str(tmp_path), SOON, after(START_MS + LEASE_MS + 60_000)) == 1
+
+
+def test_a_task_that_outlives_its_job_leaves_nothing(tmp_path: Path) -> None:
+    """Spark lets tasks of a failed job run on: neither a late one nor one at work brings the folder back."""
+    job = folder(tmp_path, None)
+    lease = Lease(Path(job.path, OWNER), ManualClock(0))
+    with Path(job.path, "late.arrow").open("wb") as at_work:
+        job.remove()
+        at_work.write(b"x")
+    lease.renew()
+
+    with pytest.raises(FileNotFoundError):
+        job.enter()
+    assert list(Path(job.path).parent.iterdir()) == []
 
 
 def test_a_task_at_work_renews_the_lease(tmp_path: Path) -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -21,7 +21,8 @@ if TYPE_CHECKING:
     from pyarrow import RecordBatch
 
     from kafkalike.log.delta_cluster import DeltaCluster
-    from kafkalike.log.port import Appended
+    from kafkalike.log.port import Appended, TxnId
+    from kafkalike.log.topic_log import DeltaTopicLog
 
 _log = logging.getLogger(__name__)
 
@@ -56,6 +57,7 @@ class BatchWriter(DataSourceArrowWriter):
         self._options = options
         self._target = begin(cluster, options.topic)
         self._folder = job_folder(cluster)
+        self._folder.make()
 
     def write(self, iterator: Iterator[RecordBatch]) -> WriterCommitMessage:
         """Put the rows of a task down."""
@@ -69,14 +71,7 @@ class BatchWriter(DataSourceArrowWriter):
         """
         options = self._options
         try:
-            written = commit_results(
-                connect_delta(options.root),
-                options.topic,
-                results_of(messages),
-                codec=options.codec,
-                timeout_ms=options.timeout_ms,
-                txn=lambda _: options.txn,
-            )
+            written = commit_messages(options, messages, lambda _: options.txn)
         finally:
             self._folder.remove()
         if options.txn is not None:
@@ -101,9 +96,20 @@ def local_cluster(root: str, instead: str) -> DeltaCluster:
     return cluster
 
 
-def results_of(messages: Sequence[WriterCommitMessage | None]) -> list[TaskResult]:
-    """What the tasks say; a task that has failed has no message."""
-    return [message.result for message in messages if isinstance(message, Message)]
+def commit_messages(
+    options: SinkOptions,
+    messages: Sequence[WriterCommitMessage | None],
+    txn: Callable[[DeltaTopicLog], TxnId | None],
+) -> Mapping[str, Appended]:
+    """Number and commit what the tasks say; one that has failed has no message. See `commit_results`."""
+    return commit_results(
+        connect_delta(options.root),
+        options.topic,
+        [message.result for message in messages if isinstance(message, Message)],
+        codec=options.codec,
+        timeout_ms=options.timeout_ms,
+        txn=txn,
+    )
 
 
 def say_duplicates(written: Mapping[str, Appended], why: str) -> None:

@@ -19,10 +19,9 @@ from kafkalike import faults
 from kafkalike.errors import IllegalArgumentError
 from kafkalike.expr.sink import check_columns
 from kafkalike.log.checkpoint import BatchOffsets, LocalCheckpoint
-from kafkalike.log.connect import connect_delta
-from kafkalike.log.sink_commit import begin, commit_results, job_folder
+from kafkalike.log.sink_commit import begin, job_folder
 from kafkalike.log.staged_topics import stage_topics
-from kafkalike.spark.source.sink import Message, local_cluster, results_of, say_duplicates
+from kafkalike.spark.source.sink import Message, commit_messages, local_cluster, say_duplicates
 from kafkalike.spark.source.sink_options import SinkOptions
 from kafkalike.spark.stream_ids import StreamVersion, app_id, next_txn
 
@@ -62,6 +61,7 @@ class StreamSink(DataSourceStreamArrowWriter):
         self._options = options
         self._target = begin(cluster, options.topic)
         self._folder = _folder(cluster, options.checkpoint or "")
+        self._folder.make()
 
     def write(self, iterator: Iterator[RecordBatch]) -> WriterCommitMessage:
         """Put the rows of a task down."""
@@ -83,13 +83,8 @@ class StreamSink(DataSourceStreamArrowWriter):
             owner, offsets = self._batch(messages, batchId)
             version = StreamVersion.of(batchId, owner, offsets.fingerprint)
             app = app_id(options.txn_id, owner)
-            written = commit_results(
-                connect_delta(options.root),
-                options.topic,
-                results_of(messages),
-                codec=options.codec,
-                timeout_ms=options.timeout_ms,
-                txn=lambda log: next_txn(log.info.name, app, log.txn_version(app), version),
+            written = commit_messages(
+                options, messages, lambda log: next_txn(log.info.name, app, log.txn_version(app), version)
             )
         finally:
             self._folder.remove()

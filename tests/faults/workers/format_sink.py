@@ -1,18 +1,14 @@
 """Format worker: a stream into a topic through the format; kills its driver and itself when a file shows up."""
 
-import json
 import os
 import signal
-import sys
 from pathlib import Path
 from typing import Any
 
 from pyspark.sql import SparkSession
 
 from kafkalike.clock import SYSTEM_CLOCK
-from kafkalike.spark import session
-
-SMALL = {"spark.driver.memory": "512m", "spark.sql.shuffle.partitions": "2"}
+from tests.tools.orders import obey
 
 
 def copy(spark: SparkSession, orders: dict[str, Any]) -> None:
@@ -37,13 +33,5 @@ def die_when_there(spark: SparkSession, root: str, pattern: str) -> None:
     os.kill(os.getpid(), signal.SIGKILL)
 
 
-def main() -> None:
-    orders = json.loads(sys.argv[1])
-    spark = session(master="local[2]", **SMALL)
-    print("ready", flush=True)  # noqa: T201 - the test reads it
-    sys.stdin.readline()
-    copy(spark, orders)
-
-
 if __name__ == "__main__":
-    main()
+    obey(copy)

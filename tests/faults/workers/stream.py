@@ -1,14 +1,11 @@
 """Stream worker: copies what is there into the topic `out`, in batches, and ends; killed by a fault if so ordered."""
 
-import json
-import sys
 from typing import Any
 
 from pyspark.sql import DataFrame, SparkSession
 
-from kafkalike.spark import session, write_stream
-
-SMALL = {"spark.driver.memory": "512m", "spark.sql.shuffle.partitions": "2"}
+from kafkalike.spark import write_stream
+from tests.tools.orders import obey
 
 
 def source(spark: SparkSession, orders: dict[str, Any]) -> DataFrame:
@@ -37,13 +34,5 @@ def copy(spark: SparkSession, orders: dict[str, Any]) -> None:
         query.stop()
 
 
-def main() -> None:
-    orders = json.loads(sys.argv[1])
-    spark = session(master="local[2]", **SMALL)
-    print("ready", flush=True)  # noqa: T201 - the test reads it
-    sys.stdin.readline()
-    copy(spark, orders)
-
-
 if __name__ == "__main__":
-    main()
+    obey(copy)
