@@ -66,6 +66,8 @@ class Target:
     """The topic of all rows; None: the column `topic` names it."""
     known: Mapping[str, KnownTopic]
     """That topic, or all of the cluster; what is missing is created by the task that names it first."""
+    written: bool = False
+    """The topic had the job's records before it began: a rerun, whose rows nobody needs."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,6 +76,8 @@ class TopicRuns:
 
     topic_id: str
     runs: Sequence[Run]
+    left_out: bool = False
+    """The rows were not looked at, as the topic had the job's records before; see `Target.written`."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -100,6 +104,10 @@ def stage_topics(target: Target, folder: JobFolder, batches: Iterable[pa.RecordB
     Returns:
         What was put down. A file that no result names is removed with the folder at the latest.
     """
+    if target.written:
+        return TaskResult(
+            topics={name: TopicRuns(known.topic_id, [], left_out=True) for name, known in target.known.items()}
+        )
     file = StagedFile(folder.path, task_number())
     topics = _Topics(target)
     kept = False

@@ -7,7 +7,9 @@ name that is a number or a keyword to SQL, such as a topic `2024`, is put betwee
 
 from __future__ import annotations
 
+import hashlib
 import json
+import threading
 from collections.abc import Iterable, Mapping
 from typing import Any, Final
 
@@ -27,6 +29,12 @@ from kafkalike.spark.tables import FORMAT, SCHEMAS, ClusterTables
 VIEWS_SETTING: Final = "spark.kafkalike.sql.views"
 """Setting of a session that holds, as JSON, the root of each view that `register_sql` made in it."""
 
+FUNCTIONS_SETTING: Final = "spark.kafkalike.sql.functions"
+"""Setting of a session that holds a hash of the functions that `register_sql` made in it."""
+
+_registering = threading.Lock()
+"""Threads that share a session take turns: dropping and making again are several statements."""
+
 
 def register_sql(
     spark: SparkSession,
@@ -40,6 +48,7 @@ def register_sql(
     And the functions `kafkalike_range(topic, since, until)` and `kafkalike_offsets(topic, partition, since, until)`;
     see `kafkalike.spark.sql_ranges`. Call it again to see topics created since, and new log starts; views that it made
     before for topics that are gone by now are dropped. Until then a query over such a view fails: Spark finds no table.
+    Threads that share a session may call it, and query views and functions, at the same time.
 
     Args:
         spark: a session with Delta.
@@ -57,26 +66,24 @@ def register_sql(
         UnknownTopicOrPartitionError: one of `topics` does not exist.
     """
     cluster = connect_delta(bootstrap_servers)
-    spark.dataSource.register(ClusterTables)
-    for table in SCHEMAS:
-        frame = spark.read.format(FORMAT).option("table", table).option("root", cluster.root).load()
-        frame.createOrReplaceTempView(table)
-    chosen = _chosen(cluster, topics)
-    views = {}
-    for name, info in chosen.items():
-        views[name] = sql_name(name)
-        frame = topic_frame(spark, info, cluster.table_uri(info), include_headers=True)
-        frame.createOrReplaceTempView(quoted(views[name]))
-    _drop_gone(spark, cluster, set(views.values()), keep_others=topics is not None)
-    for name in FUNCTIONS:
-        # Replacing it in one statement would log a warning each time, and make the folder `spark-warehouse`.
-        spark.sql("DROP TEMPORARY FUNCTION IF EXISTS IDENTIFIER(:name)", args={"name": name})
-    for statement in range_functions(views, replace=False):
-        spark.sql(statement)
-    if database is not None:
-        for statement in table_statements(cluster, chosen, database):
-            spark.sql(statement)
-    return views
+    with _registering:
+        spark.dataSource.register(ClusterTables)
+        for table in SCHEMAS:
+            frame = spark.read.format(FORMAT).option("table", table).option("root", cluster.root).load()
+            frame.createOrReplaceTempView(table)
+        chosen = _chosen(cluster, topics)
+        views = {}
+        for name, info in chosen.items():
+            views[name] = sql_name(name)
+            frame = topic_frame(spark, info, cluster.table_uri(info), include_headers=True)
+            frame.createOrReplaceTempView(quoted(views[name]))
+        _make_functions(spark, views)
+        # Now that no function looks for them.
+        _drop_gone(spark, cluster, set(views.values()), keep_others=topics is not None)
+        if database is not None:
+            for statement in table_statements(cluster, chosen, database):
+                spark.sql(statement)
+        return views
 
 
 def view_statements(bootstrap_servers: Any = None) -> list[str]:  # noqa: ANN401 - see `connect`
@@ -112,6 +119,22 @@ def table_statements(cluster: DeltaCluster, topics: Mapping[str, TopicInfo], dat
         statements.append(f"DROP TABLE IF EXISTS {table}")
         statements.append(f"CREATE TABLE {table} USING delta LOCATION {literal(cluster.table_uri(info))}")
     return statements
+
+
+def _make_functions(spark: SparkSession, views: Mapping[str, str]) -> None:
+    """Make the functions, without a moment in which another thread's query would not find them."""
+    statements = range_functions(views, replace=False)
+    wanted = hashlib.sha256("\n".join(statements).encode()).hexdigest()
+    made = spark.conf.get(FUNCTIONS_SETTING, None)
+    if made == wanted and all(map(spark.catalog.functionExists, FUNCTIONS)):
+        return
+    if made is None:
+        # Replacing what is not there would look into the catalog, which makes the folder `spark-warehouse`.
+        for name in FUNCTIONS:
+            spark.sql("DROP TEMPORARY FUNCTION IF EXISTS IDENTIFIER(:name)", args={"name": name})
+    for statement in statements if made is None else range_functions(views, replace=True):
+        spark.sql(statement)
+    spark.conf.set(FUNCTIONS_SETTING, wanted)
 
 
 def _chosen(cluster: DeltaCluster, topics: Iterable[str] | None) -> dict[str, TopicInfo]:

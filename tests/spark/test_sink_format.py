@@ -14,7 +14,11 @@ from pyspark.errors import AnalysisException, PySparkException
 from pyspark.sql import functions as F  # noqa: N812
 
 from kafkalike import KafkaConsumer, TopicPartition
+from kafkalike.errors import OutOfOrderSequenceNumberError
 from kafkalike.log.delta_cluster import DeltaCluster
+from kafkalike.log.port import TxnId
+from kafkalike.log.sink_commit import commit_results
+from kafkalike.log.staged_topics import TaskResult, TopicRuns
 from kafkalike.spark import write
 from tests.tools.records import all_records, make_topic
 
@@ -284,3 +288,30 @@ def test_a_rerun_under_the_same_id_adds_nothing(spark: SparkSession, root: str) 
     assert again.duplicate
     assert all_records(root) == {0: [(0, "a"), (1, "c")]}
     assert staged(root) == []
+
+
+def test_a_rerun_does_not_compute_its_rows(spark: SparkSession, root: str) -> None:
+    """It is told before the job begins; of 400 MB no more is made than Spark sends ahead to a task."""
+    make_topic(root, partitions=1)
+    save(rows(spark, "a"), root, topic="t", txnAppId="job", txnVersion="5")
+    never = "if(id < 1999999, repeat('x', 200), raise_error('all was computed')) AS value"
+    frame = spark.range(0, 2_000_000, numPartitions=1).selectExpr(never)
+
+    save(frame, root, topic="t", txnAppId="job", txnVersion="5")
+    with pytest.raises(PySparkException, match="OutOfOrderSequenceNumberError"):
+        save(frame, root, topic="t", txnAppId="job", txnVersion="4")
+
+    assert all_records(root) == {0: [(0, "a")]}
+    assert staged(root) == []
+
+
+def test_a_rerun_whose_records_went_meanwhile_is_an_error(root: str) -> None:
+    """The tasks have left their rows out: an empty write under the id would lose them for good."""
+    log = make_topic(root, partitions=1)
+    cluster = DeltaCluster(root, local=True)
+    left_out = TaskResult(topics={"t": TopicRuns(log.info.topic_id, [], left_out=True)})
+
+    with pytest.raises(OutOfOrderSequenceNumberError, match="does not show them any more; run it again"):
+        commit_results(cluster, "t", [left_out], codec="none", timeout_ms=60_000, txn=lambda _: TxnId("job", 5))
+
+    assert cluster.log("t").txn_version("job") is None

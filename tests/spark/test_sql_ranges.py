@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import datetime as dt
+import threading
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -71,6 +73,25 @@ def test_a_range_is_half_open_and_has_a_views_columns(spark: SparkSession, root:
     columns = spark.sql("SELECT * FROM kafkalike_range('a.b', NULL, NULL)").dtypes
     assert columns == spark.sql("SELECT * FROM orders").dtypes
     assert views == {"orders": "orders", "a.b": "a__db"}
+
+
+def test_threads_register_one_session_while_others_query(spark: SparkSession, root: str, cluster: DeltaCluster) -> None:
+    """The same topics again, and others: no thread meets half a registration, or none."""
+    wanted = [None, ["orders"], ["orders"], None]
+    together = threading.Barrier(3)
+
+    def work(_: int) -> list[list[str]]:
+        together.wait()
+        columns = []
+        for topics in wanted:
+            register_sql(spark, root, topics=topics)
+            columns.append(spark.sql("SELECT * FROM kafkalike_offsets('orders', 0, 0, 1)").columns)
+        return columns
+
+    with ThreadPoolExecutor(3) as pool:
+        found = list(pool.map(work, range(3)))
+
+    assert found == [[spark.table("orders").columns] * 4] * 3
 
 
 def test_a_range_reads_the_files_that_it_needs(spark: SparkSession, root: str, cluster: DeltaCluster) -> None:

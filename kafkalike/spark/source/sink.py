@@ -47,6 +47,7 @@ class BatchWriter(DataSourceArrowWriter):
         UnsafeStorageError: the root is no folder of this machine.
         AnalysisException: a column is missing or has a wrong type.
         InvalidTopicError, UnknownTopicOrPartitionError: a bad name, or a topic that is missing and must not be created.
+        OutOfOrderSequenceNumberError: `txnVersion` is below the latest one and was never written.
     """
 
     def __init__(self, options: SinkOptions, schema: StructType, *, overwrite: bool) -> None:
@@ -55,12 +56,12 @@ class BatchWriter(DataSourceArrowWriter):
         cluster = local_cluster(options.root, "kafkalike.spark.write")
         check_columns(schema, needs_topic=options.topic is None)
         self._options = options
-        self._target = begin(cluster, options.topic)
+        self._target = begin(cluster, options.topic, options.txn)
         self._folder = job_folder(cluster)
         self._folder.make()
 
     def write(self, iterator: Iterator[RecordBatch]) -> WriterCommitMessage:
-        """Put the rows of a task down."""
+        """Put the rows of a task down; those of a rerun are not looked at."""
         return Message(stage_topics(self._target, self._folder, iterator))
 
     def commit(self, messages: list[WriterCommitMessage | None]) -> None:
