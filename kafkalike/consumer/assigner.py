@@ -64,6 +64,11 @@ class Assigner:
             self._member.polled()
 
     @property
+    def lapsed(self) -> bool:
+        """Whether what is held may be another member's by now: this one gave no sign of life for its session."""
+        return self._member is not None and self._subscription.automatic and self._member.lapsed
+
+    @property
     def stale(self) -> bool:
         """Whether the last look is too old, or there is something to be done.
 
@@ -71,7 +76,7 @@ class Assigner:
         lived on its buffer would go on with records that another member reads as well. Others look again after
         `metadata_max_age_ms`.
         """
-        if self._seen is None or self._subscription.changed:
+        if self._seen is None or self._subscription.changed or self.lapsed:
             return True
         in_group = self._subscription.automatic and self._config.group_id is not None
         oldest = self._cluster.tail_interval if in_group else self._config.metadata_max_age_ms / 1000
@@ -166,7 +171,7 @@ class Assigner:
             roster = member.try_join(wanted)
         else:
             roster = member.follow(roster, wanted)
-        if roster is None:
+        if roster is None or member.lapsed:
             return
         self._pacemaker.start()
         self._subscription.changed = False
@@ -230,6 +235,8 @@ class Assigner:
 
     def _take(self, member: GroupMember, roster: Roster) -> Exception | None:
         """Hold what the roster says is owned."""
+        if member.lapsed:
+            return None  # it was stopped since it looked: the next look says whether this is still so
         self._generation = roster.generation
         if self.waiting and not roster.cooperative:
             return None

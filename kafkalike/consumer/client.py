@@ -228,12 +228,13 @@ class KafkaConsumer(Questions):
 
     def _next_of_poll(self) -> ConsumerRecord:
         """Poll for more; records of a partition that is paused or given up meanwhile are skipped."""
-        taken = self._polling.wait(self.config.consumer_timeout_ms, self.config.max_poll_records, self._build)
-        walk = self._polling.walk(taken)
-        record = next(walk, None)
-        if record is None:
-            raise StopIteration
-        self._walk = walk
+        record = None
+        while record is None:
+            taken = self._polling.wait(self.config.consumer_timeout_ms, self.config.max_poll_records, self._build)
+            if not taken:
+                raise StopIteration
+            self._walk = self._polling.walk(taken)
+            record = next(self._walk, None)
         return record
 
     # --- where it stands -----------------------------------------------------------------------

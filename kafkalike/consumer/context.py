@@ -10,7 +10,8 @@ from kafkalike.consumer.logs import Logs
 from kafkalike.consumer.metrics import Metrics
 from kafkalike.consumer.subscription import Subscription
 from kafkalike.group.assignors import DEFAULT_STRATEGY, schemes_of
-from kafkalike.group.member import GroupMember, MemberSettings
+from kafkalike.group.member import GroupMember
+from kafkalike.group.membership import MemberSettings
 from kafkalike.group.offsets import GroupOffsets
 from kafkalike.log.port import Cluster
 

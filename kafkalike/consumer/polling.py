@@ -50,6 +50,8 @@ class Polling:
         while True:
             self._prepare()
             taken = self.fetcher.collect(limit, build)
+            if taken and self.assigner.lapsed:
+                taken = self._still_held(taken)
             remaining = deadline.remaining()
             if taken or remaining <= 0:
                 return taken
@@ -66,17 +68,29 @@ class Polling:
         self.commits.commit_if_due()
         self.positions.resolve()
 
+    def _still_held(self, taken: list[Taken]) -> list[Taken]:
+        """What of it is still this consumer's: it was stopped, for its session or longer, since it looked."""
+        found = [(part, part.state.position) for part in taken]
+        self.assigner.look()
+        held = self._context.subscription
+        return [part for part, at in found if held.get(part.tp) is part.state and part.state.position == at]
+
     def walk(self, taken: list[Taken]) -> Iterator[ConsumerRecord]:
         """Hand records out one by one, each moving its partition's position.
 
-        A partition that was paused, or is not held any more, is left; a seek must drop the whole walk.
+        A partition that was paused, or is not held any more, is left; a seek must drop the whole walk. It ends where
+        the membership may have.
         """
         subscription, metrics = self._context.subscription, self._context.metrics
+        member = self._context.member if subscription.automatic else None
+        monotonic = self._context.clock.monotonic
         for part in taken:
             state = part.state
             for record in chain.from_iterable(part.parts):
                 if not state.fetchable or subscription.get(part.tp) is not state:
                     break
+                if member is not None and monotonic() >= member.lease_end:
+                    return
                 state.position = record.offset + 1
                 metrics.records_consumed += 1
                 yield record

@@ -7,7 +7,8 @@ from contextlib import contextmanager
 from typing import Final
 
 from kafkalike.clock import Clock
-from kafkalike.group.member import GroupMember, MemberSettings, Membership
+from kafkalike.group.member import GroupMember
+from kafkalike.group.membership import MemberSettings, Membership
 from kafkalike.group.pacemaker import Pacemaker
 from kafkalike.log.port import Cluster
 from kafkalike.model.group_protocol import EXCLUSIVE, Scheme, Subscriber

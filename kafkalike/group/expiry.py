@@ -151,9 +151,13 @@ def expire_offsets(cluster: Cluster, clock: Clock) -> Expired:
 
     def plan(state: GroupsState) -> Sequence[GroupRow]:
         nonlocal done
+        # One that has given a sign of life meanwhile goes on reading.
+        groups = {group_id: state.group(group_id) for group_id in dead}
+        silent = silent_members(cluster, groups, _storage_time_ns(cluster.leases)) if dead else {}
+        out = {group_id: members & silent.get(group_id, frozenset()) for group_id, members in dead.items()}
         # After the state: a topic that somebody has committed for was there before.
         topic_ids = {name: str(info.topic_id) for name, info in cluster.topics().items()}
-        done, rows = _plan(state, dead, topic_ids, clock.now_ms(), retention_ms)
+        done, rows = _plan(state, out, topic_ids, clock.now_ms(), retention_ms)
         return rows
 
     cluster.groups.transact(plan)

@@ -6,11 +6,11 @@ The rules are in `kafkalike.model.group_protocol`; here they meet the table of g
 from __future__ import annotations
 
 import logging
-import socket
+import math
 import threading
 import uuid
-from collections.abc import Callable, Iterable, Iterator, Mapping
-from dataclasses import dataclass, field, replace
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import replace
 from typing import Final
 
 from kafkalike.clock import Clock
@@ -20,76 +20,19 @@ from kafkalike.errors import (
     KafkaError,
     NonEmptyGroupError,
 )
+from kafkalike.group.membership import Counts, MemberSettings, Membership, Topics
 from kafkalike.group.store import GroupStore, RosterStore
 from kafkalike.log.port import Cluster, Leases
 from kafkalike.model import group_protocol as protocol
-from kafkalike.model.group_protocol import Known, Scheme
+from kafkalike.model.group_protocol import Known
 from kafkalike.model.group_roster import Member, Partitions, Roster
 from kafkalike.model.group_sessions import Sessions
 from kafkalike.model.structs import TopicPartition
-from kafkalike.model.topic import TopicInfo
 
 log = logging.getLogger(__name__)
 
 SHORTEST_BEAT: Final = 0.01
 """Seconds that a heartbeat waits at least for the next one."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Membership:
-    """In whose name offsets are committed."""
-
-    group_id: str
-    generation: int = -1
-    """Generation of the group; -1 for a client outside the group's membership (manual assignment, admin)."""
-    member_id: str = ""
-    """Empty outside the membership."""
-    client_id: str = ""
-    """Name of the client, for people."""
-    group_instance_id: str | None = None
-    """Static name of the member; None without one."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class MemberSettings:
-    """What a member is like."""
-
-    group_id: str
-    schemes: Mapping[str, Scheme]
-    """Its assignors by name, the one that it likes best first."""
-    client_id: str = ""
-    group_instance_id: str | None = None
-    session_timeout_ms: float = 45_000
-    heartbeat_interval_ms: float = 3000
-    max_poll_interval_ms: float = 300_000
-    host: str = field(default_factory=socket.gethostname)
-
-
-@dataclass(frozen=True, slots=True)
-class Topics:
-    """All topics of a cluster at one moment."""
-
-    infos: Mapping[str, TopicInfo]
-    seq: int
-
-
-class _Counts(Mapping[str, tuple[str, int]]):
-    """Topic ids and partition counts, looked up when they are asked for: a cluster may have very many topics."""
-
-    __slots__ = ("_infos",)
-
-    def __init__(self, infos: Mapping[str, TopicInfo]) -> None:
-        self._infos = infos
-
-    def __getitem__(self, topic: str) -> tuple[str, int]:
-        info = self._infos[topic]
-        return info.topic_id, info.num_partitions
-
-    def __iter__(self) -> Iterator[str]:
-        return iter(self._infos)
-
-    def __len__(self) -> int:
-        return len(self._infos)
 
 
 class GroupMember:
@@ -126,6 +69,9 @@ class GroupMember:
         self._sessions = Sessions(settings.heartbeat_interval_ms / 1000)
         self._polled = clock.monotonic()
         self._due = self._polled
+        self.lease_end = -math.inf
+        """Until when nobody else may take it for dead: a session from before its last sign of life that came in time;
+        seconds of the monotonic clock. Past it, `look` finds out."""
         self._beating = threading.Lock()
 
     @classmethod
@@ -143,6 +89,11 @@ class GroupMember:
     def polled(self) -> None:
         """Note that the application works: `max_poll_interval_ms` begins anew."""
         self._polled = self._clock.monotonic()
+
+    @property
+    def lapsed(self) -> bool:
+        """Whether it may be a member no more without knowing: what it owns is not to be used before a `look`."""
+        return self.membership is not None and self._clock.monotonic() >= self.lease_end
 
     def join(self, subscription: tuple[str, ...], timeout_ms: float | None = 60_000) -> Roster:
         """Become a member, under an id of its own; the group is rebalanced.
@@ -171,9 +122,11 @@ class GroupMember:
             joined_ms=known.now_ms,
         )
         # Before the row, so that nobody finds a member without a sign of life.
+        begun = self._clock.monotonic()
         self._leases.renew(settings.group_id, self._id)
         self._due = self._clock.monotonic() + settings.heartbeat_interval_ms / 1000
         joined = self._store.change(lambda now: protocol.join(now, member, known), self._id, "joined", timeout_ms)
+        self.lease_end = begun + settings.session_timeout_ms / 1000
         roster = self._adopt(joined)
         log.info("group %s: %s joined in generation %s", settings.group_id, self._id, roster.generation)
         return roster
@@ -202,20 +155,20 @@ class GroupMember:
     def _watch_from_outside(self) -> None:
         """Look at those who stand in the way, and take out whose session is over."""
         roster = self._store.read()
-        stamps = self._leases.read(self.settings.group_id, [*roster.members, self._id])
-        over = self._sessions.observe(self._clock.monotonic(), roster, stamps, stamps.get(self._id))
-        if over:
-            self._take_out(over, self._id, f"sessions over: {', '.join(over)}")
+        self._bury(self._id, roster)
 
     def look(self) -> Roster | None:
         """The roster now; None when this is no member any more: its session is over, or it did not poll in time.
 
         Raises:
             FencedInstanceIdError: another process has taken its static name over.
+            KafkaError: as `RosterStore.change`; only for one that was silent for its session.
         """
         if self.membership is None:
             return None
         roster = self._store.read()
+        if self._id in roster.members and self.lapsed:
+            roster = self._revive()
         if self._id in roster.members:
             return self._adopt(roster)
         lost, self._id, self.membership = self._id, "", None
@@ -226,6 +179,24 @@ class GroupMember:
                 f"{self.settings.group_instance_id!r}; {lost!r} is no member any more"
             )
         return None
+
+    def _revive(self) -> Roster:
+        """Give a late sign of life, and make sure that it came before anybody acted upon its silence.
+
+        By a row: one that is being written to take this member out was planned on the roster before it, so it fails,
+        and its planner looks at the sign of life again.
+        """
+        begun = self._clock.monotonic()
+        self._leases.renew(self.settings.group_id, self._id)
+        now_ms = self._clock.now_ms()
+        roster = self._store.change(
+            lambda now: replace(now, changed_ms=now_ms) if self._id in now.members else now,
+            self._id,
+            "gave no sign of life for its session",
+        )
+        if self._id in roster.members:
+            self.lease_end = begun + self.settings.session_timeout_ms / 1000
+        return roster
 
     def follow(self, roster: Roster, subscription: tuple[str, ...]) -> Roster | None:
         """Tell the group what this member wants by now, and have the targets made anew when topics changed.
@@ -324,27 +295,67 @@ class GroupMember:
                 member_id,
                 settings.max_poll_interval_ms,
             )
+            self.lease_end = -math.inf
             self._take_out([member_id], member_id, "did not poll in time")
+            self.lease_end = -math.inf  # once more: the owner's thread may have looked meanwhile
             return
         self._leases.renew(settings.group_id, member_id)
+        # A sign of life that comes too late may have been missed already; `look` makes that sure.
+        if self._clock.monotonic() < self.lease_end:
+            self.lease_end = now + settings.session_timeout_ms / 1000
         roster = self._store.read()
         if member_id not in roster.members:
+            if self.membership is not None and self.membership.member_id == member_id:
+                self.lease_end = -math.inf
+            self._leases.drop(settings.group_id, member_id)
             return
-        stamps = self._leases.read(settings.group_id, roster.members)
         others = [m for m in roster if m.member_id != member_id]
-        over = self._sessions.observe(now, others, stamps, stamps.get(member_id))
-        if over:
-            log.warning("group %s: sessions are over: %s", settings.group_id, ", ".join(over))
-            self._take_out(over, member_id, f"sessions over: {', '.join(over)}")
+        over = self._bury(member_id, others)
         soonest = self._sessions.next_check(m for m in others if m.member_id not in over)
         if soonest is not None:
             self._due = min(self._due, max(soonest, now + SHORTEST_BEAT))
 
-    def _take_out(self, gone: list[str], by: str, why: str, timeout_ms: float | None = 60_000) -> None:
-        known = self._known()
-        self._store.change(lambda now: protocol.leave(now, gone, known), by, why, timeout_ms)
-        for member_id in gone:
-            self._leases.drop(self.settings.group_id, member_id)
+    def _bury(self, by: str, others: Iterable[Member]) -> list[str]:
+        """Take out whose session is over; returns who that is."""
+        group_id, watched = self.settings.group_id, list(others)
+        begun = self._clock.monotonic()
+        stamps = self._leases.read(group_id, [by, *(m.member_id for m in watched)])
+        read_by = self._clock.monotonic()
+        over = self._sessions.observe(begun, watched, stamps, stamps.get(by), read_by=read_by)
+        if over:
+            log.warning("group %s: sessions are over: %s", group_id, ", ".join(over))
+            self._take_out(over, by, f"sessions over: {', '.join(over)}", stamps=stamps)
+        return over
+
+    def _take_out(
+        self,
+        gone: list[str],
+        by: str,
+        why: str,
+        timeout_ms: float | None = 60_000,
+        stamps: Mapping[str, int] | None = None,
+    ) -> None:
+        """Write that some are members no more.
+
+        Args:
+            gone: their ids.
+            by: whose doing it is.
+            why: for people.
+            timeout_ms: how long rivals may hold it up.
+            stamps: their last signs of life; one that has given another one when it is written stays.
+        """
+        group_id, known, out = self.settings.group_id, self._known(), gone
+
+        def change(now: Roster) -> Roster:
+            nonlocal out
+            if stamps is not None:
+                latest = self._leases.read(group_id, gone)
+                out = [i for i in gone if latest.get(i) == stamps.get(i)]
+            return protocol.leave(now, out, known)
+
+        self._store.change(change, by, why, timeout_ms)
+        for member_id in out:
+            self._leases.drop(group_id, member_id)
 
     # --- both --------------------------------------------------------------------------------
 
@@ -352,7 +363,7 @@ class GroupMember:
         topics = self._topics()
         return Known(
             schemes=self.settings.schemes,
-            topics=_Counts(topics.infos),
+            topics=Counts(topics.infos),
             metadata_seq=topics.seq,
             now_ms=self._clock.now_ms(),
         )

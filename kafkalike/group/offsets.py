@@ -9,7 +9,7 @@ from typing import Final
 
 from kafkalike.clock import Clock
 from kafkalike.errors import IllegalArgumentError, OffsetMetadataTooLargeError
-from kafkalike.group.member import Membership
+from kafkalike.group.membership import Membership
 from kafkalike.group.store import GroupsLog
 from kafkalike.log.port import Cluster
 from kafkalike.model.group_protocol import check_commit

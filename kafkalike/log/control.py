@@ -190,6 +190,8 @@ class DeltaControlLog(Generic[S, R]):
         already. Without it, a member that is stopped in the middle of a commit would stop its whole group, and nobody
         could write that its session is over.
         """
+        if self._patience is not None and not self._tail.loaded:
+            self.refresh()
         if self._patience is None or not self._tail.loaded:
             with self.exclusive(deadline):
                 yield

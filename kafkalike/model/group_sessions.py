@@ -9,6 +9,9 @@ from kafkalike.model.group_roster import Member
 
 NS_PER_MS = 1_000_000
 
+TICK_MS = 20
+"""A storage's clock may go in steps, so that a sign of life looks older than it is."""
+
 
 @dataclass(slots=True)
 class _Seen:
@@ -38,15 +41,23 @@ class Sessions:
         """Whether anybody gave a sign of life while he was watched."""
 
     def observe(
-        self, now: float, others: Iterable[Member], stamps: Mapping[str, int], own_stamp: int | None
+        self,
+        now: float,
+        others: Iterable[Member],
+        stamps: Mapping[str, int],
+        own_stamp: int | None,
+        *,
+        read_by: float | None = None,
     ) -> list[str]:
         """Look at everybody once.
 
         Args:
-            now: seconds of the monotonic clock.
+            now: when the signs of life began to be read, seconds of the monotonic clock.
             others: the other members.
             stamps: their last signs of life, ns of the storage's clock.
             own_stamp: the observer's own one, made just now: what time it is by that clock. None leaves its age out.
+            read_by: when they had been read; None for at once. An observer may be held up in between, so a silence
+                counts from here, and up to the next look's `now`.
 
         Returns:
             Ids of the members whose session is over.
@@ -62,7 +73,7 @@ class Sessions:
                 self.lively = True
             # An observer that was stopped itself saw nothing meanwhile: it begins anew.
             if known is None or known.stamp != stamp or stopped:
-                known = _Seen(stamp, now)
+                known = _Seen(stamp, now if read_by is None else read_by)
             elif self._over(member, known, now, own_stamp):
                 over.append(member.member_id)
             seen[member.member_id] = known
@@ -76,7 +87,7 @@ class Sessions:
             return True
         if quiet_ms < 2 * member.heartbeat_interval_ms or own_stamp is None:
             return False
-        return known.stamp is None or (own_stamp - known.stamp) / NS_PER_MS >= member.session_timeout_ms
+        return known.stamp is None or (own_stamp - known.stamp) / NS_PER_MS >= member.session_timeout_ms + TICK_MS
 
     def next_check(self, others: Iterable[Member]) -> float | None:
         """When the next session could be over, seconds of the monotonic clock; None when nobody is watched."""

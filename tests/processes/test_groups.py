@@ -22,7 +22,7 @@ from tests.tools.children import Child
 from tests.tools.findings import errors_of
 from tests.tools.history import Recorder, judge
 from tests.tools.jepsen_checker import load
-from tests.tools.ownership import overlaps, spans
+from tests.tools.ownership import explained, overlaps, spans
 
 MEMBER = "tests.processes.workers.group_member"
 PARTITIONS = 4
@@ -42,7 +42,7 @@ class Fleet:
         self.strategy = strategy
         self.session_ms = session_ms
         self.live: dict[str, Child] = {}
-        self.halted: dict[str, int] = {}
+        self.halted: dict[str, list[int]] = {}
         """When processes were killed or stopped, ns of the monotonic clock."""
         self.waiting: dict[str, Child] = {}
         self._count = 0
@@ -80,20 +80,23 @@ class Fleet:
         child.finish()
 
     def kill(self, name: str) -> None:
-        self.halted[name] = time.monotonic_ns()
+        self._halts(name)
         child = self.live.pop(name)
         os.kill(child.pid, signal.SIGKILL)
         child.finish(-signal.SIGKILL)
 
     def stop(self, name: str) -> None:
-        self.halted[name] = time.monotonic_ns()
+        self._halts(name)
         os.kill(self.live[name].pid, signal.SIGSTOP)
+
+    def _halts(self, name: str) -> None:
+        self.halted.setdefault(name, []).append(time.monotonic_ns())
 
     def stops_itself(self, name: str) -> None:
         """Wait until a process has come to its fault and stopped."""
         stat = Path(f"/proc/{self.live[name].pid}/stat")
         self.await_that(lambda: stat.read_text().rpartition(")")[2].split()[0] == "T", lambda: f"{name} goes on")
-        self.halted[name] = time.monotonic_ns()
+        self._halts(name)
 
     def resume(self, name: str) -> None:
         os.kill(self.live[name].pid, signal.SIGCONT)
@@ -191,11 +194,17 @@ class Fleet:
             for offset, _ in records
         }
 
+    def told(self, name: str) -> list[tuple[str, list[str]]]:
+        """What a process was told of its partitions."""
+        events = load(self.histories / f"{name}.jsonl")
+        return [(e["how"], e["which"]) for e in events if e["type"] == "ok" and e["f"] == "assign"]
+
     def verdict(self) -> dict[str, Any]:
         """Every record was read, nobody owned what another one did, and the commits make one history."""
         report = judge(self.histories)
         assert report["valid"], (report["bad"], report["anomalies"])
-        assert overlaps(spans(self.histories, "g", self.halted)) == []
+        clashes = overlaps(spans(self.histories, "g", self.halted))
+        assert not clashes, f"halted: {self.halted}\n{explained(self.histories, clashes)}"
         assert errors_of(self.root) == []
         return report
 
@@ -265,6 +274,35 @@ def test_a_member_that_is_stopped_in_the_middle_of_a_commit_stops_nobody_else(fl
 
     fleet.verdict()
     assert_what_stays_is_never_given_up(fleet)
+
+
+@pytest.mark.timeout(120)
+def test_a_member_that_is_stopped_before_it_hears_of_its_partitions_gets_nothing_of_its_heirs(
+    fleet_of: Callable[..., Fleet],
+) -> None:
+    """The commit by which it joined the empty group gave it everything; another one reads that by the time it wakes up.
+
+    It must not be told of partitions that it does not own any more, nor be given their records.
+    """
+    fleet = fleet_of("sticky")
+    (heir,) = fleet.prepare(1)
+    (sleeper,) = fleet.prepare(1, fault="commit.after:stop@1")
+
+    with fleet.producing():
+        fleet.join(sleeper)
+        fleet.stops_itself(sleeper)
+        fleet.join(heir)
+        fleet.member_of(heir)
+        fleet.shared_by(1)
+        fleet.resume(sleeper)
+        fleet.shared_by(2)
+    fleet.drained()
+    for name in (sleeper, heir):
+        fleet.leave(name)
+
+    fleet.verdict()
+    assert {how for how, _ in fleet.told(sleeper)} == {"assigned", "revoked"}
+    assert [len(which) for how, which in fleet.told(sleeper) if how == "assigned"] == [PARTITIONS // 2]
 
 
 def assert_what_stays_is_never_given_up(fleet: Fleet) -> None:

@@ -23,7 +23,8 @@ from kafkalike.errors import (
     UnknownOutcomeError,
 )
 from kafkalike.group.assignors import schemes_of
-from kafkalike.group.member import GroupMember, MemberSettings, Membership, Topics
+from kafkalike.group.member import GroupMember
+from kafkalike.group.membership import MemberSettings, Membership, Topics
 from kafkalike.group.store import Change
 from kafkalike.model import group_protocol as protocol
 from kafkalike.model.group_roster import Roster
@@ -388,8 +389,16 @@ class Actor:
         return self.world.committed.get(tp, 0), self.world.life(tp)
 
     def work(self) -> None:
-        """Read one record of each partition; the logs have no end. A topic that was created again is begun again."""
+        """Read one record of each partition; the logs have no end. A topic that was created again is begun again.
+
+        Nobody reads what another one owns, but for one whose static name was taken over, who finds out when he looks.
+        """
+        if self.member.lapsed:
+            return
         for tp, (known, life) in self.held.items():
+            owner = self.world.roster.owner(tp)
+            mine = owner is not None and owner.member_id == self.member_id
+            assert mine or self.instance is not None, (tp, "is read by", self.name, "who does not own it", self.world)
             now = self.world.life(tp)
             if now is None:
                 continue

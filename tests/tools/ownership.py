@@ -1,11 +1,17 @@
-"""Ownership: histories of group members in, who believed to own which partition from when to when out."""
+"""Ownership: histories of group members in, who used which partition as its own from when to when out."""
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from tests.tools.jepsen_checker import load
+
+NS_PER_MS = 1_000_000
+BEFORE_NS = 2_000 * NS_PER_MS
+AFTER_NS = 300 * NS_PER_MS
+MOST_LINES = 60
+"""Of what `explained` shows of one clash."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -18,52 +24,88 @@ class Span:
     stop: int
     ended: str
     """`revoked`, `lost`, `stopped` (killed, or stopped by a signal), or `open`."""
+    generation: int | None = None
+    """In which it began; None where the member did not say."""
 
 
-def spans(folder: Path, group: str, stopped: Mapping[str, int]) -> list[Span]:
-    """When each member of a group owned what, as it was told.
+def spans(folder: Path, group: str, stopped: Mapping[str, Sequence[int]]) -> list[Span]:
+    """When each member of a group owned what, as it was told and as it made use of it.
 
     A member is told of an assignment after the group's table says it, and gives it up before. One that lost its
-    partitions noticed too late by nature: its span ends with its last commit that was accepted.
+    partitions noticed too late by nature: its span ends when it began the last poll that gave it records, or the last
+    commit that was accepted. A poll that was under way when its process was stopped is judged by its begin: nobody can
+    say from outside whether the records had been handed out by then (tests/contract/test_group_lease.py can).
 
     Args:
         folder: holds one history per process.
         group: the group.
-        stopped: when processes were killed or stopped; what they believed later does not count.
+        stopped: by process, when it was killed or stopped; what it believed to own then does not count from there.
     """
     found = []
     for path in sorted(folder.glob("*.jsonl")):
-        found += _of_one([e for e in load(path) if e.get("group") == group], stopped)
+        events = load(path)
+        if any(event.get("group") == group for event in events):
+            found += _Member(stopped.get(path.stem, ())).read(events)
     return found
 
 
-def _of_one(events: list[dict[str, Any]], stopped: Mapping[str, int]) -> list[Span]:
-    spans: list[Span] = []
-    open_since: dict[str, int] = {}
-    committed: dict[str, int] = {}
+class _Member:
+    """The history of one member, event by event."""
 
-    def end(partition: str, owner: str, at: int, how: str) -> None:
-        start = open_since.pop(partition)
-        halt = stopped.get(owner, at)
-        if start < halt <= at:
-            at, how = min(at, halt), "stopped"
-        if how == "lost":
-            at = max(start, committed.get(partition, start))
-        spans.append(Span(partition, owner, start, at, how))
+    def __init__(self, stopped: Sequence[int]) -> None:
+        self._stopped = stopped
+        self._spans: list[Span] = []
+        self._open: dict[str, int] = {}
+        """By partition, when it was assigned."""
+        self._used: dict[str, int] = {}
+        """By partition, when something began that only its owner may do."""
+        self._begun: dict[str, int] = {}
+        self._generations: dict[int, int] = {}
+        self._refused = False
+        """Whether the last commit was refused."""
 
-    for event in (e for e in events if e["type"] == "ok"):
-        owner, now = event["process"], event["time"]
-        if event["f"] == "commit":
-            committed.update(dict.fromkeys(event["value"], now))
+    def read(self, events: Sequence[dict[str, Any]]) -> list[Span]:
+        for event in events:
+            if event["type"] == "invoke":
+                self._begun[event["f"]] = event["time"]
+            else:
+                self._done(event, event["type"] == "ok")
+        last = events[-1]
+        for partition in list(self._open):
+            self._end(partition, last["process"], max(last["time"], *self._stopped, 0), "open")
+        return self._spans
+
+    def _done(self, event: dict[str, Any], ok: bool) -> None:  # noqa: FBT001
+        f = event["f"]
+        if f == "commit":
+            self._refused = not ok
+        if f in {"commit", "poll"} and ok:
+            self._used.update(dict.fromkeys(_touched(event), self._begun[f]))
         for partition in event.get("which", ()):
             if event["how"] == "assigned":
-                open_since.setdefault(partition, now)
-            elif partition in open_since:
-                end(partition, owner, now, event["how"])
-    for partition in list(open_since):
-        last = max(e["time"] for e in events)
-        end(partition, events[0]["process"], max(last, stopped.get(events[0]["process"], last)), "open")
-    return spans
+                self._open.setdefault(partition, event["time"])
+            elif partition in self._open:
+                # What is revoked is committed first; one who may not do that owns it no more.
+                how = "lost" if self._refused else event["how"]
+                self._end(partition, event["process"], event["time"], how)
+        if f == "assignment":
+            for span_start in self._open.values():
+                self._generations.setdefault(span_start, event["generation"])
+
+    def _end(self, partition: str, owner: str, at: int, how: str) -> None:
+        start = self._open.pop(partition)
+        if how == "lost":
+            at = max(start, self._used.get(partition, start))
+        halt = min((s for s in self._stopped if start < s <= at), default=None)
+        if halt is not None:
+            at, how = halt, "stopped"
+        self._spans.append(Span(partition, owner, start, at, how, self._generations.get(start)))
+
+
+def _touched(event: dict[str, Any]) -> Sequence[str]:
+    """The partitions that a poll gave records of, or that were committed."""
+    value = event["value"]
+    return [p for p, records in value[0][1].items() if records] if event["f"] == "poll" else list(value)
 
 
 def overlaps(found: list[Span]) -> list[tuple[Span, Span]]:
@@ -74,7 +116,41 @@ def overlaps(found: list[Span]) -> list[tuple[Span, Span]]:
         clashes += [
             (other, span)
             for other in by_partition.get(span.partition, ())
-            if other.owner != span.owner and other.stop > span.start
+            if other.owner != span.owner and span.start < min(other.stop, span.stop)
         ]
         by_partition.setdefault(span.partition, []).append(span)
     return clashes
+
+
+def explained(folder: Path, clashes: Sequence[tuple[Span, Span]]) -> str:
+    """Both spans of each clash, and what their owners did around it; times in ms from the begin of the later one."""
+    return "\n".join(line for clash in clashes for line in _story(folder, *clash))
+
+
+def _story(folder: Path, one: Span, other: Span) -> Iterator[str]:
+    zero = other.start
+    for span in (one, other):
+        yield (
+            f"{span.partition} owned by {span.owner} from {_ms(span.start - zero)} to {_ms(span.stop - zero)} ms, "
+            f"generation {span.generation}, ended: {span.ended}"
+        )
+    events = [event for span in (one, other) for event in load(folder / f"{span.owner}.jsonl")]
+    events.sort(key=lambda event: event["time"])
+    until = min(one.stop, other.stop) + AFTER_NS
+    near = [e for e in events if zero - BEFORE_NS <= e["time"] <= until and _tells(e)]
+    for event in near[-MOST_LINES:]:
+        what = (
+            {p: [r[0][0], r[-1][0]] for p, r in event["value"][0][1].items()}
+            if event["f"] == "poll"
+            else event["value"]
+        )
+        more = {key: event[key] for key in ("generation", "how", "which", "error") if key in event}
+        yield f"  {_ms(event['time'] - zero):>9} {event['process']} {event['type']} {event['f']} {what} {more}"
+
+
+def _tells(event: dict[str, Any]) -> bool:
+    return event["type"] != "invoke" and (event["f"] != "poll" or bool(event["value"][0][1]))
+
+
+def _ms(ns: int) -> str:
+    return f"{ns / NS_PER_MS:.1f}"

@@ -69,6 +69,24 @@ def test_a_short_session_is_over_though_its_observer_looks_seldom() -> None:
     assert watch([7] * 2, step=30) == [30]
 
 
+def test_an_observer_that_is_held_up_between_its_clock_and_the_files_kills_nobody_too_early() -> None:
+    """What it reads may be as young as the end of its reading, and as old as the begin of the next one."""
+    sessions = Sessions(interval_s=5)
+    sessions.observe(100, [QUIET], {"quiet": 7}, None, read_by=103)
+
+    in_time = sessions.observe(112.9, [QUIET], {"quiet": 7}, None, read_by=120)
+    late = sessions.observe(121, [QUIET], {"quiet": 7}, None, read_by=121)
+
+    assert (in_time, late) == ([], ["quiet"])
+
+
+def test_a_storage_clock_that_goes_in_steps_kills_nobody_too_early() -> None:
+    """A sign of life looks older than it is by up to one step."""
+    step = 4_000_000
+
+    assert watch([0] * 4, [0, 0, 10 * SECOND + step, 11 * SECOND]) == [3]
+
+
 def test_who_was_heard_of_is_remembered_until_he_is_no_member() -> None:
     """The next check is due when the first session could be over; members that are gone are forgotten."""
     sessions = Sessions(interval_s=1)
