@@ -196,6 +196,7 @@ def streaming(sides: Sides, report: Report) -> None:
     for batches in (1, 10, 100) if sides.rows <= 1_000_000 else (1, 10):
         rivals: dict[str, Callable[[], object]] = {
             "kafkalike": partial(sides.stream, "kafkalike", {}, batches),
+            "kafkalike, maxPartitions 2": partial(sides.stream, "kafkalike", {"maxPartitions": "2"}, batches),
             "default": partial(sides.stream, "kafka", {}, batches),
             "tuned": partial(sides.stream, "kafka", TUNED_READ, batches),
         }

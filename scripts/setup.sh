@@ -9,7 +9,7 @@ readonly stamp=.venv/setup.stamp env_file=.venv/env.sh
 say() { printf 'setup: %s\n' "$*" >&2; }
 fail() { say "$@"; exit 1; }
 
-inputs() { cat requirements.lock pyproject.toml scripts/setup.sh scripts/fetch_jars.py | cksum; }
+inputs() { cat requirements.lock pyproject.toml scripts/setup.sh scripts/fetch_jars.py scripts/compile_packages.py | cksum; }
 
 is_ready() {
     [[ -f $stamp && -f $env_file && $(<"$stamp") == "$(inputs)" ]] || return 1
@@ -79,7 +79,7 @@ install_packages() {
     "${pip[@]}" install --quiet --no-deps --no-build-isolation --editable .
     # pip compiles what it installs, uv does not; and where PYTHONDONTWRITEBYTECODE is set, each of the many processes
     # would compile everything anew: half a second each.
-    env -u PYTHONDONTWRITEBYTECODE "$python" -m compileall -q -j 0 kafkalike .venv/lib >/dev/null || true
+    env -u PYTHONDONTWRITEBYTECODE "$python" scripts/compile_packages.py kafkalike >/dev/null || true
 }
 
 # --- Java ---

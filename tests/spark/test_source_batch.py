@@ -187,6 +187,8 @@ def test_behaviours_21_and_22_ranges_are_split_over_tasks(
     assert [(p, offsets[0], offsets[-1]) for p, offsets in four] == [(0, 0, 32), (0, 33, 65), (0, 66, 99), (1, 0, 9)]
     assert [len(offsets) for _, offsets in tasks(maxRecordsPerPartition="40")] == [33, 33, 34, 10]
     assert sorted(offset for p, offsets in four if p == 0 for offset in offsets) == [*range(100)]
+    assert tasks(maxPartitions="1") == [(0, [*range(100), *range(10)])]
+    assert [len(offsets) for _, offsets in tasks(maxPartitions="2", maxRecordsPerPartition="40")] == [66, 44]
 
 
 def test_behaviour_38_a_batch_skips_what_is_gone_when_it_may(

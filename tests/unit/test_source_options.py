@@ -213,6 +213,17 @@ def test_behaviour_21_min_partitions_is_a_positive_whole_number(text: str) -> No
         options(minPartitions=text)
 
 
+def test_there_cannot_be_more_partitions_at_least_than_at_most() -> None:
+    """And the most is a positive whole number too."""
+    made = options(minPartitions="2", maxPartitions="2")
+
+    assert (made.min_partitions, made.max_partitions) == (2, 2)
+    with pytest.raises(IllegalArgumentError, match=r"minPartitions \(3\) is above maxPartitions \(2\)"):
+        options(minPartitions="3", maxPartitions="2")
+    with pytest.raises(IllegalArgumentError, match="maxPartitions must be a positive whole number"):
+        options(maxPartitions="0")
+
+
 @pytest.mark.parametrize("name", ["maxOffsetsPerTrigger", "minOffsetsPerTrigger", "maxRecordsPerPartition"])
 def test_limits_are_positive_whole_numbers_up_to_a_long(name: str) -> None:
     """The largest of them included."""

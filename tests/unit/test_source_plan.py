@@ -10,7 +10,7 @@ from kafkalike.errors import IllegalArgumentError
 from kafkalike.model.segments import Segment, SegmentIndex
 from kafkalike.model.structs import TopicPartition
 from kafkalike.spark.ranges import offsets_json
-from kafkalike.spark.source.plan import Run, rate_limited, split, waits
+from kafkalike.spark.source.plan import Run, grouped, rate_limited, split, waits
 from kafkalike.spark.source.positions import offsets_of
 from kafkalike.spark.source.progress import offsets_behind
 
@@ -100,6 +100,29 @@ def test_no_piece_has_more_records_than_allowed() -> None:
     assert bounds(split(runs(10, 3), max_records=4)) == [(0, 0, 3), (0, 3, 6), (0, 6, 10), (1, 0, 3)]
     assert len(split(runs(10, 3), min_parts=8, max_records=4)) == 8
     assert len(split(runs(10, 3), min_parts=3, max_records=1)) == 13
+
+
+def test_few_tasks_have_about_the_same_to_read() -> None:
+    """A large range has a task of its own."""
+    shared = grouped(runs(10, 100, 20, 70, 30), most=2)
+
+    assert [[piece.tp.partition for piece in task] for task in shared] == [[0, 3, 4], [1, 2]]
+    assert grouped(runs(5, 6), most=2) == grouped(runs(5, 6), most=None) == [[piece] for piece in runs(5, 6)]
+
+
+@given(st.lists(st.integers(1, 500), max_size=12), st.integers(1, 8), st.none() | st.integers(1, 100))
+def test_sharing_tasks_loses_doubles_and_reorders_nothing(sizes: list[int], most: int, max_records: int | None) -> None:
+    """No task has more than an equal share and one piece."""
+    pieces = split(runs(*sizes), max_records=max_records)
+
+    tasks = grouped(pieces, most)
+
+    assert len(tasks) == min(most, len(pieces))
+    assert all(task == [piece for piece in pieces if piece in task] for task in tasks)
+    assert sorted(bounds([piece for task in tasks for piece in task])) == bounds(pieces)
+    if tasks:
+        fair = sum(sizes) / most + max(len(piece) for piece in pieces)
+        assert max(sum(len(piece) for piece in task) for task in tasks) <= fair
 
 
 @given(

@@ -33,7 +33,7 @@ MAX_PATTERN_BYTES: Final = 1_024
 MAX_INT: Final = 2**31 - 1
 MAX_LONG: Final = 2**63 - 1
 MAX_PARTS: Final = 1_000_000
-"""Most Spark partitions that `minPartitions` may ask for: each one is a task."""
+"""Most Spark partitions that options may name: each one is a task."""
 
 ENDING: Final = ("endingTimestamp", "endingOffsetsByTimestamp", "endingOffsets")
 LIMITS: Final = ("maxOffsetsPerTrigger", "minOffsetsPerTrigger", "maxTriggerDelay")
@@ -49,6 +49,7 @@ KNOWN: Final = (
     "failOnDataLoss",
     *LIMITS,
     "minPartitions",
+    "maxPartitions",
     "maxRecordsPerPartition",
     "includeHeaders",
     "kafka.group.id",
@@ -111,6 +112,7 @@ class SourceOptions:
     fail_on_data_loss: bool
     include_headers: bool
     min_partitions: int | None
+    max_partitions: int | None
     max_records_per_partition: int | None
     max_offsets_per_trigger: int | None
     min_offsets_per_trigger: int | None
@@ -133,6 +135,9 @@ def parse_options(given: Mapping[str, str]) -> SourceOptions:
     minimum = number(options, "minOffsetsPerTrigger", MAX_LONG)
     if maximum is not None and minimum is not None and minimum > maximum:
         raise IllegalArgumentError(f"minOffsetsPerTrigger ({minimum}) is above maxOffsetsPerTrigger ({maximum})")
+    fewest, most = number(options, "minPartitions", MAX_PARTS), number(options, "maxPartitions", MAX_PARTS)
+    if fewest is not None and most is not None and fewest > most:
+        raise IllegalArgumentError(f"minPartitions ({fewest}) is above maxPartitions ({most})")
     group = options.get("kafka.group.id")
     return SourceOptions(
         root=root,
@@ -142,7 +147,8 @@ def parse_options(given: Mapping[str, str]) -> SourceOptions:
         or_latest=_word(options, "startingOffsetsByTimestampStrategy", ("error", "latest")) == "latest",
         fail_on_data_loss=flag(options, "failOnDataLoss", default=True),
         include_headers=flag(options, "includeHeaders", default=False),
-        min_partitions=number(options, "minPartitions", MAX_PARTS),
+        min_partitions=fewest,
+        max_partitions=most,
         max_records_per_partition=number(options, "maxRecordsPerPartition", MAX_LONG),
         max_offsets_per_trigger=maximum,
         min_offsets_per_trigger=minimum,

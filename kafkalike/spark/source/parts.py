@@ -9,7 +9,7 @@ from pyspark.sql.datasource import InputPartition
 
 from kafkalike.log.range_reader import FIELDS, RangePlan, plan_range, read_range
 from kafkalike.spark.source.options import SourceOptions
-from kafkalike.spark.source.plan import Run, split
+from kafkalike.spark.source.plan import Run, grouped, split
 from kafkalike.spark.source.topics import Topics
 
 if TYPE_CHECKING:
@@ -39,35 +39,36 @@ def ddl(columns: Iterable[str]) -> str:
 
 
 class Part(InputPartition):
-    """A run of offsets for one task."""
+    """Runs of offsets for one task, which reads them one after another."""
 
-    def __init__(self, plan: RangePlan, columns: Sequence[str], *, fail_on_data_loss: bool) -> None:
+    def __init__(self, plans: Sequence[RangePlan], columns: Sequence[str], *, fail_on_data_loss: bool) -> None:
         super().__init__(None)
-        self.plan = plan
+        self.plans = tuple(plans)
         self.columns = tuple(columns)
         self.fail_on_data_loss = fail_on_data_loss
 
 
 def parts(topics: Topics, options: SourceOptions, runs: Iterable[Run]) -> list[InputPartition]:
-    """One input partition for each run, or piece of one (`minPartitions`, `maxRecordsPerPartition`)."""
+    """One input partition for each run; for pieces of one (`minPartitions`, `maxRecordsPerPartition`), or several."""
     root, columns = topics.cluster.root, columns_of(options)
     pieces = split(sorted(runs, key=lambda run: run.tp), options.min_partitions, options.max_records_per_partition)
     return [
         Part(
-            plan_range(topics.log(piece.tp.topic), root, piece.tp.partition, piece.offsets),
+            [plan_range(topics.log(piece.tp.topic), root, piece.tp.partition, piece.offsets) for piece in task],
             columns,
             fail_on_data_loss=options.fail_on_data_loss,
         )
-        for piece in pieces
+        for task in grouped(pieces, options.max_partitions)
     ]
 
 
 def read_part(partition: InputPartition) -> Iterator[Any]:
-    """The records of an input partition, in offset order."""
+    """The records of an input partition, in the offset order of each Kafka partition."""
     if not isinstance(partition, Part):
         # Spark's own, where a batch has none.
-        return iter(())
-    batches: Iterator[pa.RecordBatch] = read_range(
-        partition.plan, partition.columns, fail_on_data_loss=partition.fail_on_data_loss
-    )
-    return batches
+        return
+    for plan in partition.plans:
+        batches: Iterator[pa.RecordBatch] = read_range(
+            plan, partition.columns, fail_on_data_loss=partition.fail_on_data_loss
+        )
+        yield from batches

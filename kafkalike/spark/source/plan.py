@@ -74,6 +74,26 @@ def split(runs: Sequence[Run], min_parts: int | None = None, max_records: int | 
     return [piece for run, count in zip(full, counts, strict=True) for piece in _pieces(run, count)]
 
 
+def grouped(pieces: Sequence[Run], most: int | None) -> list[list[Run]]:
+    """Give pieces to tasks, so that the largest task is about as small as can be.
+
+    Args:
+        pieces: whole, in the order of their partitions and offsets.
+        most: tasks at most; None for one task for each piece.
+
+    Returns:
+        The pieces of each task, in the order given; no task is empty.
+    """
+    if most is None or len(pieces) <= most:
+        return [[piece] for piece in pieces]
+    # Largest first, each to the task with the least so far: at most a third above the best there is (Graham, 1969).
+    tasks: list[tuple[int, int, list[int]]] = [(0, number, []) for number in range(most)]
+    for at in sorted(range(len(pieces)), key=lambda at: -len(pieces[at])):
+        size, number, mine = tasks[0]
+        heapq.heapreplace(tasks, (size + len(pieces[at]), number, [*mine, at]))
+    return [[pieces[at] for at in mine] for mine in sorted(sorted(mine) for _, _, mine in tasks)]
+
+
 def _shares(sizes: Sequence[int], parts: int) -> list[int]:
     """Whole shares of `parts`, at least one and at most its size for each, the largest pieces cut first."""
     total = sum(sizes)
