@@ -102,6 +102,8 @@ class DeltaControlLog(Generic[S, R]):
         self._patience = patience
         self._impatient = False
         """Whether the lock could not be had the last time."""
+        self._own: tuple[str, Sequence[R]] = "", ()
+        """Path and rows of the file written last, which need not be read again."""
         self._tail = TableTail(files, clock, self._take, self._reload, to_segment=_seq_segment)
 
     def refresh(self) -> S:
@@ -135,7 +137,11 @@ class DeltaControlLog(Generic[S, R]):
         if not change.data_change:
             return
         for add in change.adds:
-            self._apply_file(add.path)
+            if add.path == self._own[0]:
+                for row in self._own[1]:
+                    self.state.apply(row)
+            else:
+                self._apply_file(add.path)
 
     def _reload(self) -> None:
         fresh = self._new_state()
@@ -161,13 +167,17 @@ class DeltaControlLog(Generic[S, R]):
 
     def _rows(self, path: str) -> list[R]:
         try:
-            table = self._files.parquet(path).read()
+            table = self._read(path)
         except FileNotFoundError as cause:
             raise _MissingFileError(path) from cause
         except (OSError, pa.ArrowException) as cause:
             message = f"{self._files.uri}/{path} cannot be read: {cause}"
             raise LogCorruptError(message) from cause
         return _to_rows(table, self._row_type)
+
+    def _read(self, path: str) -> pa.Table:
+        """A data file. Without pyarrow's threads, which take longer to wake up than a small file takes to be read."""
+        return self._files.parquet(path).read(use_threads=False)
 
     def transact(self, plan: Callable[[S], Sequence[R]], timeout_ms: float | None = 60_000) -> None:
         """Append the rows that `plan` makes of the current state, unless the state changed meanwhile."""
@@ -190,8 +200,8 @@ class DeltaControlLog(Generic[S, R]):
         already. Without it, a member that is stopped in the middle of a commit would stop its whole group, and nobody
         could write that its session is over.
         """
-        if self._patience is not None and not self._tail.loaded:
-            self.refresh()
+        # Each writer reads what all others wrote: here and while it waits, so that little is left to do under the lock.
+        self.refresh()
         if self._patience is None or not self._tail.loaded:
             with self.exclusive(deadline):
                 yield
@@ -224,7 +234,7 @@ class DeltaControlLog(Generic[S, R]):
             return
         if isinstance(self._files, LocalFiles):
             self._files.make_root()
-        with self._lock.held(deadline):
+        with self._lock.held(deadline, self.refresh):
             self._holding.now = True
             try:
                 yield
@@ -273,6 +283,7 @@ class DeltaControlLog(Generic[S, R]):
         if not self._landed(wanted):
             self._files.discard(add.path)
             return False
+        self._own = add.path, rows
         self._tail.apply(as_applied(wanted))
         if self._tail.version % MERGE_INTERVAL == 0:
             try:
@@ -316,7 +327,7 @@ class DeltaControlLog(Generic[S, R]):
         if not count:
             return
         live = every[-count:]
-        table = pa.concat_tables([self._files.parquet(s.path).read() for s in live]).sort_by("seq")
+        table = pa.concat_tables([self._read(s.path) for s in live]).sort_by("seq")
         self._replace_files(live, table)
 
     def _replace_files(self, live: Sequence[Segment], table: pa.Table) -> bool:

@@ -5,14 +5,15 @@ drivers can lose acknowledged commits. Every writer of a table therefore holds i
 the commit. The kernel drops the lock when its holder dies, `kill -9` included.
 
 Two locks make it fair: a writer waits at the turnstile first and lets it go only when it has the table, so one that
-has just finished queues behind those that wait, instead of taking the table again.
+has just finished queues behind those that wait, instead of taking the table again. Who has waited at the turnstile for
+longer tries more often, so that among many nobody waits for very long.
 """
 
 from __future__ import annotations
 
 import errno
 import hashlib
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Final
@@ -23,8 +24,16 @@ from kafkalike.clock import SYSTEM_CLOCK, Deadline
 from kafkalike.errors import KafkaStorageError, KafkaTimeoutError, TopicAuthorizationFailedError
 from kafkalike.log.lock_holder import holder_of
 
-POLL_SECONDS: Final = 0.002
-"""Time between two tries; short against the few ms that an append holds the lock."""
+POLL_SECONDS: Final = 0.001
+"""Time between two tries of who is the next one, or has waited for `LONG_SECONDS`; short against the few ms that an
+append holds the lock."""
+
+FIRST_POLL_SECONDS: Final = 0.016
+"""The same of one who has just come to the turnstile. Meanwhile who has the table may take it several times: that is
+cheaper than to pass it on each time, as each writer must read first what others wrote."""
+
+LONG_SECONDS: Final = 0.1
+"""Who waits for so long has been overtaken by others, or is behind many."""
 
 LONGEST_NAME: Final = 200
 """Characters of a table's name that its lock's name takes."""
@@ -44,8 +53,12 @@ class TableLock:
         self._path = str(self._folder / f"{_file_name(name)}.lock")
 
     @contextmanager
-    def held(self, deadline: Deadline | None = None) -> Iterator[None]:
+    def held(self, deadline: Deadline | None = None, meanwhile: Callable[[], object] = lambda: None) -> Iterator[None]:
         """Hold the lock.
+
+        Args:
+            deadline: until when to wait; None waits without end.
+            meanwhile: called between two tries; what it raises ends the waiting.
 
         Raises:
             KafkaTimeoutError: others held it until the deadline, which names the one who does; nothing was done.
@@ -57,9 +70,9 @@ class TableLock:
         table = FileLock(self._path, thread_local=False)
         try:
             self._folder.mkdir(parents=True, exist_ok=True)
-            turnstile.acquire(timeout=_seconds(limit), poll_interval=POLL_SECONDS)
+            _take(turnstile, limit, meanwhile, FIRST_POLL_SECONDS)
             try:
-                table.acquire(timeout=_seconds(limit), poll_interval=POLL_SECONDS)
+                _take(table, limit, meanwhile, POLL_SECONDS)
             finally:
                 turnstile.release()
         except Timeout as cause:
@@ -87,6 +100,23 @@ def _file_name(name: str) -> str:
     return f"{name[:LONGEST_NAME]}~{hashlib.sha256(name.encode()).hexdigest()[:16]}"
 
 
-def _seconds(deadline: Deadline) -> float:
-    left = deadline.remaining()
-    return -1 if left == float("inf") else left
+def _take(lock: FileLock, limit: Deadline, meanwhile: Callable[[], object], pause: float) -> None:
+    """Try again and again, more often with time.
+
+    Raises:
+        Timeout: the time is up.
+    """
+    # A clock that a test turns does not run while this waits.
+    begun, left = SYSTEM_CLOCK.monotonic(), limit.remaining()
+    while True:
+        try:
+            lock.acquire(timeout=0)
+        except Timeout:
+            waited = SYSTEM_CLOCK.monotonic() - begun
+            if waited >= left:
+                raise
+        else:
+            return
+        meanwhile()
+        rest = max(0.0, 1 - waited / LONG_SECONDS)
+        SYSTEM_CLOCK.sleep(min(POLL_SECONDS + (pause - POLL_SECONDS) * rest, left - waited))

@@ -73,11 +73,13 @@ def test_rows_are_there_for_the_writer_and_for_others(open_control: Callable[[],
 
 
 def test_every_column_comes_back(open_control: Callable[[], Cluster]) -> None:
-    """Any text, null and the largest numbers; times to the millisecond."""
+    """Any text, null and the largest numbers; times to the millisecond. The writer knows the same unread."""
     odd = "'; DROP TABLE t -- \n\t`${x}` é漢😀"
-    open_control().groups.transact(lambda state: [row(state.seq + 1, 2**63 - 1, group=odd, metadata=odd)])
+    writer = open_control()
+    writer.groups.transact(lambda state: [row(state.seq + 1, 2**63 - 1, group=odd, metadata=odd)])
 
     known = open_control().groups.refresh().group(odd).offsets[TopicPartition("orders", 0)]
+    assert writer.groups.state.group(odd).offsets == {TopicPartition("orders", 0): known}
 
     assert (known.position.offset, known.position.metadata) == (2**63 - 1, odd)
     assert (known.topic_id, known.time_ms, known.position.leader_epoch) == ("id", 1_700_000_000_123, -1)

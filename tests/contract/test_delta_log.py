@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import shutil
 import threading
+from contextlib import ExitStack
 from pathlib import Path
 
 import pytest
@@ -162,6 +163,23 @@ def test_an_append_gives_up_when_others_hold_the_topic(log: DeltaTopicLog, root:
 
     log.refresh()
     assert log.log_end(0) == 0
+
+
+def test_one_that_waits_for_a_lock_does_something_else_meanwhile(root: str) -> None:
+    """Between two tries, of which there is one more as long as somebody holds it."""
+    holder = ExitStack()
+    holder.enter_context(TableLock(f"{root}/__locks", "orders").held())
+    done: list[str] = []
+
+    def meanwhile() -> None:
+        done.append("something")
+        if len(done) == 3:
+            holder.close()
+
+    with TableLock(f"{root}/__locks", "orders").held(meanwhile=meanwhile):
+        done.append("held")
+
+    assert done == ["something"] * 3 + ["held"]
 
 
 def test_a_topic_created_while_another_is_deleted_keeps_its_table(
