@@ -56,14 +56,20 @@ def wait_for(place: Path, pattern: str) -> None:
 
 
 @pytest.mark.skipif(not Path("/proc/self/stat").exists(), reason="finds the executors through /proc")
-@pytest.mark.parametrize("during", ["source", pytest.param("files", marks=pytest.mark.soak)])
+@pytest.mark.parametrize("during", ["source", *(pytest.param(d, marks=pytest.mark.soak) for d in ("files", "format"))])
 def test_an_executor_killed_in_the_middle_of_a_write_costs_no_record_and_no_offset(
     root: str, tmp_path: Path, during: str
 ) -> None:
-    """While records are put down on a root with a lock, or when a root without has data files of the write already."""
+    """While records are put down, by the function or the format, or when a root without lock has data files already."""
     make_topic(root, (0, "old"), partitions=3)
 
-    orders = {"root": root, "locking": during == "source", "pause_ms": 1500, "begun": str(tmp_path / "begun")}
+    orders = {
+        "root": root,
+        "locking": during != "files",
+        "by_format": during == "format",
+        "pause_ms": 1500,
+        "begun": str(tmp_path / "begun"),
+    }
     with started(Child("tests.faults.workers.cluster_write", orders, {})) as (driver,):
         running = executors(driver.pid)
         assert len(running) == 2
@@ -79,4 +85,5 @@ def test_an_executor_killed_in_the_middle_of_a_write_costs_no_record_and_no_offs
     found = all_records(root)
     assert sorted(int(v) for records in found.values() for _, v in records if v != "old") == list(range(ROWS))
     assert all([o for o, _ in records] == list(range(len(records))) for records in found.values())
+    assert list(Path(root, "__staging").glob("*")) == []
     assert errors_of(root) == []
