@@ -8,8 +8,6 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final
 
-import javaproperties
-
 from kafkalike.config.properties import INT_MAX, Property, PropertySet, Value, boolean, whole
 from kafkalike.config.topic import TOPIC_PROPERTIES
 from kafkalike.errors import InvalidConfigurationError
@@ -191,6 +189,8 @@ class ServerConfig:
     @classmethod
     def from_file(cls, path: Path) -> ServerConfig:
         """Read one `.properties` file."""
+        import javaproperties  # 65 ms, which a cluster without such a file need not pay
+
         try:
             with path.open("rb") as stream:
                 settings = javaproperties.load(stream)

@@ -7,7 +7,6 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 import pyarrow as pa
-import pyarrow.compute as pc
 
 HEADERS_TYPE: Final = pa.list_(pa.struct([("key", pa.string()), ("value", pa.binary())]))
 
@@ -90,10 +89,10 @@ class Chunk:
         """
         table = self.table
         headers = table.column("headers")
-        milliseconds = pc.cast(table.column("timestamp"), pa.timestamp("ms", "UTC"), safe=False)
+        milliseconds = table.column("timestamp").cast(pa.timestamp("ms", "UTC"), safe=False)
         return Columns(
             offsets=table.column("offset").to_pylist(),
-            timestamps=pc.cast(milliseconds, pa.int64()).to_pylist(),
+            timestamps=milliseconds.cast(pa.int64()).to_pylist(),
             timestamp_types=table.column("timestampType").to_pylist(),
             keys=_objects(table.column("key")),
             values=_objects(table.column("value")),

@@ -13,8 +13,6 @@ from datetime import datetime
 from typing import TYPE_CHECKING, Any, Final
 from urllib.parse import unquote
 
-import pyarrow.compute as pc
-
 from kafkalike.errors import CorruptRecordError, LogCorruptError, UnsupportedVersionError
 from kafkalike.log.layout import SUPPORTED_READER_VERSION, SUPPORTED_WRITER_VERSION
 from kafkalike.model.segments import Segment
@@ -209,6 +207,8 @@ def segment_of(add: Add, files: Files) -> Segment:
 
 
 def _segment_from_file(add: Add, partition: int, files: Files) -> Segment:
+    import pyarrow.compute as pc  # 30 ms, which most processes never need
+
     try:
         table = files.parquet(add.path).read(columns=["offset", "timestamp"])
         offsets, times = pc.min_max(table["offset"]).as_py(), pc.min_max(table["timestamp"]).as_py()

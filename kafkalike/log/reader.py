@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING, Final
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from kafkalike.errors import CorruptRecordError, DataLossError, OffsetOutOfRangeError
@@ -214,6 +213,8 @@ def _fitting(table: pa.Table, max_bytes: int, slack: int) -> int:
     """How many of the first rows come to `max_bytes` at most; all of them when the rest is below the slack."""
     if table.nbytes <= max_bytes + slack:
         return int(table.num_rows)
+    import pyarrow.compute as pc  # 30 ms, which most processes never need
+
     sizes = np.full(table.num_rows, RECORD_COST + table.column("headers").nbytes // table.num_rows, np.int64)
     for name in ("key", "value"):
         sizes += pc.fill_null(pc.binary_length(table.column(name)), 0).to_numpy()

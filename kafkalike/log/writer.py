@@ -20,7 +20,7 @@ from kafkalike import faults
 from kafkalike.errors import KafkaStorageError, UnknownOutcomeError
 from kafkalike.log.commits import Add, TableCommit, log_name, parse_commit
 from kafkalike.log.storage import Files, LocalFiles
-from kafkalike.log.version import ENGINE_INFO
+from kafkalike.log.version import engine_info
 
 CHECKPOINT_INTERVAL: Final = 100
 """Commits between two checkpoints that the in-process writer makes; the tables' own `delta.checkpointInterval`."""
@@ -64,7 +64,7 @@ def as_applied(wanted: Commit) -> TableCommit:
         version=wanted.version,
         timestamp_ms=wanted.time_ms,
         operation=wanted.operation,
-        engine=ENGINE_INFO,
+        engine=engine_info(),
         user_metadata=wanted.user_metadata,
         adds=tuple(wanted.adds),
         removes=tuple(r.path for r in wanted.removes),
@@ -107,7 +107,7 @@ def _lines(wanted: Commit) -> bytes:
         "operation": wanted.operation,
         "operationParameters": {"mode": "Append"} if wanted.operation == "WRITE" else {},
         "isBlindAppend": not wanted.removes,
-        "engineInfo": ENGINE_INFO,
+        "engineInfo": engine_info(),
         "userMetadata": wanted.user_metadata,
     }
     actions = [{"commitInfo": info}, *actions_of(wanted)]
