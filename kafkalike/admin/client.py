@@ -60,6 +60,8 @@ class KafkaAdminClient(
 
     def close(self) -> None:
         """Refuse further calls; closing again does nothing."""
+        if not self._closed:
+            self._cluster.settle()
         self._closed = True
 
     def __enter__(self) -> Self:

@@ -371,6 +371,7 @@ class KafkaConsumer(Questions):
             self._walk = None
             self._polling.fetcher.clear()
             self._context.logs.forget()
+            self._context.cluster.settle(timeout_ms / 1000)
             for deserializer in (self.config.key_deserializer, self.config.value_deserializer):
                 close = getattr(deserializer, "close", None)
                 if callable(close):

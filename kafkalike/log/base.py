@@ -167,11 +167,18 @@ class ClusterBase(abc.ABC):
         return after[0]
 
     def move_log_start(
-        self, name: str, starts: Mapping[int, int], reason: str, run: str, topic_id: str | None = None
+        self,
+        name: str,
+        starts: Mapping[int, int],
+        reason: str,
+        run: str,
+        topic_id: str | None = None,
+        *,
+        log: TopicLog | None = None,
     ) -> TopicInfo:
         """Record that the log of some partitions begins later; never moves it back."""
-        log = self.log(name)
-        log.refresh()
+        opened = self.log(name) if log is None else log
+        opened.refresh()
 
         def plan(state: ClusterState) -> Sequence[MetadataRow]:
             info = state.require(name)
@@ -182,7 +189,7 @@ class ClusterBase(abc.ABC):
                 if partition not in info.partitions:
                     message = f"{name}-{partition} does not exist"
                     raise UnknownTopicOrPartitionError(message)
-                live = range(info.log_start(partition), log.log_end(partition))
+                live = range(info.log_start(partition), opened.log_end(partition))
                 if offset < 0 or offset > live.stop:
                     raise OffsetOutOfRangeError({f"{name}-{partition}": offset}, {f"{name}-{partition}": live})
                 if offset > live.start:

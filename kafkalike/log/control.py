@@ -23,11 +23,12 @@ from kafkalike.clock import Clock, Deadline
 from kafkalike.errors import KafkaError, KafkaStorageError, KafkaTimeoutError, LogCorruptError
 from kafkalike.log.arrays import binaries
 from kafkalike.log.commits import APPEND_KEY, Add, TableCommit, log_name
+from kafkalike.log.condense import Condenser
 from kafkalike.log.layout import CONTROL_TABLE_PROPERTIES
 from kafkalike.log.lock import TableLock
 from kafkalike.log.storage import Files, LocalFiles
 from kafkalike.log.tail import TableTail, checkpointed
-from kafkalike.log.writer import Commit, as_applied, checkpoint_if_due, commit
+from kafkalike.log.writer import Commit, as_applied, commit
 from kafkalike.model.control_rows import files_to_merge
 from kafkalike.model.segments import Segment
 
@@ -71,6 +72,7 @@ class DeltaControlLog(Generic[S, R]):
         row_type: dataclass of a row.
         new_state: makes an empty state.
         lock: the table's lock on a local root; None elsewhere.
+        condenser: keeps the table's log short.
         clock: time and waiting.
         jitter: random number from 0 to 1, for the wait after a conflict.
         patience: seconds that a writer queues behind others before it goes on without the lock; None waits. Not for a
@@ -85,6 +87,7 @@ class DeltaControlLog(Generic[S, R]):
         new_state: Callable[[], S],
         *,
         lock: TableLock | None,
+        condenser: Condenser,
         clock: Clock,
         jitter: Callable[[], float] = random.random,
         patience: float | None = None,
@@ -95,6 +98,7 @@ class DeltaControlLog(Generic[S, R]):
         self._row_type = row_type
         self._new_state = new_state
         self._lock = lock
+        self._condenser = condenser
         self._clock = clock
         self._jitter = jitter
         self._mutex = threading.RLock()
@@ -294,7 +298,7 @@ class DeltaControlLog(Generic[S, R]):
             except (KafkaError, DeltaError, OSError, pa.ArrowException) as cause:
                 # The rows are written; merging can wait for the next turn.
                 _log.warning("the files of %s were not merged: %s", self._files.uri, cause)
-        checkpoint_if_due(self._files, self._tail.version)
+        self._condenser.after_commit(self._tail.version, self._tail.table_id)
         return True
 
     def _landed(self, wanted: Commit) -> bool:
@@ -385,6 +389,10 @@ class DeltaControlLog(Generic[S, R]):
             # One that is faster has made that version instead, which does the same.
             if self._tail.loaded and self._landed(wanted):
                 self._tail.apply(as_applied(wanted))
+
+    def tidy(self) -> bool:
+        """Keep the table's log short; see `Condenser.tidy`."""
+        return self._condenser.tidy(self._tail.table_id)
 
     def live_files(self) -> set[str]:
         """Paths of the table's data files, fresh."""

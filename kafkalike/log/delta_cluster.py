@@ -6,6 +6,7 @@ import re
 import shutil
 import threading
 from collections.abc import Callable
+from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
 from typing import Final
 
@@ -17,6 +18,7 @@ from kafkalike.clock import SYSTEM_CLOCK, Clock, Deadline
 from kafkalike.config.server import ServerConfig
 from kafkalike.errors import IllegalArgumentError, KafkaStorageError
 from kafkalike.log.base import ClusterBase
+from kafkalike.log.condense import Condenser, Helpers
 from kafkalike.log.control import DeltaControlLog
 from kafkalike.log.layout import (
     CLUSTER_METADATA,
@@ -78,12 +80,14 @@ class DeltaCluster(ClusterBase):
         self.local = local
         self.tail_interval = LOCAL_TAIL_SECONDS if local else REMOTE_TAIL_SECONDS
         self._locking = local and locking
+        self._helpers = Helpers()
         self.metadata: DeltaControlLog[ClusterState, MetadataRow] = DeltaControlLog(
             self._files(CLUSTER_METADATA),
             METADATA_SCHEMA,
             MetadataRow,
             ClusterState,
             lock=self._lock(CLUSTER_METADATA),
+            condenser=self.condenser(CLUSTER_METADATA),
             clock=clock,
         )
         self.groups: DeltaControlLog[GroupsState, GroupRow] = DeltaControlLog(
@@ -92,6 +96,7 @@ class DeltaCluster(ClusterBase):
             GroupRow,
             GroupsState,
             lock=self._lock(CONSUMER_OFFSETS),
+            condenser=self.condenser(CONSUMER_OFFSETS),
             clock=clock,
             patience=GROUPS_PATIENCE_SECONDS,
         )
@@ -110,6 +115,17 @@ class DeltaCluster(ClusterBase):
         """The lock that one maintenance run at a time holds for a topic; None where the root has no locks."""
         # `~` cannot be part of a topic's name.
         return self._lock(f"maintenance~{name}")
+
+    def condenser(self, location: str) -> Condenser:
+        """What keeps the log of a table short."""
+        return Condenser(self._files(location), self._condenser_lock(location), self._helpers)
+
+    def _condenser_lock(self, location: str) -> TableLock | None:
+        return self._lock(f"condense~{location}")
+
+    def settle(self, timeout: float | None = None) -> None:
+        """Wait until no thread of this cluster writes to the root any more."""
+        self._helpers.wait(timeout)
 
     def files_of(self, info: TopicInfo) -> Files:
         """Files of a topic's table."""
@@ -169,7 +185,14 @@ class DeltaCluster(ClusterBase):
             )
             message = f"topic {name!r} cannot be created: {folder} holds data {what}; move it or choose another name"
             raise KafkaStorageError(message)
-        shutil.rmtree(_move_aside(folder, Path(self.root, DELETED, str(table.metadata().id))), ignore_errors=True)
+        with self._no_condensing(folder.name, Deadline(self.clock, 60_000)):
+            aside = _move_aside(folder, Path(self.root, DELETED, str(table.metadata().id)))
+        shutil.rmtree(aside, ignore_errors=True)
+
+    def _no_condensing(self, location: str, deadline: Deadline) -> AbstractContextManager[None]:
+        """Keep out those who write to a table's log without its lock. Taken last: they take no other lock."""
+        lock = self._condenser_lock(location)
+        return nullcontext() if lock is None else lock.held(deadline)
 
     def _drop_table(self, info: TopicInfo, forget: Callable[[], None]) -> None:
         lock = self._lock(info.location)
@@ -179,7 +202,11 @@ class DeltaCluster(ClusterBase):
         else:
             deadline = Deadline(self.clock, 60_000)
             # The folder goes before anyone else can create the topic again: else it would be the new one's.
-            with lock.held(deadline), self.metadata.exclusive(deadline):
+            with (
+                lock.held(deadline),
+                self.metadata.exclusive(deadline),
+                self._no_condensing(info.location, deadline),
+            ):
                 forget()
                 faults.point("delete.after_forget")
                 folder = _move_aside(folder, Path(self.root, DELETED, info.topic_id))

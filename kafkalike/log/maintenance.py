@@ -35,8 +35,8 @@ RUN_KEY: Final = "run"
 COMMIT_TIMEOUT_MS: Final = 60_000
 """How long a commit waits for producers that hold the topic, ms."""
 
-DELETE_AT_ONCE: Final = 1_000
-"""Segments that one table version takes out at most: producers wait while it is written, here some 10 ms."""
+DELETE_AT_ONCE: Final = 250
+"""Segments that one table version takes out at most: producers wait while it is written, and while they read it."""
 
 OPERATIONS: Final = {"retention": "DELETE", "merge": "OPTIMIZE", "compaction": "REWRITE", "restore": "CLONE"}
 """What the table's history calls them."""
@@ -106,6 +106,8 @@ def publish(log: DeltaTopicLog, change: Change, run: str) -> int | None:
     deadline = Deadline(log.clock, COMMIT_TIMEOUT_MS)
     append_id = uuid.uuid4().hex
     attempt = 0
+    # What was committed since the work began is read before producers have to wait.
+    log.refresh()
     with log.exclusive(deadline):
         while True:
             log.ready_to_append()

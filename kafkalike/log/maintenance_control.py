@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Final
 from kafkalike.clock import Deadline
 from kafkalike.log.layout import CLUSTER_METADATA, CONSUMER_OFFSETS, DELETED
 from kafkalike.log.storage import LocalFiles
-from kafkalike.log.vacuum import Delays, leftovers, tidy_log, vacuum
+from kafkalike.log.vacuum import Delays, leftovers, vacuum
 from kafkalike.model.control_rows import kept_group_rows, kept_metadata_rows
 
 if TYPE_CHECKING:
@@ -90,7 +90,7 @@ def vacuum_control(cluster: DeltaCluster, table: str) -> int:
         # A writer that was stopped before its commit, and did not wait for the lock, may have one of them in hand.
         log.fence()
     gone = list(vacuum(files, due, log.live_files, lambda: log.exclusive(Deadline(cluster.clock, 60_000))))
-    tidy_log(files)
+    log.tidy()
     return len(gone)
 
 

@@ -119,6 +119,9 @@ class MemoryCluster(ClusterBase):
         forget()
         self._tables.pop(info.topic_id, None)
 
+    def settle(self, timeout: float | None = None) -> None:
+        """Nothing runs beside the calls here."""
+
     def log(self, name: str) -> MemoryTopicLog:
         """Open the log of an existing topic."""
         info = self.topic(name)

@@ -283,7 +283,14 @@ class Cluster(Protocol):
         ...
 
     def move_log_start(
-        self, name: str, starts: Mapping[int, int], reason: str, run: str, topic_id: str | None = None
+        self,
+        name: str,
+        starts: Mapping[int, int],
+        reason: str,
+        run: str,
+        topic_id: str | None = None,
+        *,
+        log: TopicLog | None = None,
     ) -> TopicInfo:
         """Record that the log of some partitions begins later; never moves it back.
 
@@ -293,6 +300,7 @@ class Cluster(Protocol):
             reason: who moves it: `retention`, `delete_records`; what `OffsetOutOfRangeError` quotes.
             run: id of the run that moves it.
             topic_id: the topic that the offsets are about; None takes whichever has the name.
+            log: its log, if the caller has it open: opening one may take 100 ms.
 
         Raises:
             TopicDeletedError: the name belongs to another topic by now; nothing was moved.
@@ -302,6 +310,14 @@ class Cluster(Protocol):
 
     def log(self, name: str) -> TopicLog:
         """Open the log of an existing topic."""
+        ...
+
+    def settle(self, timeout: float | None = None) -> None:
+        """Wait until no thread of this process writes to the root on behalf of calls that are over.
+
+        Args:
+            timeout: seconds; None without end.
+        """
         ...
 
     def disk_usage(self, name: str) -> Mapping[int, int]:

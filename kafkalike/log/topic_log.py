@@ -6,7 +6,7 @@ import contextlib
 import random
 import threading
 import uuid
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, KeysView, Sequence
 from typing import TYPE_CHECKING, Final, Protocol
 
 import numpy as np
@@ -31,7 +31,7 @@ from kafkalike.log.reader import DeltaReader
 from kafkalike.log.storage import Files
 from kafkalike.log.tail import TableTail
 from kafkalike.log.validate import check_after, codec_for, not_in_order
-from kafkalike.log.writer import Commit, as_applied, checkpoint_if_due, commit
+from kafkalike.log.writer import Commit, as_applied, commit
 from kafkalike.model.batch import RecordBatch
 from kafkalike.model.compaction import CLEANER_APP, HOLES, cleaner_app
 from kafkalike.model.offsets import plan_offsets, requirements
@@ -95,6 +95,7 @@ class DeltaTopicLog:
         self._jitter = jitter
         self._mutex = threading.RLock()
         self._tail = TableTail(files, clock)
+        self._condenser = cluster.condenser(info.location)
         self._config: tuple[TopicInfo, TopicConfig] | None = None
 
     @property
@@ -169,9 +170,9 @@ class DeltaTopicLog:
             return 0
         return self._tail.txn_version(cleaner_app(partition, HOLES)) or 0
 
-    def live_paths(self) -> set[str]:
-        """Paths of all data files of the table, whatever partition they claim, as of the last `refresh`."""
-        return {s.path for s in self._tail.index}
+    def live_paths(self) -> KeysView[str]:
+        """Paths of all data files of the table, whatever partition they claim, as of the last `refresh`; a view."""
+        return self._tail.index.paths
 
     def segments_within(self, partition: int, offsets: range) -> list[Segment]:
         """Live data files that hold any of these offsets, in offset order."""
@@ -288,8 +289,12 @@ class DeltaTopicLog:
         with self._mutex:
             if self._tail.version < wanted.version:
                 self._tail.apply(as_applied(wanted))
-        checkpoint_if_due(self.files, wanted.version)
+        self._condenser.after_commit(wanted.version, self.info.topic_id)
         return True
+
+    def tidy(self) -> bool:
+        """Keep the table's log short; see `Condenser.tidy`. Caller: maintenance."""
+        return self._condenser.tidy(self.info.topic_id)
 
     def _append_in_process(self, payload: Payload, *, codec: str, deadline: Deadline, txn: TxnId | None) -> Appended:
         counts, append_id = payload.counts(), uuid.uuid4().hex
@@ -332,7 +337,7 @@ class DeltaTopicLog:
                 with self._mutex:
                     if self._tail.version < wanted.version:
                         self._tail.apply(as_applied(wanted))
-                checkpoint_if_due(self.files, wanted.version)
+                self._condenser.after_commit(wanted.version, self.info.topic_id)
                 return Appended(version=wanted.version, ranges=plan, append_time_ms=written_ms)
             attempt += 1
             with self._discarding(adds):

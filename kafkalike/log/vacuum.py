@@ -1,16 +1,16 @@
 """Vacuum: a table's folder in, the files that nobody can need any more removed.
 
 A file may go when the newest table version does not name it and either the commit that took it out is old enough, or no
-commit ever named it and it is old: what a process that was killed has left. Where the root has locks a file is removed
-while the table's lock is held, so that no writer has one that it is about to commit.
+commit ever named it and it is old: what a process that was killed has left. Where the root has locks, a file of the
+second kind is removed while the table's lock is held, so that no writer has one that it is about to commit.
 """
 
 from __future__ import annotations
 
 import os
 import re
-from collections.abc import Callable, Collection, Iterator
-from contextlib import AbstractContextManager
+from collections.abc import Callable, Collection, Container, Iterator
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
@@ -38,11 +38,8 @@ HOUR_MS: Final = 3_600_000
 READ_PAST: Final = 1_000
 """Commits in a row that look too old before the older ones are taken for old as well; some 30 ms."""
 
-CHUNK: Final = 256
-"""Files removed while the lock is held once: a few ms."""
-
-CHECKPOINT_AFTER: Final = 20
-"""Table versions since the last checkpoint from which on maintenance writes one."""
+CHUNK: Final = 32
+"""Files removed between two looks at what is live, or while the lock is held once: 1 ms."""
 
 _LOG_DIR: Final = "_delta_log"
 _TEMPORARY: Final = re.compile(r"\..*\.tmp")
@@ -67,6 +64,8 @@ class Leftover:
     path: str
     """Relative to the table's folder."""
     size: int
+    was_live: bool = False
+    """A commit has taken it out, so no writer is about to commit it."""
 
 
 def leftovers(files: LocalFiles, live: Callable[[], Collection[str]], now_ms: int, delays: Delays) -> list[Leftover]:
@@ -100,18 +99,18 @@ def leftovers(files: LocalFiles, live: Callable[[], Collection[str]], now_ms: in
         else:
             old = now_ms - time_ms >= max(ORPHAN_MS, delays.deleted_ms)
         if old:
-            due.append(Leftover(path, size))
+            due.append(Leftover(path, size, was_live=path in removed))
     return [*due, *_old_temporaries(files, now_ms)]
 
 
 def vacuum(
     files: LocalFiles,
     due: Collection[Leftover],
-    live: Callable[[], Collection[str]],
+    live: Callable[[], Container[str]],
     exclusive: Callable[[], AbstractContextManager[None]],
     stop: Callable[[], bool] = lambda: False,
 ) -> Iterator[Leftover]:
-    """Remove files, some hundred at a time under the table's lock.
+    """Remove files, some at a time; those that never were in the table under its lock.
 
     Args:
         files: the table.
@@ -123,15 +122,16 @@ def vacuum(
     Yields:
         Each file that is gone; one that cannot be removed stays for the next run.
     """
-    waiting = sorted(due, key=lambda file: file.path)
-    for at in range(0, len(waiting), CHUNK):
-        if stop():
-            return
-        with exclusive():
-            living = live()
-            chunk = waiting[at : at + CHUNK]
-            removed = [file for file in chunk if file.path not in living and _unlink(files, file.path)]
-        yield from removed
+    for was_live in (True, False):
+        waiting = sorted((file for file in due if file.was_live is was_live), key=lambda file: file.path)
+        for at in range(0, len(waiting), CHUNK):
+            if stop():
+                return
+            with nullcontext() if was_live else exclusive():
+                living = live()
+                chunk = waiting[at : at + CHUNK]
+                removed = [file for file in chunk if file.path not in living and _unlink(files, file.path)]
+            yield from removed
 
 
 def vacuum_without_lock(files: Files, delays: Delays, *, dry_run: bool) -> int:
@@ -276,20 +276,3 @@ def duration_ms(interval: str) -> int:
     for amount, unit in zip(words[::2], words[1::2], strict=False):
         total += int(amount) * units.get(unit.rstrip("s"), units["day"])
     return total
-
-
-def tidy_log(files: LocalFiles) -> bool:
-    """Write a checkpoint when the last one is far behind, and drop log entries past the table's own retention.
-
-    Returns:
-        Whether it worked. Failing is harmless: the log stays the truth, and the next run tries again.
-    """
-    checkpoints = [int(n[:20]) for n in files.list_log() if ".checkpoint." in n and n[:20].isdigit()]
-    try:
-        table = DeltaTable(files.uri)
-        if table.version() - max(checkpoints, default=-1) >= CHECKPOINT_AFTER:
-            table.create_checkpoint()
-        table.cleanup_metadata()
-    except (DeltaError, OSError):
-        return False
-    return True

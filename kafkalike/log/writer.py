@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Final
+from typing import Any
 
 from deltalake import CommitProperties, DeltaTable, PostCommitHookProperties, Transaction
 from deltalake.exceptions import CommitFailedError as DeltaCommitFailedError
@@ -21,9 +21,6 @@ from kafkalike.errors import KafkaStorageError, UnknownOutcomeError
 from kafkalike.log.commits import Add, TableCommit, log_name, parse_commit
 from kafkalike.log.storage import Files, LocalFiles
 from kafkalike.log.version import engine_info
-
-CHECKPOINT_INTERVAL: Final = 100
-"""Commits between two checkpoints that the in-process writer makes; the tables' own `delta.checkpointInterval`."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -188,18 +185,3 @@ def _landed(files: Files, wanted: Commit) -> bool:
     except KafkaStorageError:
         # Refused, and the version does not exist: another writer is about to make it, or the store is slow to show it.
         return False
-
-
-def checkpoint_if_due(files: Files, version: int) -> None:
-    """Write a checkpoint every `CHECKPOINT_INTERVAL` versions and drop log entries past their retention.
-
-    Failing is harmless: the log stays the truth, and the next one is due soon.
-    """
-    if version % CHECKPOINT_INTERVAL or not version:
-        return
-    try:
-        table = DeltaTable(files.uri, version=version)
-        table.create_checkpoint()
-        table.cleanup_metadata()
-    except (DeltaError, OSError):
-        return

@@ -7,7 +7,7 @@ range come from the file's statistics and serve as `.index` and `.timeindex` ser
 from __future__ import annotations
 
 from bisect import bisect_left, bisect_right, insort
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, KeysView, Sequence
 from dataclasses import dataclass
 
 
@@ -73,8 +73,17 @@ class SegmentIndex:
     def remove(self, path: str) -> None:
         """Forget a segment; the log end stays, since offsets are never reused."""
         segment = self._by_path.pop(path, None)
-        if segment is not None:
-            self._by_partition[segment.partition].remove(segment)
+        if segment is None:
+            return
+        run = self._by_partition[segment.partition]
+        at = bisect_left(run, segment.start, key=_start)
+        # Several begin at the same offset where an outsider has copied files.
+        del run[run.index(segment, at)]
+
+    @property
+    def paths(self) -> KeysView[str]:
+        """Files of the live segments; a view, which goes with what changes."""
+        return self._by_path.keys()
 
     def has(self, path: str) -> bool:
         """Whether a segment with this file is live."""

@@ -93,6 +93,7 @@ class Sender:
             return True
         self._thread.join(None if timeout is None else min(timeout, threading.TIMEOUT_MAX))
         if not self._thread.is_alive():
+            self._cluster.settle(timeout)
             return True
         left = self._buffer.empty()
         self._fail(left, KafkaTimeoutError(f"the producer was closed after {timeout} s; the record was not written"))

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, KeysView, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from itertools import pairwise
@@ -17,7 +17,7 @@ from kafkalike.log.merge import merge
 from kafkalike.log.storage import Files, LocalFiles
 from kafkalike.log.tasks import Tasks
 from kafkalike.log.topic_log import DeltaTopicLog
-from kafkalike.log.vacuum import Delays, leftovers, log_reach_ms, tidy_log, vacuum, vacuum_without_lock
+from kafkalike.log.vacuum import Delays, leftovers, log_reach_ms, vacuum, vacuum_without_lock
 from kafkalike.model.compaction import plan_compaction
 from kafkalike.model.merging import Run, plan_merges
 from kafkalike.model.retention import RetentionPlan, plan_retention
@@ -136,7 +136,7 @@ class TopicWork:
         gone = [segment for p in plans for segment in p.goes]
         if not self.dry_run:
             if starts:
-                self._cluster.move_log_start(self._name, starts, RETENTION, self._run, log.info.topic_id)
+                self._cluster.move_log_start(self._name, starts, RETENTION, self._run, log.info.topic_id, log=log)
                 faults.point("retention.after_log_start")
             if table is not None:
                 gone = delete_dead(table.log, self._run)
@@ -236,7 +236,7 @@ class TopicWork:
             report.vacuumed_files = vacuum_without_lock(files, delays, dry_run=self.dry_run)
             return
 
-        def live() -> set[str]:
+        def live() -> KeysView[str]:
             log.refresh()
             return log.live_paths()
 
@@ -256,7 +256,7 @@ class TopicWork:
         for file in vacuum(files, due, live, exclusive, self._stop):
             report.vacuumed_files += 1
             report.vacuumed_bytes += file.size
-        tidy_log(files)
+        log.tidy()
 
 
 def _holes_below(log: DeltaTopicLog, partition: int, segments: Sequence[Segment]) -> int:

@@ -11,10 +11,10 @@ import pytest
 
 from kafkalike.clock import SYSTEM_CLOCK, Deadline
 from kafkalike.log.commits import log_name
+from kafkalike.log.condense import CHECKPOINT_INTERVAL
 from kafkalike.log.control import MERGE_INTERVAL
 from kafkalike.log.delta_cluster import DeltaCluster
 from kafkalike.log.maintenance_control import vacuum_control
-from kafkalike.log.writer import CHECKPOINT_INTERVAL
 from kafkalike.model.group_state import OFFSET, GroupRow, GroupsState
 from kafkalike.model.structs import TopicPartition
 
@@ -188,6 +188,7 @@ def test_a_writer_that_slept_through_log_cleanup_finds_its_version_taken(root: s
         if len(looked) == 1:
             for n in range(CHECKPOINT_INTERVAL):
                 commit(others, n, partition=1)
+            others.settle()
             for version in range(CHECKPOINT_INTERVAL):
                 Path(root, "__consumer_offsets", log_name(version)).unlink()
         return [row(state.seq + 1, 7)]

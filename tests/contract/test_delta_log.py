@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 from deltalake import DeltaTable
 
-from kafkalike.clock import SYSTEM_CLOCK
+from kafkalike.clock import SYSTEM_CLOCK, SystemClock
 from kafkalike.config.server import ServerConfig
 from kafkalike.errors import (
     CorruptRecordError,
@@ -23,12 +23,15 @@ from kafkalike.errors import (
     UnsupportedVersionError,
 )
 from kafkalike.log.commits import log_name, parse_commit
+from kafkalike.log.condense import CHECKPOINT_INTERVAL
 from kafkalike.log.connect import connect
 from kafkalike.log.delta_cluster import DeltaCluster
 from kafkalike.log.lock import TableLock
 from kafkalike.log.port import TxnId
+from kafkalike.log.tail import checkpointed
 from kafkalike.log.topic_log import DeltaTopicLog
 from kafkalike.model.batch import RecordBatch
+from kafkalike.producer import KafkaProducer
 from tests.tools.upkeep import ShiftedClock
 
 MIB = 1024 * 1024
@@ -70,6 +73,7 @@ def test_a_topic_with_300_commits_is_opened_afresh(cluster: DeltaCluster, log: D
     for n in range(300):
         log.append(batch(str(n).encode(), partition=n % 2), txn=TxnId("early", 0) if n == 3 else None)
 
+    cluster.settle()
     fresh = cluster.log("orders")
     running.refresh()
 
@@ -87,6 +91,7 @@ def test_control_tables_keep_their_state_over_checkpoints(cluster: DeltaCluster,
     for n in range(110):
         cluster.set_configs("orders", {"retention.ms": str(n)})
 
+    cluster.settle()
     fresh = DeltaCluster(root, local=True)
 
     assert Path(root, "__cluster_metadata", "_delta_log", "_last_checkpoint").exists()
@@ -112,6 +117,7 @@ def test_a_reader_survives_the_cleaning_of_the_log(cluster: DeltaCluster, log: D
     slow = DeltaCluster(cluster.root, local=True, clock=clock).log("orders")
     for n in range(100):
         log.append(batch(str(n).encode()))
+    cluster.settle()
     for version in range(60):
         Path(log.files.uri, log_name(version)).unlink()
 
@@ -120,6 +126,82 @@ def test_a_reader_survives_the_cleaning_of_the_log(cluster: DeltaCluster, log: D
 
     assert slow.log_end(0) == 100
     assert values(slow) == [str(n).encode() for n in range(100)]
+
+
+# --- checkpoints, which a thread of its own makes ------------------------------------------------
+
+
+def append_past_a_checkpoint(log: DeltaTopicLog) -> None:
+    """As many commits as make a checkpoint due."""
+    for n in range(CHECKPOINT_INTERVAL):
+        log.append(batch(str(n).encode()))
+
+
+def test_an_append_does_not_wait_for_a_checkpoint(cluster: DeltaCluster, log: DeltaTopicLog) -> None:
+    """While somebody else is at it no other is made either, and the next one that is due comes."""
+    with TableLock(f"{cluster.root}/__locks", "condense~orders").held():
+        append_past_a_checkpoint(log)
+        cluster.settle()
+    skipped = checkpointed(log.files)
+
+    append_past_a_checkpoint(log)
+    cluster.settle()
+
+    assert skipped == -1
+    assert checkpointed(log.files) == 2 * CHECKPOINT_INTERVAL
+    assert cluster.log("orders").log_end(0) == 2 * CHECKPOINT_INTERVAL
+
+
+def test_a_producer_that_is_closed_writes_no_more(cluster: DeltaCluster, log: DeltaTopicLog) -> None:
+    """So its root may be removed at once: a checkpoint that is under way is waited for."""
+    for _ in range(CHECKPOINT_INTERVAL - 1):
+        log.append(batch(b"v"))
+    producer = KafkaProducer(bootstrap_servers=cluster.root)
+    producer.send("orders", b"the hundredth", partition=0)
+
+    producer.close()
+
+    assert checkpointed(log.files) == CHECKPOINT_INTERVAL
+
+
+def test_a_checkpoint_that_comes_late_does_not_bring_a_deleted_topic_back(
+    cluster: DeltaCluster, log: DeltaTopicLog
+) -> None:
+    """Nor does it get into the table of a new topic of that name."""
+    log.append(batch(b"old"))
+    cluster.delete_topic("orders")
+
+    late = log.tidy()
+    gone = not Path(log.files.uri).exists()
+    cluster.create_topic("orders", 1, {})
+    later = log.tidy()
+
+    assert (late, gone, later) == (False, True, False)
+    assert checkpointed(log.files) == -1
+
+
+def test_a_topic_is_not_deleted_while_its_log_is_written_to(cluster: DeltaCluster, log: DeltaTopicLog) -> None:
+    """Who makes a checkpoint holds no other lock; the deletion waits for him, here no time at all."""
+    log.append(batch(b"kept"))
+
+    with (
+        TableLock(f"{cluster.root}/__locks", "condense~orders").held(),
+        pytest.raises(KafkaTimeoutError),
+    ):
+        DeltaCluster(cluster.root, local=True, clock=OutOfTime()).delete_topic("orders")
+
+    assert values(cluster.log("orders")) == [b"kept"]
+
+
+class OutOfTime(SystemClock):
+    """Two minutes pass at each look."""
+
+    def __init__(self) -> None:
+        self._now = 0.0
+
+    def monotonic(self) -> float:
+        self._now += 120.0
+        return self._now
 
 
 # --- what Delta shows others ---------------------------------------------------------------------

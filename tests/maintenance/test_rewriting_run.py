@@ -10,6 +10,7 @@ from deltalake import DeltaTable
 from kafkalike.clock import SYSTEM_CLOCK
 from kafkalike.errors import DataLossError
 from kafkalike.log.compact import checkpoints_of
+from kafkalike.log.lock import TableLock
 from kafkalike.log.maintenance import Change, publish
 from kafkalike.log.staging_folder import staging_folder
 from kafkalike.log.storage import LocalFiles
@@ -42,7 +43,7 @@ def data_files(root: str, name: str = "t") -> set[str]:
 
 def live_files(log: DeltaTopicLog) -> set[str]:
     log.refresh()
-    return log.live_paths()
+    return set(log.live_paths())
 
 
 # --- merging ---------------------------------------------------------------------------------------
@@ -485,6 +486,18 @@ def test_nothing_goes_that_another_version_of_the_run_has_made_live(root: str, m
     assert {file.path for file in due} >= alive
     assert gone == []
     assert errors_of(root) == []
+
+
+def test_files_that_commits_took_out_go_without_the_lock(root: str, many: DeltaTopicLog) -> None:
+    """No writer has one in hand, so producers need not wait."""
+    upkeep(root, works=["merge"])
+    replaced = data_files(root) - live_files(many)
+
+    with TableLock(f"{root}/__locks", "t").held():
+        done = upkeep(root, works=["vacuum"])
+
+    assert done.vacuumed_files == len(replaced) > 0
+    assert data_files(root) == live_files(many)
 
 
 # --- control tables --------------------------------------------------------------------------------
