@@ -2,9 +2,6 @@
 
 import importlib.util
 import json
-import os
-import subprocess
-import sys
 from collections.abc import Callable
 from pathlib import Path
 from types import ModuleType
@@ -16,18 +13,11 @@ from pyspark.sql import SparkSession
 from kafkalike import KafkaConsumer, KafkaProducer, TopicPartition
 from kafkalike.admin import KafkaAdminClient
 from kafkalike.cli.job import run
+from tests.tools.submit import REPOSITORY, submit
 
-REPOSITORY = Path(__file__).parents[2]
 ORDERS = 'id,name,at,part\n1,ann,2024-01-01 00:00:00,0\n2,"b,c",2024-01-01 01:00:00,1\n3,,2024-01-02 00:00:00,0\n'
 
 Run = Callable[..., int]
-
-
-def submit(job: str, *args: str) -> subprocess.CompletedProcess[str]:
-    command = [str(Path(sys.executable).with_name("spark-submit")), "--properties-file", "conf/spark-defaults.conf"]
-    command += ["--conf", "spark.master=local[2]", "--conf", "spark.sql.shuffle.partitions=2", f"jobs/{job}.py", *args]
-    environment = {name: value for name, value in os.environ.items() if name != "SPARK_HOME"}
-    return subprocess.run(command, cwd=REPOSITORY, env=environment, capture_output=True, text=True, check=False)
 
 
 def module(job: str) -> ModuleType:

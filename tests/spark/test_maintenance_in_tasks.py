@@ -268,7 +268,8 @@ def test_a_driver_that_is_killed_leaves_the_table_whole_and_the_next_run_finishe
     latest = {(p, key): last for p, found in enumerate(records_of(keys)) for last, key, _ in found}
 
     fault = {"KAFKALIKE_FAULT": "compaction.before_commit:kill@3"}
-    run_worker("tests.spark.workers.maintain", {"root": root}, fault, expected=-9)
+    orders = {"root": root, "master": "local[2]", "runs": [["compaction"]]}
+    run_worker("tests.spark.workers.maintain", orders, fault, expected=-9)
 
     between = {(p, key): last for p, found in enumerate(records_of(keys)) for last, key, _ in found}
     assert between == latest

@@ -1,0 +1,26 @@
+"""Submit: a job and its arguments in; the job as spark-submit runs it, with what it printed, out."""
+
+import os
+import subprocess
+import sys
+from collections.abc import Mapping
+from pathlib import Path
+
+REPOSITORY = Path(__file__).parents[2]
+SMALL = {"spark.master": "local[2]", "spark.sql.shuffle.partitions": "2"}
+
+
+def submit(job: str, *args: str, conf: Mapping[str, str] | None = None) -> subprocess.CompletedProcess[str]:
+    """Run a job of `jobs/` as its documents say, on two cores."""
+    command = [str(Path(sys.executable).with_name("spark-submit")), "--properties-file", "conf/spark-defaults.conf"]
+    for name, value in {**SMALL, **(conf or {})}.items():
+        command += ["--conf", f"{name}={value}"]
+    environment = {name: value for name, value in os.environ.items() if name != "SPARK_HOME"}
+    return subprocess.run(
+        [*command, f"jobs/{job}.py", *args],
+        cwd=REPOSITORY,
+        env=environment,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
