@@ -7,7 +7,6 @@ processes of which none lives long enough has a lease instead (`staging_lease`).
 from __future__ import annotations
 
 import contextlib
-import shutil
 import uuid
 from collections.abc import Iterator
 from contextlib import AbstractContextManager, contextmanager
@@ -19,7 +18,7 @@ from kafkalike.clock import SYSTEM_CLOCK, Clock, Deadline
 from kafkalike.errors import KafkaStorageError
 from kafkalike.log.layout import LOCKS, STAGING
 from kafkalike.log.lock import TableLock
-from kafkalike.log.staging_lease import left_behind
+from kafkalike.log.staging_lease import left_behind, remove_folder
 
 
 @contextmanager
@@ -78,7 +77,7 @@ def _clear(staging: Path, clock: Clock) -> int:
         over = left_behind(left, clock.now_ms())
         if over is not None:
             if over:
-                shutil.rmtree(left, ignore_errors=True)
+                remove_folder(left)
                 cleared += 1
             continue
         lock = FileLock(f"{left}.lock", thread_local=False)
@@ -90,6 +89,6 @@ def _clear(staging: Path, clock: Clock) -> int:
 
 
 def _remove(folder: Path, lock: FileLock) -> None:
-    shutil.rmtree(folder, ignore_errors=True)
+    remove_folder(folder)
     Path(lock.lock_file).unlink(missing_ok=True)
     lock.release()

@@ -140,11 +140,7 @@ class JobFolder:
 
     def remove(self) -> None:
         """Remove it with all that is in it; never fails."""
-        # At once under another name: a task that outlives its job must not add to what is being removed.
-        gone = f"{self.path}.{uuid.uuid4().hex}"
-        with contextlib.suppress(OSError):
-            Path(self.path).rename(gone)
-        shutil.rmtree(gone, ignore_errors=True)
+        remove_folder(Path(self.path))
 
 
 class Lease:
@@ -194,3 +190,12 @@ def left_behind(folder: Path, now_ms: int) -> bool | None:
         if driver.machine == this_machine():
             return driver.dead()
     return now_ms - seen_ms > LEASE_MS
+
+
+def remove_folder(folder: Path) -> None:
+    """Remove a job's folder with all that is in it; never fails."""
+    # At once under another name: a task that outlives its job must not add to what is being removed.
+    gone = folder.with_name(f"{folder.name}.{uuid.uuid4().hex}")
+    with contextlib.suppress(OSError):
+        folder.rename(gone)
+    shutil.rmtree(gone, ignore_errors=True)

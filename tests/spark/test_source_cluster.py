@@ -2,27 +2,20 @@
 
 from __future__ import annotations
 
-import contextlib
 import json
-import os
-import socket
-import subprocess
-import time
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-import pyspark
 import pytest
 
 from kafkalike.log.connect import connect
 from kafkalike.model.batch import RecordBatch
 from tests.tools.children import run
+from tests.tools.standalone import standalone
 
 pytestmark = [pytest.mark.soak, pytest.mark.slow, pytest.mark.timeout(500)]
 
 ROWS = 200
-PATIENCE = 60.0
 CLUSTER_PATIENCE = 400.0
 """Seconds for three JVMs and their Python workers on a machine that others use too."""
 
@@ -55,52 +48,6 @@ def check(master: str, root: str, scratch: Path) -> None:
 
 def test_executors_of_a_local_cluster_read_a_topic(filled: str, tmp_path: Path) -> None:
     check("local-cluster[2,1,1024]", filled, tmp_path)
-
-
-@contextlib.contextmanager
-def standalone(scratch: Path) -> Iterator[str]:
-    """A master and two workers of Spark's own cluster manager, each one a process; the address of the master."""
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port = probe.getsockname()[1]
-    master = f"spark://127.0.0.1:{port}"
-    home = Path(pyspark.__file__).parent
-    environment = {**os.environ, "SPARK_HOME": str(home), "SPARK_DAEMON_MEMORY": "256m"}
-    deploy = "org.apache.spark.deploy"
-    commands = [
-        [f"{deploy}.master.Master", "--host", "127.0.0.1", "--port", str(port), "--webui-port", "0"],
-        *(
-            [
-                *(f"{deploy}.worker.Worker", "--host", "127.0.0.1", "--webui-port", "0", "--cores", "1"),
-                *("--memory", "1g", "--work-dir", str(scratch / f"worker-{number}"), master),
-            ]
-            for number in range(2)
-        ),
-    ]
-    processes: list[subprocess.Popen[bytes]] = []
-    try:
-        for number, command in enumerate(commands):
-            with Path(scratch, f"daemon-{number}.log").open("wb") as log:
-                # `exec`: the shell script becomes Java itself, so that ending the process ends it.
-                started = [str(home / "bin" / "spark-class"), *command]
-                processes.append(subprocess.Popen(started, env=environment, stdout=log, stderr=log))
-            if number == 0:
-                _wait_for_port(port)
-        yield master
-    finally:
-        for process in reversed(processes):
-            process.terminate()
-        for process in processes:
-            process.wait(PATIENCE)
-
-
-def _wait_for_port(port: int) -> None:
-    deadline = time.monotonic() + PATIENCE
-    while True:
-        with contextlib.suppress(OSError), socket.create_connection(("127.0.0.1", port), 1):
-            return
-        assert time.monotonic() < deadline, "the master does not listen"
-        time.sleep(0.1)
 
 
 def test_workers_of_a_standalone_cluster_read_a_topic(filled: str, tmp_path: Path) -> None:
