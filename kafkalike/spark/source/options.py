@@ -131,13 +131,8 @@ def parse_options(given: Mapping[str, str]) -> SourceOptions:
     options = by_known_name(given, KNOWN, NO_MEANING, REFUSED)
     root = root_of(options)
     _isolation(options.get("kafka.isolation.level"))
-    maximum = number(options, "maxOffsetsPerTrigger", MAX_LONG)
-    minimum = number(options, "minOffsetsPerTrigger", MAX_LONG)
-    if maximum is not None and minimum is not None and minimum > maximum:
-        raise IllegalArgumentError(f"minOffsetsPerTrigger ({minimum}) is above maxOffsetsPerTrigger ({maximum})")
-    fewest, most = number(options, "minPartitions", MAX_PARTS), number(options, "maxPartitions", MAX_PARTS)
-    if fewest is not None and most is not None and fewest > most:
-        raise IllegalArgumentError(f"minPartitions ({fewest}) is above maxPartitions ({most})")
+    minimum, maximum = _bounds(options, "minOffsetsPerTrigger", "maxOffsetsPerTrigger", MAX_LONG)
+    fewest, most = _bounds(options, "minPartitions", "maxPartitions", MAX_PARTS)
     group = options.get("kafka.group.id")
     return SourceOptions(
         root=root,
@@ -156,6 +151,14 @@ def parse_options(given: Mapping[str, str]) -> SourceOptions:
         group_id=None if group is None else check_group_id(group),
         given=frozenset(options),
     )
+
+
+def _bounds(options: Mapping[str, str], low: str, high: str, limit: int) -> tuple[int | None, int | None]:
+    """The values of two options of which the first must not be above the second."""
+    least, most = number(options, low, limit), number(options, high, limit)
+    if least is not None and most is not None and least > most:
+        raise IllegalArgumentError(f"{low} ({least}) is above {high} ({most})")
+    return least, most
 
 
 def check_batch(options: SourceOptions) -> None:

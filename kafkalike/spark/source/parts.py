@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 from pyspark.sql.datasource import InputPartition
 
@@ -11,9 +11,6 @@ from kafkalike.log.range_reader import FIELDS, RangePlan, plan_range, read_range
 from kafkalike.spark.source.options import SourceOptions
 from kafkalike.spark.source.plan import Run, grouped, split
 from kafkalike.spark.source.topics import Topics
-
-if TYPE_CHECKING:
-    import pyarrow as pa
 
 TYPES: Final = {
     "key": "BINARY",
@@ -68,7 +65,4 @@ def read_part(partition: InputPartition) -> Iterator[Any]:
         # Spark's own, where a batch has none.
         return
     for plan in partition.plans:
-        batches: Iterator[pa.RecordBatch] = read_range(
-            plan, partition.columns, fail_on_data_loss=partition.fail_on_data_loss
-        )
-        yield from batches
+        yield from read_range(plan, partition.columns, fail_on_data_loss=partition.fail_on_data_loss)
