@@ -10,11 +10,10 @@ import pytest
 from kafkalike.clock import SYSTEM_CLOCK
 from kafkalike.log.compact import checkpoints_of
 from kafkalike.log.history import topic_history
-from kafkalike.model.batch import RecordBatch
 from kafkalike.retention import WORKS
 from tests.tools.children import run as run_worker
 from tests.tools.findings import errors_of
-from tests.tools.upkeep import AT_ONCE, EAGER, open_cluster, run, topic
+from tests.tools.upkeep import AT_ONCE, EAGER, open_cluster, run, topic, turns
 
 pytestmark = [pytest.mark.soak, pytest.mark.slow, pytest.mark.timeout(500)]
 
@@ -30,12 +29,7 @@ def fill(root: str) -> None:
         topic(root, "all", PARTITIONS, {**AT_ONCE, "retention.ms": "-1"}),
         topic(root, "keys", PARTITIONS, EAGER),
     ]
-    for turn in range(6):
-        made = RecordBatch()
-        for number in range(80):
-            key = b"key-%d" % (number * (turn + 1) % 40)
-            value = None if (number + turn) % 7 == 0 else b"%d-%d" % (turn, number)
-            made.add(number % PARTITIONS, key, value, NOW + 10 * turn, [("turn", b"%d" % turn)])
+    for made in turns(80, PARTITIONS, NOW):
         for log in logs:
             log.append(made, codec="zstd")
 

@@ -16,13 +16,12 @@ from kafkalike.log.delta_cluster import DeltaCluster
 from kafkalike.log.tasks import Tasks
 from kafkalike.log.tasks_spark import SparkTasks
 from kafkalike.log.topic_log import DeltaTopicLog
-from kafkalike.model.batch import RecordBatch
 from kafkalike.model.compaction import Cleaned, CompactionPlan
 from kafkalike.retention import TopicReport, maintain
 from kafkalike.retention.report import FAILED
 from tests.tools.children import run as run_worker
 from tests.tools.findings import errors_of
-from tests.tools.upkeep import AT_ONCE, EAGER, HOUR_MS, open_cluster, pairs_of, topic, upkeep
+from tests.tools.upkeep import AT_ONCE, EAGER, HOUR_MS, open_cluster, pairs_of, topic, turns, upkeep
 
 NOW = SYSTEM_CLOCK.now_ms()
 PARTITIONS = 3
@@ -31,12 +30,7 @@ PARTITIONS = 3
 def fill(root: str, settings: dict[str, str]) -> DeltaTopicLog:
     """Six appends to three partitions: keys that come again, tombstones, headers, a key of one partition only."""
     log = topic(root, "t", PARTITIONS, settings)
-    for turn in range(6):
-        made = RecordBatch()
-        for number in range(60):
-            key = b"key-%d" % (number * (turn + 1) % 40)
-            value = None if (number + turn) % 7 == 0 else b"%d-%d" % (turn, number)
-            made.add(number % PARTITIONS, key, value, NOW + 10 * turn, [("turn", b"%d" % turn)])
+    for made in turns(60, PARTITIONS, NOW):
         log.append(made, codec="zstd")
     return log
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from typing import Any, Final
 
 from kafkalike.clock import SYSTEM_CLOCK
@@ -26,6 +26,17 @@ EAGER: Final = {
     "delete.retention.ms": "0",
 }
 """The same for a compacted topic in which each append of a later time begins a segment."""
+
+
+def turns(records: int, partitions: int, at_ms: int) -> Iterator[RecordBatch]:
+    """Six batches, 10 ms apart: keys that come again, tombstones, headers, some keys in one partition only."""
+    for turn in range(6):
+        made = RecordBatch()
+        for number in range(records):
+            key = b"key-%d" % (number * (turn + 1) % 40)
+            value = None if (number + turn) % 7 == 0 else b"%d-%d" % (turn, number)
+            made.add(number % partitions, key, value, at_ms + 10 * turn, [("turn", b"%d" % turn)])
+        yield made
 
 
 class ShiftedClock:
