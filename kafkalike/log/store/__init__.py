@@ -1,0 +1,1 @@
+"""Stores: bytes below a root. Knows files and objects, and no table."""

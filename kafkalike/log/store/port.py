@@ -1,0 +1,169 @@
+"""Store: names below a root in, bytes out; the only place that knows what a storage can do.
+
+`put_if_absent` is the one compare-and-set of the whole project: all that must not happen twice rests on it. Everything
+else here is reading, writing under new names, and fairness.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from contextlib import AbstractContextManager
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Literal, Protocol
+
+import pyarrow as pa
+
+if TYPE_CHECKING:
+    from kafkalike.clock import Deadline
+
+Reach = Literal["process", "machine", "everywhere"]
+"""Who sees what is stored: this process, the processes of this machine, or processes of any machine."""
+
+
+class NotStoredError(OSError):
+    """The storage refused before anything could become visible: nothing was stored, and nothing will be."""
+
+
+@dataclass(frozen=True, slots=True)
+class Entry:
+    """A file of a folder."""
+
+    name: str
+    """Relative to the folder that was listed."""
+    size: int
+    """Bytes."""
+    modified_ms: int
+    """When it was written: ms since the epoch, by the storage's own clock."""
+
+
+class Store(Protocol):
+    """Files below a root. Names are relative to it, with `/` between folders. Thread-safe; can be pickled.
+
+    A method that raises `FileNotFoundError` has found nothing under the name. Any other `OSError` means that the
+    storage did not answer, or not as asked.
+    """
+
+    @property
+    def uri(self) -> str:
+        """Where the root is: an absolute path or a URI."""
+        ...
+
+    @property
+    def reach(self) -> Reach:
+        """Who else sees what is stored here."""
+        ...
+
+    def at(self, folder: str) -> Store:
+        """The store of a folder below this one; neither has to exist."""
+        ...
+
+    def read(self, name: str) -> bytes:
+        """Content of a file.
+
+        Raises:
+            FileNotFoundError: there is none.
+        """
+        ...
+
+    def put_if_absent(self, name: str, content: bytes, *, durable: bool = False) -> bool:
+        """Create a file with its whole content at once, unless there is one. Its folder must exist, where there are
+        folders: see `make_folder`.
+
+        False means only that there is a file. Whether it is this caller's own, of a try whose answer was lost, is seen
+        by reading it: so the content must carry an id.
+
+        Args:
+            name: the file.
+            content: what it holds.
+            durable: it must survive a power failure when this returns.
+
+        Returns:
+            Whether this call created it.
+
+        Raises:
+            NotStoredError: nothing was created, and nothing will be.
+            OSError: unknown: the file may be there, or may still appear.
+        """
+        ...
+
+    def replace(self, name: str, content: bytes) -> None:
+        """Write a file, over an older one if there is one; readers see either of the two, whole."""
+        ...
+
+    def open_input(self, name: str, buffer_size: int = 0) -> pa.NativeFile:
+        """Open a file for reading at any place.
+
+        Args:
+            name: the file.
+            buffer_size: bytes that the caller will ask for at a time; 0 when it reads large parts at once.
+
+        Raises:
+            FileNotFoundError: there is none.
+        """
+        ...
+
+    def open_output(self, name: str) -> pa.NativeFile:
+        """A stream that makes a new file, in a partition's folder that is made if need be; it is there when the stream
+        is closed.
+
+        Raises:
+            FileNotFoundError: on a local disk, the root of this store is gone: a late writer must not bring it back.
+        """
+        ...
+
+    def size(self, name: str) -> int:
+        """Bytes of a file.
+
+        Raises:
+            FileNotFoundError: there is none.
+        """
+        ...
+
+    def list(self, folder: str = "", *, deep: bool = False) -> list[Entry]:
+        """Files of a folder; empty when there is no such folder. For opening, checks and maintenance; not for the hot path.
+
+        Args:
+            folder: which one.
+            deep: with those of the folders below it, `_delta_log` excepted.
+        """
+        ...
+
+    def make_folder(self, folder: str) -> None:
+        """Make a folder, and those above it; it may exist. Does nothing where there are no folders."""
+        ...
+
+    def copy(self, source: str, target: Store, name: str) -> None:
+        """Make a file of this store a file of another one of the same cluster, without reading it if that is possible."""
+        ...
+
+    def discard(self, name: str) -> None:
+        """Try to remove a file that nobody names; failing is harmless, maintenance finds it."""
+        ...
+
+    def remove(self, name: str) -> None:
+        """Remove a file that nobody needs; one that is gone already is fine."""
+        ...
+
+    def sync(self, name: str) -> None:
+        """Make a file survive a power failure."""
+        ...
+
+    def turn(
+        self, name: str, deadline: Deadline, meanwhile: Callable[[], object] = lambda: None
+    ) -> AbstractContextManager[None]:
+        """Queue behind other writers of this root. For fairness: no guarantee of the log rests on it.
+
+        Args:
+            name: what they queue for, such as a table.
+            deadline: until when to wait.
+            meanwhile: called while waiting; what it raises ends the waiting.
+
+        Raises:
+            KafkaTimeoutError: others held it until the deadline.
+            TopicAuthorizationFailedError, KafkaStorageError: the root cannot be written.
+        """
+        ...
+
+    def now_ns(self) -> int:
+        """The storage's own clock, ns; what `Entry.modified_ms` is measured by."""
+        ...

@@ -1,0 +1,349 @@
+"""Actions: the JSON files of a Delta log in, table commits out; and a commit that is to be made, its JSON out.
+
+Only what the Delta protocol fixes is read: `commitInfo`, `metaData`, `protocol`, `txn`, `add`, `remove`
+(github.com/delta-io/delta, PROTOCOL.md).
+"""
+
+from __future__ import annotations
+
+import json
+import zlib
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Final
+from urllib.parse import unquote
+
+from kafkalike.errors import LogCorruptError, UnsupportedVersionError
+from kafkalike.log.version import engine_info
+
+SUPPORTED_READER_VERSION: Final = 1
+SUPPORTED_WRITER_VERSION: Final = 2
+"""Delta protocol of our tables: the lowest one, so that every Delta reader can read them, and the one that this package
+knows how to honour."""
+
+APPEND_KEY: Final = "kafkalikeAppend"
+"""Key, in a commit's user metadata (a JSON object), of the id of the change that made it."""
+
+CHECKSUM_KEY: Final = "kafkalikeChecksum"
+"""Field of our `commitInfo`, which is the first line of a commit: CRC-32 of all that follows it. Without it a file that
+was cut off at the end of a line, or has a flipped bit, may look like another commit."""
+
+Action = Mapping[str, Any]
+"""One line of a commit file: an object with one key, the kind of action."""
+
+
+def log_name(version: int) -> str:
+    """File of a table version, relative to the table's folder."""
+    return f"_delta_log/{version:020d}.json"
+
+
+def version_of(name: str) -> int | None:
+    """The table version that a file of `_delta_log` commits; None for any other file."""
+    stem, _, ending = name.partition(".")
+    return int(stem) if ending == "json" and len(stem) == 20 and stem.isdigit() else None  # noqa: PLR2004 - digits
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Add:
+    """A data file that a commit adds."""
+
+    path: str
+    partition: int | None
+    size: int
+    modification_ms: int
+    data_change: bool
+    stats: Mapping[str, Any]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TableCommit:
+    """One table version."""
+
+    version: int
+    timestamp_ms: int
+    operation: str
+    engine: str
+    user_metadata: str | None
+    adds: tuple[Add, ...] = ()
+    removes: tuple[str, ...] = ()
+    txns: Mapping[str, int] = field(default_factory=dict)
+    table_id: str | None = None
+    """Set by a commit that changes the table's metadata."""
+    properties: Mapping[str, str] | None = None
+    """The same."""
+    takes_records: bool = False
+    """Whether a file that is removed goes with its records (`dataChange`)."""
+
+    @property
+    def append_id(self) -> str | None:
+        """Id of the change that made it; None when a foreign writer did."""
+        return append_info(self.user_metadata).get(APPEND_KEY)
+
+    @property
+    def data_change(self) -> bool:
+        """False for a commit that only moves records between files."""
+        return any(a.data_change for a in self.adds) or not self.adds
+
+
+def append_info(user_metadata: str | None) -> dict[str, Any]:
+    """What a change wrote into the commit's user metadata; empty when it is not ours."""
+    if not user_metadata or APPEND_KEY not in user_metadata:
+        return {}
+    try:
+        info = json.loads(user_metadata)
+    except ValueError:
+        return {}
+    return info if isinstance(info, dict) else {}
+
+
+# --- reading --------------------------------------------------------------------------------------
+
+
+def parse_actions(version: int, content: bytes, where: str) -> list[dict[str, Any]]:
+    """The actions of one table version as they stand in its file.
+
+    Args:
+        version: for the message of an error.
+        content: the file.
+        where: the table's folder, for the same.
+
+    Raises:
+        LogCorruptError: it is empty, cut off, or not what Delta writes.
+    """
+    lines = [line for line in content.split(b"\n") if line.strip()]
+    if not lines:
+        message = f"{where}/{log_name(version)} is empty: the table's log is damaged"
+        raise LogCorruptError(message)
+    try:
+        actions = [_object(line) for line in lines]
+        wanted = actions[0].get("commitInfo", {}).get(CHECKSUM_KEY)
+    except (ValueError, TypeError, AttributeError) as cause:
+        message = f"{where}/{log_name(version)} is damaged: {cause}"
+        raise LogCorruptError(message) from cause
+    if wanted is not None and wanted != zlib.crc32(content.partition(b"\n")[2]):
+        message = f"{where}/{log_name(version)} is damaged: it does not match its checksum"
+        raise LogCorruptError(message)
+    return actions
+
+
+def _object(line: bytes) -> dict[str, Any]:
+    action = json.loads(line)
+    if not isinstance(action, dict):
+        message = f"an action must be an object, not {line[:40]!r}"
+        raise TypeError(message)
+    return action
+
+
+def commit_of(version: int, actions: Iterable[Action], where: str) -> TableCommit:
+    """What the actions of one table version say.
+
+    Raises:
+        LogCorruptError: an action lacks what the Delta protocol asks for.
+        UnsupportedVersionError: it asks for a newer Delta protocol than this package knows.
+    """
+    info: Mapping[str, Any] = {}
+    adds: list[Add] = []
+    removes: list[str] = []
+    txns: dict[str, int] = {}
+    metadata: Mapping[str, Any] = {}
+    takes_records = False
+    try:
+        for action in actions:
+            if "add" in action:
+                adds.append(parse_add(action["add"]))
+            elif "remove" in action:
+                removes.append(unquote(action["remove"]["path"]))
+                takes_records |= bool(action["remove"].get("dataChange", True))
+            elif "commitInfo" in action:
+                info = action["commitInfo"]
+            elif "txn" in action:
+                txns[action["txn"]["appId"]] = int(action["txn"]["version"])
+            elif "metaData" in action:
+                metadata = action["metaData"]
+            elif "protocol" in action:
+                check_protocol(action["protocol"], where)
+        given = info.get("userMetadata")
+        return TableCommit(
+            version=version,
+            timestamp_ms=int(info.get("timestamp") or 0),
+            operation=str(info.get("operation", "?")),
+            engine=str(info.get("engineInfo", "?")),
+            user_metadata=None if given is None else str(given),
+            adds=tuple(adds),
+            removes=tuple(removes),
+            txns=txns,
+            table_id=str(metadata["id"]) if metadata else None,
+            properties=dict(metadata.get("configuration") or {}) if metadata else None,
+            takes_records=takes_records,
+        )
+    except (ValueError, KeyError, TypeError, AttributeError) as cause:
+        message = f"{where}/{log_name(version)} is damaged: {type(cause).__name__}: {cause}"
+        raise LogCorruptError(message) from cause
+
+
+def parse_commit(version: int, content: bytes, where: str) -> TableCommit:
+    """Parse the file of one table version.
+
+    Raises:
+        LogCorruptError: it is empty, cut off, or not what Delta writes.
+        UnsupportedVersionError: it asks for a newer Delta protocol than this package knows.
+    """
+    return commit_of(version, parse_actions(version, content, where), where)
+
+
+def parse_add(add: Mapping[str, Any]) -> Add:
+    """An `add` action.
+
+    Raises:
+        ValueError, KeyError, TypeError: it lacks what the Delta protocol asks for.
+    """
+    partition = (add.get("partitionValues") or {}).get("partition")
+    return Add(
+        path=unquote(add["path"]),
+        partition=None if partition is None else int(partition),
+        size=int(add["size"]),
+        modification_ms=int(add["modificationTime"]),
+        data_change=bool(add["dataChange"]),
+        stats=json.loads(add["stats"]) if add.get("stats") else {},
+    )
+
+
+def check_protocol(protocol: Mapping[str, Any], where: str) -> None:
+    """Refuse a table that needs more of a Delta client than this package does.
+
+    Raises:
+        UnsupportedVersionError: saying what the table asks for.
+    """
+    reader, writer = int(protocol["minReaderVersion"]), int(protocol["minWriterVersion"])
+    if reader > SUPPORTED_READER_VERSION or writer > SUPPORTED_WRITER_VERSION:
+        message = (
+            f"{where} needs Delta reader version {reader} and writer version {writer}; kafkalike keeps its tables at "
+            f"{SUPPORTED_READER_VERSION} and {SUPPORTED_WRITER_VERSION}: someone has switched on a table feature"
+        )
+        raise UnsupportedVersionError(message)
+
+
+# --- writing --------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Commit:
+    """A table commit to be made."""
+
+    version: int
+    time_ms: int
+    operation: str
+    append_id: str
+    """Unique text by which the commit is recognised when its outcome is in doubt."""
+    adds: Sequence[Add] = ()
+    removes: Sequence[Add] = ()
+    txns: Mapping[str, int] = field(default_factory=dict)
+    note: Mapping[str, Any] = field(default_factory=dict)
+    """What else the commit's user metadata say."""
+
+    @property
+    def user_metadata(self) -> str:
+        """The commit's user metadata: its id, and the note."""
+        return _json({APPEND_KEY: self.append_id, **self.note})
+
+    def applied(self) -> TableCommit:
+        """What a reader of the new version will see, for the writer's own state."""
+        return TableCommit(
+            version=self.version,
+            timestamp_ms=self.time_ms,
+            operation=self.operation,
+            engine=engine_info(),
+            user_metadata=self.user_metadata,
+            adds=tuple(self.adds),
+            removes=tuple(r.path for r in self.removes),
+            txns=self.txns,
+            takes_records=any(r.data_change for r in self.removes),
+        )
+
+    def content(self) -> bytes:
+        """The commit's file."""
+        info = {
+            "timestamp": self.time_ms,
+            "operation": self.operation,
+            "operationParameters": {"mode": "Append"} if self.operation == "WRITE" else {},
+            "isBlindAppend": not self.removes,
+            "engineInfo": engine_info(),
+            "userMetadata": self.user_metadata,
+        }
+        return lines_of(info, self._actions())
+
+    def _actions(self) -> Iterable[Action]:
+        for app_id, version in self.txns.items():
+            yield {"txn": {"appId": app_id, "version": version, "lastUpdated": self.time_ms}}
+        for old in self.removes:
+            yield {
+                "remove": {
+                    "path": old.path,
+                    "deletionTimestamp": self.time_ms,
+                    "dataChange": old.data_change,
+                    "extendedFileMetadata": True,
+                    "partitionValues": _partition_values(old),
+                    "size": old.size,
+                }
+            }
+        for new in self.adds:
+            yield {
+                "add": {
+                    "path": new.path,
+                    "partitionValues": _partition_values(new),
+                    "size": new.size,
+                    "modificationTime": new.modification_ms,
+                    "dataChange": new.data_change,
+                    "stats": _json(new.stats),
+                }
+            }
+
+
+def creation(
+    table_id: str,
+    schema: Mapping[str, Any],
+    *,
+    partition_by: Sequence[str],
+    properties: Mapping[str, str],
+    time_ms: int,
+) -> bytes:
+    """The file of a new table's first version.
+
+    Args:
+        table_id: a new UUID.
+        schema: Delta's schema: `{"type": "struct", "fields": […]}`.
+        partition_by: names of the partition columns.
+        properties: the table's configuration.
+        time_ms: now, ms.
+    """
+    info = {
+        "timestamp": time_ms,
+        "operation": "CREATE TABLE",
+        "operationParameters": {"mode": "ErrorIfExists", "location": ""},
+        "engineInfo": engine_info(),
+        "userMetadata": _json({APPEND_KEY: table_id}),
+    }
+    metadata = {
+        "id": table_id,
+        "format": {"provider": "parquet", "options": {}},
+        "schemaString": _json(schema),
+        "partitionColumns": list(partition_by),
+        "configuration": dict(properties),
+        "createdTime": time_ms,
+    }
+    protocol = {"minReaderVersion": SUPPORTED_READER_VERSION, "minWriterVersion": SUPPORTED_WRITER_VERSION}
+    return lines_of(info, [{"protocol": protocol}, {"metaData": metadata}])
+
+
+def lines_of(info: Mapping[str, Any], actions: Iterable[Action]) -> bytes:
+    """The file of a commit: its `commitInfo`, with the checksum of the other actions, and these."""
+    body = b"".join(_json(action).encode() + b"\n" for action in actions)
+    return _json({"commitInfo": {**info, CHECKSUM_KEY: zlib.crc32(body)}}).encode() + b"\n" + body
+
+
+def _json(value: Any) -> str:  # noqa: ANN401 - what JSON can say
+    return json.dumps(value, separators=(",", ":"))
+
+
+def _partition_values(add: Add) -> dict[str, str]:
+    return {} if add.partition is None else {"partition": str(add.partition)}

@@ -1,0 +1,198 @@
+"""Snapshot: the files of a Delta log in, the actions that are in force at a version out.
+
+A checkpoint is read as it stands, column by column; the commits above it are read one by one. Nothing here knows what
+the data files of a table hold, so what a foreign writer has said of its files survives our checkpoints.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Final
+from urllib.parse import unquote
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from kafkalike.errors import LogCorruptError
+from kafkalike.log.store.port import Store
+from kafkalike.log.table.actions import Action, TableCommit, commit_of, log_name, parse_actions, version_of
+
+_log = logging.getLogger(__name__)
+
+LOAD_TRIES: Final = 3
+"""How often a log that seems to lack a file is listed: another process may be cleaning it up."""
+
+LAST_CHECKPOINT: Final = "_delta_log/_last_checkpoint"
+
+_CHECKPOINT: Final = re.compile(r"(\d{20})\.checkpoint(?:\.(\d{10})\.(\d{10}))?\.parquet")
+"""A checkpoint in one file, or one of several parts: its number, and how many there are."""
+
+
+@dataclass(frozen=True, slots=True)
+class LogFiles:
+    """What lies in a table's `_delta_log`."""
+
+    commits: tuple[int, ...]
+    """Versions that have a commit file, in order."""
+    checkpoints: Mapping[int, Sequence[str]]
+    """Names of the files of each complete checkpoint, by version."""
+    modified_ms: Mapping[int, int] = field(default_factory=dict)
+    """When the commit files were written, ms, by version."""
+
+    @classmethod
+    def listed(cls, store: Store) -> LogFiles:
+        """List the folder: for opening, recovery and maintenance; not for the hot path."""
+        modified: dict[int, int] = {}
+        parts: dict[int, dict[str, int]] = {}
+        for entry in store.list("_delta_log"):
+            version = version_of(entry.name)
+            if version is not None:
+                modified[version] = entry.modified_ms
+            elif match := _CHECKPOINT.fullmatch(entry.name):
+                # A checkpoint of several parts is one only when all of them are there.
+                parts.setdefault(int(match[1]), {})[entry.name] = int(match[3] or 1)
+        whole: dict[int, Sequence[str]] = {}
+        for version, names in parts.items():
+            single = [name for name, count in names.items() if count == 1]
+            several = sorted(name for name, count in names.items() if count > 1)
+            if single or (several and len(several) == names[several[0]]):
+                whole[version] = single[:1] or several
+        return cls(tuple(sorted(modified)), whole, modified)
+
+
+@dataclass(slots=True, kw_only=True)
+class Snapshot:
+    """The actions in force at a version of a table: a checkpoint's, and the commits above it."""
+
+    version: int
+    """The checkpoint's, or -1: no commit is in it."""
+    actions: dict[str, pa.StructArray] = field(default_factory=dict)
+    """The checkpoint's, by kind."""
+    commits: list[tuple[int, list[dict[str, Any]]]] = field(default_factory=list)
+    """Versions above it with their actions, in order."""
+
+    def of_kind(self, kind: str) -> Iterator[dict[str, Any]]:
+        """The checkpoint's actions of one kind."""
+        found = self.actions.get(kind)
+        for action in () if found is None else found.to_pylist():
+            yield _plain(action)
+
+    def committed(self, where: str) -> Iterator[TableCommit]:
+        """The commits above the checkpoint."""
+        for version, actions in self.commits:
+            yield commit_of(version, actions, where)
+
+
+def load_snapshot(store: Store, version: int | None = None) -> Snapshot:
+    """Read a table's log.
+
+    A checkpoint that cannot be read is passed over for an older one, with a warning, as long as the commits since then
+    are still there.
+
+    Args:
+        store: the table.
+        version: None for the newest one.
+
+    Raises:
+        FileNotFoundError: there is no table.
+        LogCorruptError: its log lacks a version, or cannot be read; or it has no such version (any more, or yet).
+    """
+    for left in reversed(range(LOAD_TRIES)):
+        files = LogFiles.listed(store)
+        if not files.commits and not files.checkpoints:
+            raise FileNotFoundError(store.uri)
+        try:
+            return _read(store, files, version)
+        except FileNotFoundError as cause:
+            # Cleaned up since it was listed.
+            if not left:
+                message = f"the log of {store.uri} cannot be read: {cause} is missing"
+                raise LogCorruptError(message) from cause
+    raise AssertionError(store.uri)
+
+
+def _read(store: Store, files: LogFiles, version: int | None) -> Snapshot:
+    newest = max([*files.commits[-1:], *files.checkpoints])
+    target = newest if version is None else version
+    problems: list[str] = []
+    for base in [*sorted((c for c in files.checkpoints if c <= target), reverse=True), -1]:
+        missing = _first_missing(files.commits, base, target)
+        if missing is not None:
+            problems.append(f"{log_name(missing)} is missing")
+            continue
+        try:
+            actions = {} if base < 0 else read_checkpoint(store, files.checkpoints[base])
+        except (OSError, pa.ArrowException, ValueError) as cause:
+            if isinstance(cause, FileNotFoundError):
+                raise
+            problems.append(f"checkpoint {base} cannot be read: {cause}")
+            _log.warning("%s: checkpoint %d cannot be read, an older one is taken: %s", store.uri, base, cause)
+            continue
+        above = [v for v in files.commits if base < v <= target]
+        commits = [(v, parse_actions(v, store.read(log_name(v)), store.uri)) for v in above]
+        return Snapshot(version=base, actions=actions, commits=commits)
+    if version is not None and not base_of(files, version):
+        problems = [f"there is no version {version} any more, or not yet; the newest one is {newest}"]
+    message = f"the log of {store.uri} cannot be read: {'; '.join(problems)}"
+    raise LogCorruptError(message)
+
+
+def base_of(files: LogFiles, version: int) -> bool:
+    """Whether a version can be made from what a log still has."""
+    return any(
+        _first_missing(files.commits, base, version) is None for base in [*files.checkpoints, -1] if base <= version
+    )
+
+
+def _first_missing(commits: Sequence[int], base: int, target: int) -> int | None:
+    """The first version above a checkpoint, up to a target, that has no commit file."""
+    there = {v for v in commits if base < v <= target}
+    if len(there) == target - base:
+        return None
+    return next(v for v in range(base + 1, target + 1) if v not in there)
+
+
+def read_checkpoint(store: Store, names: Sequence[str]) -> dict[str, pa.StructArray]:
+    """The actions of a checkpoint by kind.
+
+    Raises:
+        OSError, pa.ArrowException, ValueError: it cannot be read.
+    """
+    found: dict[str, list[pa.StructArray]] = {}
+    for name in names:
+        with store.open_input(f"_delta_log/{name}") as stream:
+            table = pq.ParquetFile(stream, pre_buffer=False).read(use_threads=False)
+        for kind in table.column_names:
+            column = table.column(kind)
+            found.setdefault(kind, []).extend(chunk.filter(chunk.is_valid()) for chunk in column.chunks)
+    actions = {kind: pa.concat_arrays(chunks) for kind, chunks in found.items() if chunks}
+    if not len(actions.get("metaData", ())) or not len(actions.get("protocol", ())):
+        message = "it lacks the table's metadata or protocol"
+        raise ValueError(message)
+    return actions
+
+
+def _plain(value: Any) -> Any:  # noqa: ANN401 - what an action may hold
+    """Without nulls; maps, which Arrow hands out as pairs, as dictionaries."""
+    if isinstance(value, dict):
+        return {name: _plain(inner) for name, inner in value.items() if inner is not None}
+    if isinstance(value, list) and all(isinstance(item, tuple) and len(item) == 2 for item in value):  # noqa: PLR2004
+        return dict(value)
+    return value
+
+
+def last_checkpoint(store: Store) -> int:
+    """Version of the last checkpoint; -1 when there is none, or none that can be found out."""
+    try:
+        return int(json.loads(store.read(LAST_CHECKPOINT))["version"])
+    except (OSError, ValueError, KeyError, TypeError):
+        return -1
+
+
+def path_of(action: Action) -> str:
+    """The file that an `add` or `remove` is about, decoded."""
+    return unquote(action["path"])

@@ -1,0 +1,136 @@
+"""Table state: what a table is at a version, and what must still hold when a change is made to it.
+
+A state is changed in place, by whoever owns it, and only while nobody else can see it (`Table`): a change that is
+interrupted leaves a state that nobody has.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Mapping
+from dataclasses import dataclass, field
+from typing import Final, Protocol
+
+from kafkalike.log.table.actions import Add, TableCommit
+from kafkalike.model.segments import Segment, SegmentIndex
+
+END_APP: Final = "kafkalike.end/"
+"""Applications of this name, followed by a partition's number, have the partition's log end as their version: so it
+outlives its records, whoever deletes them."""
+
+
+def end_app(partition: int) -> str:
+    """The Delta application whose version is a partition's log end."""
+    return f"{END_APP}{partition}"
+
+
+REWINDING: Final = frozenset({"RESTORE", "CREATE OR REPLACE TABLE", "REPLACE TABLE AS SELECT", "TRUNCATE"})
+"""Operations of foreign writers that may take the log end back, so that offsets would be given out twice."""
+
+
+def rewinds(commit: TableCommit) -> bool:
+    """Whether a commit may have taken the log end of a topic back."""
+    return commit.operation in REWINDING
+
+
+@dataclass(slots=True, kw_only=True)
+class TableState:
+    """A table at a version."""
+
+    version: int
+    table_id: str
+    index: SegmentIndex
+    txns: dict[str, int]
+    """Latest version of each application that has written."""
+    properties: Mapping[str, str] = field(default_factory=dict)
+    """The table's configuration."""
+    last_commit_ms: int = 0
+    """Time of the latest commit that was seen, ms."""
+    rewound: TableCommit | None = None
+    """The latest commit that may have taken log ends back, if any of ours has not followed it."""
+
+    def end(self, partition: int) -> int:
+        """Offset after the last one that was ever given out in a partition; 0 when there is none."""
+        return max(self.index.end(partition), self.txns.get(end_app(partition), 0))
+
+    def apply(self, commit: TableCommit, to_segment: Callable[[Add], Segment]) -> None:
+        """Take in the next commit. Caller: `Table`, which has taken the state out of everybody's sight."""
+        added = [to_segment(a) for a in commit.adds]
+        for path in commit.removes:
+            self.index.remove(path)
+        for segment in added:
+            self.index.add(segment)
+        self.txns.update(commit.txns)
+        if commit.table_id is not None:
+            self.table_id = commit.table_id
+        if commit.properties is not None:
+            self.properties = commit.properties
+        self.last_commit_ms = max(self.last_commit_ms, commit.timestamp_ms)
+        if rewinds(commit):
+            self.rewound = commit
+        self.version = commit.version
+
+
+class Requirement(Protocol):
+    """Something that a change was planned on."""
+
+    def holds(self, state: TableState) -> bool:
+        """Whether it is still so."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class EndsAt:
+    """The log end of a partition, as the table tells it, is the one that offsets were counted from."""
+
+    partition: int
+    offset: int
+
+    def holds(self, state: TableState) -> bool:
+        """See `Requirement`."""
+        return state.end(self.partition) == self.offset
+
+
+@dataclass(frozen=True, slots=True)
+class Live:
+    """Data files are part of the table."""
+
+    paths: Collection[str]
+
+    def holds(self, state: TableState) -> bool:
+        """See `Requirement`."""
+        return all(state.index.has(path) for path in self.paths)
+
+
+@dataclass(frozen=True, slots=True)
+class LastOf:
+    """The latest version of an application is the one that was seen; None: it has never written."""
+
+    app_id: str
+    version: int | None
+
+    def holds(self, state: TableState) -> bool:
+        """See `Requirement`."""
+        return state.txns.get(self.app_id) == self.version
+
+
+@dataclass(frozen=True, slots=True)
+class TableIs:
+    """The table is still the same one."""
+
+    table_id: str
+
+    def holds(self, state: TableState) -> bool:
+        """See `Requirement`."""
+        return state.table_id == self.table_id
+
+
+@dataclass(frozen=True, slots=True)
+class Still:
+    """Something outside of the table is as it was, such as a topic's settings."""
+
+    what: Callable[[], bool]
+
+    def holds(self, state: TableState) -> bool:
+        """See `Requirement`."""
+        del state
+        return self.what()
