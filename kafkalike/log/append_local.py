@@ -6,7 +6,6 @@ milliseconds from `send` to the commit instead of the half second of a Spark job
 
 from __future__ import annotations
 
-import json
 import uuid
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
@@ -21,16 +20,17 @@ from kafkalike import faults
 from kafkalike.errors import KafkaStorageError
 from kafkalike.log.arrays import binaries, numbers
 from kafkalike.log.chunk import CHUNK_SCHEMA
-from kafkalike.log.commits import APPEND_KEY, Add
 from kafkalike.log.port import TxnId
+from kafkalike.log.store.parquet import put_parquet
+from kafkalike.log.store.port import Store
+from kafkalike.log.table.actions import Add
 from kafkalike.log.validate import check_batch
-from kafkalike.log.writer import Commit
 from kafkalike.model.batch import RecordBatch
 from kafkalike.model.offsets import plan_offsets
+from kafkalike.model.segments import Segment
 
 if TYPE_CHECKING:
     from kafkalike.config.topic import TopicConfig
-    from kafkalike.log.storage import Files
     from kafkalike.model.topic import TopicInfo
 
 PARQUET_CODECS: Final = {"none": "none", "gzip": "gzip", "snappy": "snappy", "lz4": "lz4", "zstd": "zstd"}
@@ -50,7 +50,7 @@ class Payload(Protocol):
         """Refuse what the topic does not take, by its newest settings."""
         ...
 
-    def write(self, files: Files, plan: Mapping[int, range], *, codec: str, now_ms: int, now_counts: bool) -> list[Add]:
+    def write(self, files: Store, plan: Mapping[int, range], *, codec: str, now_ms: int, now_counts: bool) -> list[Add]:
         """Write the data files, under new names that nobody sees yet.
 
         Args:
@@ -80,7 +80,7 @@ class BatchPayload:
         """See `Payload`."""
         check_batch(self.batch, info, config, now_ms)
 
-    def write(self, files: Files, plan: Mapping[int, range], *, codec: str, now_ms: int, now_counts: bool) -> list[Add]:
+    def write(self, files: Store, plan: Mapping[int, range], *, codec: str, now_ms: int, now_counts: bool) -> list[Add]:
         """One Parquet file per partition."""
         faults.point("append.before_files")
         adds: list[Add] = []
@@ -88,13 +88,13 @@ class BatchPayload:
             for partition, table in _tables(self.batch, plan, now_ms if now_counts else None):
                 name = segment_name(partition, plan[partition].start)
                 adds.append(_unwritten(name, partition, table, now_ms))
-                adds[-1] = replace(adds[-1], size=files.write(name, table, PARQUET_CODECS[codec]))
+                adds[-1] = replace(adds[-1], size=put_parquet(files, name, table, PARQUET_CODECS[codec]))
         except (OSError, pa.ArrowException) as cause:
             raise refused(files, adds, cause) from cause
         return adds
 
 
-def refused(files: Files, adds: Iterable[Add], cause: Exception) -> KafkaStorageError:
+def refused(files: Store, adds: Iterable[Add], cause: Exception) -> KafkaStorageError:
     """Remove what was written of an append, and say why it failed."""
     for add in adds:
         files.discard(add.path)
@@ -175,31 +175,31 @@ def segment_stats(rows: int, offsets: tuple[int, int], times_ms: tuple[int, int]
     }
 
 
+def add_of(segment: Segment) -> Add:
+    """The action that names a segment's file."""
+    return Add(
+        path=segment.path,
+        partition=segment.partition,
+        size=segment.size_bytes,
+        modification_ms=segment.modification_ms,
+        data_change=True,
+        stats=segment_stats(
+            segment.num_records,
+            (segment.start, segment.stop - 1),
+            (segment.min_timestamp, segment.max_timestamp),
+        ),
+    )
+
+
 def iso_time(time_ms: int) -> str:
     """A time in the form of Delta's file statistics: ISO 8601 with ms, UTC."""
     moment = _EPOCH + timedelta(milliseconds=time_ms)
     return moment.strftime("%Y-%m-%dT%H:%M:%S.") + f"{time_ms % 1000:03d}Z"
 
 
-def user_metadata(append_id: str, append_time_ms: int, txn: TxnId | None) -> str:
-    """What an append writes into the commit's user metadata, so that it is found again.
+def append_note(append_time_ms: int, txn: TxnId | None) -> dict[str, object]:
+    """What an append writes into the commit's user metadata beside its id.
 
-    The time is that of the records in a topic with LogAppendTime; the commit's own is a little later.
+    The time is that of the records in a topic with LogAppendTime; the commit's own may be a little later.
     """
-    info: dict[str, object] = {APPEND_KEY: append_id, "time": append_time_ms}
-    if txn is not None:
-        info["txn"] = [txn.app_id, txn.version]
-    return json.dumps(info, separators=(",", ":"))
-
-
-def append_commit(adds: list[Add], *, version: int, now_ms: int, append_id: str, txn: TxnId | None) -> Commit:
-    """The commit that publishes an append's files."""
-    return Commit(
-        version=version,
-        time_ms=now_ms,
-        operation="WRITE",
-        append_id=append_id,
-        adds=adds,
-        txns={} if txn is None else {txn.app_id: txn.version},
-        user_metadata=user_metadata(append_id, now_ms, txn),
-    )
+    return {"time": append_time_ms} if txn is None else {"time": append_time_ms, "txn": [txn.app_id, txn.version]}

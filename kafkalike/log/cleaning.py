@@ -19,12 +19,13 @@ import pyarrow.compute as pc
 
 from kafkalike.clock import Deadline
 from kafkalike.log.rewrite import Mask, codec_of, highest_in_order, read_segment, rewrite
+from kafkalike.log.store.parquet import open_parquet
 from kafkalike.model.compaction import CompactionPlan
 from kafkalike.model.segments import Segment
 
 if TYPE_CHECKING:
-    from kafkalike.log.commits import Add
-    from kafkalike.log.storage import Files
+    from kafkalike.log.store.port import Store
+    from kafkalike.log.table.actions import Add
 
 Longs = np.ndarray[tuple[int], np.dtype[np.int64]]
 
@@ -44,7 +45,7 @@ _KEYS: Final = ("key", "offset")
 class Cleaning:
     """A pass over one partition that is to be made."""
 
-    files: Files
+    files: Store
     plan: CompactionPlan
     start: int
     """Offset from which on the partition is dirty."""
@@ -177,7 +178,7 @@ def _grouped(table: pa.Table) -> pa.Table:
     return pa.Table.from_arrays([grouped.column("key"), grouped.column("offset_max")], schema=table.schema)
 
 
-def _key_chunks(files: Files, segments: Sequence[Segment], keyless: Counter[str]) -> Iterator[pa.Table]:
+def _key_chunks(files: Store, segments: Sequence[Segment], keyless: Counter[str]) -> Iterator[pa.Table]:
     """Keys and offsets of segments; counts records without key on the way."""
     parts: list[pa.Table] = []
     rows = size = 0
@@ -303,7 +304,7 @@ class _Pass:
 
     def _has_nulls(self, segment: Segment) -> bool:
         """Whether the footer allows a value to be null."""
-        with self._files.parquet(segment.path) as file:
+        with open_parquet(self._files, segment.path) as file:
             groups = [file.metadata.row_group(at) for at in range(file.metadata.num_row_groups)]
             columns = [group.column(at) for group in groups for at in range(group.num_columns)]
             found = [column.statistics for column in columns if column.path_in_schema == "value"]

@@ -1,171 +1,20 @@
-"""Commits: the JSON files of a Delta log in, table commits with their segments out.
-
-Only what the Delta protocol fixes is read: `commitInfo`, `metaData`, `protocol`, `txn`, `add`, `remove`
-(github.com/delta-io/delta, PROTOCOL.md).
-"""
+"""Segment files: an added file of a topic's table in, the segment that it is out; and a topic's commits, for people."""
 
 from __future__ import annotations
 
-import json
-from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
+from collections.abc import Iterator
+from dataclasses import dataclass
 from datetime import datetime
-from typing import TYPE_CHECKING, Any, Final
-from urllib.parse import unquote
+from typing import TYPE_CHECKING
 
-from kafkalike.errors import CorruptRecordError, LogCorruptError, UnsupportedVersionError
-from kafkalike.log.layout import SUPPORTED_READER_VERSION, SUPPORTED_WRITER_VERSION
+from kafkalike.errors import CorruptRecordError, LogCorruptError
+from kafkalike.log.store.parquet import open_parquet
+from kafkalike.log.store.port import Store
+from kafkalike.log.table.actions import Add, log_name, parse_commit, version_of
 from kafkalike.model.segments import Segment
 
 if TYPE_CHECKING:
     from kafkalike.log.port import Cluster
-    from kafkalike.log.storage import Files
-
-APPEND_KEY: Final = "kafkalikeAppend"
-"""Key, in a commit's user metadata (a JSON object), of the id of the append that made it."""
-
-
-def log_name(version: int) -> str:
-    """File of a table version, relative to the table's folder."""
-    return f"_delta_log/{version:020d}.json"
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Add:
-    """A data file that a commit adds."""
-
-    path: str
-    partition: int | None
-    size: int
-    modification_ms: int
-    data_change: bool
-    stats: Mapping[str, Any]
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class TableCommit:
-    """One table version."""
-
-    version: int
-    timestamp_ms: int
-    operation: str
-    engine: str
-    user_metadata: str | None
-    adds: tuple[Add, ...] = ()
-    removes: tuple[str, ...] = ()
-    txns: Mapping[str, int] = field(default_factory=dict)
-    table_id: str | None = None
-    """Set by a commit that changes the table's metadata."""
-
-    @property
-    def append_id(self) -> str | None:
-        """Id of the append that made it; None when something else did."""
-        return append_info(self.user_metadata).get(APPEND_KEY)
-
-    @property
-    def data_change(self) -> bool:
-        """False for a commit that only moves records between files."""
-        return any(a.data_change for a in self.adds) or not self.adds
-
-
-def append_info(user_metadata: str | None) -> dict[str, Any]:
-    """What an append wrote into the commit's user metadata; empty when it is not ours."""
-    if not user_metadata or APPEND_KEY not in user_metadata:
-        return {}
-    try:
-        info = json.loads(user_metadata)
-    except ValueError:
-        return {}
-    return info if isinstance(info, dict) else {}
-
-
-def parse_commit(version: int, content: bytes, where: str) -> TableCommit:
-    """Parse the file of one table version.
-
-    Raises:
-        LogCorruptError: it is empty, cut off, or not what Delta writes.
-        UnsupportedVersionError: it asks for a newer Delta protocol than this package knows.
-    """
-    name = f"{where}/{log_name(version)}"
-    info: dict[str, Any] = {}
-    adds: list[Add] = []
-    removes: list[str] = []
-    txns: dict[str, int] = {}
-    table_id: str | None = None
-    lines = [line for line in content.split(b"\n") if line.strip()]
-    if not lines:
-        message = f"{name} is empty: the table's log is damaged"
-        raise LogCorruptError(message)
-    for line in lines:
-        try:
-            action = _object(line)
-            if "add" in action:
-                adds.append(_parse_add(action["add"]))
-            elif "remove" in action:
-                removes.append(unquote(action["remove"]["path"]))
-            elif "commitInfo" in action:
-                info = action["commitInfo"]
-            elif "txn" in action:
-                txns[action["txn"]["appId"]] = int(action["txn"]["version"])
-            elif "metaData" in action:
-                table_id = action["metaData"]["id"]
-            elif "protocol" in action:
-                check_protocol(
-                    int(action["protocol"]["minReaderVersion"]), int(action["protocol"]["minWriterVersion"]), where
-                )
-        except (ValueError, KeyError, TypeError) as cause:
-            message = f"{name} is damaged: {cause}"
-            raise LogCorruptError(message) from cause
-    return TableCommit(
-        version=version,
-        timestamp_ms=int(info.get("timestamp", 0)),
-        operation=str(info.get("operation", "?")),
-        engine=str(info.get("engineInfo", "?")),
-        user_metadata=_user_metadata(info),
-        adds=tuple(adds),
-        removes=tuple(removes),
-        txns=txns,
-        table_id=table_id,
-    )
-
-
-def _object(line: bytes) -> dict[str, Any]:
-    action = json.loads(line)
-    if not isinstance(action, dict):
-        message = f"an action must be an object, not {line[:40]!r}"
-        raise TypeError(message)
-    return action
-
-
-def _user_metadata(info: Mapping[str, Any]) -> str | None:
-    given = info.get("userMetadata")
-    return None if given is None else str(given)
-
-
-def _parse_add(add: Mapping[str, Any]) -> Add:
-    partition = (add.get("partitionValues") or {}).get("partition")
-    return Add(
-        path=unquote(add["path"]),
-        partition=None if partition is None else int(partition),
-        size=int(add["size"]),
-        modification_ms=int(add["modificationTime"]),
-        data_change=bool(add["dataChange"]),
-        stats=json.loads(add["stats"]) if add.get("stats") else {},
-    )
-
-
-def check_protocol(reader: int, writer: int, where: str) -> None:
-    """Refuse a table that needs more of a Delta client than this package does.
-
-    Raises:
-        UnsupportedVersionError: saying what the table asks for.
-    """
-    if reader > SUPPORTED_READER_VERSION or writer > SUPPORTED_WRITER_VERSION:
-        message = (
-            f"{where} needs Delta reader version {reader} and writer version {writer}; kafkalike keeps its tables at "
-            f"{SUPPORTED_READER_VERSION} and {SUPPORTED_WRITER_VERSION}: someone has switched on a table feature"
-        )
-        raise UnsupportedVersionError(message)
 
 
 def parse_time_ms(text: str | int) -> int:
@@ -179,16 +28,16 @@ def parse_time_ms(text: str | int) -> int:
     return (seconds - (int(offset.total_seconds()) if offset else 0)) * 1000 + moment.microsecond // 1000
 
 
-def segment_of(add: Add, files: Files) -> Segment:
+def segment_of(add: Add, files: Store) -> Segment:
     """The segment that an added file is.
 
-    Reads the file itself when the commit carries no statistics, as an outsider's may.
+    Reads the file itself when the commit carries no statistics, as a foreign writer's may.
 
     Raises:
         LogCorruptError: the file has no partition, or rows without offset.
     """
     if add.partition is None:
-        message = f"{files.uri}/{add.path} belongs to no partition: an outsider wrote it"
+        message = f"{files.uri}/{add.path} belongs to no partition: a foreign writer wrote it"
         raise LogCorruptError(message)
     low, high = add.stats.get("minValues") or {}, add.stats.get("maxValues") or {}
     if {"offset", "timestamp"} <= low.keys() & high.keys() and "numRecords" in add.stats:
@@ -206,11 +55,11 @@ def segment_of(add: Add, files: Files) -> Segment:
     return _segment_from_file(add, add.partition, files)
 
 
-def _segment_from_file(add: Add, partition: int, files: Files) -> Segment:
+def _segment_from_file(add: Add, partition: int, files: Store) -> Segment:
     import pyarrow.compute as pc  # 30 ms, which most processes never need
 
     try:
-        table = files.parquet(add.path).read(columns=["offset", "timestamp"])
+        table = open_parquet(files, add.path).read(columns=["offset", "timestamp"])
         offsets, times = pc.min_max(table["offset"]).as_py(), pc.min_max(table["timestamp"]).as_py()
         return Segment(
             partition=partition,
@@ -249,7 +98,7 @@ def list_commits(cluster: Cluster, topic: str) -> Iterator[CommitInfo]:
     reading = getattr(cluster, "files_of", None)
     if reading is None:
         return
-    files: Files = reading(cluster.topic(topic))
+    files: Store = reading(cluster.topic(topic))
     for version in versions(files):
         commit = parse_commit(version, files.read(log_name(version)), files.uri)
         yield CommitInfo(
@@ -263,7 +112,6 @@ def list_commits(cluster: Cluster, topic: str) -> Iterator[CommitInfo]:
         )
 
 
-def versions(files: Files) -> list[int]:
+def versions(files: Store) -> list[int]:
     """Table versions whose commit file still exists, in order."""
-    names = files.list_log()
-    return sorted(int(n[:20]) for n in names if n.endswith(".json") and len(n) == 25 and n[:20].isdigit())  # noqa: PLR2004
+    return sorted(v for entry in files.list("_delta_log") if (v := version_of(entry.name)) is not None)

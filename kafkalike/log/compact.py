@@ -14,12 +14,11 @@ from kafkalike.clock import Clock, Deadline
 from kafkalike.errors import KafkaTimeoutError
 from kafkalike.log.cleaning import Cleaning, Looked, Replacement, clean
 from kafkalike.log.maintenance import NOT_COMMITTED, Change, publish
-from kafkalike.log.tail import open_table
 from kafkalike.log.tasks import IN_PROCESS, Tasks
 from kafkalike.model.compaction import CLEANER_APP, HOLES, Cleaned, CompactionPlan, cleaner_app
 
 if TYPE_CHECKING:
-    from kafkalike.log.storage import Files
+    from kafkalike.log.store.port import Store
     from kafkalike.log.topic_log import DeltaTopicLog
 
 _CHECKPOINT: Final = ("dirty", "horizon", "horizon_ms", "settled")
@@ -71,9 +70,8 @@ def checkpoints_of(log: DeltaTopicLog) -> dict[int, Cleaned]:
     They lie in the topic's own table as versions of Delta applications, so that they change with the data or not at all
     and outlive every checkpoint of its log.
     """
-    table = open_table(log.files.uri, log.version)
     return {
-        p: Cleaned(**{name: int(table.transaction_version(cleaner_app(p, name)) or 0) for name in _CHECKPOINT})
+        p: Cleaned(**{name: log.txn_version(cleaner_app(p, name)) or 0 for name in _CHECKPOINT})
         for p in log.info.partitions
     }
 
@@ -84,7 +82,7 @@ def _checkpoint(partition: int, cleaned: Cleaned) -> dict[str, int]:
 
 def compact(
     log: DeltaTopicLog,
-    files: Files,
+    files: Store,
     passes: Iterable[DuePass],
     run_id: str,
     *,
@@ -142,7 +140,7 @@ def compact(
 class _Applied:
     """What a pass over one partition finds, put in place."""
 
-    def __init__(self, log: DeltaTopicLog, files: Files, due: DuePass, run_id: str, *, dry_run: bool) -> None:
+    def __init__(self, log: DeltaTopicLog, files: Store, due: DuePass, run_id: str, *, dry_run: bool) -> None:
         self._log = log
         self._files = files
         self._due = due

@@ -1,6 +1,7 @@
 """DeltaControlLog: a small Delta table whose rows make up a state, changed by compare-and-set.
 
-Rows are numbered (`seq`), so that their order survives the merging of files. The table is written in-process only.
+Rows are numbered (`seq`), so that their order survives the merging of files: a data file of such a table is a run of
+row numbers, as a topic's is a run of offsets, and appending rows is appending to a partition 0.
 """
 
 from __future__ import annotations
@@ -16,19 +17,17 @@ from typing import Any, Final, Generic, Protocol, TypeVar
 
 import numpy as np
 import pyarrow as pa
-from deltalake import CommitProperties, DeltaTable
-from deltalake.exceptions import DeltaError
 
 from kafkalike.clock import Clock, Deadline
 from kafkalike.errors import KafkaError, KafkaStorageError, KafkaTimeoutError, LogCorruptError
 from kafkalike.log.arrays import binaries
-from kafkalike.log.commits import APPEND_KEY, Add, TableCommit, log_name
-from kafkalike.log.condense import Condenser
-from kafkalike.log.layout import CONTROL_TABLE_PROPERTIES
-from kafkalike.log.lock import TableLock
-from kafkalike.log.storage import Files, LocalFiles
-from kafkalike.log.tail import TableTail, checkpointed
-from kafkalike.log.writer import Commit, as_applied, commit
+from kafkalike.log.layout import CONTROL_TABLE_PROPERTIES, delta_schema
+from kafkalike.log.store.parquet import open_parquet, put_parquet
+from kafkalike.log.store.port import Store
+from kafkalike.log.table.actions import Add, TableCommit, creation
+from kafkalike.log.table.log_cleaner import Helpers, LogCleaner
+from kafkalike.log.table.state import EndsAt, Live, TableState
+from kafkalike.log.table.table import Change, Done, Table
 from kafkalike.model.control_rows import files_to_merge
 from kafkalike.model.segments import Segment
 
@@ -37,16 +36,15 @@ _log = logging.getLogger(__name__)
 MERGE_INTERVAL: Final = 64
 """Commits between two merges of the table's small files: a new client opens at most so many of them."""
 
-BACKOFF_SECONDS: Final = 0.05
-"""Longest random wait before trying again after another writer was faster."""
-
-
 SHORT_PATIENCE_SECONDS: Final = 0.05
-"""How long an impatient writer queues after the lock could not be had the last time."""
+"""How long an impatient writer queues after its turn could not be had the last time."""
+
+ROWS: Final = 0
+"""The partition that all rows belong to; their numbers are its offsets."""
 
 
-class _MissingFileError(FileNotFoundError):
-    """A data file that the log names is not there; a table that is not there is a plain `FileNotFoundError`."""
+class _MissingFileError(Exception):
+    """A data file that the log names is not there."""
 
 
 class ControlState(Protocol):
@@ -67,107 +65,122 @@ class DeltaControlLog(Generic[S, R]):
     """A control log in a Delta table, which is made at the first write.
 
     Args:
-        files: the table's files.
+        root: the cluster's files.
+        location: the table's folder below it.
         schema: its columns; `time` holds the row's `time_ms`.
         row_type: dataclass of a row.
         new_state: makes an empty state.
-        lock: the table's lock on a local root; None elsewhere.
-        condenser: keeps the table's log short.
+        helpers: threads that keep the table's log short.
         clock: time and waiting.
         jitter: random number from 0 to 1, for the wait after a conflict.
-        patience: seconds that a writer queues behind others before it goes on without the lock; None waits. Not for a
-            table that somebody changes in several steps under the lock.
+        patience: seconds that a writer queues behind others before it goes on all the same; None waits. Not for a
+            table that somebody changes in several steps in one turn.
+        durable: whether a row must survive a power failure when it is written.
     """
 
     def __init__(
         self,
-        files: Files,
+        root: Store,
+        location: str,
         schema: pa.Schema,
         row_type: type[R],
         new_state: Callable[[], S],
         *,
-        lock: TableLock | None,
-        condenser: Condenser,
+        helpers: Helpers,
         clock: Clock,
         jitter: Callable[[], float] = random.random,
         patience: float | None = None,
+        durable: bool = False,
     ) -> None:
-        self.state = new_state()
-        self._files = files
+        self._root = root
+        self._location = location
+        self._files = root.at(location)
         self._schema = schema
         self._row_type = row_type
         self._new_state = new_state
-        self._lock = lock
-        self._condenser = condenser
         self._clock = clock
-        self._jitter = jitter
-        self._mutex = threading.RLock()
         self._holding = threading.local()
         self._patience = patience
         self._impatient = False
-        """Whether the lock could not be had the last time."""
+        """Whether the turn could not be had the last time."""
         self._own: tuple[str, Sequence[R]] = "", ()
         """Path and rows of the file written last, which need not be read again."""
-        self._tail = TableTail(files, clock, self._take, self._reload, to_segment=_seq_segment)
+        self._state = new_state()
+        self._exists = False
+        """Whether there ever was a table."""
+        self._table = Table(self._files, clock, to_segment=_seq_segment, follower=self, jitter=jitter, durable=durable)
+        self._cleaner = LogCleaner(root, location, helpers, clock)
+
+    # --- following -----------------------------------------------------------------------------
+
+    @property
+    def state(self) -> S:
+        """The state as of the last `refresh`; read anew when that was interrupted."""
+        if self._exists and not self._table.loaded:
+            return self.refresh()
+        return self._state
 
     def refresh(self) -> S:
         """Apply rows that others added."""
-        with self._mutex:
+        with self._table.mutex:
             try:
-                self._catch_up()
-            except (KafkaError, OSError):
-                # The tail has moved on, the state perhaps not with it: the next refresh begins from nothing.
-                self._tail.forget()
-                raise
-            return self.state
+                self._look()
+            except _MissingFileError:
+                # Merged away while it was being read: the whole state is there in other files.
+                try:
+                    self._look()
+                except _MissingFileError as cause:
+                    message = f"a file that the log of {self._files.uri} names is missing: {cause}"
+                    raise LogCorruptError(message) from cause
+            return self._state
 
-    def _catch_up(self) -> None:
-        known = self._tail.loaded
+    def reload(self) -> S:
+        """Read the whole table anew, whatever is known of it."""
+        with self._table.mutex:
+            self._table.forget()
+            return self.refresh()
+
+    def _look(self) -> None:
         try:
-            self._tail.refresh()
-        except _MissingFileError:
-            # Merged away while it was being read: the whole state is there in other files.
-            try:
-                self._tail.load()
-            except _MissingFileError as cause:
-                message = f"a file that the log of {self._files.uri} names is missing: {cause}"
-                raise LogCorruptError(message) from cause
+            self._table.refresh()
         except FileNotFoundError as cause:
-            if known:
+            if self._exists:
                 message = f"the table {self._files.uri} is gone"
                 raise LogCorruptError(message) from cause
 
-    def _take(self, change: TableCommit) -> None:
-        if not change.data_change:
-            return
-        for add in change.adds:
-            if add.path == self._own[0]:
-                for row in self._own[1]:
-                    self.state.apply(row)
-            else:
-                self._apply_file(add.path)
-
-    def _reload(self) -> None:
+    def on_load(self, state: TableState) -> None:
+        """Caller: the table."""
         fresh = self._new_state()
-        rows = [row for segment in self._live_files() for row in self._rows(segment)]
+        rows = [row for segment in state.index for row in self._rows(segment.path)]
         for row in sorted(rows, key=lambda r: r.seq):  # type: ignore[attr-defined]
             fresh.apply(row)
-        self.state = fresh
+        self._state = fresh
+        self._exists = True
+
+    def on_commit(self, commit: TableCommit) -> None:
+        """Caller: the table, which has no state until this is through; so the half of a file is never seen."""
+        if not commit.data_change:
+            return
+        for add in commit.adds:
+            for row in self._own[1] if add.path == self._own[0] else self._rows(add.path):
+                self._state.apply(row)
 
     @property
     def rows(self) -> list[R]:
         """All rows the table still has, in `seq` order. Reads every file: for checks, not for the hot path."""
-        with self._mutex:
+        with self._table.mutex:
             self.refresh()
-            rows = [row for path in self._live_files() for row in self._rows(path)]
+            return self._rows_of(self._table.state) if self._exists else []
+
+    def _rows_of(self, state: TableState) -> list[R]:
+        rows = [row for segment in state.index for row in self._rows(segment.path)]
         return sorted(rows, key=lambda row: row.seq)  # type: ignore[attr-defined]
 
-    def _live_files(self) -> list[str]:
-        return [segment.path for segment in self._tail.index]
-
-    def _apply_file(self, path: str) -> None:
-        for row in self._rows(path):
-            self.state.apply(row)
+    def live_files(self) -> set[str]:
+        """Paths of the table's data files, fresh."""
+        with self._table.mutex:
+            self.refresh()
+            return set(self._table.state.index.paths) if self._exists else set()
 
     def _rows(self, path: str) -> list[R]:
         try:
@@ -181,32 +194,62 @@ class DeltaControlLog(Generic[S, R]):
 
     def _read(self, path: str) -> pa.Table:
         """A data file. Without pyarrow's threads, which take longer to wake up than a small file takes to be read."""
-        return self._files.parquet(path).read(use_threads=False)
+        with open_parquet(self._files, path) as file:
+            return file.read(use_threads=False)
+
+    # --- changing ------------------------------------------------------------------------------
 
     def transact(self, plan: Callable[[S], Sequence[R]], timeout_ms: float | None = 60_000) -> None:
         """Append the rows that `plan` makes of the current state, unless the state changed meanwhile."""
         deadline = Deadline(self._clock, timeout_ms)
-        while True:
-            with self._in_turn(deadline):
-                done = self._attempt(plan)
-            if done:
+        made: list[Sequence[R]] = []
+        with self._in_turn(deadline):
+            if not self._exists:
+                # No table is made for a plan that has nothing to write.
+                made.append(plan(self.refresh()))
+                if not made[0]:
+                    return
+                self._create()
+
+            def rows(state: S) -> Sequence[R]:
+                return made.pop() if made and not state.seq else plan(state)
+
+            landed = self._table.change(lambda state: self._appending(state, rows), deadline, self.refresh)
+            if isinstance(landed, Done):
                 return
-            if deadline.expired():
-                message = f"others changed {self._files.uri} faster until time ran out; nothing was written"
-                raise KafkaTimeoutError(message)
-            self._clock.sleep(self._jitter() * BACKOFF_SECONDS)
+            if landed.version % MERGE_INTERVAL == 0:
+                self._merge(deadline)
+        with self._table.mutex:
+            state = self._table.state
+            self._cleaner.after_commit(landed.version, state.table_id, len(state.index))
+
+    def _appending(self, state: TableState, plan: Callable[[S], Sequence[R]]) -> Change | Done[None]:
+        rows = plan(self._state)
+        if not rows:
+            return Done(None)
+        first, end = int(rows[0].seq), state.end(ROWS)  # type: ignore[attr-defined]
+        if end and first != end:
+            # The rows' own numbers and the table's index of them disagree: then one of the two is not what the log says.
+            self._table.forget()
+            message = f"{self._files.uri}: row {first} was to be written, and the table goes on at {end}"
+            raise LogCorruptError(message)
+        add = self._add_file(_to_table(rows, self._schema), first, rows[-1].seq, data_change=True)  # type: ignore[attr-defined]
+        self._own = add.path, rows
+        return Change(
+            operation="WRITE", time_ms=self._clock.now_ms(), adds=[add], requires=[EndsAt(ROWS, state.end(ROWS))]
+        )
 
     @contextlib.contextmanager
     def _in_turn(self, deadline: Deadline) -> Iterator[None]:
-        """Queue behind other writers; but not for ever behind one that was stopped while it held the lock.
+        """Queue behind other writers; but not for ever behind one that was stopped while it had its turn.
 
-        The lock only orders the queue: the compare-and-set is that of the version's file, which appears or exists
-        already. Without it, a member that is stopped in the middle of a commit would stop its whole group, and nobody
-        could write that its session is over.
+        The queue is for fairness: the compare-and-set is that of the version's file, which appears or exists already.
+        Without patience's end, a member that is stopped in the middle of a commit would stop its whole group, and
+        nobody could write that its session is over.
         """
-        # Each writer reads what all others wrote: here and while it waits, so that little is left to do under the lock.
+        # Each writer reads what all others wrote: here and while it waits, so that little is left to do in its turn.
         self.refresh()
-        if self._patience is None or not self._tail.loaded:
+        if self._patience is None or not self._exists:
             with self.exclusive(deadline):
                 yield
             return
@@ -228,125 +271,64 @@ class DeltaControlLog(Generic[S, R]):
 
     @contextlib.contextmanager
     def exclusive(self, deadline: Deadline) -> Iterator[None]:
-        """Keep other writers out over several calls of `transact` of this thread, where the table has a lock.
+        """Have one turn for several calls of `transact` of this thread.
 
         Raises:
             KafkaTimeoutError: others held it until the deadline.
         """
-        if self._lock is None or getattr(self._holding, "now", False):
+        if getattr(self._holding, "now", False):
             yield
             return
-        if isinstance(self._files, LocalFiles):
-            self._files.make_root()
-        with self._lock.held(deadline, self.refresh):
+        if not self._exists:
+            self._make_root()
+        with self._root.turn(self._location, deadline, self.refresh):
             self._holding.now = True
             try:
                 yield
             finally:
                 self._holding.now = False
 
-    def _attempt(self, plan: Callable[[S], Sequence[R]]) -> bool:
-        with self._mutex:
-            state = self.refresh()
-            rows = plan(state)
-            if not rows:
-                return True
-            if not self._tail.loaded:
-                planned_on = state.seq
-                self._create()
-                if self.state.seq != planned_on:
-                    # Another writer made the table and wrote to it: the plan is not about what is there now.
-                    return False
-            # What another writer may have added between the refresh and here is caught by the commit.
-            return self._write(rows)
+    def _make_root(self) -> None:
+        try:
+            self._root.make_folder("")
+        except OSError as cause:
+            message = f"the root {self._root.uri} cannot be made: {cause}"
+            raise KafkaStorageError(message) from cause
 
     def _create(self) -> None:
+        """Make the table, unless another writer is faster."""
+        schema, table_id = delta_schema(self._schema), str(uuid.uuid4())
+        now = self._clock.now_ms()
+        self._table.create(
+            creation(table_id, schema, partition_by=[], properties=CONTROL_TABLE_PROPERTIES, time_ms=now)
+        )
+
+    def _merge(self, deadline: Deadline) -> None:
+        """Put the rows of the latest files into one. Failing is harmless: the rows are written."""
+
+        def plan(state: TableState) -> Change | Done[None]:
+            every = sorted(state.index, key=lambda segment: segment.start)
+            count = files_to_merge([segment.num_records for segment in every])
+            if not count:
+                return Done(None)
+            live = every[-count:]
+            return self._replacing(live, pa.concat_tables([self._read(s.path) for s in live]).sort_by("seq"))
+
         try:
-            if isinstance(self._files, LocalFiles):
-                self._files.make_root()
-            DeltaTable.create(
-                self._files.uri,
-                self._schema,
-                mode="ignore",
-                configuration=dict(CONTROL_TABLE_PROPERTIES),
-                commit_properties=CommitProperties(max_commit_retries=0),
-            )
-        except (DeltaError, OSError) as cause:
-            # Where there is no lock, another writer may have been faster.
-            with contextlib.suppress(FileNotFoundError):
-                self._tail.load()
-            if not self._tail.loaded:
-                message = f"{self._files.uri} cannot be created: {cause}"
-                raise KafkaStorageError(message) from cause
-        else:
-            self._tail.load()
+            self._table.change(plan, deadline, self.refresh)
+        except (KafkaError, OSError, pa.ArrowException) as cause:
+            _log.warning("the files of %s were not merged: %s", self._files.uri, cause)
 
-    def _write(self, rows: Sequence[R]) -> bool:
-        add = self._add_file(_to_table(rows, self._schema), rows[0].seq, rows[-1].seq, data_change=True)  # type: ignore[attr-defined]
-        wanted = self._commit(adds=[add], operation="WRITE")
-        if not self._landed(wanted):
-            self._files.discard(add.path)
-            return False
-        self._own = add.path, rows
-        self._tail.apply(as_applied(wanted))
-        if self._tail.version % MERGE_INTERVAL == 0:
-            try:
-                if self._lock is None:
-                    self._merge_beside_others()
-                else:
-                    self._merge()
-            except (KafkaError, DeltaError, OSError, pa.ArrowException) as cause:
-                # The rows are written; merging can wait for the next turn.
-                _log.warning("the files of %s were not merged: %s", self._files.uri, cause)
-        self._condenser.after_commit(self._tail.version, self._tail.table_id)
-        return True
-
-    def _landed(self, wanted: Commit) -> bool:
-        """Make a table version; False when another writer was faster.
-
-        Also when that is so long ago that log cleanup has taken his version away: a writer that was stopped between its
-        look and its commit, and waited for by nobody, finds the place empty again.
-        """
-        if not commit(self._files, wanted):
-            return False
-        if isinstance(self._files, LocalFiles) and self._cleaned_up(wanted.version):
-            # Nobody has seen it: who loads the table begins at the checkpoint above it.
-            self._files.discard(log_name(wanted.version))
-            self._tail.forget()
-            return False
-        return True
-
-    def _cleaned_up(self, version: int) -> bool:
-        """Whether the log is beyond a version, and the one before it is gone."""
-        try:
-            self._files.size(log_name(version - 1))
-        except FileNotFoundError:
-            return checkpointed(self._files) >= version
-        return False
-
-    def _merge(self) -> None:
-        """Put the rows of the latest files into one. Caller: a writer that holds the lock."""
-        every = sorted(self._tail.index, key=lambda segment: segment.start)
-        count = files_to_merge([segment.num_records for segment in every])
-        if not count:
-            return
-        live = every[-count:]
-        table = pa.concat_tables([self._read(s.path) for s in live]).sort_by("seq")
-        self._replace_files(live, table)
-
-    def _replace_files(self, live: Sequence[Segment], table: pa.Table) -> bool:
-        seqs = table.column("seq")
+    def _replacing(self, live: Sequence[Segment], table: pa.Table) -> Change:
+        seqs, now = table.column("seq"), self._clock.now_ms()
         add = self._add_file(table, seqs[0].as_py(), seqs[-1].as_py(), data_change=False)
         removes = [
             Add(path=s.path, partition=None, size=s.size_bytes, modification_ms=0, data_change=False, stats={})
             for s in live
         ]
-        wanted = self._commit(adds=[add], removes=removes, operation="OPTIMIZE")
-        if not self._landed(wanted):
-            self._files.discard(add.path)
-            return False
-        self._tail.apply(as_applied(wanted))
-        return True
+        return Change(
+            operation="OPTIMIZE", time_ms=now, adds=[add], removes=removes, requires=[Live([s.path for s in live])]
+        )
 
     def compact(self, keep: Callable[[Sequence[R]], Sequence[R]]) -> tuple[int, int]:
         """Keep only some of the rows, in one file. Readers see the same state, and numbers go on from the last row.
@@ -362,19 +344,29 @@ class DeltaControlLog(Generic[S, R]):
             KafkaTimeoutError: others held the table for a minute.
             KafkaStorageError, UnknownOutcomeError: the write failed, or may have happened.
         """
-        with self.exclusive(Deadline(self._clock, 60_000)), self._mutex:
-            rows = self.rows
+        counts = 0, 0
+
+        def plan(state: TableState) -> Change | Done[None]:
+            nonlocal counts
+            rows = self._rows_of(state)
+            counts = len(rows), len(rows)
             if not rows:
-                return 0, 0
-            last = rows[-1]
+                return Done(None)
             kept = list(keep(rows))
-            if not kept or kept[-1].seq != last.seq:  # type: ignore[attr-defined]
-                kept.append(last)
-            live = list(self._tail.index)
+            if not kept or kept[-1].seq != rows[-1].seq:  # type: ignore[attr-defined]
+                kept.append(rows[-1])
+            live = list(state.index)
             if len(kept) == len(rows) and len(live) == 1:
-                return len(rows), len(rows)
-            landed = self._replace_files(live, _to_table(kept, self._schema))
-            return len(rows), len(kept) if landed else len(rows)
+                return Done(None)
+            counts = len(rows), len(kept)
+            return self._replacing(live, _to_table(kept, self._schema))
+
+        deadline = Deadline(self._clock, 60_000)
+        with self.exclusive(deadline):
+            self.refresh()
+            if self._exists:
+                self._table.change(plan, deadline, self.refresh)
+        return counts
 
     def fence(self) -> None:
         """Make a table version without rows: a writer that has looked before it must look, and write, anew.
@@ -383,43 +375,23 @@ class DeltaControlLog(Generic[S, R]):
             KafkaTimeoutError: others held the table for a minute.
             KafkaStorageError, UnknownOutcomeError: the write failed, or may have happened.
         """
-        with self.exclusive(Deadline(self._clock, 60_000)), self._mutex:
+        deadline = Deadline(self._clock, 60_000)
+        with self.exclusive(deadline):
             self.refresh()
-            wanted = self._commit(adds=[], operation="WRITE")
-            # One that is faster has made that version instead, which does the same.
-            if self._tail.loaded and self._landed(wanted):
-                self._tail.apply(as_applied(wanted))
+            if self._exists:
+                self._table.fence(deadline)
 
-    def tidy(self) -> bool:
-        """Keep the table's log short; see `Condenser.tidy`."""
-        return self._condenser.tidy(self._tail.table_id)
-
-    def live_files(self) -> set[str]:
-        """Paths of the table's data files, fresh."""
-        with self._mutex:
-            self.refresh()
-            return set(self._live_files())
-
-    def _merge_beside_others(self) -> None:
-        """The same where no lock keeps others out: an append that was faster stays beside the merged file."""
-        DeltaTable(self._files.uri).optimize.compact()
-
-    def _commit(self, *, adds: Sequence[Add], operation: str, removes: Sequence[Add] = ()) -> Commit:
-        append_id = uuid.uuid4().hex
-        return Commit(
-            version=self._tail.version + 1,
-            time_ms=self._clock.now_ms(),
-            operation=operation,
-            append_id=append_id,
-            adds=adds,
-            removes=removes,
-            user_metadata=f'{{"{APPEND_KEY}":"{append_id}"}}',
-        )
+    def clean_log(self) -> bool:
+        """Keep the table's log short; see `LogCleaner.clean`."""
+        self.refresh()
+        return self._exists and self._cleaner.clean(self._table.state.table_id)
 
     def _add_file(self, table: pa.Table, low: int, high: int, *, data_change: bool) -> Add:
         name = f"part-{low:010d}-{uuid.uuid4().hex}.parquet"
         try:
-            size = self._files.write(name, table, "snappy")
+            size = put_parquet(self._files, name, table, "snappy")
+            if self._table.durable:
+                self._files.sync(name)
         except (OSError, pa.ArrowException) as cause:
             self._files.discard(name)
             message = f"{self._files.uri}/{name} cannot be written: {cause}"
@@ -435,15 +407,15 @@ class DeltaControlLog(Generic[S, R]):
         )
 
 
-def _seq_segment(add: Add, files: Files) -> Segment:
+def _seq_segment(add: Add, files: Store) -> Segment:
     """A data file of a control table: a run of row numbers."""
     try:
         start, stop = int(add.stats["minValues"]["seq"]), int(add.stats["maxValues"]["seq"]) + 1
     except KeyError as cause:
-        message = f"{files.uri}/{add.path} has no statistics: an outsider wrote it"
+        message = f"{files.uri}/{add.path} has no statistics: a foreign writer wrote it"
         raise LogCorruptError(message) from cause
     return Segment(
-        partition=0,
+        partition=ROWS,
         start=start,
         stop=stop,
         num_records=int(add.stats["numRecords"]),

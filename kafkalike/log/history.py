@@ -13,13 +13,14 @@ from operator import itemgetter
 from typing import TYPE_CHECKING, Any, Final, Protocol, cast
 
 from kafkalike.errors import CorruptRecordError, LogCorruptError
-from kafkalike.log.commits import TableCommit, log_name, parse_commit, segment_of, versions
+from kafkalike.log.commits import segment_of, versions
 from kafkalike.log.maintenance import RUN_KEY, WORK_KEY, maintenance_of
+from kafkalike.log.table.actions import TableCommit, log_name, parse_commit
 from kafkalike.model.cluster_state import LOG_START, TOPIC, MetadataRow
 
 if TYPE_CHECKING:
     from kafkalike.log.port import Cluster
-    from kafkalike.log.storage import Files
+    from kafkalike.log.store.port import Store
     from kafkalike.model.topic import TopicInfo
 
 METADATA: Final = "cluster metadata"
@@ -104,7 +105,7 @@ def _table_events(cluster: Cluster, info: TopicInfo) -> Iterator[Event]:
     files_of = getattr(cluster, "files_of", None)
     if files_of is None:
         return
-    files: Files = files_of(info)
+    files: Store = files_of(info)
     for version in versions(files):
         try:
             commit = parse_commit(version, files.read(log_name(version)), files.uri)
@@ -117,7 +118,7 @@ def _table_events(cluster: Cluster, info: TopicInfo) -> Iterator[Event]:
         )
 
 
-def _described(commit: TableCommit, files: Files) -> tuple[str, str, str]:
+def _described(commit: TableCommit, files: Store) -> tuple[str, str, str]:
     done = maintenance_of(commit.user_metadata)
     if done:
         facts = {k: v for k, v in done.items() if k not in {"kafkalikeAppend", WORK_KEY, RUN_KEY}}
@@ -129,7 +130,7 @@ def _described(commit: TableCommit, files: Files) -> tuple[str, str, str]:
     return commit.operation.lower(), commit.engine, what
 
 
-def _appended(commit: TableCommit, files: Files) -> str:
+def _appended(commit: TableCommit, files: Store) -> str:
     try:
         segments = sorted((segment_of(add, files) for add in commit.adds), key=lambda s: (s.partition, s.start))
     except (LogCorruptError, CorruptRecordError) as error:

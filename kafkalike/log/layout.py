@@ -7,15 +7,12 @@ Topic table: `<root>/<location>`, partitioned by `partition`. Control tables: `<
 
 from __future__ import annotations
 
-from typing import Final
+from typing import Any, Final
 
 import pyarrow as pa
-from deltalake import Field, Schema
-from deltalake.schema import ArrayType, PrimitiveType, StructType
 
 CLUSTER_METADATA: Final = "__cluster_metadata"
 CONSUMER_OFFSETS: Final = "__consumer_offsets"
-LEASES: Final = "__leases"
 LOCKS: Final = "__locks"
 STAGING: Final = "__staging"
 """Where a Spark write puts its records down before they get their offsets."""
@@ -25,30 +22,39 @@ DELETED: Final = "__deleted"
 
 TOPIC_COLUMNS: Final = ("partition", "offset", "timestamp", "timestampType", "key", "value", "headers")
 
-TOPIC_SCHEMA: Final = Schema(
-    [
-        Field("partition", PrimitiveType("integer"), nullable=False),
-        Field("offset", PrimitiveType("long"), nullable=False),
-        Field("timestamp", PrimitiveType("timestamp"), nullable=False),
-        Field("timestampType", PrimitiveType("integer"), nullable=False),
-        Field("key", PrimitiveType("binary"), nullable=True),
-        Field("value", PrimitiveType("binary"), nullable=True),
-        Field(
-            "headers",
-            ArrayType(
-                StructType(
-                    [
-                        Field("key", PrimitiveType("string"), nullable=True),
-                        Field("value", PrimitiveType("binary"), nullable=True),
-                    ]
-                ),
-                contains_null=True,
-            ),
-            nullable=True,
-        ),
-    ]
-)
-"""Delta schema of a topic table."""
+
+def _field(name: str, kind: object, *, nullable: bool = True) -> dict[str, Any]:
+    return {"name": name, "type": kind, "nullable": nullable, "metadata": {}}
+
+
+_HEADER: Final = {"type": "struct", "fields": [_field("key", "string"), _field("value", "binary")]}
+
+TOPIC_SCHEMA: Final[dict[str, Any]] = {
+    "type": "struct",
+    "fields": [
+        _field("partition", "integer", nullable=False),
+        _field("offset", "long", nullable=False),
+        _field("timestamp", "timestamp", nullable=False),
+        _field("timestampType", "integer", nullable=False),
+        _field("key", "binary"),
+        _field("value", "binary"),
+        _field("headers", {"type": "array", "elementType": _HEADER, "containsNull": True}),
+    ],
+}
+"""Delta schema of a topic table, as its log has it."""
+
+_TYPES: Final = {
+    pa.int32(): "integer",
+    pa.int64(): "long",
+    pa.string(): "string",
+    pa.timestamp("us", "UTC"): "timestamp",
+}
+
+
+def delta_schema(schema: pa.Schema) -> dict[str, Any]:
+    """Delta schema of a control table, from its Arrow schema."""
+    return {"type": "struct", "fields": [_field(f.name, _TYPES[f.type], nullable=f.nullable) for f in schema]}
+
 
 TOPIC_TABLE_PROPERTIES: Final = {
     # A file's offset and time range are its index; statistics of keys and values would only cost.
@@ -99,11 +105,6 @@ OFFSETS_SCHEMA: Final = pa.schema(
     ]
 )
 """Columns of `__consumer_offsets`; see `GroupRow`."""
-
-SUPPORTED_READER_VERSION: Final = 1
-SUPPORTED_WRITER_VERSION: Final = 2
-"""Delta protocol of a topic table: the lowest one, so that every Delta reader can read it, and the one that the
-in-process writer knows how to honour."""
 
 SQL_RESERVED: Final = ("topics", "partitions", "consumer_offsets", "lag", "lag_history")
 """Views of the cluster itself; a topic of such a name gets another view name."""

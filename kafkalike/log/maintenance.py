@@ -1,15 +1,12 @@
 """Maintenance: segments to drop or replace in, one table version out; what retention, merging and compaction share.
 
-On a local root these are commits of this process under the topic's lock, milliseconds each and without a JVM; data
-files are read and written before the lock is taken. Elsewhere the commit is made by Delta in Spark's JVM, whose log
-store keeps writers apart (`kafkalike.log.maintenance_spark`).
+These are commits of this process in its turn among the topic's writers, milliseconds each and without a JVM; data files
+are read and written before.
 """
 
 from __future__ import annotations
 
 import contextlib
-import json
-import uuid
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final
@@ -17,9 +14,10 @@ from typing import TYPE_CHECKING, Any, Final
 from kafkalike import faults
 from kafkalike.clock import Deadline
 from kafkalike.errors import KafkaStorageError, KafkaTimeoutError, TopicDeletedError
-from kafkalike.log.commits import APPEND_KEY, Add, append_info
-from kafkalike.log.storage import LocalFiles
-from kafkalike.log.writer import Commit
+from kafkalike.log.table import table
+from kafkalike.log.table.actions import Add, append_info
+from kafkalike.log.table.state import Live, TableState
+from kafkalike.log.table.table import Done
 from kafkalike.model.segments import Segment
 
 if TYPE_CHECKING:
@@ -66,6 +64,11 @@ def maintenance_of(user_metadata: str | None) -> dict[str, Any]:
     return info if WORK_KEY in info else {}
 
 
+def maintenance_turn(name: str) -> str:
+    """What maintenance runs of a topic queue for; `~` cannot be part of a topic's name."""
+    return f"maintenance~{name}"
+
+
 @contextlib.contextmanager
 def only_run(cluster: DeltaCluster, name: str) -> Iterator[bool]:
     """Be the only maintenance run of a topic (or of what else `name` stands for), where the root has locks.
@@ -73,13 +76,9 @@ def only_run(cluster: DeltaCluster, name: str) -> Iterator[bool]:
     Yields:
         False at once when another process is at it. The kernel drops the lock of a process that is killed.
     """
-    lock = cluster.maintenance_lock(name)
-    if lock is None:
-        yield True
-        return
     with contextlib.ExitStack() as held:
         try:
-            held.enter_context(lock.held(Deadline(cluster.clock, 0)))
+            held.enter_context(cluster.store.turn(maintenance_turn(name), Deadline(cluster.clock, 0)))
         except KafkaTimeoutError:
             yield False
             return
@@ -104,44 +103,29 @@ def publish(log: DeltaTopicLog, change: Change, run: str) -> int | None:
         KafkaStorageError, UnknownOutcomeError, LogCorruptError, TopicDeletedError: see `DeltaTopicLog.append`.
     """
     deadline = Deadline(log.clock, COMMIT_TIMEOUT_MS)
-    append_id = uuid.uuid4().hex
-    attempt = 0
+    live = Live([segment.path for segment in change.removes])
+
+    def plan(state: TableState) -> table.Change | Done[None]:
+        if not live.holds(state):
+            return Done(None)
+        faults.point(f"{change.work}.before_commit")
+        return table.Change(
+            operation=OPERATIONS[change.work],
+            time_ms=log.clock.now_ms(),
+            adds=change.adds,
+            removes=[_remove(s, data_change=change.data_change) for s in change.removes],
+            txns=change.txns,
+            note={WORK_KEY: change.work, RUN_KEY: run, **change.facts},
+            requires=[live],
+        )
+
     # What was committed since the work began is read before producers have to wait.
     log.refresh()
     with log.exclusive(deadline):
-        while True:
-            log.ready_to_append()
-            if not all(log.is_live(s) for s in change.removes):
-                return None
-            wanted = _commit(log, change, run, append_id)
-            faults.point(f"{change.work}.before_commit")
-            if _landed(log, wanted):
-                faults.point(f"{change.work}.after_commit")
-                return log.version
-            attempt += 1
-            log.back_off(attempt, deadline)
-
-
-def _landed(log: DeltaTopicLog, wanted: Commit) -> bool:
-    if isinstance(log.files, LocalFiles):
-        return log.commit_files(wanted)
-    from kafkalike.log.maintenance_spark import commit_through_spark
-
-    return commit_through_spark(log, wanted)
-
-
-def _commit(log: DeltaTopicLog, change: Change, run: str, append_id: str) -> Commit:
-    info = {APPEND_KEY: append_id, WORK_KEY: change.work, RUN_KEY: run, **change.facts}
-    return Commit(
-        version=log.version + 1,
-        time_ms=log.clock.now_ms(),
-        operation=OPERATIONS[change.work],
-        append_id=append_id,
-        adds=change.adds,
-        removes=[_remove(s, data_change=change.data_change) for s in change.removes],
-        txns=change.txns,
-        user_metadata=json.dumps(info, separators=(",", ":")),
-    )
+        # Who has written the files removes them, if they are of no use.
+        landed = log.change(plan, deadline, discard=lambda _: None)
+        faults.point(f"{change.work}.after_commit")
+    return None if isinstance(landed, Done) else landed.version
 
 
 def _remove(segment: Segment, *, data_change: bool) -> Add:

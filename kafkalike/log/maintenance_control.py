@@ -14,7 +14,6 @@ from typing import TYPE_CHECKING, Final
 
 from kafkalike.clock import Deadline
 from kafkalike.log.layout import CLUSTER_METADATA, CONSUMER_OFFSETS, DELETED
-from kafkalike.log.storage import LocalFiles
 from kafkalike.log.vacuum import Delays, leftovers, vacuum
 from kafkalike.model.control_rows import kept_group_rows, kept_metadata_rows
 
@@ -41,7 +40,7 @@ READER_MS: Final = 600_000
 def control_tables(cluster: DeltaCluster) -> list[str]:
     """Names of the control tables that exist; none where maintenance cannot reach them."""
     names = (CLUSTER_METADATA, CONSUMER_OFFSETS)
-    return [n for n in names if cluster.local and Path(cluster.root, n, "_delta_log").is_dir()]
+    return [n for n in names if cluster.store.list(f"{n}/_delta_log")]
 
 
 def compact_control(cluster: DeltaCluster, table: str, *, dry_run: bool) -> tuple[int, int]:
@@ -82,7 +81,7 @@ def vacuum_control(cluster: DeltaCluster, table: str) -> int:
     Returns:
         How many files went.
     """
-    files = LocalFiles(f"{cluster.root}/{table}")
+    files = cluster.store.at(table)
     log = cluster.metadata if table == CLUSTER_METADATA else cluster.groups
     delays = Delays(deleted_ms=READER_MS, replaced_ms=READER_MS)
     due = leftovers(files, log.live_files, cluster.clock.now_ms(), delays)
@@ -90,7 +89,7 @@ def vacuum_control(cluster: DeltaCluster, table: str) -> int:
         # A writer that was stopped before its commit, and did not wait for the lock, may have one of them in hand.
         log.fence()
     gone = list(vacuum(files, due, log.live_files, lambda: log.exclusive(Deadline(cluster.clock, 60_000))))
-    log.tidy()
+    log.clean_log()
     return len(gone)
 
 
@@ -101,7 +100,7 @@ def clear_deleted(cluster: DeltaCluster) -> int:
         How many there were.
     """
     folder = Path(cluster.root, DELETED)
-    if not cluster.local or not folder.is_dir():
+    if not folder.is_dir():
         return 0
     found = list(folder.iterdir())
     for table in found:

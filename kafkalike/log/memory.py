@@ -19,8 +19,8 @@ from kafkalike.config.topic import TopicConfig
 from kafkalike.errors import OffsetOutOfRangeError, TopicDeletedError
 from kafkalike.log.base import ClusterBase
 from kafkalike.log.chunk import CHUNK_SCHEMA, Chunk
-from kafkalike.log.leases import MemoryLeases
 from kafkalike.log.port import Appended, TxnId
+from kafkalike.log.store.leases import MemoryLeases
 from kafkalike.log.validate import check_after, check_batch, codec_for, not_in_order
 from kafkalike.model.batch import RecordBatch
 from kafkalike.model.cluster_state import ClusterState, MetadataRow

@@ -18,8 +18,8 @@ from kafkalike.log.rewrite import codec_of, rewrite
 from kafkalike.log.tasks import IN_PROCESS, Tasks
 
 if TYPE_CHECKING:
-    from kafkalike.log.commits import Add
-    from kafkalike.log.storage import Files
+    from kafkalike.log.store.port import Store
+    from kafkalike.log.table.actions import Add
     from kafkalike.log.topic_log import DeltaTopicLog
     from kafkalike.model.merging import Run
     from kafkalike.model.segments import Segment
@@ -43,7 +43,7 @@ class Merged:
 
 def merge(
     log: DeltaTopicLog,
-    files: Files,
+    files: Store,
     runs: Sequence[Run],
     run_id: str,
     problems: list[str],
@@ -93,7 +93,7 @@ def merge(
 class _Round:
     """Runs that one table version puts in place."""
 
-    files: Files
+    files: Store
     runs: tuple[Run, ...]
     compression: str
 
@@ -146,6 +146,6 @@ def _rounds(runs: Sequence[Run]) -> Iterator[list[Run]]:
         yield round_
 
 
-def _discard(files: Files, adds: Iterable[Add]) -> None:
+def _discard(files: Store, adds: Iterable[Add]) -> None:
     for add in adds:
         files.discard(add.path)

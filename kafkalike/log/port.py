@@ -6,12 +6,13 @@ for users' tests as `kafkalike.testing.MemoryCluster`). One suite of tests runs 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Generic, Protocol, TypeVar
 
 from kafkalike.config.server import ServerConfig
 from kafkalike.config.topic import TopicConfig
+from kafkalike.log.store.port import Leases
 from kafkalike.model.batch import RecordBatch
 from kafkalike.model.cluster_state import ClusterState, MetadataRow
 from kafkalike.model.group_state import GroupRow, GroupsState
@@ -174,30 +175,6 @@ class ControlLog(Protocol, Generic[S_co, R]):
             KafkaTimeoutError: others were faster until time ran out; nothing was written.
             UnknownOutcomeError: the write may have happened.
         """
-        ...
-
-
-class Leases(Protocol):
-    """Signs of life of group members, outside the table of groups. Thread-safe."""
-
-    def renew(self, group_id: str, member_id: str) -> None:
-        """Give a sign of life.
-
-        Raises:
-            KafkaStorageError: the storage refused.
-        """
-        ...
-
-    def read(self, group_id: str, member_ids: Iterable[str]) -> Mapping[str, int]:
-        """When members gave their last sign of life: ns by the storage's own clock; who never gave one is missing.
-
-        Raises:
-            KafkaStorageError: the storage refused.
-        """
-        ...
-
-    def drop(self, group_id: str, member_id: str) -> None:
-        """Forget a member; never fails."""
         ...
 
 

@@ -22,7 +22,8 @@ from kafkalike.errors import (
     UnknownTopicOrPartitionError,
 )
 from kafkalike.log.reader import moved_because, rows_at_a_time
-from kafkalike.log.storage import Files, LocalFiles, RemoteFiles
+from kafkalike.log.store.parquet import open_parquet
+from kafkalike.log.store.port import Store
 from kafkalike.model.segments import Segment
 
 if TYPE_CHECKING:
@@ -70,7 +71,8 @@ class RangePlan:
     topic_id: str
     uri: str
     """The topic's table."""
-    local: bool
+    files: Store
+    """Its files."""
     partition: int
     offsets: range
     segments: tuple[Segment, ...]
@@ -86,7 +88,7 @@ def plan_range(log: DeltaTopicLog, root: str, partition: int, offsets: range) ->
         topic=log.info.name,
         topic_id=log.info.topic_id,
         uri=log.files.uri,
-        local=isinstance(log.files, LocalFiles),
+        files=log.files,
         partition=partition,
         offsets=offsets,
         segments=segments,
@@ -132,7 +134,7 @@ class RangeReader:
         self._plan = plan
         self._schema = pa.schema([FIELDS[name] for name in columns])
         self._fail = fail_on_data_loss
-        self._files: Files = LocalFiles(plan.uri) if plan.local else RemoteFiles(plan.uri)
+        self._files = plan.files
         self._position = plan.offsets.start
         self._next = 0
         """Number of the first segment that is not behind the position."""
@@ -271,12 +273,12 @@ class RangeReader:
 class _OpenRows:
     """A data file, opened at an offset, that hands its rows out piece by piece."""
 
-    def __init__(self, files: Files, segment: Segment, position: int, columns: Sequence[str]) -> None:
+    def __init__(self, files: Store, segment: Segment, position: int, columns: Sequence[str]) -> None:
         self.position = position
         """Offset after the last row handed out."""
         self._dense = _is_dense(segment)
         self._at = columns.index("offset")
-        file = files.parquet(segment.path)
+        file = open_parquet(files, segment.path)
         groups = _groups(file, segment, position) if self._dense else range(file.metadata.num_row_groups)
         self._row = segment.start + sum(int(file.metadata.row_group(g).num_rows) for g in range(groups.start))
         """Offset of the first row that was not decoded yet; counts only in a file without holes."""

@@ -12,7 +12,8 @@ import pyarrow.parquet as pq
 
 from kafkalike.errors import CorruptRecordError, DataLossError, OffsetOutOfRangeError
 from kafkalike.log.chunk import CHUNK_SCHEMA, Chunk
-from kafkalike.log.storage import Files
+from kafkalike.log.store.parquet import open_parquet
+from kafkalike.log.store.port import Store
 from kafkalike.model.segments import Segment
 from kafkalike.model.topic import TopicInfo
 
@@ -130,7 +131,7 @@ class DeltaReader:
             return None
 
     def _open(self, segment: Segment) -> None:
-        file = self._log.files.parquet(segment.path)
+        file = open_parquet(self._log.files, segment.path)
         groups = _row_groups(file, segment, self.position)
         files = self._log.files
         rows = rows_at_a_time(files, segment.path, file, groups, self._log.fetch_bytes, COLUMNS)
@@ -151,7 +152,7 @@ class DeltaReader:
 
 
 def rows_at_a_time(  # noqa: PLR0917
-    files: Files, path: str, file: pq.ParquetFile, groups: Sequence[int], wanted: int, columns: Sequence[str]
+    files: Store, path: str, file: pq.ParquetFile, groups: Sequence[int], wanted: int, columns: Sequence[str]
 ) -> int:
     """How many rows of a file come to about `wanted` bytes when they are decoded.
 
@@ -165,7 +166,7 @@ def rows_at_a_time(  # noqa: PLR0917
     # No value is larger than the file.
     if min(rows, count) <= PROBE_ROWS or min(rows, count) * size <= PROBE_FREE_BYTES:
         return rows
-    probe = files.parquet(path, PROBE_BUFFER)
+    probe = open_parquet(files, path, PROBE_BUFFER)
     first = next(probe.iter_batches(batch_size=PROBE_ROWS, row_groups=groups[:1], columns=list(columns)), None)
     if first is None:
         return rows

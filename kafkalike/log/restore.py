@@ -7,25 +7,20 @@ them would take the next records for the ones it knows. A new topic has an id of
 from __future__ import annotations
 
 import json
-import os
-import shutil
-from collections.abc import Iterable
-from contextlib import AbstractContextManager, nullcontext
+from contextlib import AbstractContextManager
 from dataclasses import dataclass
-from pathlib import Path
-from typing import TYPE_CHECKING, Final, Protocol, cast
-
-import pyarrow as pa
-from deltalake import DeltaTable
-from deltalake.exceptions import DeltaError
+from typing import TYPE_CHECKING, Final
 
 from kafkalike.clock import Deadline
-from kafkalike.errors import IllegalArgumentError, KafkaError, KafkaStorageError
-from kafkalike.log.commits import Add, log_name, parse_commit
-from kafkalike.log.maintenance import COMMIT_TIMEOUT_MS, Change, publish
-from kafkalike.log.storage import LocalFiles
-from kafkalike.log.tail import adds_of
-from kafkalike.model.cluster_state import LOG_START, MetadataRow
+from kafkalike.errors import IllegalArgumentError, KafkaError, KafkaStorageError, LogCorruptError
+from kafkalike.log.append_local import add_of
+from kafkalike.log.commits import segment_of
+from kafkalike.log.maintenance import COMMIT_TIMEOUT_MS, Change, maintenance_turn, publish
+from kafkalike.log.store.port import Store
+from kafkalike.log.table.actions import Add, log_name, parse_commit
+from kafkalike.log.table.state import end_app
+from kafkalike.log.table.table import load_table
+from kafkalike.model.cluster_state import LOG_START
 from kafkalike.model.compaction import CLEANER_APP, HOLES, cleaner_app
 
 if TYPE_CHECKING:
@@ -34,11 +29,6 @@ if TYPE_CHECKING:
 
 REASON: Final = "restore"
 """Reason that is noted at the log starts of the new topic."""
-
-
-class _HasRows(Protocol):
-    @property
-    def rows(self) -> Iterable[MetadataRow]: ...
 
 
 def restore_as(cluster: DeltaCluster, topic: str, version: int, new: str, run: str) -> TopicInfo:
@@ -74,21 +64,16 @@ def restore_as(cluster: DeltaCluster, topic: str, version: int, new: str, run: s
         raise IllegalArgumentError(message)
     info = cluster.topic(topic)
     files = cluster.files_of(info)
-    if not isinstance(files, LocalFiles):
-        message = f"{cluster.root} is not a local root: copy the topic with jobs/copy_topic.py instead"
-        raise IllegalArgumentError(message)
     # What that version names and the newest one does not, the next maintenance run might remove.
     with _no_vacuum(cluster, topic):
         return _restore(cluster, info, files, version, new=new, run=run)
 
 
-def _restore(
-    cluster: DeltaCluster, info: TopicInfo, files: LocalFiles, version: int, *, new: str, run: str
-) -> TopicInfo:
+def _restore(cluster: DeltaCluster, info: TopicInfo, files: Store, version: int, *, new: str, run: str) -> TopicInfo:
     topic = info.name
     earlier = _table_at(files, info, version)
     adds = earlier.adds
-    gone = [add.path for add in adds if not Path(files.path(add.path)).exists()]
+    gone = [add.path for add in adds if not _is_there(files, add.path)]
     if gone:
         message = (
             f"{topic!r}: version {version} cannot be restored: {len(gone)} of its files are gone, such as {gone[0]}"
@@ -104,7 +89,7 @@ def _restore(
     with _no_vacuum(cluster, new):
         try:
             for add in adds:
-                _share(files.path(add.path), cast("LocalFiles", target).path(add.path))
+                files.copy(add.path, target, add.path)
         except OSError as cause:
             left = _unmade(cluster, new)
             message = f"{topic!r}: the files of version {version} cannot be taken over, {left}: {cause}"
@@ -118,8 +103,7 @@ def _restore(
 
 def _no_vacuum(cluster: DeltaCluster, name: str) -> AbstractContextManager[None]:
     """Keep maintenance runs away from a topic."""
-    lock = cluster.maintenance_lock(name)
-    return nullcontext() if lock is None else lock.held(Deadline(cluster.clock, COMMIT_TIMEOUT_MS))
+    return cluster.store.turn(maintenance_turn(name), Deadline(cluster.clock, COMMIT_TIMEOUT_MS))
 
 
 def _unmade(cluster: DeltaCluster, new: str) -> str:
@@ -140,32 +124,33 @@ class _Earlier:
     when_ms: int
 
 
-def _table_at(files: LocalFiles, info: TopicInfo, version: int) -> _Earlier:
+def _table_at(files: Store, info: TopicInfo, version: int) -> _Earlier:
+    """The table at a version: its files, what is noted with them, and its time."""
     try:
-        table = DeltaTable(files.uri, version=version)
-        adds = pa.RecordBatchReader.from_stream(table.get_add_actions(flatten=True)).read_all()
+        earlier = load_table(files, segment_of, version)
         commit = parse_commit(version, files.read(log_name(version)), files.uri)
-    except (DeltaError, OSError) as cause:
+    except (LogCorruptError, OSError) as cause:
         message = f"{files.uri} has no version {version} any more, or not yet: {cause}"
         raise IllegalArgumentError(message) from cause
     apps = [CLEANER_APP, *(cleaner_app(p, HOLES) for p in info.partitions)]
-    holes = {app: found for app in apps if (found := table.transaction_version(app)) is not None}
-    return _Earlier(adds=list(adds_of(adds)), holes=holes, when_ms=commit.timestamp_ms)
+    notes = {app: earlier.txns[app] for app in apps if app in earlier.txns}
+    notes |= {end_app(p): earlier.end(p) for p in info.partitions if earlier.end(p)}
+    return _Earlier(adds=[add_of(s) for s in earlier.index], holes=notes, when_ms=commit.timestamp_ms)
+
+
+def _is_there(files: Store, name: str) -> bool:
+    try:
+        files.size(name)
+    except FileNotFoundError:
+        return False
+    return True
 
 
 def _log_starts_at(cluster: DeltaCluster, info: TopicInfo, when_ms: int) -> dict[int, int]:
     starts: dict[int, int] = {}
-    for row in cast("_HasRows", cluster.metadata).rows:
+    for row in cluster.metadata.rows:
         if row.kind == LOG_START and row.topic_id == info.topic_id and row.time_ms <= when_ms:
             value = json.loads(row.value)
             partition = int(value["partition"])
             starts[partition] = max(starts.get(partition, 0), int(value["offset"]))
     return starts
-
-
-def _share(source: str, target: str) -> None:
-    Path(target).parent.mkdir(exist_ok=True)
-    try:
-        os.link(source, target)
-    except OSError:
-        shutil.copyfile(source, target)

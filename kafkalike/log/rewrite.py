@@ -14,13 +14,13 @@ from kafkalike import faults
 from kafkalike.errors import CorruptRecordError, KafkaStorageError
 from kafkalike.log.append_local import PARQUET_CODECS, segment_name, segment_stats
 from kafkalike.log.chunk import CHUNK_SCHEMA
-from kafkalike.log.commits import Add
-from kafkalike.log.parquet import ROW_GROUP_BYTES, ROW_GROUP_ROWS, parquet_writer
 from kafkalike.log.reader import COLUMNS, as_chunk_table
+from kafkalike.log.store.parquet import ROW_GROUP_BYTES, ROW_GROUP_ROWS, open_parquet, parquet_writer
+from kafkalike.log.table.actions import Add
 from kafkalike.model.segments import Segment
 
 if TYPE_CHECKING:
-    from kafkalike.log.storage import Files
+    from kafkalike.log.store.port import Store
 
 BATCH_ROWS: Final = 65_536
 """Rows decoded at a time."""
@@ -31,7 +31,7 @@ Keep = Callable[[Segment], Mask | None]
 
 
 def rewrite(
-    files: Files, run: Sequence[Segment], codec: str, keep: Keep = lambda _: None, *, data_change: bool = False
+    files: Store, run: Sequence[Segment], codec: str, keep: Keep = lambda _: None, *, data_change: bool = False
 ) -> Add | None:
     """Write the records of adjacent segments of one partition into a new file, which no commit names yet.
 
@@ -81,7 +81,7 @@ def rewrite(
     )
 
 
-def _kept(files: Files, segment: Segment, mask: Mask | None) -> Iterator[pa.Table]:
+def _kept(files: Store, segment: Segment, mask: Mask | None) -> Iterator[pa.Table]:
     at = 0
     for table in read_segment(files, segment):
         rows = table.num_rows
@@ -94,7 +94,7 @@ def _kept(files: Files, segment: Segment, mask: Mask | None) -> Iterator[pa.Tabl
         at += rows
 
 
-def read_segment(files: Files, segment: Segment, columns: Sequence[str] | None = None) -> Iterator[pa.Table]:
+def read_segment(files: Store, segment: Segment, columns: Sequence[str] | None = None) -> Iterator[pa.Table]:
     """The rows of a segment in file order, some ten thousand at a time.
 
     Args:
@@ -107,7 +107,7 @@ def read_segment(files: Files, segment: Segment, columns: Sequence[str] | None =
     """
     rows = 0
     try:
-        with files.parquet(segment.path) as file:
+        with open_parquet(files, segment.path) as file:
             for batch in file.iter_batches(batch_size=BATCH_ROWS, columns=list(columns or COLUMNS)):
                 rows += batch.num_rows
                 yield as_chunk_table(batch) if columns is None else _as_stored(batch, columns)
@@ -143,7 +143,7 @@ def _as_stored(batch: pa.RecordBatch, names: Sequence[str]) -> pa.Table:
     return pa.Table.from_arrays([batch.column(name).cast(schema.field(name).type) for name in names], schema=schema)
 
 
-def codec_of(files: Files, compression: str, segment: Segment) -> str:
+def codec_of(files: Store, compression: str, segment: Segment) -> str:
     """Codec, in pyarrow's words, for a file that takes the place of a segment.
 
     Args:
@@ -154,7 +154,7 @@ def codec_of(files: Files, compression: str, segment: Segment) -> str:
     if compression != "producer":
         return PARQUET_CODECS[compression]
     try:
-        with files.parquet(segment.path) as file:
+        with open_parquet(files, segment.path) as file:
             found = str(file.metadata.row_group(0).column(0).compression).lower()
     except (OSError, pa.ArrowException, IndexError):
         return "none"
@@ -164,7 +164,7 @@ def codec_of(files: Files, compression: str, segment: Segment) -> str:
 class _Writer:
     """A Parquet file that is made of row groups of bounded size; there is none when no row is written."""
 
-    def __init__(self, files: Files, name: str, codec: str) -> None:
+    def __init__(self, files: Store, name: str, codec: str) -> None:
         self._files = files
         self._name = name
         self._codec = codec

@@ -21,13 +21,13 @@ from pyspark.errors import PySparkException
 from kafkalike import errors, faults
 from kafkalike.errors import KafkaStorageError
 from kafkalike.log.append_local import PARQUET_CODECS, refused, segment_name, segment_stats
-from kafkalike.log.commits import Add
 from kafkalike.log.staging import Numbering, Run, Written, write_segment
-from kafkalike.log.storage import LocalFiles
+from kafkalike.log.store.local import LocalStore
+from kafkalike.log.table.actions import Add
 
 if TYPE_CHECKING:
     from kafkalike.config.topic import TopicConfig
-    from kafkalike.log.storage import Files
+    from kafkalike.log.store.port import Store
     from kafkalike.model.topic import TopicInfo
 
 SEGMENT_BYTES: Final = 256 * 1024 * 1024
@@ -76,7 +76,7 @@ class StagedPayload:
     def check(self, info: TopicInfo, config: TopicConfig, now_ms: int) -> None:
         """Done by the job, record by record."""
 
-    def write(self, files: Files, plan: Mapping[int, range], *, codec: str, now_ms: int, now_counts: bool) -> list[Add]:
+    def write(self, files: Store, plan: Mapping[int, range], *, codec: str, now_ms: int, now_counts: bool) -> list[Add]:
         """One Parquet file for each `SEGMENT_BYTES` of a partition."""
         faults.point("append.before_files")
         jobs = [
@@ -115,7 +115,7 @@ def write_anew(job: Job) -> Written:
 
 def _write_one(job: Job) -> Written:
     runs, where = job
-    return write_segment(LocalFiles(where.uri), runs, where)
+    return write_segment(LocalStore(where.uri), runs, where)
 
 
 def _segments(runs: Sequence[Run], plan: Mapping[int, range]) -> Iterator[tuple[int, int, list[Run]]]:

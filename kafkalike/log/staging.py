@@ -24,7 +24,8 @@ from kafkalike.log.arrays import numbers
 from kafkalike.log.chunk import CHUNK_SCHEMA, HEADERS_TYPE
 from kafkalike.log.job_errors import problem
 from kafkalike.log.routing import Rules, routed
-from kafkalike.log.storage import Files
+from kafkalike.log.store.parquet import put_parquet
+from kafkalike.log.store.port import Store
 
 STAGED_COLUMNS: Final = (
     "task INT, nth INT, partition INT, rows BIGINT, bytes BIGINT, path STRING, refused STRING, error STRING"
@@ -199,7 +200,7 @@ def _by_partition(table: pa.Table) -> Iterator[tuple[int, pa.Table]]:
         yield partition, body.slice(bounds[at], bounds[at + 1] - bounds[at])
 
 
-def write_segment(files: Files, runs: Sequence[Run], where: Numbering) -> Written:
+def write_segment(files: Store, runs: Sequence[Run], where: Numbering) -> Written:
     """Number staged records and write them as one segment.
 
     Args:
@@ -214,7 +215,7 @@ def write_segment(files: Files, runs: Sequence[Run], where: Numbering) -> Writte
         OSError, pa.ArrowException: the storage refused.
     """
     table = _records(runs, where)
-    size = files.write(where.name, table, where.codec)
+    size = put_parquet(files, where.name, table, where.codec)
     times = table.column("timestamp").cast(pa.int64()).to_numpy()
     return Written(
         name=where.name,

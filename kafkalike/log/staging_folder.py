@@ -17,8 +17,8 @@ from filelock import FileLock
 from kafkalike.clock import SYSTEM_CLOCK, Clock, Deadline
 from kafkalike.errors import KafkaStorageError
 from kafkalike.log.layout import LOCKS, STAGING
-from kafkalike.log.lock import TableLock
 from kafkalike.log.staging_lease import left_behind, remove_folder
+from kafkalike.log.store.lock import TableLock
 
 
 @contextmanager

@@ -19,7 +19,7 @@ from typing import Final
 
 from kafkalike.clock import SYSTEM_CLOCK, Clock
 from kafkalike.log.layout import LOCKS, STAGING
-from kafkalike.log.lock import TableLock
+from kafkalike.log.store.lock import TableLock
 
 OWNER: Final = "owner.json"
 

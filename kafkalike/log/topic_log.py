@@ -4,10 +4,8 @@ from __future__ import annotations
 
 import contextlib
 import random
-import threading
-import uuid
-from collections.abc import Callable, Iterator, KeysView, Sequence
-from typing import TYPE_CHECKING, Final, Protocol
+from collections.abc import Callable, Iterable, Iterator, KeysView, Sequence
+from typing import TYPE_CHECKING, Final, TypeVar
 
 import numpy as np
 import pyarrow as pa
@@ -17,24 +15,23 @@ from kafkalike.clock import Clock, Deadline
 from kafkalike.config.topic import TopicConfig
 from kafkalike.errors import (
     CorruptRecordError,
-    KafkaError,
-    KafkaStorageError,
-    KafkaTimeoutError,
     LogCorruptError,
     TopicDeletedError,
 )
-from kafkalike.log.append_local import BatchPayload, Payload, append_commit
-from kafkalike.log.commits import Add, TableCommit, append_info, log_name, parse_commit, segment_of, versions
-from kafkalike.log.lock import TableLock
+from kafkalike.log.append_local import BatchPayload, Payload, append_note
+from kafkalike.log.commits import segment_of, versions
 from kafkalike.log.port import Appended, TxnId
 from kafkalike.log.reader import DeltaReader
-from kafkalike.log.storage import Files
-from kafkalike.log.tail import TableTail
+from kafkalike.log.store.parquet import open_parquet
+from kafkalike.log.store.port import Store
+from kafkalike.log.table.actions import TableCommit, append_info, log_name, parse_commit
+from kafkalike.log.table.log_cleaner import LogCleaner
+from kafkalike.log.table.state import EndsAt, LastOf, Requirement, Still, TableState, end_app
+from kafkalike.log.table.table import Change, Done, Landed, Plan, Table
 from kafkalike.log.validate import check_after, codec_for, not_in_order
-from kafkalike.log.writer import Commit, as_applied, commit
 from kafkalike.model.batch import RecordBatch
-from kafkalike.model.compaction import CLEANER_APP, HOLES, cleaner_app
-from kafkalike.model.offsets import plan_offsets, requirements
+from kafkalike.model.compaction import HOLES, cleaner_app
+from kafkalike.model.offsets import plan_offsets
 from kafkalike.model.segments import Segment
 from kafkalike.model.structs import OffsetAndTimestamp
 from kafkalike.model.topic import TopicInfo
@@ -45,20 +42,10 @@ if TYPE_CHECKING:
 FETCH_BYTES: Final = 1_048_576
 """Bytes a reader decodes at a time; Kafka's `max.partition.fetch.bytes`."""
 
-BACKOFF_SECONDS: Final = 0.05
-"""Longest first wait after a rival's commit; doubles with each try up to `MAX_BACKOFF_SECONDS`."""
+LOOK_BACK: Final = 100
+"""Commits below a checkpoint that a load looks through for what the live files do not tell; a few ms."""
 
-MAX_BACKOFF_SECONDS: Final = 2.0
-
-
-class Appender(Protocol):
-    """Another way to write a batch, for example through Spark."""
-
-    def append(
-        self, log: DeltaTopicLog, batch: RecordBatch, *, codec: str, deadline: Deadline, txn: TxnId | None
-    ) -> Appended:
-        """See `TopicLog.append`."""
-        ...
+T = TypeVar("T")
 
 
 class DeltaTopicLog:
@@ -67,35 +54,17 @@ class DeltaTopicLog:
     Args:
         cluster: whose metadata say what the topic is.
         info: the topic as it was when this log was opened; its id must not change.
-        files: its table.
-        lock: its table's lock; None where the storage itself keeps writers apart, and in tests of that way.
-        clock: time and waiting.
-        appender: writes batches in another way than in-process.
         jitter: random number from 0 to 1 for the wait after a conflict.
     """
 
-    def __init__(
-        self,
-        cluster: DeltaCluster,
-        info: TopicInfo,
-        files: Files,
-        *,
-        lock: TableLock | None,
-        clock: Clock,
-        appender: Appender | None = None,
-        jitter: Callable[[], float] = random.random,
-    ) -> None:
+    def __init__(self, cluster: DeltaCluster, info: TopicInfo, *, jitter: Callable[[], float] = random.random) -> None:
         self.info = info
-        self.files = files
+        self.files: Store = cluster.files_of(info)
         self.fetch_bytes = FETCH_BYTES
-        self.clock = clock
+        self.clock: Clock = cluster.clock
         self._cluster = cluster
-        self._lock = lock
-        self._appender = appender
-        self._jitter = jitter
-        self._mutex = threading.RLock()
-        self._tail = TableTail(files, clock)
-        self._condenser = cluster.condenser(info.location)
+        self._table = Table(self.files, self.clock, to_segment=segment_of, look_back=_look_back, jitter=jitter)
+        self._cleaner = LogCleaner(cluster.store, info.location, cluster.helpers, self.clock)
         self._config: tuple[TopicInfo, TopicConfig] | None = None
 
     @property
@@ -109,12 +78,12 @@ class DeltaTopicLog:
 
     def refresh(self) -> None:
         """Look for new table commits and metadata."""
-        with self._mutex:
-            current = self._cluster.metadata.refresh().topics.get(self.info.name)
-            if current is None or current.topic_id != self.info.topic_id:
-                raise TopicDeletedError(self.info.name, self.info.topic_id, current.topic_id if current else None)
-            self.info = current
-            self._checked(self._tail.refresh)
+        # The metadata first, and not while this table is held: who holds theirs may want this.
+        current = self._cluster.metadata.refresh().topics.get(self.info.name)
+        if current is None or current.topic_id != self.info.topic_id:
+            raise TopicDeletedError(self.info.name, self.info.topic_id, current.topic_id if current else None)
+        self.info = current
+        self._checked(self._table.refresh)
 
     def _checked(self, look: Callable[[], object]) -> None:
         """Look at the table, which must be there and be the topic's."""
@@ -123,9 +92,9 @@ class DeltaTopicLog:
         except FileNotFoundError as cause:
             message = f"{self.info.name}: its table {self.files.uri} is gone though the topic exists"
             raise LogCorruptError(message) from cause
-        if self._tail.table_id != self.info.topic_id:
+        if self._table.state.table_id != self.info.topic_id:
             message = (
-                f"{self.info.name}: the table at {self.files.uri} has id {self._tail.table_id}, the topic's is "
+                f"{self.info.name}: the table at {self.files.uri} has id {self._table.state.table_id}, the topic's is "
                 f"{self.info.topic_id}: someone has replaced the table"
             )
             raise LogCorruptError(message)
@@ -136,55 +105,50 @@ class DeltaTopicLog:
 
     def log_end(self, partition: int) -> int:
         """Next offset to be written."""
-        return max(self._tail.index.end(partition), self.info.log_start(partition))
+        return max(self._table.state.end(partition), self.info.log_start(partition))
 
     def last_append_ms(self) -> int:
         """Time of the last table commit seen, ms."""
-        return self._tail.last_commit_ms
+        return self._table.state.last_commit_ms
 
     @property
     def version(self) -> int:
         """Table version of the last `refresh`."""
-        return self._tail.version
+        return self._table.state.version
 
     def snapshot(self) -> tuple[int, dict[int, int]]:
         """Table version and log ends that belong together, whatever other threads do with this log meanwhile."""
-        with self._mutex:
-            return self._tail.version, {p: self.log_end(p) for p in self.info.partitions}
+        with self._table.mutex:
+            return self._table.state.version, {p: self.log_end(p) for p in self.info.partitions}
 
     def segments(self, partition: int) -> Sequence[Segment]:
         """Live data files in offset order; those wholly below the log start wait for maintenance and are left out."""
         start = self.log_start(partition)
-        return [s for s in self._tail.index.segments(partition) if s.stop > start]
+        return [s for s in self._table.state.index.segments(partition) if s.stop > start]
 
     def table_segments(self, partition: int) -> Sequence[Segment]:
         """All data files of the table in offset order, those wholly below the log start included; for maintenance."""
-        return tuple(self._tail.index.segments(partition))
+        return tuple(self._table.state.index.segments(partition))
 
     def cleaned_below(self, partition: int) -> int:
-        """Offset below which compaction may have taken records, whatever the policy is now; 0 when it never did.
-
-        Costs a look into the table the first time.
-        """
-        if self._tail.txn_version(CLEANER_APP) is None:
-            return 0
-        return self._tail.txn_version(cleaner_app(partition, HOLES)) or 0
+        """Offset below which compaction may have taken records, whatever the policy is now; 0 when it never did.."""
+        return self._table.state.txns.get(cleaner_app(partition, HOLES), 0)
 
     def live_paths(self) -> KeysView[str]:
         """Paths of all data files of the table, whatever partition they claim, as of the last `refresh`; a view."""
-        return self._tail.index.paths
+        return self._table.state.index.paths
 
     def segments_within(self, partition: int, offsets: range) -> list[Segment]:
         """Live data files that hold any of these offsets, in offset order."""
-        return self._tail.index.within(partition, offsets)
+        return self._table.state.index.within(partition, offsets)
 
     def segment_at_or_after(self, partition: int, offset: int) -> Segment | None:
         """The segment that holds an offset, or else the next one above."""
-        return self._tail.index.at_or_after(partition, offset)
+        return self._table.state.index.at_or_after(partition, offset)
 
     def is_live(self, segment: Segment) -> bool:
         """Whether the segment's file is part of the table."""
-        return self._tail.index.has(segment.path)
+        return self._table.state.index.has(segment.path)
 
     def reader(self, partition: int, position: int) -> DeltaReader:
         """A reader that begins at an offset."""
@@ -195,7 +159,7 @@ class DeltaTopicLog:
     def offset_for_time(self, partition: int, timestamp_ms: int) -> OffsetAndTimestamp | None:
         """The first offset, in offset order from the log start, whose timestamp is at or after a time."""
         start = self.log_start(partition)
-        for segment in list(self._tail.index.first_with_time(partition, timestamp_ms, start)):
+        for segment in list(self._table.state.index.first_with_time(partition, timestamp_ms, start)):
             offsets, times = self._times(segment)
             hit = np.flatnonzero((offsets >= start) & (times >= timestamp_ms))
             if len(hit):
@@ -220,7 +184,7 @@ class DeltaTopicLog:
 
     def _times(self, segment: Segment) -> tuple[np.ndarray, np.ndarray]:
         try:
-            table = self.files.parquet(segment.path).read(columns=["offset", "timestamp"])
+            table = open_parquet(self.files, segment.path).read(columns=["offset", "timestamp"])
         except (OSError, pa.ArrowException) as cause:
             message = f"{self.info.name}-{segment.partition}: {self.files.uri}/{segment.path} cannot be read: {cause}"
             raise CorruptRecordError(message) from cause
@@ -233,40 +197,69 @@ class DeltaTopicLog:
         self, batch: RecordBatch, *, codec: str = "none", timeout_ms: float | None = 120_000, txn: TxnId | None = None
     ) -> Appended:
         """Write the records in one table commit: all of them or none."""
-        deadline = Deadline(self.clock, timeout_ms)
-        if self._appender is not None:
-            return self._appender.append(self, batch, codec=codec, deadline=deadline, txn=txn)
-        return self.append_payload(BatchPayload(batch), codec=codec, deadline=deadline, txn=txn)
+        return self.append_payload(BatchPayload(batch), codec=codec, deadline=Deadline(self.clock, timeout_ms), txn=txn)
 
     def append_payload(self, payload: Payload, *, codec: str, deadline: Deadline, txn: TxnId | None) -> Appended:
-        """Number the records of a payload, write and commit them, in-process: all of them or none."""
-        with self.exclusive(deadline):
-            return self._append_in_process(payload, codec=codec, deadline=deadline, txn=txn)
+        """Number the records of a payload, write and commit them: all of them or none."""
 
-    @property
-    def locked(self) -> bool:
-        """Whether a lock keeps writers apart, so that a plan made under it cannot become stale."""
-        return self._lock is not None
+        def plan(state: TableState) -> Change | Done[Appended]:
+            return self._appending(state, payload, codec, txn)
+
+        with self.exclusive(deadline):
+            landed = self.change(plan, deadline)
+            if isinstance(landed, Done):
+                return landed.value
+        faults.point("append.after_commit")
+        ranges = _ranges(segment_of(add, self.files) for add in landed.change.adds)
+        return Appended(version=landed.version, ranges=ranges, append_time_ms=landed.change.time_ms)
+
+    def _appending(self, state: TableState, payload: Payload, codec: str, txn: TxnId | None) -> Change | Done[Appended]:
+        done = self.already_appended(txn)
+        if done is not None:
+            return Done(done)
+        info, config, now = self.info, self.config, self.clock.now_ms()
+        payload.check(info, config, now)
+        counts = payload.counts()
+        if not counts and txn is None:
+            return Done(Appended(version=state.version, ranges={}, append_time_ms=now))
+        runs = plan_offsets({p: self.log_end(p) for p in counts}, counts)
+        requires: list[Requirement] = [EndsAt(p, state.end(p)) for p in runs]
+        requires.append(Still(lambda: self.info is info))
+        txns = {end_app(p): run.stop for p, run in runs.items()}
+        if txn is not None:
+            requires.append(LastOf(txn.app_id, state.txns.get(txn.app_id)))
+            txns[txn.app_id] = txn.version
+        now_counts = config.log_append_time
+        adds = payload.write(self.files, runs, codec=codec_for(config, codec), now_ms=now, now_counts=now_counts)
+        faults.point("append.before_commit")
+        return Change(
+            operation="WRITE", time_ms=now, adds=adds, txns=txns, note=append_note(now, txn), requires=requires
+        )
 
     @contextlib.contextmanager
     def exclusive(self, deadline: Deadline) -> Iterator[None]:
-        """Be the only writer of the table, where it has a lock; else nothing. Not re-entrant."""
-        if self._lock is None:
-            yield
-            return
-        with self._lock.held(deadline):
+        """Have one's turn among the writers of the table. Not re-entrant."""
+        with self._cluster.store.turn(self.info.location, deadline):
             yield
 
+    def change(
+        self, plan: Plan[T], deadline: Deadline, discard: Callable[[Change], None] | None = None
+    ) -> Landed | Done[T]:
+        """Change the topic's table; see `Table.change`. Caller: appends and maintenance, within `exclusive`."""
+        landed = self._table.change(plan, deadline, self.ready_to_append, discard)
+        if isinstance(landed, Landed):
+            self._cleaner.after_commit(landed.version, self.info.topic_id, len(self._table.state.index))
+        return landed
+
     def ready_to_append(self) -> None:
-        """Refresh, and refuse a table that an outsider has replaced, or whose log end has been taken back.
+        """Refresh, and refuse a table that a foreign writer has replaced, or whose log end has been taken back.
 
         Raises:
             LogCorruptError: appending would give offsets out for the second time.
         """
-        with self._mutex:
-            self.refresh()
-            self._checked(self._tail.check_there)
-        rewound = self._tail.foreign
+        self.refresh()
+        self._checked(self._table.check_there)
+        rewound = self._table.state.rewound
         if rewound is not None:
             message = (
                 f"{self.info.name}: {rewound.operation} at version {rewound.version} took records back; "
@@ -275,98 +268,9 @@ class DeltaTopicLog:
             )
             raise LogCorruptError(message)
 
-    def commit_files(self, wanted: Commit) -> bool:
-        """Make a table version that is no append, and go on from it. Caller: maintenance, within `exclusive`.
-
-        Returns:
-            False when another writer was faster; nothing was done then.
-
-        Raises:
-            KafkaStorageError, UnknownOutcomeError: see `writer.commit`.
-        """
-        if not commit(self.files, wanted):
-            return False
-        with self._mutex:
-            if self._tail.version < wanted.version:
-                self._tail.apply(as_applied(wanted))
-        self._condenser.after_commit(wanted.version, self.info.topic_id)
-        return True
-
-    def tidy(self) -> bool:
-        """Keep the table's log short; see `Condenser.tidy`. Caller: maintenance."""
-        return self._condenser.tidy(self.info.topic_id)
-
-    def _append_in_process(self, payload: Payload, *, codec: str, deadline: Deadline, txn: TxnId | None) -> Appended:
-        counts, append_id = payload.counts(), uuid.uuid4().hex
-        adds: list[Add] = []
-        plan: dict[int, range] = {}
-        written_ms = attempt = 0
-        while True:
-            with self._discarding(adds):
-                with self._mutex:
-                    self.ready_to_append()
-                    # Another thread may move this log on meanwhile; plan and commit rest on one and the same version.
-                    version, ends = self.snapshot()
-                    config = self.config
-                    done = self.already_appended(txn)
-                now = self.clock.now_ms()
-                if done is None:
-                    payload.check(self.info, config, now)
-            if done is not None:
-                self._discard(adds)
-                return done
-            if not counts and txn is None:
-                return Appended(version=version, ranges={}, append_time_ms=now)
-            if adds and not all(r.holds(ends) for r in requirements(plan)):
-                self._discard(adds)
-                adds = []
-            if not adds:
-                plan, written_ms = plan_offsets(ends, counts), now
-                codec_now, now_counts = codec_for(config, codec), config.log_append_time
-                adds = payload.write(self.files, plan, codec=codec_now, now_ms=now, now_counts=now_counts)
-            wanted = append_commit(adds, version=version + 1, now_ms=written_ms, append_id=append_id, txn=txn)
-            faults.point("append.before_commit")
-            try:
-                landed = commit(self.files, wanted)
-            except KafkaStorageError:
-                # Surely not committed. The disk may be full: its files must not make that worse.
-                self._discard(adds)
-                raise
-            if landed:
-                faults.point("append.after_commit")
-                with self._mutex:
-                    if self._tail.version < wanted.version:
-                        self._tail.apply(as_applied(wanted))
-                self._condenser.after_commit(wanted.version, self.info.topic_id)
-                return Appended(version=wanted.version, ranges=plan, append_time_ms=written_ms)
-            attempt += 1
-            with self._discarding(adds):
-                self.back_off(attempt, deadline)
-
-    @contextlib.contextmanager
-    def _discarding(self, adds: Sequence[Add]) -> Iterator[None]:
-        """Remove the files of an append that no commit names when what it does between two tries fails."""
-        try:
-            yield
-        except (KafkaError, OSError):
-            self._discard(adds)
-            raise
-
-    def _discard(self, adds: Sequence[Add]) -> None:
-        for add in adds:
-            self.files.discard(add.path)
-
-    def back_off(self, attempt: int, deadline: Deadline) -> None:
-        """Wait after losing against a rival: a random time that doubles with each try.
-
-        Raises:
-            KafkaTimeoutError: time ran out; nothing was written.
-        """
-        wait = self._jitter() * min(MAX_BACKOFF_SECONDS, BACKOFF_SECONDS * 2 ** (attempt - 1))
-        if deadline.remaining() <= wait:
-            message = f"{self.info.name}: others were faster {attempt} times until time ran out; nothing was written"
-            raise KafkaTimeoutError(message)
-        self.clock.sleep(wait)
+    def clean_log(self) -> bool:
+        """Keep the table's log short; see `LogCleaner.clean`. Caller: maintenance."""
+        return self._cleaner.clean(self.info.topic_id)
 
     # --- recognising writes --------------------------------------------------------------------
 
@@ -381,7 +285,7 @@ class DeltaTopicLog:
         """
         if txn is None:
             return None
-        known = self._tail.txn_version(txn.app_id)
+        known = self._table.state.txns.get(txn.app_id)
         if known is None or known < txn.version:
             check_after(self.info.name, txn, known)
             return None
@@ -390,11 +294,11 @@ class DeltaTopicLog:
             return _appended(found, self.files, duplicate=True)
         if known > txn.version:
             raise not_in_order(self.info.name, txn.app_id, txn.version, known)
-        return Appended(version=self._tail.version, ranges={}, append_time_ms=0, duplicate=True)
+        return Appended(version=self._table.state.version, ranges={}, append_time_ms=0, duplicate=True)
 
     def txn_version(self, app_id: str) -> int | None:
         """Latest version that an application has written, as of the last `refresh`; None when it never has."""
-        return self._tail.txn_version(app_id)
+        return self._table.state.txns.get(app_id)
 
     def find_append(self, append_id: str, since: int) -> Appended | None:
         """The commit of an append, looked for in the versions above `since`."""
@@ -415,13 +319,32 @@ class DeltaTopicLog:
         return None
 
 
-def _appended(found: TableCommit, files: Files, *, duplicate: bool) -> Appended:
-    runs: dict[int, range] = {}
-    for add in found.adds:
-        segment = segment_of(add, files)
-        known = runs.get(segment.partition)
-        start = segment.start if known is None else min(known.start, segment.start)
-        stop = segment.stop if known is None else max(known.stop, segment.stop)
-        runs[segment.partition] = range(start, stop)
+def _appended(found: TableCommit, files: Store, *, duplicate: bool) -> Appended:
     when = int(append_info(found.user_metadata).get("time", found.timestamp_ms))
-    return Appended(version=found.version, ranges=dict(sorted(runs.items())), append_time_ms=when, duplicate=duplicate)
+    ranges = _ranges(segment_of(add, files) for add in found.adds)
+    return Appended(version=found.version, ranges=ranges, append_time_ms=when, duplicate=duplicate)
+
+
+def _ranges(segments: Iterable[Segment]) -> dict[int, range]:
+    """Offsets of an append's segments, by partition."""
+    runs: dict[int, range] = {}
+    for segment in segments:
+        known = runs.get(segment.partition, segment.offsets)
+        runs[segment.partition] = range(min(known.start, segment.start), max(known.stop, segment.stop))
+    return dict(sorted(runs.items()))
+
+
+def _look_back(state: TableState, checkpoint: int, files: Store) -> None:
+    """Look through the last commits below a checkpoint for what it does not tell.
+
+    That is a rewind, by the commits back to the last one of ours, and the ends of records that are gone from a table
+    whose ends no commit has noted yet. A checkpoint is no reason to stop: RESTORE writes one itself.
+    """
+    rewind_possible = state.version == checkpoint
+    for version in range(checkpoint, max(-1, checkpoint - LOOK_BACK), -1):
+        try:
+            commit = parse_commit(version, files.read(log_name(version)), files.uri)
+        except (FileNotFoundError, LogCorruptError):
+            # The checkpoint has what was in it.
+            return
+        rewind_possible = state.saw_below(commit, lambda add: segment_of(add, files), rewind_possible)

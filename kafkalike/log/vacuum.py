@@ -7,33 +7,25 @@ second kind is removed while the table's lock is held, so that no writer has one
 
 from __future__ import annotations
 
-import os
 import re
 from collections.abc import Callable, Collection, Container, Iterator
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Final
 
-from deltalake import DeltaTable
-from deltalake.exceptions import DeltaError
-
 from kafkalike import faults
-from kafkalike.errors import KafkaStorageError, LogCorruptError
-from kafkalike.log.commits import log_name, parse_commit, versions
+from kafkalike.log.commits import versions
 from kafkalike.log.maintenance import OPERATIONS
-from kafkalike.log.storage import Files, LocalFiles
+from kafkalike.log.store.port import Store
+from kafkalike.log.table.actions import log_name, parse_commit, version_of
+from kafkalike.log.table.checkpoints import duration_ms
+from kafkalike.log.table.snapshot import load_snapshot
 
 ORPHAN_MS: Final = 3_600_000
 """Age, ms, of a file that no commit has named before it goes: longer than any writer takes from file to commit."""
 
 SLACK_MS: Final = 60_000
 """How far, ms, a file's modification time and the clock of those who commit may be apart."""
-
-SAFE_HOURS: Final = 168
-"""Delta's own week."""
-
-HOUR_MS: Final = 3_600_000
 
 READ_PAST: Final = 1_000
 """Commits in a row that look too old before the older ones are taken for old as well; some 30 ms."""
@@ -68,7 +60,7 @@ class Leftover:
     """A commit has taken it out, so no writer is about to commit it."""
 
 
-def leftovers(files: LocalFiles, live: Callable[[], Collection[str]], now_ms: int, delays: Delays) -> list[Leftover]:
+def leftovers(files: Store, live: Callable[[], Collection[str]], now_ms: int, delays: Delays) -> list[Leftover]:
     """The files that may go now.
 
     Args:
@@ -104,7 +96,7 @@ def leftovers(files: LocalFiles, live: Callable[[], Collection[str]], now_ms: in
 
 
 def vacuum(
-    files: LocalFiles,
+    files: Store,
     due: Collection[Leftover],
     live: Callable[[], Container[str]],
     exclusive: Callable[[], AbstractContextManager[None]],
@@ -134,66 +126,26 @@ def vacuum(
             yield from removed
 
 
-def vacuum_without_lock(files: Files, delays: Delays, *, dry_run: bool) -> int:
-    """Remove files of a table whose root has no locks.
-
-    Nobody knows there which files a writer is about to commit, so none goes that is younger than `SAFE_HOURS`, whatever
-    the delays say, and none that the table's own `delta.deletedFileRetentionDuration` protects.
-
-    Args:
-        files: the table.
-        delays: how long files stay; less than `SAFE_HOURS` is taken as that.
-        dry_run: only count.
-
-    Returns:
-        How many files go.
-
-    Raises:
-        KafkaStorageError: the storage cannot be listed or written.
-    """
-    hours = max(SAFE_HOURS, -(-max(delays.deleted_ms, delays.replaced_ms) // HOUR_MS))
-    try:
-        due = DeltaTable(files.uri).vacuum(hours, dry_run=True, full=True)
-        for name in [] if dry_run else due:
-            files.remove(name)
-    except (DeltaError, OSError) as cause:
-        message = f"{files.uri}: files that nobody needs cannot be removed: {cause}"
-        raise KafkaStorageError(message) from cause
-    return len(due)
-
-
-def _unlink(files: LocalFiles, path: str) -> bool:
+def _unlink(files: Store, path: str) -> bool:
     faults.point("vacuum.before_unlink")
     folder, _, name = path.rpartition("/")
-    checksum = f"{folder}/.{name}.crc" if folder else f".{name}.crc"
     try:
-        Path(files.path(path)).unlink(missing_ok=True)
+        files.remove(path)
         # Hadoop writes one beside each file of Spark's.
-        if Path(files.path(checksum)).exists():
-            Path(files.path(checksum)).unlink(missing_ok=True)
+        files.remove(f"{folder}/.{name}.crc" if folder else f".{name}.crc")
     except OSError:
         return False
     return True
 
 
-def _data_files(files: LocalFiles) -> Iterator[tuple[str, int, int]]:
+def _data_files(files: Store) -> Iterator[tuple[str, int, int]]:
     """Path, bytes and modification time (ms) of the data files, committed or not."""
-    for folder, _, names in os.walk(files.uri):
-        relative = os.path.relpath(folder, files.uri)
-        if Path(relative).parts[:1] == (_LOG_DIR,):
-            continue
-        prefix = "" if relative == "." else f"{relative}/"
-        for name in names:
-            if not name.endswith(".parquet") or name.startswith("."):
-                continue
-            try:
-                status = Path(folder, name).stat()
-            except FileNotFoundError:
-                continue
-            yield f"{prefix}{name}", status.st_size, status.st_mtime_ns // 1_000_000
+    for entry in files.list(deep=True):
+        if entry.name.endswith(".parquet") and not entry.name.rpartition("/")[2].startswith("."):
+            yield entry.name, entry.size, entry.modified_ms
 
 
-def _removal_times(files: LocalFiles, paths: Collection[str], horizon_ms: int) -> dict[str, tuple[int, bool]]:
+def _removal_times(files: Store, paths: Collection[str], horizon_ms: int) -> dict[str, tuple[int, bool]]:
     """When commits took files out, and whether their records went with them.
 
     Commits older than the horizon need not be read: what they took out is older than every delay. But a commit's time
@@ -232,20 +184,14 @@ def _time_of(content: bytes) -> int:
     return int(found.group(1)) if found else 0
 
 
-def _old_temporaries(files: LocalFiles, now_ms: int) -> Iterator[Leftover]:
+def _old_temporaries(files: Store, now_ms: int) -> Iterator[Leftover]:
     """Half-written files of the log, and checksums of versions that the log no longer has."""
-    names = files.list_log()
-    oldest = min(versions(files), default=0)
-    for name in names:
-        if not (_TEMPORARY.fullmatch(name) or _is_stale_checksum(name, oldest)):
-            continue
-        path = f"{_LOG_DIR}/{name}"
-        try:
-            status = Path(files.path(path)).stat()
-        except FileNotFoundError:
-            continue
-        if now_ms - status.st_mtime_ns // 1_000_000 >= ORPHAN_MS:
-            yield Leftover(path, status.st_size)
+    entries = files.list(_LOG_DIR)
+    oldest = min((v for e in entries if (v := version_of(e.name)) is not None), default=0)
+    for entry in entries:
+        stale = _TEMPORARY.fullmatch(entry.name) or _is_stale_checksum(entry.name, oldest)
+        if stale and now_ms - entry.modified_ms >= ORPHAN_MS:
+            yield Leftover(f"{_LOG_DIR}/{entry.name}", entry.size)
 
 
 def _is_stale_checksum(name: str, oldest: int) -> bool:
@@ -253,26 +199,11 @@ def _is_stale_checksum(name: str, oldest: int) -> bool:
     return match is not None and int(match.group(1) or match.group(2)) < oldest
 
 
-def log_reach_ms(files: LocalFiles) -> int:
+def log_reach_ms(files: Store) -> int:
     """How far back a table's log reaches at least, ms: no delay can be longer.
 
     Raises:
         LogCorruptError: the table's log cannot be read.
     """
-    try:
-        properties = DeltaTable(files.uri).metadata().configuration
-    except (DeltaError, OSError) as cause:
-        message = f"the log of {files.uri} cannot be read: {cause}"
-        raise LogCorruptError(message) from cause
+    properties = load_snapshot(files).metadata().get("configuration") or {}
     return duration_ms(properties.get("delta.logRetentionDuration") or "interval 30 days")
-
-
-def duration_ms(interval: str) -> int:
-    """A duration of Delta's, such as `interval 1 days`, in ms."""
-    units = {"millisecond": 1, "second": 1000, "minute": 60_000, "hour": 3_600_000, "day": 86_400_000}
-    units["week"] = 7 * units["day"]
-    words = interval.removeprefix("interval ").split()
-    total = 0
-    for amount, unit in zip(words[::2], words[1::2], strict=False):
-        total += int(amount) * units.get(unit.rstrip("s"), units["day"])
-    return total

@@ -21,6 +21,7 @@ from kafkalike.errors import BrokerResponseError, CorruptRecordError, KafkaError
 from kafkalike.log.chunk import CHUNK_SCHEMA
 from kafkalike.log.commits import list_commits
 from kafkalike.log.layout import TOPIC_SCHEMA
+from kafkalike.log.store.parquet import open_parquet
 from kafkalike.log.topic_log import DeltaTopicLog
 from kafkalike.log.verify import (
     Finding,
@@ -40,7 +41,7 @@ from kafkalike.model.topic import TopicInfo
 
 if TYPE_CHECKING:
     from kafkalike.log.port import Cluster, TopicLog
-    from kafkalike.log.storage import Files
+    from kafkalike.log.store.port import Store
 
 BATCH_BYTES: Final = 16 * 1024 * 1024
 MAX_BATCH_ROWS: Final = 65_536
@@ -149,10 +150,10 @@ def _delta_kinds(schema: Any) -> dict[str, str]:  # noqa: ANN401 - deltalake's S
     return {column.name: str(column.type) for column in schema.fields}
 
 
-def _files_of(cluster: Cluster, info: TopicInfo) -> Files | None:
+def _files_of(cluster: Cluster, info: TopicInfo) -> Store | None:
     """Files of a topic's table; None for a cluster in memory, which has none."""
     files_of = getattr(cluster, "files_of", None)
-    return None if files_of is None else cast("Files", files_of(info))
+    return None if files_of is None else cast("Store", files_of(info))
 
 
 def _check_segment(cluster: Cluster, log: TopicLog, segment: Segment, report: Report) -> SegmentCheck:
@@ -197,7 +198,7 @@ class _WrongColumnsError(Exception):
     """A file lacks columns, so that its records cannot be checked."""
 
 
-def _from_file(topic: str, files: Files, segment: Segment, report: Report) -> Iterator[pa.RecordBatch]:
+def _from_file(topic: str, files: Store, segment: Segment, report: Report) -> Iterator[pa.RecordBatch]:
     size = _size_of(files, segment.path)
     if size is not None and size != segment.size_bytes:
         message = f"{segment.path} has {size} bytes, the log says {segment.size_bytes}"
@@ -206,7 +207,7 @@ def _from_file(topic: str, files: Files, segment: Segment, report: Report) -> It
                 kind="file-size", message=message, topic=topic, partition=segment.partition, offsets=segment.offsets
             )
         )
-    with files.parquet(segment.path) as file:
+    with open_parquet(files, segment.path) as file:
         # Delta's Spark writes the partition into the file as well, delta-rs only into the path.
         found = {column.name: _kind(column.type) for column in file.schema_arrow if column.name != "partition"}
         wanted = {column.name: _kind(column.type) for column in CHUNK_SCHEMA}
@@ -217,7 +218,7 @@ def _from_file(topic: str, files: Files, segment: Segment, report: Report) -> It
         yield from file.iter_batches(batch_size=_batch_rows(file))
 
 
-def _size_of(files: Files, path: str) -> int | None:
+def _size_of(files: Store, path: str) -> int | None:
     """Bytes of a file on a local disk; None elsewhere, where a damaged file shows when it is read."""
     local = getattr(files, "path", None)
     return None if local is None else os.stat(local(path)).st_size  # noqa: PTH116

@@ -29,7 +29,7 @@ def maintain_control(cluster: Cluster, report: MaintenanceReport, clock: Clock) 
     if not isinstance(cluster, DeltaCluster):
         _expire(cluster, report, clock)
         return
-    if cluster.local and not control_tables(cluster):
+    if not control_tables(cluster):
         # Nothing was ever written here, and looking must not make a folder.
         return
     with only_run(cluster, CONTROL) as mine:
@@ -52,8 +52,6 @@ def maintain_control(cluster: Cluster, report: MaintenanceReport, clock: Clock) 
 
 def _clear_leftovers(cluster: DeltaCluster, report: MaintenanceReport, clock: Clock) -> None:
     clear_deleted(cluster)
-    if not cluster.local:
-        return
     try:
         clear_staging(cluster.root, Deadline(clock, COMMIT_TIMEOUT_MS), clock)
     except KafkaError as error:

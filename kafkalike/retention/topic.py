@@ -14,10 +14,10 @@ from kafkalike.config.maintenance import MaintenanceConfig
 from kafkalike.log.compact import Compacted, DuePass, checkpoints_of, compact
 from kafkalike.log.maintenance import COMMIT_TIMEOUT_MS, delete_dead
 from kafkalike.log.merge import merge
-from kafkalike.log.storage import Files, LocalFiles
+from kafkalike.log.store.port import Store
 from kafkalike.log.tasks import Tasks
 from kafkalike.log.topic_log import DeltaTopicLog
-from kafkalike.log.vacuum import Delays, leftovers, log_reach_ms, vacuum, vacuum_without_lock
+from kafkalike.log.vacuum import Delays, leftovers, log_reach_ms, vacuum
 from kafkalike.model.compaction import plan_compaction
 from kafkalike.model.merging import Run, plan_merges
 from kafkalike.model.retention import RetentionPlan, plan_retention
@@ -38,7 +38,7 @@ DAY_MS: Final = 86_400_000
 @dataclass(slots=True, kw_only=True)
 class _Table:
     log: DeltaTopicLog
-    files: Files
+    files: Store
 
 
 class TopicWork:
@@ -232,9 +232,6 @@ class TopicWork:
     def _vacuum(self, table: _Table, config: MaintenanceConfig) -> None:
         log, report, files = table.log, self._report, table.files
         delays = Delays(deleted_ms=config.file_delete_delay_ms, replaced_ms=config.replaced_delay_ms)
-        if not isinstance(files, LocalFiles):
-            report.vacuumed_files = vacuum_without_lock(files, delays, dry_run=self.dry_run)
-            return
 
         def live() -> KeysView[str]:
             log.refresh()
@@ -256,7 +253,7 @@ class TopicWork:
         for file in vacuum(files, due, live, exclusive, self._stop):
             report.vacuumed_files += 1
             report.vacuumed_bytes += file.size
-        log.tidy()
+        log.clean_log()
 
 
 def _holes_below(log: DeltaTopicLog, partition: int, segments: Sequence[Segment]) -> int:

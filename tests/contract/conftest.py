@@ -10,7 +10,9 @@ from kafkalike.consumer import KafkaConsumer
 from kafkalike.log.connect import connect
 from kafkalike.log.delta_cluster import DeltaCluster
 from kafkalike.log.port import Cluster
+from kafkalike.log.store.memory import MemoryStore
 from kafkalike.testing import ManualClock, MemoryCluster
+from tests.tools.clusters import on_disk
 
 Opener = Callable[[], Cluster]
 
@@ -36,7 +38,7 @@ def log_cluster(open_log_cluster: Opener) -> Cluster:
     return open_log_cluster()
 
 
-@pytest.fixture(params=["memory", "delta", "delta without lock", "delta in an object store"])
+@pytest.fixture(params=["memory", "delta", "delta without lock", "delta in memory"])
 def open_control(request: pytest.FixtureRequest, tmp_path: Path) -> Opener:
     """Opens the same cluster again and again; for what concerns its control tables only."""
     root = str(tmp_path / "cluster")
@@ -50,8 +52,9 @@ def _opener(kind: str, root: str) -> Opener:
     if kind == "delta":
         return lambda: connect(root)
     if kind == "delta without lock":
-        return lambda: DeltaCluster(root, local=True, locking=False)
-    return lambda: DeltaCluster(f"file://{root}", local=False)
+        return lambda: on_disk(root, queue=False)
+    store = MemoryStore()
+    return lambda: DeltaCluster(store)
 
 
 @pytest.fixture

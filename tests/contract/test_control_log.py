@@ -10,13 +10,14 @@ from typing import TYPE_CHECKING
 import pytest
 
 from kafkalike.clock import SYSTEM_CLOCK, Deadline
-from kafkalike.log.commits import log_name
-from kafkalike.log.condense import CHECKPOINT_INTERVAL
 from kafkalike.log.control import MERGE_INTERVAL
 from kafkalike.log.delta_cluster import DeltaCluster
 from kafkalike.log.maintenance_control import vacuum_control
+from kafkalike.log.table.actions import log_name
+from kafkalike.log.table.checkpoints import INTERVAL as CHECKPOINT_INTERVAL
 from kafkalike.model.group_state import OFFSET, GroupRow, GroupsState
 from kafkalike.model.structs import TopicPartition
+from tests.tools.clusters import on_disk
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -156,7 +157,7 @@ def test_merging_files_changes_no_state(root: str, kind: str) -> None:
     """Neither for a handle that ran all the time nor for one that comes later; and few files are left."""
 
     def open_cluster() -> DeltaCluster:
-        return DeltaCluster(root, local=True) if kind == "delta" else DeltaCluster(f"file://{root}", local=False)
+        return on_disk(root) if kind == "delta" else DeltaCluster(f"file://{root}", local=False)
 
     writer, running = open_cluster(), open_cluster()
     running.groups.refresh()
@@ -178,7 +179,7 @@ def test_merging_files_changes_no_state(root: str, kind: str) -> None:
 
 def test_a_writer_that_slept_through_log_cleanup_finds_its_version_taken(root: str) -> None:
     """Stopped between its look and its commit, while others made its version and log cleanup took that away."""
-    sleeper, others = (DeltaCluster(root, local=True) for _ in range(2))
+    sleeper, others = (on_disk(root) for _ in range(2))
     others.groups._lock = None  # as for a writer whose patience has run out
     commit(sleeper, 0)
     looked = []
@@ -196,7 +197,7 @@ def test_a_writer_that_slept_through_log_cleanup_finds_its_version_taken(root: s
     sleeper.groups.transact(plan)
 
     assert looked == [1, CHECKPOINT_INTERVAL + 1]
-    assert committed(sleeper) == committed(DeltaCluster(root, local=True)) == {0: 7, 1: CHECKPOINT_INTERVAL - 1}
+    assert committed(sleeper) == committed(on_disk(root)) == {0: 7, 1: CHECKPOINT_INTERVAL - 1}
 
 
 class Stopped:
@@ -220,7 +221,7 @@ class Stopped:
 
 def test_a_writer_stopped_for_hours_before_its_commit_does_not_name_a_file_that_was_cleaned_up(root: str) -> None:
     """It had no patience to wait for the lock, so nothing keeps maintenance from taking its file for a leftover."""
-    others = DeltaCluster(root, local=True)
+    others = on_disk(root)
     commit(others, 1)
     gone = []
 
@@ -229,18 +230,18 @@ def test_a_writer_stopped_for_hours_before_its_commit_does_not_name_a_file_that_
             os.utime(path, (0, 0))
         gone.append(vacuum_control(others, "__consumer_offsets"))
 
-    sleeper = DeltaCluster(root, local=True, clock=Stopped(hours_later))
+    sleeper = on_disk(root, clock=Stopped(hours_later))
     sleeper.groups._lock = None  # as for a writer whose patience has run out
 
     commit(sleeper, 2)
 
     assert gone == [1]
-    assert committed(DeltaCluster(root, local=True)) == committed(sleeper) == committed(others) == {0: 2}
+    assert committed(on_disk(root)) == committed(sleeper) == committed(others) == {0: 2}
 
 
 def test_a_holder_that_does_nothing_is_told_of_once(root: str, caplog: pytest.LogCaptureFixture) -> None:
     """A writer whose patience has run out goes on without the lock, and says so when it first does."""
-    stopped, writer = (DeltaCluster(root, local=True) for _ in range(2))
+    stopped, writer = (on_disk(root) for _ in range(2))
     commit(stopped, 0)
     writer.groups.refresh()
     writer.groups._patience = 0.01

@@ -22,16 +22,18 @@ from kafkalike.errors import (
     LogCorruptError,
     UnsupportedVersionError,
 )
-from kafkalike.log.commits import log_name, parse_commit
-from kafkalike.log.condense import CHECKPOINT_INTERVAL
 from kafkalike.log.connect import connect
 from kafkalike.log.delta_cluster import DeltaCluster
-from kafkalike.log.lock import TableLock
 from kafkalike.log.port import TxnId
-from kafkalike.log.tail import checkpointed
+from kafkalike.log.store.lock import TableLock
+from kafkalike.log.store.parquet import open_parquet
+from kafkalike.log.table.actions import log_name, parse_commit
+from kafkalike.log.table.checkpoints import INTERVAL as CHECKPOINT_INTERVAL
+from kafkalike.log.table.snapshot import last_checkpoint
 from kafkalike.log.topic_log import DeltaTopicLog
 from kafkalike.model.batch import RecordBatch
 from kafkalike.producer import KafkaProducer
+from tests.tools.clusters import on_disk
 from tests.tools.upkeep import ShiftedClock
 
 MIB = 1024 * 1024
@@ -54,7 +56,7 @@ def values(log: DeltaTopicLog, partition: int = 0) -> list[bytes | None]:
 
 @pytest.fixture
 def cluster(root: str) -> DeltaCluster:
-    return DeltaCluster(root, local=True)
+    return on_disk(root)
 
 
 @pytest.fixture
@@ -92,7 +94,7 @@ def test_control_tables_keep_their_state_over_checkpoints(cluster: DeltaCluster,
         cluster.set_configs("orders", {"retention.ms": str(n)})
 
     cluster.settle()
-    fresh = DeltaCluster(root, local=True)
+    fresh = on_disk(root)
 
     assert Path(root, "__cluster_metadata", "_delta_log", "_last_checkpoint").exists()
     assert dict(fresh.topic("orders").configs) == {"retention.ms": "109"}
@@ -114,7 +116,7 @@ def test_a_reader_survives_the_cleaning_of_the_log(cluster: DeltaCluster, log: D
             SYSTEM_CLOCK.sleep(seconds)
 
     clock = Clock()
-    slow = DeltaCluster(cluster.root, local=True, clock=clock).log("orders")
+    slow = on_disk(cluster.root, clock=clock).log("orders")
     for n in range(100):
         log.append(batch(str(n).encode()))
     cluster.settle()
@@ -142,13 +144,13 @@ def test_an_append_does_not_wait_for_a_checkpoint(cluster: DeltaCluster, log: De
     with TableLock(f"{cluster.root}/__locks", "condense~orders").held():
         append_past_a_checkpoint(log)
         cluster.settle()
-    skipped = checkpointed(log.files)
+    skipped = last_checkpoint(log.files)
 
     append_past_a_checkpoint(log)
     cluster.settle()
 
     assert skipped == -1
-    assert checkpointed(log.files) == 2 * CHECKPOINT_INTERVAL
+    assert last_checkpoint(log.files) == 2 * CHECKPOINT_INTERVAL
     assert cluster.log("orders").log_end(0) == 2 * CHECKPOINT_INTERVAL
 
 
@@ -161,7 +163,7 @@ def test_a_producer_that_is_closed_writes_no_more(cluster: DeltaCluster, log: De
 
     producer.close()
 
-    assert checkpointed(log.files) == CHECKPOINT_INTERVAL
+    assert last_checkpoint(log.files) == CHECKPOINT_INTERVAL
 
 
 def test_a_checkpoint_that_comes_late_does_not_bring_a_deleted_topic_back(
@@ -177,7 +179,7 @@ def test_a_checkpoint_that_comes_late_does_not_bring_a_deleted_topic_back(
     later = log.tidy()
 
     assert (late, gone, later) == (False, True, False)
-    assert checkpointed(log.files) == -1
+    assert last_checkpoint(log.files) == -1
 
 
 def test_a_topic_is_not_deleted_while_its_log_is_written_to(cluster: DeltaCluster, log: DeltaTopicLog) -> None:
@@ -188,7 +190,7 @@ def test_a_topic_is_not_deleted_while_its_log_is_written_to(cluster: DeltaCluste
         TableLock(f"{cluster.root}/__locks", "condense~orders").held(),
         pytest.raises(KafkaTimeoutError),
     ):
-        DeltaCluster(cluster.root, local=True, clock=OutOfTime()).delete_topic("orders")
+        on_disk(cluster.root, clock=OutOfTime()).delete_topic("orders")
 
     assert values(cluster.log("orders")) == [b"kept"]
 
@@ -231,7 +233,7 @@ def test_a_topics_own_codec_wins_over_the_producers(cluster: DeltaCluster, codec
     log.append(batch(b"x" * 1000), codec="snappy")
 
     (segment,) = log.segments(0)
-    group = log.files.parquet(segment.path).metadata.row_group(0)
+    group = open_parquet(log.files, segment.path).metadata.row_group(0)
     assert {group.column(at).compression for at in range(group.num_columns)} == {found}
 
 
@@ -273,7 +275,7 @@ def test_a_topic_created_while_another_is_deleted_keeps_its_table(
     deleter = threading.Thread(target=cluster.delete_topic, args=("orders",))
     deleter.start()
 
-    other = DeltaCluster(root, local=True)
+    other = on_disk(root)
     while "orders" in other.topics():
         SYSTEM_CLOCK.sleep(0.005)
     other.create_topic("orders", 1, {})
@@ -287,7 +289,7 @@ def test_a_topic_created_while_another_is_deleted_keeps_its_table(
 
 def test_a_leftover_folder_of_a_killed_creation_is_no_hindrance(root: str) -> None:
     """Its table has no topic, so it is made anew."""
-    other = DeltaCluster(root, local=True, locking=False)
+    other = on_disk(root, queue=False)
     other._create_table("orders", "orders", used_before=False)
 
     info = connect(root).create_topic("orders", 1, {})
@@ -305,8 +307,8 @@ def test_a_leftover_table_in_an_object_store_is_taken_over(root: str) -> None:
 
 def test_a_table_that_holds_records_is_never_taken_over(root: str) -> None:
     """In an object store another table at the topic's place is an error, and stays as it is."""
-    DeltaCluster(root, local=True).create_topic("orders", 1, {})
-    DeltaCluster(root, local=True).log("orders").append(batch(b"precious"))
+    on_disk(root).create_topic("orders", 1, {})
+    on_disk(root).log("orders").append(batch(b"precious"))
     for name in ("__cluster_metadata", "__locks"):
         Path(root, name).rename(Path(root, f"gone{name}"))
 
@@ -325,7 +327,7 @@ def test_an_append_that_may_not_be_tried_again_leaves_no_file(root: str) -> None
         def now_ms(self) -> int:
             if self.rivals:
                 self.rivals -= 1
-                DeltaCluster(root, local=True, locking=False).log("orders").append(batch(b"rival"))
+                on_disk(root, queue=False).log("orders").append(batch(b"rival"))
             return super().now_ms()
 
         def sleep(self, seconds: float) -> None:
@@ -333,7 +335,7 @@ def test_an_append_that_may_not_be_tried_again_leaves_no_file(root: str) -> None
             DeltaTable(f"{root}/orders").restore(1)
 
     clock = Meddling()
-    cluster = DeltaCluster(root, local=True, locking=False, clock=clock)
+    cluster = on_disk(root, queue=False, clock=clock)
     cluster.create_topic("orders", 1, {})
     log = cluster.log("orders")
     log.append(batch(b"first"))
@@ -432,7 +434,7 @@ def test_a_control_file_that_is_missing_is_an_error_each_time(cluster: DeltaClus
     cluster.create_topic("orders", 1, {})
     (data,) = Path(root, "__cluster_metadata").glob("*.parquet")
     data.unlink()
-    fresh = DeltaCluster(root, local=True)
+    fresh = on_disk(root)
 
     for _ in range(2):
         with pytest.raises(LogCorruptError, match="missing"):
@@ -442,7 +444,7 @@ def test_a_control_file_that_is_missing_is_an_error_each_time(cluster: DeltaClus
 def test_a_control_file_that_cannot_be_read_for_a_while_costs_no_rows(cluster: DeltaCluster, root: str) -> None:
     """A running handle that failed once has all rows once the file is there again."""
     cluster.create_topic("orders", 1, {})
-    running = DeltaCluster(root, local=True)
+    running = on_disk(root)
     running.topics()
     cluster.create_topic("more", 1, {})
     (data,) = Path(root, "__cluster_metadata").glob("part-0000000002-*.parquet")

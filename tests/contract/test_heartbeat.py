@@ -12,9 +12,9 @@ from kafkalike.consumer import KafkaConsumer
 from kafkalike.errors import CommitFailedError, KafkaTimeoutError
 from kafkalike.log.connect import connect
 from kafkalike.log.delta_cluster import DeltaCluster
-from kafkalike.log.leases import LocalLeases, MemoryLeases, RemoteLeases
-from kafkalike.log.lock import TableLock
 from kafkalike.log.port import Cluster, Leases
+from kafkalike.log.store.leases import LocalLeases, MemoryLeases, RemoteLeases
+from kafkalike.log.store.lock import TableLock
 from kafkalike.model.group_state import GroupsState, Roster, roster_row
 from kafkalike.model.structs import GroupState, OffsetAndMetadata, TopicPartition
 

@@ -9,9 +9,9 @@ import pytest
 
 from kafkalike.clock import SYSTEM_CLOCK
 from kafkalike.group.offsets import GroupOffsets, Membership
-from kafkalike.log.condense import CHECKPOINT_INTERVAL
 from kafkalike.log.connect import connect
 from kafkalike.log.control import MERGE_INTERVAL
+from kafkalike.log.table.checkpoints import INTERVAL as CHECKPOINT_INTERVAL
 from kafkalike.model.structs import OffsetAndMetadata, TopicPartition
 from tests.tools.children import run
 from tests.tools.records import batch, make_topic

@@ -10,8 +10,8 @@ from pyspark.sql.types import IntegerType, StringType, StructField, StructType
 from kafkalike import KafkaConsumer, KafkaProducer, TopicPartition
 from kafkalike.errors import KafkaError, TopicDeletedError, UnsafeStorageError
 from kafkalike.log.connect import connect
-from kafkalike.log.delta_cluster import DeltaCluster
 from kafkalike.spark import read, write
+from tests.tools.clusters import on_disk
 from tests.tools.findings import errors_of
 from tests.tools.records import all_records, batch, make_topic
 
@@ -40,7 +40,7 @@ def test_a_task_that_fails_once_writes_its_records_once(
     source = spark.range(0, 40, 1, 2).selectExpr("CAST(id % 2 AS INT) AS partition", "CAST(id AS STRING) AS value")
     frame = source.mapInArrow(lambda batches: rows(None, batches), ROWS)
 
-    done = write(frame, "t", DeltaCluster(root, local=True, locking=locking))
+    done = write(frame, "t", on_disk(root, queue=locking))
 
     found = all_records(root)
     assert Path(marker).exists()
@@ -56,7 +56,7 @@ def test_a_task_that_fails_once_writes_its_records_once(
 def test_a_stale_snapshot_gives_no_offset_twice(spark: SparkSession, root: str, *, locking: bool) -> None:
     """Row 21: Spark may use a snapshot an hour old, a frame of the topic is cached, and others append meanwhile."""
     make_topic(root, (0, "a"))
-    cluster = DeltaCluster(root, local=True, locking=locking)
+    cluster = on_disk(root, queue=locking)
     frame = spark.createDataFrame([(0, "c")], ROWS)
     spark.conf.set("spark.databricks.delta.stalenessLimit", "1h")
     cached = read(spark, "t", root).cache()
@@ -82,7 +82,7 @@ def test_a_topic_made_anew_never_gets_records_meant_for_the_old_one(
 ) -> None:
     """Row 31: each client has the old topic open; each is told, and the new topic has what was sent to it only."""
     make_topic(root, (0, "old-0"), (0, "old-1"))
-    cluster = DeltaCluster(root, local=True)
+    cluster = on_disk(root)
     log = cluster.log("t", engine=engine)
     log.append(batch((0, "old-2")))
     connect(root).delete_topic("t")

@@ -10,10 +10,10 @@ import pytest
 from pyspark.sql import SparkSession
 
 from kafkalike.clock import SystemClock
-from kafkalike.log.delta_cluster import DeltaCluster
 from kafkalike.log.port import TxnId
 from kafkalike.log.topic_log import DeltaTopicLog
 from kafkalike.spark import write
+from tests.tools.clusters import on_disk
 from tests.tools.findings import errors_of
 from tests.tools.history import Recorder, judge
 from tests.tools.records import all_records, batch, make_topic, open_log
@@ -45,7 +45,7 @@ def assert_log_of(root: str, values: Sequence[str]) -> None:
 def test_threads_that_share_one_log_give_no_offset_twice(root: str, *, locking: bool) -> None:
     """One open log for all, as in a producer that also asks for partitions: plan and commit rest on one version."""
     make_topic(root)
-    log = open_log(DeltaCluster(root, local=True, locking=locking))
+    log = open_log(on_disk(root, queue=locking))
 
     def work(number: int) -> None:
         for turn in range(5):
@@ -64,7 +64,7 @@ def test_threads_that_share_one_log_give_no_offset_twice(root: str, *, locking: 
 def test_threads_append_through_one_spark_session(spark: SparkSession, root: str, threads: int) -> None:
     """Row 12: each write carries its own id and version as options; a setting of the session would mix them up."""
     make_topic(root)
-    cluster = DeltaCluster(root, local=True)
+    cluster = on_disk(root)
     outcomes: dict[int, bool] = {}
 
     def work(number: int) -> None:
@@ -107,8 +107,8 @@ def test_only_a_rival_in_the_same_partition_makes_a_spark_append_start_again(
     """The rival commits after the log end was read: without locks the self-read must find it."""
     make_topic(root)
     clock = Interruptions()
-    log = DeltaCluster(root, local=True, locking=False, clock=clock).log("t", engine="spark")
-    rival = DeltaCluster(root, local=True, locking=False).log("t")
+    log = on_disk(root, queue=False, clock=clock).log("t", engine="spark")
+    rival = on_disk(root, queue=False).log("t")
     clock.rival = lambda: rival.append(batch((0, "rival")))
 
     done = log.append(batch((partition, "late")))
@@ -125,7 +125,7 @@ def test_racing_self_reading_appends_of_one_jvm_make_one_log(spark: SparkSession
     """Without locks, as on object stores: four threads, of which three meet in the same partitions."""
     make_topic(root, partitions=3)
     clock = Interruptions()
-    cluster = DeltaCluster(root, local=True, locking=False, clock=clock)
+    cluster = on_disk(root, queue=False, clock=clock)
     shared = open_log(cluster)
 
     def work(number: int) -> None:
@@ -153,7 +153,7 @@ def send(log: DeltaTopicLog, partition: int, value: str) -> Sequence[int]:
 def test_spark_appends_may_share_one_log(spark: SparkSession, root: str) -> None:
     """Without locks: rows are numbered from the very log end above which rivals are looked for."""
     make_topic(root)
-    log = DeltaCluster(root, local=True, locking=False).log("t", engine="spark")
+    log = on_disk(root, queue=False).log("t", engine="spark")
 
     together(lambda number: log.append(batch((0, f"v{number}"))), 4)
 

@@ -14,12 +14,12 @@ from jobs import retention as job
 from kafkalike.cli import main
 from kafkalike.clock import SYSTEM_CLOCK
 from kafkalike.errors import IllegalArgumentError, InvalidConfigurationError
-from kafkalike.log.delta_cluster import DeltaCluster
 from kafkalike.log.history import topic_history
 from kafkalike.log.topic_log import DeltaTopicLog
 from kafkalike.retention import maintain
 from kafkalike.retention.schedule import every, parse_duration_ms
 from kafkalike.testing import ManualClock
+from tests.tools.clusters import on_disk
 from tests.tools.records import all_records, batch
 from tests.tools.upkeep import AT_ONCE, HOUR_MS, open_cluster, topic
 
@@ -158,7 +158,7 @@ def test_history_says_who_did_what(root: str, orders: DeltaTopicLog, capsys: pyt
 def test_history_keeps_the_order_of_the_logs_when_a_clock_went_back(root: str) -> None:
     """Each line shows the time that its writer's clock had."""
     clock = ManualClock(1000)
-    cluster = DeltaCluster(root, local=True, clock=clock)
+    cluster = on_disk(root, clock=clock)
     cluster.create_topic("orders", 1, {})
     cluster.set_configs("orders", {"retention.ms": "1000"})
     clock.seconds = 500

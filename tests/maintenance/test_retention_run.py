@@ -303,8 +303,8 @@ def test_ten_thousand_segments_lose_a_thousand_in_one_table_version(root: str) -
 def plant(log: DeltaTopicLog, count: int, expired: int) -> None:
     """Segments of one record that only the table's log knows."""
     from kafkalike.log.append_local import iso_time
-    from kafkalike.log.commits import Add
     from kafkalike.log.maintenance import Change, publish
+    from kafkalike.log.table.actions import Add
 
     def add(offset: int) -> Add:
         time = iso_time(NOW - (2 * HOUR_MS if offset < expired else 0))

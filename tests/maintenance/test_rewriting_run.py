@@ -10,10 +10,11 @@ from deltalake import DeltaTable
 from kafkalike.clock import SYSTEM_CLOCK
 from kafkalike.errors import DataLossError
 from kafkalike.log.compact import checkpoints_of
-from kafkalike.log.lock import TableLock
 from kafkalike.log.maintenance import Change, publish
 from kafkalike.log.staging_folder import staging_folder
-from kafkalike.log.storage import LocalFiles
+from kafkalike.log.store.local import LocalStore
+from kafkalike.log.store.lock import TableLock
+from kafkalike.log.store.parquet import open_parquet
 from kafkalike.log.topic_log import DeltaTopicLog
 from kafkalike.model.batch import RecordBatch
 from kafkalike.retention import maintain
@@ -79,7 +80,7 @@ def test_merging_changes_no_record_and_leaves_one_sorted_file_for_each_partition
         (segment,) = many.segments(p)
         assert segment.modification_ms >= oldest
         assert segment.num_records == segment.stop
-        meta = many.files.parquet(segment.path).metadata
+        meta = open_parquet(many.files, segment.path).metadata
         assert meta.row_group(0).column(0).compression == "ZSTD"
 
 
@@ -188,16 +189,16 @@ def test_a_topic_that_is_deleted_while_its_files_are_merged_leaves_nothing(
     root: str, many: DeltaTopicLog, monkeypatch: pytest.MonkeyPatch, again: int
 ) -> None:
     """Its folder does not come back, and one that was made anew meanwhile gets no file."""
-    opened = LocalFiles.open_output
+    opened = LocalStore.open_output
 
-    def late(files: LocalFiles, name: str) -> object:
-        monkeypatch.setattr(LocalFiles, "open_output", opened)
+    def late(files: LocalStore, name: str) -> object:
+        monkeypatch.setattr(LocalStore, "open_output", opened)
         open_cluster(root).delete_topic("t")
         if again:
             open_cluster(root).create_topic("t", 2, {})
         return opened(files, name)
 
-    monkeypatch.setattr(LocalFiles, "open_output", late)
+    monkeypatch.setattr(LocalStore, "open_output", late)
 
     assert upkeep(root).status == GONE
     if not again:

@@ -13,6 +13,7 @@ from kafkalike.log.topic_log import DeltaTopicLog
 from kafkalike.log.writer import Commit, commit
 from kafkalike.retention import TopicReport, maintain
 from kafkalike.spark import write
+from tests.tools.clusters import on_disk
 from tests.tools.findings import errors_of
 from tests.tools.records import batch
 from tests.tools.upkeep import AT_ONCE, EAGER, HOUR_MS, keyed, pairs_of
@@ -25,7 +26,7 @@ Upkeep = Callable[[str], TopicReport]
 @pytest.fixture
 def near(root: str) -> DeltaCluster:
     """The root as a local one whose appends are quick."""
-    return DeltaCluster(root, local=True, locking=False)
+    return on_disk(root, queue=False)
 
 
 @pytest.fixture
@@ -91,7 +92,7 @@ def test_a_rival_that_has_removed_a_file_is_not_overwritten(root: str, spark: Sp
 
 
 def removal(log: DeltaTopicLog, path: str) -> Commit:
-    from kafkalike.log.commits import Add
+    from kafkalike.log.table.actions import Add
 
     gone = Add(path=path, partition=0, size=1, modification_ms=0, data_change=True, stats={})
     metadata = '{"kafkalikeAppend":"x"}'

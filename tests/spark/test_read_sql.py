@@ -30,6 +30,7 @@ from kafkalike.spark import read, register_sql, session
 from kafkalike.spark.sql import view_statements
 from kafkalike.spark.sql_names import literal, quoted
 from kafkalike.testing import MemoryCluster
+from tests.tools.clusters import on_disk
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -64,7 +65,7 @@ def fill(cluster: DeltaCluster, topic: str, *values: bytes, partition: int = 0, 
 @pytest.fixture
 def cluster(root: str) -> DeltaCluster:
     """A cluster with a topic of two partitions."""
-    made = DeltaCluster(root, local=True)
+    made = on_disk(root)
     made.create_topic("orders", 2, {"retention.ms": "1000"})
     return made
 
@@ -226,7 +227,7 @@ def test_tables_about_the_cluster_are_live(spark: SparkSession, root: str, clust
 def test_a_roots_name_is_data(spark: SparkSession, tmp_path: Path, folder: str) -> None:
     """Quotes, semicolons and comments in it reach no parser, in either way of making the views."""
     root = str(tmp_path / folder)
-    cluster = DeltaCluster(root, local=True)
+    cluster = on_disk(root)
     cluster.create_topic("a.b", 1, {})
     fill(cluster, "a.b", b"v")
 

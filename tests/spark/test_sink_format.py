@@ -15,11 +15,11 @@ from pyspark.sql import functions as F  # noqa: N812
 
 from kafkalike import KafkaConsumer, TopicPartition
 from kafkalike.errors import OutOfOrderSequenceNumberError
-from kafkalike.log.delta_cluster import DeltaCluster
 from kafkalike.log.port import TxnId
 from kafkalike.log.sink_commit import commit_results
 from kafkalike.log.staged_topics import TaskResult, TopicRuns
 from kafkalike.spark import write
+from tests.tools.clusters import on_disk
 from tests.tools.records import all_records, make_topic
 
 if TYPE_CHECKING:
@@ -108,7 +108,7 @@ def test_records_without_time_get_that_of_the_append_and_go_on_at_the_log_end(sp
         (2, b"b", None, []),
     ]
     assert found[0].timestamp <= found[2].timestamp
-    assert DeltaCluster(root, local=True).log("t").version == 2
+    assert on_disk(root).log("t").version == 2
 
 
 def test_the_column_names_the_topic_of_each_row(spark: SparkSession, root: str) -> None:
@@ -133,7 +133,7 @@ def test_the_option_wins_over_the_column(spark: SparkSession, root: str) -> None
     save(frame, root, topic="a")
 
     assert all_records(root, "a") == {0: [(0, "1"), (1, "2")]}
-    assert set(DeltaCluster(root, local=True).topics()) == {"a"}
+    assert set(on_disk(root).topics()) == {"a"}
 
 
 def test_a_frame_without_rows_writes_nothing(spark: SparkSession, root: str) -> None:
@@ -308,7 +308,7 @@ def test_a_rerun_does_not_compute_its_rows(spark: SparkSession, root: str) -> No
 def test_a_rerun_whose_records_went_meanwhile_is_an_error(root: str) -> None:
     """The tasks have left their rows out: an empty write under the id would lose them for good."""
     log = make_topic(root, partitions=1)
-    cluster = DeltaCluster(root, local=True)
+    cluster = on_disk(root)
     left_out = TaskResult(topics={"t": TopicRuns(log.info.topic_id, [], left_out=True)})
 
     with pytest.raises(OutOfOrderSequenceNumberError, match="does not show them any more; run it again"):

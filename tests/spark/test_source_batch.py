@@ -14,6 +14,7 @@ from pyspark.sql import functions as F  # noqa: N812
 from kafkalike.log.delta_cluster import DeltaCluster
 from kafkalike.model.batch import RecordBatch
 from kafkalike.spark import read, write
+from tests.tools.clusters import on_disk
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -27,7 +28,7 @@ def root(tmp_path_factory: pytest.TempPathFactory) -> str:
 
 @pytest.fixture(scope="module")
 def cluster(root: str) -> DeltaCluster:
-    return DeltaCluster(root, local=True)
+    return on_disk(root)
 
 
 def fill(cluster: DeltaCluster, topic: str, *values: str, partition: int = 0, at_ms: int = 1_000) -> None:

@@ -15,6 +15,7 @@ from pyspark.sql import functions as F  # noqa: N812
 from kafkalike.log.delta_cluster import DeltaCluster
 from kafkalike.model.batch import RecordBatch
 from kafkalike.spark.source.progress import offsets_behind
+from tests.tools.clusters import on_disk
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -31,7 +32,7 @@ def root(tmp_path_factory: pytest.TempPathFactory) -> str:
 
 @pytest.fixture(scope="module")
 def cluster(root: str) -> DeltaCluster:
-    return DeltaCluster(root, local=True)
+    return on_disk(root)
 
 
 @pytest.fixture(autouse=True)

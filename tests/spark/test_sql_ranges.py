@@ -16,6 +16,7 @@ from kafkalike.errors import IllegalArgumentError, UnknownTopicOrPartitionError
 from kafkalike.log.delta_cluster import DeltaCluster
 from kafkalike.model.batch import RecordBatch
 from kafkalike.spark import create_view, read, register_sql
+from tests.tools.clusters import on_disk
 from tests.tools.records import make_topic
 
 if TYPE_CHECKING:
@@ -41,7 +42,7 @@ def offsets(spark: SparkSession, query: str) -> list[tuple[int, int]]:
 @pytest.fixture
 def cluster(root: str) -> DeltaCluster:
     """Two topics; three days of `orders`, a file for each day and partition, and one commit for each day."""
-    made = DeltaCluster(root, local=True)
+    made = on_disk(root)
     made.create_topic("orders", 2, {"retention.ms": "-1"})
     made.create_topic("a.b", 1, {})
     for day in range(3):
@@ -166,7 +167,7 @@ def test_a_topic_created_again_is_a_new_table_in_the_database(spark: SparkSessio
     make_topic(root, (0, "old"), (0, "old"))
     register_sql(spark, root, database="travel")
     assert spark.sql("SELECT count(*) FROM travel.t").collect() == [(2,)]
-    DeltaCluster(root, local=True).delete_topic("t")
+    on_disk(root).delete_topic("t")
     make_topic(root, (0, "new"))
 
     register_sql(spark, root, database="travel")

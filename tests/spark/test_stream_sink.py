@@ -20,8 +20,8 @@ from kafkalike.errors import (
     UnknownTopicOrPartitionError,
     UnsupportedCodecError,
 )
-from kafkalike.log.delta_cluster import DeltaCluster
 from kafkalike.spark import CheckpointProgress, StreamWriter, Written, read, write, write_stream
+from tests.tools.clusters import on_disk
 from tests.tools.lines import Lines
 from tests.tools.records import all_records, make_topic
 
@@ -70,7 +70,7 @@ def test_behaviour_43_a_wrong_column_is_named_before_the_query_starts(
     with pytest.raises(AnalysisException, match=said):
         write_stream(lines.frame().selectExpr(*columns), "out", root, checkpoint=checkpoint)
 
-    assert DeltaCluster(root, local=True).topics() == {}
+    assert on_disk(root).topics() == {}
     assert not Path(checkpoint).exists()
 
 
@@ -101,14 +101,14 @@ def test_behaviour_44_a_null_topic_fails_the_query(lines: Lines, root: str, chec
     with pytest.raises(StreamingQueryException, match="KAFKA_NULL_TOPIC_IN_DATA"):
         done(write_stream(named, bootstrap_servers=root, checkpoint=checkpoint, available_now=True))
 
-    assert DeltaCluster(root, local=True).topics() == {}
+    assert on_disk(root).topics() == {}
 
 
 def test_behaviour_45_the_partition_column_beats_the_partitioner_and_the_key(
     lines: Lines, root: str, checkpoint: str
 ) -> None:
     """A null partition is as if there was none."""
-    DeltaCluster(root, local=True).create_topic("out", 4, {})
+    on_disk(root).create_topic("out", 4, {})
     lines.add("0 column", "- chosen")
     parts = lines.frame().selectExpr(
         "try_cast(split(value, ' ')[0] AS INT) AS partition", "split(value, ' ')[1] AS value"
@@ -132,7 +132,7 @@ def test_behaviour_46_a_topic_that_must_not_be_created_is_missed_at_once(
 ) -> None:
     """With auto.create.topics.enable=false, before the query starts."""
     config = ServerConfig.from_properties({"auto.create.topics.enable": "false"})
-    strict = DeltaCluster(root, local=True, server=config)
+    strict = on_disk(root, server=config)
 
     with pytest.raises(UnknownTopicOrPartitionError):
         write_stream(lines.frame(), "out", strict, checkpoint=checkpoint)
@@ -261,7 +261,7 @@ def test_what_one_topic_of_a_batch_lacks_is_written_and_no_more(
     monkeypatch.setenv("KAFKALIKE_FAULT", "stream.between_topics:raise")
     with pytest.raises(StreamingQueryException, match="injected"):
         done(write_stream(named, bootstrap_servers=root, checkpoint=checkpoint, available_now=True))
-    assert list(DeltaCluster(root, local=True).topics()) == ["a", "b"]
+    assert list(on_disk(root).topics()) == ["a", "b"]
     assert (values(root, "a"), values(root, "b")) == (["1"], [])
     monkeypatch.delenv("KAFKALIKE_FAULT")
 
@@ -403,7 +403,7 @@ def test_bad_arguments_are_refused_before_anything_is_made(
     with pytest.raises(error):
         write_stream(lines.frame(), **given)  # type: ignore[arg-type]
 
-    assert DeltaCluster(root, local=True).topics() == {}
+    assert on_disk(root).topics() == {}
     assert not Path(checkpoint).exists()
 
 

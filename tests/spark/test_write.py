@@ -30,11 +30,13 @@ from kafkalike.errors import (
     UnsupportedCodecError,
 )
 from kafkalike.log.delta_cluster import DeltaCluster
+from kafkalike.log.store.parquet import open_parquet
 from kafkalike.log.validate import MAX_TIMESTAMP_MS
 from kafkalike.model.structs import TopicPartition
 from kafkalike.partitioner.murmur2 import partition_for_key
 from kafkalike.spark import read, write
 from kafkalike.testing import MemoryCluster
+from tests.tools.clusters import on_disk
 
 if TYPE_CHECKING:
     from kafkalike.model.structs import ConsumerRecord
@@ -45,7 +47,7 @@ UTC = dt.UTC
 
 @pytest.fixture
 def cluster(root: str) -> DeltaCluster:
-    return DeltaCluster(root, local=True)
+    return on_disk(root)
 
 
 def rows(spark: SparkSession, *values: str | None) -> DataFrame:
@@ -120,7 +122,7 @@ def test_a_wrong_column_is_named(spark: SparkSession, root: str, query: str, sai
     with pytest.raises(AnalysisException, match=said):
         write(spark.sql(query), "orders", root)
 
-    assert DeltaCluster(root, local=True).topics() == {}
+    assert on_disk(root).topics() == {}
 
 
 def test_the_topic_must_come_from_somewhere(spark: SparkSession, root: str) -> None:
@@ -189,7 +191,7 @@ def test_a_row_without_a_usable_topic_keeps_all_rows_out(
     with pytest.raises(error):
         write(frame, bootstrap_servers=root)
 
-    assert DeltaCluster(root, local=True).topics() == {}
+    assert on_disk(root).topics() == {}
 
 
 # --- partitions --------------------------------------------------------------------------------
@@ -400,7 +402,7 @@ def test_a_session_of_the_users_own_writes_the_same(spark: SparkSession, root: s
     own.conf.set("spark.sql.session.timeZone", zone)
     own.conf.set("spark.sql.maxConcurrentOutputFileWriters", "0")
     own.conf.set("spark.sql.parquet.outputTimestampType", "INT96")
-    DeltaCluster(root, local=True).create_topic("orders", 3, {})
+    on_disk(root).create_topic("orders", 3, {})
     times = [0, 1_709_209_800_123, 9_223_372_036_855, MAX_TIMESTAMP_MS]
     frame = own.range(0, 4_000, 1, 2).select(
         (F.col("id") % 50).cast("string").alias("key"),
@@ -417,7 +419,7 @@ def test_a_session_of_the_users_own_writes_the_same(spark: SparkSession, root: s
         mine = [int(r.value) for r in records if r.partition == p]
         assert [r.offset for r in records if r.partition == p] == list(range(len(mine)))
         assert [n for n in mine if n < 2_000] == sorted(n for n in mine if n < 2_000)
-    fresh = DeltaCluster(root, local=True).log("orders")
+    fresh = on_disk(root).log("orders")
     assert fresh.max_timestamp(0) is not None
     assert {s.min_timestamp for p in range(3) for s in fresh.segments(p)} == {0}
     assert {s.max_timestamp for p in range(3) for s in fresh.segments(p)} == {MAX_TIMESTAMP_MS}
@@ -457,7 +459,7 @@ def test_a_header_needs_a_key(spark: SparkSession, root: str, headers: str) -> N
 
 def test_a_missing_topic_fails_where_topics_are_not_made_by_writing(spark: SparkSession, root: str) -> None:
     """`auto.create.topics.enable=false`."""
-    closed = DeltaCluster(root, local=True, server=ServerConfig.from_properties({"auto.create.topics.enable": "false"}))
+    closed = on_disk(root, server=ServerConfig.from_properties({"auto.create.topics.enable": "false"}))
 
     with pytest.raises(UnknownTopicOrPartitionError):
         write(rows(spark, "v"), "orders", closed)
@@ -521,7 +523,7 @@ def test_the_file_has_the_codec_that_was_asked_for(
     write(rows(spark, "v" * 1000), "orders", root, compression_type=asked)
 
     log = cluster.log("orders")
-    group = log.files.parquet(log.segments(0)[0].path).metadata.row_group(0)
+    group = open_parquet(log.files, log.segments(0)[0].path).metadata.row_group(0)
     assert {group.column(at).compression for at in range(group.num_columns)} == {found}
     assert consume(root, "orders")[0].value == b"v" * 1000
 

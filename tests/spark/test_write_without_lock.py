@@ -14,6 +14,7 @@ from kafkalike.log.port import TxnId
 from kafkalike.model.batch import RecordBatch
 from kafkalike.model.structs import TopicPartition
 from kafkalike.spark import read, write
+from tests.tools.clusters import on_disk
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator
@@ -48,7 +49,7 @@ def clock() -> Meddling:
 @pytest.fixture
 def cluster(root: str, clock: Meddling) -> DeltaCluster:
     """A cluster without locks, with one topic of two partitions."""
-    made = DeltaCluster(root, local=True, locking=False, clock=clock)
+    made = on_disk(root, queue=False, clock=clock)
     made.create_topic("orders", 2, {})
     return made
 
@@ -62,7 +63,7 @@ def batch(*values: bytes, partition: int = 0) -> RecordBatch:
 
 def rival(root: str, *values: bytes, partition: int = 0) -> Callable[[], object]:
     """Another process's append, in-process."""
-    other = DeltaCluster(root, local=True, locking=False)
+    other = on_disk(root, queue=False)
     return lambda: other.log("orders").append(batch(*values, partition=partition))
 
 
@@ -105,7 +106,7 @@ def test_a_rival_that_commits_during_the_write_makes_it_start_again_without_comp
     computed = spark.sparkContext.accumulator(0)
 
     def meddle(numbers: Iterable[int]) -> Iterator[Any]:
-        DeltaCluster(root, local=True, locking=False).log("orders").append(batch(b"rival"))
+        on_disk(root, queue=False).log("orders").append(batch(b"rival"))
         for number in numbers:
             computed.add(1)
             yield (str(number),)

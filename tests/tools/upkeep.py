@@ -10,6 +10,7 @@ from kafkalike.log.delta_cluster import DeltaCluster
 from kafkalike.log.topic_log import DeltaTopicLog
 from kafkalike.model.batch import RecordBatch
 from kafkalike.retention import MaintenanceReport, TopicReport, maintain
+from tests.tools.clusters import on_disk
 
 HOUR_MS: Final = 3_600_000
 AT_ONCE: Final = {
@@ -60,7 +61,7 @@ class ShiftedClock:
 
 def open_cluster(root: str, clock: ShiftedClock | None = None) -> DeltaCluster:
     """A cluster on a local disk, as a new process opens it."""
-    return DeltaCluster(root, local=True, clock=clock or SYSTEM_CLOCK)
+    return on_disk(root, clock=clock or SYSTEM_CLOCK)
 
 
 def topic(root: str, name: str, partitions: int, configs: Mapping[str, str]) -> DeltaTopicLog:

@@ -5,7 +5,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from kafkalike.log.append_local import iso_time
-from kafkalike.log.commits import append_info, parse_time_ms
+from kafkalike.log.commits import parse_time_ms
+from kafkalike.log.table.actions import append_info
 from kafkalike.log.validate import MAX_TIMESTAMP_MS
 
 

@@ -6,7 +6,7 @@ import pytest
 
 from kafkalike.errors import KafkaConfigurationError, UnsafeStorageError
 from kafkalike.log.connect import connect
-from kafkalike.log.storage import normalise_root
+from kafkalike.log.store.roots import normalise_root
 from kafkalike.testing import MemoryCluster
 
 

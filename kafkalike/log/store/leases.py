@@ -11,13 +11,7 @@ import hashlib
 import os
 import threading
 from collections.abc import Callable, Iterable
-from functools import cached_property
 from typing import Final
-
-import pyarrow as pa
-import pyarrow.fs as pafs
-from deltalake.exceptions import DeltaError
-from deltalake.fs import DeltaStorageHandler
 
 from kafkalike.errors import KafkaStorageError
 
@@ -71,51 +65,6 @@ class LocalLeases:
         """Forget a member; a lease that stays behind is harmless."""
         with contextlib.suppress(OSError):
             os.unlink(f"{self._folder}/{_file_name(group_id, member_id)}")  # noqa: PTH108
-
-
-class RemoteLeases:
-    """Leases in an object store: one object per member, overwritten; its time is the store's. Thread-safe.
-
-    Args:
-        uri: the cluster's root.
-        folder: below it.
-    """
-
-    def __init__(self, uri: str, folder: str) -> None:
-        self._uri = uri
-        self._folder = folder
-
-    def _name(self, group_id: str, member_id: str) -> str:
-        return f"{self._folder}/{_file_name(group_id, member_id)}"
-
-    @cached_property
-    def _filesystem(self) -> pafs.PyFileSystem:
-        return pafs.PyFileSystem(DeltaStorageHandler(self._uri))
-
-    def renew(self, group_id: str, member_id: str) -> None:
-        """Give a sign of life."""
-        try:
-            # Buffered: deltalake's stream takes bytes, and pyarrow's hands it what it was given unless it buffers.
-            with self._filesystem.open_output_stream(self._name(group_id, member_id), buffer_size=64) as stream:
-                stream.write(b"alive")
-        except (DeltaError, OSError, pa.ArrowException) as cause:
-            message = f"the lease of member {member_id!r} below {self._uri} cannot be written: {cause}"
-            raise KafkaStorageError(message) from cause
-
-    def read(self, group_id: str, member_ids: Iterable[str]) -> dict[str, int]:
-        """When members gave their last sign of life."""
-        asked = list(member_ids)
-        try:
-            infos = self._filesystem.get_file_info([self._name(group_id, i) for i in asked])
-        except (DeltaError, OSError, pa.ArrowException) as cause:
-            message = f"leases below {self._uri} cannot be read: {cause}"
-            raise KafkaStorageError(message) from cause
-        return {i: int(info.mtime_ns) for i, info in zip(asked, infos, strict=True) if info.mtime_ns is not None}
-
-    def drop(self, group_id: str, member_id: str) -> None:
-        """Forget a member; a lease that stays behind is harmless."""
-        with contextlib.suppress(DeltaError, OSError, pa.ArrowException):
-            self._filesystem.delete_file(self._name(group_id, member_id))
 
 
 class MemoryLeases:

@@ -13,14 +13,18 @@ from typing import TYPE_CHECKING, Final
 
 import pyarrow as pa
 
+from kafkalike.log.store.leases import LocalLeases
 from kafkalike.log.store.lock import TableLock
-from kafkalike.log.store.port import Entry, NotStoredError, Reach, Store
+from kafkalike.log.store.port import Entry, Leases, NotStoredError, Reach, Store
 
 if TYPE_CHECKING:
     from kafkalike.clock import Deadline
 
 LOCKS: Final = "__locks"
 """Folder of the root's lock files."""
+
+LEASES: Final = "__leases"
+"""Folder of the heartbeats of group members."""
 
 TABLE_LOG: Final = "_delta_log"
 
@@ -181,9 +185,13 @@ class LocalStore:
         """Hold the lock of that name; the kernel drops it when its holder dies."""
         return TableLock(f"{self._root}/{LOCKS}", name).held(deadline, meanwhile)
 
+    def leases(self) -> Leases:
+        """Heartbeats as the times of files."""
+        return LocalLeases(f"{self._root}/{LEASES}")
+
     def now_ns(self) -> int:
         """The machine's clock."""
-        return time.time_ns()  # noqa: TID251 - the clock of the disk, which no test can turn
+        return time.time_ns()
 
 
 def _sync_folder(folder: str) -> None:

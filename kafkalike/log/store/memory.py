@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import io
 import threading
 import time
@@ -12,8 +13,10 @@ from typing import TYPE_CHECKING
 
 import pyarrow as pa
 
+from kafkalike.clock import SYSTEM_CLOCK
 from kafkalike.errors import KafkaTimeoutError
-from kafkalike.log.store.port import Entry, Reach, Store
+from kafkalike.log.store.leases import MemoryLeases
+from kafkalike.log.store.port import Entry, Leases, Reach, Store
 
 if TYPE_CHECKING:
     from kafkalike.clock import Deadline
@@ -25,6 +28,7 @@ class _Disk:
 
     files: dict[str, tuple[bytes, int]] = field(default_factory=dict)
     mutex: threading.RLock = field(default_factory=threading.RLock)
+    leases: MemoryLeases = field(default_factory=lambda: MemoryLeases(SYSTEM_CLOCK.now_ms))
     turns: dict[str, threading.RLock] = field(default_factory=dict)
 
 
@@ -49,10 +53,9 @@ class MemoryStore:
 
     def at(self, folder: str) -> MemoryStore:
         """The store of a folder below."""
-        below = type(self).__new__(type(self))
-        below.__dict__.update(self.__dict__)
+        below = copy.copy(self)
         below.uri = f"{self.uri}/{folder}"
-        below._prefix = f"{self._prefix}{folder}/"
+        below._prefix = f"{self._prefix}{folder}/"  # noqa: SLF001 - another of the same class
         return below
 
     def read(self, name: str) -> bytes:
@@ -133,6 +136,10 @@ class MemoryStore:
             yield
         finally:
             lock.release()
+
+    def leases(self) -> Leases:
+        """Heartbeats in memory."""
+        return self._disk.leases
 
     def now_ns(self) -> int:
         """The clock that the store was made with."""

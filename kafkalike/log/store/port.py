@@ -6,7 +6,7 @@ else here is reading, writing under new names, and fairness.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Mapping
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal, Protocol
@@ -36,8 +36,32 @@ class Entry:
     """When it was written: ms since the epoch, by the storage's own clock."""
 
 
+class Leases(Protocol):
+    """Heartbeats of group members, outside the table of groups. Thread-safe."""
+
+    def renew(self, group_id: str, member_id: str) -> None:
+        """Give a heartbeat.
+
+        Raises:
+            KafkaStorageError: the storage refused.
+        """
+        ...
+
+    def read(self, group_id: str, member_ids: Iterable[str]) -> Mapping[str, int]:
+        """When members gave their last heartbeat: ns by the storage's own clock; who never gave one is missing.
+
+        Raises:
+            KafkaStorageError: the storage refused.
+        """
+        ...
+
+    def drop(self, group_id: str, member_id: str) -> None:
+        """Forget a member; never fails."""
+        ...
+
+
 class Store(Protocol):
-    """Files below a root. Names are relative to it, with `/` between folders. Thread-safe; can be pickled.
+    """Files below a root. Names are relative to it, with `/` between folders. Thread-safe.
 
     A method that raises `FileNotFoundError` has found nothing under the name. Any other `OSError` means that the
     storage did not answer, or not as asked.
@@ -66,8 +90,9 @@ class Store(Protocol):
         ...
 
     def put_if_absent(self, name: str, content: bytes, *, durable: bool = False) -> bool:
-        """Create a file with its whole content at once, unless there is one. Its folder must exist, where there are
-        folders: see `make_folder`.
+        """Create a file with its whole content at once, unless there is one.
+
+        Its folder must exist, where there are folders: see `make_folder`.
 
         False means only that there is a file. Whether it is this caller's own, of a try whose answer was lost, is seen
         by reading it: so the content must carry an id.
@@ -103,8 +128,9 @@ class Store(Protocol):
         ...
 
     def open_output(self, name: str) -> pa.NativeFile:
-        """A stream that makes a new file, in a partition's folder that is made if need be; it is there when the stream
-        is closed.
+        """A stream that makes a new file, which is there when the stream is closed.
+
+        The partition's folder is made if need be.
 
         Raises:
             FileNotFoundError: on a local disk, the root of this store is gone: a late writer must not bring it back.
@@ -120,7 +146,9 @@ class Store(Protocol):
         ...
 
     def list(self, folder: str = "", *, deep: bool = False) -> list[Entry]:
-        """Files of a folder; empty when there is no such folder. For opening, checks and maintenance; not for the hot path.
+        """Files of a folder; empty when there is no such folder.
+
+        For opening, checks and maintenance; not for the hot path.
 
         Args:
             folder: which one.
@@ -133,7 +161,7 @@ class Store(Protocol):
         ...
 
     def copy(self, source: str, target: Store, name: str) -> None:
-        """Make a file of this store a file of another one of the same cluster, without reading it if that is possible."""
+        """Give a file of this store to another one of the same cluster, without reading it if that is possible."""
         ...
 
     def discard(self, name: str) -> None:
@@ -162,6 +190,10 @@ class Store(Protocol):
             KafkaTimeoutError: others held it until the deadline.
             TopicAuthorizationFailedError, KafkaStorageError: the root cannot be written.
         """
+        ...
+
+    def leases(self) -> Leases:
+        """Heartbeats of group members, below the cluster's root."""
         ...
 
     def now_ns(self) -> int:

@@ -16,7 +16,7 @@ import pyarrow.parquet as pq
 
 from kafkalike.log.store.port import Store
 from kafkalike.log.table.actions import log_name
-from kafkalike.log.table.snapshot import LAST_CHECKPOINT, LogFiles, Snapshot, load_snapshot
+from kafkalike.log.table.snapshot import LAST_CHECKPOINT, LogFiles, Snapshot
 
 INTERVAL: Final = 100
 """Fewest commits between two checkpoints; the tables' own `delta.checkpointInterval`."""
@@ -91,36 +91,28 @@ def checkpoint_name(version: int) -> str:
     return f"_delta_log/{version:020d}.checkpoint.parquet"
 
 
-def make_checkpoint(store: Store, version: int | None, table_id: str, now_ms: int) -> int | None:
-    """Write a checkpoint of a version.
+def make_checkpoint(store: Store, snapshot: Snapshot, now_ms: int) -> None:
+    """Write a checkpoint.
 
     Args:
         store: the table.
-        version: None for the newest one.
-        table_id: id that the table must have.
-        now_ms: files that were removed so long ago that no reader can want them are forgotten.
-
-    Returns:
-        The version; None when another table is there.
+        snapshot: the version that it is to be of.
+        now_ms: the time: files that were removed so long ago that no reader can want them are forgotten.
 
     Raises:
-        OSError, pa.ArrowException, KafkaError: it cannot be made.
+        OSError, pa.ArrowException: it cannot be written.
     """
-    snapshot = load_snapshot(store, version)
     columns = _in_force(snapshot)
-    metadata = columns["metaData"][-1].as_py()
-    if metadata["id"] != table_id:
-        return None
-    made = snapshot.commits[-1][0] if snapshot.commits else snapshot.version
-    properties = dict(metadata["configuration"] or ())
+    properties = snapshot.metadata().get("configuration") or {}
     horizon = now_ms - duration_ms(properties.get("delta.deletedFileRetentionDuration") or "interval 1 weeks")
     removed = columns["remove"]
-    columns["remove"] = removed.filter(pc.greater(removed.field("deletionTimestamp"), horizon))
+    columns["remove"] = removed.filter(pc.greater(pc.fill_null(removed.field("deletionTimestamp"), 0), horizon))
     table = _one_each(columns)
-    with store.open_output(checkpoint_name(made)) as stream:
-        pq.write_table(table, stream, compression="snappy", use_dictionary=False, write_statistics=False)
-    store.replace(LAST_CHECKPOINT, json.dumps({"version": made, "size": table.num_rows}).encode())
-    return made
+    buffer = pa.BufferOutputStream()
+    pq.write_table(table, buffer, compression="snappy", use_dictionary=False, write_statistics=False)
+    # Whole or not at all: readers list the folder, and take what they find.
+    store.replace(checkpoint_name(snapshot.newest), buffer.getvalue().to_pybytes())
+    store.replace(LAST_CHECKPOINT, json.dumps({"version": snapshot.newest, "size": table.num_rows}).encode())
 
 
 def _in_force(snapshot: Snapshot) -> dict[str, pa.StructArray]:

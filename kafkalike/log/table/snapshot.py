@@ -75,6 +75,18 @@ class Snapshot:
     commits: list[tuple[int, list[dict[str, Any]]]] = field(default_factory=list)
     """Versions above it with their actions, in order."""
 
+    @property
+    def newest(self) -> int:
+        """The version that it is of."""
+        return self.commits[-1][0] if self.commits else self.version
+
+    def metadata(self) -> Mapping[str, Any]:
+        """The table's metadata in force: Delta's `metaData` action."""
+        found = next(self.of_kind("metaData"), {})
+        for _, actions in self.commits:
+            found = next((a["metaData"] for a in reversed(actions) if "metaData" in a), found)
+        return found
+
     def of_kind(self, kind: str) -> Iterator[dict[str, Any]]:
         """The checkpoint's actions of one kind."""
         found = self.actions.get(kind)

@@ -6,10 +6,12 @@ interrupted leaves a state that nobody has.
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, field
 from typing import Final, Protocol
 
+from kafkalike.errors import KafkaError
 from kafkalike.log.table.actions import Add, TableCommit
 from kafkalike.model.segments import Segment, SegmentIndex
 
@@ -67,7 +69,30 @@ class TableState:
         self.last_commit_ms = max(self.last_commit_ms, commit.timestamp_ms)
         if rewinds(commit):
             self.rewound = commit
+        elif commit.append_id is not None:
+            self.rewound = None
         self.version = commit.version
+
+    def saw_below(self, commit: TableCommit, to_segment: Callable[[Add], Segment], rewind_possible: bool) -> bool:  # noqa: FBT001
+        """Take in what a commit below the loaded checkpoint told, newest first. Caller: whoever has just loaded it.
+
+        Args:
+            commit: the next older one.
+            to_segment: what a data file covers.
+            rewind_possible: whether no commit of ours has been seen above it.
+
+        Returns:
+            The same for the next one.
+        """
+        self.last_commit_ms = max(self.last_commit_ms, commit.timestamp_ms)
+        for add in commit.adds:
+            if not self.index.has(add.path):
+                with contextlib.suppress(KafkaError):
+                    # A foreign writer's file that is gone by now may have left no statistics.
+                    self.index.raise_end(to_segment(add))
+        if rewind_possible and rewinds(commit):
+            self.rewound = commit
+        return rewind_possible and not rewinds(commit) and commit.append_id is None
 
 
 class Requirement(Protocol):

@@ -99,7 +99,8 @@ class Table:
         store: the table's files.
         clock: time and waiting.
         to_segment: what a data file of this table covers; reads the file where the log does not say it.
-        look_back: completes a state that was just loaded with what its live files do not tell.
+        look_back: completes a state that was just loaded, from a checkpoint of the version that it is given, with what
+            that checkpoint does not tell.
         follower: told of every load and commit before anyone sees the new state.
         jitter: random number from 0 to 1, for the wait after a concurrent writer's commit.
         durable: whether commits must survive a power failure.
@@ -111,7 +112,7 @@ class Table:
         clock: Clock,
         *,
         to_segment: Callable[[Add, Store], Segment],
-        look_back: Callable[[TableState, Store], None] | None = None,
+        look_back: Callable[[TableState, int, Store], None] | None = None,
         follower: Follower | None = None,
         jitter: Callable[[], float] = random.random,
         durable: bool = False,
@@ -229,29 +230,10 @@ class Table:
                 self._load()
 
     def _load(self) -> None:
-        where = self.store.uri
         self._state = None
-        snapshot = load_snapshot(self.store)
-        try:
-            for protocol in snapshot.of_kind("protocol"):
-                check_protocol(protocol, where)
-            metadata = next(snapshot.of_kind("metaData"), {})
-            adds = [parse_add(add) for add in snapshot.of_kind("add")]
-            txns = {str(txn["appId"]): int(txn["version"]) for txn in snapshot.of_kind("txn")}
-        except (ValueError, KeyError, TypeError) as cause:
-            message = f"the checkpoint {snapshot.version} of {where} is damaged: {type(cause).__name__}: {cause}"
-            raise LogCorruptError(message) from cause
-        state = TableState(
-            version=snapshot.version,
-            table_id=str(metadata.get("id", "")),
-            index=SegmentIndex([self._to_segment(add, self.store) for add in adds]),
-            txns=txns,
-            properties=metadata.get("configuration") or {},
-        )
-        for commit in snapshot.committed(where):
-            state.apply(commit, lambda add: self._to_segment(add, self.store))
-        if self._look_back is not None:
-            self._look_back(state, self.store)
+        state, checkpoint = _loaded(self.store, self._to_segment, None)
+        if self._look_back is not None and checkpoint >= 0:
+            self._look_back(state, checkpoint, self.store)
         if self._follower is not None:
             self._follower.on_load(state)
         self._checked = self._clock.monotonic()
@@ -311,8 +293,8 @@ class Table:
         planned: Change | None = None
         while True:
             try:
+                (refresh or self.refresh)()
                 with self.mutex:
-                    (refresh or self.refresh)()
                     state = self.state
                     if planned is not None and not all(r.holds(state) for r in planned.requires):
                         stale, planned = planned, None
@@ -505,3 +487,37 @@ def _commit(change: Change, version: int, append_id: str) -> Commit:
         txns=change.txns,
         note=change.note,
     )
+
+
+def load_table(store: Store, to_segment: Callable[[Add, Store], Segment], version: int | None = None) -> TableState:
+    """The state of a table at a version; None for the newest one.
+
+    Raises:
+        FileNotFoundError: there is no table.
+        LogCorruptError: its log is damaged, or has no such version (any more, or yet).
+    """
+    return _loaded(store, to_segment, version)[0]
+
+
+def _loaded(store: Store, to_segment: Callable[[Add, Store], Segment], version: int | None) -> tuple[TableState, int]:
+    """A table's state, and the version of the checkpoint that it was made from; -1 for none."""
+    snapshot = load_snapshot(store, version)
+    try:
+        for protocol in snapshot.of_kind("protocol"):
+            check_protocol(protocol, store.uri)
+        metadata = next(snapshot.of_kind("metaData"), {})
+        adds = [parse_add(add) for add in snapshot.of_kind("add")]
+        txns = {str(txn["appId"]): int(txn["version"]) for txn in snapshot.of_kind("txn")}
+    except (ValueError, KeyError, TypeError) as cause:
+        message = f"the checkpoint {snapshot.version} of {store.uri} is damaged: {type(cause).__name__}: {cause}"
+        raise LogCorruptError(message) from cause
+    state = TableState(
+        version=snapshot.version,
+        table_id=str(metadata.get("id", "")),
+        index=SegmentIndex([to_segment(add, store) for add in adds]),
+        txns=txns,
+        properties=metadata.get("configuration") or {},
+    )
+    for commit in snapshot.committed(store.uri):
+        state.apply(commit, lambda add: to_segment(add, store))
+    return state, snapshot.version

@@ -90,7 +90,7 @@ def local_cluster(root: str, instead: str) -> DeltaCluster:
         UnsafeStorageError: the root is in an object store, where tasks cannot put records down.
     """
     cluster = connect_delta(root)
-    if not cluster.local:
+    if cluster.store.reach == "everywhere":
         raise UnsafeStorageError(
             f'format("kafkalike") writes to local roots, and {cluster.root} is none; {instead} writes to it'
         )

@@ -12,8 +12,8 @@ from pyspark import TaskContext
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.streaming.query import StreamingQuery
 
-from kafkalike.log.delta_cluster import DeltaCluster
 from kafkalike.spark import session, write, write_stream
+from tests.tools.clusters import on_disk
 
 TASKS = 4
 ROWS = 400
@@ -83,7 +83,7 @@ def put(spark: SparkSession, asked: dict[str, Any]) -> None:
     if by == "format":
         frame.write.format("kafkalike").options(**served, topic="t").mode("append").save()
     else:
-        write(frame, "t", DeltaCluster(root, local=True, locking=by == "write"))
+        write(frame, "t", on_disk(root, locking=by == "write"))
 
 
 def stream(frame: DataFrame, asked: dict[str, Any], served: dict[str, str]) -> StreamingQuery:

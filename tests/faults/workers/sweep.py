@@ -22,6 +22,7 @@ from kafkalike.group.offsets import GroupOffsets, Membership
 from kafkalike.log.delta_cluster import DeltaCluster
 from kafkalike.log.port import TxnId
 from kafkalike.model.structs import OffsetAndMetadata, TopicPartition
+from tests.tools.clusters import on_disk
 from tests.tools.findings import errors_of
 from tests.tools.records import batch, everything
 
@@ -78,7 +79,7 @@ OPERATIONS: dict[str, Callable[[DeltaCluster], Doing]] = {
 
 def state(root: str) -> dict[str, Any]:
     """What a reader that comes new sees: records by topic and partition, and the group's offset."""
-    cluster = DeltaCluster(root, local=True)
+    cluster = on_disk(root)
     topics = {name: everything(cluster.log(name)) for name in sorted(cluster.topics())}
     where = TopicPartition("t", 1)
     ids = {name: str(info.topic_id) for name, info in cluster.topics().items()}
@@ -117,7 +118,7 @@ def in_child(work: Callable[[], Any]) -> Any:
 
 def attempt(operation: str, root: str, env: dict[str, str]) -> Any:
     """Do it with the fault, and again without it in the same process; then look at it as one that comes new."""
-    do = OPERATIONS[operation](DeltaCluster(root, local=True))
+    do = OPERATIONS[operation](on_disk(root))
     os.environ.update(env)
     first = outcome(do)
     for name in env:
@@ -129,7 +130,7 @@ def attempt(operation: str, root: str, env: dict[str, str]) -> Any:
 def recover(operation: str, root: str) -> Any:
     """In a new process: what is to be seen, the operation once more, and what is to be seen then."""
     before = state(root)
-    again = outcome(OPERATIONS[operation](DeltaCluster(root, local=True)))
+    again = outcome(OPERATIONS[operation](on_disk(root)))
     return {"before": before, "retry": again, "after": state(root), "errors": errors_of(root)}
 
 

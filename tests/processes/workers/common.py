@@ -6,6 +6,7 @@ import threading
 from typing import Any
 
 from kafkalike.log.delta_cluster import DeltaCluster
+from tests.tools.clusters import on_disk
 
 
 def orders() -> dict[str, Any]:
@@ -16,7 +17,7 @@ def orders() -> dict[str, Any]:
 
 def cluster(root: str, *, locking: bool = True) -> DeltaCluster:
     """The cluster, with or without its advisory locks."""
-    return DeltaCluster(root, local=True, locking=locking)
+    return on_disk(root, queue=locking)
 
 
 def wait_for_go() -> None:

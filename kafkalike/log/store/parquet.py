@@ -7,9 +7,61 @@ from typing import Any, Final
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from kafkalike.log.store.port import Store
+
 ROW_GROUP_ROWS: Final = 131_072
 ROW_GROUP_BYTES: Final = 16 * 1024 * 1024
 """Most records, and about how many bytes, of a row group: what a reader that wants one record decodes at worst."""
+
+
+def open_parquet(store: Store, name: str, buffer_size: int = 0) -> pq.ParquetFile:
+    """Open a Parquet file of a store.
+
+    Times in INT96, as a Spark without kafkalike's settings writes them, are read as microseconds: as nanoseconds, the
+    default, those after the year 2262 would come out wrong.
+
+    Args:
+        store: where it is.
+        name: the file.
+        buffer_size: bytes fetched at a time; 0 fetches the whole column of a row group.
+
+    Raises:
+        FileNotFoundError: there is none.
+        OSError, pa.ArrowException: it is damaged, or the storage does not answer.
+    """
+    source = store.open_input(name, buffer_size)
+    try:
+        return pq.ParquetFile(
+            source,
+            pre_buffer=store.reach == "everywhere" and not buffer_size,
+            buffer_size=buffer_size,
+            coerce_int96_timestamp_unit="us",
+            page_checksum_verification=True,
+        )
+    except UnicodeDecodeError as cause:
+        # A damaged footer may still parse, with names in it that are no text.
+        message = f"{store.uri}/{name} has a damaged footer: {cause}"
+        raise OSError(message) from cause
+
+
+def put_parquet(store: Store, name: str, table: pa.Table, codec: str) -> int:
+    """Write rows as a new Parquet file of a store.
+
+    Args:
+        store: where it goes.
+        name: a name that nobody else has.
+        table: the rows.
+        codec: pyarrow's name of the compression.
+
+    Returns:
+        The file's size in bytes.
+
+    Raises:
+        OSError, pa.ArrowException: the storage refused; on a local disk also when the table's folder is gone.
+    """
+    with store.open_output(name) as stream:
+        write_parquet(table, stream, codec)
+        return int(stream.tell())
 
 
 def write_parquet(table: pa.Table, to: str | pa.NativeFile, codec: str) -> None:

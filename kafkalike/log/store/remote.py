@@ -1,0 +1,142 @@
+"""RemoteStore: an object store that can be read. Writing to one is refused."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from contextlib import AbstractContextManager
+from functools import cached_property
+from typing import TYPE_CHECKING, NoReturn
+
+import pyarrow as pa
+import pyarrow.fs as pafs
+from deltalake.exceptions import TableNotFoundError
+from deltalake.fs import DeltaStorageHandler
+
+from kafkalike.clock import SYSTEM_CLOCK
+from kafkalike.errors import UnsafeStorageError
+from kafkalike.log.store.port import Entry, Leases, Reach, Store
+
+if TYPE_CHECKING:
+    from kafkalike.clock import Deadline
+
+
+class RemoteStore:
+    """Files of an object store, through the clients that `deltalake` has.
+
+    Args:
+        uri: its root.
+    """
+
+    def __init__(self, uri: str) -> None:
+        self.uri = uri
+
+    def __reduce__(self) -> tuple[type[RemoteStore], tuple[str]]:
+        """On another machine the storage is opened anew."""
+        return RemoteStore, (self.uri,)
+
+    @property
+    def reach(self) -> Reach:
+        """Every machine."""
+        return "everywhere"
+
+    def at(self, folder: str) -> RemoteStore:
+        """The store of a folder below."""
+        return RemoteStore(f"{self.uri}/{folder}")
+
+    @cached_property
+    def _filesystem(self) -> pafs.PyFileSystem:
+        """Opened when it is needed: a table that does not exist yet may have no folder either."""
+        try:
+            return pafs.PyFileSystem(DeltaStorageHandler(self.uri))
+        except TableNotFoundError as cause:
+            raise FileNotFoundError(self.uri) from cause
+
+    def read(self, name: str) -> bytes:
+        """Content of a file."""
+        with self._filesystem.open_input_file(name) as stream:
+            content: bytes = stream.read()
+            return content
+
+    def open_input(self, name: str, buffer_size: int = 0) -> pa.NativeFile:
+        """Open a file for reading."""
+        del buffer_size
+        return self._filesystem.open_input_file(name)
+
+    def size(self, name: str) -> int:
+        """Bytes of a file."""
+        found = self._filesystem.get_file_info(name)
+        if found.type == pafs.FileType.NotFound:
+            raise FileNotFoundError(f"{self.uri}/{name}")
+        return int(found.size)
+
+    def list(self, folder: str = "", *, deep: bool = False) -> list[Entry]:
+        """Files of a folder."""
+        selector = pafs.FileSelector(folder, allow_not_found=True, recursive=deep)
+        try:
+            found = self._filesystem.get_file_info(selector)
+        except FileNotFoundError:
+            return []
+        prefix = f"{folder}/" if folder else ""
+        return [
+            Entry(info.path.removeprefix(prefix), info.size, (info.mtime_ns or 0) // 1_000_000)
+            for info in found
+            if info.type == pafs.FileType.File
+        ]
+
+    def leases(self) -> Leases:
+        """Refused: a member writes its heartbeats."""
+        self._refuse("__leases")
+
+    def now_ns(self) -> int:
+        """The machine's clock: the storage's is not asked."""
+        return SYSTEM_CLOCK.now_ms() * 1_000_000
+
+    # --- refused -------------------------------------------------------------------------------
+
+    def put_if_absent(self, name: str, content: bytes, *, durable: bool = False) -> bool:
+        """Refused."""
+        del content, durable
+        self._refuse(name)
+
+    def replace(self, name: str, content: bytes) -> None:
+        """Refused."""
+        del content
+        self._refuse(name)
+
+    def open_output(self, name: str) -> pa.NativeFile:
+        """Refused."""
+        self._refuse(name)
+
+    def make_folder(self, folder: str) -> None:
+        """Refused."""
+        self._refuse(folder)
+
+    def copy(self, source: str, target: Store, name: str) -> None:
+        """Refused."""
+        del source, target
+        self._refuse(name)
+
+    def discard(self, name: str) -> None:
+        """Refused."""
+        self._refuse(name)
+
+    def remove(self, name: str) -> None:
+        """Refused."""
+        self._refuse(name)
+
+    def sync(self, name: str) -> None:
+        """Refused."""
+        self._refuse(name)
+
+    def turn(
+        self, name: str, deadline: Deadline, meanwhile: Callable[[], object] = lambda: None
+    ) -> AbstractContextManager[None]:
+        """Refused."""
+        del deadline, meanwhile
+        self._refuse(name)
+
+    def _refuse(self, name: str) -> NoReturn:
+        raise UnsafeStorageError(
+            f"{self.uri}/{name} was not written: this version of kafkalike reads roots in object stores and does not "
+            "write to them, since nothing there keeps several writers apart yet; write to a folder of a local disk"
+        )

@@ -1,0 +1,131 @@
+"""Log cleaner: a table's commits in; checkpoints, and a log without what they make unnecessary, out.
+
+A checkpoint costs some 10 ms and more, which no append shall take: a thread of its own makes it, after the commit. One
+process does it at a time, so that checkpoints never go back, and that it is over before a topic's folder goes: a late
+file would bring the folder back.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+from typing import Final
+
+import pyarrow as pa
+
+from kafkalike.clock import SYSTEM_CLOCK, Clock, Deadline
+from kafkalike.errors import KafkaError
+from kafkalike.log.store.port import Store
+from kafkalike.log.table.checkpoints import INTERVAL, clean_log, is_due, make_checkpoint
+from kafkalike.log.table.snapshot import last_checkpoint, load_snapshot
+
+CLEANUP_INTERVAL: Final = 10 * INTERVAL
+"""Commits between two clean-ups of the log by writers: each lists the whole folder for what is an hour or a day old."""
+
+THREAD_NAME: Final = "kafkalike-checkpoint"
+
+
+class Helpers:
+    """Threads that keep the logs of one cluster's tables short. Thread-safe.
+
+    They are no daemons: a process that ends waits for them, 100 ms as a rule.
+    """
+
+    def __init__(self) -> None:
+        self._mutex = threading.Lock()
+        self._threads: set[threading.Thread] = set()
+
+    def start(self, work: Callable[[], object]) -> None:
+        """Run `work` in a thread; run it here if no thread can be started, as when the interpreter shuts down."""
+        thread = threading.Thread(target=self._run, args=(work,), name=THREAD_NAME, daemon=False)
+        with self._mutex:
+            self._threads.add(thread)
+        try:
+            thread.start()
+        except RuntimeError:
+            with self._mutex:
+                self._threads.discard(thread)
+            work()
+
+    def _run(self, work: Callable[[], object]) -> None:
+        try:
+            work()
+        finally:
+            with self._mutex:
+                self._threads.discard(threading.current_thread())
+
+    def wait(self, seconds: float | None = None) -> None:
+        """Wait for what is under way; `seconds` is how long at most, None without end."""
+        limit = Deadline(SYSTEM_CLOCK, None if seconds is None else seconds * 1000)
+        with self._mutex:
+            threads = list(self._threads)
+        for thread in threads:
+            if thread.ident is not None:
+                thread.join(min(limit.remaining(), threading.TIMEOUT_MAX))
+
+
+def cleaning_turn(location: str) -> str:
+    """What those queue for who write to a table's log beside its writers; `~` cannot be part of a topic's name."""
+    return f"condense~{location}"
+
+
+class LogCleaner:
+    """Keeps the log of one table short.
+
+    Args:
+        root: the cluster's files.
+        location: the table's folder below it.
+        helpers: do the work.
+        clock: the time.
+    """
+
+    def __init__(self, root: Store, location: str, helpers: Helpers, clock: Clock) -> None:
+        self._root = root
+        self._location = location
+        self._files = root.at(location)
+        self._helpers = helpers
+        self._clock = clock
+
+    def after_commit(self, version: int, table_id: str, files: int) -> None:
+        """Make a checkpoint where one is due, beside what the caller goes on with.
+
+        Failing is harmless: the log stays the truth, and the next time is soon.
+
+        Args:
+            version: the one just made.
+            table_id: id of its table.
+            files: data files that it has.
+        """
+        if version % INTERVAL or not is_due(version, last_checkpoint(self._files), files):
+            return
+        self._helpers.start(lambda: self._clean(version, table_id))
+
+    def clean(self, table_id: str) -> bool:
+        """Shorten the log now, with a checkpoint of the newest version if the last one is far behind.
+
+        Returns:
+            Whether it worked. Failing, or another who is at it, is harmless: the next run tries again.
+        """
+        return self._clean(None, table_id)
+
+    def _clean(self, version: int | None, table_id: str) -> bool:
+        try:
+            with self._root.turn(cleaning_turn(self._location), Deadline(SYSTEM_CLOCK, 0)):
+                return self._cleaned(version, table_id)
+        except (KafkaError, OSError, pa.ArrowException):
+            return False
+
+    def _cleaned(self, version: int | None, table_id: str) -> bool:
+        last, now = last_checkpoint(self._files), self._clock.now_ms()
+        if version is not None and last >= version:
+            return True
+        snapshot = load_snapshot(self._files, version)
+        metadata = snapshot.metadata()
+        if metadata.get("id") != table_id:
+            # The topic is gone, and another one has its name.
+            return False
+        if version is not None or snapshot.newest - last >= INTERVAL:
+            make_checkpoint(self._files, snapshot, now)
+        if version is None or not version % CLEANUP_INTERVAL:
+            clean_log(self._files, now, metadata.get("configuration") or {})
+        return True
