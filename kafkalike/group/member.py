@@ -22,11 +22,12 @@ from kafkalike.errors import (
 )
 from kafkalike.group.membership import Counts, MemberSettings, Membership, Topics
 from kafkalike.group.store import GroupStore, RosterStore
-from kafkalike.log.port import Cluster, Leases
+from kafkalike.log.port import Cluster
 from kafkalike.model import group_protocol as protocol
 from kafkalike.model.group_protocol import Known
 from kafkalike.model.group_roster import Member, Partitions, Roster
 from kafkalike.model.group_sessions import Sessions
+from kafkalike.model.leases import Leases
 from kafkalike.model.structs import TopicPartition
 
 log = logging.getLogger(__name__)

@@ -29,7 +29,7 @@ from kafkalike.log.layout import (
     TOPIC_TABLE_PROPERTIES,
 )
 from kafkalike.log.store.local import LocalStore
-from kafkalike.log.store.port import Leases, Store
+from kafkalike.log.store.port import Store
 from kafkalike.log.store.remote import RemoteStore
 from kafkalike.log.store.roots import normalise_root
 from kafkalike.log.table.actions import creation
@@ -39,6 +39,7 @@ from kafkalike.log.table.table import Table
 from kafkalike.log.topic_log import DeltaTopicLog
 from kafkalike.model.cluster_state import ClusterState, MetadataRow
 from kafkalike.model.group_state import GroupRow, GroupsState
+from kafkalike.model.leases import Leases
 from kafkalike.model.names import TopicId
 from kafkalike.model.topic import TopicInfo
 
@@ -171,7 +172,11 @@ class DeltaCluster(ClusterBase):
             self.metadata.reload()
             message = f"topic {name!r} already exists"
             raise TopicAlreadyExistsError(message)
-        if table is None or (table.newest > 0 and name not in state.used_names):
+        used_before = name in state.used_names
+        if table is not None and table.newest == 0 and not used_before:
+            # A creation that was killed, or is under way: the table is as good as a new one.
+            return
+        if table is None or not used_before:
             what = (
                 "that kafkalike did not make" if table is None else "with records of a topic the metadata do not know"
             )

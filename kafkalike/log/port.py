@@ -12,10 +12,10 @@ from typing import TYPE_CHECKING, Generic, Protocol, TypeVar
 
 from kafkalike.config.server import ServerConfig
 from kafkalike.config.topic import TopicConfig
-from kafkalike.log.store.port import Leases
 from kafkalike.model.batch import RecordBatch
 from kafkalike.model.cluster_state import ClusterState, MetadataRow
 from kafkalike.model.group_state import GroupRow, GroupsState
+from kafkalike.model.leases import Leases
 from kafkalike.model.segments import Segment
 from kafkalike.model.structs import OffsetAndTimestamp
 from kafkalike.model.topic import TopicInfo

@@ -13,6 +13,7 @@ from kafkalike.clock import SYSTEM_CLOCK, Deadline
 from kafkalike.log.control import MERGE_INTERVAL
 from kafkalike.log.delta_cluster import DeltaCluster
 from kafkalike.log.maintenance_control import vacuum_control
+from kafkalike.log.store.memory import MemoryStore
 from kafkalike.log.table.actions import log_name
 from kafkalike.log.table.checkpoints import INTERVAL as CHECKPOINT_INTERVAL
 from kafkalike.model.group_state import OFFSET, GroupRow, GroupsState
@@ -152,12 +153,14 @@ def test_counters_in_a_race_lose_no_update(open_control: Callable[[], Cluster], 
     assert seen == list(range(1, 21))
 
 
-@pytest.mark.parametrize("kind", ["delta", "object store"])
+@pytest.mark.parametrize("kind", ["delta", "memory"])
 def test_merging_files_changes_no_state(root: str, kind: str) -> None:
     """Neither for a handle that ran all the time nor for one that comes later; and few files are left."""
 
+    memory = MemoryStore()
+
     def open_cluster() -> DeltaCluster:
-        return on_disk(root) if kind == "delta" else DeltaCluster(f"file://{root}", local=False)
+        return on_disk(root) if kind == "delta" else DeltaCluster(memory)
 
     writer, running = open_cluster(), open_cluster()
     running.groups.refresh()
@@ -172,15 +175,15 @@ def test_merging_files_changes_no_state(root: str, kind: str) -> None:
     assert committed(running) == committed(writer) == committed(open_cluster()) == expected
     fresh = open_cluster()
     assert [r.seq for r in fresh.groups.rows] == list(range(1, MERGE_INTERVAL + 11))
-    assert len(list(fresh.groups._tail.index)) < MERGE_INTERVAL
+    assert len(fresh.groups.live_files()) < MERGE_INTERVAL
     commit(running, 1_000)
     assert committed(fresh)[0] == committed(writer)[0] == 1_000
 
 
 def test_a_writer_that_slept_through_log_cleanup_finds_its_version_taken(root: str) -> None:
     """Stopped between its look and its commit, while others made its version and log cleanup took that away."""
-    sleeper, others = (on_disk(root) for _ in range(2))
-    others.groups._lock = None  # as for a writer whose patience has run out
+    # One that takes no turn is as a writer whose patience has run out.
+    sleeper, others = on_disk(root), on_disk(root, queue=False)
     commit(sleeper, 0)
     looked = []
 
@@ -230,8 +233,8 @@ def test_a_writer_stopped_for_hours_before_its_commit_does_not_name_a_file_that_
             os.utime(path, (0, 0))
         gone.append(vacuum_control(others, "__consumer_offsets"))
 
-    sleeper = on_disk(root, clock=Stopped(hours_later))
-    sleeper.groups._lock = None  # as for a writer whose patience has run out
+    # It takes no turn, as a writer whose patience has run out.
+    sleeper = on_disk(root, queue=False, clock=Stopped(hours_later))
 
     commit(sleeper, 2)
 

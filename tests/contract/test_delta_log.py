@@ -12,11 +12,9 @@ import pytest
 from deltalake import DeltaTable
 
 from kafkalike.clock import SYSTEM_CLOCK, SystemClock
-from kafkalike.config.server import ServerConfig
 from kafkalike.errors import (
     CorruptRecordError,
     DataLossError,
-    IllegalArgumentError,
     KafkaStorageError,
     KafkaTimeoutError,
     LogCorruptError,
@@ -26,6 +24,7 @@ from kafkalike.log.connect import connect
 from kafkalike.log.delta_cluster import DeltaCluster
 from kafkalike.log.port import TxnId
 from kafkalike.log.store.lock import TableLock
+from kafkalike.log.store.memory import MemoryStore
 from kafkalike.log.store.parquet import open_parquet
 from kafkalike.log.table.actions import log_name, parse_commit
 from kafkalike.log.table.checkpoints import INTERVAL as CHECKPOINT_INTERVAL
@@ -173,10 +172,10 @@ def test_a_checkpoint_that_comes_late_does_not_bring_a_deleted_topic_back(
     log.append(batch(b"old"))
     cluster.delete_topic("orders")
 
-    late = log.tidy()
+    late = log.clean_log()
     gone = not Path(log.files.uri).exists()
     cluster.create_topic("orders", 1, {})
-    later = log.tidy()
+    later = log.clean_log()
 
     assert (late, gone, later) == (False, True, False)
     assert last_checkpoint(log.files) == -1
@@ -299,7 +298,7 @@ def test_a_leftover_folder_of_a_killed_creation_is_no_hindrance(root: str) -> No
 
 def test_a_leftover_table_in_an_object_store_is_taken_over(root: str) -> None:
     """The same where folders cannot be locked."""
-    remote = DeltaCluster(f"file://{root}", local=False)
+    remote = DeltaCluster(MemoryStore())
     leftover = remote._create_table("orders", "orders", used_before=False)
 
     assert remote.create_topic("orders", 1, {}).topic_id == leftover
@@ -313,7 +312,7 @@ def test_a_table_that_holds_records_is_never_taken_over(root: str) -> None:
         Path(root, name).rename(Path(root, f"gone{name}"))
 
     with pytest.raises(KafkaStorageError):
-        DeltaCluster(f"file://{root}", local=False).create_topic("orders", 1, {})
+        on_disk(root, queue=False).create_topic("orders", 1, {})
 
     assert DeltaTable(f"{root}/orders").to_pyarrow_table().num_rows == 1
 
@@ -499,16 +498,6 @@ def test_a_root_is_for_its_owners_eyes(cluster: DeltaCluster, root: str) -> None
     cluster.create_topic("orders", 1, {})
 
     assert Path(root).stat().st_mode & 0o777 == 0o700
-
-
-@pytest.mark.parametrize(("engine", "local"), [("flink", True), ("deltalake", False)])
-def test_an_engine_without_meaning_is_refused(root: str, engine: str, local: bool) -> None:  # noqa: FBT001
-    """An unknown one, and the in-process one for an object store."""
-    cluster = DeltaCluster(root if local else f"file://{root}", local=local, server=ServerConfig())
-    cluster.create_topic("orders", 1, {})
-
-    with pytest.raises(IllegalArgumentError):
-        cluster.log("orders", engine=engine)
 
 
 def test_a_flipped_bit_in_a_page_is_named_and_not_read(root: str) -> None:

@@ -12,10 +12,11 @@ from kafkalike.consumer import KafkaConsumer
 from kafkalike.errors import CommitFailedError, KafkaTimeoutError
 from kafkalike.log.connect import connect
 from kafkalike.log.delta_cluster import DeltaCluster
-from kafkalike.log.port import Cluster, Leases
-from kafkalike.log.store.leases import LocalLeases, MemoryLeases, RemoteLeases
+from kafkalike.log.port import Cluster
+from kafkalike.log.store.leases import LocalLeases, MemoryLeases
 from kafkalike.log.store.lock import TableLock
 from kafkalike.model.group_state import GroupsState, Roster, roster_row
+from kafkalike.model.leases import Leases
 from kafkalike.model.structs import GroupState, OffsetAndMetadata, TopicPartition
 
 T0 = TopicPartition("t", 0)
@@ -102,12 +103,10 @@ def test_closing_ends_the_thread(cluster: Cluster) -> None:
 # --- leases ----------------------------------------------------------------------------------
 
 
-@pytest.fixture(params=["local", "remote", "memory"])
+@pytest.fixture(params=["local", "memory"])
 def leases(request: pytest.FixtureRequest, tmp_path: Path) -> Leases:
     if request.param == "local":
         return LocalLeases(str(tmp_path / "leases"))
-    if request.param == "remote":
-        return RemoteLeases(f"file://{tmp_path}", "leases")
     return MemoryLeases(SYSTEM_CLOCK.now_ms)
 
 

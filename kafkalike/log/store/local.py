@@ -15,7 +15,8 @@ import pyarrow as pa
 
 from kafkalike.log.store.leases import LocalLeases
 from kafkalike.log.store.lock import TableLock
-from kafkalike.log.store.port import Entry, Leases, NotStoredError, Reach, Store
+from kafkalike.log.store.port import Entry, NotStoredError, Reach, Store
+from kafkalike.model.leases import Leases
 
 if TYPE_CHECKING:
     from kafkalike.clock import Deadline

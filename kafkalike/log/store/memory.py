@@ -16,7 +16,8 @@ import pyarrow as pa
 from kafkalike.clock import SYSTEM_CLOCK
 from kafkalike.errors import KafkaTimeoutError
 from kafkalike.log.store.leases import MemoryLeases
-from kafkalike.log.store.port import Entry, Leases, Reach, Store
+from kafkalike.log.store.port import Entry, Reach, Store
+from kafkalike.model.leases import Leases
 
 if TYPE_CHECKING:
     from kafkalike.clock import Deadline

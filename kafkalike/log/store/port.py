@@ -6,12 +6,14 @@ else here is reading, writing under new names, and fairness.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal, Protocol
 
 import pyarrow as pa
+
+from kafkalike.model.leases import Leases
 
 if TYPE_CHECKING:
     from kafkalike.clock import Deadline
@@ -34,30 +36,6 @@ class Entry:
     """Bytes."""
     modified_ms: int
     """When it was written: ms since the epoch, by the storage's own clock."""
-
-
-class Leases(Protocol):
-    """Heartbeats of group members, outside the table of groups. Thread-safe."""
-
-    def renew(self, group_id: str, member_id: str) -> None:
-        """Give a heartbeat.
-
-        Raises:
-            KafkaStorageError: the storage refused.
-        """
-        ...
-
-    def read(self, group_id: str, member_ids: Iterable[str]) -> Mapping[str, int]:
-        """When members gave their last heartbeat: ns by the storage's own clock; who never gave one is missing.
-
-        Raises:
-            KafkaStorageError: the storage refused.
-        """
-        ...
-
-    def drop(self, group_id: str, member_id: str) -> None:
-        """Forget a member; never fails."""
-        ...
 
 
 class Store(Protocol):

@@ -14,7 +14,8 @@ from deltalake.fs import DeltaStorageHandler
 
 from kafkalike.clock import SYSTEM_CLOCK
 from kafkalike.errors import UnsafeStorageError
-from kafkalike.log.store.port import Entry, Leases, Reach, Store
+from kafkalike.log.store.port import Entry, Reach, Store
+from kafkalike.model.leases import Leases
 
 if TYPE_CHECKING:
     from kafkalike.clock import Deadline

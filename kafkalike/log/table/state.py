@@ -15,6 +15,10 @@ from kafkalike.errors import KafkaError
 from kafkalike.log.table.actions import Add, TableCommit
 from kafkalike.model.segments import Segment, SegmentIndex
 
+FENCE: Final = "FENCE"
+"""Operation of a commit that holds nothing. It takes a version that a commit in doubt could still get, and makes writers
+who have planned before it plan anew."""
+
 END_APP: Final = "kafkalike.end/"
 """Applications of this name, followed by a partition's number, have the partition's log end as their version: so it
 outlives its records, whoever deletes them."""
@@ -45,6 +49,8 @@ class TableState:
     """Latest version of each application that has written."""
     properties: Mapping[str, str] = field(default_factory=dict)
     """The table's configuration."""
+    fenced: int = -1
+    """The latest version that was a fence; that of the checkpoint which was loaded, if none is known above it."""
     last_commit_ms: int = 0
     """Time of the latest commit that was seen, ms."""
     rewound: TableCommit | None = None
@@ -67,6 +73,8 @@ class TableState:
         if commit.properties is not None:
             self.properties = commit.properties
         self.last_commit_ms = max(self.last_commit_ms, commit.timestamp_ms)
+        if commit.operation == FENCE:
+            self.fenced = commit.version
         if rewinds(commit):
             self.rewound = commit
         elif commit.append_id is not None:

@@ -23,7 +23,7 @@ from kafkalike.errors import KafkaError, KafkaStorageError, KafkaTimeoutError, L
 from kafkalike.log.store.port import NotStoredError, Store
 from kafkalike.log.table.actions import Add, Commit, TableCommit, check_protocol, log_name, parse_add, parse_commit
 from kafkalike.log.table.snapshot import LogFiles, last_checkpoint, load_snapshot
-from kafkalike.log.table.state import Requirement, TableState
+from kafkalike.log.table.state import FENCE, Requirement, TableState
 from kafkalike.model.segments import Segment, SegmentIndex
 
 RECHECK_SECONDS: Final = 10.0
@@ -36,9 +36,6 @@ MAX_BACKOFF_SECONDS: Final = 2.0
 
 SETTLE_TRIES: Final = 5
 """How often a storage that does not answer is asked what became of a commit."""
-
-FENCE: Final = "FENCE"
-"""Operation of a commit that holds nothing: it takes the place of one whose outcome was unknown."""
 
 T = TypeVar("T")
 
@@ -291,19 +288,22 @@ class Table:
         throw_away = discard or self._discard
         append_id, attempt = uuid.uuid4().hex, 0
         planned: Change | None = None
+        planned_on = -1
         while True:
             try:
                 (refresh or self.refresh)()
                 with self.mutex:
                     state = self.state
-                    if planned is not None and not all(r.holds(state) for r in planned.requires):
+                    if planned is not None and not (
+                        state.fenced == planned_on and all(r.holds(state) for r in planned.requires)
+                    ):
                         stale, planned = planned, None
                         throw_away(stale)
                     if planned is None:
                         found = plan(state)
                         if isinstance(found, Done):
                             return found
-                        planned = found
+                        planned, planned_on = found, state.fenced
                     wanted = _commit(planned, state.version + 1, append_id)
                 if attempt:
                     self._back_off(attempt, deadline)
@@ -460,7 +460,9 @@ class Table:
         self._clock.sleep(wait)
 
     def fence(self, deadline: Deadline) -> Landed:
-        """Make a version without content: a writer that has looked before it must look, and plan, anew.
+        """Make a version without content: a writer that has planned before it must plan anew.
+
+        After it nobody can commit a data file that was written before: so files that no version names may be removed.
 
         Raises:
             KafkaTimeoutError, KafkaStorageError, UnknownOutcomeError: see `change`.
@@ -513,6 +515,7 @@ def _loaded(store: Store, to_segment: Callable[[Add, Store], Segment], version: 
         raise LogCorruptError(message) from cause
     state = TableState(
         version=snapshot.version,
+        fenced=snapshot.version,
         table_id=str(metadata.get("id", "")),
         index=SegmentIndex([to_segment(add, store) for add in adds]),
         txns=txns,
