@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 import shutil
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
 from typing import Final
@@ -116,6 +116,11 @@ class DeltaCluster(ClusterBase):
         # `~` cannot be part of a topic's name.
         return self._lock(f"maintenance~{name}")
 
+    def locks_of(self, name: str) -> Sequence[TableLock]:
+        """All locks of a topic that has its own name as location, as on every root that has locks; none elsewhere."""
+        locks = (self._lock(name), self._condenser_lock(name), self.maintenance_lock(name))
+        return [lock for lock in locks if lock is not None]
+
     def condenser(self, location: str) -> Condenser:
         """What keeps the log of a table short."""
         return Condenser(self._files(location), self._condenser_lock(location), self._helpers)
@@ -210,6 +215,9 @@ class DeltaCluster(ClusterBase):
                 forget()
                 faults.point("delete.after_forget")
                 folder = _move_aside(folder, Path(self.root, DELETED, info.topic_id))
+            for lock in self.locks_of(info.location):
+                # What somebody has in hand now, maintenance removes.
+                lock.discard()
         if self.local:
             shutil.rmtree(folder, ignore_errors=True)
 

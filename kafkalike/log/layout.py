@@ -13,8 +13,10 @@ import pyarrow as pa
 from deltalake import Field, Schema
 from deltalake.schema import ArrayType, PrimitiveType, StructType
 
-CLUSTER_METADATA: Final = "__cluster_metadata"
-CONSUMER_OFFSETS: Final = "__consumer_offsets"
+from kafkalike.model import cluster_state, group_state
+
+CLUSTER_METADATA: Final = cluster_state.TABLE
+CONSUMER_OFFSETS: Final = group_state.TABLE
 LEASES: Final = "__leases"
 LOCKS: Final = "__locks"
 STAGING: Final = "__staging"

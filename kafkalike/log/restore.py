@@ -6,14 +6,13 @@ them would take the next records for the ones it knows. A new topic has an id of
 
 from __future__ import annotations
 
-import json
 import os
 import shutil
 from collections.abc import Iterable
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Final, Protocol, cast
+from typing import TYPE_CHECKING, Final, cast
 
 import pyarrow as pa
 from deltalake import DeltaTable
@@ -25,7 +24,7 @@ from kafkalike.log.commits import Add, log_name, parse_commit
 from kafkalike.log.maintenance import COMMIT_TIMEOUT_MS, Change, publish
 from kafkalike.log.storage import LocalFiles
 from kafkalike.log.tail import adds_of
-from kafkalike.model.cluster_state import LOG_START, MetadataRow
+from kafkalike.model.cluster_state import LOG_START, LogStartsMoved, MetadataRow, parse_row
 from kafkalike.model.compaction import CLEANER_APP, HOLES, cleaner_app
 
 if TYPE_CHECKING:
@@ -34,11 +33,6 @@ if TYPE_CHECKING:
 
 REASON: Final = "restore"
 """Reason that is noted at the log starts of the new topic."""
-
-
-class _HasRows(Protocol):
-    @property
-    def rows(self) -> Iterable[MetadataRow]: ...
 
 
 def restore_as(cluster: DeltaCluster, topic: str, version: int, new: str, run: str) -> TopicInfo:
@@ -94,7 +88,7 @@ def _restore(
             f"{topic!r}: version {version} cannot be restored: {len(gone)} of its files are gone, such as {gone[0]}"
         )
         raise KafkaStorageError(message)
-    starts = _log_starts_at(cluster, info, earlier.when_ms)
+    starts = log_starts_at(cluster.metadata.rows, info.topic_id, earlier.when_ms)
     made = cluster.create_topic(new, info.num_partitions, info.configs)
     target = cluster.files_of(made)
     facts = {"restored": f"{topic} version {version}", "files": len(adds)}
@@ -153,13 +147,33 @@ def _table_at(files: LocalFiles, info: TopicInfo, version: int) -> _Earlier:
     return _Earlier(adds=list(adds_of(adds)), holes=holes, when_ms=commit.timestamp_ms)
 
 
-def _log_starts_at(cluster: DeltaCluster, info: TopicInfo, when_ms: int) -> dict[int, int]:
+def log_starts_at(rows: Iterable[MetadataRow], topic_id: str, when_ms: int) -> dict[int, int]:
+    """Where the logs of a topic's partitions began at a time, as far as the metadata still say it.
+
+    The first move after that time says where the log began before it, so moves that maintenance has removed since are
+    only missed where others of that partition were removed after `when_ms`; then the log begins later than it did:
+    what was deleted meanwhile does not come back.
+
+    Args:
+        rows: of `__cluster_metadata`, in `seq` order.
+        topic_id: the topic.
+        when_ms: the time, ms since the epoch.
+
+    Returns:
+        First offset by partition; partitions that began at 0 may be missing.
+    """
     starts: dict[int, int] = {}
-    for row in cast("_HasRows", cluster.metadata).rows:
-        if row.kind == LOG_START and row.topic_id == info.topic_id and row.time_ms <= when_ms:
-            value = json.loads(row.value)
-            partition = int(value["partition"])
-            starts[partition] = max(starts.get(partition, 0), int(value["offset"]))
+    moved_later: set[int] = set()
+    for row in rows:
+        if row.kind != LOG_START or row.topic_id != topic_id:
+            continue
+        said = parse_row(row)
+        for partition, move in said.moves.items() if isinstance(said, LogStartsMoved) else ():
+            if row.time_ms <= when_ms:
+                starts[partition] = max(starts.get(partition, 0), move.offset)
+            elif partition not in moved_later:
+                moved_later.add(partition)
+                starts[partition] = max(starts.get(partition, 0), move.before or 0)
     return starts
 
 
