@@ -1,7 +1,7 @@
 """Maintenance of control tables: `__cluster_metadata` and `__consumer_offsets` in, only rows that still matter left.
 
-Also removes what deletions of topics have left: tables, when they were killed, and lock files. A control table is loaded by every client that opens the
-cluster, so it is its length that a start costs.
+Also removes what deletions of topics have left: tables, when they were killed, and lock files. A control table is
+loaded by every client that opens the cluster, so it is its length that a start costs.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ METADATA_KEEP_MS: Final = 30 * 86_400_000
 """How long, ms, every row of `__cluster_metadata` stays: who changed what, and why log starts moved."""
 
 MOVES_KEPT: Final = 10_000
-"""How many moves of a partition's log start stay at most for that: a client that starts reads them all, in 0.1 s."""
+"""How many moves of a partition's log start stay at most for that: a client that starts reads them all."""
 
 GROUPS_KEEP_MS: Final = 6 * 3_600_000
 GROUPS_KEEP_ROWS: Final = 50_000

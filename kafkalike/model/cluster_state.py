@@ -13,11 +13,11 @@ from __future__ import annotations
 import json
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field, replace
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 from kafkalike.errors import UnknownTopicOrPartitionError
 from kafkalike.model.names import TopicId, TopicName
-from kafkalike.model.row_value import UNREADABLE, VERSION, as_text, as_whole, damaged, flag, row_value, text, whole
+from kafkalike.model.row_value import UNREADABLE, VERSION, as_text, damaged, flag, row_value, text, whole
 from kafkalike.model.topic import LogStart, TopicInfo
 
 TABLE: Final = "__cluster_metadata"
@@ -54,8 +54,7 @@ class TopicChange:
     deleted: bool
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Move:
+class Move(NamedTuple):
     """Where the log of one partition begins."""
 
     offset: int
@@ -181,10 +180,12 @@ def _log_starts_moved(value: Mapping[str, Any]) -> LogStartsMoved:
     if value.get(VERSION, 1) == 1:
         moves = {whole(value, "partition"): Move(offset=whole(value, "offset"))}
         return LogStartsMoved(moves=moves, reason=reason, run=run)
-    moves = {}
-    for numbers in value["moves"]:
-        partition, before, offset = (as_whole(number, "moves") for number in numbers)
-        moves[partition] = Move(offset=offset, before=before)
+    found = value["moves"]
+    numbers = [number for move in found for number in move]
+    if not set(map(type, numbers)) <= {int} or min(numbers, default=0) < 0:
+        message = "'moves' has what is no whole number from 0"
+        raise TypeError(message)
+    moves = {partition: Move(offset, before) for partition, before, offset in found}
     return LogStartsMoved(moves=moves, reason=reason, run=run)
 
 

@@ -2,6 +2,7 @@
 
 import os
 import threading
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -10,12 +11,15 @@ from deltalake import DeltaTable
 from kafkalike.clock import SYSTEM_CLOCK
 from kafkalike.errors import DataLossError
 from kafkalike.log.compact import checkpoints_of
+from kafkalike.log.history import topic_history
 from kafkalike.log.lock import TableLock
 from kafkalike.log.maintenance import Change, publish
+from kafkalike.log.maintenance_control import MOVES_KEPT
 from kafkalike.log.staging_folder import staging_folder
 from kafkalike.log.storage import LocalFiles
 from kafkalike.log.topic_log import DeltaTopicLog
 from kafkalike.model.batch import RecordBatch
+from kafkalike.model.group_state import OFFSET, GroupRow, GroupsState, Roster, roster_row
 from kafkalike.retention import maintain
 from kafkalike.retention.report import FAILED, GONE, NOTHING, UNFINISHED
 from tests.tools.findings import errors_of, kinds_of
@@ -552,9 +556,19 @@ def test_nothing_stays_of_a_group_whose_offsets_have_expired(root: str) -> None:
     """Its rows go six hours after its last one; a new group of the name begins at the beginning."""
     cluster = open_cluster(root)
     cluster.create_topic("t", 1, {})
+    topic_id = cluster.topic("t").topic_id
+
+    def commits(state: GroupsState) -> list[GroupRow]:
+        rows = []
+        for number in range(100):
+            seq, group = state.seq + 1 + 2 * number, f"g{number}"
+            rows.append(roster_row(seq, group, Roster(generation=2, changed_ms=NOW)))
+            commit = GroupRow(seq=seq + 1, kind=OFFSET, group_id=group, topic="t", topic_id=topic_id, time_ms=NOW)
+            rows.append(replace(commit, partition=0, offset=0))
+        return rows
+
+    cluster.groups.transact(commits)
     clock = ShiftedClock()
-    for number in range(100):
-        Groups(cluster, clock).be(f"g{number}")
     clock.ahead_ms = 8 * 24 * HOUR_MS
     maintain(open_cluster(root, clock), clock=clock, works=["control"])
     clock.ahead_ms += 7 * HOUR_MS
@@ -571,20 +585,22 @@ def test_the_lock_files_of_a_deleted_topic_go_with_it_or_with_the_next_run(root:
     cluster = open_cluster(root)
     for name in ("a", "b"):
         cluster.create_topic(name, 1, {})
-        cluster.log(name).append(records(0, 3))
+        cluster.log(name).append(batch((0, "a"), (0, "b"), (0, "c")))
     run(root)
     (busy,) = [lock for lock in cluster.locks_of("a") if "maintenance~a.lock" in lock.files]
     locks = Path(root, "__locks")
 
     with busy.held():
         cluster.delete_topic("a")
-        assert {path.name for path in locks.iterdir() if "a.lock" in path.name and "b" not in path.name} == busy.files
+        assert {path.name for path in locks.iterdir()} & {n for lock in cluster.locks_of("a") for n in lock.files} == (
+            busy.files
+        )
 
     run(root)
     assert not busy.files & {path.name for path in locks.iterdir()}
     assert Path(locks, "b.lock").exists()
     cluster.create_topic("a", 1, {})
-    assert cluster.log("a").append(records(0, 3)).ranges == {0: range(3)}
+    assert cluster.log("a").append(batch((0, "a"), (0, "b"), (0, "c"))).ranges == {0: range(3)}
 
 
 def test_what_a_killed_deletion_has_left_goes(root: str) -> None:

@@ -187,10 +187,9 @@ def test_nothing_of_a_group_stays_that_is_long_gone() -> None:
 def moves_of(runs: int, partitions: int) -> list[MetadataRow]:
     """A topic, and maintenance runs that move all its log starts."""
     info = TopicInfo(name=TopicName("t"), topic_id=TopicId("id"), location="t", num_partitions=partitions)
-    rows = [topic_row(1, 1, info, "created")]
-    for seq in range(2, 2 + runs):
-        rows.append(log_start_row(seq, seq, info, dict.fromkeys(range(partitions), seq), reason="retention", run="r"))
-    return rows
+    starts = {seq: dict.fromkeys(range(partitions), seq) for seq in range(2, 2 + runs)}
+    moves = [log_start_row(seq, seq, info, to, reason="retention", run="r") for seq, to in starts.items()]
+    return [topic_row(1, 1, info, "created"), *moves]
 
 
 def test_only_so_many_moves_of_log_starts_stay_for_their_time() -> None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterator
 from contextlib import ExitStack
 from pathlib import Path
 
@@ -15,8 +14,8 @@ from kafkalike.log.lock import TableLock
 
 
 @pytest.fixture
-def folder(tmp_path: Path) -> Iterator[Path]:
-    yield tmp_path / "locks"
+def folder(tmp_path: Path) -> Path:
+    return tmp_path / "locks"
 
 
 def at_once() -> Deadline:
@@ -58,9 +57,8 @@ def test_a_removed_lock_can_be_taken_again_by_one_at_a_time(folder: Path) -> Non
         pass
     TableLock(str(folder), "orders").discard()
 
-    with old.held():
-        with pytest.raises(KafkaTimeoutError), TableLock(str(folder), "orders").held(at_once()):
-            pass
+    with old.held(), pytest.raises(KafkaTimeoutError), TableLock(str(folder), "orders").held(at_once()):
+        pass
 
 
 def test_no_two_have_the_lock_while_others_remove_its_files(folder: Path) -> None:

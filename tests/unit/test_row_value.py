@@ -157,7 +157,9 @@ def test_a_row_of_metadata_without_kind_or_value_is_refused(number: int) -> None
 @pytest.mark.parametrize("bad", [replace(OFFSET_ROW, topic=None), replace(OFFSET_ROW, partition=None)])
 def test_a_committed_offset_of_no_partition_is_refused(bad: GroupRow) -> None:
     """It was skipped in silence."""
-    with pytest.raises(LogCorruptError, match=r"row 2 of __consumer_offsets, kind 'offset', cannot be read: .*no topic"):
+    with pytest.raises(
+        LogCorruptError, match=r"row 2 of __consumer_offsets, kind 'offset', cannot be read: .*no topic"
+    ):
         GroupsState().apply(bad)
 
 
