@@ -148,6 +148,7 @@ def test_any_prefix_of_the_rows_goes_on_to_the_same_state(
 def test_a_row_of_metadata_without_kind_or_value_is_refused(number: int) -> None:
     """No kind of row there goes without a value."""
     state, row = state_of(ClusterState, METADATA[:number]), METADATA[number]
+    assert isinstance(state, ClusterState)
 
     for bad in (replace(row, kind=""), replace(row, value="")):
         with pytest.raises(KafkaError, match=f"row {number + 1} of __cluster_metadata"):
