@@ -22,7 +22,7 @@ from kafkalike.log.port import ControlLog, TopicLog
 from kafkalike.model.cluster_state import ClusterState, MetadataRow, log_start_row, topic_row
 from kafkalike.model.group_state import GroupRow, GroupsState
 from kafkalike.model.names import TopicId, check_topic_name
-from kafkalike.model.topic import LogStart, TopicInfo
+from kafkalike.model.topic import TopicInfo
 
 
 class ClusterBase(abc.ABC):
@@ -183,7 +183,7 @@ class ClusterBase(abc.ABC):
             info = state.require(name)
             if topic_id is not None and info.topic_id != topic_id:
                 raise TopicDeletedError(name, topic_id, info.topic_id)
-            rows: list[MetadataRow] = []
+            risen: dict[int, int] = {}
             for partition, offset in sorted(starts.items()):
                 if partition not in info.partitions:
                     message = f"{name}-{partition} does not exist"
@@ -192,9 +192,10 @@ class ClusterBase(abc.ABC):
                 if offset < 0 or offset > live.stop:
                     raise OffsetOutOfRangeError({f"{name}-{partition}": offset}, {f"{name}-{partition}": live})
                 if offset > live.start:
-                    start = LogStart(offset=offset, reason=reason, run=run, time_ms=self.clock.now_ms())
-                    rows.append(log_start_row(state.seq + 1 + len(rows), info, partition, start))
-            return rows
+                    risen[partition] = offset
+            if not risen:
+                return []
+            return [log_start_row(state.seq + 1, self.clock.now_ms(), info, risen, reason=reason, run=run)]
 
         self.metadata.transact(plan)
         return self.metadata.state.require(name)

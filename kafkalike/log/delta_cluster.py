@@ -33,7 +33,7 @@ from kafkalike.log.store.port import Store
 from kafkalike.log.store.remote import RemoteStore
 from kafkalike.log.store.roots import normalise_root
 from kafkalike.log.table.actions import creation
-from kafkalike.log.table.log_cleaner import Helpers, cleaning_turn
+from kafkalike.log.table.log_cleaner import Helpers, cleaning_turn, maintenance_turn
 from kafkalike.log.table.snapshot import Snapshot, load_snapshot
 from kafkalike.log.table.table import Table
 from kafkalike.log.topic_log import DeltaTopicLog
@@ -207,6 +207,8 @@ class DeltaCluster(ClusterBase):
             # One that cannot be put aside is removed where it is.
             with contextlib.suppress(OSError):
                 folder = _move_aside(folder, Path(self.root, DELETED, info.topic_id))
+        # What somebody has in hand now, maintenance removes.
+        self.store.forget_turns(turns_of(info.location))
         shutil.rmtree(folder, ignore_errors=True)
 
     def log(self, name: str) -> DeltaTopicLog:
@@ -231,6 +233,11 @@ def topic_table(files: Store) -> Snapshot | None:
     except (KafkaError, OSError, KeyError, ValueError):
         return None
     return found if schema == TOPIC_SCHEMA else None
+
+
+def turns_of(location: str) -> list[str]:
+    """What writers of a topic queue for, whose table has this folder."""
+    return [location, cleaning_turn(location), maintenance_turn(location)]
 
 
 def live_topic(state: ClusterState, topic_id: str) -> TopicInfo | None:

@@ -6,17 +6,16 @@ Read from the topic's own table log, as far as it reaches back, and from the row
 from __future__ import annotations
 
 import heapq
-import json
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from operator import itemgetter
-from typing import TYPE_CHECKING, Any, Final, Protocol, cast
+from typing import TYPE_CHECKING, Any, Final
 
 from kafkalike.errors import CorruptRecordError, LogCorruptError
 from kafkalike.log.commits import segment_of, versions
 from kafkalike.log.maintenance import RUN_KEY, WORK_KEY, maintenance_of
 from kafkalike.log.table.actions import TableCommit, log_name, parse_commit
-from kafkalike.model.cluster_state import LOG_START, TOPIC, MetadataRow
+from kafkalike.model.cluster_state import TOPIC, LogStartsMoved, moved_text, parse_row
 
 if TYPE_CHECKING:
     from kafkalike.log.port import Cluster
@@ -44,11 +43,6 @@ class Event:
     def as_dict(self) -> dict[str, Any]:
         """The same for JSON."""
         return {name: getattr(self, name) for name in ("time_ms", "kind", "version", "by", "what", "topic_id")}
-
-
-class _HasRows(Protocol):
-    @property
-    def rows(self) -> Iterable[MetadataRow]: ...
 
 
 def topic_history(cluster: Cluster, name: str) -> list[Event]:
@@ -80,16 +74,16 @@ def _timed(events: Iterable[Event]) -> Iterator[tuple[int, Event]]:
 
 def _metadata_events(cluster: Cluster, name: str) -> Iterator[Event]:
     before: Mapping[str, str] = {}
-    for row in cast("_HasRows", cluster.metadata).rows:
+    for row in cluster.metadata.rows:
         if row.topic != name:
             continue
-        value = json.loads(row.value)
-        kind, what = row.kind, row.change
-        if row.kind == LOG_START:
-            kind, what = "log start", f"{row.change} by {value['reason']}, run {value['run']}"
-        elif row.kind == TOPIC and "configs" in value:
-            changed = _changed(before, value["configs"])
-            before = {} if value.get("deleted") else value["configs"]
+        said = parse_row(row)
+        if isinstance(said, LogStartsMoved):
+            kind, what = "log start", f"{moved_text(said.moves)} by {said.reason}, run {said.run}"
+        else:
+            configs = said.info.configs
+            changed = _changed(before, configs)
+            before = {} if said.deleted else configs
             kind = "configs" if row.change == "configs changed" else TOPIC
             what = f"{row.change}: {changed}" if changed else row.change
         yield Event(time_ms=row.time_ms, kind=kind, version=None, by=METADATA, what=what, topic_id=row.topic_id)

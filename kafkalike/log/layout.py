@@ -11,8 +11,11 @@ from typing import Any, Final
 
 import pyarrow as pa
 
-CLUSTER_METADATA: Final = "__cluster_metadata"
-CONSUMER_OFFSETS: Final = "__consumer_offsets"
+from kafkalike.model import cluster_state, group_state
+
+CLUSTER_METADATA: Final = cluster_state.TABLE
+CONSUMER_OFFSETS: Final = group_state.TABLE
+LEASES: Final = "__leases"
 LOCKS: Final = "__locks"
 STAGING: Final = "__staging"
 """Where a Spark write puts its records down before they get their offsets."""

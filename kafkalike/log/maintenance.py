@@ -16,6 +16,7 @@ from kafkalike.clock import Deadline
 from kafkalike.errors import KafkaStorageError, KafkaTimeoutError, TopicDeletedError
 from kafkalike.log.table import table
 from kafkalike.log.table.actions import Add, append_info
+from kafkalike.log.table.log_cleaner import maintenance_turn
 from kafkalike.log.table.state import Live, TableState
 from kafkalike.log.table.table import Done
 from kafkalike.model.segments import Segment
@@ -62,11 +63,6 @@ def maintenance_of(user_metadata: str | None) -> dict[str, Any]:
     """What maintenance wrote into a commit's user metadata; empty when the commit is not its own."""
     info = append_info(user_metadata)
     return info if WORK_KEY in info else {}
-
-
-def maintenance_turn(name: str) -> str:
-    """What maintenance runs of a topic queue for; `~` cannot be part of a topic's name."""
-    return f"maintenance~{name}"
 
 
 @contextlib.contextmanager

@@ -1,30 +1,35 @@
 """Maintenance of control tables: `__cluster_metadata` and `__consumer_offsets` in, only rows that still matter left.
 
-Also removes what killed deletions of topics have left. A control table is loaded by every client that opens the
-cluster, so it is its length that a start costs.
+Also removes what deletions of topics have left: tables, when they were killed, and lock files. A control table is
+loaded by every client that opens the cluster, so it is its length that a start costs.
 """
 
 from __future__ import annotations
 
 import contextlib
 import shutil
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, TypeVar
 
 from kafkalike.clock import Deadline
+from kafkalike.log.delta_cluster import turns_of
 from kafkalike.log.layout import CLUSTER_METADATA, CONSUMER_OFFSETS, DELETED
 from kafkalike.log.vacuum import Delays, leftovers, vacuum
 from kafkalike.model.control_rows import kept_group_rows, kept_metadata_rows
 
 if TYPE_CHECKING:
-    from kafkalike.log.control import DeltaControlLog
+    from kafkalike.log.control import ControlState, DeltaControlLog
     from kafkalike.log.delta_cluster import DeltaCluster
-    from kafkalike.model.cluster_state import MetadataRow
-    from kafkalike.model.group_state import GroupRow
+
+S = TypeVar("S", bound="ControlState")
+R = TypeVar("R")
 
 METADATA_KEEP_MS: Final = 30 * 86_400_000
 """How long, ms, every row of `__cluster_metadata` stays: who changed what, and why log starts moved."""
+
+MOVES_KEPT: Final = 10_000
+"""How many moves of a partition's log start stay at most for that: a client that starts reads them all."""
 
 GROUPS_KEEP_MS: Final = 6 * 3_600_000
 GROUPS_KEEP_ROWS: Final = 50_000
@@ -53,26 +58,24 @@ def compact_control(cluster: DeltaCluster, table: str, *, dry_run: bool) -> tupl
         KafkaTimeoutError, KafkaStorageError, UnknownOutcomeError: see `DeltaControlLog.compact`.
     """
     now = cluster.clock.now_ms()
-
-    def metadata(rows: Sequence[MetadataRow]) -> Sequence[MetadataRow]:
-        return kept_metadata_rows(rows, now - METADATA_KEEP_MS)
-
-    def groups(rows: Sequence[GroupRow]) -> Sequence[GroupRow]:
-        return kept_group_rows(rows, now - GROUPS_KEEP_MS, GROUPS_KEEP_ROWS)
-
     if table == CLUSTER_METADATA:
-        return _compact(cluster.metadata, metadata, dry_run=dry_run)
-    return _compact(cluster.groups, groups, dry_run=dry_run)
+        return _compact(
+            cluster.metadata, lambda rows: kept_metadata_rows(rows, now - METADATA_KEEP_MS, MOVES_KEPT), dry_run=dry_run
+        )
+    return _compact(
+        cluster.groups, lambda rows: kept_group_rows(rows, now - GROUPS_KEEP_MS, GROUPS_KEEP_ROWS), dry_run=dry_run
+    )
 
 
-def _compact(log: DeltaControlLog, keep, *, dry_run: bool) -> tuple[int, int]:  # type: ignore[no-untyped-def,type-arg] # noqa: ANN001
+def _compact(
+    log: DeltaControlLog[S, R], keep: Callable[[Sequence[R]], Sequence[R]], *, dry_run: bool
+) -> tuple[int, int]:
     rows = log.rows
     kept = max(1, len(keep(rows))) if rows else 0
     worth = len(rows) - kept >= MIN_GAIN or len(log.live_files()) >= MIN_GAIN
     if dry_run or not worth:
         return len(rows), kept if worth else len(rows)
-    before, after = log.compact(keep)
-    return int(before), int(after)
+    return log.compact(keep)
 
 
 def vacuum_control(cluster: DeltaCluster, table: str) -> int:
@@ -108,3 +111,15 @@ def clear_deleted(cluster: DeltaCluster) -> int:
     with contextlib.suppress(OSError):
         folder.rmdir()
     return len(found)
+
+
+def clear_locks(cluster: DeltaCluster) -> int:
+    """Remove the lock files of topics that are gone; those that somebody has in hand stay until the next run.
+
+    Returns:
+        How many locks there were.
+    """
+    state = cluster.metadata.refresh()
+    return cluster.store.forget_turns(
+        turn for name in state.used_names - state.topics.keys() for turn in turns_of(name)
+    )

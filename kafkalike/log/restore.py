@@ -6,7 +6,7 @@ them would take the next records for the ones it knows. A new topic has an id of
 
 from __future__ import annotations
 
-import json
+from collections.abc import Iterable
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
@@ -15,12 +15,13 @@ from kafkalike.clock import Deadline
 from kafkalike.errors import IllegalArgumentError, KafkaError, KafkaStorageError, LogCorruptError
 from kafkalike.log.append_local import add_of
 from kafkalike.log.commits import segment_of
-from kafkalike.log.maintenance import COMMIT_TIMEOUT_MS, Change, maintenance_turn, publish
+from kafkalike.log.maintenance import COMMIT_TIMEOUT_MS, Change, publish
 from kafkalike.log.store.port import Store
 from kafkalike.log.table.actions import Add, log_name, parse_commit
+from kafkalike.log.table.log_cleaner import maintenance_turn
 from kafkalike.log.table.state import end_app
 from kafkalike.log.table.table import load_table
-from kafkalike.model.cluster_state import LOG_START
+from kafkalike.model.cluster_state import LOG_START, LogStartsMoved, MetadataRow, parse_row
 from kafkalike.model.compaction import CLEANER_APP, HOLES, cleaner_app
 
 if TYPE_CHECKING:
@@ -79,7 +80,7 @@ def _restore(cluster: DeltaCluster, info: TopicInfo, files: Store, version: int,
             f"{topic!r}: version {version} cannot be restored: {len(gone)} of its files are gone, such as {gone[0]}"
         )
         raise KafkaStorageError(message)
-    starts = _log_starts_at(cluster, info, earlier.when_ms)
+    starts = log_starts_at(cluster.metadata.rows, info.topic_id, earlier.when_ms)
     made = cluster.create_topic(new, info.num_partitions, info.configs)
     target = cluster.files_of(made)
     facts = {"restored": f"{topic} version {version}", "files": len(adds)}
@@ -146,11 +147,31 @@ def _is_there(files: Store, name: str) -> bool:
     return True
 
 
-def _log_starts_at(cluster: DeltaCluster, info: TopicInfo, when_ms: int) -> dict[int, int]:
+def log_starts_at(rows: Iterable[MetadataRow], topic_id: str, when_ms: int) -> dict[int, int]:
+    """Where the logs of a topic's partitions began at a time, as far as the metadata still say it.
+
+    The first move after that time says where the log began before it, so moves that maintenance has removed since are
+    only missed where others of that partition were removed after `when_ms`; then the log begins later than it did:
+    what was deleted meanwhile does not come back.
+
+    Args:
+        rows: of `__cluster_metadata`, in `seq` order.
+        topic_id: the topic.
+        when_ms: the time, ms since the epoch.
+
+    Returns:
+        First offset by partition; partitions that began at 0 may be missing.
+    """
     starts: dict[int, int] = {}
-    for row in cluster.metadata.rows:
-        if row.kind == LOG_START and row.topic_id == info.topic_id and row.time_ms <= when_ms:
-            value = json.loads(row.value)
-            partition = int(value["partition"])
-            starts[partition] = max(starts.get(partition, 0), int(value["offset"]))
+    moved_later: set[int] = set()
+    for row in rows:
+        if row.kind != LOG_START or row.topic_id != topic_id:
+            continue
+        said = parse_row(row)
+        for partition, move in said.moves.items() if isinstance(said, LogStartsMoved) else ():
+            if row.time_ms <= when_ms:
+                starts[partition] = max(starts.get(partition, 0), move.offset)
+            elif partition not in moved_later:
+                moved_later.add(partition)
+                starts[partition] = max(starts.get(partition, 0), move.before or 0)
     return starts

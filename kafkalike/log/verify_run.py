@@ -9,7 +9,7 @@ import json
 import os
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, Any, Final, Protocol, cast
+from typing import TYPE_CHECKING, Any, Final, cast
 
 import numpy as np
 import pyarrow as pa
@@ -36,7 +36,6 @@ from kafkalike.log.verify import (
     check_schema,
     misplaced_keys,
 )
-from kafkalike.model.group_state import GroupRow
 from kafkalike.model.segments import Segment
 from kafkalike.model.topic import TopicInfo
 
@@ -48,11 +47,6 @@ BATCH_BYTES: Final = 16 * 1024 * 1024
 MAX_BATCH_ROWS: Final = 65_536
 
 Progress = Callable[[int], None]
-
-
-class _HasRows(Protocol):
-    @property
-    def rows(self) -> Iterable[GroupRow]: ...
 
 
 @dataclass(slots=True)
@@ -125,7 +119,7 @@ def _cleaned_below(log: TopicLog, partition: int) -> int:
 def verify_groups(cluster: Cluster, report: Report) -> None:
     """Check the rows of the offsets table: numbering, generations, commits of members that were replaced."""
     try:
-        report.findings += check_group_rows(cast("_HasRows", cluster.groups).rows)
+        report.findings += check_group_rows(cluster.groups.rows)
     except LogCorruptError as error:
         report.findings.append(Finding(kind="groups-table", message=str(error)))
 

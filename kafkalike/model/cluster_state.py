@@ -1,22 +1,32 @@
 """ClusterState: rows of `__cluster_metadata` in, the topics of the cluster out.
 
-Every row is the whole truth about its key (a topic, or the log start of a partition), so the latest row of a key
+Every row is the whole truth about its keys (a topic, or the log starts of some partitions), so the latest row of a key
 wins and a table that keeps only latest rows says the same as one that keeps all.
+
+`apply` reads a row to its end before it changes anything; then each thing that changes is replaced in one assignment,
+`seq` last. A row that cannot be read changes nothing and is the same error every time. An interrupt leaves a row that
+is not counted yet: applied again, it makes the same state. What is handed out (`TopicInfo`) never changes.
 """
 
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
-from dataclasses import dataclass, replace
-from typing import Final
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass, field, replace
+from typing import Any, Final, NamedTuple
 
 from kafkalike.errors import UnknownTopicOrPartitionError
 from kafkalike.model.names import TopicId, TopicName
+from kafkalike.model.row_value import UNREADABLE, VERSION, as_text, damaged, flag, row_value, text, whole
 from kafkalike.model.topic import LogStart, TopicInfo
+
+TABLE: Final = "__cluster_metadata"
 
 TOPIC: Final = "topic"
 LOG_START: Final = "log_start"
+
+VERSIONS: Final = {TOPIC: 1, LOG_START: 2}
+"""The newest format of each kind of row. A log start of format 1 is that of one partition."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -32,12 +42,40 @@ class MetadataRow:
     change: str
     """What happened, for people: `created`, `configs changed` …"""
     value: str
-    """JSON: the state of the key after the change."""
+    """JSON: the state of the keys after the change; see `parse_row`."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TopicChange:
+    """What a `topic` row says."""
+
+    info: TopicInfo
+    """The topic after the change, without its log starts."""
+    deleted: bool
+
+
+class Move(NamedTuple):
+    """Where the log of one partition begins."""
+
+    offset: int
+    before: int | None = None
+    """Where it began until then; None in rows of format 1, which do not say it."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LogStartsMoved:
+    """What a `log_start` row says."""
+
+    moves: Mapping[int, Move]
+    """By partition."""
+    reason: str
+    run: str
 
 
 def topic_row(seq: int, time_ms: int, info: TopicInfo, change: str, *, deleted: bool = False) -> MetadataRow:
     """The row that says what a topic is from now on."""
     value = {
+        VERSION: 1,
         "location": info.location,
         "num_partitions": info.num_partitions,
         "configs": dict(info.configs),
@@ -55,76 +93,153 @@ def topic_row(seq: int, time_ms: int, info: TopicInfo, change: str, *, deleted: 
     )
 
 
-def log_start_row(seq: int, info: TopicInfo, partition: int, start: LogStart) -> MetadataRow:
-    """The row that says where a partition's log begins from now on."""
-    value = {"partition": partition, "offset": start.offset, "reason": start.reason, "run": start.run}
+def log_start_row(
+    seq: int, time_ms: int, info: TopicInfo, starts: Mapping[int, int], *, reason: str, run: str
+) -> MetadataRow:
+    """The row that says where the logs of some partitions begin from now on.
+
+    Args:
+        seq: number of the row.
+        time_ms: its time, ms since the epoch.
+        info: the topic before the change.
+        starts: first offset to keep, by partition; at least one.
+        reason: who moves the log starts.
+        run: id of the run that moves them.
+    """
+    moves = {p: Move(offset=offset, before=info.log_start(p)) for p, offset in sorted(starts.items())}
+    moved = LogStartsMoved(moves=moves, reason=reason, run=run)
     return MetadataRow(
         seq=seq,
-        time_ms=start.time_ms,
+        time_ms=time_ms,
         kind=LOG_START,
         topic=info.name,
         topic_id=info.topic_id,
-        change=f"log start of partition {partition} moved to {start.offset}",
-        value=json.dumps(value, sort_keys=True),
+        change=moved_text(moves) if len(moves) == 1 else f"log starts of {len(moves)} partitions moved",
+        value=_dump(moved),
     )
 
 
+def moved_text(moves: Mapping[int, Move]) -> str:
+    """The moves of a row, for people."""
+    if len(moves) == 1:
+        return "".join(f"log start of partition {p} moved to {move.offset}" for p, move in moves.items())
+    return "log starts moved: " + ", ".join(f"partition {p} to {move.offset}" for p, move in sorted(moves.items()))
+
+
+def trimmed(row: MetadataRow, moved: LogStartsMoved, partitions: Collection[int]) -> MetadataRow:
+    """A `log_start` row without the moves of all other partitions.
+
+    Args:
+        row: the row.
+        moved: what it says.
+        partitions: the partitions whose moves stay.
+    """
+    if len(partitions) == len(moved.moves):
+        return row
+    return replace(row, value=_dump(replace(moved, moves={p: moved.moves[p] for p in sorted(partitions)})))
+
+
+def _dump(moved: LogStartsMoved) -> str:
+    value = {
+        VERSION: 2,
+        "reason": moved.reason,
+        "run": moved.run,
+        "moves": [[p, move.before, move.offset] for p, move in moved.moves.items()],
+    }
+    return json.dumps(value, separators=(",", ":"))
+
+
+def parse_row(row: MetadataRow) -> TopicChange | LogStartsMoved:
+    """What a row of `__cluster_metadata` says.
+
+    Raises:
+        UnsupportedVersionError: a newer release wrote it.
+        LogCorruptError: it is damaged.
+    """
+    try:
+        value = row_value(TABLE, row, VERSIONS)
+        return _topic_change(row, value) if row.kind == TOPIC else _log_starts_moved(value)
+    except UNREADABLE as cause:
+        raise damaged(TABLE, row, cause) from cause
+
+
+def _topic_change(row: MetadataRow, value: Mapping[str, Any]) -> TopicChange:
+    info = TopicInfo(
+        name=TopicName(row.topic),
+        topic_id=TopicId(row.topic_id),
+        location=text(value, "location"),
+        num_partitions=whole(value, "num_partitions", at_least=1),
+        configs={name: as_text(setting, name) for name, setting in value["configs"].items()},
+        created_ms=whole(value, "created_ms"),
+    )
+    return TopicChange(info=info, deleted=flag(value, "deleted"))
+
+
+def _log_starts_moved(value: Mapping[str, Any]) -> LogStartsMoved:
+    reason, run = text(value, "reason"), text(value, "run")
+    if value.get(VERSION, 1) == 1:
+        moves = {whole(value, "partition"): Move(offset=whole(value, "offset"))}
+        return LogStartsMoved(moves=moves, reason=reason, run=run)
+    found = value["moves"]
+    numbers = [number for move in found for number in move]
+    if not set(map(type, numbers)) <= {int} or min(numbers, default=0) < 0:
+        message = "'moves' has what is no whole number from 0"
+        raise TypeError(message)
+    moves = {partition: Move(offset, before) for partition, before, offset in found}
+    return LogStartsMoved(moves=moves, reason=reason, run=run)
+
+
+@dataclass(slots=True)
 class ClusterState:
     """The topics, as of the rows applied so far. Caller: the control log, row by row in `seq` order."""
 
-    __slots__ = ("_log_starts", "seq", "topics", "used_names")
-
-    def __init__(self) -> None:
-        self.seq = 0
-        """Number of the last row applied."""
-        self.topics: dict[str, TopicInfo] = {}
-        self.used_names: set[str] = set()
-        """Names that ever belonged to a topic, the deleted ones included."""
-        self._log_starts: dict[str, dict[int, LogStart]] = {}
-        """By topic id. In a compacted table a topic's row may come after those of its log starts."""
+    seq: int = 0
+    """Number of the last row applied."""
+    topics: dict[str, TopicInfo] = field(default_factory=dict)
+    used_names: set[str] = field(default_factory=set)
+    """Names that ever belonged to a topic, the deleted ones included."""
+    _log_starts: dict[str, Mapping[int, LogStart]] = field(default_factory=dict)
+    """By topic id. In a compacted table a topic's row may come after those of its log starts."""
 
     def apply(self, row: MetadataRow) -> None:
-        """Take in one row; rows that were applied before change nothing."""
+        """Take in one row; rows that were applied before change nothing.
+
+        Raises:
+            UnsupportedVersionError, LogCorruptError: see `parse_row`; nothing has changed.
+        """
         if row.seq <= self.seq:
             return
+        change = parse_row(row)
+        if isinstance(change, TopicChange):
+            self._apply_topic(change)
+        else:
+            self._apply_log_starts(row, change)
         self.seq = row.seq
-        value = json.loads(row.value)
-        if row.kind == TOPIC:
-            self._apply_topic(row, value)
-        elif row.kind == LOG_START:
-            self._apply_log_start(row, value)
 
-    def _apply_topic(self, row: MetadataRow, value: Mapping[str, object]) -> None:
-        self.used_names.add(row.topic)
-        if value["deleted"]:
-            self.topics.pop(row.topic, None)
-            self._log_starts.pop(row.topic_id, None)
-            return
-        self.topics[row.topic] = TopicInfo(
-            name=TopicName(row.topic),
-            topic_id=TopicId(row.topic_id),
-            location=str(value["location"]),
-            num_partitions=int(str(value["num_partitions"])),
-            configs=dict(value["configs"]),  # type: ignore[call-overload]
-            log_starts=dict(self._log_starts.get(row.topic_id, {})),
-            created_ms=int(str(value["created_ms"])),
-        )
+    def _apply_topic(self, change: TopicChange) -> None:
+        info = change.info
+        self.used_names.add(info.name)
+        if change.deleted:
+            self.topics.pop(info.name, None)
+            self._log_starts.pop(info.topic_id, None)
+        else:
+            self.topics[info.name] = replace(info, log_starts=self._log_starts.get(info.topic_id, {}))
 
-    def _apply_log_start(self, row: MetadataRow, value: Mapping[str, object]) -> None:
-        start = LogStart(
-            offset=int(str(value["offset"])),
-            reason=str(value["reason"]),
-            run=str(value["run"]),
-            time_ms=row.time_ms,
-        )
-        partition = int(str(value["partition"]))
-        starts = self._log_starts.setdefault(row.topic_id, {})
-        if partition in starts and start.offset <= starts[partition].offset:
+    def _apply_log_starts(self, row: MetadataRow, moved: LogStartsMoved) -> None:
+        known = self._log_starts.get(row.topic_id, {})
+        risen = {
+            p: LogStart(offset=move.offset, reason=moved.reason, run=moved.run, time_ms=row.time_ms)
+            for p, move in moved.moves.items()
+            if p not in known or move.offset > known[p].offset
+        }
+        if not risen:
             return
-        starts[partition] = start
+        # One copy for all partitions of the row; topics that were handed out keep theirs.
+        starts = {**known, **risen}
+        self._log_starts[row.topic_id] = starts
         info = self.topics.get(row.topic)
         if info is not None and info.topic_id == row.topic_id:
-            self.topics[row.topic] = replace(info, log_starts=dict(starts))
+            self.topics[row.topic] = replace(info, log_starts=starts)
 
     def require(self, name: str) -> TopicInfo:
         """The topic of that name.

@@ -1,17 +1,17 @@
 """Control rows: all rows of a control table in, those that a compacted table keeps out.
 
-The state that the kept rows make is the same, and so is the number of the last one. Rows younger than a time stay for
-people: who moved a log start and why, how a group's offsets moved.
+The state that the kept rows make is the same, and so is the number of the last one; only the generation of a group
+that is long gone is forgotten. Rows younger than a time stay for people, as many as there is room for: who moved a log
+start and why, how a group's offsets moved.
 """
 
 from __future__ import annotations
 
-import json
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Final
 
-from kafkalike.model.cluster_state import TOPIC, MetadataRow
-from kafkalike.model.group_state import OFFSET, GroupRow
+from kafkalike.model.cluster_state import LogStartsMoved, MetadataRow, TopicChange, parse_row, trimmed
+from kafkalike.model.group_state import OFFSET, GroupRow, GroupsState
 
 MERGE_FACTOR: Final = 4
 """A file of a control table is written again when the rows after it are more than this part of its own."""
@@ -37,51 +37,99 @@ def files_to_merge(rows: Sequence[int]) -> int:
     return count if count > 1 else 0
 
 
-def kept_metadata_rows(rows: Sequence[MetadataRow], since_ms: int) -> list[MetadataRow]:
-    """The last row of each topic, the highest log start of a topic that exists, and all rows since a time."""
-    last: dict[tuple[str, str, str], int] = {}
-    highest: dict[tuple[str, str, str], int] = {}
+def kept_metadata_rows(
+    rows: Sequence[MetadataRow], since_ms: int, moves_at_most: int | None = None
+) -> list[MetadataRow]:
+    """The last row of each topic, the highest log starts of topics that exist, and recent rows for people.
+
+    Of a row that only stays for log starts which are the highest, the other partitions go.
+
+    Args:
+        rows: all of the table, in `seq` order, which alone says what came after what.
+        since_ms: rows stay whose time is at or after this, by their writers' clocks.
+        moves_at_most: of rows of log starts only the last ones can stay for their time, as many as have so many moves
+            of a partition's log start; None for all.
+
+    Raises:
+        UnsupportedVersionError, LogCorruptError: a row cannot be read.
+    """
+    moved: dict[int, LogStartsMoved] = {}
+    last: dict[str, int] = {}
     living: dict[str, str] = {}
     for row in rows:
-        key, value = _metadata_key(row), json.loads(row.value)
-        if row.kind == TOPIC:
-            living[row.topic] = "" if value["deleted"] else row.topic_id
-        elif value.get("offset", 0) <= highest.get(key, -1):
-            # A log start never moves back, so a row that says so changes nothing.
-            continue
+        said = parse_row(row)
+        if isinstance(said, TopicChange):
+            last[row.topic] = row.seq
+            living[row.topic] = "" if said.deleted else row.topic_id
         else:
-            highest[key] = value.get("offset", 0)
-        last[key] = row.seq
-    return [
-        row
-        for row in rows
-        if row.time_ms >= since_ms
-        or row is rows[-1]
-        or (last[_metadata_key(row)] == row.seq and (row.kind == TOPIC or living.get(row.topic) == row.topic_id))
-    ]
+            moved[row.seq] = said
+    highest = _highest(rows, moved)
+    told = _told(rows, moved, since_ms, moves_at_most)
+    kept = []
+    for row in rows:
+        if row is rows[-1] or row.seq in told or last.get(row.topic) == row.seq:
+            kept.append(row)
+        elif row.seq not in moved:
+            kept += [row] if row.time_ms >= since_ms else []
+        elif row.seq in highest and living.get(row.topic) == row.topic_id:
+            kept.append(trimmed(row, moved[row.seq], highest[row.seq]))
+    return kept
 
 
-def _metadata_key(row: MetadataRow) -> tuple[str, str, str]:
-    if row.kind == TOPIC:
-        return row.kind, row.topic, ""
-    return row.kind, row.topic_id, str(json.loads(row.value).get("partition", ""))
+def _highest(rows: Sequence[MetadataRow], moved: Mapping[int, LogStartsMoved]) -> dict[int, list[int]]:
+    """By number of a row, the partitions whose log start it is that counts."""
+    latest: dict[tuple[str, int], tuple[int, int]] = {}
+    for row in rows:
+        for partition, move in moved[row.seq].moves.items() if row.seq in moved else ():
+            # A log start never moves back, so a row that says so changes nothing.
+            if move.offset > latest.get((row.topic_id, partition), (-1, 0))[0]:
+                latest[row.topic_id, partition] = move.offset, row.seq
+    found: dict[int, list[int]] = {}
+    for (_, partition), (_, seq) in latest.items():
+        found.setdefault(seq, []).append(partition)
+    return found
+
+
+def _told(
+    rows: Sequence[MetadataRow], moved: Mapping[int, LogStartsMoved], since_ms: int, at_most: int | None
+) -> set[int]:
+    """Rows of log starts that stay for people."""
+    told: set[int] = set()
+    count = 0
+    for row in reversed(rows):
+        if row.seq not in moved:
+            continue
+        count += len(moved[row.seq].moves)
+        if at_most is not None and count > at_most:
+            break
+        if row.time_ms >= since_ms:
+            told.add(row.seq)
+    return told
 
 
 def kept_group_rows(rows: Sequence[GroupRow], since_ms: int, at_most: int | None = None) -> list[GroupRow]:
     """The last row of each group's members and of each of its offsets, and all rows since a time.
 
-    A group that is gone keeps its last members' row, as its generations must never fall; of an offset that was deleted
-    nothing has to stay, unless an older row of it does: the writer's clock may have been behind that of the one before.
+    A group that is gone keeps its last members' row, and with it its generation, while another row of it is recent;
+    then nothing of it stays. Of an offset that was deleted nothing has to stay, unless an older row of it does: the
+    writer's clock may have been behind that of the one before.
 
     Args:
         rows: all of the table, in `seq` order, which alone says what came after what.
         since_ms: rows stay whose time is at or after this, by their writers' clocks.
         at_most: only so many of the last rows can stay for their time; None for all.
+
+    Raises:
+        UnsupportedVersionError, LogCorruptError: a row cannot be read.
     """
     first = 0 if at_most is None else max(0, len(rows) - at_most)
     recent = {row.seq for row in rows[first:] if row.time_ms >= since_ms}
+    state = GroupsState()
+    for row in rows:
+        state.apply(row)
     last = {_group_key(row): row.seq for row in rows}
     known = {_group_key(row) for row in rows if row.seq in recent}
+    groups = {row.group_id for row in rows if row.seq in recent} | state.groups.keys()
     return [
         row
         for row in rows
@@ -89,7 +137,7 @@ def kept_group_rows(rows: Sequence[GroupRow], since_ms: int, at_most: int | None
         or row is rows[-1]
         or (
             last[_group_key(row)] == row.seq
-            and (row.kind != OFFSET or row.offset is not None or _group_key(row) in known)
+            and (row.group_id in groups if row.kind != OFFSET else row.offset is not None or _group_key(row) in known)
         )
     ]
 

@@ -11,6 +11,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Final
 
+from kafkalike.model.row_value import VERSION, as_text, as_whole, flag, text, whole
 from kafkalike.model.structs import GroupState, TopicPartition
 
 Partitions = tuple[TopicPartition, ...]
@@ -18,6 +19,9 @@ Partitions = tuple[TopicPartition, ...]
 
 TopicCounts = Mapping[str, tuple[str, int]]
 """By topic: its id, and how many partitions it has."""
+
+ROSTER_VERSION: Final = 1
+"""Format of the JSON; see `kafkalike.model.row_value`."""
 
 PROTOCOL_TYPE: Final = "consumer"
 """Kafka's protocol type of all groups here."""
@@ -116,6 +120,7 @@ def dump_roster(roster: Roster) -> str:
     """A roster as JSON."""
     return json.dumps(
         {
+            VERSION: ROSTER_VERSION,
             "protocol": roster.protocol,
             "cooperative": roster.cooperative,
             "pending": roster.pending,
@@ -127,25 +132,28 @@ def dump_roster(roster: Roster) -> str:
     )
 
 
-def load_roster(text: str, generation: int, time_ms: int) -> Roster:
+def load_roster(found: Mapping[str, Any], generation: int, time_ms: int) -> Roster:
     """The roster that `dump_roster` wrote.
 
     Args:
-        text: its JSON; empty for a group without members.
+        found: the object of its JSON.
         generation: of its row.
         time_ms: of its row.
+
+    Raises:
+        LookupError, TypeError, ValueError, AttributeError: it is not one.
     """
-    if not text:
-        return Roster(generation=generation, changed_ms=time_ms)
-    found: dict[str, Any] = json.loads(text)
     members = [_load_member(member) for member in found["members"]]
     return Roster(
         generation=generation,
-        protocol=found["protocol"],
-        cooperative=found["cooperative"],
-        pending=found["pending"],
-        metadata_seq=found["metadata_seq"],
-        topics={name: (topic_id, count) for name, (topic_id, count) in found["topics"].items()},
+        protocol=text(found, "protocol"),
+        cooperative=flag(found, "cooperative"),
+        pending=flag(found, "pending"),
+        metadata_seq=whole(found, "metadata_seq"),
+        topics={
+            name: (as_text(topic_id, "topics"), as_whole(count, "topics"))
+            for name, (topic_id, count) in found["topics"].items()
+        },
         members={member.member_id: member for member in members},
         changed_ms=time_ms,
     )
@@ -172,29 +180,35 @@ def _dump_member(member: Member) -> dict[str, Any]:
 
 def _load_member(found: Mapping[str, Any]) -> Member:
     assignment = _load_partitions(found["assignment"])
-    target = assignment if found["target"] is None else _load_partitions(found["target"])
-    plain = {
-        name: found[name]
-        for name in (
-            "member_id",
-            "group_instance_id",
-            "client_id",
-            "client_host",
-            "session_timeout_ms",
-            "heartbeat_interval_ms",
-            "rebalance_timeout_ms",
-            "since",
-            "released",
-            "joined_ms",
-        )
-    }
+    instance = found["group_instance_id"]
     return Member(
-        subscription=tuple(found["subscription"]),
-        protocols=tuple(found["protocols"]),
+        member_id=text(found, "member_id"),
+        group_instance_id=None if instance is None else text(found, "group_instance_id"),
+        client_id=text(found, "client_id"),
+        client_host=text(found, "client_host"),
+        subscription=_texts(found["subscription"]),
+        protocols=_texts(found["protocols"]),
+        session_timeout_ms=_ms(found, "session_timeout_ms"),
+        heartbeat_interval_ms=_ms(found, "heartbeat_interval_ms"),
+        rebalance_timeout_ms=_ms(found, "rebalance_timeout_ms"),
         assignment=assignment,
-        target=target,
-        **plain,
+        target=assignment if found["target"] is None else _load_partitions(found["target"]),
+        since=whole(found, "since"),
+        released=flag(found, "released"),
+        joined_ms=whole(found, "joined_ms"),
     )
+
+
+def _texts(found: list[str]) -> tuple[str, ...]:
+    return tuple(as_text(name, "subscription or protocols") for name in found)
+
+
+def _ms(found: Mapping[str, Any], name: str) -> float:
+    value: float = found[name]
+    if type(value) not in {int, float}:
+        message = f"{name!r} is {value!r}, not a number"
+        raise TypeError(message)
+    return value
 
 
 def _dump_partitions(partitions: Partitions) -> dict[str, list[int]]:
@@ -205,4 +219,6 @@ def _dump_partitions(partitions: Partitions) -> dict[str, list[int]]:
 
 
 def _load_partitions(by_topic: Mapping[str, list[int]]) -> Partitions:
-    return tuple(sorted(TopicPartition(topic, p) for topic, numbers in by_topic.items() for p in numbers))
+    return tuple(
+        sorted(TopicPartition(topic, as_whole(p, topic)) for topic, numbers in by_topic.items() for p in numbers)
+    )

@@ -1,4 +1,10 @@
-"""GroupsState: rows of `__consumer_offsets` in, committed offsets and members of each group out."""
+"""GroupsState: rows of `__consumer_offsets` in, committed offsets and members of each group out.
+
+`apply` reads a row to its end before it changes anything; then the one offset or the roster that it is about is
+replaced in one assignment, `seq` last: a row costs the same however many offsets and groups there are. A row that
+cannot be read changes nothing and is the same error every time. An interrupt leaves a row that is not counted yet:
+applied again, it makes the same state.
+"""
 
 from __future__ import annotations
 
@@ -6,7 +12,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Final
 
-from kafkalike.model.group_roster import PROTOCOL_TYPE, Member, Roster, dump_roster, load_roster
+from kafkalike.model.group_roster import PROTOCOL_TYPE, ROSTER_VERSION, Member, Roster, dump_roster, load_roster
+from kafkalike.model.row_value import UNREADABLE, damaged, row_value
 from kafkalike.model.structs import GroupState, OffsetAndMetadata, TopicPartition
 
 __all__ = [
@@ -22,8 +29,13 @@ __all__ = [
     "roster_row",
 ]
 
+TABLE: Final = "__consumer_offsets"
+
 OFFSET: Final = "offset"
 MEMBER: Final = "member"
+
+VERSIONS: Final = {OFFSET: 1, MEMBER: ROSTER_VERSION}
+"""The newest format of each kind of row."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -47,7 +59,7 @@ class GroupRow:
     """Who committed; in a `member` row, whose doing the change was."""
     client_id: str = ""
     value: str = ""
-    """`member` rows: the roster as JSON, see `kafkalike.model.group_roster`."""
+    """`member` rows: the roster as JSON, see `kafkalike.model.group_roster`. Empty in `offset` rows."""
     time_ms: int
 
 
@@ -125,35 +137,65 @@ class GroupsState:
         self.groups: dict[str, Group] = {}
         """Groups that have members or committed offsets, by id."""
         self._generations: dict[str, int] = {}
-        """Where groups that are gone stopped: generations of a group never fall, so nobody of its past can commit."""
+        """Where groups that are gone stopped. A client that was there goes on from it. Once compaction has forgotten
+        the group, a new client begins at 0 again: ids of members are never given twice, so nobody of the group's past
+        can commit."""
 
     def apply(self, row: GroupRow) -> None:
-        """Take in one row; rows that were applied before change nothing."""
+        """Take in one row; rows that were applied before change nothing.
+
+        Raises:
+            UnsupportedVersionError: a newer release wrote it; nothing has changed.
+            LogCorruptError: it is damaged; nothing has changed.
+        """
         if row.seq <= self.seq:
             return
-        self.seq = row.seq
-        group = self.groups.get(row.group_id) or self.group(row.group_id)
-        if row.kind == MEMBER:
-            group.roster = load_roster(row.value, row.generation, row.time_ms)
-        elif row.topic is not None and row.partition is not None:
-            where = TopicPartition(row.topic, row.partition)
-            if row.offset is None:
-                group.offsets.pop(where, None)
-            else:
-                group.offsets[where] = CommittedOffset(
-                    position=OffsetAndMetadata(row.offset, row.metadata, row.leader_epoch),
-                    topic_id=row.topic_id or "",
-                    time_ms=row.time_ms,
-                    member_id=row.member_id,
-                    client_id=row.client_id,
-                )
+        entry = _entry(row)
+        group = self.group(row.group_id)
+        if isinstance(entry, Roster):
+            group.roster = entry
+        elif isinstance(entry, CommittedOffset):
+            group.offsets[_where(row)] = entry
+        else:
+            group.offsets.pop(_where(row), None)
         if group.offsets or group.members:
             self.groups[row.group_id] = group
+            self._generations.pop(row.group_id, None)
         else:
-            self.groups.pop(row.group_id, None)
             self._generations[row.group_id] = group.generation
+            self.groups.pop(row.group_id, None)
+        self.seq = row.seq
 
     def group(self, group_id: str) -> Group:
         """The group of that id; an empty one when it is not known."""
         known = self.groups.get(group_id)
         return Group(roster=Roster(generation=self._generations.get(group_id, 0))) if known is None else known
+
+
+def _entry(row: GroupRow) -> Roster | CommittedOffset | None:
+    """What a row says: the roster, an offset, or None where an offset is deleted."""
+    try:
+        value = row_value(TABLE, row, VERSIONS)
+        if row.kind == MEMBER:
+            if not row.value:
+                return Roster(generation=row.generation, changed_ms=row.time_ms)
+            return load_roster(value, row.generation, row.time_ms)
+        _where(row)
+        if row.offset is None:
+            return None
+        return CommittedOffset(
+            position=OffsetAndMetadata(row.offset, row.metadata, row.leader_epoch),
+            topic_id=row.topic_id or "",
+            time_ms=row.time_ms,
+            member_id=row.member_id,
+            client_id=row.client_id,
+        )
+    except UNREADABLE as cause:
+        raise damaged(TABLE, row, cause) from cause
+
+
+def _where(row: GroupRow) -> TopicPartition:
+    if row.topic is None or row.partition is None:
+        message = "no topic or partition"
+        raise ValueError(message)
+    return TopicPartition(row.topic, row.partition)

@@ -8,9 +8,15 @@ from kafkalike.clock import Clock, Deadline
 from kafkalike.errors import KafkaError
 from kafkalike.group.expiry import expire_offsets
 from kafkalike.log.delta_cluster import DeltaCluster
-from kafkalike.log.layout import STAGING
+from kafkalike.log.layout import LOCKS, STAGING
 from kafkalike.log.maintenance import COMMIT_TIMEOUT_MS, only_run
-from kafkalike.log.maintenance_control import clear_deleted, compact_control, control_tables, vacuum_control
+from kafkalike.log.maintenance_control import (
+    clear_deleted,
+    clear_locks,
+    compact_control,
+    control_tables,
+    vacuum_control,
+)
 from kafkalike.log.staging_folder import clear_staging
 from kafkalike.retention.report import ControlReport, MaintenanceReport
 
@@ -56,6 +62,10 @@ def _clear_leftovers(cluster: DeltaCluster, report: MaintenanceReport, clock: Cl
         clear_staging(cluster.root, Deadline(clock, COMMIT_TIMEOUT_MS), clock)
     except KafkaError as error:
         report.problems.append(f"{STAGING}: {type(error).__name__}: {error}")
+    try:
+        clear_locks(cluster)
+    except (KafkaError, OSError) as error:
+        report.problems.append(f"{LOCKS}: {type(error).__name__}: {error}")
 
 
 def _expire(cluster: Cluster, report: MaintenanceReport, clock: Clock) -> None:

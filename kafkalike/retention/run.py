@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import uuid
 from collections.abc import Callable, Iterable
+from functools import partial
 from typing import TYPE_CHECKING, Final
 
 from kafkalike.clock import Clock, Deadline
@@ -19,7 +20,7 @@ from kafkalike.log.maintenance import only_run
 from kafkalike.log.tasks import IN_PROCESS, Tasks
 from kafkalike.retention.control import maintain_control
 from kafkalike.retention.report import BUSY, DONE, FAILED, GONE, UNFINISHED, MaintenanceReport, TopicReport
-from kafkalike.retention.topic import TopicWork
+from kafkalike.retention.topic import RunSettings, TopicWork
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -84,8 +85,15 @@ def maintain(
         run=run or uuid.uuid4().hex, root=cluster.root, started_ms=clock.now_ms(), dry_run=dry_run
     )
     budget = Deadline(clock, None if max_minutes is None else max_minutes * 60_000)
-    size = buffer_bytes or int(cluster.server.get("log.cleaner.dedupe.buffer.size"))
-    tasks = _tasks(spark)
+    settings = RunSettings(
+        run=report.run,
+        works=wanted,
+        dry_run=dry_run,
+        clock=clock,
+        budget=budget,
+        buffer_bytes=buffer_bytes or int(cluster.server.get("log.cleaner.dedupe.buffer.size")),
+        tasks=_tasks(spark),
+    )
     for name in names:
         topic = TopicReport(topic=name)
         report.topics.append(topic)
@@ -93,20 +101,7 @@ def maintain(
             topic.status = UNFINISHED
             continue
         begun = clock.monotonic()
-        work = TopicWork(
-            cluster,
-            name,
-            report.run,
-            topic,
-            works=wanted,
-            dry_run=dry_run,
-            clock=clock,
-            budget=budget,
-            buffer_bytes=size,
-            tasks=tasks,
-            progress=lambda what, name=name: progress(name, what),  # type: ignore[misc]
-        )
-        _one_topic(cluster, work, topic)
+        _one_topic(cluster, settings, topic, partial(progress, name))
         topic.seconds = round(clock.monotonic() - begun, 3)
         progress(name, "finished")
     if "control" in wanted and not budget.expired():
@@ -123,9 +118,10 @@ def _tasks(spark: SparkSession | None) -> Tasks:
     return SparkTasks(spark)
 
 
-def _one_topic(cluster: Cluster, work: TopicWork, report: TopicReport) -> None:
+def _one_topic(cluster: Cluster, settings: RunSettings, report: TopicReport, progress: Callable[[str], None]) -> None:
+    work = TopicWork(cluster, settings, report, progress)
     try:
-        if work.dry_run or not isinstance(cluster, DeltaCluster):
+        if settings.dry_run or not isinstance(cluster, DeltaCluster):
             work.go()
         else:
             with only_run(cluster, report.topic) as mine:

@@ -14,7 +14,6 @@ from kafkalike.config.maintenance import MaintenanceConfig
 from kafkalike.log.compact import Compacted, DuePass, checkpoints_of, compact
 from kafkalike.log.maintenance import COMMIT_TIMEOUT_MS, delete_dead
 from kafkalike.log.merge import merge
-from kafkalike.log.store.port import Store
 from kafkalike.log.tasks import Tasks
 from kafkalike.log.topic_log import DeltaTopicLog
 from kafkalike.log.vacuum import Delays, leftovers, log_reach_ms, vacuum
@@ -35,10 +34,23 @@ DAY_MS: Final = 86_400_000
 """How far back a topic table's log reaches unless somebody has changed that."""
 
 
-@dataclass(slots=True, kw_only=True)
-class _Table:
-    log: DeltaTopicLog
-    files: Store
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RunSettings:
+    """What a maintenance run is to do, the same for all its topics."""
+
+    run: str
+    """Id of the run."""
+    works: frozenset[str]
+    """Kinds of work to do."""
+    dry_run: bool
+    """Change nothing."""
+    clock: Clock
+    budget: Deadline
+    """When it has run out nothing new is begun."""
+    buffer_bytes: int
+    """Memory for the keys of a compaction pass."""
+    tasks: Tasks
+    """Where files are read and written anew."""
 
 
 class TopicWork:
@@ -46,43 +58,17 @@ class TopicWork:
 
     Args:
         cluster: where it is.
-        name: the topic.
-        run: id of the run.
-        report: filled on the way.
-        works: kinds of work to do.
-        dry_run: change nothing.
-        clock: the time.
-        budget: when it has run out nothing new is begun.
-        buffer_bytes: memory for the keys of a compaction pass.
-        tasks: where files are read and written anew.
+        settings: of the run.
+        report: of the topic, which it names; filled on the way.
         progress: told what begins.
     """
 
     def __init__(
-        self,
-        cluster: Cluster,
-        name: str,
-        run: str,
-        report: TopicReport,
-        *,
-        works: frozenset[str],
-        dry_run: bool,
-        clock: Clock,
-        budget: Deadline,
-        buffer_bytes: int,
-        tasks: Tasks,
-        progress: Callable[[str], None],
+        self, cluster: Cluster, settings: RunSettings, report: TopicReport, progress: Callable[[str], None]
     ) -> None:
-        self.dry_run = dry_run
         self._cluster = cluster
-        self._name = name
-        self._run = run
+        self._settings = settings
         self._report = report
-        self._works = works
-        self._clock = clock
-        self._budget = budget
-        self._buffer_bytes = buffer_bytes
-        self._tasks = tasks
         self._progress = progress
 
     def go(self) -> None:
@@ -91,41 +77,37 @@ class TopicWork:
         Raises:
             KafkaError: a step failed; the steps before it are done.
         """
-        log = self._cluster.log(self._name)
+        log = self._cluster.log(self._report.topic)
         log.refresh()
         if isinstance(log, DeltaTopicLog):
             # In a table that an outsider has rewound, files that look dead may be all that is left of its records.
             log.ready_to_append()
         config = MaintenanceConfig.from_properties(self._cluster.server.effective(log.info.configs))
-        table = self._table(log)
-        if "retention" in self._works:
-            self._retain(log, table, config)
-        if table is None:
+        if "retention" in self._settings.works:
+            self._retain(log, config)
+        if not isinstance(log, DeltaTopicLog):
             return
-        steps: list[tuple[str, Callable[[_Table, MaintenanceConfig], None]]] = [
+        steps: list[tuple[str, Callable[[DeltaTopicLog, MaintenanceConfig], None]]] = [
             ("compaction", self._compact),
             ("merge", self._merge),
             ("vacuum", self._vacuum),
         ]
         for work, step in steps:
-            if work in self._works:
+            if work in self._settings.works:
                 if self._stop():
                     return
                 self._progress(work)
-                step(table, config)
-
-    def _table(self, log: TopicLog) -> _Table | None:
-        return _Table(log=log, files=log.files) if isinstance(log, DeltaTopicLog) else None
+                step(log, config)
 
     def _stop(self) -> bool:
-        if not self._budget.expired():
+        if not self._settings.budget.expired():
             return False
         self._report.status = UNFINISHED
         return True
 
     # --- retention -----------------------------------------------------------------------------
 
-    def _retain(self, log: TopicLog, table: _Table | None, config: MaintenanceConfig) -> None:
+    def _retain(self, log: TopicLog, config: MaintenanceConfig) -> None:
         self._progress("retention")
         plans = self._retention_plans(log, config)
         starts = {p.partition: p.new_log_start for p in plans if p.moves}
@@ -134,19 +116,21 @@ class TopicWork:
         report.held_segments = sum(len(p.held) for p in plans)
         report.held_by = sorted({group for p in plans for group in p.held_by})
         gone = [segment for p in plans for segment in p.goes]
-        if not self.dry_run:
+        if not self._settings.dry_run:
             if starts:
-                self._cluster.move_log_start(self._name, starts, RETENTION, self._run, log.info.topic_id, log=log)
+                self._cluster.move_log_start(
+                    log.info.name, starts, RETENTION, self._settings.run, log.info.topic_id, log=log
+                )
                 faults.point("retention.after_log_start")
-            if table is not None:
-                gone = delete_dead(table.log, self._run)
+            if isinstance(log, DeltaTopicLog):
+                gone = delete_dead(log, self._settings.run)
         report.deleted_segments = len(gone)
         report.deleted_records = sum(s.num_records for s in gone)
         report.deleted_bytes = sum(s.size_bytes for s in gone)
 
     def _retention_plans(self, log: TopicLog, config: MaintenanceConfig) -> list[RetentionPlan]:
         waiting = holds(self._cluster, log, config)
-        now = self._clock.now_ms()
+        now = self._settings.clock.now_ms()
         return [
             plan_retention(
                 p,
@@ -161,19 +145,19 @@ class TopicWork:
 
     # --- compaction ----------------------------------------------------------------------------
 
-    def _compact(self, table: _Table, config: MaintenanceConfig) -> None:
+    def _compact(self, log: DeltaTopicLog, config: MaintenanceConfig) -> None:
         if not config.compaction.compact:
             return
         for done in compact(
-            table.log,
-            table.files,
-            self._due_passes(table.log, config),
-            self._run,
-            clock=self._clock,
-            buffer_bytes=self._buffer_bytes,
-            budget=self._budget,
-            tasks=self._tasks,
-            dry_run=self.dry_run,
+            log,
+            log.files,
+            self._due_passes(log, config),
+            self._settings.run,
+            clock=self._settings.clock,
+            buffer_bytes=self._settings.buffer_bytes,
+            budget=self._settings.budget,
+            tasks=self._settings.tasks,
+            dry_run=self._settings.dry_run,
         ):
             self._count(done)
 
@@ -186,7 +170,9 @@ class TopicWork:
                 return
             log.refresh()
             cleaned = checkpoints[partition]
-            plan = plan_compaction(partition, log.segments(partition), cleaned, self._clock.now_ms(), config.compaction)
+            plan = plan_compaction(
+                partition, log.segments(partition), cleaned, self._settings.clock.now_ms(), config.compaction
+            )
             if plan.due:
                 self._report.compaction_reasons[partition] = plan.reason
                 yield DuePass(plan=plan, cleaned=cleaned)
@@ -204,22 +190,25 @@ class TopicWork:
 
     # --- merging -------------------------------------------------------------------------------
 
-    def _merge(self, table: _Table, config: MaintenanceConfig) -> None:
-        log, report = table.log, self._report
+    def _merge(self, log: DeltaTopicLog, config: MaintenanceConfig) -> None:
+        report = self._report
         log.refresh()
-        now = self._clock.now_ms()
+        now = self._settings.clock.now_ms()
         runs: list[Run] = []
         for partition in log.info.partitions:
             # In a dry run the log start has not moved yet.
             start = report.log_starts.get(partition, (0, 0))[1]
             live = [s for s in log.segments(partition) if s.stop > start]
             runs += plan_merges(live, now, config.merging, _holes_below(log, partition, live))
-        if self.dry_run:
+        if self._settings.dry_run:
             report.merged_segments = sum(map(len, runs))
             report.merged_files = len(runs)
             report.merged_bytes = sum(s.size_bytes for run in runs for s in run)
             return
-        merged = merge(log, table.files, runs, self._run, report.problems, budget=self._budget, tasks=self._tasks)
+        settings = self._settings
+        merged = merge(
+            log, log.files, runs, settings.run, report.problems, budget=settings.budget, tasks=settings.tasks
+        )
         for done in merged:
             report.merged_segments += done.segments
             report.merged_files += done.files
@@ -229,8 +218,8 @@ class TopicWork:
 
     # --- files that nobody needs ---------------------------------------------------------------
 
-    def _vacuum(self, table: _Table, config: MaintenanceConfig) -> None:
-        log, report, files = table.log, self._report, table.files
+    def _vacuum(self, log: DeltaTopicLog, config: MaintenanceConfig) -> None:
+        report, files = self._report, log.files
         delays = Delays(deleted_ms=config.file_delete_delay_ms, replaced_ms=config.replaced_delay_ms)
 
         def live() -> KeysView[str]:
@@ -238,7 +227,7 @@ class TopicWork:
             return log.live_paths()
 
         def exclusive() -> AbstractContextManager[None]:
-            return log.exclusive(Deadline(self._clock, COMMIT_TIMEOUT_MS))
+            return log.exclusive(Deadline(self._settings.clock, COMMIT_TIMEOUT_MS))
 
         longest = max(delays.deleted_ms, delays.replaced_ms)
         if longest > DAY_MS and longest > (reach := log_reach_ms(files)):
@@ -246,8 +235,8 @@ class TopicWork:
                 f"files stay for {reach} ms and not for {longest} ms after they left the table: its log goes no "
                 "further back (delta.logRetentionDuration)"
             )
-        due = leftovers(files, live, self._clock.now_ms(), delays)
-        if self.dry_run:
+        due = leftovers(files, live, self._settings.clock.now_ms(), delays)
+        if self._settings.dry_run:
             report.vacuumed_files, report.vacuumed_bytes = len(due), sum(file.size for file in due)
             return
         for file in vacuum(files, due, live, exclusive, self._stop):

@@ -4,18 +4,23 @@ from __future__ import annotations
 
 import os
 import threading
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
 
 from kafkalike.clock import SYSTEM_CLOCK, Deadline
+from kafkalike.errors import LogCorruptError, UnsupportedVersionError
+from kafkalike.log.commits import log_name
+from kafkalike.log.condense import CHECKPOINT_INTERVAL
 from kafkalike.log.control import MERGE_INTERVAL
 from kafkalike.log.delta_cluster import DeltaCluster
-from kafkalike.log.maintenance_control import vacuum_control
+from kafkalike.log.maintenance_control import compact_control, vacuum_control
 from kafkalike.log.store.memory import MemoryStore
 from kafkalike.log.table.actions import log_name
 from kafkalike.log.table.checkpoints import INTERVAL as CHECKPOINT_INTERVAL
+from kafkalike.model.cluster_state import topic_row
 from kafkalike.model.group_state import OFFSET, GroupRow, GroupsState
 from kafkalike.model.structs import TopicPartition
 from tests.tools.clusters import on_disk
@@ -257,3 +262,22 @@ def test_a_holder_that_does_nothing_is_told_of_once(root: str, caplog: pytest.Lo
     assert [record.message for record in caplog.records if "does nothing" in record.message] == [
         f"{root}/__consumer_offsets: a writer holds the lock and does nothing; going on without it"
     ]
+
+
+@pytest.mark.parametrize("value", ["{", '{"v": 9}'])
+def test_a_row_that_cannot_be_read_stops_every_client_each_time(tmp_path: Path, value: str) -> None:
+    """Those that were there and those that come; none goes on as if the row were not there."""
+    root = str(tmp_path)
+    there = DeltaCluster(root, local=True)
+    info = there.create_topic("orders", 1, {})
+    bad = replace(topic_row(2, 2, info, "changed"), value=value)
+    error = UnsupportedVersionError if "v" in value else LogCorruptError
+    with pytest.raises(error):
+        DeltaCluster(root, local=True).metadata.transact(lambda _: [bad])
+
+    for cluster in (there, DeltaCluster(root, local=True)):
+        for _ in range(3):
+            with pytest.raises(error, match="row 2 of __cluster_metadata"):
+                cluster.topics()
+        with pytest.raises(error, match="row 2 of __cluster_metadata"):
+            compact_control(cluster, "__cluster_metadata", dry_run=False)

@@ -2,6 +2,7 @@
 
 import os
 import threading
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -10,13 +11,17 @@ from deltalake import DeltaTable
 from kafkalike.clock import SYSTEM_CLOCK
 from kafkalike.errors import DataLossError
 from kafkalike.log.compact import checkpoints_of
+from kafkalike.log.history import topic_history
+from kafkalike.log.lock import TableLock
 from kafkalike.log.maintenance import Change, publish
+from kafkalike.log.maintenance_control import MOVES_KEPT
 from kafkalike.log.staging_folder import staging_folder
 from kafkalike.log.store.local import LocalStore
 from kafkalike.log.store.lock import TableLock
 from kafkalike.log.store.parquet import open_parquet
 from kafkalike.log.topic_log import DeltaTopicLog
 from kafkalike.model.batch import RecordBatch
+from kafkalike.model.group_state import OFFSET, GroupRow, GroupsState, Roster, roster_row
 from kafkalike.retention import maintain
 from kafkalike.retention.report import FAILED, GONE, NOTHING, UNFINISHED
 from tests.tools.findings import errors_of, kinds_of
@@ -524,6 +529,80 @@ def test_control_tables_shrink_to_what_still_matters(root: str) -> None:
     maintain(open_cluster(root, clock), clock=clock, works=["control"])
     assert len(list(Path(root, "__cluster_metadata").glob("*.parquet"))) <= 2
     assert open_cluster(root).topic("t").configs == {"retention.ms": "5"}
+
+
+def test_moves_of_log_starts_do_not_pile_up(root: str) -> None:
+    """However young they are; the log starts, why they moved and the last moves of the history stay."""
+    cluster = open_cluster(root)
+    cluster.create_topic("t", 200, {})
+    batch = RecordBatch()
+    for partition in range(200):
+        for _ in range(120):
+            batch.add(partition, None, b"v", 1)
+    log = cluster.log("t")
+    log.append(batch)
+    for number in range(1, 121):
+        cluster.move_log_start("t", dict.fromkeys(range(200), number), "retention", f"run-{number}", log=log)
+
+    report = maintain(open_cluster(root), clock=SYSTEM_CLOCK, works=["control"])
+
+    assert [(c.rows_before, c.rows_after) for c in report.control] == [(121, 1 + MOVES_KEPT // 200)]
+    info = open_cluster(root).topic("t")
+    assert {(start.offset, start.run) for start in info.log_starts.values()} == {(120, "run-120")}
+    moves = [e for e in topic_history(open_cluster(root), "t") if e.kind == "log start"]
+    assert len(moves) == MOVES_KEPT // 200
+    assert moves[-1].what.startswith("log starts moved: partition 0 to 120, partition 1 to 120,")
+
+
+def test_nothing_stays_of_a_group_whose_offsets_have_expired(root: str) -> None:
+    """Its rows go six hours after its last one; a new group of the name begins at the beginning."""
+    cluster = open_cluster(root)
+    cluster.create_topic("t", 1, {})
+    topic_id = cluster.topic("t").topic_id
+
+    def commits(state: GroupsState) -> list[GroupRow]:
+        rows = []
+        for number in range(100):
+            seq, group = state.seq + 1 + 2 * number, f"g{number}"
+            rows.append(roster_row(seq, group, Roster(generation=2, changed_ms=NOW)))
+            commit = GroupRow(seq=seq + 1, kind=OFFSET, group_id=group, topic="t", topic_id=topic_id, time_ms=NOW)
+            rows.append(replace(commit, partition=0, offset=0))
+        return rows
+
+    cluster.groups.transact(commits)
+    clock = ShiftedClock()
+    clock.ahead_ms = 8 * 24 * HOUR_MS
+    maintain(open_cluster(root, clock), clock=clock, works=["control"])
+    clock.ahead_ms += 7 * HOUR_MS
+
+    maintain(open_cluster(root, clock), clock=clock, works=["control"])
+
+    fresh = open_cluster(root)
+    assert {row.group_id for row in fresh.groups.rows} <= {"g99"}
+    assert fresh.groups.refresh().groups == {}
+
+
+def test_the_lock_files_of_a_deleted_topic_go_with_it_or_with_the_next_run(root: str) -> None:
+    """Those that somebody has in hand stay until then; those of topics that live are not touched."""
+    cluster = open_cluster(root)
+    for name in ("a", "b"):
+        cluster.create_topic(name, 1, {})
+        cluster.log(name).append(batch((0, "a"), (0, "b"), (0, "c")))
+    run(root)
+    (busy,) = [lock for lock in cluster.locks_of("a") if "maintenance~a.lock" in lock.files]
+    locks = Path(root, "__locks")
+
+    with busy.held():
+        cluster.delete_topic("a")
+        assert {path.name for path in locks.iterdir()} & {n for lock in cluster.locks_of("a") for n in lock.files} == (
+            busy.files
+        )
+
+    run(root)
+    assert not busy.files & {path.name for path in locks.iterdir()}
+    assert Path(locks, "b.lock").exists()
+    cluster.create_topic("a", 1, {})
+    assert cluster.log("a").append(batch((0, "a"), (0, "b"), (0, "c"))).ranges == {0: range(3)}
 
 
 def test_what_a_killed_deletion_has_left_goes(root: str) -> None:

@@ -13,7 +13,7 @@ from kafkalike.model.control_rows import kept_metadata_rows
 from kafkalike.model.group_state import OFFSET, GroupRow, GroupsState, Member, Roster, roster_row
 from kafkalike.model.names import TopicId, TopicName
 from kafkalike.model.structs import TopicPartition
-from kafkalike.model.topic import LogStart, TopicInfo
+from kafkalike.model.topic import TopicInfo
 
 changes = st.lists(
     st.tuples(
@@ -41,8 +41,7 @@ def rows_of(steps: Sequence[tuple[str, str, int]]) -> list[MetadataRow]:
         elif step == "configure":
             row = topic_row(seq, number, replace(info, configs={"retention.ms": str(amount)}), "configs changed")
         else:
-            start = LogStart(offset=info.log_start(0) + amount, reason="retention", run="r", time_ms=number)
-            row = log_start_row(seq, info, 0, start)
+            row = log_start_row(seq, number, info, {0: info.log_start(0) + amount}, reason="retention", run="r")
         rows.append(row)
         state.apply(row)
     return rows
@@ -86,16 +85,15 @@ def test_a_log_start_of_an_earlier_life_does_not_count() -> None:
     """Nor one that would move it back."""
     first = TopicInfo(name=TopicName("a"), topic_id=TopicId("one"), location="a", num_partitions=1)
     second = replace(first, topic_id=TopicId("two"))
-    moved = LogStart(offset=9, reason="r", run="r", time_ms=1)
     rows = [
         topic_row(1, 1, first, "created"),
         topic_row(2, 2, first, "deleted", deleted=True),
         topic_row(3, 3, second, "created"),
-        log_start_row(4, first, 0, moved),
+        log_start_row(4, 1, first, {0: 9}, reason="r", run="r"),
     ]
 
     assert state_of(rows).topics["a"].log_start(0) == 0
-    rows += [log_start_row(5, second, 0, moved), log_start_row(6, second, 0, replace(moved, offset=4))]
+    rows += [log_start_row(seq, 1, second, {0: offset}, reason="r", run="r") for seq, offset in ((5, 9), (6, 4))]
     assert state_of(rows).topics["a"].log_start(0) == 9
 
 

@@ -1,5 +1,6 @@
 """Compacted control tables say the same as whole ones, to a client that comes new."""
 
+import json
 from dataclasses import replace
 from typing import TypeVar
 
@@ -12,7 +13,7 @@ from kafkalike.model.group_roster import Roster
 from kafkalike.model.group_state import OFFSET, GroupRow, GroupsState, roster_row
 from kafkalike.model.names import TopicId, TopicName
 from kafkalike.model.structs import TopicPartition
-from kafkalike.model.topic import LogStart, TopicInfo
+from kafkalike.model.topic import TopicInfo
 
 R = TypeVar("R", MetadataRow, GroupRow)
 
@@ -48,8 +49,8 @@ def metadata_rows(made: list[tuple[str, str, int]]) -> list[MetadataRow]:
             living[name] = replace(info, configs={"retention.ms": str(number)})
             rows.append(topic_row(seq, seq, living[name], "configs changed"))
         elif what == "start" and info is not None:
-            start = LogStart(offset=number, reason="retention", run="r", time_ms=seq)
-            rows.append(log_start_row(seq, info, number % 2, start))
+            starts = {p: number + p for p in range(2) if number % 3 != p}
+            rows.append(log_start_row(seq, seq, info, starts, reason="retention", run="r"))
         elif what == "delete" and info is not None:
             rows.append(topic_row(seq, seq, living.pop(name), "deleted", deleted=True))
     return rows
@@ -110,25 +111,31 @@ def group_rows(made: list[tuple[str, int, int | None]]) -> list[GroupRow]:
     return rows
 
 
-def groups_state(rows: list[GroupRow]) -> object:
+def groups_state(rows: list[GroupRow], remembered: set[str]) -> object:
+    """Of groups that are gone, only the generation of those that are to be remembered."""
     state = GroupsState()
     for row in rows:
         state.apply(row)
     places = [TopicPartition("t", p) for p in range(2)]
     return {
-        g: ([state.group(g).offsets.get(tp) for tp in places], state.group(g).generation, g in state.groups)
+        g: (
+            [state.group(g).offsets.get(tp) for tp in places],
+            state.group(g).generation if g in remembered or g in state.groups else None,
+            g in state.groups,
+        )
         for g in ("g", "h")
     }
 
 
 @given(commits, st.integers(0, 40))
 def test_offsets_members_and_generations_are_the_same(made: list[tuple[str, int, int | None]], since: int) -> None:
-    """Those of groups that are gone included: their generations must never fall."""
+    """Of a group that is gone the generation as long as one of its rows is recent."""
     rows = group_rows(made)
 
     kept = kept_group_rows(rows, since)
 
-    assert groups_state(kept) == groups_state(rows)
+    recent = {r.group_id for r in rows if r.time_ms >= since}
+    assert groups_state(kept, recent) == groups_state(rows, recent)
     assert [r for r in kept if r.time_ms >= since] == [r for r in rows if r.time_ms >= since]
     if since > len(rows):
         assert len(kept) <= 2 * 3 + 1
@@ -143,8 +150,9 @@ def test_offsets_members_and_generations_are_the_same_whatever_the_clocks_said(
 
     kept = kept_group_rows(rows, since, at_most)
 
-    assert groups_state(kept) == groups_state(rows)
     recent = [r for r in rows[0 if at_most is None else max(0, len(rows) - at_most) :] if r.time_ms >= since]
+    groups = {r.group_id for r in recent}
+    assert groups_state(kept, groups) == groups_state(rows, groups)
     assert [r for r in kept if r in recent] == recent
     assert len(kept) <= len(recent) + 2 * 3 + 1
 
@@ -158,6 +166,57 @@ def test_rows_of_a_clock_that_was_fast_do_not_stay_above_the_bound() -> None:
     kept = kept_group_rows(rows, 50, 2)
 
     assert kept == rows[-2:]
+
+
+def test_nothing_of_a_group_stays_that_is_long_gone() -> None:
+    """Its last members' row goes too; a group that lives keeps its own."""
+    offset = GroupRow(seq=1, kind=OFFSET, group_id="g", topic="t", topic_id="id", partition=0, offset=5, time_ms=10)
+    rows = [
+        offset,
+        roster_row(2, "g", Roster(generation=7, changed_ms=20)),
+        roster_row(3, "h", Roster(generation=2, changed_ms=20)),
+        replace(offset, seq=4, group_id="h"),
+        replace(offset, seq=5, offset=None, time_ms=30),
+        replace(offset, seq=6, group_id="i", time_ms=40),
+    ]
+
+    assert [r.seq for r in kept_group_rows(rows, 30)] == [2, 3, 4, 5, 6]
+    assert [r.seq for r in kept_group_rows(rows, 31)] == [3, 4, 6]
+
+
+def moves_of(runs: int, partitions: int) -> list[MetadataRow]:
+    """A topic, and maintenance runs that move all its log starts."""
+    info = TopicInfo(name=TopicName("t"), topic_id=TopicId("id"), location="t", num_partitions=partitions)
+    starts = {seq: dict.fromkeys(range(partitions), seq) for seq in range(2, 2 + runs)}
+    moves = [log_start_row(seq, seq, info, to, reason="retention", run="r") for seq, to in starts.items()]
+    return [topic_row(1, 1, info, "created"), *moves]
+
+
+def test_only_so_many_moves_of_log_starts_stay_for_their_time() -> None:
+    """The last ones, whole rows of them; the topic's own row stays for what it says."""
+    rows = moves_of(runs=100, partitions=10)
+
+    kept = kept_metadata_rows(rows, 0, moves_at_most=35)
+
+    assert kept == [rows[0], *rows[-3:]]
+    assert cluster_state(kept) == cluster_state(rows)
+
+
+def test_of_an_old_row_only_the_log_starts_stay_that_count() -> None:
+    """Partitions that have moved on since need nothing of it."""
+    info = TopicInfo(name=TopicName("t"), topic_id=TopicId("id"), location="t", num_partitions=3)
+    rows = [
+        topic_row(1, 1, info, "created"),
+        log_start_row(2, 2, info, {0: 5, 1: 5, 2: 5}, reason="retention", run="r"),
+        log_start_row(3, 3, info, {0: 9, 2: 9}, reason="retention", run="r"),
+        topic_row(4, 4, replace(info, configs={"retention.ms": "1"}), "configs changed"),
+    ]
+
+    kept = kept_metadata_rows(rows, 100)
+
+    assert kept == [replace(rows[1], value=kept[0].value), *rows[2:]]
+    assert json.loads(kept[0].value)["moves"] == [[1, 0, 5]]
+    assert cluster_state(kept) == cluster_state(rows)
 
 
 def test_a_deleted_offset_stays_deleted_when_a_clock_went_back() -> None:

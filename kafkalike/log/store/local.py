@@ -7,7 +7,7 @@ import os
 import shutil
 import time
 import uuid
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import AbstractContextManager
 from typing import TYPE_CHECKING, Final
 
@@ -185,6 +185,16 @@ class LocalStore:
     ) -> AbstractContextManager[None]:
         """Hold the lock of that name; the kernel drops it when its holder dies."""
         return TableLock(f"{self._root}/{LOCKS}", name).held(deadline, meanwhile)
+
+    def forget_turns(self, names: Iterable[str]) -> int:
+        """Remove their lock files."""
+        folder = f"{self._root}/{LOCKS}"
+        try:
+            found = set(os.listdir(folder))  # noqa: PTH208
+        except OSError:
+            return 0
+        locks = (TableLock(folder, name) for name in names)
+        return sum(lock.discard() for lock in locks if not found.isdisjoint(lock.files))
 
     def leases(self) -> Leases:
         """Heartbeats as the times of files."""

@@ -35,6 +35,9 @@ cheaper than to pass it on each time, as each writer must read first what others
 LONG_SECONDS: Final = 0.1
 """Who waits for so long has been overtaken by others, or is behind many."""
 
+TURN: Final = ".turn"
+"""Ending of the turnstile's file."""
+
 LONGEST_NAME: Final = 200
 """Characters of a table's name that its lock's name takes."""
 
@@ -52,6 +55,32 @@ class TableLock:
         self._folder = Path(folder)
         self._path = str(self._folder / f"{_file_name(name)}.lock")
 
+    @property
+    def files(self) -> frozenset[str]:
+        """Names of the lock's files."""
+        name = Path(self._path).name
+        return frozenset({name, name + TURN})
+
+    def discard(self) -> bool:
+        """Remove the lock's files when nobody has the lock or queues for it. For a table that is gone.
+
+        It never gives the lock two owners: the files go as the last thing that is done under it, and whoever has
+        opened one before sees, when he gets it, that it was removed, and opens the new one.
+
+        Returns:
+            False when somebody has it, or the files cannot be removed: try again later.
+        """
+        turnstile, table = FileLock(self._path + TURN), FileLock(self._path)
+        try:
+            if not self._folder.is_dir():
+                return True
+            with turnstile.acquire(timeout=0), table.acquire(timeout=0):
+                Path(self._path).unlink()
+                Path(self._path + TURN).unlink()
+        except (Timeout, OSError):
+            return False
+        return True
+
     @contextmanager
     def held(self, deadline: Deadline | None = None, meanwhile: Callable[[], object] = lambda: None) -> Iterator[None]:
         """Hold the lock.
@@ -66,7 +95,7 @@ class TableLock:
             KafkaStorageError: its file cannot be made or opened; nothing was done.
         """
         limit = deadline or Deadline(SYSTEM_CLOCK, None)
-        turnstile = FileLock(self._path + ".turn", thread_local=False)
+        turnstile = FileLock(self._path + TURN, thread_local=False)
         table = FileLock(self._path, thread_local=False)
         try:
             self._folder.mkdir(parents=True, exist_ok=True)
@@ -77,7 +106,7 @@ class TableLock:
                 turnstile.release()
         except Timeout as cause:
             # One that waits at the turnstile may have been stopped there.
-            holder = holder_of(self._path) or holder_of(self._path + ".turn")
+            holder = holder_of(self._path) or holder_of(self._path + TURN)
             message = f"other writers held {self.name!r} until time ran out; nothing was written"
             raise KafkaTimeoutError(message if holder is None else f"{message}; {holder}") from cause
         except PermissionError as cause:

@@ -6,7 +6,7 @@ else here is reading, writing under new names, and fairness.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal, Protocol
@@ -167,6 +167,14 @@ class Store(Protocol):
         Raises:
             KafkaTimeoutError: others held it until the deadline.
             TopicAuthorizationFailedError, KafkaStorageError: the root cannot be written.
+        """
+        ...
+
+    def forget_turns(self, names: Iterable[str]) -> int:
+        """Remove what queues of these names have left behind, where nobody is in them.
+
+        Returns:
+            How many went.
         """
         ...
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from contextlib import AbstractContextManager
 from functools import cached_property
 from typing import TYPE_CHECKING, NoReturn
@@ -83,6 +83,11 @@ class RemoteStore:
             for info in found
             if info.type == pafs.FileType.File
         ]
+
+    def forget_turns(self, names: Iterable[str]) -> int:
+        """There are no queues."""
+        del names
+        return 0
 
     def leases(self) -> Leases:
         """Refused: a member writes its heartbeats."""

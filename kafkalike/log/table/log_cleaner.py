@@ -69,6 +69,11 @@ def cleaning_turn(location: str) -> str:
     return f"condense~{location}"
 
 
+def maintenance_turn(name: str) -> str:
+    """What maintenance runs of a topic, or of something else that has this name, queue for."""
+    return f"maintenance~{name}"
+
+
 class LogCleaner:
     """Keeps the log of one table short.
 

@@ -1,0 +1,97 @@
+"""Locks of tables that are gone: their files can be removed, and a lock never has two owners for it."""
+
+from __future__ import annotations
+
+import threading
+from contextlib import ExitStack
+from pathlib import Path
+
+import pytest
+
+from kafkalike.clock import SYSTEM_CLOCK, Deadline
+from kafkalike.errors import KafkaTimeoutError
+from kafkalike.log.lock import TableLock
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    return tmp_path / "locks"
+
+
+def at_once() -> Deadline:
+    return Deadline(SYSTEM_CLOCK, 0)
+
+
+def test_the_files_of_a_lock_that_nobody_has_are_removed(folder: Path) -> None:
+    """Both of them; and again, when there are none."""
+    lock = TableLock(str(folder), "orders")
+    with lock.held():
+        assert {path.name for path in folder.iterdir()} == lock.files
+
+    assert (lock.discard(), list(folder.iterdir())) == (True, [])
+    assert (lock.discard(), list(folder.iterdir())) == (True, [])
+
+
+def test_a_root_without_locks_gets_none(folder: Path) -> None:
+    """Nothing is made only to be removed."""
+    assert TableLock(str(folder), "orders").discard()
+    assert not folder.exists()
+
+
+def test_a_lock_that_somebody_has_stays(folder: Path) -> None:
+    """And keeps others out."""
+    lock = TableLock(str(folder), "orders")
+
+    with lock.held():
+        assert not TableLock(str(folder), "orders").discard()
+        with pytest.raises(KafkaTimeoutError), TableLock(str(folder), "orders").held(at_once()):
+            pass
+
+    assert {path.name for path in folder.iterdir()} == lock.files
+
+
+def test_a_removed_lock_can_be_taken_again_by_one_at_a_time(folder: Path) -> None:
+    """By who knew the old file, too."""
+    old = TableLock(str(folder), "orders")
+    with old.held():
+        pass
+    TableLock(str(folder), "orders").discard()
+
+    with old.held(), pytest.raises(KafkaTimeoutError), TableLock(str(folder), "orders").held(at_once()):
+        pass
+
+
+def test_no_two_have_the_lock_while_others_remove_its_files(folder: Path) -> None:
+    """Writers that wait for the file that is being removed take the new one, each after the other."""
+    inside: list[int] = []
+    crowds: list[list[int]] = []
+    failed: list[BaseException] = []
+    done = threading.Event()
+
+    def write(number: int) -> None:
+        try:
+            for _ in range(100):
+                with TableLock(str(folder), "orders").held():
+                    inside.append(number)
+                    crowds.append(list(inside))
+                    inside.remove(number)
+        except BaseException as error:  # noqa: BLE001 - shown by the assertion below
+            failed.append(error)
+
+    def remove() -> None:
+        while not done.is_set():
+            TableLock(str(folder), "orders").discard()
+
+    writers = [threading.Thread(target=write, args=(number,)) for number in range(3)]
+    remover = threading.Thread(target=remove)
+    with ExitStack() as end:
+        end.callback(remover.join)
+        end.callback(done.set)
+        for thread in (*writers, remover):
+            thread.start()
+        for thread in writers:
+            thread.join()
+
+    assert not failed
+    assert len(crowds) == 300
+    assert all(len(crowd) == 1 for crowd in crowds)
