@@ -362,7 +362,7 @@ def test_a_missing_data_file_is_named(log: DeltaTopicLog) -> None:
 
 def test_a_truncated_data_file_is_named(log: DeltaTopicLog) -> None:
     """Instead of an error of the Parquet reader."""
-    log.append(batch(b"a", b"b"))
+    log.append(batch(b"a", b"b", at=(T0, T0 + 10)))
     (segment,) = log.segments(0)
     Path(log.files.uri, segment.path).write_bytes(b"PAR1")
 
