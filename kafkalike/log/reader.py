@@ -9,7 +9,7 @@ import pyarrow as pa
 
 from kafkalike.errors import CorruptRecordError, DataLossError, KafkaError, OffsetOutOfRangeError
 from kafkalike.log.chunk import Chunk
-from kafkalike.log.segment_rows import Reading, SegmentRows, as_topic_columns
+from kafkalike.log.segment_rows import Reading, SegmentRows
 from kafkalike.model.segments import Segment
 
 if TYPE_CHECKING:
@@ -107,7 +107,7 @@ class DeltaReader:
         except BaseException:
             self._forget()
             raise
-        return None if batch is None else as_topic_columns(batch)
+        return None if batch is None else pa.Table.from_batches([batch])
 
     def _rows_from(self, segment: Segment) -> SegmentRows:
         rows = self._rows

@@ -16,7 +16,7 @@ from kafkalike.log.append_local import PARQUET_CODECS, segment_name, segment_sta
 from kafkalike.log.chunk import CHUNK_SCHEMA
 from kafkalike.log.commits import Add
 from kafkalike.log.parquet import ROW_GROUP_BYTES, ROW_GROUP_ROWS, parquet_writer
-from kafkalike.log.segment_rows import COLUMNS, Reading, SegmentRows, as_topic_columns
+from kafkalike.log.segment_rows import COLUMNS, Reading, SegmentRows
 from kafkalike.model.segments import Segment
 
 if TYPE_CHECKING:
@@ -111,7 +111,7 @@ def read_segment(files: Files, segment: Segment, columns: tuple[str, ...] = COLU
     rows = SegmentRows(files, segment, segment.start, reading, name=f"partition {segment.partition}")
     try:
         while (batch := rows.next()) is not None:
-            yield as_topic_columns(batch, columns)
+            yield pa.Table.from_batches([batch])
     except FileNotFoundError as cause:
         message = f"{files.uri}/{segment.path} is missing, so its partition is left as it is"
         raise CorruptRecordError(message) from cause

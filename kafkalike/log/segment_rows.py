@@ -288,16 +288,25 @@ class SegmentRows:
 
     def _decode(self, file: pq.ParquetFile, groups: Sequence[int], rows: int) -> Iterator[pa.RecordBatch]:
         reading = self._reading
-        batches: Iterator[pa.RecordBatch] = file.iter_batches(
+        schema = pa.schema([CHUNK_SCHEMA.field(name) for name in reading.columns])
+        for batch in file.iter_batches(
             batch_size=rows, row_groups=list(groups), columns=list(reading.columns), use_threads=reading.threads
-        )
-        return batches
+        ):
+            columns = [self._typed(batch.column(field.name), field) for field in schema]
+            yield pa.RecordBatch.from_arrays(columns, schema=schema)
+
+    def _typed(self, column: pa.Array, field: pa.Field) -> pa.Array:
+        """A column as topics have it, whichever engine has written it."""
+        if column.null_count and not field.nullable:
+            self._broken(f"it has records without {field.name}")
+        if column.type.equals(field.type):
+            return column
+        if kind_of(column.type) != kind_of(field.type):
+            self._broken(f"its column {field.name} is {kind_of(column.type)}, not {kind_of(field.type)}")
+        return column.cast(field.type)
 
     def _keeps(self, batch: pa.RecordBatch) -> bool:
         """Whether the next rows have offsets, in order, that the log says they have."""
-        column = batch.column("offset")
-        if column.null_count:
-            return False
         offsets = _offsets(batch)
         first, last = int(offsets[0]), int(offsets[-1])
         if self._dense:
@@ -426,19 +435,6 @@ def rows_at_a_time(  # noqa: PLR0917
     if first is None:
         return rows
     return min(rows, max(1, wanted * int(first.num_rows) // max(1, int(first.nbytes))))
-
-
-def as_topic_columns(batch: pa.RecordBatch, names: Sequence[str] = COLUMNS) -> pa.Table:
-    """Some columns of a data file with the types of `CHUNK_SCHEMA`, whichever engine has written them."""
-    columns = []
-    for name in names:
-        column, wanted = batch.column(name), CHUNK_SCHEMA.field(name).type
-        columns.append(column if column.type.equals(wanted) else column.cast(wanted))
-    return pa.Table.from_arrays(columns, schema=_schema_of(names))
-
-
-def _schema_of(names: Sequence[str]) -> pa.Schema:
-    return CHUNK_SCHEMA if names is COLUMNS else pa.schema([CHUNK_SCHEMA.field(name) for name in names])
 
 
 def _offsets(batch: pa.RecordBatch) -> Longs:

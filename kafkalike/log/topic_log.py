@@ -28,7 +28,7 @@ from kafkalike.log.commits import Add, TableCommit, append_info, log_name, parse
 from kafkalike.log.lock import TableLock
 from kafkalike.log.port import Appended, TxnId
 from kafkalike.log.reader import DeltaReader
-from kafkalike.log.segment_rows import Reading, SegmentRows, as_topic_columns
+from kafkalike.log.segment_rows import Reading, SegmentRows
 from kafkalike.log.storage import Files
 from kafkalike.log.tail import TableTail
 from kafkalike.log.validate import check_after, codec_for, not_in_order
@@ -257,9 +257,8 @@ class DeltaTopicLog:
         rows = SegmentRows(self.files, segment, start, Reading(columns=_TIMES, batch_bytes=self.fetch_bytes), name=name)
         try:
             while (batch := rows.next()) is not None:
-                table = as_topic_columns(batch, _TIMES)
-                times = table.column("timestamp").cast(pa.int64()).to_numpy() // 1000
-                yield table.column("offset").to_numpy(), times
+                times = batch.column("timestamp").cast(pa.int64()).to_numpy() // 1000
+                yield batch.column("offset").to_numpy(), times
         except FileNotFoundError as cause:
             message = f"{name}: {self.files.uri}/{segment.path} cannot be read: {cause}"
             raise CorruptRecordError(message) from cause
