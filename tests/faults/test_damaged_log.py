@@ -327,10 +327,9 @@ def test_a_flipped_bit_gives_the_right_records_or_an_error_with_the_files_name(
         try:
             found = read(root)
         except CorruptRecordError as error:
-            assert file.name in str(error)
-            assert "t-0" in str(error)
-            refused += 1
-            continue
+            named = file.name in str(error) and "t-0" in str(error)
+            refused += named
+            found = whole if named else [error]
         assert found == whole, (place, bit)
 
     assert len(whole) == 2 * HEADED
@@ -432,17 +431,17 @@ def test_partitions_in_the_middle_of_their_files_hold_a_bounded_number_open(
     wide: DeltaTopicLog, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The others are opened again where they stopped."""
-    monkeypatch.setattr(segment_rows._open_files, "_limit", 10)  # noqa: SLF001 - a limit that the test can reach
+    monkeypatch.setattr(segment_rows._open_files, "_limit", 10)
     wide.fetch_bytes = 1
     readers = [wide.reader(p, 0) for p in wide.info.partitions]
     before = open_files()
 
     found: list[list[int]] = [[] for _ in readers]
     for _ in range(3):
-        for reader, offsets in zip(readers, found, strict=True):
+        for partition, reader in enumerate(readers):
             chunk = reader.read(1)
             assert chunk is not None
-            offsets += chunk.columns().offsets
+            found[partition] += chunk.columns().offsets
         assert open_files() - before < 20
 
     assert found == [[0, 1, 2]] * 120

@@ -5,6 +5,7 @@
 
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pyarrow as pa
 import pytest
@@ -104,7 +105,7 @@ def test_every_seek_lands_at_its_offset(root: str, log: DeltaTopicLog, rewrite: 
 @rewritten
 def test_a_group_that_resumes_in_the_middle_gets_every_record(root: str, log: DeltaTopicLog, rewrite: Rewrite) -> None:
     """It has read and committed some before the rewrite."""
-    settings = {"bootstrap_servers": root, "group_id": "g", "auto_offset_reset": "earliest"}
+    settings: dict[str, Any] = {"bootstrap_servers": root, "group_id": "g", "auto_offset_reset": "earliest"}
     found: list[int] = []
 
     for before in (None, rewrite):
@@ -261,11 +262,10 @@ def test_another_file_of_the_topic_in_the_place_of_one_is_noticed(root: str, log
     for other in (0, 3, 5):
         files[1].write_bytes(files[other].read_bytes())
 
-        for position in (0, 5, 20, 44):
+        for position in (5, 20, 44):
+            reader = open_log(connect(root)).reader(0, position)
             with pytest.raises(CorruptRecordError, match=r"should hold \[5, 45\), but"):
-                reader = open_log(connect(root)).reader(0, position)
-                while reader.read(READ_BYTES) is not None:
-                    pass
+                reader.read(READ_BYTES)
         with pytest.raises(KafkaError):
             list(read_range(plan_range(log, root, 0, range(RECORDS)), ["offset"]))
         assert errors_of(root) != []
