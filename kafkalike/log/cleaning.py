@@ -11,6 +11,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 from typing import TYPE_CHECKING, Final
 
 import numpy as np
@@ -18,7 +19,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from kafkalike.clock import Deadline
-from kafkalike.log.rewrite import Mask, codec_of, highest_in_order, read_segment, rewrite
+from kafkalike.errors import CorruptRecordError
+from kafkalike.log.rewrite import Mask, codec_of, read_segment, rewrite
 from kafkalike.log.store.parquet import open_parquet
 from kafkalike.model.compaction import CompactionPlan
 from kafkalike.model.segments import Segment
@@ -106,6 +108,13 @@ def clean(job: Cleaning, budget: Deadline) -> Iterator[Replacement | Looked]:
         KafkaStorageError: the storage refused.
     """
     plan = job.plan
+    for before, after in pairwise([*plan.clean, *plan.dirty]):
+        if after.start < before.stop:
+            message = (
+                f"two files hold offsets in [{after.start}, {min(before.stop, after.stop)}): {before.path} and "
+                f"{after.path}; partition {plan.partition} is left as it is"
+            )
+            raise CorruptRecordError(message)
     latest = _latest(job)
     looked_at = [*plan.clean, *(s for s in plan.dirty if s.start < latest.end)]
     pass_ = _Pass(job, latest)
@@ -183,9 +192,7 @@ def _key_chunks(files: Store, segments: Sequence[Segment], keyless: Counter[str]
     parts: list[pa.Table] = []
     rows = size = 0
     for segment in segments:
-        last = segment.start - 1
         for table in read_segment(files, segment, _KEYS):
-            last = highest_in_order(table, segment, last)
             keyless[segment.path] += table.column("key").null_count
             parts.append(table)
             rows += table.num_rows

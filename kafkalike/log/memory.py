@@ -162,6 +162,11 @@ class MemoryTopicLog:
         """Next offset to be written."""
         return self._visible.get(partition, 0)
 
+    def holes_below(self, partition: int) -> int:
+        """Offset below which one without a record is no loss."""
+        compacted = TopicConfig.from_properties(self._cluster.server.effective(self.info.configs)).compacted
+        return self.log_end(partition) if compacted else 0
+
     def last_append_ms(self) -> int:
         """Time of the last append."""
         return self._table.last_ms

@@ -103,6 +103,10 @@ class TopicLog(Protocol):
         """Next offset to be written."""
         ...
 
+    def holes_below(self, partition: int) -> int:
+        """Offset below which one without a record is no loss, as compaction may have taken it; 0 when it never did."""
+        ...
+
     def append(
         self, batch: RecordBatch, *, codec: str = "none", timeout_ms: float | None = 120_000, txn: TxnId | None = None
     ) -> Appended:

@@ -13,7 +13,6 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Final
 
 import pyarrow as pa
-import pyarrow.parquet as pq
 
 from kafkalike.errors import (
     CorruptRecordError,
@@ -21,8 +20,7 @@ from kafkalike.errors import (
     TopicDeletedError,
     UnknownTopicOrPartitionError,
 )
-from kafkalike.log.reader import moved_because, rows_at_a_time
-from kafkalike.log.store.parquet import open_parquet
+from kafkalike.log.segment_rows import MissingInsideError, Reading, SegmentRows
 from kafkalike.log.store.port import Store
 from kafkalike.model.segments import Segment
 
@@ -97,19 +95,13 @@ def plan_range(log: DeltaTopicLog, root: str, partition: int, offsets: range) ->
 
 
 def _sparse_below(log: DeltaTopicLog, partition: int, offsets: range, segments: Sequence[Segment]) -> int:
-    if log.config.compacted:
-        return offsets.stop
-    # Asking costs a look into the table, once: only where a record seems to be missing.
     at = offsets.start
     for segment in segments:
-        if segment.start > at or not _is_dense(segment):
-            return log.cleaned_below(partition)
+        log.check_no_overlap(segment, offsets.start)
+        if segment.start > at or segment.num_records != segment.stop - segment.start:
+            return log.holes_below(partition)
         at = segment.stop
-    return 0 if at >= offsets.stop else log.cleaned_below(partition)
-
-
-def _is_dense(segment: Segment) -> bool:
-    return segment.num_records == segment.stop - segment.start
+    return 0 if at >= offsets.stop else log.holes_below(partition)
 
 
 def read_range(plan: RangePlan, columns: Sequence[str], *, fail_on_data_loss: bool = True) -> Iterator[pa.RecordBatch]:
@@ -141,7 +133,7 @@ class RangeReader:
         self._looked_again = -1
         """Position at which the log was opened again: once is enough for each."""
         wanted = {"offset", *columns} - set(CONSTANT)
-        self._stored = [name for name in FIELDS if name in wanted]
+        self._stored = tuple(name for name in FIELDS if name in wanted)
 
     def batches(self) -> Iterator[pa.RecordBatch]:
         """All records of the plan, as they come out of the files."""
@@ -152,8 +144,11 @@ class RangeReader:
                 continue
             try:
                 yield from self._read_segment(segment, min(stop, segment.stop))
-            except (FileNotFoundError, pa.ArrowException, OSError) as cause:
+            except (FileNotFoundError, CorruptRecordError) as cause:
                 self._explain(segment, cause)
+            except MissingInsideError as cause:
+                self._lose(cause.lost, str(cause), cause)
+                self._position = cause.lost.stop
 
     def _segment_here(self) -> Segment | None:
         """The segment that holds the position; None after a hole was skipped, or the plan was made anew."""
@@ -176,31 +171,26 @@ class RangeReader:
         """Records from the position to `stop`; moves the position before each one is handed out."""
         rows = _take_open(self._plan.uri, segment.path, self._stored, self._position)
         if rows is None:
-            rows = _OpenRows(self._files, segment, self._position, self._stored)
-        while self._position < stop:
-            batch = rows.next(self._position, stop)
-            if _is_dense(segment):
-                self._check_dense(segment, batch)
-            if batch is None:
-                # A compacted segment whose last records are gone.
-                self._position = stop
-                break
-            self._position = rows.position
-            yield self._shaped(batch)
+            reading = Reading(columns=self._stored, batch_bytes=BATCH_BYTES, max_rows=MAX_ROWS, threads=False)
+            rows = SegmentRows(
+                self._files,
+                segment,
+                self._position,
+                reading,
+                name=self._name,
+                holes_below=lambda: self._plan.sparse_below,
+            )
+        try:
+            while (batch := rows.next(stop)) is not None:
+                self._position = rows.position
+                yield self._shaped(batch)
+        except BaseException:
+            rows.close()
+            raise
+        # Records that compaction has taken may have stood before `stop`.
+        self._position = rows.position
         if rows.position < segment.stop:
             _keep_open(self._plan.uri, segment.path, self._stored, rows)
-
-    def _check_dense(self, segment: Segment, batch: pa.RecordBatch | None) -> None:
-        """Refuse a file that does not hold what the table's log says of it."""
-        where = f"{self._name}: {self._plan.uri}/{segment.path} should hold [{segment.start}, {segment.stop})"
-        if batch is None:
-            raise CorruptRecordError(f"{where}, but has none from {self._position} on")
-        offsets = batch.column(self._stored.index("offset"))
-        first, last = offsets[0].as_py(), offsets[len(offsets) - 1].as_py()
-        if first != self._position or last != first + len(offsets) - 1:
-            raise CorruptRecordError(
-                f"{where}, but from {self._position} on it has {len(offsets)} records from {first} to {last}"
-            )
 
     def _shaped(self, batch: pa.RecordBatch) -> pa.RecordBatch:
         columns = []
@@ -226,12 +216,10 @@ class RangeReader:
             self._look_again()
             if segment not in self._plan.segments:
                 return
-        lost = range(self._position, min(segment.stop, self._plan.offsets.stop))
-        where = f"{self._plan.uri}/{segment.path}"
         if not isinstance(cause, FileNotFoundError):
-            message = f"{self._name}: offsets [{lost.start}, {lost.stop}) are lost: {where} cannot be read: {cause}"
-            raise CorruptRecordError(message) from cause
-        self._lose(lost, f"{where} is missing", cause)
+            raise cause
+        lost = range(self._position, min(segment.stop, self._plan.offsets.stop))
+        self._lose(lost, f"{self._plan.uri}/{segment.path} is missing", cause)
         self._position = lost.stop
 
     def _look_again(self) -> None:
@@ -252,7 +240,7 @@ class RangeReader:
         start = log.log_start(plan.partition)
         if start > position:
             lost = range(position, min(start, plan.offsets.stop))
-            self._lose(lost, moved_because(log.info, plan.partition, position))
+            self._lose(lost, log.info.why_gone(plan.partition, position))
             self._position = self._looked_again = lost.stop
         rest = range(self._position, plan.offsets.stop)
         segments = tuple(log.segments_within(plan.partition, rest))
@@ -270,94 +258,17 @@ class RangeReader:
         _log.warning("%s; they are skipped, as failOnDataLoss is false", message)
 
 
-class _OpenRows:
-    """A data file, opened at an offset, that hands its rows out piece by piece."""
-
-    def __init__(self, files: Store, segment: Segment, position: int, columns: Sequence[str]) -> None:
-        self.position = position
-        """Offset after the last row handed out."""
-        self._dense = _is_dense(segment)
-        self._at = columns.index("offset")
-        file = open_parquet(files, segment.path)
-        groups = _groups(file, segment, position) if self._dense else range(file.metadata.num_row_groups)
-        self._row = segment.start + sum(int(file.metadata.row_group(g).num_rows) for g in range(groups.start))
-        """Offset of the first row that was not decoded yet; counts only in a file without holes."""
-        wanted = list(groups)
-        rows = min(MAX_ROWS, rows_at_a_time(files, segment.path, file, wanted, BATCH_BYTES, columns))
-        self._decoded: Iterator[pa.RecordBatch] = (
-            file.iter_batches(batch_size=rows, row_groups=wanted, columns=list(columns), use_threads=False)
-            if wanted
-            else iter(())
-        )
-        self._left: pa.RecordBatch | None = None
-
-    def next(self, position: int, stop: int) -> pa.RecordBatch | None:
-        """The next rows with offsets in [position, stop), at least one; None when there are no more."""
-        while True:
-            batch = self._left if self._left is not None else next(self._decoded, None)
-            self._left = None
-            if batch is None:
-                return None
-            first, last = self._span(batch)
-            if last < position:
-                self._row += batch.num_rows
-                continue
-            if first >= stop:
-                self._left = batch
-                return None
-            begin = self._index(batch, first, position)
-            end = batch.num_rows if last < stop else self._index(batch, first, stop)
-            if end < batch.num_rows:
-                self._left = batch.slice(end)
-            self._row += end
-            if begin == end:
-                continue
-            self.position = min(stop, last + 1)
-            return batch.slice(begin, end - begin)
-
-    def _span(self, batch: pa.RecordBatch) -> tuple[int, int]:
-        if self._dense:
-            return self._row, self._row + int(batch.num_rows) - 1
-        offsets = batch.column(self._at)
-        return offsets[0].as_py(), offsets[len(offsets) - 1].as_py()
-
-    def _index(self, batch: pa.RecordBatch, first: int, offset: int) -> int:
-        """Row of the first record at or after an offset."""
-        if offset <= first:
-            return 0
-        if self._dense:
-            return offset - first
-        offsets, low, high = batch.column(self._at), 0, int(batch.num_rows)
-        while low < high:
-            middle = (low + high) // 2
-            if offsets[middle].as_py() < offset:
-                low = middle + 1
-            else:
-                high = middle
-        return low
-
-
-def _groups(file: pq.ParquetFile, segment: Segment, position: int) -> range:
-    """Row groups of a segment without holes that hold the position or records above it."""
-    count, before = file.metadata.num_row_groups, segment.start
-    for group in range(count):
-        before += file.metadata.row_group(group).num_rows
-        if position < before:
-            return range(group, count)
-    return range(count, count)
-
-
-_open: OrderedDict[tuple[str, ...], _OpenRows] = OrderedDict()
+_open: OrderedDict[tuple[str, ...], SegmentRows] = OrderedDict()
 """Files left open by this process, by table, file and columns. Spark's Python workers live on between tasks."""
 
 
-def _take_open(uri: str, path: str, columns: Sequence[str], position: int) -> _OpenRows | None:
+def _take_open(uri: str, path: str, columns: Sequence[str], position: int) -> SegmentRows | None:
     """The file where an earlier range of this process has ended, if this one begins there."""
     found = _open.pop((uri, path, *columns), None)
     return found if found is not None and found.position == position else None
 
 
-def _keep_open(uri: str, path: str, columns: Sequence[str], rows: _OpenRows) -> None:
+def _keep_open(uri: str, path: str, columns: Sequence[str], rows: SegmentRows) -> None:
     _open[uri, path, *columns] = rows
     while len(_open) > KEPT_OPEN:
         _open.popitem(last=False)

@@ -2,20 +2,15 @@
 
 from __future__ import annotations
 
-from bisect import bisect_left
-from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Final
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.parquet as pq
 
-from kafkalike.errors import CorruptRecordError, DataLossError, OffsetOutOfRangeError
-from kafkalike.log.chunk import CHUNK_SCHEMA, Chunk
-from kafkalike.log.store.parquet import open_parquet
-from kafkalike.log.store.port import Store
+from kafkalike.errors import CorruptRecordError, DataLossError, KafkaError, OffsetOutOfRangeError
+from kafkalike.log.chunk import Chunk
+from kafkalike.log.segment_rows import Reading, SegmentRows
 from kafkalike.model.segments import Segment
-from kafkalike.model.topic import TopicInfo
 
 if TYPE_CHECKING:
     from kafkalike.log.topic_log import DeltaTopicLog
@@ -23,22 +18,8 @@ if TYPE_CHECKING:
 MAX_FILES: Final = 64
 """Small files that one chunk may join; bounds the time of one read of a topic of tiny appends."""
 
-MAX_ROWS: Final = 262_144
-"""Rows decoded at a time, at most."""
-
-PROBE_ROWS: Final = 64
-"""Rows decoded to see how large records are, where the file's own figures do not say."""
-
-PROBE_BUFFER: Final = 64 * 1024
-"""Bytes that a probe fetches at a time, instead of whole columns."""
-
-PROBE_FREE_BYTES: Final = 64 * 1024 * 1024
-"""Largest size in memory that a file's rows may come to at the worst without a probe."""
-
 RECORD_COST: Final = 32
 """Bytes of a record in memory beside its key, value and headers: offset, time and the columns' own offsets."""
-
-COLUMNS: Final = [field.name for field in CHUNK_SCHEMA]
 
 
 class DeltaReader:
@@ -49,8 +30,8 @@ class DeltaReader:
         self._log = log
         self._partition = partition
         self._segment: Segment | None = None
-        """The segment that `_batches` reads."""
-        self._batches: Iterator[pa.RecordBatch] = iter(())
+        """The segment that `_rows` reads."""
+        self._rows: SegmentRows | None = None
         self._decoded: pa.Table | None = None
         """Rows of `_segment` that were decoded and not yet handed out, from the position on."""
 
@@ -59,11 +40,16 @@ class DeltaReader:
         parts: list[pa.Table] = []
         left = max_bytes
         for _ in range(MAX_FILES):
-            self._check_position()
-            segment = self._next_segment()
+            try:
+                segment = self._next_segment()
+                table = None if segment is None else self._rows_of(segment)
+            except KafkaError:
+                if parts:
+                    # What comes before it is handed out; the next call meets it again.
+                    break
+                raise
             if segment is None:
                 break
-            table = self._rows_of(segment)
             if table is None:
                 continue
             fitting = _fitting(table, left, slack=max_bytes // 8)
@@ -84,11 +70,12 @@ class DeltaReader:
         live = range(log.log_start(p), log.log_end(p))
         if not live.start <= self.position <= live.stop:
             name = f"{log.info.name}-{p}"
-            reason = moved_because(log.info, p, self.position)
+            reason = log.info.why_gone(p, self.position)
             raise OffsetOutOfRangeError({name: self.position}, {name: live}, reason)
 
     def _next_segment(self) -> Segment | None:
         """The segment that holds the position, or the next one in a compacted topic."""
+        self._check_position()
         log, p = self._log, self._partition
         current = self._segment
         if current is not None and current.start <= self.position < current.stop and log.is_live(current):
@@ -96,7 +83,7 @@ class DeltaReader:
         segment = log.segment_at_or_after(p, self.position)
         stop = log.log_end(p) if segment is None else segment.start
         if stop > self.position:
-            if not log.config.compacted and stop > log.cleaned_below(p):
+            if stop > log.holes_below(p):
                 name = f"{log.info.name}-{p}"
                 message = (
                     f"{name}: offsets [{self.position}, {stop}) are missing though the log is [{log.log_start(p)}, "
@@ -108,106 +95,54 @@ class DeltaReader:
 
     def _rows_of(self, segment: Segment) -> pa.Table | None:
         """The next rows of a segment from the position on; None when the segment must be looked up again."""
+        table, self._decoded = self._decoded, None
+        if table is not None and segment is self._segment:
+            return table
         try:
-            if segment is not self._segment:
-                self._open(segment)
-            while True:
-                table = self._decoded
-                if table is None:
-                    batch = next(self._batches, None)
-                    if batch is None:
-                        # Nothing at or above the position is left in it: a compacted segment whose tail is gone.
-                        self._segment = None
-                        self.position = segment.stop
-                        return None
-                    table = as_chunk_table(batch)
-                self._decoded = None
-                table = _from_position(table, self.position)
-                if table.num_rows:
-                    return table
-        except (FileNotFoundError, pa.ArrowException, OSError) as cause:
-            self._segment = None
+            batch = self._rows_from(segment).next()
+        except (FileNotFoundError, CorruptRecordError) as cause:
+            self._forget()
             self._explain(segment, cause)
             return None
+        except BaseException:
+            self._forget()
+            raise
+        return None if batch is None else pa.Table.from_batches([batch])
 
-    def _open(self, segment: Segment) -> None:
-        file = open_parquet(self._log.files, segment.path)
-        groups = _row_groups(file, segment, self.position)
-        files = self._log.files
-        rows = rows_at_a_time(files, segment.path, file, groups, self._log.fetch_bytes, COLUMNS)
-        self._batches = file.iter_batches(batch_size=rows, row_groups=groups, columns=COLUMNS)
-        self._segment, self._decoded = segment, None
+    def _rows_from(self, segment: Segment) -> SegmentRows:
+        rows = self._rows
+        if rows is None or segment is not self._segment or rows.position != self.position:
+            self._forget()
+            log, p = self._log, self._partition
+            log.check_no_overlap(segment, self.position)
+            rows = SegmentRows(
+                log.files,
+                segment,
+                self.position,
+                Reading(batch_bytes=log.fetch_bytes),
+                name=f"{log.info.name}-{p}",
+                holes_below=lambda: log.holes_below(p),
+            )
+            self._segment, self._rows = segment, rows
+        return rows
+
+    def _forget(self) -> None:
+        rows, self._rows, self._segment, self._decoded = self._rows, None, None, None
+        if rows is not None:
+            rows.close()
 
     def _explain(self, segment: Segment, cause: Exception) -> None:
         """A file could not be read: maintenance may have merged it away, the topic may be gone, or it is damaged."""
         self._log.refresh()
         if not self._log.is_live(segment):
             return
-        what = "is missing" if isinstance(cause, FileNotFoundError) else f"cannot be read: {cause}"
+        if isinstance(cause, CorruptRecordError):
+            raise cause
         message = (
             f"{self._log.info.name}-{self._partition}: offsets [{segment.start}, {segment.stop}) are lost: "
-            f"{self._log.files.uri}/{segment.path} {what}"
+            f"{self._log.files.uri}/{segment.path} is missing"
         )
         raise CorruptRecordError(message) from cause
-
-
-def rows_at_a_time(  # noqa: PLR0917
-    files: Store, path: str, file: pq.ParquetFile, groups: Sequence[int], wanted: int, columns: Sequence[str]
-) -> int:
-    """How many rows of a file come to about `wanted` bytes when they are decoded.
-
-    A file's figures count a value that is repeated once (dictionary pages), so that its rows may be far larger
-    than they say. Where that could matter, the first rows are decoded to see.
-    """
-    metadata = [file.metadata.row_group(group) for group in groups]
-    count = sum(int(group.num_rows) for group in metadata)
-    size = sum(int(group.total_byte_size) for group in metadata)
-    rows = min(MAX_ROWS, max(1, wanted * count // max(1, size)))
-    # No value is larger than the file.
-    if min(rows, count) <= PROBE_ROWS or min(rows, count) * size <= PROBE_FREE_BYTES:
-        return rows
-    probe = open_parquet(files, path, PROBE_BUFFER)
-    first = next(probe.iter_batches(batch_size=PROBE_ROWS, row_groups=groups[:1], columns=list(columns)), None)
-    if first is None:
-        return rows
-    return min(rows, max(1, wanted * int(first.num_rows) // max(1, int(first.nbytes))))
-
-
-def moved_because(info: TopicInfo, partition: int, position: int) -> str:
-    """Why offsets below the log start are gone; empty when the position is not below it."""
-    return info.why_gone(partition, position)
-
-
-def _row_groups(file: pq.ParquetFile, segment: Segment, position: int) -> list[int]:
-    """Row groups that may hold the position or records above it.
-
-    In a segment without holes the row number says it; else the first groups are kept and their rows filtered.
-    """
-    count = file.metadata.num_row_groups
-    if segment.num_records != segment.stop - segment.start:
-        return list(range(count))
-    first_row = position - segment.start
-    before = 0
-    for group in range(count):
-        before += file.metadata.row_group(group).num_rows
-        if first_row < before:
-            return list(range(group, count))
-    return []
-
-
-def as_chunk_table(batch: pa.RecordBatch) -> pa.Table:
-    """Rows of a data file as a table of `CHUNK_SCHEMA`, whichever engine has written them."""
-    columns = []
-    for field in CHUNK_SCHEMA:
-        column = batch.column(batch.schema.get_field_index(field.name))
-        columns.append(column if column.type.equals(field.type) else column.cast(field.type))
-    return pa.Table.from_arrays(columns, schema=CHUNK_SCHEMA)
-
-
-def _from_position(table: pa.Table, position: int) -> pa.Table:
-    # A dozen look-ups at most; `to_numpy` would import pandas, a second of the first poll.
-    offsets = table.column("offset")
-    return table.slice(bisect_left(range(table.num_rows), position, key=lambda row: int(offsets[row].as_py())))
 
 
 def _fitting(table: pa.Table, max_bytes: int, slack: int) -> int:

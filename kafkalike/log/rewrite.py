@@ -11,10 +11,10 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from kafkalike import faults
-from kafkalike.errors import CorruptRecordError, KafkaStorageError
+from kafkalike.errors import CorruptRecordError, KafkaError, KafkaStorageError
 from kafkalike.log.append_local import PARQUET_CODECS, segment_name, segment_stats
 from kafkalike.log.chunk import CHUNK_SCHEMA
-from kafkalike.log.reader import COLUMNS, as_chunk_table
+from kafkalike.log.segment_rows import COLUMNS, Reading, SegmentRows
 from kafkalike.log.store.parquet import ROW_GROUP_BYTES, ROW_GROUP_ROWS, open_parquet, parquet_writer
 from kafkalike.log.table.actions import Add
 from kafkalike.model.segments import Segment
@@ -23,11 +23,12 @@ if TYPE_CHECKING:
     from kafkalike.log.store.port import Store
 
 BATCH_ROWS: Final = 65_536
-"""Rows decoded at a time."""
+BATCH_BYTES: Final = 16 * 1024 * 1024
+"""Rows decoded at a time at most, and about how many bytes."""
 
 Mask = np.ndarray[tuple[int], np.dtype[np.bool_]]
 Keep = Callable[[Segment], Mask | None]
-"""Which rows of a segment stay: a mask in file order, or None for all of them."""
+"""Which rows of a segment stay: a mask in offset order, or None for all of them."""
 
 
 def rewrite(
@@ -64,7 +65,7 @@ def rewrite(
             files.discard(name)
             return None
         size = files.size(name)
-    except CorruptRecordError:
+    except KafkaError:
         files.discard(name)
         raise
     except (OSError, pa.ArrowException) as cause:
@@ -94,53 +95,31 @@ def _kept(files: Store, segment: Segment, mask: Mask | None) -> Iterator[pa.Tabl
         at += rows
 
 
-def read_segment(files: Store, segment: Segment, columns: Sequence[str] | None = None) -> Iterator[pa.Table]:
-    """The rows of a segment in file order, some ten thousand at a time.
+def read_segment(files: Store, segment: Segment, columns: tuple[str, ...] = COLUMNS) -> Iterator[pa.Table]:
+    """The rows of a segment in offset order, some ten thousand at a time.
 
     Args:
         files: the topic's table.
         segment: a live one.
-        columns: names of columns to read; None gives all of `CHUNK_SCHEMA`.
+        columns: columns of `CHUNK_SCHEMA` to read, `offset` among them.
 
     Raises:
-        CorruptRecordError: it cannot be read, or has another number of rows than the log says.
+        CorruptRecordError: it cannot be read, is no file of a topic, or does not hold what the log says.
+        KafkaStorageError: the storage cannot be read now.
     """
-    rows = 0
+    reading = Reading(columns=columns, batch_bytes=BATCH_BYTES, max_rows=BATCH_ROWS)
+    rows = SegmentRows(files, segment, segment.start, reading, name=f"partition {segment.partition}")
     try:
-        with open_parquet(files, segment.path) as file:
-            for batch in file.iter_batches(batch_size=BATCH_ROWS, columns=list(columns or COLUMNS)):
-                rows += batch.num_rows
-                yield as_chunk_table(batch) if columns is None else _as_stored(batch, columns)
-    except (OSError, pa.ArrowException) as cause:
-        message = f"{files.uri}/{segment.path} cannot be read, so its partition is left as it is: {cause}"
+        while (batch := rows.next()) is not None:
+            yield pa.Table.from_batches([batch])
+    except FileNotFoundError as cause:
+        message = f"{files.uri}/{segment.path} is missing, so its partition is left as it is"
         raise CorruptRecordError(message) from cause
-    if rows != segment.num_records:
-        message = f"{files.uri}/{segment.path} has {rows} records, the log says {segment.num_records}"
-        raise CorruptRecordError(message)
-
-
-def highest_in_order(table: pa.Table, segment: Segment, last: int) -> int:
-    """The last offset of rows of a segment.
-
-    Args:
-        table: rows with the column `offset`, at least one.
-        segment: where they are from.
-        last: offset that they must lie above.
-
-    Raises:
-        CorruptRecordError: they are not in order, or not the segment's.
-    """
-    offsets = table.column("offset").to_numpy()
-    if (np.diff(offsets) <= 0).any() or offsets[0] <= last or offsets[-1] >= segment.stop:
-        message = f"{segment.path} does not hold its offsets [{segment.start}, {segment.stop}) in order"
-        raise CorruptRecordError(message)
-    return int(offsets[-1])
-
-
-def _as_stored(batch: pa.RecordBatch, names: Sequence[str]) -> pa.Table:
-    """Some columns with the types of `CHUNK_SCHEMA`: Spark and pyarrow differ in what they say of nulls."""
-    schema = pa.schema([CHUNK_SCHEMA.field(name) for name in names])
-    return pa.Table.from_arrays([batch.column(name).cast(schema.field(name).type) for name in names], schema=schema)
+    except CorruptRecordError as cause:
+        message = f"{cause}. Its partition is left as it is"
+        raise CorruptRecordError(message) from cause
+    finally:
+        rows.close()
 
 
 def codec_of(files: Store, compression: str, segment: Segment) -> str:
@@ -209,7 +188,12 @@ class _Written:
 
     def take(self, table: pa.Table, segment: Segment) -> None:
         """Count rows in; they must go on in offset order."""
-        first, self._last = table.column("offset")[0].as_py(), highest_in_order(table, segment, self._last)
+        offsets = table.column("offset")
+        first, last = offsets[0].as_py(), offsets[-1].as_py()
+        if first <= self._last:
+            message = f"{segment.path} holds offset {first}, and so does a file before it"
+            raise CorruptRecordError(message)
+        self._last = last
         times = table.column("timestamp").cast(pa.int64()).to_numpy()
         low, high = int(times.min()) // 1000, int(times.max()) // 1000
         self._times = (low, high) if self._times is None else (min(low, self._times[0]), max(high, self._times[1]))

@@ -22,7 +22,7 @@ from kafkalike.log.append_local import BatchPayload, Payload, append_note
 from kafkalike.log.commits import segment_of, versions
 from kafkalike.log.port import Appended, TxnId
 from kafkalike.log.reader import DeltaReader
-from kafkalike.log.store.parquet import open_parquet
+from kafkalike.log.segment_rows import Reading, SegmentRows
 from kafkalike.log.store.port import Store
 from kafkalike.log.table.actions import TableCommit, append_info, log_name, parse_commit
 from kafkalike.log.table.log_cleaner import LogCleaner
@@ -44,6 +44,8 @@ FETCH_BYTES: Final = 1_048_576
 
 LOOK_BACK: Final = 100
 """Commits below a checkpoint that a load looks through for what the live files do not tell; a few ms."""
+
+_TIMES: Final = ("offset", "timestamp")
 
 T = TypeVar("T")
 
@@ -134,6 +136,31 @@ class DeltaTopicLog:
         """Offset below which compaction may have taken records, whatever the policy is now; 0 when it never did.."""
         return self._table.state.txns.get(cleaner_app(partition, HOLES), 0)
 
+    def holes_below(self, partition: int) -> int:
+        """Offset below which one without a record is no loss, as compaction may have taken it.
+
+        May cost a look into the table: to be asked where a record seems to be missing.
+        """
+        return self.log_end(partition) if self.config.compacted else self.cleaned_below(partition)
+
+    def check_no_overlap(self, segment: Segment, position: int) -> None:
+        """Refuse a segment some of whose offsets, from a position on, another segment holds too.
+
+        Raises:
+            CorruptRecordError: it is not clear which records are the log's.
+        """
+        clash = self._table.state.index.overlap(segment)
+        if clash is None:
+            return
+        doubled = range(max(segment.start, clash.start, position), min(segment.stop, clash.stop))
+        if doubled:
+            message = (
+                f"{self.info.name}-{segment.partition}: two files hold offsets in [{doubled.start}, {doubled.stop}): "
+                f"{self.files.uri}/{segment.path} and {clash.path}; another writer of the table has added or moved "
+                f"records. `kafkalike verify --topic {self.info.name}` says more"
+            )
+            raise CorruptRecordError(message)
+
     def live_paths(self) -> KeysView[str]:
         """Paths of all data files of the table, whatever partition they claim, as of the last `refresh`; a view."""
         return self._table.state.index.paths
@@ -157,13 +184,19 @@ class DeltaTopicLog:
     # --- time ----------------------------------------------------------------------------------
 
     def offset_for_time(self, partition: int, timestamp_ms: int) -> OffsetAndTimestamp | None:
-        """The first offset, in offset order from the log start, whose timestamp is at or after a time."""
+        """The first offset, in offset order from the log start, whose timestamp is at or after a time.
+
+        A file is read only where the log's statistics do not say it: where its records have several timestamps.
+        """
         start = self.log_start(partition)
         for segment in list(self._table.state.index.first_with_time(partition, timestamp_ms, start)):
-            offsets, times = self._times(segment)
-            hit = np.flatnonzero((offsets >= start) & (times >= timestamp_ms))
-            if len(hit):
-                return OffsetAndTimestamp(int(offsets[hit[0]]), int(times[hit[0]]))
+            self.check_no_overlap(segment, start)
+            if segment.start >= start and segment.min_timestamp == segment.max_timestamp:
+                return OffsetAndTimestamp(segment.start, segment.min_timestamp)
+            for offsets, times in self._times(segment, start):
+                hit = int(np.argmax(times >= timestamp_ms))
+                if times[hit] >= timestamp_ms:
+                    return OffsetAndTimestamp(int(offsets[hit]), int(times[hit]))
         return None
 
     def max_timestamp(self, partition: int) -> OffsetAndTimestamp | None:
@@ -173,23 +206,27 @@ class DeltaTopicLog:
         for segment in sorted(self.segments(partition), key=lambda s: (-s.max_timestamp, s.start)):
             if best is not None and (segment.max_timestamp, -segment.start) <= (best.timestamp, -best.offset):
                 break
-            offsets, times = self._times(segment)
-            live = offsets >= start
-            if live.any():
-                at = int(np.argmax(np.where(live, times, -1)))
+            self.check_no_overlap(segment, start)
+            for offsets, times in self._times(segment, start):
+                at = int(np.argmax(times))
                 found = OffsetAndTimestamp(int(offsets[at]), int(times[at]))
                 if best is None or (found.timestamp, -found.offset) > (best.timestamp, -best.offset):
                     best = found
         return best
 
-    def _times(self, segment: Segment) -> tuple[np.ndarray, np.ndarray]:
+    def _times(self, segment: Segment, start: int) -> Iterator[tuple[np.ndarray, np.ndarray]]:
+        """Offsets and times (ms) of a segment from an offset on, in offset order."""
+        name = f"{self.info.name}-{segment.partition}"
+        rows = SegmentRows(self.files, segment, start, Reading(columns=_TIMES, batch_bytes=self.fetch_bytes), name=name)
         try:
-            table = open_parquet(self.files, segment.path).read(columns=["offset", "timestamp"])
-        except (OSError, pa.ArrowException) as cause:
-            message = f"{self.info.name}-{segment.partition}: {self.files.uri}/{segment.path} cannot be read: {cause}"
+            while (batch := rows.next()) is not None:
+                times = batch.column("timestamp").cast(pa.int64()).to_numpy() // 1000
+                yield batch.column("offset").to_numpy(), times
+        except FileNotFoundError as cause:
+            message = f"{name}: {self.files.uri}/{segment.path} cannot be read: {cause}"
             raise CorruptRecordError(message) from cause
-        times = table.column("timestamp").cast(pa.timestamp("us", "UTC")).cast(pa.int64()).to_numpy() // 1000
-        return table.column("offset").to_numpy(), times
+        finally:
+            rows.close()
 
     # --- append --------------------------------------------------------------------------------
 

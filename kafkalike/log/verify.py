@@ -30,6 +30,10 @@ MAINTENANCE_OPERATIONS: Final = frozenset({"DELETE", "OPTIMIZE", "SET TBLPROPERT
 """Table operations that maintenance makes; without its mark they are a warning."""
 
 
+ORDER_KINDS: Final = frozenset({"unsorted", "hole-in-file", "offset-statistics"})
+"""Findings that a file whose rows are all there, but not in order, gives rise to."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Finding:
     """Something that is not as it should be."""
@@ -66,7 +70,7 @@ class Finding:
 
 
 def check_coverage(
-    topic: str, partition: int, segments: Sequence[Segment], live: range, *, compacted: bool
+    topic: str, partition: int, segments: Sequence[Segment], live: range, *, holes_below: int
 ) -> list[Finding]:
     """The files of a partition must hold every offset from log start to log end once.
 
@@ -75,14 +79,14 @@ def check_coverage(
         partition: for the findings.
         segments: its live files.
         live: `range(log_start, log_end)`.
-        compacted: allow holes.
+        holes_below: offset below which holes are no loss; see `TopicLog.holes_below`.
     """
     # An empty run at the log end makes a missing tail a gap like any other.
     runs = [*(segment.offsets for segment in segments), range(live.stop, live.stop + 1)]
     found: list[Finding] = []
     for flaw in gaps_and_overlaps(partition, runs, live.start):
         if isinstance(flaw, Gap):
-            if not compacted:
+            if flaw.missing.stop > holes_below:
                 message = "no file holds these offsets: their records are lost"
                 found.append(_finding("gap", message, topic, partition, flaw.missing))
         elif flaw.doubled.start >= live.stop:
@@ -120,10 +124,10 @@ class SegmentCheck:
         topic: for the findings.
         segment: what the log says.
         num_partitions: of the topic, for the hash of the keys.
-        compacted: allow holes.
+        holes_below: offset below which holes are no loss; see `TopicLog.holes_below`.
     """
 
-    def __init__(self, topic: str, segment: Segment, num_partitions: int, *, compacted: bool) -> None:
+    def __init__(self, topic: str, segment: Segment, num_partitions: int, *, holes_below: int) -> None:
         self.records = 0
         self.misplaced = 0
         """Records in another partition than the one their key hashes to."""
@@ -131,7 +135,7 @@ class SegmentCheck:
         self._topic = topic
         self._segment = segment
         self._num_partitions = num_partitions
-        self._compacted = compacted
+        self._holes_below = holes_below
         self._first: int | None = None
         self._last: int | None = None
         self._times: tuple[int, int] | None = None
@@ -158,10 +162,12 @@ class SegmentCheck:
         for kind, wrong, message in (
             ("duplicate-offset", steps == 0, "an offset is there twice in a row"),
             ("unsorted", steps < 0, "offsets go back"),
-            ("hole-in-file", steps > 1, "offsets are missing inside the file: their records are lost"),
+            (
+                "hole-in-file",
+                (steps > 1) & (offsets > self._holes_below),
+                "offsets are missing inside the file: their records are lost",
+            ),
         ):
-            if kind == "hole-in-file" and self._compacted:
-                continue
             if wrong.any():
                 at = int(wrong.argmax())
                 offset = int(offsets[at])

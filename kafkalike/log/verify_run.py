@@ -14,17 +14,25 @@ from typing import TYPE_CHECKING, Any, Final, cast
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
-import pyarrow.parquet as pq
 
-from kafkalike.errors import BrokerResponseError, CorruptRecordError, KafkaError, LogCorruptError
+from kafkalike.errors import BrokerResponseError, CorruptRecordError, KafkaError, KafkaStorageError, LogCorruptError
 from kafkalike.log.chunk import CHUNK_SCHEMA
 from kafkalike.log.commits import list_commits, segment_of
 from kafkalike.log.layout import TOPIC_SCHEMA
+from kafkalike.log.segment_rows import (
+    COLUMNS,
+    UNREADABLE,
+    Reading,
+    SegmentRows,
+    is_storage_error,
+    kind_of,
+    rows_at_a_time,
+)
 from kafkalike.log.store.parquet import open_parquet
 from kafkalike.log.table.snapshot import load_snapshot
 from kafkalike.log.table.table import load_table
-from kafkalike.log.topic_log import DeltaTopicLog
 from kafkalike.log.verify import (
+    ORDER_KINDS,
     Finding,
     SegmentCheck,
     check_commits,
@@ -98,8 +106,8 @@ def verify_topic(cluster: Cluster, name: str, report: Report, progress: Progress
     for partition in info.partitions:
         report.partitions += 1
         segments = tuple(log.segments(partition))
-        compacted = log.config.compacted or _cleaned_below(log, partition) > live[partition].start
-        report.findings += check_coverage(name, partition, segments, live[partition], compacted=compacted)
+        holes = log.holes_below(partition)
+        report.findings += check_coverage(name, partition, segments, live[partition], holes_below=holes)
         checks = []
         for segment in segments:
             report.findings += check_place(name, segment)
@@ -109,11 +117,6 @@ def verify_topic(cluster: Cluster, name: str, report: Report, progress: Progress
             progress(segment.size_bytes)
         report.findings += misplaced_keys(name, partition, checks)
     report.findings += check_committed(cluster.groups.refresh(), name, info.topic_id, live)
-
-
-def _cleaned_below(log: TopicLog, partition: int) -> int:
-    """Offset below which compaction may have left holes though the topic is not compacted now."""
-    return log.cleaned_below(partition) if isinstance(log, DeltaTopicLog) else 0
 
 
 def verify_groups(cluster: Cluster, report: Report) -> None:
@@ -157,14 +160,16 @@ def _check_segment(cluster: Cluster, log: TopicLog, segment: Segment, report: Re
     files = _files_of(cluster, log.info)
     if files is None:
         segment = _readable(segment, log.log_start(partition))
-    compacted = log.config.compacted or _cleaned_below(log, partition) > segment.start
-    check = SegmentCheck(name, segment, log.info.num_partitions, compacted=compacted)
+    holes = log.holes_below(partition)
+    check = SegmentCheck(name, segment, log.info.num_partitions, holes_below=holes)
     batches = _from_reader(log, segment) if files is None else _from_file(name, files, segment, report)
     try:
         for batch in batches:
             _check_partition_column(batch, partition)
             check.feed(*_columns(batch))
-    except (FileNotFoundError, OSError, pa.ArrowException, CorruptRecordError) as error:
+    except (*UNREADABLE, CorruptRecordError) as error:
+        if is_storage_error(error):
+            raise KafkaStorageError(f"{name}-{partition}: {segment.path} cannot be read now: {error}") from error
         log.refresh()
         if files is not None and segment not in log.segments(partition):
             # Maintenance has merged or deleted it while it was being read.
@@ -177,8 +182,30 @@ def _check_segment(cluster: Cluster, log: TopicLog, segment: Segment, report: Re
     except _WrongColumnsError:
         # Said already; its rows cannot be judged.
         return check
-    report.findings += check.finish()
+    found = check.finish()
+    if files is not None and any(finding.kind == "unsorted" for finding in found):
+        found = _as_read(files, segment, found, holes)
+    report.findings += found
     return check
+
+
+def _as_read(files: Store, segment: Segment, found: list[Finding], holes: int) -> list[Finding]:
+    """What is left of the findings about a file out of order, which readers sort if no record is missing."""
+    reading = Reading(columns=("offset",), batch_bytes=BATCH_BYTES, max_rows=MAX_BATCH_ROWS)
+    rows = SegmentRows(files, segment, segment.start, reading, name="", holes_below=lambda: holes)
+    try:
+        while rows.next() is not None:
+            pass
+    except KafkaError:
+        return found
+    finally:
+        rows.close()
+    unsorted = [
+        replace(f, message=f"{f.message}: readers sort them, merging writes them anew", warning=True)
+        for f in found
+        if f.kind == "unsorted"
+    ]
+    return unsorted + [f for f in found if f.kind not in ORDER_KINDS]
 
 
 def _explain(segment: Segment, error: Exception) -> tuple[str, str]:
@@ -205,35 +232,21 @@ def _from_file(topic: str, files: Store, segment: Segment, report: Report) -> It
         )
     with open_parquet(files, segment.path) as file:
         # Delta's Spark writes the partition into the file as well, delta-rs only into the path.
-        found = {column.name: _kind(column.type) for column in file.schema_arrow if column.name != "partition"}
-        wanted = {column.name: _kind(column.type) for column in CHUNK_SCHEMA}
+        found = {column.name: kind_of(column.type) for column in file.schema_arrow if column.name != "partition"}
+        wanted = {column.name: kind_of(column.type) for column in CHUNK_SCHEMA}
         flaws = check_schema(topic, segment.path, found, wanted, segment.partition)
         report.findings += flaws
         if flaws and not {"offset", "timestamp", "key"} <= found.keys():
             raise _WrongColumnsError
-        yield from file.iter_batches(batch_size=_batch_rows(file))
+        groups = range(file.metadata.num_row_groups)
+        rows = rows_at_a_time(files, segment.path, file, groups, BATCH_BYTES, COLUMNS)
+        yield from file.iter_batches(batch_size=min(rows, MAX_BATCH_ROWS))
 
 
 def _size_of(files: Store, path: str) -> int | None:
     """Bytes of a file on a local disk; None elsewhere, where a damaged file shows when it is read."""
     local = getattr(files, "path", None)
     return None if local is None else os.stat(local(path)).st_size  # noqa: PTH116
-
-
-def _batch_rows(file: pq.ParquetFile) -> int:
-    meta = file.metadata
-    size = sum(meta.row_group(i).total_byte_size for i in range(meta.num_row_groups))
-    per_record = max(1, size // max(1, meta.num_rows))
-    return int(max(1, min(MAX_BATCH_ROWS, BATCH_BYTES // per_record)))
-
-
-def _kind(kind: pa.DataType) -> str:
-    """A type's name without the names of list elements, which engines choose differently."""
-    if pa.types.is_list(kind):
-        return f"list<{_kind(kind.value_type)}>"
-    if pa.types.is_struct(kind):
-        return f"struct<{', '.join(f'{f.name}: {_kind(f.type)}' for f in kind)}>"
-    return str(kind)
 
 
 def _readable(segment: Segment, log_start: int) -> Segment:

@@ -9,6 +9,7 @@ from __future__ import annotations
 from bisect import bisect_left, bisect_right, insort
 from collections.abc import Iterable, Iterator, KeysView, Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,15 +47,18 @@ class SegmentIndex:
     Caller: the log, which feeds it the adds and removes of each table commit in commit order.
     """
 
-    __slots__ = ("_by_partition", "_by_path", "_ends")
+    __slots__ = ("_by_partition", "_by_path", "_ends", "_overlapping")
 
     def __init__(self, segments: Iterable[Segment] = ()) -> None:
         self._by_partition: dict[int, list[Segment]] = {}
         self._by_path: dict[str, Segment] = {}
         self._ends: dict[int, int] = {}
+        self._overlapping: set[int] = set()
+        """Partitions in which some offset may be in two segments, as only other writers of the table leave them."""
         for segment in sorted(segments, key=_start):
             self._by_partition.setdefault(segment.partition, []).append(segment)
             self._by_path[segment.path] = segment
+            self._note_overlap(segment)
             self.raise_end(segment)
 
     def raise_end(self, segment: Segment) -> None:
@@ -68,6 +72,7 @@ class SegmentIndex:
             return
         self._by_path[segment.path] = segment
         insort(self._by_partition.setdefault(segment.partition, []), segment, key=_start)
+        self._note_overlap(segment)
         self.raise_end(segment)
 
     def remove(self, path: str) -> None:
@@ -79,6 +84,22 @@ class SegmentIndex:
         at = bisect_left(run, segment.start, key=_start)
         # Several begin at the same offset where an outsider has copied files.
         del run[run.index(segment, at)]
+        if segment.partition in self._overlapping and all(a.stop <= b.start for a, b in pairwise(run)):
+            self._overlapping.remove(segment.partition)
+
+    def _note_overlap(self, segment: Segment) -> None:
+        """Look at the neighbours of a segment that has just come in."""
+        run = self._by_partition[segment.partition]
+        at = bisect_left(run, segment.start, key=_start)
+        if any(before.stop > after.start for before, after in pairwise(run[max(0, at - 1) : at + 3])):
+            self._overlapping.add(segment.partition)
+
+    def overlap(self, segment: Segment) -> Segment | None:
+        """A live segment, other than this one, that covers some of its offsets; None when there is none."""
+        if segment.partition not in self._overlapping:
+            return None
+        others = (s for s in self.segments(segment.partition) if s.path != segment.path)
+        return next((s for s in others if s.start < segment.stop and s.stop > segment.start), None)
 
     @property
     def paths(self) -> KeysView[str]:
@@ -111,6 +132,8 @@ class SegmentIndex:
         run = self._by_partition.get(partition)
         if not run:
             return None
+        if partition in self._overlapping:
+            return next((s for s in run if s.stop > offset), None)
         at = bisect_right(run, offset, key=_start)
         if at and run[at - 1].stop > offset:
             return run[at - 1]
@@ -121,6 +144,8 @@ class SegmentIndex:
         if not offsets:
             return []
         run = self._by_partition.get(partition, [])
+        if partition in self._overlapping:
+            return [s for s in run if s.start < offsets.stop and s.stop > offsets.start]
         first = bisect_right(run, offsets.start, key=_start)
         if first and run[first - 1].stop > offsets.start:
             first -= 1

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, KeysView, Sequence
+from collections.abc import Callable, Iterator, KeysView
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from itertools import pairwise
@@ -20,7 +20,6 @@ from kafkalike.log.vacuum import Delays, leftovers, log_reach_ms, vacuum
 from kafkalike.model.compaction import plan_compaction
 from kafkalike.model.merging import Run, plan_merges
 from kafkalike.model.retention import RetentionPlan, plan_retention
-from kafkalike.model.segments import Segment
 from kafkalike.retention.holds import holds
 from kafkalike.retention.report import UNFINISHED, TopicReport
 
@@ -199,7 +198,9 @@ class TopicWork:
             # In a dry run the log start has not moved yet.
             start = report.log_starts.get(partition, (0, 0))[1]
             live = [s for s in log.segments(partition) if s.stop > start]
-            runs += plan_merges(live, now, config.merging, _holes_below(log, partition, live))
+            # Asking may cost a look into the table: only where there are holes.
+            dense = all(after.start == before.stop for before, after in pairwise(live))
+            runs += plan_merges(live, now, config.merging, 0 if dense else log.holes_below(partition))
         if self._settings.dry_run:
             report.merged_segments = sum(map(len, runs))
             report.merged_files = len(runs)
@@ -243,11 +244,3 @@ class TopicWork:
             report.vacuumed_files += 1
             report.vacuumed_bytes += file.size
         log.clean_log()
-
-
-def _holes_below(log: DeltaTopicLog, partition: int, segments: Sequence[Segment]) -> int:
-    """Offset below which holes between segments are compaction's. The table is only asked when there are holes."""
-    if log.config.compacted:
-        return log.log_end(partition)
-    dense = all(after.start <= before.stop for before, after in pairwise(segments))
-    return 0 if dense else log.cleaned_below(partition)

@@ -12,8 +12,6 @@ import pytest
 
 from kafkalike.clock import SYSTEM_CLOCK, Deadline
 from kafkalike.errors import LogCorruptError, UnsupportedVersionError
-from kafkalike.log.commits import log_name
-from kafkalike.log.condense import CHECKPOINT_INTERVAL
 from kafkalike.log.control import MERGE_INTERVAL
 from kafkalike.log.delta_cluster import DeltaCluster
 from kafkalike.log.maintenance_control import compact_control, vacuum_control
@@ -268,14 +266,14 @@ def test_a_holder_that_does_nothing_is_told_of_once(root: str, caplog: pytest.Lo
 def test_a_row_that_cannot_be_read_stops_every_client_each_time(tmp_path: Path, value: str) -> None:
     """Those that were there and those that come; none goes on as if the row were not there."""
     root = str(tmp_path)
-    there = DeltaCluster(root, local=True)
+    there = on_disk(root)
     info = there.create_topic("orders", 1, {})
     bad = replace(topic_row(2, 2, info, "changed"), value=value)
     error = UnsupportedVersionError if "v" in value else LogCorruptError
     with pytest.raises(error):
-        DeltaCluster(root, local=True).metadata.transact(lambda _: [bad])
+        on_disk(root).metadata.transact(lambda _: [bad])
 
-    for cluster in (there, DeltaCluster(root, local=True)):
+    for cluster in (there, on_disk(root)):
         for _ in range(3):
             with pytest.raises(error, match="row 2 of __cluster_metadata"):
                 cluster.topics()

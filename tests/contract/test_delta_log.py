@@ -363,7 +363,9 @@ def test_a_missing_data_file_is_named(log: DeltaTopicLog) -> None:
 
 def test_a_truncated_data_file_is_named(log: DeltaTopicLog) -> None:
     """Instead of an error of the Parquet reader."""
-    log.append(batch(b"a", b"b"))
+    made = batch(b"a")
+    made.add(0, None, b"b", 2_000)
+    log.append(made)
     (segment,) = log.segments(0)
     Path(log.files.uri, segment.path).write_bytes(b"PAR1")
 

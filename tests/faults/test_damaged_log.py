@@ -1,17 +1,33 @@
 """Row 23: a copy of a table whose log is damaged gives an error that names the file, or all records; never fewer."""
 
+import contextlib
 import json
+import os
+import resource
 import shutil
 from collections.abc import Callable
 from pathlib import Path
+from typing import cast
 
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 from deltalake import DeltaTable
 
-from kafkalike.errors import CorruptRecordError, DataLossError, LogCorruptError
+from kafkalike import KafkaConsumer
+from kafkalike.clock import SYSTEM_CLOCK
+from kafkalike.errors import CorruptRecordError, DataLossError, KafkaStorageError, LogCorruptError
+from kafkalike.log import segment_rows
 from kafkalike.log.connect import connect
+from kafkalike.log.range_reader import FIELDS, plan_range, read_range
+from kafkalike.log.rewrite import read_segment
+from kafkalike.log.topic_log import DeltaTopicLog
+from kafkalike.model.batch import RecordBatch
+from kafkalike.model.structs import OffsetAndTimestamp
+from kafkalike.retention import maintain
 from tests.tools.findings import errors_of
-from tests.tools.records import all_records, batch, make_topic, open_log
+from tests.tools.records import NOW_MS, all_records, batch, make_topic, open_log
+from tests.tools.upkeep import AT_ONCE, EAGER, open_cluster, topic
 
 RECORDS = 6
 
@@ -245,3 +261,223 @@ def test_an_empty_last_commit_does_not_take_the_log_end_of_a_partition_back(root
 
     with pytest.raises(LogCorruptError, match="is empty"):
         open_log(connect(root)).append(batch((1, "again")))
+
+
+HEADED = 20
+
+
+@pytest.fixture
+def headed(root: str) -> DeltaTopicLog:
+    """A topic of two files of twenty records with keys, values, headers and times of their own."""
+    log = topic(root, "t", 1, {**AT_ONCE, "retention.ms": "-1"})
+    for begin in (0, HEADED):
+        rows = RecordBatch()
+        for number in range(begin, begin + HEADED):
+            rows.add(0, b"k%d" % number, b"value-%d" % number * 3, NOW_MS + number, [("h", b"x%d" % number)])
+        log.append(rows)
+    return log
+
+
+def consumed(root: str) -> list[tuple[object, ...]]:
+    """What a consumer gets, record by record."""
+    with KafkaConsumer("t", bootstrap_servers=root, group_id=None, auto_offset_reset="earliest") as consumer:
+        found: list[tuple[object, ...]] = []
+        while got := consumer.poll(timeout_ms=0):
+            found += [(r.offset, r.timestamp, r.key, r.value, tuple(r.headers)) for run in got.values() for r in run]
+        return found
+
+
+def ranged(root: str) -> list[object]:
+    """What Spark's tasks get."""
+    log = open_log(connect(root))
+    plan = plan_range(log, root, 0, range(log.log_end(0)))
+    return [row for part in read_range(plan, list(FIELDS)) for row in part.to_pylist()]
+
+
+def footer_and_headers(file: Path) -> list[int]:
+    """Places of a file that no checksum guards: its footer, and the bytes before and at the begin of each page."""
+    whole = file.read_bytes()
+    metadata = pq.ParquetFile(file).metadata
+    chunks = [metadata.row_group(0).column(at) for at in range(metadata.num_columns)]
+    pages = {c.data_page_offset for c in chunks} | {c.dictionary_page_offset or c.data_page_offset for c in chunks}
+    footer = len(whole) - 8 - int.from_bytes(whole[-8:-4], "little")
+    return sorted({place for page in pages for place in range(page, page + 24)} | set(range(footer, len(whole))))
+
+
+def flips(places: list[int], stride: int) -> list[tuple[int, int]]:
+    """One bit of each of some places: another one from place to place."""
+    return [(place, 1 << number % 8) for number, place in enumerate(places[::stride])]
+
+
+def flip(file: Path, sound: bytes, place: int, bit: int) -> None:
+    file.write_bytes(sound[:place] + bytes([sound[place] ^ bit]) + sound[place + 1 :])
+
+
+@pytest.mark.parametrize("read", [consumed, ranged])
+def test_a_flipped_bit_gives_the_right_records_or_an_error_with_the_files_name(
+    headed: DeltaTopicLog, root: str, read: Callable[[str], list[object]]
+) -> None:
+    """Wherever it is: in page headers and in the footer too, which have no checksum of their own."""
+    file = data_files(root)[0]
+    sound, whole = file.read_bytes(), read(root)
+    refused = 0
+
+    for place, bit in flips(footer_and_headers(file), 5) + flips(list(range(len(sound))), 97):
+        flip(file, sound, place, bit)
+        try:
+            found = read(root)
+        except CorruptRecordError as error:
+            named = file.name in str(error) and "t-0" in str(error)
+            refused += named
+            found = whole if named else [error]
+        assert found == whole, (place, bit)
+
+    assert len(whole) == 2 * HEADED
+    assert refused > 50
+
+
+def test_a_segment_that_reads_as_empty_is_not_skipped(headed: DeltaTopicLog, root: str) -> None:
+    """The second byte of the first page's header says how long the page is: 0 is as good as any for Parquet."""
+    file = data_files(root)[0]
+    flip(file, file.read_bytes(), 5, 1)
+
+    with pytest.raises(CorruptRecordError, match=r"t-0: offsets \[0, 20\) are lost"):
+        consumed(root)
+
+
+def test_maintenance_and_verify_notice_a_flipped_bit_or_it_does_no_harm(headed: DeltaTopicLog, root: str) -> None:
+    """What is merged is right; what is not right stays where it is, and is named."""
+    file = data_files(root)[0]
+    sound, whole = file.read_bytes(), consumed(root)
+
+    for place, bit in flips(footer_and_headers(file), 29):
+        flip(file, sound, place, bit)
+        parts = list(read_or_none(headed))
+
+        if parts:
+            rows = pa.concat_tables(parts).to_pylist()
+            assert [row["value"] for row in rows] == [record[3] for record in whole[:HEADED]], (place, bit)
+            assert [[(h["key"], h["value"]) for h in row["headers"]] for row in rows] == [
+                list(cast("tuple[object, ...]", record[4])) for record in whole[:HEADED]
+            ], (place, bit)
+        else:
+            assert errors_of(root) != [], (place, bit)
+
+
+def read_or_none(log: DeltaTopicLog) -> list[pa.Table]:
+    """What maintenance reads of the first file; nothing when it refuses the file."""
+    try:
+        return list(read_segment(log.files, log.segments(0)[0]))
+    except CorruptRecordError:
+        return []
+
+
+@pytest.mark.parametrize("policy", ["delete", "compact"])
+def test_maintenance_leaves_a_file_alone_whose_footer_lost_a_name(root: str, policy: str) -> None:
+    """`value` inside of the headers is `velue`: the headers would come out without values, and the file be removed."""
+    log = topic(root, "t", 1, EAGER if policy == "compact" else {**AT_ONCE, "retention.ms": "-1"})
+    for number in range(8):
+        rows = RecordBatch()
+        rows.add(0, b"k%d" % (number % 2), b"v", NOW_MS + 10 * number, [("h", b"x")])
+        log.append(rows)
+    file = data_files(root)[2]
+    sound = file.read_bytes()
+    at = sound.index(b"value", sound.index(b"element", sound.index(b"PAR1", 4) - 1700))
+    file.write_bytes(sound[: at + 1] + b"e" + sound[at + 2 :])
+    before = {path.name for path in data_files(root)}
+
+    (report,) = maintain(open_cluster(root), clock=SYSTEM_CLOCK).topics
+
+    assert file.name in " ".join(report.problems)
+    assert {path.name for path in data_files(root)} >= {file.name}
+    log.refresh()
+    assert any(path.endswith(file.name) for path in log.live_paths())
+    assert errors_of(root) != []
+    for read in (consumed, ranged):
+        with pytest.raises(CorruptRecordError, match="headers is list<struct<key: string, velue: binary>>"):
+            read(root)
+    assert before >= {file.name}
+    file.write_bytes(sound)
+    assert consumed(root)[-1][0] == 7
+
+
+# --- open files ------------------------------------------------------------------------------------
+
+
+def open_files() -> int:
+    return len(os.listdir("/proc/self/fd"))  # noqa: PTH208
+
+
+@pytest.fixture
+def wide(root: str) -> DeltaTopicLog:
+    """A topic of 120 partitions with three records each."""
+    log = topic(root, "t", 120, {})
+    log.append(batch(*[(p, f"v{n}") for p in range(120) for n in range(3)]))
+    return log
+
+
+def test_a_partition_read_to_its_end_holds_no_file_open(wide: DeltaTopicLog) -> None:
+    """However many there are."""
+    readers = [wide.reader(p, 0) for p in wide.info.partitions]
+    before = open_files()
+
+    for reader in readers:
+        assert reader.read(1 << 20) is not None
+
+    assert open_files() - before < 10
+
+
+def test_partitions_in_the_middle_of_their_files_hold_a_bounded_number_open(
+    wide: DeltaTopicLog, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The others are opened again where they stopped."""
+    monkeypatch.setattr(segment_rows._open_files, "_limit", 10)
+    wide.fetch_bytes = 1
+    readers = [wide.reader(p, 0) for p in wide.info.partitions]
+    before = open_files()
+
+    found: list[list[int]] = [[] for _ in readers]
+    for _ in range(3):
+        for partition, reader in enumerate(readers):
+            chunk = reader.read(1)
+            assert chunk is not None
+            found[partition] += chunk.columns().offsets
+        assert open_files() - before < 20
+
+    assert found == [[0, 1, 2]] * 120
+
+
+def test_running_out_of_open_files_is_an_error_that_passes(log_folder: Path, root: str) -> None:
+    """It says nothing about the data: the same reader goes on as soon as there are some again."""
+    log = open_log(connect(root))
+    reader = log.reader(0, 0)
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (open_files() + 20, hard))
+    held: list[int] = []
+    with contextlib.suppress(OSError):
+        while True:
+            held.append(os.open(os.devnull, os.O_RDONLY))
+    try:
+        for read in (lambda: reader.read(1), lambda: log.max_timestamp(0)):
+            with pytest.raises(KafkaStorageError, match="cannot be read now") as caught:
+                read()
+            assert caught.value.retriable
+    finally:
+        for number in held:
+            os.close(number)
+        resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
+
+    chunk = reader.read(1 << 20)
+    assert chunk is not None
+    assert chunk.columns().offsets == list(range(RECORDS))
+
+
+def test_times_are_looked_up_without_files_where_the_log_says_enough(wide: DeltaTopicLog) -> None:
+    """All records of a file have one time, so that its first one is the answer: the files may even be gone."""
+    for partition in wide.info.partitions:
+        for segment in wide.segments(partition):
+            Path(wide.files.uri, segment.path).unlink()
+
+    assert wide.offset_for_time(7, NOW_MS - 5) == OffsetAndTimestamp(0, NOW_MS)
+    assert wide.offset_for_time(7, NOW_MS) == OffsetAndTimestamp(0, NOW_MS)
+    assert wide.offset_for_time(7, NOW_MS + 1) is None

@@ -12,7 +12,6 @@ from kafkalike.clock import SYSTEM_CLOCK
 from kafkalike.errors import DataLossError
 from kafkalike.log.compact import checkpoints_of
 from kafkalike.log.history import topic_history
-from kafkalike.log.lock import TableLock
 from kafkalike.log.maintenance import Change, publish
 from kafkalike.log.maintenance_control import MOVES_KEPT
 from kafkalike.log.staging_folder import staging_folder

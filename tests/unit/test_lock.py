@@ -10,7 +10,7 @@ import pytest
 
 from kafkalike.clock import SYSTEM_CLOCK, Deadline
 from kafkalike.errors import KafkaTimeoutError
-from kafkalike.log.lock import TableLock
+from kafkalike.log.store.lock import TableLock
 
 
 @pytest.fixture

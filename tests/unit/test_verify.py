@@ -52,7 +52,7 @@ def test_segments_that_follow_each_other_are_sound(lengths: list[int], first: in
     stops = np.cumsum([first, *lengths]).tolist()
     segments = [segment(a, b) for a, b in pairwise(stops)]
 
-    assert check_coverage("t", 0, segments, range(first, stops[-1]), compacted=False) == []
+    assert check_coverage("t", 0, segments, range(first, stops[-1]), holes_below=0) == []
 
 
 @given(st.lists(st.integers(min_value=1, max_value=50), min_size=1, max_size=20), st.data())
@@ -62,38 +62,38 @@ def test_a_lost_segment_is_a_gap_wherever_it_was(lengths: list[int], data: st.Da
     segments = [segment(a, b) for a, b in pairwise(stops)]
     lost = segments.pop(data.draw(st.integers(min_value=0, max_value=len(segments) - 1)))
 
-    (found,) = check_coverage("t", 0, segments, range(stops[-1]), compacted=False)
+    (found,) = check_coverage("t", 0, segments, range(stops[-1]), holes_below=0)
 
     assert (found.kind, found.offsets, found.warning) == ("gap", lost.offsets, False)
 
 
 def test_a_log_start_inside_a_segment_is_sound() -> None:
     """Retention may begin the log within a file."""
-    assert check_coverage("t", 0, [segment(0, 10), segment(10, 20)], range(5, 20), compacted=False) == []
+    assert check_coverage("t", 0, [segment(0, 10), segment(10, 20)], range(5, 20), holes_below=0) == []
 
 
 def test_an_emptied_partition_is_sound() -> None:
     """A log whose start is its end needs no file."""
-    assert check_coverage("t", 0, [], range(7, 7), compacted=False) == []
+    assert check_coverage("t", 0, [], range(7, 7), holes_below=0) == []
 
 
 def test_offsets_in_two_files_are_an_overlap() -> None:
     """Two writers that did not see each other leave offsets twice."""
-    (found,) = check_coverage("t", 0, [segment(0, 10), segment(8, 20)], range(20), compacted=False)
+    (found,) = check_coverage("t", 0, [segment(0, 10), segment(8, 20)], range(20), holes_below=0)
 
     assert (found.kind, found.offsets) == ("overlap", range(8, 10))
 
 
 def test_a_file_above_the_log_end_is_named() -> None:
     """No file may hold offsets that were not given out."""
-    (found,) = check_coverage("t", 0, [segment(0, 12)], range(10), compacted=False)
+    (found,) = check_coverage("t", 0, [segment(0, 12)], range(10), holes_below=0)
 
     assert found.kind == "beyond-log-end"
 
 
 def test_holes_of_a_compacted_topic_are_sound() -> None:
     """Compaction removes records."""
-    assert check_coverage("t", 0, [segment(0, 5), segment(9, 20)], range(20), compacted=True) == []
+    assert check_coverage("t", 0, [segment(0, 5), segment(9, 20)], range(20), holes_below=10**9) == []
 
 
 def test_a_file_in_the_folder_of_another_partition_is_named() -> None:
@@ -114,9 +114,9 @@ def test_a_file_of_a_partition_that_does_not_exist_is_named() -> None:
 
 
 def check(
-    what: Segment, *batches: list[int], times: int = 50, key: bytes | None = None, compacted: bool = False, of: int = 1
+    what: Segment, *batches: list[int], times: int = 50, key: bytes | None = None, holes_below: int = 0, of: int = 1
 ) -> SegmentCheck:
-    checked = SegmentCheck("t", what, of, compacted=compacted)
+    checked = SegmentCheck("t", what, of, holes_below=holes_below)
     for offsets in batches:
         column = np.array(offsets, np.int64)
         checked.feed(column, np.full(len(offsets), times, np.int64), [key] * len(offsets))
@@ -150,7 +150,7 @@ def test_holes_in_a_file_of_a_compacted_topic_are_sound() -> None:
     """A compacted file has fewer records than offsets."""
     compacted = replace(segment(5, 10), num_records=3)
 
-    assert check(compacted, [5, 7, 9], compacted=True).finish() == []
+    assert check(compacted, [5, 7, 9], holes_below=10**9).finish() == []
 
 
 def test_a_file_with_other_offsets_than_its_statistics_is_named() -> None:

@@ -14,6 +14,13 @@ ROW_GROUP_BYTES: Final = 16 * 1024 * 1024
 """Most records, and about how many bytes, of a row group: what a reader that wants one record decodes at worst."""
 
 
+class _OwnFile(pq.ParquetFile):
+    """A Parquet file that closes what it reads from, too."""
+
+    def close(self, force: bool = True) -> None:  # noqa: FBT001, FBT002 - pyarrow's signature
+        super().close(force)
+
+
 def open_parquet(store: Store, name: str, buffer_size: int = 0) -> pq.ParquetFile:
     """Open a Parquet file of a store.
 
@@ -31,7 +38,7 @@ def open_parquet(store: Store, name: str, buffer_size: int = 0) -> pq.ParquetFil
     """
     source = store.open_input(name, buffer_size)
     try:
-        return pq.ParquetFile(
+        return _OwnFile(
             source,
             pre_buffer=store.reach == "everywhere" and not buffer_size,
             buffer_size=buffer_size,

@@ -15,7 +15,6 @@ from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadLimit, ReadMa
 
 from kafkalike.clock import SYSTEM_CLOCK, Clock
 from kafkalike.errors import DataLossError, KafkaError
-from kafkalike.log.reader import moved_because
 from kafkalike.model.structs import TopicPartition
 from kafkalike.spark.ranges import offsets_json
 from kafkalike.spark.source.loss import report_loss
@@ -262,7 +261,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             report_loss("COULD_NOT_READ_OFFSET_RANGE", message, fail=fail)
             end = live.stop
         if begin < live.start and begin < end:
-            why = moved_because(self._topics.log(tp.topic).info, tp.partition, begin) or "the log starts there"
+            why = self._topics.log(tp.topic).info.why_gone(tp.partition, begin) or "the log starts there"
             message = f"{names([tp])}: offsets [{begin}, {min(live.start, end)}) are gone: {why}"
             report_loss("START_OFFSET_RESET", message, fail=fail)
             begin = live.start
