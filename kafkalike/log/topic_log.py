@@ -116,6 +116,12 @@ class DeltaTopicLog:
             self.info = current
             self._checked(self._tail.refresh)
 
+    def look_anew(self) -> None:
+        """Refresh, also when the log was cleaned up past what is known: before anything is said to be lost."""
+        with self._mutex:
+            self.refresh()
+            self._checked(self._tail.check_there)
+
     def _checked(self, look: Callable[[], object]) -> None:
         """Look at the table, which must be there and be the topic's."""
         try:
@@ -263,9 +269,7 @@ class DeltaTopicLog:
         Raises:
             LogCorruptError: appending would give offsets out for the second time.
         """
-        with self._mutex:
-            self.refresh()
-            self._checked(self._tail.check_there)
+        self.look_anew()
         rewound = self._tail.foreign
         if rewound is not None:
             message = (
