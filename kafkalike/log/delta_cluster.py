@@ -18,6 +18,7 @@ from kafkalike.clock import SYSTEM_CLOCK, Clock, Deadline
 from kafkalike.config.server import ServerConfig
 from kafkalike.errors import IllegalArgumentError, KafkaStorageError
 from kafkalike.log.base import ClusterBase
+from kafkalike.log.commits import versions
 from kafkalike.log.condense import Condenser, Helpers
 from kafkalike.log.control import DeltaControlLog
 from kafkalike.log.layout import (
@@ -126,6 +127,15 @@ class DeltaCluster(ClusterBase):
     def settle(self, timeout: float | None = None) -> None:
         """Wait until no thread of this cluster writes to the root any more."""
         self._helpers.wait(timeout)
+
+    @property
+    def there(self) -> bool:
+        """Whether the root holds the table of topics."""
+        try:
+            return bool(versions(self._files(CLUSTER_METADATA)))
+        except OSError as cause:
+            message = f"{self.root} cannot be read: {cause}"
+            raise KafkaStorageError(message) from cause
 
     def files_of(self, info: TopicInfo) -> Files:
         """Files of a topic's table."""
