@@ -6,7 +6,9 @@ Everything that depends on time takes a `Clock`, so a test can hand in one that 
 from __future__ import annotations
 
 import time
+from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
+from functools import partial
 from typing import Final, Protocol
 
 _EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
@@ -20,12 +22,33 @@ class Clock(Protocol):
         ...
 
     def monotonic(self) -> float:
-        """Seconds on a clock that never goes back; only differences mean something."""
+        """Seconds on a clock that never goes back; only differences mean something.
+
+        It also goes on while the machine is suspended, where the operating system has such a clock.
+        """
         ...
 
     def sleep(self, seconds: float) -> None:
         """Wait this many seconds."""
         ...
+
+
+def _through_suspend() -> Callable[[], float]:
+    """The monotonic clock that counts the time in which the machine was suspended, where there is one.
+
+    Others go on meanwhile: they clean up logs, and end sessions. On Linux `time.monotonic` stands still then.
+    """
+    clock = getattr(time, "CLOCK_BOOTTIME", None)
+    if clock is None:
+        return time.monotonic
+    try:
+        time.clock_gettime(clock)
+    except OSError:  # a sandbox or an old kernel without it
+        return time.monotonic
+    return partial(time.clock_gettime, clock)
+
+
+_monotonic: Final = _through_suspend()
 
 
 class SystemClock:
@@ -36,8 +59,8 @@ class SystemClock:
         return time.time_ns() // 1_000_000
 
     def monotonic(self) -> float:
-        """Seconds of `time.monotonic`."""
-        return time.monotonic()
+        """Seconds of `CLOCK_BOOTTIME`, else of `time.monotonic`."""
+        return _monotonic()
 
     def sleep(self, seconds: float) -> None:
         """Sleep; zero or less returns at once."""

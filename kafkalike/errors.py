@@ -250,10 +250,9 @@ class UnknownMemberCommitError(CommitFailedError, UnknownMemberIdError):
 
 
 class RebalanceInProgressError(BrokerResponseError):
-    """The group is changing its assignment."""
+    """The group is changing its assignment. Poll before trying again; the same call alone would fail again."""
 
     errno = 27
-    retriable = True
 
 
 class TopicAuthorizationFailedError(BrokerResponseError):

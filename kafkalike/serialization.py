@@ -17,7 +17,7 @@ from kafkalike.model.batch import Headers
 SerializeFunction: TypeAlias = Callable[[str, Headers, object], bytes | None]
 """`(topic, headers, value) -> bytes`; None for None, which is a tombstone or a missing key."""
 DeserializeFunction: TypeAlias = Callable[[str, Headers, bytes | None], Any]
-"""`(topic, headers, bytes) -> value`; None for None."""
+"""`(topic, headers, bytes or None) -> value`; None is a tombstone or a missing key."""
 
 
 class Serializer(ABC):
@@ -48,7 +48,7 @@ class Serializer(ABC):
 class Deserializer(ABC):
     """Turns bytes back into keys or values; kafka-python 3.x's interface.
 
-    Through `as_deserializer` it never sees None.
+    It is also called with None, for a tombstone and for a record without a key, as in kafka-python.
     """
 
     __slots__ = ()
@@ -60,7 +60,7 @@ class Deserializer(ABC):
         Args:
             topic: the record's topic.
             headers: the record's headers.
-            data: the stored bytes.
+            data: the stored bytes; None for a tombstone or a missing key.
 
         Raises:
             SerializationError: `data` is not in this format.
@@ -358,18 +358,13 @@ def as_deserializer(obj: object) -> DeserializeFunction:
             they are.
 
     Returns:
-        A function `(topic, headers, data) -> value`. It answers None for None without calling `obj`
-        (kafka-python does call plain functions with None) and lets errors of `obj` pass as they are.
+        A function `(topic, headers, data) -> value`. It calls `obj` with None as well, as kafka-python does, and lets
+        errors of `obj` pass as they are. The formats of this module give None for None.
 
     Raises:
         IllegalArgumentError: `obj` is none of these, or is a class that was not instantiated.
     """
-    call = _uniform(obj, "deserialize")
-
-    def deserialize(topic: str, headers: Headers, data: bytes | None) -> Any:  # noqa: ANN401
-        return None if data is None else call(topic, headers, data)
-
-    return deserialize
+    return _uniform(obj, "deserialize")
 
 
 def _uniform(obj: object, method_name: str) -> Callable[[str, Headers, Any], Any]:

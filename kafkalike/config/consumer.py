@@ -85,7 +85,7 @@ class ConsumerConfig(IdleSettings):
     fetch_min_bytes: int = 1
     """`poll` holds records back until so many bytes are there, but no longer than `fetch_max_wait_ms`."""
     fetch_max_wait_ms: float = 500
-    """ms that `poll` may hold records back for the sake of `fetch_min_bytes`."""
+    """ms that `poll` may hold records back for the sake of `fetch_min_bytes`; below `request_timeout_ms`."""
     fetch_max_bytes: int = 52_428_800
     """Bytes after which one `poll` stops reading; the first read is made whatever its size."""
     max_partition_fetch_bytes: int = 1_048_576
@@ -102,7 +102,8 @@ class ConsumerConfig(IdleSettings):
     treated as if it were created then, so that it is read from its beginning once it appears, whatever
     `auto_offset_reset` says. That is what Kafka's automatic creation comes to. False: `auto_offset_reset` holds."""
     request_timeout_ms: float = 30_000
-    """ms for the commit that `close` makes."""
+    """ms for the commit that `close` makes. As in kafka-python it must be above `fetch_max_wait_ms` and below
+    `connections_max_idle_ms`."""
     default_api_timeout_ms: float = 60_000
     """ms that `commit` may take when it is not told otherwise."""
     retry_backoff_ms: float = 100
@@ -144,7 +145,8 @@ class ConsumerConfig(IdleSettings):
             configs: what the user gave to `KafkaConsumer`.
 
         Raises:
-            KafkaConfigurationError: an unknown setting, one without meaning here, or a value that is not allowed.
+            KafkaConfigurationError: an unknown setting, one without meaning here, a value that is not allowed, or
+                timeouts that contradict each other.
         """
         config = build(cls, configs, _CHECKS)
         if config.group_instance_id is not None and config.group_id is None:
@@ -153,6 +155,20 @@ class ConsumerConfig(IdleSettings):
             raise KafkaConfigurationError(
                 f"setting 'heartbeat_interval_ms' ({config.heartbeat_interval_ms:g}) must be below "
                 f"'session_timeout_ms' ({config.session_timeout_ms:g})"
+            )
+        if not config.fetch_max_wait_ms < config.request_timeout_ms < config.connections_max_idle_ms:
+            raise KafkaConfigurationError(
+                f"setting 'request_timeout_ms' ({config.request_timeout_ms:g}) must be above 'fetch_max_wait_ms' "
+                f"({config.fetch_max_wait_ms:g}) and below 'connections_max_idle_ms' "
+                f"({config.connections_max_idle_ms:g})"
+            )
+        if config.group_id is not None and config.heartbeat_interval_ms > config.session_timeout_ms / 3:
+            log.warning(
+                "consumer %s: heartbeat_interval_ms=%g is more than a third of session_timeout_ms=%g: one late "
+                "heartbeat may end the session",
+                config.client_id,
+                config.heartbeat_interval_ms,
+                config.session_timeout_ms,
             )
         idle = sorted(WITHOUT_EFFECT & configs.keys())
         if idle:

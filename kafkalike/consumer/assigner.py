@@ -8,6 +8,7 @@ from typing import Literal
 
 from kafkalike.consumer.commits import Commits
 from kafkalike.consumer.context import Context
+from kafkalike.consumer.guard import Running
 from kafkalike.consumer.positions import Positions
 from kafkalike.consumer.subscription import Mode
 from kafkalike.errors import FencedInstanceIdError, KafkaError, TopicDeletedError
@@ -27,8 +28,8 @@ class Assigner:
 
     def __init__(self, context: Context, commits: Commits, positions: Positions) -> None:
         config = context.config
-        self.in_callback = False
-        """Whether the user's listener is being called."""
+        self._calling = Running()
+        """The user's listener."""
         self.waiting = False
         """Whether other members have to give up first what this one is to own."""
         self._cluster = context.cluster
@@ -50,7 +51,16 @@ class Assigner:
         self._greeted = False
         """Whether the listener has been called since the last joining."""
         self._fenced: FencedInstanceIdError | None = None
+        self._untold: frozenset[TopicPartition] | None = None
+        """Held, but not told to the listener yet, as an interrupt came between; None when all is told."""
+        self._bound = -1
+        """Changes of the subscription up to which partitions assigned by hand know their topics."""
         self._warned: set[str | TopicPartition] = set()
+
+    @property
+    def in_callback(self) -> bool:
+        """Whether the user's listener is being called."""
+        return self._calling.now
 
     def renew(self) -> None:
         """Look again at the next need. Caller: client, when partitions were assigned by hand."""
@@ -94,13 +104,23 @@ class Assigner:
             InconsistentGroupProtocolError: the group's members have no assignor in common with this consumer.
             KafkaError: a listener failed, which is the cause.
         """
+        try:
+            self._look()
+        except BaseException:
+            # Whatever was done by half is compared with the cluster and done again.
+            self._seen = self._generation = None
+            raise
+
+    def _look(self) -> None:
         state = self._cluster.metadata.refresh()
         self._looked = self._clock.monotonic()
         news = state.seq != self._seen
         if news:
             self._forget_deleted(state.topics)
         if self._subscription.mode is Mode.ASSIGNED:
-            self._bind(state.topics)
+            if news or self._bound != self._subscription.changes.count:
+                self._bind(state.topics)
+                self._bound = self._subscription.changes.count
         elif self._subscription.automatic:
             if news or self._subscription.changed:
                 target = self._subscription.match(state.topics)
@@ -131,7 +151,7 @@ class Assigner:
             if info is None:
                 missing.add(tp.topic)
             elif tp.partition in info.partitions:
-                state.topic_id = info.topic_id
+                state.bind(info.topic_id)
             elif tp not in self._warned:
                 self._warned.add(tp)
                 log.warning("%s has no partition %s; waiting for it", tp.topic, tp.partition)
@@ -152,12 +172,22 @@ class Assigner:
         """Read all partitions of the topics: give up what is held, take what is to be held."""
         held = {tp: state.topic_id for tp, state in self._subscription.items()}
         if held == target and not self._subscription.changed:
+            _raise(self._tell())
             return
         failed = self._call("on_partitions_revoked", set(held))
+        self._untold = frozenset(target)
         self._subscription.apply(target)
         self._metrics.rebalances += 1
         log.info("consumer %s: assigned %s partitions", self._config.client_id, len(target))
-        _raise(self._call("on_partitions_assigned", set(target)) or failed)
+        _raise(self._tell() or failed)
+
+    def _tell(self) -> Exception | None:
+        """Call `on_partitions_assigned`, unless that was done."""
+        if self._untold is None:
+            return None
+        failed = self._call("on_partitions_assigned", set(self._untold))
+        self._untold = None
+        return failed
 
     # --- subscribe, as a member of a group ---------------------------------------------------
 
@@ -201,8 +231,10 @@ class Assigner:
             raise
         if self._fenced is not None:
             raise self._fenced
-        if was is not None and roster is None:
-            log.warning("group %s: %s is no member any more; joining again", was.group_id, was.member_id)
+        if roster is None and (was is not None or len(self._subscription)):
+            # Without `was` it was noticed by an earlier look, which was interrupted.
+            name = self._config.client_id if was is None else was.member_id
+            log.warning("group %s: %s is no member any more; joining again", self._config.group_id, name)
             self._lose()
         return roster
 
@@ -212,7 +244,7 @@ class Assigner:
         failed = self._call("on_partitions_lost", held) if held else None
         self._subscription.apply({})
         self._subscription.changed = True
-        self._generation = None
+        self._generation = self._untold = None
         self.waiting = False
         _raise(failed)
 
@@ -221,31 +253,39 @@ class Assigner:
 
         The listener of an eager member hears of it also when it has joined, with nothing: as in kafka-python.
         """
-        held = {tp: state.topic_id or "" for tp, state in self._subscription.items()}
         owed = member.owes(roster)
-        going = {tp for tp in held if tp in owed or (owed and not roster.cooperative)}
-        first, self._greeted = not self._greeted and not roster.cooperative, True
-        if not going and not first:
+        if not owed and (self._greeted or roster.cooperative):
+            self._greeted = True
             return None
-        self._commits.commit_automatically()
-        failed = self._call("on_partitions_revoked", going)
-        self._subscription.apply({tp: topic_id for tp, topic_id in held.items() if tp not in going})
-        self._generation = None
+        held = {tp: state.topic_id or "" for tp, state in self._subscription.items()}
+        going = {tp for tp in held if tp in owed or (owed and not roster.cooperative)}
+        first = not self._greeted and not roster.cooperative
+        failed = None
+        if going or first:
+            self._commits.commit_automatically()
+            failed = self._call("on_partitions_revoked", going)
+            self._subscription.apply({tp: topic_id for tp, topic_id in held.items() if tp not in going})
+            self._generation = None
+        self._greeted = True
         return failed
 
     def _take(self, member: GroupMember, roster: Roster) -> Exception | None:
         """Hold what the roster says is owned."""
         if member.lapsed:
             return None  # it was stopped since it looked: the next look says whether this is still so
-        self._generation = roster.generation
         if self.waiting and not roster.cooperative:
+            self._generation = roster.generation
             return None
         target = {tp: roster.topics[tp.topic][0] for tp in member.owned(roster) if tp.topic in roster.topics}
         held = {tp: state.topic_id for tp, state in self._subscription.items()}
         if held == target and self._joined:
-            return None
+            self._generation = roster.generation
+            return self._tell()
         new = {tp for tp, topic_id in target.items() if held.get(tp) != topic_id}
+        told_of = new | (set(self._untold or ()) & target.keys()) if roster.cooperative else target
+        self._untold = frozenset(told_of)
         self._subscription.apply(target)
+        self._generation = roster.generation
         self._joined = True
         self._metrics.rebalances += 1
         self._commits.restart_timer()
@@ -256,7 +296,7 @@ class Assigner:
             len(target),
             roster.generation,
         )
-        return self._call("on_partitions_assigned", new if roster.cooperative else set(target))
+        return self._tell()
 
     def release(self, timeout_ms: float | None = None) -> None:
         """Give partitions and membership up. Caller: client, at unsubscribe and close, after the last commit.
@@ -270,7 +310,7 @@ class Assigner:
         self._positions.awaited.clear()
         self._seen = self._generation = None
         self._joined = self._greeted = self.waiting = False
-        self._fenced = None
+        self._fenced = self._untold = None
         self._pacemaker.stop()
         if self._member is not None and self._config.group_instance_id is not None:
             self._member.forget()
@@ -283,14 +323,12 @@ class Assigner:
         listener = self._subscription.listener
         if listener is None:
             return None
-        self.in_callback = True
         try:
-            getattr(listener, name)(partitions)
+            with self._calling:
+                getattr(listener, name)(partitions)
         except Exception as cause:
             log.exception("listener %r failed in %s", listener, name)
             return cause
-        finally:
-            self.in_callback = False
         return None
 
 

@@ -5,21 +5,23 @@ from __future__ import annotations
 import logging
 import math
 import re
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import fields
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, Literal, Self
+from typing import TYPE_CHECKING, Any, ClassVar, Literal, Self, TypeVar
 
 from kafkalike.clock import SYSTEM_CLOCK, Clock
 from kafkalike.config.consumer import ConsumerConfig
 from kafkalike.consumer.checks import check_max, check_timeout
 from kafkalike.consumer.commits import CommitCallback, Offsets
 from kafkalike.consumer.context import Context
+from kafkalike.consumer.fetcher import Build, Taken
 from kafkalike.consumer.futures import CommitFuture
 from kafkalike.consumer.guard import Guard, guarded
 from kafkalike.consumer.listener import ConsumerRebalanceListener
 from kafkalike.consumer.polling import Polling, arrow_builder, count, record_builder
 from kafkalike.consumer.questions import Questions
-from kafkalike.consumer.subscription import Reset
+from kafkalike.consumer.subscription import PartitionState, Reset
 from kafkalike.errors import IllegalArgumentError, KafkaConfigurationError
 from kafkalike.group.offsets import check_offset
 from kafkalike.log.chunk import concat_tables
@@ -31,6 +33,8 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
 log = logging.getLogger(__name__)
+
+T = TypeVar("T")
 
 
 class KafkaConsumer(Questions):
@@ -47,7 +51,8 @@ class KafkaConsumer(Questions):
     joins again with its next `poll`. docs/groups.md says what holds.
 
     Not thread-safe: a call while another thread is inside raises `IllegalStateError`, and so does any call but
-    `close` after `close`. A consumer must not be used in both processes after a fork; make it after the fork.
+    `close` after `close`; `assignment` and `group_metadata` may be asked by any thread. In a child process after a fork
+    every call raises `IllegalStateError`, but `close`, which does nothing there: make the consumer after the fork.
 
     Args:
         *topics: topics to subscribe to; more in `subscribe`.
@@ -58,6 +63,9 @@ class KafkaConsumer(Questions):
         KafkaConfigurationError: an unknown setting, a setting without meaning here, or a bad value.
         InvalidTopicError: a name that no topic can have.
     """
+
+    DEFAULT_CONFIG: ClassVar[dict[str, Any]] = {f.name: f.default for f in fields(ConsumerConfig)}
+    """The settings with their defaults, as kafka-python's `KafkaConsumer.DEFAULT_CONFIG`; to be read, not changed."""
 
     def __init__(self, *topics: str, clock: Clock = SYSTEM_CLOCK, **configs: Any) -> None:  # noqa: ANN401
         self.config = ConsumerConfig.of(configs)
@@ -70,7 +78,7 @@ class KafkaConsumer(Questions):
         self._polling = Polling(self._context)
         self._commits = self._polling.commits
         self._guard = Guard("KafkaConsumer")
-        self._walk: Iterator[ConsumerRecord] | None = None
+        self._walk: Iterator[tuple[PartitionState, ConsumerRecord]] | None = None
         """What an iteration has left of its last poll."""
         if topics:
             self.subscribe(topics)
@@ -142,8 +150,12 @@ class KafkaConsumer(Questions):
 
     # --- records -------------------------------------------------------------------------------
 
-    @guarded
-    def poll(self, timeout_ms: float = 0, max_records: int | None = None) -> dict[TopicPartition, list[ConsumerRecord]]:
+    def poll(
+        self,
+        timeout_ms: float = 0,
+        max_records: int | None = None,
+        update_offsets: bool = True,  # noqa: FBT001, FBT002 - kafka-python's
+    ) -> dict[TopicPartition, list[ConsumerRecord]]:
         """Records from the positions on, and move the positions past them.
 
         Partitions take turns; what was read and not handed out stays in a buffer, also while a partition is paused.
@@ -152,6 +164,7 @@ class KafkaConsumer(Questions):
         Args:
             timeout_ms: ms to wait for the first record; 0 looks once, infinity waits without end.
             max_records: most records; None takes `max_poll_records`.
+            update_offsets: False leaves the positions where they are: the next poll returns the same records.
 
         Returns:
             Records in offset order by partition; empty when time ran out.
@@ -168,16 +181,11 @@ class KafkaConsumer(Questions):
             TopicDeletedError: a topic was deleted, or deleted and created again, while it was read. Raised once; the
                 next poll goes on with the topic that has the name now, at `auto_offset_reset`.
             DataLossError, CorruptRecordError: the log is damaged there; the position stays.
+            KafkaConnectionError: the storage root has vanished; poll again when it is back.
         """
-        self._not_in_callback("poll")
-        limit = self.config.max_poll_records if max_records is None else check_max(max_records)
-        self._walk = None
-        taken = self._polling.wait(check_timeout(timeout_ms), limit, self._build)
-        self._context.metrics.records_consumed += count(taken)
-        self._polling.fetcher.advance(taken)
-        return {t.tp: t.parts[0] if len(t.parts) == 1 else [r for part in t.parts for r in part] for t in taken}
+        most = self.config.max_poll_records if max_records is None else max_records
+        return self._hand_out("poll", timeout_ms, most, self._build, _by_partition, update_offsets)
 
-    @guarded
     def poll_arrow(self, timeout_ms: float = 0, max_records: int | None = None) -> pa.Table | None:
         """Records as one Arrow table, for throughput; moves the positions as `poll` does.
 
@@ -194,16 +202,38 @@ class KafkaConsumer(Questions):
         Raises:
             KafkaError: as `poll`.
         """
-        self._not_in_callback("poll_arrow")
-        limit = None if max_records is None else check_max(max_records)
-        self._walk = None
-        taken = self._polling.wait(check_timeout(timeout_ms), limit, arrow_builder)
-        if not taken:
-            return None
-        self._context.metrics.records_consumed += count(taken)
-        table = concat_tables([part for t in taken for part in t.parts])
-        self._polling.fetcher.advance(taken)
-        return table
+        return self._hand_out("poll_arrow", timeout_ms, max_records, arrow_builder, _as_table, True)  # noqa: FBT003
+
+    def _hand_out(  # noqa: PLR0917 - positional, so that Python calls it without a place for an interrupt
+        self,
+        call: str,
+        timeout_ms: float,
+        max_records: int | None,
+        build: Build,
+        form: Callable[[list[Taken]], T],
+        move: bool,  # noqa: FBT001
+    ) -> T:
+        """Collect records, bring them into the form that the caller gets, and move the positions past them.
+
+        An interrupt on any line leaves the positions where they were: the caller has not got the records.
+        """
+        taken: list[Taken] = []
+        try:
+            with self._guard:
+                self._not_in_callback(call)
+                limit = None if max_records is None else check_max(max_records)
+                timeout = check_timeout(timeout_ms)
+                self._walk = None
+                taken = self._polling.wait(timeout, limit, build)
+                made = form(taken)
+                self._context.metrics.records_consumed += count(taken)
+                if move:
+                    self._polling.fetcher.advance(taken)
+            return made  # noqa: TRY300 - an interrupt here must be caught, too
+        except BaseException:
+            if move:
+                self._polling.fetcher.retreat(taken)
+            raise
 
     def __iter__(self) -> Self:
         return self
@@ -217,16 +247,28 @@ class KafkaConsumer(Questions):
         """
         if self._guard.closed:
             raise StopIteration
-        with self._guard:
-            if self._walk is not None:
-                record = next(self._walk, None)
-                if record is not None:
-                    return record
-                self._walk = None
-            self._not_in_callback("iterate")
-            return self._next_of_poll()
+        state: PartitionState | None = None
+        before: int | None = None
+        try:
+            with self._guard:
+                found = None if self._walk is None else next(self._walk, None)
+                if found is None:
+                    self._walk = None
+                    self._not_in_callback("iterate")
+                    found = self._next_of_poll()
+                before = found[0].position
+                state, record = found
+                state.position = record.offset + 1
+                self._context.metrics.records_consumed += 1
+            return record  # noqa: TRY300 - an interrupt here must be caught, too
+        except BaseException:
+            # Interrupted: the caller has not got the record, and what the walk has left begins after it.
+            self._walk = None
+            if state is not None:
+                state.position = before
+            raise
 
-    def _next_of_poll(self) -> ConsumerRecord:
+    def _next_of_poll(self) -> tuple[PartitionState, ConsumerRecord]:
         """Poll for more; records of a partition that is paused or given up meanwhile are skipped."""
         record = None
         while record is None:
@@ -282,13 +324,13 @@ class KafkaConsumer(Questions):
             TypeError, IllegalStateError: it is no `TopicPartition`, or not assigned.
         """
         for state in [self._subscription.require(tp) for tp in partitions]:
-            state.paused = True
+            state.pause(on=True)
 
     @guarded
     def resume(self, *partitions: TopicPartition) -> None:
         """Undo `pause`."""
         for state in [self._subscription.require(tp) for tp in partitions]:
-            state.paused = False
+            state.pause(on=False)
 
     # --- commits -------------------------------------------------------------------------------
 
@@ -338,9 +380,10 @@ class KafkaConsumer(Questions):
     # --- the end -------------------------------------------------------------------------------
 
     def close(self, autocommit: bool = True, timeout_ms: float | None = None) -> None:  # noqa: FBT001, FBT002
-        """Commit if that is automatic, tell the listener, leave the group. A second call does nothing.
+        """Commit if that is automatic, tell the listener, leave the group.
 
-        A static member (`group_instance_id`) does not leave: its partitions wait for it until its session is over.
+        A second call does nothing, and so does a call in a child process after a fork. A static member
+        (`group_instance_id`) does not leave: its partitions wait for it until its session is over.
 
         Args:
             autocommit: False skips the commit.
@@ -351,6 +394,8 @@ class KafkaConsumer(Questions):
             KafkaError: the listener failed, or the group could not be left; the consumer is closed all the same.
         """
         timeout = self.config.request_timeout_ms if timeout_ms is None else check_timeout(timeout_ms)
+        if self._guard.forked:
+            return  # the group, the offsets and the threads are the parent's
         self._guard.enter()
         try:
             if self._guard.closed:
@@ -386,6 +431,14 @@ class KafkaConsumer(Questions):
         """Close; an exception inside the block skips the automatic commit, since its record may not be done."""
         self.close(autocommit=exc_type is None)
         return False
+
+
+def _by_partition(taken: list[Taken]) -> dict[TopicPartition, list[ConsumerRecord]]:
+    return {t.tp: t.parts[0] if len(t.parts) == 1 else [r for part in t.parts for r in part] for t in taken}
+
+
+def _as_table(taken: list[Taken]) -> pa.Table | None:
+    return concat_tables([part for t in taken for part in t.parts]) if taken else None
 
 
 def _deserializer(obj: object, setting: str) -> DeserializeFunction | None:

@@ -59,7 +59,7 @@ class Commits:
 
     def commit(self, offsets: Offsets | None, timeout_ms: float | None) -> None:
         """Commit offsets, or all positions when None. See `KafkaConsumer.commit`."""
-        wanted = self._subscription.positions() if offsets is None else offsets
+        wanted = self._subscription.positions() if offsets is None else _checked(offsets)
         checked = {tp: check_position(tp, at, self._offsets.max_metadata_bytes) for tp, at in wanted.items()}
         if not checked:
             return
@@ -75,7 +75,7 @@ class Commits:
 
     def commit_async(self, offsets: Offsets | None, callback: CommitCallback | None) -> CommitFuture:
         """Commit now, and tell the callback later. See `KafkaConsumer.commit_async`."""
-        wanted = dict(self._subscription.positions() if offsets is None else offsets)
+        wanted = dict(self._subscription.positions() if offsets is None else _checked(offsets))
         error: KafkaError | None = None
         try:
             self.commit(wanted, self._config.default_api_timeout_ms)
@@ -162,3 +162,14 @@ class Commits:
                 raise UnknownTopicOrPartitionError(f"{tp.topic}-{tp.partition} does not exist")
             ids[tp.topic] = info.topic_id
         return ids
+
+
+def _checked(offsets: object) -> Offsets:
+    """Offsets by partition.
+
+    Raises:
+        TypeError: it is no mapping.
+    """
+    if not isinstance(offsets, Mapping):
+        raise TypeError(f"offsets must map TopicPartition to OffsetAndMetadata, not {offsets!r}")
+    return offsets

@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from kafkalike.consumer.context import Context
+from kafkalike.consumer.guard import Running
 from kafkalike.consumer.subscription import PartitionState
 from kafkalike.errors import (
     IllegalStateError,
@@ -36,6 +37,8 @@ class Taken:
 
     tp: TopicPartition
     state: PartitionState
+    start: int
+    """The position before these records."""
     next_offset: int
     """The position after these records."""
     parts: list[Any] = field(default_factory=list)
@@ -54,6 +57,8 @@ class _Feed:
     chunks: deque[Chunk] = field(default_factory=deque)
     reader: PartitionReader | None = None
     log: TopicLog | None = None
+    idle_end: int | None = None
+    """Log end up to which there is nothing left to read; None while there may be more."""
 
     @property
     def end(self) -> int:
@@ -69,7 +74,18 @@ class _Feed:
         """Read again from an offset."""
         self.start = offset
         self.chunks.clear()
-        self.reader = None
+        self.reader = self.idle_end = None
+
+
+@dataclass(slots=True)
+class _Idle:
+    """Partitions of one topic that were read to their ends."""
+
+    topic_id: str | None
+    log: TopicLog
+    version: int
+    """Of the table, when that was."""
+    feeds: dict[TopicPartition, _Feed] = field(default_factory=dict)
 
 
 @dataclass(slots=True)
@@ -89,8 +105,9 @@ class Fetcher:
     """Reads the partitions of a subscription in turn.
 
     A partition that gave records goes to the end of the queue, so that all of them get their turn however long one
-    is. Nothing here moves the consumer's positions but `advance` and a reset: what was collected and never arrived
-    (an interrupt, an error) is read again.
+    is. One that was read to its end is not asked again before its topic's table has a new version: an idle poll costs a
+    look at each topic, however many partitions it has. Nothing here moves the consumer's positions but `advance` and a
+    reset: what was collected and never arrived (an interrupt, an error) is read again.
     """
 
     def __init__(self, context: Context) -> None:
@@ -100,8 +117,13 @@ class Fetcher:
         self._clock = context.clock
         self._metrics = context.metrics
         self._feeds: dict[TopicPartition, _Feed] = {}
-        """In the order of the next turn."""
-        self._collecting = False
+        """Those that may have something to read, in the order of the next turn."""
+        self._idle: dict[str, _Idle] = {}
+        """By topic, those that have nothing. The position of each is where it was read to: nothing is buffered, and
+        nothing of it waits to be handed out."""
+        self._synced = -1
+        """Changes of the subscription that both of them know."""
+        self._collecting = Running()
         self._held_since: float | None = None
         """Since when records wait for `fetch_min_bytes`; seconds of the monotonic clock."""
 
@@ -112,7 +134,8 @@ class Fetcher:
 
     def clear(self) -> None:
         """Drop all buffers. Caller: client."""
-        self._feeds.clear()
+        self._synced = -1  # first: an interrupt may hit any line
+        self._feeds, self._idle = {}, {}
         self._held_since = None
 
     def collect(self, limit: int | None, build: Build) -> list[Taken]:
@@ -129,26 +152,24 @@ class Fetcher:
             KafkaError: the first partition in turn cannot be read, or its next record cannot be deserialised. If
                 others gave records before, those are returned, and the error is raised by the next call.
         """
-        if self._collecting:
+        if self._collecting.now:
             raise IllegalStateError("a deserializer cannot poll the consumer it works for")
         turn = _Turn(float("inf") if limit is None else limit, self._config.fetch_max_bytes)
-        self._collecting = True
         try:
-            self._logs.new_round()
-            feeds = self._feeds_in_turn()
-            if self._config.fetch_min_bytes > 1 and not self._enough(feeds):
-                return []
-            while turn.room > 0 and self._pass(feeds, build, turn):
-                pass
-            self._requeue(turn)
+            with self._collecting:
+                self._logs.new_round()
+                feeds = self._feeds_in_turn()
+                if self._config.fetch_min_bytes > 1 and not self._enough(feeds):
+                    return []
+                while turn.room > 0 and self._pass(feeds, build, turn):
+                    pass
+                self._requeue(turn)
         except KafkaError:
             raise
         except BaseException:
             # An interrupt may have hit between a read and its place in the buffer: read again from the positions.
             self.clear()
             raise
-        finally:
-            self._collecting = False
         return list(turn.taken.values())
 
     @staticmethod
@@ -157,10 +178,35 @@ class Fetcher:
         for part in taken:
             part.state.position = part.next_offset
 
+    @staticmethod
+    def retreat(taken: list[Taken]) -> None:
+        """Undo `advance`, also half of one: the records did not arrive. Caller: client, after an interrupt."""
+        for part in taken:
+            if part.state.position == part.next_offset:
+                part.state.position = part.start
+
     # --- one turn ----------------------------------------------------------------------------
 
     def _feeds_in_turn(self) -> list[_Feed]:
-        """Feeds of the fetchable partitions, each beginning at its partition's position."""
+        """Feeds of the fetchable partitions that may have records, each beginning at its partition's position."""
+        changes = self._subscription.changes.count
+        if changes == self._synced:
+            self._wake()
+        else:
+            self._sync()
+        for feed in self._feeds.values():
+            if feed.state.position is not None and feed.start != feed.state.position:
+                feed.rewind(feed.state.position)
+        self._synced = changes
+        return [feed for feed in self._feeds.values() if feed.state.fetchable]
+
+    def _sync(self) -> None:
+        """Have a feed for each fetchable partition that is held now, and no other ones."""
+        for topic in list(self._idle):
+            idle = self._idle.pop(topic)
+            self._feeds.update(idle.feeds)
+            for woken in idle.feeds.values():
+                woken.idle_end = None
         for tp in [tp for tp in self._feeds if tp not in self._subscription]:
             del self._feeds[tp]
         for tp, state in self._subscription.items():
@@ -169,9 +215,41 @@ class Fetcher:
                 continue
             if feed is None or feed.state is not state or feed.topic_id != state.topic_id:
                 self._feeds[tp] = _Feed(tp, state, state.topic_id, state.position)
-            elif feed.start != state.position:
-                feed.rewind(state.position)
-        return [feed for feed in self._feeds.values() if feed.state.fetchable]
+
+    def _wake(self) -> None:
+        """Ask those again whose log has become longer, or whose topic cannot be looked at, so that they say why."""
+        for topic, idle in list(self._idle.items()):
+            try:
+                topic_log = self._logs.of(topic, idle.topic_id)
+            except KafkaError:
+                woken = dict(idle.feeds)
+            else:
+                version = topic_log.version
+                if topic_log is idle.log and version == idle.version:
+                    continue
+                same = topic_log is idle.log
+                woken = {
+                    tp: feed
+                    for tp, feed in idle.feeds.items()
+                    if not same or topic_log.log_end(tp.partition) != feed.idle_end
+                }
+                idle.version = version
+            for tp, feed in woken.items():
+                feed.idle_end = None
+                self._feeds[tp] = idle.feeds.pop(tp)
+            if not idle.feeds:
+                del self._idle[topic]
+
+    def _rest(self, feed: _Feed, topic_log: TopicLog, version: int, end: int) -> None:
+        """Do not ask a partition again that was read to its end and whose records have all been handed out."""
+        if feed.chunks or feed.start != feed.state.position or feed.reader is None or feed.reader.position != end:
+            return
+        idle = self._idle.setdefault(feed.tp.topic, _Idle(feed.topic_id, topic_log, version))
+        if idle.log is not topic_log or idle.version != version:
+            return  # the others are of an older version: `_wake` takes them to the newest one first
+        feed.idle_end = end
+        idle.feeds[feed.tp] = feed
+        self._feeds.pop(feed.tp, None)
 
     def _pass(self, feeds: list[_Feed], build: Build, turn: _Turn) -> bool:
         """Give each partition one turn; returns whether another pass may give more."""
@@ -179,6 +257,8 @@ class Fetcher:
         for feed in feeds:
             if turn.room <= 0:
                 break
+            if feed.idle_end is not None:
+                continue
             try:
                 gave |= self._take(feed, build, turn)
             except KafkaError:
@@ -199,7 +279,7 @@ class Fetcher:
         made, error = build(feed.tp, chunk)
         next_offset = chunk.next_offset if error is None else error.offset
         if len(made):
-            taken = turn.taken.setdefault(feed.tp, Taken(feed.tp, feed.state, next_offset))
+            taken = turn.taken.setdefault(feed.tp, Taken(feed.tp, feed.state, feed.start, next_offset))
             taken.parts.append(made)
             taken.next_offset = next_offset
             turn.room -= len(made)
@@ -227,7 +307,8 @@ class Fetcher:
         topic, partition = feed.tp
         try:
             topic_log = self._logs.of(topic, feed.topic_id)
-            feed.state.highwater = topic_log.log_end(partition)
+            version, end = topic_log.version, topic_log.log_end(partition)
+            feed.state.highwater = end
             if feed.reader is None or feed.log is not topic_log:
                 feed.reader, feed.log = topic_log.reader(partition, feed.end), topic_log
             chunk = feed.reader.read(self._config.max_partition_fetch_bytes)
@@ -240,10 +321,12 @@ class Fetcher:
         except KafkaError:
             feed.reader = None
             raise
-        if chunk is not None:
-            turn.budget -= chunk.num_bytes
-            self._metrics.fetches += 1
-            self._metrics.bytes_fetched += chunk.num_bytes
+        if chunk is None:
+            self._rest(feed, topic_log, version, end)
+            return None
+        turn.budget -= chunk.num_bytes
+        self._metrics.fetches += 1
+        self._metrics.bytes_fetched += chunk.num_bytes
         return chunk
 
     def _after_reset(self, feed: _Feed, turn: _Turn, error: OffsetOutOfRangeError) -> Chunk | None:

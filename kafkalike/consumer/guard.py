@@ -1,10 +1,13 @@
-"""Guard: keeps a second thread, and everybody after the end, out of an object that belongs to one thread."""
+"""Guard: keeps a second thread, a forked process, and everybody after the end out of an object of one thread."""
 
 from __future__ import annotations
 
+import inspect
+import os
 import threading
 from collections.abc import Callable
 from functools import wraps
+from types import FrameType
 from typing import Concatenate, ParamSpec, Protocol, TypeVar
 
 from kafkalike.errors import IllegalStateError
@@ -20,12 +23,31 @@ class Guard:
         name: the object's class, for messages.
     """
 
-    __slots__ = ("_lock", "closed", "name")
+    __slots__ = ("_lock", "_pid", "closed", "name")
 
     def __init__(self, name: str) -> None:
         self.closed = False
         self.name = name
         self._lock = threading.RLock()
+        self._pid = os.getpid()
+
+    @property
+    def forked(self) -> bool:
+        """Whether this is a copy in a child process: what it stands for belongs to the parent."""
+        return os.getpid() != self._pid
+
+    def check(self) -> None:
+        """Refuse whoever comes too late or from another process; for what any thread may ask.
+
+        Raises:
+            IllegalStateError: closed, or used after a fork.
+        """
+        if self.forked:
+            raise IllegalStateError(
+                f"the {self.name} was made before a fork, and it belongs to the parent process; make one here"
+            )
+        if self.closed:
+            raise IllegalStateError(f"{self.name} is closed")
 
     def enter(self) -> None:
         """Begin a visit, open or closed.
@@ -37,13 +59,41 @@ class Guard:
             raise IllegalStateError(f"{self.name} is not thread-safe, and another thread is using it")
 
     def __enter__(self) -> None:
+        self.check()
         self.enter()
-        if self.closed:
+        if self.closed:  # by another thread meanwhile
             self._lock.release()
-            raise IllegalStateError(f"{self.name} is closed")
+            self.check()
 
     def __exit__(self, *exc_info: object) -> None:
         self._lock.release()
+
+
+class Running:
+    """Whether a `with` block is being run by this thread, told by the stack.
+
+    A flag would stay set when an interrupt hits the line that resets it.
+    """
+
+    __slots__ = ("_frame",)
+
+    def __init__(self) -> None:
+        self._frame: FrameType | None = None
+
+    def __enter__(self) -> None:
+        here = inspect.currentframe()
+        self._frame = None if here is None else here.f_back
+
+    def __exit__(self, *exc_info: object) -> None:
+        self._frame = None
+
+    @property
+    def now(self) -> bool:
+        """Whether the block is further up in the stack."""
+        frame = None if self._frame is None else inspect.currentframe()
+        while frame is not None and frame is not self._frame:
+            frame = frame.f_back
+        return frame is not None
 
 
 class Guarded(Protocol):
@@ -53,6 +103,17 @@ class Guarded(Protocol):
 
 
 S = TypeVar("S", bound=Guarded)
+
+
+def readable(method: Callable[Concatenate[S, P], R]) -> Callable[Concatenate[S, P], R]:
+    """Let any thread call a method that only reads what is replaced as a whole."""
+
+    @wraps(method)
+    def read(self: S, /, *args: P.args, **kwargs: P.kwargs) -> R:
+        self._guard.check()
+        return method(self, *args, **kwargs)
+
+    return read
 
 
 def guarded(method: Callable[Concatenate[S, P], R]) -> Callable[Concatenate[S, P], R]:

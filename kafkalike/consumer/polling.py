@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterator
 from itertools import chain
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 from kafkalike.clock import Deadline
 from kafkalike.consumer.assigner import Assigner
@@ -14,15 +14,21 @@ from kafkalike.consumer.context import Context
 from kafkalike.consumer.fetcher import Build, Fetcher, Taken
 from kafkalike.consumer.positions import Positions
 from kafkalike.consumer.records import to_records
-from kafkalike.errors import RecordDeserializationError
+from kafkalike.consumer.root import RootWatch
+from kafkalike.consumer.subscription import PartitionState
+from kafkalike.errors import LogCorruptError, RecordDeserializationError
 from kafkalike.model.structs import ConsumerRecord, TopicPartition
 from kafkalike.serialization import DeserializeFunction
 
 if TYPE_CHECKING:
     from kafkalike.log.chunk import Chunk
 
-SLOWEST = 10
+SLOWEST: Final = 10
 """A waiting poll looks less and less often, down to every `tail_interval` times this."""
+
+REST: Final = 9
+"""Where a look takes long, as one at very many topics does, a waiting poll comes to rest for so many times as long
+between two looks: it then uses a tenth of a core at most."""
 
 
 class Polling:
@@ -33,6 +39,7 @@ class Polling:
         self.positions = Positions(context)
         self.assigner = Assigner(context, self.commits, self.positions)
         self.fetcher = Fetcher(context)
+        self._root = RootWatch(context.cluster, context.clock)
         self._context = context
 
     def wait(self, timeout_ms: float, limit: int | None, build: Build) -> list[Taken]:
@@ -48,15 +55,25 @@ class Polling:
         pause = context.cluster.tail_interval
         context.metrics.polls += 1
         while True:
-            self._prepare()
-            taken = self.fetcher.collect(limit, build)
+            begun = context.clock.monotonic()
+            taken = self._once(limit, build)
             if taken and self.assigner.lapsed:
                 taken = self._still_held(taken)
             remaining = deadline.remaining()
             if taken or remaining <= 0:
                 return taken
+            looked = context.clock.monotonic() - begun
             context.clock.sleep(min(pause, remaining))
-            pause = min(pause * 1.5, context.cluster.tail_interval * SLOWEST)
+            pause = min(pause * 1.5, max(context.cluster.tail_interval * SLOWEST, looked * REST))
+
+    def _once(self, limit: int | None, build: Build) -> list[Taken]:
+        self._root.check()
+        try:
+            self._prepare()
+            return self.fetcher.collect(limit, build)
+        except LogCorruptError as cause:
+            self._root.check(cause)
+            raise
 
     def _prepare(self) -> None:
         """Everything a poll does besides fetching."""
@@ -75,13 +92,13 @@ class Polling:
         held = self._context.subscription
         return [part for part, at in found if held.get(part.tp) is part.state and part.state.position == at]
 
-    def walk(self, taken: list[Taken]) -> Iterator[ConsumerRecord]:
-        """Hand records out one by one, each moving its partition's position.
+    def walk(self, taken: list[Taken]) -> Iterator[tuple[PartitionState, ConsumerRecord]]:
+        """The records one by one, each with its partition's state, whose position the client moves past it.
 
         A partition that was paused, or is not held any more, is left; a seek must drop the whole walk. It ends where
         the membership may have.
         """
-        subscription, metrics = self._context.subscription, self._context.metrics
+        subscription = self._context.subscription
         member = self._context.member if subscription.automatic else None
         monotonic = self._context.clock.monotonic
         for part in taken:
@@ -91,9 +108,7 @@ class Polling:
                     break
                 if member is not None and monotonic() >= member.lease_end:
                     return
-                state.position = record.offset + 1
-                metrics.records_consumed += 1
-                yield record
+                yield state, record
             else:
                 # Past a hole that compaction left after the last record.
                 if state.fetchable and subscription.get(part.tp) is state:

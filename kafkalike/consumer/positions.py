@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 
 from kafkalike.consumer.context import Context
 from kafkalike.consumer.subscription import PartitionState, Reset
@@ -28,26 +28,31 @@ class Positions:
         self._subscription = context.subscription
         self._offsets = context.offsets
         self._config = context.config
+        self._seen = -1
+        """Changes of the subscription after which no position was missing."""
 
-    def resolve(self, only: TopicPartition | None = None) -> None:
+    def resolve(self) -> None:
         """Find the positions that are missing and whose topic exists.
 
         Caller: client, before it fetches or tells a position. Changes: positions.
-
-        Args:
-            only: this partition; None for all.
 
         Raises:
             NoOffsetForPartitionError: nothing is committed and `auto_offset_reset` is `none`.
             TopicDeletedError: the topic went away under the consumer.
         """
+        changes = self._subscription.changes
+        if changes.count == self._seen:
+            return
         missing = [
             (tp, state)
             for tp, state in self._subscription.items()
-            if state.position is None and state.topic_id is not None and only in {None, tp}
+            if state.position is None and state.topic_id is not None
         ]
-        if not missing:
-            return
+        if missing:
+            self._find(missing)
+        self._seen = changes.count
+
+    def _find(self, missing: Sequence[tuple[TopicPartition, PartitionState]]) -> None:
         self._logs.new_round()
         self._take_committed(missing)
         without = [tp for tp, state in missing if state.position is None and self._reset_of(tp, state) is None]
@@ -57,8 +62,7 @@ class Positions:
         for tp, state in missing:
             if state.position is None:
                 self._reset(tp, state)
-        if only is None:
-            self.awaited -= {tp.topic for tp, _ in missing}
+        self.awaited -= {tp.topic for tp, _ in missing}
 
     def _take_committed(self, missing: Iterable[tuple[TopicPartition, PartitionState]]) -> None:
         """Go on from what the group committed, where no seek said otherwise."""

@@ -8,7 +8,7 @@ from typing import Any, Literal, overload
 from kafkalike.config.consumer import ConsumerConfig
 from kafkalike.consumer.checks import check_timeout
 from kafkalike.consumer.context import Context
-from kafkalike.consumer.guard import Guard, guarded
+from kafkalike.consumer.guard import Guard, guarded, readable
 from kafkalike.consumer.polling import Polling
 from kafkalike.consumer.subscription import Mode, PartitionState, Subscription
 from kafkalike.errors import (
@@ -41,9 +41,9 @@ class Questions:
         """Topics subscribed to: those named, or those that matched the pattern at the last poll; None without one."""
         return set(self._subscription.topics) if self._subscription.automatic else None
 
-    @guarded
+    @readable
     def assignment(self) -> set[TopicPartition]:
-        """Partitions read; those of a subscription are there after the first poll."""
+        """Partitions read; those of a subscription are there after the first poll. Any thread may ask."""
         return set(self._subscription)
 
     @guarded
@@ -55,16 +55,19 @@ class Questions:
     def position(self, partition: TopicPartition, timeout_ms: float | None = None) -> int:
         """The next offset that will be handed out; found now if it is not known yet.
 
+        As in Kafka, this also finds the positions of all other assigned partitions that have none.
+
         Raises:
             TypeError, IllegalStateError: it is no `TopicPartition`, or not assigned.
             UnknownTopicOrPartitionError: it does not exist.
-            NoOffsetForPartitionError: nothing is committed and `auto_offset_reset` is `none`.
+            NoOffsetForPartitionError: nothing is committed, for this or another assigned partition, and
+                `auto_offset_reset` is `none`.
         """
         _no_effect(timeout_ms)
         state = self._subscription.require(partition)
         if state.position is None and self._subscription.mode is Mode.ASSIGNED:
             self._polling.assigner.look()
-        self._polling.positions.resolve(partition)
+        self._polling.positions.resolve()
         if state.position is None:
             raise UnknownTopicOrPartitionError(f"{partition.topic}-{partition.partition} does not exist")
         return state.position
@@ -210,9 +213,12 @@ class Questions:
             return None
         return self._context.offsets.committed(group_id, [partition], {info.name: info.topic_id}).get(partition)
 
-    @guarded
+    @readable
     def group_metadata(self) -> ConsumerGroupMetadata:
-        """The membership in the group; without a group or before the first poll it is `<unjoined>`."""
+        """The membership in the group; without a group or before the first poll it is `<unjoined>`.
+
+        A snapshot, which any thread may ask for.
+        """
         mine = self._context.member
         member = None if mine is None else mine.membership
         if member is None:

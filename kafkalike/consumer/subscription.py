@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from enum import Enum
 from typing import Final, Literal
 
@@ -30,6 +30,16 @@ class Mode(Enum):
 
 
 @dataclass(slots=True)
+class Changes:
+    """Counts the changes of a subscription, so that who has seen them all need not look at each partition again.
+
+    Every change counts but the moving on of a position past records that are handed out.
+    """
+
+    count: int = 0
+
+
+@dataclass(slots=True)
 class PartitionState:
     """Where a consumer stands in one partition it reads."""
 
@@ -42,6 +52,8 @@ class PartitionState:
     paused: bool = False
     highwater: int | None = None
     """Log end at the last look."""
+    changes: Changes = field(default_factory=Changes, repr=False, compare=False)
+    """The subscription's."""
 
     @property
     def fetchable(self) -> bool:
@@ -50,19 +62,30 @@ class PartitionState:
 
     def seek(self, offset: int) -> None:
         """Go to an offset. Caller: client, resolver. Changes: position; a pending reset is dropped."""
-        self.position = offset
-        self.reset = None
+        self.changes.count += 1
+        self.position, self.reset = offset, None
 
     def find(self, reset: Reset) -> None:
         """Have the position found at the next need. Caller: client, fetcher. Changes: position, reset."""
-        self.position = None
-        self.reset = reset
+        self.changes.count += 1
+        self.position, self.reset = None, reset
+
+    def pause(self, *, on: bool) -> None:
+        """Hand nothing out, or hand out again. Caller: client. Changes: paused."""
+        self.changes.count += 1
+        self.paused = on
+
+    def bind(self, topic_id: str) -> None:
+        """Belong to a topic from now on. Caller: assigner. Changes: topic_id."""
+        self.changes.count += 1
+        self.topic_id = topic_id
 
     def forget(self) -> None:
         """The topic is gone, and nothing of it counts for the next one of its name.
 
         Caller: assigner, fetcher. Changes: all but `paused`.
         """
+        self.changes.count += 1
         self.topic_id = self.position = self.reset = self.highwater = None
 
 
@@ -76,6 +99,7 @@ class Subscription:
         self.listener: ConsumerRebalanceListener | None = None
         self.changed = False
         """Whether `topics` or the pattern changed since the last `apply`."""
+        self.changes = Changes()
         self._pattern: re.Pattern[str] | None = None
         self._exclude_internal = exclude_internal
         self._partitions: dict[TopicPartition, PartitionState] = {}
@@ -105,18 +129,15 @@ class Subscription:
         if listener is not None and not isinstance(listener, ConsumerRebalanceListener):
             raise TypeError(f"listener must be a ConsumerRebalanceListener, not {listener!r}")
         if pattern:
-            compiled = _compile(pattern)
+            compiled, names = _compile(pattern), set[str]()
             self._enter(Mode.PATTERN)
-            self._pattern = compiled
-            self.topics = set()
         else:
             if isinstance(topics, str) or not isinstance(topics, Sequence):
                 raise TypeError(f"topics must be a list of names, not {topics!r}")
-            names: set[str] = {check_topic_name(name) for name in topics}
+            compiled, names = None, {check_topic_name(name) for name in topics}
             self._enter(Mode.TOPICS)
-            self.topics = names
-        self.listener = listener
         self.changed = True
+        self.listener, self._pattern, self.topics = listener, compiled, names
 
     def assign(self, partitions: Iterable[TopicPartition]) -> None:
         """Take exactly these partitions; those held before keep their state. Caller: client. Changes: partitions.
@@ -128,7 +149,7 @@ class Subscription:
         """
         wanted = [check_partition(tp) for tp in partitions]
         self._enter(Mode.ASSIGNED)
-        self._partitions = {tp: self._partitions.get(tp) or PartitionState() for tp in wanted}
+        self._hold({tp: self._partitions.get(tp) or PartitionState(changes=self.changes) for tp in wanted})
 
     def unsubscribe(self) -> None:
         """Read nothing. Caller: client. Changes: everything."""
@@ -137,7 +158,12 @@ class Subscription:
         self.listener = None
         self.changed = False
         self._pattern = None
-        self._partitions = {}
+        self._hold({})
+
+    def _hold(self, partitions: dict[TopicPartition, PartitionState]) -> None:
+        """Replace what is held. The mapping is never changed in place, so that other threads may read it."""
+        self.changes.count += 1
+        self._partitions = partitions
 
     def _enter(self, mode: Mode) -> None:
         if self.mode not in {Mode.NONE, mode}:
@@ -168,10 +194,14 @@ class Subscription:
     def apply(self, target: Mapping[TopicPartition, str]) -> None:
         """Hold exactly these partitions; one of the same topic id keeps its state. Caller: assigner."""
         kept = self._partitions
-        self._partitions = {
-            tp: kept[tp] if tp in kept and kept[tp].topic_id == topic_id else PartitionState(topic_id)
-            for tp, topic_id in target.items()
-        }
+        self._hold(
+            {
+                tp: kept[tp]
+                if tp in kept and kept[tp].topic_id == topic_id
+                else PartitionState(topic_id, changes=self.changes)
+                for tp, topic_id in target.items()
+            }
+        )
         self.changed = False
 
     # --- partitions --------------------------------------------------------------------------

@@ -111,6 +111,15 @@ class DeltaCluster(ClusterBase):
         """Wait until no thread of this cluster writes to the root any more."""
         self.helpers.wait(timeout)
 
+    @property
+    def there(self) -> bool:
+        """Whether the root holds the table of topics."""
+        try:
+            return bool(self.store.list(f"{CLUSTER_METADATA}/_delta_log"))
+        except OSError as cause:
+            message = f"{self.root} cannot be read: {cause}"
+            raise KafkaStorageError(message) from cause
+
     def files_of(self, info: TopicInfo) -> Store:
         """Files of a topic's table."""
         return self.store.at(info.location)

@@ -97,6 +97,7 @@ class MemoryCluster(ClusterBase):
     """
 
     tail_interval = 0.001
+    there = True
 
     def __init__(self, server: ServerConfig | None = None, clock: Clock = SYSTEM_CLOCK) -> None:
         super().__init__(f"memory:{uuid.uuid4().hex[:8]}", server or ServerConfig(), clock)
@@ -136,6 +137,7 @@ class MemoryTopicLog:
         self._cluster = cluster
         self._table = table
         self._visible: dict[int, int] = {}
+        self.version = 0
         self.refresh()
 
     @property
@@ -152,7 +154,9 @@ class MemoryTopicLog:
     def refresh(self) -> None:
         """See what was appended."""
         self.info = self._current()
+        version = self._table.version  # before the ends: an append meanwhile is seen at the next look, too
         self._visible = {p: len(self._table.rows.get(p, ())) for p in self.info.partitions}
+        self.version = version
 
     def log_start(self, partition: int) -> int:
         """First offset that may be read."""

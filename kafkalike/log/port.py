@@ -91,6 +91,11 @@ class TopicLog(Protocol):
         """The settings in effect, as of the last `refresh`."""
         ...
 
+    @property
+    def version(self) -> int:
+        """Table version of the last `refresh`: as long as it stays, no log end has moved."""
+        ...
+
     def refresh(self) -> None:
         """Look for new table commits and metadata. Costs a file look-up when there is nothing new."""
         ...
@@ -188,6 +193,15 @@ class Cluster(Protocol):
     @property
     def root(self) -> str:
         """What `bootstrap_servers` named, normalised."""
+        ...
+
+    @property
+    def there(self) -> bool:
+        """Whether the root holds the table of topics, looked at now; False for a root that was never written to.
+
+        Raises:
+            KafkaStorageError: the storage refused.
+        """
         ...
 
     @property

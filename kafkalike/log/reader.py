@@ -69,6 +69,9 @@ class DeltaReader:
         log, p = self._log, self._partition
         live = range(log.log_start(p), log.log_end(p))
         if not live.start <= self.position <= live.stop:
+            log.look_anew()
+            live = range(log.log_start(p), log.log_end(p))
+        if not live.start <= self.position <= live.stop:
             name = f"{log.info.name}-{p}"
             reason = log.info.why_gone(p, self.position)
             raise OffsetOutOfRangeError({name: self.position}, {name: live}, reason)
@@ -133,7 +136,7 @@ class DeltaReader:
 
     def _explain(self, segment: Segment, cause: Exception) -> None:
         """A file could not be read: maintenance may have merged it away, the topic may be gone, or it is damaged."""
-        self._log.refresh()
+        self._log.look_anew()
         if not self._log.is_live(segment):
             return
         if isinstance(cause, CorruptRecordError):

@@ -87,6 +87,11 @@ class DeltaTopicLog:
         self.info = current
         self._checked(self._table.refresh)
 
+    def look_anew(self) -> None:
+        """Refresh, also when the log was cleaned up past what is known: before anything is said to be lost."""
+        self.refresh()
+        self._checked(self._table.check_there)
+
     def _checked(self, look: Callable[[], object]) -> None:
         """Look at the table, which must be there and be the topic's."""
         try:
@@ -294,8 +299,7 @@ class DeltaTopicLog:
         Raises:
             LogCorruptError: appending would give offsets out for the second time.
         """
-        self.refresh()
-        self._checked(self._table.check_there)
+        self.look_anew()
         rewound = self._table.state.rewound
         if rewound is not None:
             message = (

@@ -1,6 +1,8 @@
 """What kafka-python's consumer promises of polling, over a cluster in memory and one on Delta tables."""
 
+import os
 import threading
+import warnings
 from collections.abc import Callable
 from typing import Any
 
@@ -500,3 +502,82 @@ def test_close_closes_the_deserialisers(consumer_of: Make) -> None:
     consumer.close()
 
     assert deserializer.closed
+
+
+# --- other threads and processes -------------------------------------------------------------
+
+
+def test_any_thread_may_ask_for_the_assignment_and_the_membership(cluster: Cluster, consumer_of: Make) -> None:
+    """As in kafka-python, they are snapshots: also while another thread is inside `poll`."""
+    cluster.create_topic("orders", 1, {})
+    write(cluster, b"a")
+    heard: list[Any] = []
+
+    def ask() -> None:
+        heard.append((consumer.assignment(), consumer.group_metadata().generation_id))
+
+    def deserialize(data: bytes) -> bytes:
+        thread = threading.Thread(target=ask)
+        thread.start()
+        thread.join()
+        return data
+
+    consumer = consumer_of("orders", group_id="g", value_deserializer=deserialize)
+    consumer.poll()
+
+    assert heard == [({T0}, 1)]
+
+
+def test_poll_without_update_offsets_leaves_the_positions(cluster: Cluster, consumer_of: Make) -> None:
+    """The next poll returns the same records."""
+    cluster.create_topic("orders", 1, {})
+    write(cluster, b"a", b"b")
+    consumer = consumer_of("orders")
+
+    looked = values(consumer.poll(update_offsets=False))
+
+    assert looked == values(consumer.poll()) == [b"a", b"b"]
+    assert consumer.poll() == {}
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="this system does not fork")
+def test_a_consumer_is_refused_in_a_child_process(cluster: Cluster, consumer_of: Make) -> None:
+    """It is the parent's: a child that closed it would leave the group in the parent's name."""
+    cluster.create_topic("orders", 1, {})
+    write(cluster, b"a", b"b")
+    consumer = consumer_of("orders", group_id="g", max_poll_records=1)
+    consumer.poll()
+
+    def use() -> str:
+        said = []
+        for call in (consumer.poll, consumer.assignment, lambda: next(consumer), consumer.commit):
+            try:
+                call()
+            except IllegalStateError as error:
+                said.append(str(error))
+        consumer.close()
+        return "|".join(said)
+
+    said = in_child(use).split("|")
+
+    assert len(said) == 4
+    assert all("before a fork" in text for text in said)
+    assert values(consumer.poll()) == [b"b"]
+    assert len(cluster.groups.refresh().group("g").roster.members) == 1
+
+
+def in_child(call: Callable[[], str]) -> str:
+    """What a call says in a forked process."""
+    read, write_end = os.pipe()
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", DeprecationWarning)  # of forking beside threads
+        child = os.fork()
+    if child == 0:
+        try:
+            os.write(write_end, call().encode())
+        finally:
+            os._exit(0)
+    os.close(write_end)
+    os.waitpid(child, 0)
+    with os.fdopen(read) as said:
+        return said.read()

@@ -14,6 +14,7 @@ from kafkalike.log.chunk import ARROW_SCHEMA
 from kafkalike.log.port import Cluster
 from kafkalike.model.batch import Headers, RecordBatch
 from kafkalike.model.structs import ConsumerRecord, OffsetAndTimestamp, TopicPartition
+from kafkalike.serialization import deserializer_for
 
 T0 = TopicPartition("orders", 0)
 T1 = TopicPartition("orders", 1)
@@ -43,7 +44,7 @@ def poll_often(consumer: KafkaConsumer, found: list[Any]) -> None:
 
 
 def test_deserialisers_take_every_form_of_kafka_pythons(cluster: Cluster, consumer_of: Make) -> None:
-    """A callable and a 3.x object; None stays None; sizes are those of the bytes."""
+    """A callable and a 3.x object, also for a tombstone; sizes are those of the bytes."""
 
     class Upper:
         def deserialize(self, topic: str, headers: Sequence[tuple[str, bytes]], data: bytes) -> str:
@@ -51,12 +52,23 @@ def test_deserialisers_take_every_form_of_kafka_pythons(cluster: Cluster, consum
 
     cluster.create_topic("orders", 1, {})
     write(cluster, b"7", None, headers=[("h", b"1")])
-    consumer = consumer_of("orders", key_deserializer=Upper(), value_deserializer=int)
+    consumer = consumer_of(
+        "orders", key_deserializer=Upper(), value_deserializer=lambda data: "none" if data is None else int(data)
+    )
 
     first, second = consumer.poll()[T0]
 
     assert (first.key, first.value, first.serialized_value_size) == ("orders/1/KEY", 7, 1)
-    assert second.value is None
+    assert (second.value, second.serialized_value_size) == ("none", -1)
+
+
+def test_a_ready_made_deserialiser_leaves_none_alone(cluster: Cluster, consumer_of: Make) -> None:
+    """Kafka's formats have no bytes for None, so none stays none."""
+    cluster.create_topic("orders", 1, {})
+    write(cluster, b"7", None)
+    consumer = consumer_of("orders", value_deserializer=deserializer_for("json"))
+
+    assert [record.value for record in consumer.poll()[T0]] == [7, None]
 
 
 @pytest.mark.parametrize("part", ["key", "value"])

@@ -85,6 +85,39 @@ def test_a_bad_setting_is_refused_at_construction(name: str, value: Any) -> None
         KafkaConsumer(**settings)
 
 
+@pytest.mark.parametrize(
+    "settings",
+    [
+        {"fetch_max_wait_ms": 30_000},
+        {"request_timeout_ms": 500},
+        {"request_timeout_ms": 540_000},
+        {"connections_max_idle_ms": 30_000},
+    ],
+)
+def test_timeouts_that_contradict_each_other_are_refused(settings: dict[str, Any]) -> None:
+    """fetch_max_wait_ms < request_timeout_ms < connections_max_idle_ms, as in kafka-python."""
+    with pytest.raises(KafkaConfigurationError, match=r"'request_timeout_ms'.*must be above 'fetch_max_wait_ms'"):
+        ConsumerConfig.of(settings)
+
+
+def test_a_heartbeat_near_the_session_is_warned_of(caplog: pytest.LogCaptureFixture) -> None:
+    """One late heartbeat would end the session."""
+    ConsumerConfig.of({"group_id": "g", "session_timeout_ms": 9000, "heartbeat_interval_ms": 3000})
+    assert not caplog.text
+
+    ConsumerConfig.of({"group_id": "g", "session_timeout_ms": 9000, "heartbeat_interval_ms": 4000})
+    assert "heartbeat_interval_ms=4000" in caplog.text
+
+
+def test_default_config_names_every_setting() -> None:
+    """Ported code takes a copy of it and changes that."""
+    settings = {**KafkaConsumer.DEFAULT_CONFIG, "bootstrap_servers": MemoryCluster(), "max_poll_records": 7}
+
+    with KafkaConsumer(**settings) as consumer:
+        assert consumer.config.max_poll_records == 7
+    assert KafkaConsumer.DEFAULT_CONFIG["max_poll_records"] == 500
+
+
 def test_a_static_member_needs_a_group() -> None:
     """As in kafka-python."""
     with pytest.raises(KafkaConfigurationError, match="group_id"):

@@ -262,11 +262,27 @@ def test_plain_callables_get_the_data_alone() -> None:
     assert as_deserializer(int)("orders", [], b"12") == 12
 
 
+@pytest.mark.parametrize(
+    ("obj", "value"),
+    [
+        (Third(), "orders|[]|None"),
+        (Second(), "orders|None"),
+        (Sloppy(), 3),
+        (lambda data: f"called with {data}", "called with None"),
+        (None, None),
+        (deserializer_for("json"), None),
+    ],
+    ids=["3.x", "2.x", "any arguments", "callable", "no deserialiser", "ready-made"],
+)
+def test_a_deserialiser_is_called_with_none_as_well(obj: object, value: object) -> None:
+    """As kafka-python does; what a tombstone means is the user's to say."""
+    assert as_deserializer(obj)("orders", [], None) == value
+
+
 @pytest.mark.parametrize("obj", [Third(), Second(), Sloppy(), lambda _: b"called", None])
 def test_none_does_not_reach_a_foreign_serialiser(obj: object) -> None:
     """A tombstone and a missing key stay None whatever the user's code would make of them."""
     assert as_serializer(obj)("orders", [], None) is None
-    assert as_deserializer(obj)("orders", [], None) is None
 
 
 def test_without_a_serialiser_bytes_pass() -> None:

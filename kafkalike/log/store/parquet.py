@@ -14,10 +14,11 @@ ROW_GROUP_BYTES: Final = 16 * 1024 * 1024
 """Most records, and about how many bytes, of a row group: what a reader that wants one record decodes at worst."""
 
 
-class _OwnFile(pq.ParquetFile):
+class _OwnFile(pq.ParquetFile):  # type: ignore[misc] # pyarrow has no types
     """A Parquet file that closes what it reads from, too."""
 
     def close(self, force: bool = True) -> None:  # noqa: FBT001, FBT002 - pyarrow's signature
+        """Close both."""
         super().close(force)
 
 

@@ -1,0 +1,165 @@
+"""An interrupt on any line of the consumer's code: the application loses no record, and commits none it has not got."""
+
+import sys
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from types import FrameType
+from typing import Any
+
+import pytest
+
+import kafkalike
+from kafkalike.consumer import ConsumerRebalanceListener, KafkaConsumer
+from kafkalike.log.port import Cluster
+from kafkalike.model.batch import RecordBatch
+from kafkalike.model.structs import TopicPartition
+from kafkalike.testing import ManualClock, MemoryCluster
+
+PACKAGE = Path(kafkalike.__file__).parent
+CODE = (f"{PACKAGE}/consumer/", f"{PACKAGE}/group/")
+T0, T1 = TopicPartition("orders", 0), TopicPartition("orders", 1)
+WRITTEN = {T0: [b"a0", b"a1", b"a2"], T1: [b"b0", b"b1", b"b2"]}
+
+
+def filled() -> Cluster:
+    cluster = MemoryCluster()
+    cluster.create_topic("orders", 2, {})
+    for tp, values in WRITTEN.items():
+        batch = RecordBatch()
+        for value in values:
+            batch.add(tp.partition, None, value, 1000)
+        cluster.log("orders").append(batch)
+    return cluster
+
+
+def interrupted(call: Callable[[], object], line: int) -> bool:
+    """Whether the call was interrupted at the n-th line it ran; False when it ran fewer."""
+    left = line
+
+    def each_line(_frame: FrameType, event: str, _arg: object) -> Any:
+        nonlocal left
+        if event == "line":
+            left -= 1
+            if left == 0:
+                raise KeyboardInterrupt
+        return each_line
+
+    def each_call(frame: FrameType, _event: str, _arg: object) -> Any:
+        return each_line if frame.f_code.co_filename.startswith(CODE) else None
+
+    before = sys.gettrace()
+    sys.settrace(each_call)
+    try:
+        call()
+    except KeyboardInterrupt:
+        return True
+    finally:
+        sys.settrace(before)
+    return False
+
+
+Got = dict[TopicPartition, list[Any]]
+
+
+def by_poll(consumer: KafkaConsumer, got: Got) -> None:
+    for tp, records in consumer.poll(max_records=4).items():
+        got[tp] += [record.value for record in records]
+
+
+def by_arrow(consumer: KafkaConsumer, got: Got) -> None:
+    table = consumer.poll_arrow(max_records=4)
+    if table is not None:
+        for row in table.to_pylist():
+            got[TopicPartition(row["topic"], row["partition"])].append(row["value"])
+
+
+def by_iteration(consumer: KafkaConsumer, got: Got) -> None:
+    record = next(consumer, None)
+    if record is not None:
+        got[TopicPartition(record.topic, record.partition)].append(record.value)
+
+
+class Told(ConsumerRebalanceListener):
+    """Remembers of which partitions it was told at last."""
+
+    def __init__(self) -> None:
+        self.held: set[TopicPartition] = set()
+
+    def on_partitions_revoked(self, revoked: Any) -> None:
+        self.held -= revoked
+
+    def on_partitions_assigned(self, assigned: Any) -> None:
+        self.held |= assigned
+
+
+def every_line(clock: ManualClock, before: int, take: Callable[[KafkaConsumer, Got], None], **configs: Any) -> Iterator:  # type: ignore[type-arg]
+    """Consumers one of whose calls was interrupted, each one line further on, with what the application got of them."""
+    line = 0
+    while True:
+        line += 1
+        listener, got = Told(), {tp: list[Any]() for tp in WRITTEN}
+        consumer = KafkaConsumer(
+            bootstrap_servers=filled(), auto_offset_reset="earliest", clock=clock, consumer_timeout_ms=0, **configs
+        )
+        consumer.subscribe(["orders"], listener=listener)
+        for _ in range(before):
+            take(consumer, got)
+        # What a call puts into `got` it has returned: an interrupt is only inside the consumer's own code.
+        if not interrupted(lambda consumer=consumer, got=got: take(consumer, got), line):  # type: ignore[misc]
+            assert line > 20
+            return
+        yield line, consumer, listener, got
+
+
+@pytest.mark.parametrize(
+    ("take", "configs", "before"),
+    [
+        pytest.param(by_poll, {}, 0, id="first poll"),
+        pytest.param(by_poll, {}, 1, id="second poll"),
+        pytest.param(by_poll, {"group_id": "g"}, 0, id="first poll of a group's member"),
+        pytest.param(by_poll, {"fetch_min_bytes": 10}, 1, id="poll that waits for bytes"),
+        pytest.param(by_arrow, {}, 1, id="poll_arrow"),
+        pytest.param(by_iteration, {}, 0, id="first record"),
+        pytest.param(by_iteration, {}, 1, id="second record"),
+        pytest.param(by_iteration, {"group_id": "g"}, 5, id="last record of a group's member"),
+    ],
+)
+def test_an_interrupt_on_any_line_loses_no_record(
+    take: Callable[[KafkaConsumer, Got], None], configs: dict[str, Any], before: int
+) -> None:
+    """Each record arrives once, in order, and the listener knows what is held."""
+    for line, consumer, listener, got in every_line(ManualClock(), before, take, **configs):
+        for _ in range(10):
+            take(consumer, got)
+
+        assert got == WRITTEN, line
+        assert listener.held == {T0, T1}, line
+
+
+@pytest.mark.parametrize("take", [by_poll, by_arrow, by_iteration])
+def test_after_an_interrupt_a_commit_is_of_what_was_handed_out(take: Callable[[KafkaConsumer, Got], None]) -> None:
+    """The next member of the group begins with the first record that the application has not got."""
+    for line, consumer, _, got in every_line(ManualClock(), 1, take, group_id="g", enable_auto_commit=False):
+        consumer.commit()
+
+        assert {tp: consumer.committed(tp) or 0 for tp in got} == {tp: len(have) for tp, have in got.items()}, line
+
+
+def test_an_interrupt_inside_a_listener_has_it_told_again() -> None:
+    """What it does there, a seek for instance, is not left out."""
+    calls: list[set[TopicPartition]] = []
+
+    class Interrupted(Told):
+        def on_partitions_assigned(self, assigned: Any) -> None:
+            calls.append(set(assigned))
+            if len(calls) == 1:
+                raise KeyboardInterrupt
+
+    consumer = KafkaConsumer(bootstrap_servers=filled(), auto_offset_reset="earliest", clock=ManualClock())
+    consumer.subscribe(["orders"], listener=Interrupted())
+
+    with pytest.raises(KeyboardInterrupt):
+        consumer.poll()
+    consumer.poll()
+
+    assert calls == [{T0, T1}, {T0, T1}]
