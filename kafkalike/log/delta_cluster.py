@@ -146,6 +146,7 @@ class DeltaCluster(ClusterBase):
         uri = f"{self.root}/{location}"
         try:
             if self.local:
+                self._refuse_link(name, Path(uri))
                 if self._locking:
                     self._clear_leftover(name, Path(uri), used_before=used_before)
                 Path(uri).mkdir(parents=True, exist_ok=True, mode=0o700)
@@ -166,6 +167,19 @@ class DeltaCluster(ClusterBase):
             # has the topic, the metadata decide.
             table = found
         return TopicId(str(table.metadata().id))
+
+    def _refuse_link(self, name: str, folder: Path) -> None:
+        """Refuse a symbolic link in the place of a new topic when it leads out of the root.
+
+        Raises:
+            KafkaStorageError: it does.
+        """
+        if folder.is_symlink() and not folder.resolve().is_relative_to(Path(self.root).resolve()):
+            message = (
+                f"topic {name!r} cannot be created: {folder} is a symbolic link to {folder.resolve()}, outside of "
+                "the root; remove the link or choose another name"
+            )
+            raise KafkaStorageError(message)
 
     def _clear_leftover(self, name: str, folder: Path, *, used_before: bool) -> None:
         """Make room for a new topic's table where a creation or deletion was killed; touch nothing else.

@@ -51,6 +51,8 @@ class TableLock:
         self.name = name
         self._folder = Path(folder)
         self._path = str(self._folder / f"{_file_name(name)}.lock")
+        self._made = False
+        """Whether the folder was there once; then nobody makes it anew."""
 
     @contextmanager
     def held(self, deadline: Deadline | None = None, meanwhile: Callable[[], object] = lambda: None) -> Iterator[None]:
@@ -69,7 +71,7 @@ class TableLock:
         turnstile = FileLock(self._path + ".turn", thread_local=False)
         table = FileLock(self._path, thread_local=False)
         try:
-            self._folder.mkdir(parents=True, exist_ok=True)
+            self._make_folder()
             _take(turnstile, limit, meanwhile, FIRST_POLL_SECONDS)
             try:
                 _take(table, limit, meanwhile, POLL_SECONDS)
@@ -91,6 +93,20 @@ class TableLock:
             yield
         finally:
             table.release()
+
+    def _make_folder(self) -> None:
+        """Make the folder of locks the first time; one that is gone since then went with its root.
+
+        A lock made anew, below a mount point whose disk was unmounted, would keep nobody out.
+
+        Raises:
+            FileNotFoundError: the folder is gone.
+        """
+        if not self._made:
+            self._folder.mkdir(parents=True, exist_ok=True)
+            self._made = True
+        elif not self._folder.is_dir():
+            raise FileNotFoundError(errno.ENOENT, "the folder of locks is gone; is the root still mounted?")
 
 
 def _file_name(name: str) -> str:

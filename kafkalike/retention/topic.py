@@ -23,7 +23,7 @@ from kafkalike.model.merging import Run, plan_merges
 from kafkalike.model.retention import RetentionPlan, plan_retention
 from kafkalike.model.segments import Segment
 from kafkalike.retention.holds import holds
-from kafkalike.retention.report import UNFINISHED, TopicReport
+from kafkalike.retention.report import FAILED, UNFINISHED, TopicReport
 
 if TYPE_CHECKING:
     from kafkalike.log.port import Cluster, TopicLog
@@ -219,6 +219,7 @@ class TopicWork:
             report.merged_files = len(runs)
             report.merged_bytes = sum(s.size_bytes for run in runs for s in run)
             return
+        told = len(report.problems)
         merged = merge(log, table.files, runs, self._run, report.problems, budget=self._budget, tasks=self._tasks)
         for done in merged:
             report.merged_segments += done.segments
@@ -226,6 +227,8 @@ class TopicWork:
             report.merged_bytes += done.bytes_before
         if runs:
             self._stop()
+        if len(report.problems) > told:  # segments that cannot be read
+            report.status = FAILED
 
     # --- files that nobody needs ---------------------------------------------------------------
 
