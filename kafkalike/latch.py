@@ -39,8 +39,6 @@ class Latch:
         Returns:
             Whether it is open.
         """
-        if self.is_open:
-            return True
         limit = Deadline(SYSTEM_CLOCK, None if seconds is None else seconds * 1000)
         told: SimpleQueue[None] = SimpleQueue()
         self._waiting.append(told)

@@ -127,7 +127,8 @@ def test_size_keeps_the_newest_segments(root: str) -> None:
 
 def test_a_record_from_the_far_future_leaves_with_its_append(root: str) -> None:
     """Kafka would keep it, and everything after it, for 7,000 years."""
-    log = topic(root, "t", 1, {"retention.ms": str(HOUR_MS)})
+    far = {"message.timestamp.after.max.ms": str(2**63 - 1)}
+    log = topic(root, "t", 1, {"retention.ms": str(HOUR_MS), **far})
     log.append(batch((0, "future"), at_ms=253_402_000_000_000))
     log.append(batch((0, "now"), at_ms=NOW))
     clock = ShiftedClock()
