@@ -7,7 +7,7 @@ Errors carry their facts as attributes and say them. `errno` is Kafka's protocol
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import ClassVar
+from typing import ClassVar, Final
 
 
 class KafkaError(Exception):
@@ -23,6 +23,10 @@ class RetriableError(KafkaError):
     """The operation did not happen; trying again may work."""
 
     retriable = True
+
+
+class InvalidMetadataError(RetriableError):
+    """What a client knew of a topic or the cluster is out of date; trying again looks anew."""
 
 
 # --- the client's own state and arguments ---------------------------------------------------------
@@ -71,7 +75,7 @@ class KafkaTimeoutError(RetriableError):
     """Time ran out before the operation began or could be finished; nothing was written."""
 
 
-class KafkaConnectionError(RetriableError):
+class KafkaConnectionError(InvalidMetadataError):
     """The storage root cannot be reached."""
 
 
@@ -118,6 +122,10 @@ class BrokerResponseError(KafkaError):
     description: ClassVar[str] = ""
 
 
+class AuthorizationError(BrokerResponseError):
+    """Access was refused."""
+
+
 class NoError(BrokerResponseError):
     """Success, where results are given as classes of errors."""
 
@@ -160,32 +168,36 @@ class CorruptRecordError(BrokerResponseError):
     errno = 2
 
 
-class UnknownTopicOrPartitionError(BrokerResponseError):
+CorruptRecordException = CorruptRecordError
+"""kafka-python's older name."""
+
+
+class UnknownTopicOrPartitionError(InvalidMetadataError, BrokerResponseError):
     """There is no such topic, or the topic has no such partition."""
 
     errno = 3
-    retriable = True
 
 
-class LeaderNotAvailableError(BrokerResponseError):
+class UnknownPartitionerTopicError(UnknownTopicOrPartitionError, ValueError):
+    """A partitioner was asked for a topic that the cluster does not have; kafka-python raises ValueError."""
+
+
+class LeaderNotAvailableError(InvalidMetadataError, BrokerResponseError):
     """No writer can be had for the partition now."""
 
     errno = 5
-    retriable = True
 
 
-class NotLeaderForPartitionError(BrokerResponseError):
+class NotLeaderForPartitionError(InvalidMetadataError, BrokerResponseError):
     """Another root leads the partition."""
 
     errno = 6
-    retriable = True
 
 
-class RequestTimedOutError(BrokerResponseError):
+class RequestTimedOutError(RetriableError, BrokerResponseError):
     """The operation did not finish in time."""
 
     errno = 7
-    retriable = True
 
 
 class MessageSizeTooLargeError(BrokerResponseError):
@@ -200,10 +212,14 @@ class OffsetMetadataTooLargeError(BrokerResponseError):
     errno = 12
 
 
-class InvalidTopicError(BrokerResponseError):
-    """A topic name that Kafka's rule does not allow."""
+class InvalidTopicError(BrokerResponseError, ValueError):
+    """A topic name that Kafka's rule does not allow; kafka-python raises ValueError."""
 
     errno = 17
+
+
+class InvalidTopicTypeError(InvalidTopicError, TypeError):
+    """A topic name that is no str; kafka-python raises TypeError."""
 
 
 class RecordListTooLargeError(BrokerResponseError):
@@ -212,11 +228,10 @@ class RecordListTooLargeError(BrokerResponseError):
     errno = 18
 
 
-class NotEnoughReplicasError(BrokerResponseError):
+class NotEnoughReplicasError(RetriableError, BrokerResponseError):
     """Fewer replicas than `min.insync.replicas` asks for."""
 
     errno = 19
-    retriable = True
 
 
 class IllegalGenerationError(BrokerResponseError):
@@ -255,13 +270,13 @@ class RebalanceInProgressError(BrokerResponseError):
     errno = 27
 
 
-class TopicAuthorizationFailedError(BrokerResponseError):
+class TopicAuthorizationFailedError(AuthorizationError):
     """The storage refused access to a topic."""
 
     errno = 29
 
 
-class GroupAuthorizationFailedError(BrokerResponseError):
+class GroupAuthorizationFailedError(AuthorizationError):
     """The storage refused access to the offsets table."""
 
     errno = 30
@@ -297,7 +312,7 @@ class InvalidReplicationFactorError(BrokerResponseError):
     errno = 38
 
 
-class InvalidReplicaAssignmentError(BrokerResponseError):
+class InvalidReplicationAssignmentError(BrokerResponseError):
     """A replica assignment, which has no meaning without brokers."""
 
     errno = 39
@@ -349,18 +364,16 @@ class InvalidTxnStateError(BrokerResponseError):
     errno = 48
 
 
-class ConcurrentTransactionsError(BrokerResponseError):
+class ConcurrentTransactionsError(RetriableError, BrokerResponseError):
     """Another transaction of this producer is still under way."""
 
     errno = 51
-    retriable = True
 
 
-class KafkaStorageError(BrokerResponseError):
+class KafkaStorageError(InvalidMetadataError, BrokerResponseError):
     """The storage failed to read or write; nothing was written."""
 
     errno = 56
-    retriable = True
 
 
 class UnknownProducerIdError(BrokerResponseError):
@@ -399,11 +412,10 @@ class InvalidRecordError(BrokerResponseError):
     errno = 87
 
 
-class UnstableOffsetCommitError(BrokerResponseError):
+class UnstableOffsetCommitError(RetriableError, BrokerResponseError):
     """An offset is part of an open transaction."""
 
     errno = 88
-    retriable = True
 
 
 class ProducerFencedError(BrokerResponseError):
@@ -412,7 +424,13 @@ class ProducerFencedError(BrokerResponseError):
     errno = 90
 
 
-class TopicDeletedError(UnknownTopicOrPartitionError):
+class UnknownTopicIdError(InvalidMetadataError, BrokerResponseError):
+    """There is no topic with this id."""
+
+    errno = 100
+
+
+class TopicDeletedError(UnknownTopicOrPartitionError, UnknownTopicIdError):
     """The topic this client was using was deleted, or deleted and created again under the same name.
 
     Args:
@@ -421,8 +439,8 @@ class TopicDeletedError(UnknownTopicOrPartitionError):
         current_id: the id the name has now; `None` when the topic is gone.
     """
 
-    errno = 100
     retriable = False
+    errno = 100
 
     def __init__(self, topic: str, topic_id: str, current_id: str | None) -> None:
         now = "it is gone" if current_id is None else f"the name now belongs to topic id {current_id}"
@@ -430,3 +448,598 @@ class TopicDeletedError(UnknownTopicOrPartitionError):
         self.topic = topic
         self.topic_id = topic_id
         self.current_id = current_id
+
+
+# --- kafka-python's other errors: ported code may name them; nothing here raises them -----------------
+
+
+class Cancelled(RetriableError):
+    """kafka-python's: cancelled."""
+
+
+class KafkaProtocolError(KafkaError):
+    """kafka-python's: kafka protocol."""
+
+
+class CorrelationIdError(RetriableError, KafkaProtocolError):
+    """kafka-python's: correlation id."""
+
+
+class InvalidReceiveError(KafkaProtocolError):
+    """kafka-python's: invalid receive."""
+
+
+class LogTruncationError(KafkaError):
+    """kafka-python's: log truncation."""
+
+
+class MetadataEmptyBrokerList(RetriableError):
+    """kafka-python's: metadata empty broker list."""
+
+
+class NodeNotReadyError(RetriableError):
+    """kafka-python's: node not ready."""
+
+
+class QuotaViolationError(KafkaError):
+    """kafka-python's: quota violation."""
+
+
+class StaleMetadata(InvalidMetadataError):
+    """kafka-python's: stale metadata."""
+
+
+class TooManyInFlightRequests(RetriableError):
+    """kafka-python's: too many in flight requests."""
+
+
+class TransactionAbortedError(KafkaError):
+    """kafka-python's: transaction aborted."""
+
+
+class UnknownBrokerIdError(KafkaError):
+    """kafka-python's: unknown broker id."""
+
+
+class UnrecognizedBrokerVersion(KafkaError):
+    """kafka-python's: unrecognized broker version."""
+
+
+class UnknownError(BrokerResponseError):
+    """Kafka's error -1: unknown."""
+
+    errno = -1
+
+
+class InvalidFetchRequestError(BrokerResponseError):
+    """Kafka's error 4: invalid fetch request."""
+
+    errno = 4
+
+
+class BrokerNotAvailableError(BrokerResponseError):
+    """Kafka's error 8: broker not available."""
+
+    errno = 8
+
+
+class ReplicaNotAvailableError(InvalidMetadataError, BrokerResponseError):
+    """Kafka's error 9: replica not available."""
+
+    errno = 9
+
+
+class StaleControllerEpochError(BrokerResponseError):
+    """Kafka's error 11: stale controller epoch."""
+
+    errno = 11
+
+
+class NetworkExceptionError(InvalidMetadataError, BrokerResponseError):
+    """Kafka's error 13: network exception."""
+
+    errno = 13
+
+
+class CoordinatorLoadInProgressError(RetriableError, BrokerResponseError):
+    """Kafka's error 14: coordinator load in progress."""
+
+    errno = 14
+
+
+class CoordinatorNotAvailableError(RetriableError, BrokerResponseError):
+    """Kafka's error 15: coordinator not available."""
+
+    errno = 15
+
+
+class NotCoordinatorError(RetriableError, BrokerResponseError):
+    """Kafka's error 16: not coordinator."""
+
+    errno = 16
+
+
+class NotEnoughReplicasAfterAppendError(RetriableError, BrokerResponseError):
+    """Kafka's error 20: not enough replicas after append."""
+
+    errno = 20
+
+
+class InvalidRequiredAcksError(BrokerResponseError):
+    """Kafka's error 21: invalid required acks."""
+
+    errno = 21
+
+
+class InvalidSessionTimeoutError(BrokerResponseError):
+    """Kafka's error 26: invalid session timeout."""
+
+    errno = 26
+
+
+class InvalidCommitOffsetSizeError(BrokerResponseError):
+    """Kafka's error 28: invalid commit offset size."""
+
+    errno = 28
+
+
+class ClusterAuthorizationFailedError(AuthorizationError):
+    """Kafka's error 31: cluster authorization failed."""
+
+    errno = 31
+
+
+class UnsupportedSaslMechanismError(BrokerResponseError):
+    """Kafka's error 33: unsupported sasl mechanism."""
+
+    errno = 33
+
+
+class IllegalSaslStateError(BrokerResponseError):
+    """Kafka's error 34: illegal sasl state."""
+
+    errno = 34
+
+
+class IncompatibleBrokerVersion(UnsupportedVersionError):
+    """kafka-python's: incompatible broker version."""
+
+
+class NotControllerError(RetriableError, BrokerResponseError):
+    """Kafka's error 41: not controller."""
+
+    errno = 41
+
+
+class UnsupportedForMessageFormatError(BrokerResponseError):
+    """Kafka's error 43: unsupported for message format."""
+
+    errno = 43
+
+
+class InvalidProducerIdMappingError(BrokerResponseError):
+    """Kafka's error 49: invalid producer id mapping."""
+
+    errno = 49
+
+
+class InvalidTransactionTimeoutError(BrokerResponseError):
+    """Kafka's error 50: invalid transaction timeout."""
+
+    errno = 50
+
+
+class TransactionCoordinatorFencedError(BrokerResponseError):
+    """Kafka's error 52: transaction coordinator fenced."""
+
+    errno = 52
+
+
+class TransactionalIdAuthorizationFailedError(AuthorizationError):
+    """Kafka's error 53: transactional id authorization failed."""
+
+    errno = 53
+
+
+class SecurityDisabledError(BrokerResponseError):
+    """Kafka's error 54: security disabled."""
+
+    errno = 54
+
+
+class OperationNotAttemptedError(BrokerResponseError):
+    """Kafka's error 55: operation not attempted."""
+
+    errno = 55
+
+
+class LogDirNotFoundError(BrokerResponseError):
+    """Kafka's error 57: log dir not found."""
+
+    errno = 57
+
+
+class SaslAuthenticationFailedError(BrokerResponseError):
+    """Kafka's error 58: sasl authentication failed."""
+
+    errno = 58
+
+
+class ReassignmentInProgressError(BrokerResponseError):
+    """Kafka's error 60: reassignment in progress."""
+
+    errno = 60
+
+
+class DelegationTokenAuthDisabledError(BrokerResponseError):
+    """Kafka's error 61: delegation token auth disabled."""
+
+    errno = 61
+
+
+class DelegationTokenNotFoundError(BrokerResponseError):
+    """Kafka's error 62: delegation token not found."""
+
+    errno = 62
+
+
+class DelegationTokenOwnerMismatchError(BrokerResponseError):
+    """Kafka's error 63: delegation token owner mismatch."""
+
+    errno = 63
+
+
+class DelegationTokenRequestNotAllowedError(BrokerResponseError):
+    """Kafka's error 64: delegation token request not allowed."""
+
+    errno = 64
+
+
+class DelegationTokenAuthorizationFailedError(AuthorizationError):
+    """Kafka's error 65: delegation token authorization failed."""
+
+    errno = 65
+
+
+class DelegationTokenExpiredError(BrokerResponseError):
+    """Kafka's error 66: delegation token expired."""
+
+    errno = 66
+
+
+class InvalidPrincipalTypeError(BrokerResponseError):
+    """Kafka's error 67: invalid principal type."""
+
+    errno = 67
+
+
+class FetchSessionIdNotFoundError(RetriableError, BrokerResponseError):
+    """Kafka's error 70: fetch session id not found."""
+
+    errno = 70
+
+
+class InvalidFetchSessionEpochError(RetriableError, BrokerResponseError):
+    """Kafka's error 71: invalid fetch session epoch."""
+
+    errno = 71
+
+
+class ListenerNotFoundError(InvalidMetadataError, BrokerResponseError):
+    """Kafka's error 72: listener not found."""
+
+    errno = 72
+
+
+class TopicDeletionDisabledError(BrokerResponseError):
+    """Kafka's error 73: topic deletion disabled."""
+
+    errno = 73
+
+
+class FencedLeaderEpochError(InvalidMetadataError, BrokerResponseError):
+    """Kafka's error 74: fenced leader epoch."""
+
+    errno = 74
+
+
+class UnknownLeaderEpochError(InvalidMetadataError, BrokerResponseError):
+    """Kafka's error 75: unknown leader epoch."""
+
+    errno = 75
+
+
+class UnsupportedCompressionTypeError(BrokerResponseError):
+    """Kafka's error 76: unsupported compression type."""
+
+    errno = 76
+
+
+class StaleBrokerEpochError(BrokerResponseError):
+    """Kafka's error 77: stale broker epoch."""
+
+    errno = 77
+
+
+class OffsetNotAvailableError(RetriableError, BrokerResponseError):
+    """Kafka's error 78: offset not available."""
+
+    errno = 78
+
+
+class MemberIdRequiredError(BrokerResponseError):
+    """Kafka's error 79: member id required."""
+
+    errno = 79
+
+
+class PreferredLeaderNotAvailableError(InvalidMetadataError, BrokerResponseError):
+    """Kafka's error 80: preferred leader not available."""
+
+    errno = 80
+
+
+class GroupMaxSizeReachedError(BrokerResponseError):
+    """Kafka's error 81: group max size reached."""
+
+    errno = 81
+
+
+class EligibleLeadersNotAvailableError(InvalidMetadataError, BrokerResponseError):
+    """Kafka's error 83: eligible leaders not available."""
+
+    errno = 83
+
+
+class ElectionNotNeededError(InvalidMetadataError, BrokerResponseError):
+    """Kafka's error 84: election not needed."""
+
+    errno = 84
+
+
+class NoReassignmentInProgressError(BrokerResponseError):
+    """Kafka's error 85: no reassignment in progress."""
+
+    errno = 85
+
+
+class ThrottlingQuotaExceededError(RetriableError, BrokerResponseError):
+    """Kafka's error 89: throttling quota exceeded."""
+
+    errno = 89
+
+
+class ResourceNotFoundError(BrokerResponseError):
+    """Kafka's error 91: resource not found."""
+
+    errno = 91
+
+
+class DuplicateResourceError(BrokerResponseError):
+    """Kafka's error 92: duplicate resource."""
+
+    errno = 92
+
+
+class UnacceptableCredentialError(BrokerResponseError):
+    """Kafka's error 93: unacceptable credential."""
+
+    errno = 93
+
+
+class InconsistentVoterSetError(BrokerResponseError):
+    """Kafka's error 94: inconsistent voter set."""
+
+    errno = 94
+
+
+class InvalidUpdateVersionError(BrokerResponseError):
+    """Kafka's error 95: invalid update version."""
+
+    errno = 95
+
+
+class FeatureUpdateFailedError(BrokerResponseError):
+    """Kafka's error 96: feature update failed."""
+
+    errno = 96
+
+
+class PrincipalDeserializationFailureError(BrokerResponseError):
+    """Kafka's error 97: principal deserialization failure."""
+
+    errno = 97
+
+
+class SnapshotNotFoundError(BrokerResponseError):
+    """Kafka's error 98: snapshot not found."""
+
+    errno = 98
+
+
+class PositionOutOfRangeError(BrokerResponseError):
+    """Kafka's error 99: position out of range."""
+
+    errno = 99
+
+
+class DuplicateBrokerRegistrationError(BrokerResponseError):
+    """Kafka's error 101: duplicate broker registration."""
+
+    errno = 101
+
+
+class BrokerIdNotRegisteredError(BrokerResponseError):
+    """Kafka's error 102: broker id not registered."""
+
+    errno = 102
+
+
+class InconsistentTopicIdError(InvalidMetadataError, BrokerResponseError):
+    """Kafka's error 103: inconsistent topic id."""
+
+    errno = 103
+
+
+class InconsistentClusterIdError(BrokerResponseError):
+    """Kafka's error 104: inconsistent cluster id."""
+
+    errno = 104
+
+
+class TransactionalIdNotFoundError(BrokerResponseError):
+    """Kafka's error 105: transactional id not found."""
+
+    errno = 105
+
+
+class FetchSessionTopicIdError(RetriableError, BrokerResponseError):
+    """Kafka's error 106: fetch session topic id."""
+
+    errno = 106
+
+
+class IneligibleReplicaError(BrokerResponseError):
+    """Kafka's error 107: ineligible replica."""
+
+    errno = 107
+
+
+class NewLeaderElectedError(BrokerResponseError):
+    """Kafka's error 108: new leader elected."""
+
+    errno = 108
+
+
+class OffsetMovedToTieredStorageError(BrokerResponseError):
+    """Kafka's error 109: offset moved to tiered storage."""
+
+    errno = 109
+
+
+class FencedMemberEpochError(BrokerResponseError):
+    """Kafka's error 110: fenced member epoch."""
+
+    errno = 110
+
+
+class UnreleasedInstanceIdError(BrokerResponseError):
+    """Kafka's error 111: unreleased instance id."""
+
+    errno = 111
+
+
+class UnsupportedAssignorError(BrokerResponseError):
+    """Kafka's error 112: unsupported assignor."""
+
+    errno = 112
+
+
+class StaleMemberEpochError(BrokerResponseError):
+    """Kafka's error 113: stale member epoch."""
+
+    errno = 113
+
+
+class MismatchedEndpointTypeError(BrokerResponseError):
+    """Kafka's error 114: mismatched endpoint type."""
+
+    errno = 114
+
+
+class UnsupportedEndpointTypeError(BrokerResponseError):
+    """Kafka's error 115: unsupported endpoint type."""
+
+    errno = 115
+
+
+class UnknownControllerIdError(BrokerResponseError):
+    """Kafka's error 116: unknown controller id."""
+
+    errno = 116
+
+
+class UnknownSubscriptionIdError(BrokerResponseError):
+    """Kafka's error 117: unknown subscription id."""
+
+    errno = 117
+
+
+class TelemetryTooLargeError(BrokerResponseError):
+    """Kafka's error 118: telemetry too large."""
+
+    errno = 118
+
+
+class InvalidRegistrationError(BrokerResponseError):
+    """Kafka's error 119: invalid registration."""
+
+    errno = 119
+
+
+class TransactionAbortableError(BrokerResponseError):
+    """Kafka's error 120: transaction abortable."""
+
+    errno = 120
+
+
+class InvalidRecordStateError(BrokerResponseError):
+    """Kafka's error 121: invalid record state."""
+
+    errno = 121
+
+
+class ShareSessionNotFoundError(RetriableError, BrokerResponseError):
+    """Kafka's error 122: share session not found."""
+
+    errno = 122
+
+
+class InvalidShareSessionEpochError(RetriableError, BrokerResponseError):
+    """Kafka's error 123: invalid share session epoch."""
+
+    errno = 123
+
+
+class FencedStateEpochError(BrokerResponseError):
+    """Kafka's error 124: fenced state epoch."""
+
+    errno = 124
+
+
+class InvalidVoterKeyError(BrokerResponseError):
+    """Kafka's error 125: invalid voter key."""
+
+    errno = 125
+
+
+class DuplicateVoterError(BrokerResponseError):
+    """Kafka's error 126: duplicate voter."""
+
+    errno = 126
+
+
+class VoterNotFoundError(BrokerResponseError):
+    """Kafka's error 127: voter not found."""
+
+    errno = 127
+
+
+def for_code(error_code: int) -> type[BrokerResponseError]:
+    """The class of a code of Kafka's protocol; a class of its own below `UnknownError` for one that is not known."""
+    known = _BY_CODE.get(error_code)
+    return type("UnrecognizedBrokerError", (UnknownError,), {"errno": error_code}) if known is None else known
+
+
+def _by_code(parent: type[BrokerResponseError]) -> dict[int, type[BrokerResponseError]]:
+    """By code, the class that stands nearest to the root."""
+    found: dict[int, type[BrokerResponseError]] = {UnknownError.errno: UnknownError}
+    level = [parent]
+    while level:
+        level = [child for one in level for child in one.__subclasses__()]
+        for one in level:
+            found.setdefault(one.errno, one)
+    return found
+
+
+_BY_CODE: Final = _by_code(BrokerResponseError)

@@ -15,7 +15,7 @@ from kafkalike.errors import IllegalArgumentError, SerializationError
 from kafkalike.model.batch import Headers
 
 SerializeFunction: TypeAlias = Callable[[str, Headers, object], bytes | None]
-"""`(topic, headers, value) -> bytes`; None for None, which is a tombstone or a missing key."""
+"""`(topic, headers, value) -> bytes`; None is a tombstone or a missing key."""
 DeserializeFunction: TypeAlias = Callable[[str, Headers, bytes | None], Any]
 """`(topic, headers, bytes or None) -> value`; None is a tombstone or a missing key."""
 
@@ -23,7 +23,8 @@ DeserializeFunction: TypeAlias = Callable[[str, Headers, bytes | None], Any]
 class Serializer(ABC):
     """Turns keys or values into bytes; kafka-python 3.x's interface.
 
-    It may be called from several threads at once. Through `as_serializer` it never sees None.
+    It may be called from several threads at once. As in kafka-python it is called with None too, for a record without
+    key or value: None for None keeps a tombstone one, as the ready-made formats here do.
     """
 
     __slots__ = ()
@@ -326,10 +327,9 @@ def as_serializer(obj: object) -> SerializeFunction:
             object with `serialize(topic, data)`; a plain callable `(data)`; None, which takes bytes only.
 
     Returns:
-        A function `(topic, headers, data) -> bytes | None`. It answers None for None without calling `obj`,
-        so a tombstone stays one (kafka-python does call plain functions with None), turns bytearray and
-        memoryview into bytes, raises TypeError when `obj` returns anything else, and lets errors of `obj`
-        pass as they are.
+        A function `(topic, headers, data) -> bytes | None`. As in kafka-python it calls `obj` with None too: a
+        function that makes `b"null"` of None stores that, and no tombstone. It turns bytearray and memoryview into
+        bytes, raises TypeError when `obj` returns anything else, and lets errors of `obj` pass as they are.
 
     Raises:
         IllegalArgumentError: `obj` is none of these, or is a class that was not instantiated.
@@ -337,8 +337,6 @@ def as_serializer(obj: object) -> SerializeFunction:
     call = _uniform(obj, "serialize")
 
     def serialize(topic: str, headers: Headers, data: object) -> bytes | None:
-        if data is None:
-            return None
         done = call(topic, headers, data)
         if done is None or type(done) is bytes:
             return done

@@ -63,6 +63,7 @@ class ConfigOperations(AdminBase):
 
         Raises:
             UnknownTopicOrPartitionError: there is no such topic.
+            IllegalArgumentError: a broker's id that is no number (a ValueError).
             UnsupportedVersionError: a kind of resource that does not exist here.
         """
         keep = _filter_of(config_filter)
@@ -210,6 +211,9 @@ def _check_broker(resource: ConfigResource) -> None:
     if resource.resource_type is not ConfigResourceType.BROKER:
         message = f"settings of {resource.resource_type.name} do not exist here; TOPIC and BROKER have settings"
         raise UnsupportedVersionError(message)
+    if resource.name and not str(resource.name).isdecimal():
+        message = f"a broker's name is its id, a number, not {resource.name!r}; the storage root is broker {BROKER_ID}"
+        raise IllegalArgumentError(message)
     if str(resource.name) not in {str(BROKER_ID), ""}:
         message = f"there is no broker {resource.name!r}: the storage root is broker {BROKER_ID}"
         raise InvalidRequestError(message)

@@ -65,18 +65,25 @@ class GroupChangeOperations(AdminBase):
 
         Returns:
             By partition: `NoError`; `UnknownTopicOrPartitionError` where there is no such partition;
+            `OffsetMetadataTooLargeError` where the metadata is too long;
             `TopicDeletedError` where the topic is not the one of `topic_ids` any more; `UnknownMemberIdError`
             everywhere, and nothing is written, while the group has members.
 
         Raises:
-            InvalidGroupIdError, TypeError, IllegalArgumentError, OffsetMetadataTooLargeError: bad input; nothing was
-                written.
+            InvalidGroupIdError, TypeError, IllegalArgumentError: bad input; nothing was written.
             KafkaTimeoutError, UnknownOutcomeError: see `ControlLog.transact`.
         """
         del group_coordinator_id
         limit = int(self._cluster.server.get("offset.metadata.max.bytes"))
-        checked = {tp: check_position(tp, at, limit) for tp, at in offsets.items()}
-        return self._set_offsets(check_group_id(group_id), checked, topic_ids)
+        checked: dict[TopicPartition, OffsetAndMetadata] = {}
+        refused: dict[TopicPartition, Outcome] = {}
+        for tp, at in offsets.items():
+            try:
+                checked[tp] = check_position(tp, at, limit)
+            except BrokerResponseError as error:
+                refused[tp] = type(error)
+        done = self._set_offsets(check_group_id(group_id), checked, topic_ids)
+        return {tp: refused.get(tp) or done[tp] for tp in offsets}
 
     def reset_group_offsets(
         self,

@@ -11,7 +11,7 @@ from kafkalike.admin.topics import partition_entry
 from kafkalike.errors import (
     BrokerResponseError,
     IllegalArgumentError,
-    InvalidReplicaAssignmentError,
+    InvalidReplicationAssignmentError,
     InvalidRequestError,
     UnknownTopicOrPartitionError,
 )
@@ -55,7 +55,7 @@ class OffsetOperations(AdminBase):
 
         Raises:
             InvalidPartitionsError: not above the current count, or above the limit.
-            InvalidReplicaAssignmentError: an assignment was given.
+            InvalidReplicationAssignmentError: an assignment was given.
         """
         del timeout_ms
         results = []
@@ -283,7 +283,7 @@ def _total(name: str, wanted: Any) -> Any:  # noqa: ANN401 - the cluster says wh
         total, assignments = wanted["count"], wanted.get("assignments")
     if assignments:
         message = f"topic {name!r}: a replica assignment has no meaning here, as there are no brokers"
-        raise InvalidReplicaAssignmentError(message)
+        raise InvalidReplicationAssignmentError(message)
     return total
 
 

@@ -13,7 +13,7 @@ from kafkalike.config.properties import nearest
 from kafkalike.errors import (
     BrokerResponseError,
     IllegalArgumentError,
-    InvalidReplicaAssignmentError,
+    InvalidReplicationAssignmentError,
     InvalidReplicationFactorError,
     InvalidRequestError,
     KafkaTimeoutError,
@@ -67,7 +67,7 @@ class TopicOperations(AdminBase):
 
         Raises:
             TopicAlreadyExistsError, InvalidTopicError, InvalidPartitionsError, InvalidReplicationFactorError,
-            InvalidReplicaAssignmentError, InvalidConfigurationError: for the first topic that was refused.
+            InvalidReplicationAssignmentError, InvalidConfigurationError: for the first topic that was refused.
             IllegalArgumentError: no topics, or a specification that is none.
         """
         del timeout_ms
@@ -88,7 +88,7 @@ class TopicOperations(AdminBase):
             check_replication(spec.replication_factor)
             if spec.assignments:
                 message = f"topic {spec.name!r}: a replica assignment has no meaning here, as there are no brokers"
-                raise InvalidReplicaAssignmentError(message)
+                raise InvalidReplicationAssignmentError(message)
             info = self._cluster.create_topic(
                 spec.name, spec.num_partitions, dict(spec.configs), validate_only=validate_only
             )

@@ -74,7 +74,10 @@ def maintain(environment: Environment, /, **given: Any) -> None:  # noqa: ANN401
 
     Exit code 0: done, 1: something failed, 3: time ran out, the next run goes on.
     """  # noqa: D301 - click wants the backspace itself
+    from kafkalike.log.connect import check_there
+
     cluster = environment.connect(given["bootstrap_server"])
+    check_there(cluster)
     if given["every"] is None:
         code = _once(environment, cluster, given)
         click.get_current_context().exit(code)
@@ -89,7 +92,10 @@ def maintain(environment: Environment, /, **given: Any) -> None:  # noqa: ANN401
 
 def _again(environment: Environment, cluster: Cluster, given: Mapping[str, Any]) -> None:
     """A turn of `--every`: an error is one line, and the next turn comes."""
+    from kafkalike.log.connect import check_there
+
     try:
+        check_there(cluster)
         _once(environment, cluster, given)
     except (KafkaError, OSError) as error:
         click.echo(f"Error: {error}", err=True)

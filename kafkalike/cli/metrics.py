@@ -50,18 +50,21 @@ def metrics(
     from kafkalike.cli.prometheus import ClusterCollector
     from kafkalike.cli.snapshot import snapshot
     from kafkalike.lag.measure import Lags
+    from kafkalike.log.connect import check_there
 
     settings = client_settings(read_properties(command_config))
     cluster = environment.connect(bootstrap_server or settings.pop("bootstrap_servers", None))
     admin = KafkaAdminClient(clock=environment.clock, bootstrap_servers=cluster, **settings)
     lags = Lags(cluster)
     if as_json:
+        check_there(cluster)
         click.echo(json.dumps(snapshot(admin, lags, environment.clock.now_ms())))
         return
     registry = CollectorRegistry()
     registry.register(ClusterCollector(admin, lags))
     if port is None:
         click.echo(generate_latest(registry).decode(), nl=False)
+        check_there(cluster)
         return
     with Interrupt((signal.SIGINT, signal.SIGTERM)) as interrupt:
         server, thread = start_http_server(port, addr=host, registry=registry)

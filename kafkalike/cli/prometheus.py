@@ -17,6 +17,7 @@ from kafkalike.admin import KafkaAdminClient
 from kafkalike.cli.snapshot import GroupView, group_views
 from kafkalike.errors import KafkaError
 from kafkalike.lag.measure import GroupLag, Lags
+from kafkalike.log.connect import check_there
 from kafkalike.model.lag import PartitionIndex, total
 
 _log = logging.getLogger(__name__)
@@ -78,6 +79,7 @@ class ClusterCollector(Collector):
         """All metrics of the moment."""
         with self._lock:
             try:
+                check_there(self._lags.cluster)
                 self._lags.refresh()
                 families = [*self._topics(), *self._groups()]
             except (KafkaError, OSError) as error:

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from kafkalike.config.client import build, number, optional, text
+from kafkalike.errors import KafkaConfigurationError
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -31,6 +32,8 @@ class AdminConfig:
     """No effect."""
     connections_max_idle_ms: float = 540_000
     """No effect (ms)."""
+    default_api_timeout_ms: float = 60_000
+    """No effect (ms): no call takes its limit from it. Not below `request_timeout_ms` where both are given."""
     max_in_flight_requests_per_connection: int = 5
     """No effect."""
     metadata_max_age_ms: float = 300_000
@@ -63,7 +66,15 @@ class AdminConfig:
         Raises:
             KafkaConfigurationError: for an unknown setting, one that has no meaning here, or a bad value.
         """
-        return build(cls, configs, _CHECKS)
+        config = build(cls, configs, _CHECKS)
+        both = configs.keys() >= {"default_api_timeout_ms", "request_timeout_ms"}
+        if both and config.default_api_timeout_ms < config.request_timeout_ms:
+            message = (
+                f"default_api_timeout_ms={config.default_api_timeout_ms:g} must not be below "
+                f"request_timeout_ms={config.request_timeout_ms:g}: a call is made of requests"
+            )
+            raise KafkaConfigurationError(message)
+        return config
 
 
 NO_EFFECT: Final = frozenset(AdminConfig.__dataclass_fields__) - {"bootstrap_servers", "client_id", "metric_reporters"}

@@ -80,7 +80,8 @@ class ProducerConfig(IdleSettings):
     """ms until a batch is tried again. Other topics are served meanwhile."""
     delivery_timeout_ms: float = 120_000
     """ms from `send` after which a record that is not written fails with `KafkaTimeoutError`; the records of a batch
-    count from its first one."""
+    count from its first one. At least `linger_ms` + `request_timeout_ms`, as in Kafka: less is refused, and the default
+    is raised to it."""
     request_timeout_ms: float = 30_000
     """ms that one append may wait for other writers of the topic, before other topics get their turn and it is tried
     again; counts as one of `retries`."""
@@ -145,6 +146,7 @@ class ProducerConfig(IdleSettings):
         config = build(cls, configs, _CHECKS)
         if config.client_id is None:
             config = replace(config, client_id=f"kafkalike-producer-{next(_names)}")
+        config = _with_time_to_deliver(config, configs)
         conflicts = _against_idempotence(config, configs)
         if config.enable_idempotence and conflicts:
             if "enable_idempotence" in configs:
@@ -160,6 +162,23 @@ class ProducerConfig(IdleSettings):
     def codec(self) -> str:
         """Codec for `TopicLog.append`."""
         return self.compression_type or "none"
+
+
+def _with_time_to_deliver(config: ProducerConfig, given: Mapping[str, Any]) -> ProducerConfig:
+    """Kafka's rule: the time to deliver a record holds its lingering and at least one request.
+
+    Raises:
+        KafkaConfigurationError: a `delivery_timeout_ms` that was asked for is too short; the default is raised.
+    """
+    needed = config.linger_ms + config.request_timeout_ms
+    if config.delivery_timeout_ms >= needed:
+        return config
+    if "delivery_timeout_ms" not in given:
+        return replace(config, delivery_timeout_ms=needed)
+    raise KafkaConfigurationError(
+        f"delivery_timeout_ms={config.delivery_timeout_ms:g} must be at least linger_ms + request_timeout_ms = "
+        f"{config.linger_ms:g} + {config.request_timeout_ms:g} = {needed:g}"
+    )
 
 
 def _against_idempotence(config: ProducerConfig, given: Mapping[str, Any]) -> str:

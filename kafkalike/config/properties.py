@@ -84,13 +84,13 @@ def one_of(*words: str) -> Callable[[str], str]:
     return parse
 
 
-def words_of(*words: str) -> Callable[[str], tuple[str, ...]]:
-    """Parser of a comma-separated list out of several words, without repeats."""
+def words_of(*words: str, empty: bool = False) -> Callable[[str], tuple[str, ...]]:
+    """Parser of a comma-separated list out of several words, without repeats; `empty`: whether it may be empty."""
 
     def parse(text: str) -> tuple[str, ...]:
         items = tuple(item.strip() for item in text.split(",") if item.strip())
         wrong = [item for item in items if item not in words]
-        if wrong or not items or len(set(items)) != len(items):
+        if wrong or (not items and not (empty and not text.strip())) or len(set(items)) != len(items):
             message = f"a comma-separated list of {', '.join(words)} is needed, not {text!r}"
             raise ValueError(message)
         return items

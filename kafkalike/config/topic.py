@@ -31,16 +31,18 @@ TOPIC_PROPERTIES: Final = PropertySet(
     [
         Property(
             name="cleanup.policy",
-            parse=words_of("delete", "compact", "none"),
+            parse=words_of("delete", "compact", empty=True),
             default="delete",
-            doc="What maintenance may do with old records: delete, compact, both (`compact,delete`) or none.",
+            doc="What maintenance may do with old records: delete, compact, both (`compact,delete`), or nothing (the "
+            "empty text).",
             is_list=True,
         ),
         Property(
             name="compression.type",
-            parse=one_of("producer", *CODECS),
+            parse=one_of("producer", "uncompressed", *CODECS),
             default="producer",
-            doc="Codec of the data files; `producer` keeps the codec the producer asks for.",
+            doc="Codec of the data files; `producer` keeps the codec the producer asks for. `uncompressed`, Kafka's "
+            "word for topics, and `none` are the same.",
         ),
         Property(
             name="delete.retention.ms",
@@ -115,7 +117,7 @@ TOPIC_PROPERTIES: Final = PropertySet(
         Property(
             name="message.timestamp.after.max.ms",
             parse=whole(0),
-            default=str(LONG_MAX),
+            default="3600000",
             doc="How far (ms) a record's CreateTime may lie after the time of the append.",
         ),
         Property(
@@ -213,7 +215,7 @@ class TopicConfig:
     timestamp_after_max_ms: int
     """How far in the future (ms) a record's time may lie."""
     cleanup_policy: tuple[str, ...]
-    """`delete`, `compact`, both, or `none`."""
+    """`delete`, `compact`, both, or neither."""
 
     @classmethod
     def from_properties(cls, effective: Mapping[str, str]) -> TopicConfig:
@@ -223,8 +225,9 @@ class TopicConfig:
             text = effective.get(name, TOPIC_PROPERTIES.properties[name].default)
             return TOPIC_PROPERTIES.check(name, text)
 
+        codec = get("compression.type")
         return cls(
-            compression_type=cast("str", get("compression.type")),
+            compression_type="none" if codec == "uncompressed" else cast("str", codec),
             max_message_bytes=cast("int", get("max.message.bytes")),
             log_append_time=get("message.timestamp.type") == "LogAppendTime",
             timestamp_before_max_ms=cast("int", get("message.timestamp.before.max.ms")),

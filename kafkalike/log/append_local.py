@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Final, Protocol
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from kafkalike import faults
 from kafkalike.errors import KafkaStorageError
@@ -150,7 +151,8 @@ def _header_structs(headers: object) -> list[dict[str, object]] | None:
 
 def _unwritten(name: str, partition: int, table: pa.Table, now_ms: int) -> Add:
     offsets = table.column("offset")
-    times = table.column("timestamp").cast(pa.int64()).to_numpy()
+    # Not `to_numpy` of a column in chunks, which imports pandas.
+    times = pc.min_max(table.column("timestamp").cast(pa.int64())).as_py()
     return Add(
         path=name,
         partition=partition,
@@ -160,7 +162,7 @@ def _unwritten(name: str, partition: int, table: pa.Table, now_ms: int) -> Add:
         stats=segment_stats(
             table.num_rows,
             (offsets[0].as_py(), offsets[-1].as_py()),
-            (int(times.min()) // 1000, int(times.max()) // 1000),
+            (times["min"] // 1000, times["max"] // 1000),
         ),
     )
 

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any, cast
 
 from kafkalike.config.client import default_bootstrap_servers
-from kafkalike.errors import KafkaConfigurationError
+from kafkalike.errors import KafkaConfigurationError, KafkaConnectionError
 from kafkalike.log.delta_cluster import DeltaCluster, open_cluster
+from kafkalike.log.layout import CLUSTER_METADATA
 from kafkalike.log.port import Cluster
 
 
@@ -29,6 +31,22 @@ def connect(bootstrap_servers: Any = None) -> Cluster:  # noqa: ANN401 - a path,
         message = f"bootstrap_servers must name one storage root, not {len(roots)}: {named!r}"
         raise KafkaConfigurationError(message)
     return open_cluster(roots[0])
+
+
+def check_there(cluster: Cluster) -> None:
+    """Refuse a cluster whose root is not there: never made, or gone since it was opened.
+
+    A client that knows the tables from before would go on with old figures for ever.
+
+    Raises:
+        KafkaConnectionError: the root does not exist, or its tables are gone.
+    """
+    if not isinstance(cluster, DeltaCluster) or not cluster.store.reach == "machine":
+        return
+    if not Path(cluster.root).is_dir():
+        raise KafkaConnectionError(f"the root {cluster.root} does not exist")
+    if cluster.metadata.state.seq and not Path(cluster.root, CLUSTER_METADATA, "_delta_log").is_dir():
+        raise KafkaConnectionError(f"the tables of {cluster.root} are gone; is it still mounted?")
 
 
 def connect_delta(bootstrap_servers: Any = None) -> DeltaCluster:  # noqa: ANN401 - see `connect`

@@ -141,6 +141,7 @@ class DeltaCluster(ClusterBase):
         table, table_id = Table(files, self.clock, to_segment=segment_of), str(uuid.uuid4())
         try:
             if self.store.reach == "machine":
+                self._refuse_link(name, Path(files.uri))
                 self._clear_leftover(name, Path(files.uri))
             content = creation(
                 table_id,
@@ -161,6 +162,19 @@ class DeltaCluster(ClusterBase):
             message = f"the table of topic {name!r} cannot be created: there is another table at {files.uri}"
             raise KafkaStorageError(message)
         return TopicId(str(found.metadata()["id"]))
+
+    def _refuse_link(self, name: str, folder: Path) -> None:
+        """Refuse a symbolic link in the place of a new topic when it leads out of the root.
+
+        Raises:
+            KafkaStorageError: it does.
+        """
+        if folder.is_symlink() and not folder.resolve().is_relative_to(Path(self.root).resolve()):
+            message = (
+                f"topic {name!r} cannot be created: {folder} is a symbolic link to {folder.resolve()}, outside of "
+                "the root; remove the link or choose another name"
+            )
+            raise KafkaStorageError(message)
 
     def _clear_leftover(self, name: str, folder: Path) -> None:
         """Make room for a new topic's table where a creation or deletion was killed; touch nothing else.

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from typing import Final, NewType
 
-from kafkalike.errors import InvalidGroupIdError, InvalidTopicError
+from kafkalike.errors import InvalidGroupIdError, InvalidTopicError, InvalidTopicTypeError
 
 TopicName = NewType("TopicName", str)
 TopicId = NewType("TopicId", str)
@@ -28,11 +28,11 @@ def check_topic_name(name: object) -> TopicName:
     with `__` are reserved for kafkalike's own tables, and `_delta_log` is what Delta calls its own folder.
 
     Raises:
-        InvalidTopicError: saying which part of the rule is broken.
+        InvalidTopicError: saying which part of the rule is broken (a ValueError); also a TypeError for what is no str.
     """
     if not isinstance(name, str):
         message = f"topic name must be a str, not {type(name).__name__}: {name!r}"
-        raise InvalidTopicError(message)
+        raise InvalidTopicTypeError(message)
     if not name:
         message = "topic name must not be empty"
         raise InvalidTopicError(message)

@@ -8,7 +8,7 @@ from collections.abc import Set as AbstractSet
 from dataclasses import dataclass
 from typing import Protocol, TypeAlias
 
-from kafkalike.errors import IllegalArgumentError, UnknownTopicOrPartitionError
+from kafkalike.errors import IllegalArgumentError, UnknownPartitionerTopicError
 
 PartitionFunction: TypeAlias = Callable[[bytes | None, list[int], list[int]], int]
 """kafka-python 2.x: `(serialised key, all partitions, available partitions) -> partition`."""
@@ -79,7 +79,7 @@ class Partitioner(ABC):
             cluster: the topic's partitions.
 
         Raises:
-            UnknownTopicOrPartitionError: `cluster` does not know the topic.
+            UnknownPartitionerTopicError: `cluster` does not know the topic (a ValueError).
         """
 
     def on_new_batch(  # noqa: B027 - optional
@@ -96,11 +96,11 @@ def all_partitions(topic: str, cluster: Cluster) -> AbstractSet[int]:
     """Every partition of a topic.
 
     Raises:
-        UnknownTopicOrPartitionError: `cluster` does not know the topic.
+        UnknownPartitionerTopicError: `cluster` does not know the topic (a ValueError).
     """
     partitions = cluster.partitions_for_topic(topic)
     if not partitions:
-        raise UnknownTopicOrPartitionError(f"topic {topic!r} is not known")
+        raise UnknownPartitionerTopicError(f"topic {topic!r} is not known")
     return partitions
 
 
@@ -108,7 +108,7 @@ def writable_partitions(topic: str, cluster: Cluster) -> list[int]:
     """The available partitions of a topic in ascending order, or all of them when none is available.
 
     Raises:
-        UnknownTopicOrPartitionError: `cluster` does not know the topic.
+        UnknownPartitionerTopicError: `cluster` does not know the topic (a ValueError).
     """
     everything = all_partitions(topic, cluster)
     return sorted(cluster.available_partitions_for_topic(topic) or everything)

@@ -7,6 +7,8 @@ import os
 import threading
 from collections import deque
 from collections.abc import Mapping
+from contextlib import suppress
+from queue import Empty, SimpleQueue
 from typing import TYPE_CHECKING, Final, TypeAlias
 from weakref import WeakSet
 
@@ -49,7 +51,7 @@ class Batch:
         self.size = 0
         """Bytes, as the buffer counts them."""
         self.full = False
-        """Whether there is enough in it to be sent before its linger time is over."""
+        """Whether it is sent before its linger time is over: there is enough in it, or a flush waits for it."""
         self.retries = 0
         self.retry_at: float | None = None
         """Monotonic time, s, before which it must not be tried again."""
@@ -133,6 +135,10 @@ class Buffer:
     Order: records of one topic leave in the order in which `add` took them, and a batch that was put back leaves
     before those behind it. Topics leave in turn.
 
+    A sending thread may be interrupted (Ctrl-C) at any line. So what it changes is complete after each single step,
+    the step that counts comes last, and who must hear of it is told before: it looks when the lock is free. Sending
+    threads never wait on a condition: one that is interrupted at a bad moment frees a lock that another thread holds.
+
     Args:
         limit: bytes that may be in it before `add` blocks.
         linger: seconds that a topic's first record waits for more.
@@ -157,13 +163,11 @@ class Buffer:
         self._clock = clock
         self._lock = threading.Lock()
         self._work = threading.Condition(self._lock)
-        self._room = threading.Condition(self._lock)
-        self._line: deque[object] = deque()
-        """Threads that wait for room, first come first served."""
+        self._line: deque[SimpleQueue[None]] = deque()
+        """Threads that wait for room, first come first served; each is told through its queue when to look again."""
         self._turns: dict[TopicQueue, None] = {}
         """Topics that have batches; the next in turn first."""
         self._unsettled: dict[Batch, None] = {}
-        self._flushes = 0
         _living.add(self)
 
     # --- sending threads -----------------------------------------------------------------------
@@ -197,56 +201,83 @@ class Buffer:
         """
         with self._lock:
             # A callback that sends must not wait: it runs in the thread that makes room.
-            if (self.used + size > self.limit or self._line) and threading.get_ident() != self.sender:
-                self._wait_for_room(size)
-            if self.refusal is not None:
-                raise IllegalStateError(self.refusal)
-            if queue.gone:
-                return None
-            batch = queue.last
-            if batch is None or batch.size > MAX_BATCH_BYTES:
-                batch = self._open(queue)
-            self.used += size
-            batch.size += size
-            rows = batch.rows
-            number = len(rows)
-            rows.append(row)
-            if not batch.full and batch.size >= self._batch_size * queue.num_partitions:
-                batch.full = True
-                self._work.notify()
-            return batch.outcome, number
+            if (self.used + size <= self.limit and not self._line) or threading.get_ident() == self.sender:
+                return self._put(queue, row, size)
+        return self._put_in_turn(queue, row, size)
+
+    def _put(self, queue: TopicQueue, row: Row, size: int) -> tuple[Outcome, int] | None:
+        if self.refusal is not None:
+            raise IllegalStateError(self.refusal)
+        if queue.gone:
+            return None
+        batch = queue.last
+        if batch is None or batch.size > MAX_BATCH_BYTES:
+            batch = self._open(queue)
+        rows = batch.rows
+        number = len(rows)
+        # In one line, between whose parts nothing can interrupt: `release` gives back what both have.
+        self.used, batch.size = self.used + size, batch.size + size
+        if not batch.full and batch.size >= self._batch_size * queue.num_partitions:
+            self._work.notify()
+            batch.full = True
+        rows.append(row)
+        return batch.outcome, number
 
     def _open(self, queue: TopicQueue) -> Batch:
         batch = Batch(Outcome(queue.name, self.sender), self._clock.monotonic())
-        self._unsettled[batch] = None
-        queue.batches.append(batch)
-        queue.last = batch
-        self._turns.setdefault(queue)
+        # An empty batch in its queue is settled by the sender; one that a flush knows must be in its queue.
         self._work.notify()
+        queue.batches.append(batch)
+        self._turns.setdefault(queue)
+        self._unsettled[batch] = None
+        queue.last = batch
         return batch
 
-    def _wait_for_room(self, size: int) -> None:
-        deadline = Deadline(self._clock, self._max_block_ms)
-        ticket = object()
-        self._line.append(ticket)
-        self._work.notify()  # nobody lingers while somebody waits
+    def _put_in_turn(self, queue: TopicQueue, row: Row, size: int) -> tuple[Outcome, int] | None:
+        """Wait for room, then put. Who is interrupted must not stay in the line: everybody would wait behind it."""
+        ticket: SimpleQueue[None] = SimpleQueue()
         try:
-            while self.used + size > self.limit or self._line[0] is not ticket:
+            try:
+                return self._wait_and_put(ticket, queue, row, size)
+            finally:
+                self._leave(ticket)
+        finally:
+            self._leave(ticket)  # the first one may be what was interrupted
+
+    def _wait_and_put(
+        self, ticket: SimpleQueue[None], queue: TopicQueue, row: Row, size: int
+    ) -> tuple[Outcome, int] | None:
+        deadline = Deadline(self._clock, self._max_block_ms)
+        with self._lock:
+            self._work.notify()  # nobody lingers while somebody waits
+            self._line.append(ticket)
+        while True:
+            with self._lock:
+                room = self.used + size <= self.limit and self._line[0] is ticket
+                if room or self.refusal is not None:
+                    return self._put(queue, row, size)
                 left = deadline.remaining()
-                if self.refusal is not None:
-                    return
                 if left <= 0:
                     raise KafkaTimeoutError(
                         f"no room for a record of {size} bytes within max_block_ms={self._max_block_ms:g}: "
                         f"{self.used} of buffer_memory={self.limit} bytes are waiting or under way"
                     )
-                self._room.wait(min(left, threading.TIMEOUT_MAX))
-        finally:
-            self._line.remove(ticket)
-            self._room.notify_all()
+            with suppress(Empty):
+                ticket.get(timeout=min(left, threading.TIMEOUT_MAX))
+
+    def _leave(self, ticket: SimpleQueue[None]) -> None:
+        with self._lock:
+            self._call_line()
+            if ticket in self._line:
+                self._line.remove(ticket)
+
+    def _call_line(self) -> None:
+        """Let those who wait for room look again. Caller: holds the lock."""
+        for ticket in self._line:
+            ticket.put(None)
 
     def flush(self, timeout: float | None) -> None:
-        """Wait until everything that was added before is settled, callbacks included; nothing lingers meanwhile.
+        """Wait until everything that was added before is settled, callbacks included; none of it lingers.
 
         Args:
             timeout: seconds; None without end.
@@ -259,16 +290,13 @@ class Buffer:
             raise IllegalStateError("flush must not be called in a callback: it runs in the thread that sends")
         deadline = Deadline(self._clock, None if timeout is None else timeout * 1000)
         with self._lock:
-            waited_for = list(self._unsettled)
-            self._flushes += 1
             self._work.notify()
-        try:
+            waited_for = list(self._unsettled)
             for batch in waited_for:
-                if not batch.outcome.wait(deadline.remaining()):
-                    raise KafkaTimeoutError(f"records are still under way after {timeout} s")
-        finally:
-            with self._lock:
-                self._flushes -= 1
+                batch.full = True
+        for batch in waited_for:
+            if not batch.outcome.wait(deadline.remaining()):
+                raise KafkaTimeoutError(f"records are still under way after {timeout} s")
 
     # --- the sender ----------------------------------------------------------------------------
 
@@ -290,7 +318,7 @@ class Buffer:
     def _due(self, batch: Batch, now: float) -> float:
         if batch.retry_at is not None:
             return batch.retry_at
-        if batch.full or self._flushes or self._line or self.refusal is not None:
+        if batch.full or self._line or self.refusal is not None:
             return now
         return batch.born + self._linger
 
@@ -314,7 +342,7 @@ class Buffer:
         """Give a batch's bytes back. Caller: whoever settles it, before."""
         with self._lock:
             self.used -= batch.size
-            self._room.notify_all()
+            self._call_line()
 
     def forget(self, batch: Batch) -> None:
         """No flush needs to wait for a batch any more. Caller: whoever settles it, after."""
@@ -329,6 +357,20 @@ class Buffer:
                 del self.queues[queue.name]
             return self._empty(queue)
 
+    def drop_idle(self, queue: TopicQueue) -> bool:
+        """Forget a topic that nothing is queued for; the next send looks it up again. Caller: sender.
+
+        Returns:
+            False when something is queued for it: then nothing is changed.
+        """
+        with self._lock:
+            if queue.batches:
+                return False
+            queue.gone = True
+            if self.queues.get(queue.name) is queue:
+                del self.queues[queue.name]
+            return True
+
     def _empty(self, queue: TopicQueue) -> list[Batch]:
         left = list(queue.batches)
         queue.batches.clear()
@@ -341,9 +383,9 @@ class Buffer:
     def close(self) -> None:
         """Take no more records; what is in it is still sent, and nothing lingers."""
         with self._lock:
+            self._work.notify()
+            self._call_line()
             self.refusal = self.refusal or CLOSED
-            self._work.notify_all()
-            self._room.notify_all()
 
     def empty(self) -> list[Batch]:
         """Take out all batches that are not under way. Caller: whoever fails them."""

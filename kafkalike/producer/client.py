@@ -48,7 +48,8 @@ class KafkaProducer:
     or fails; only `UnknownOutcomeError` says that neither is known, and such a batch is never sent again.
 
     Thread-safe. It must not be used in a child process after a fork (`IllegalStateError`); make it after the fork.
-    The interpreter's exit sends what is left of a producer that nobody closed, for at most 30 s.
+    The interpreter's exit sends what is left of a producer that nobody closed, for at most 30 s, and waits for the
+    append under way to its end. Ctrl-C during that exit gives up what is queued, not the append under way.
 
     Args:
         clock: where time comes from; for tests.
@@ -73,13 +74,14 @@ class KafkaProducer:
             max_block_ms=config.max_block_ms,
             clock=clock,
         )
-        self._closed = False
+        self._to_close = [s for s in (config.value_serializer, config.key_serializer) if s is not None]
+        """Serializers that `close` has not closed yet, the next one last."""
         self._largest = min(config.max_request_size, config.buffer_memory)
         self._unacknowledged = config.acks == 0
         self._in_bulk = self._router.in_bulk and not self._unacknowledged
         self._sender = Sender(self._cluster, config, self._buffer, self._router, clock)
-        self._sender.start()
         weakref.finalize(self, _close_elsewhere, self._buffer).atexit = False
+        self._sender.start()
 
     # --- sending -------------------------------------------------------------------------------
 
@@ -193,10 +195,10 @@ class KafkaProducer:
     def flush(self, timeout: float | None = None) -> None:
         """Wait until every record sent before this call is written or has failed, and its callbacks have run.
 
-        Nothing lingers meanwhile. Errors are the futures' to tell. Does nothing when the producer is closed.
+        These records do not linger. Errors are reported through the futures. Does nothing when the producer is closed.
 
         Args:
-            timeout: seconds; None without end, which `delivery_timeout_ms` is one to.
+            timeout: seconds to wait; None waits until every record is written or has exceeded `delivery_timeout_ms`.
 
         Raises:
             KafkaTimeoutError: records are still under way.
@@ -208,11 +210,16 @@ class KafkaProducer:
             self._buffer.flush(seconds)
 
     def close(self, timeout: float | None = None) -> None:
-        """Send what is queued, then end. Calling it again does nothing.
+        """Send what is queued, then end.
+
+        Calling it again waits for what is still under way, and does nothing when there is nothing. Interrupted by
+        Ctrl-C, the producer takes no more records and goes on sending those it has: call it again to wait for them, or
+        ask their futures. The interpreter's exit waits for them too.
 
         Args:
-            timeout: seconds; None without end, which `delivery_timeout_ms` is one to. What is not sent then fails
-                with `KafkaTimeoutError`, and the log says so. In a callback nothing is waited for.
+            timeout: seconds to wait; None waits until every record is written or has exceeded `delivery_timeout_ms`.
+                What is not sent then fails with `KafkaTimeoutError`, and the log says so. In a callback nothing is
+                waited for.
 
         Raises:
             IllegalArgumentError: a negative timeout (a ValueError).
@@ -221,13 +228,11 @@ class KafkaProducer:
         if self._buffer.refusal == FORKED:
             return
         self._sender.close(seconds)
-        if self._closed:
-            return
-        self._closed = True
-        for serializer in (self.config.key_serializer, self.config.value_serializer):
-            end = getattr(serializer, "close", None)
+        while self._to_close:
+            end = getattr(self._to_close[-1], "close", None)
             if callable(end):
                 end()
+            self._to_close.pop()
 
     def __enter__(self) -> Self:
         """The producer itself."""

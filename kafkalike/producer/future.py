@@ -13,6 +13,7 @@ from functools import partial
 from typing import Any, Final, Protocol
 
 from kafkalike.errors import IllegalStateError, KafkaTimeoutError
+from kafkalike.latch import Latch
 from kafkalike.model.structs import RecordMetadata, TopicPartition
 
 log = logging.getLogger(__name__)
@@ -49,12 +50,12 @@ class Outcome:
         "_append_time",
         "_callbacks",
         "_errors",
-        "_event",
         "_failure",
         "_lock",
         "_offsets",
         "_partitions",
         "_ranges",
+        "_settled",
         "done",
         "sender",
         "topic",
@@ -66,7 +67,7 @@ class Outcome:
         self.done = False
         """Whether it is settled. The callbacks may still be running."""
         self._lock = threading.Lock()
-        self._event = threading.Event()
+        self._settled = Latch()
         self._callbacks: list[tuple[int, Callable[[], object]]] = []
         self._failure: Exception | None = None
         self._errors = _NO_ERRORS
@@ -119,7 +120,7 @@ class Outcome:
             for _, run in callbacks:
                 run()
         finally:
-            self._event.set()
+            self._settled.open()
 
     # --- asking: any thread --------------------------------------------------------------------
 
@@ -140,7 +141,7 @@ class Outcome:
             if self.done:
                 return True
             raise IllegalStateError("a callback must not wait for another record: it runs in the thread that sends")
-        return self._event.wait(None if timeout is None else min(timeout, threading.TIMEOUT_MAX))
+        return self._settled.wait(timeout)
 
     def when_done(self, row: int, run: Callable[[], object]) -> None:
         """Call `run` when it is settled, or now when it is. `run` must not raise."""

@@ -6,10 +6,11 @@ import atexit
 import logging
 import os
 import threading
+from collections import OrderedDict
 from collections.abc import Iterable, Mapping
 from typing import Final, Protocol, cast
 
-from kafkalike.clock import Clock
+from kafkalike.clock import SYSTEM_CLOCK, Clock, Deadline
 from kafkalike.config.producer import ProducerConfig
 from kafkalike.errors import (
     KafkaError,
@@ -18,6 +19,7 @@ from kafkalike.errors import (
     UnknownOutcomeError,
     UnknownTopicOrPartitionError,
 )
+from kafkalike.latch import Latch
 from kafkalike.log.port import Appended, Cluster, TopicLog
 from kafkalike.log.validate import RECORD_ERRORS, refused_rows
 from kafkalike.producer.buffer import Batch, Buffer, TopicQueue
@@ -27,12 +29,14 @@ from kafkalike.producer.routing import Router
 logger = logging.getLogger(__name__)
 
 EXIT_SECONDS: Final = 30.0
-"""How long the interpreter's exit waits for a producer that nobody closed. kafka-python waits 1 s; a Spark append
-needs more."""
+"""How long the interpreter's exit sends what is queued in producers that nobody closed, or whose `close` was
+interrupted. kafka-python waits 1 s; a Spark append needs more. The append under way is waited for to its end."""
 
 LAST_APPEND_SECONDS: Final = 5.0
-"""How long a producer that is closed by force waits for the append under way: killing a thread inside native code can
-bring the whole process down with `terminate called`."""
+"""How long a producer that is closed by force waits for the append under way, which it cannot stop."""
+
+MAX_OPEN_LOGS: Final = 256
+"""Topics that a producer keeps open: the least recently used ones are closed, but none that has records queued."""
 
 UNKNOWN_ID: Final = "(not known)"
 """In place of an append's id, where the error did not come from the log."""
@@ -50,7 +54,11 @@ class Sender:
     """Appends what the buffer gives out, one batch after the other, and settles its outcome.
 
     A batch that failed for a passing reason goes back to the head of its topic's queue, so order is kept; other
-    topics get their turn while it waits. Its thread is a daemon; the interpreter's exit waits for it.
+    topics get their turn while it waits.
+
+    Its thread is a daemon, so that the interpreter waits for the program's own threads first, which may still send;
+    then `end_all` sends the rest. The interpreter must not end before the thread: one that is inside native code at
+    that moment takes the process down (SIGSEGV, `terminate called`).
 
     Args:
         cluster: where the topics are.
@@ -67,7 +75,11 @@ class Sender:
         self._buffer = buffer
         self._router = router
         self._clock = clock
-        self._pid = os.getpid()
+        self._logs: OrderedDict[TopicQueue, None] = OrderedDict()
+        """Topics whose log is open, the most recently used one last. Belongs to the thread."""
+        self.pid = os.getpid()
+        self.ended = Latch()
+        """Opened when the thread is over; `Thread.join` would not do, see `Latch`."""
         self._thread = threading.Thread(target=self._run, name=f"{config.client_id}-sender", daemon=True)
 
     # --- from outside --------------------------------------------------------------------------
@@ -76,10 +88,9 @@ class Sender:
         """Start the thread. Once."""
         self._thread.start()
         self._buffer.sender = self._thread.ident or 0
-        atexit.register(self._at_exit)
 
     def close(self, timeout: float | None) -> bool:
-        """Send what is queued, then end the thread.
+        """Send what is queued, then end the thread. Interrupted, it may be called again, and goes on waiting.
 
         Args:
             timeout: seconds; None without end. What is not sent then fails with `KafkaTimeoutError`; an append that is
@@ -91,36 +102,63 @@ class Sender:
         self._buffer.close()
         if threading.current_thread() is self._thread:
             return True
-        self._thread.join(None if timeout is None else min(timeout, threading.TIMEOUT_MAX))
-        if not self._thread.is_alive():
+        if self.ended.wait(timeout):
             self._cluster.settle(timeout)
             return True
-        left = self._buffer.empty()
-        self._fail(left, KafkaTimeoutError(f"the producer was closed after {timeout} s; the record was not written"))
-        self._thread.join(LAST_APPEND_SECONDS)
-        return not left
+        late = KafkaTimeoutError(f"the producer was closed after {timeout} s; the record was not written")
+        in_time = self.abandon(late)
+        self.ended.wait(LAST_APPEND_SECONDS)
+        return in_time
 
-    def _at_exit(self) -> None:
-        # A child process has a copy of the producer, but not its thread.
-        if os.getpid() == self._pid:
-            self.close(EXIT_SECONDS)
+    def abandon(self, error: KafkaError) -> bool:
+        """Fail what is queued; an append that is under way is left alone.
+
+        Returns:
+            Whether there was nothing queued.
+        """
+        found: list[Batch] = []
+        done = Latch()
+
+        def work() -> None:
+            found.extend(self._buffer.empty())
+            try:
+                self._fail(found, error)
+            finally:
+                done.open()
+
+        # In a thread: an interrupt here between the two steps would leave futures that nobody settles.
+        try:
+            threading.Thread(target=work, name=f"{self._config.client_id}-abandon", daemon=True).start()
+        except RuntimeError:  # no thread can be started, at the interpreter's end for instance
+            work()
+        done.wait()
+        return not found
+
+    def stop_taking(self) -> None:
+        """Take no more records."""
+        self._buffer.close()
 
     # --- the thread ----------------------------------------------------------------------------
 
     def _run(self) -> None:
         buffer = self._buffer
+        buffer.sender = threading.get_ident()  # `start` may have been interrupted before it said so
         job: tuple[TopicQueue, Batch] | None = None
+        _alive.add(self)
         try:
             while (job := buffer.take()) is not None:
                 self._deliver(*job)
         finally:
-            # Nothing is left but after SystemExit in a callback or the like. Nobody must wait for it for ever.
-            buffer.close()
-            left = buffer.empty()
-            if job is not None and not job[1].outcome.done and job[1] not in left:
-                self._fail([job[1]], UnknownOutcomeError("append of a thread that was ended", UNKNOWN_ID))
-            self._fail(left, KafkaError("the producer's thread was ended; the record was not written"))
-            atexit.unregister(self._at_exit)
+            try:
+                # Nothing is left but after SystemExit in a callback or the like. Nobody must wait for it for ever.
+                buffer.close()
+                left = buffer.empty()
+                if job is not None and not job[1].outcome.done and job[1] not in left:
+                    self._fail([job[1]], UnknownOutcomeError("append of a thread that was ended", UNKNOWN_ID))
+                self._fail(left, KafkaError("the producer's thread was ended; the record was not written"))
+            finally:
+                _alive.discard(self)
+                self.ended.open()
 
     def _deliver(self, queue: TopicQueue, batch: Batch) -> None:
         """Append a batch, and settle it or put it back."""
@@ -162,6 +200,7 @@ class Sender:
                 log = queue.log = self._open(queue.name)
             else:
                 log.refresh()
+            self._used(queue)
         except TopicDeletedError:
             raise
         except UnknownTopicOrPartitionError as cause:
@@ -172,6 +211,16 @@ class Sender:
         if log.info.num_partitions != queue.num_partitions:
             queue.learn(log.info, queue.looked_at)
         return log
+
+    def _used(self, queue: TopicQueue) -> None:
+        """Note that a topic's log was used, and close those that were not for long."""
+        self._logs[queue] = None
+        self._logs.move_to_end(queue)
+        excess = len(self._logs) - MAX_OPEN_LOGS
+        for old in list(self._logs)[: max(0, excess)]:
+            if old is not queue and (old.gone or self._buffer.drop_idle(old)):
+                old.log = None
+                del self._logs[old]
 
     def _open(self, topic: str) -> TopicLog:
         engine = self._config.append_engine
@@ -259,3 +308,36 @@ class Sender:
         # With acks=0 no future tells it.
         level = logging.ERROR if self._config.acks == 0 else logging.WARNING
         logger.log(level, "producer %s: %d records to %r failed: %s", self._config.client_id, records, topic, error)
+
+
+_alive: set[Sender] = set()
+"""Those whose thread runs."""
+
+
+def end_all() -> None:
+    """End all producers of this process; for the interpreter's exit.
+
+    What is queued gets `EXIT_SECONDS`. An interrupt (Ctrl-C) makes that zero; appends that are under way are waited
+    for even so, since the interpreter must not end before them.
+    """
+    deadline = Deadline(SYSTEM_CLOCK, EXIT_SECONDS * 1000)
+    in_time = True
+    while senders := [sender for sender in _alive.copy() if sender.pid == os.getpid()]:
+        # A fork copies the set, but not the threads.
+        try:
+            for sender in senders:
+                sender.stop_taking()
+            if in_time:
+                in_time = all(sender.ended.wait(max(0.0, deadline.remaining())) for sender in senders)
+            else:
+                for sender in senders:
+                    sender.abandon(KafkaTimeoutError("the interpreter ended; the record was not written"))
+                for sender in senders:
+                    sender.ended.wait()
+        except (KeyboardInterrupt, SystemExit):
+            in_time = False
+
+
+# Twice: an interrupt in the first one, before or after its `try`, leaves the second one to do the work.
+atexit.register(end_all)
+atexit.register(end_all)

@@ -21,7 +21,7 @@ from kafkalike.model.compaction import plan_compaction
 from kafkalike.model.merging import Run, plan_merges
 from kafkalike.model.retention import RetentionPlan, plan_retention
 from kafkalike.retention.holds import holds
-from kafkalike.retention.report import UNFINISHED, TopicReport
+from kafkalike.retention.report import FAILED, UNFINISHED, TopicReport
 
 if TYPE_CHECKING:
     from kafkalike.log.port import Cluster, TopicLog
@@ -206,7 +206,7 @@ class TopicWork:
             report.merged_files = len(runs)
             report.merged_bytes = sum(s.size_bytes for run in runs for s in run)
             return
-        settings = self._settings
+        settings, told = self._settings, len(report.problems)
         merged = merge(
             log, log.files, runs, settings.run, report.problems, budget=settings.budget, tasks=settings.tasks
         )
@@ -216,6 +216,8 @@ class TopicWork:
             report.merged_bytes += done.bytes_before
         if runs:
             self._stop()
+        if len(report.problems) > told:  # segments that cannot be read
+            report.status = FAILED
 
     # --- files that nobody needs ---------------------------------------------------------------
 

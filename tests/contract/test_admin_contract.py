@@ -13,7 +13,7 @@ from kafkalike.errors import (
     IllegalStateError,
     InvalidConfigurationError,
     InvalidPartitionsError,
-    InvalidReplicaAssignmentError,
+    InvalidReplicationAssignmentError,
     InvalidReplicationFactorError,
     InvalidRequestError,
     InvalidTopicError,
@@ -126,7 +126,7 @@ def test_more_replicas_than_roots_are_refused_in_kafkas_words(admin: KafkaAdminC
 
 def test_a_replica_assignment_is_refused(admin: KafkaAdminClient) -> None:
     """A replica assignment is refused."""
-    with pytest.raises(InvalidReplicaAssignmentError):
+    with pytest.raises(InvalidReplicationAssignmentError):
         admin.create_topics([NewTopic("t", replica_assignments={0: [1]})])
 
 
@@ -265,7 +265,7 @@ def test_new_partitions_with_an_assignment_are_refused(admin: KafkaAdminClient) 
     """New partitions with an assignment are refused."""
     admin.create_topics(["t"])
 
-    with pytest.raises(InvalidReplicaAssignmentError):
+    with pytest.raises(InvalidReplicationAssignmentError):
         admin.create_partitions({"t": NewPartitions(2, [[1]])})
 
 

@@ -1,11 +1,14 @@
 """`kafkalike metrics`: what a cluster's groups and topics look like to Prometheus and as JSON."""
 
 import json
+from pathlib import Path
 
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
 from kafkalike.admin import KafkaAdminClient
+from kafkalike.log.connect import connect
+from kafkalike.log.delta_cluster import DeltaCluster
 from kafkalike.log.port import Cluster
 from kafkalike.model.batch import RecordBatch
 from kafkalike.model.group_state import Member, Roster, roster_row
@@ -85,9 +88,24 @@ def test_a_snapshot_holds_the_same_as_json(groups: Cluster) -> None:
 
 
 def test_a_cluster_without_anything_is_up(cluster: Cluster) -> None:
-    """No topics, no groups."""
+    """No topics, no groups; only the root."""
+    if isinstance(cluster, DeltaCluster):
+        Path(cluster.root).mkdir(exist_ok=True)
     assert samples(call(cluster, "metrics").out) == {("kafkalike_up",): 1}
     assert json.loads(call(cluster, "metrics", "--json").out)["groups"] == {}
+
+
+def test_a_root_that_is_not_there_or_gone_is_down(root: str, tmp_path: Path) -> None:
+    """Never with the figures from before; maintenance says so as well."""
+    cluster = connect(root)
+    never = [call(cluster, command) for command in ("metrics", "maintain")]
+    cluster.create_topic("t", 1, {})
+    Path(root).rename(tmp_path / "elsewhere")
+    Path(root).mkdir()
+    gone = [call(cluster, command) for command in ("metrics", "maintain")]
+
+    assert [done.code for done in never + gone] == [1, 1, 1, 1]
+    assert samples(never[0].out) == samples(gone[0].out) == {("kafkalike_up",): 0}
 
 
 @pytest.mark.parametrize("args", ["--json --port 1", "--port x", "--port 65536"])

@@ -97,7 +97,7 @@ def test_an_emptied_partition_goes_on_from_its_end(root: str, log: DeltaTopicLog
 
 def test_what_delete_records_has_left_goes_too_and_a_segment_that_is_half_alive_stays(root: str) -> None:
     """The file of offsets 0 to 3 goes when the log start has passed it."""
-    log = topic(root, "t", 1, {"retention.ms": "-1", "cleanup.policy": "none"})
+    log = topic(root, "t", 1, {"retention.ms": "-1", "cleanup.policy": ""})
     log.append(batch(*[(0, f"v{n}") for n in range(4)]))
     log.append(batch((0, "v4")))
     open_cluster(root).move_log_start("t", {0: 2}, "delete_records", "r")
@@ -127,7 +127,8 @@ def test_size_keeps_the_newest_segments(root: str) -> None:
 
 def test_a_record_from_the_far_future_leaves_with_its_append(root: str) -> None:
     """Kafka would keep it, and everything after it, for 7,000 years."""
-    log = topic(root, "t", 1, {"retention.ms": str(HOUR_MS)})
+    far = {"message.timestamp.after.max.ms": str(2**63 - 1)}
+    log = topic(root, "t", 1, {"retention.ms": str(HOUR_MS), **far})
     log.append(batch((0, "future"), at_ms=253_402_000_000_000))
     log.append(batch((0, "now"), at_ms=NOW))
     clock = ShiftedClock()

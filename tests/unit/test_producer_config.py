@@ -110,3 +110,11 @@ def test_an_engine_is_refused_for_a_cluster_that_has_none() -> None:
     """A cluster in memory is written in one way."""
     with pytest.raises(KafkaConfigurationError, match="append_engine"):
         KafkaProducer(bootstrap_servers=MemoryCluster(), append_engine="spark")
+
+
+def test_the_time_to_deliver_holds_lingering_and_a_request() -> None:
+    """Kafka's rule; a default that is too short is raised."""
+    with pytest.raises(KafkaConfigurationError, match="delivery_timeout_ms=1000 must be at least"):
+        ProducerConfig.of({"delivery_timeout_ms": 1000})
+    assert ProducerConfig.of({"linger_ms": 100_000}).delivery_timeout_ms == 130_000
+    assert ProducerConfig.of({"delivery_timeout_ms": 1000, "request_timeout_ms": 1000}).delivery_timeout_ms == 1000

@@ -1,5 +1,6 @@
 """What becomes of a producer that nobody closed when the interpreter exits."""
 
+import json
 import subprocess
 import sys
 from pathlib import Path
@@ -36,3 +37,78 @@ def test_exit_sends_what_is_queued(tmp_path: Path, end: str) -> None:
     assert ended.returncode == {"": 0, "producer.flush()": 0, "sys.exit(3)": 3}.get(end, 1)
     assert "terminate" not in ended.stderr
     assert ended.stderr == "" or "on purpose" in ended.stderr
+
+
+INTERRUPTED_CLOSE = """
+import atexit, json, os, signal, sys, threading
+
+futures = []
+
+def report():
+    done = [f for f in futures if f.is_done]
+    written = {}
+    for f in done:
+        if f.succeeded():
+            written[f.value.topic] = written.get(f.value.topic, 0) + 1
+    print(json.dumps({"sent": len(futures), "done": len(done), "written": written}), flush=True)
+
+atexit.register(report)
+from kafkalike import KafkaProducer
+
+root, wait_ms, signals, then = sys.argv[1], float(sys.argv[2]), int(sys.argv[3]), sys.argv[4]
+producer = KafkaProducer(bootstrap_servers=root, linger_ms=60_000, batch_size=1 << 30)
+for number in range(3):
+    producer.send(f"orders-{number}", b"first")
+producer.flush()
+for number in range(30_000):
+    futures.append(producer.send(f"orders-{number % 3}", b"%060d" % number))
+
+def interrupt():
+    for _ in range(signals):
+        os.kill(os.getpid(), signal.SIGINT)
+        pause.wait(0.02)
+
+pause = threading.Event()
+timer = threading.Timer(wait_ms / 1000, interrupt)
+timer.daemon = True
+try:
+    timer.start()
+    producer.close()
+    while True:
+        pause.wait()  # it may come after the end
+except KeyboardInterrupt:
+    pass
+if then == "again":
+    while True:
+        try:
+            producer.close()
+            assert all(f.is_done for f in futures), "close returned before the records were settled"
+            break
+        except KeyboardInterrupt:
+            pass
+"""
+
+
+@pytest.mark.parametrize(("signals", "then"), [(1, "exit"), (4, "exit"), (4, "again")])
+@pytest.mark.parametrize("wait_ms", [0, 10, 40])
+def test_an_interrupted_close_never_crashes_and_never_lies(
+    tmp_path: Path, wait_ms: int, signals: int, then: str
+) -> None:
+    """Ctrl-C while `close` waits, once or several times, then the program's end or another `close`."""
+    root = str(tmp_path / "cluster")
+
+    ended = subprocess.run(
+        [sys.executable, "-c", INTERRUPTED_CLOSE, root, str(wait_ms), str(signals), then],
+        capture_output=True,
+        text=True,
+        timeout=120,
+        check=False,
+    )
+
+    assert ended.returncode == 0, ended.stderr
+    assert "terminate" not in ended.stderr
+    told = json.loads(ended.stdout.splitlines()[-1])
+    assert told["done"] == told["sent"] == 30_000
+    cluster = connect(root)
+    assert {name: cluster.log(name).log_end(0) - 1 for name in told["written"]} == told["written"]
+    assert then == "exit" or sum(told["written"].values()) == 30_000

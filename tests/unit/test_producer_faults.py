@@ -245,7 +245,7 @@ def test_retries_end_with_the_delivery_timeout(cluster: FaultyCluster, make: Cal
         raise REFUSED
 
     cluster.faults["orders"] = deque([slow_and_refused] * 9)
-    producer = make(clock=clock, delivery_timeout_ms=1000)
+    producer = make(clock=clock, delivery_timeout_ms=1000, request_timeout_ms=1000)
 
     sent = producer.send("orders", b"v")
 
@@ -261,7 +261,7 @@ def test_a_record_that_waited_too_long_is_not_written(
 ) -> None:
     """Records queued behind a slow append expire as well."""
     clock = ManualClock()
-    producer = make(clock=clock, delivery_timeout_ms=1000)
+    producer = make(clock=clock, delivery_timeout_ms=1000, request_timeout_ms=1000)
 
     (first, late), go_on = held_back(cluster, producer, [b"late"])
     clock.sleep(2)

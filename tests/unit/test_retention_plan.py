@@ -141,7 +141,7 @@ def test_the_newest_segment_stays_whatever_its_size() -> None:
 
 
 def test_without_delete_only_what_lies_below_the_log_start_goes() -> None:
-    """As `cleanup.policy=compact` or `none` ask."""
+    """As `cleanup.policy=compact` or an empty one ask."""
     policy = RetentionPolicy(delete=False, retention_ms=0, retention_bytes=0)
 
     found = plan(log_of((3, 10, 0), (2, 10, 0)), policy, log_start=4)

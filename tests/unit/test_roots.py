@@ -6,7 +6,7 @@ import pytest
 
 from kafkalike.errors import KafkaConfigurationError, UnsafeStorageError
 from kafkalike.log.connect import connect
-from kafkalike.log.store.roots import normalise_root
+from kafkalike.log.store.roots import file_system_type, is_network_file_system, normalise_root
 from kafkalike.testing import MemoryCluster
 
 
@@ -70,3 +70,59 @@ def test_a_root_may_come_in_several_forms(tmp_path: Path) -> None:
 
     assert connect(memory) is memory
     assert {connect(form).root for form in (str(tmp_path), tmp_path, [str(tmp_path)])} == {str(tmp_path)}
+
+
+@pytest.mark.parametrize(
+    "root", ["file://srv/log", "file:///data/log?x", "file:///data/log#1", "~nobody-of-that-name/log"]
+)
+def test_a_root_that_would_be_read_as_another_folder_is_refused(root: str) -> None:
+    """A host, a query or a fragment would be dropped; a home of nobody does not exist."""
+    with pytest.raises(KafkaConfigurationError):
+        normalise_root(root)
+
+
+def test_a_file_uri_may_name_this_machine() -> None:
+    """`localhost` is no other host."""
+    assert normalise_root("file://localhost/data/log") == ("/data/log", True)
+
+
+MOUNTS = """\
+22 1 254:0 / / rw,relatime shared:1 - ext4 /dev/vda rw
+40 22 0:50 / /srv rw,relatime shared:2 - nfs4 files:/export rw,vers=4.2
+41 40 254:1 / /srv/local rw,relatime - xfs /dev/vdb rw
+42 22 0:51 / /mnt/my\\040share rw - cifs //files/share rw
+43 22 0:52 / /mnt/bucket rw - fuse.s3fs s3fs rw
+44 22 0:53 / /twice rw - ext4 /dev/vdc rw
+45 22 0:54 / /twice rw - ceph mon:/ rw
+"""
+
+
+@pytest.mark.parametrize(
+    ("path", "kind", "network"),
+    [
+        ("/data/log", "ext4", False),
+        ("/srv/log", "nfs4", True),
+        ("/srv", "nfs4", True),
+        ("/srvs/log", "ext4", False),
+        ("/srv/local/log", "xfs", False),
+        ("/mnt/my share/log", "cifs", True),
+        ("/mnt/bucket/log", "fuse.s3fs", True),
+        ("/twice/log", "ceph", True),
+    ],
+)
+def test_the_file_system_of_a_path_is_that_of_the_nearest_mount(path: str, kind: str, network: bool) -> None:  # noqa: FBT001
+    """As Linux lists them, the later of two at one place."""
+    assert file_system_type(path, MOUNTS) == kind
+    assert is_network_file_system(kind) is network
+
+
+def test_a_network_file_system_is_refused_unless_it_is_allowed() -> None:
+    """The error names its type and the way out."""
+    with pytest.raises(UnsafeStorageError, match=r"nfs4.*KAFKALIKE_ALLOW_NETWORK_FILE_SYSTEM=1"):
+        normalise_root("/srv/log", {}, MOUNTS)
+    assert normalise_root("/srv/log", {"KAFKALIKE_ALLOW_NETWORK_FILE_SYSTEM": "1"}, MOUNTS) == ("/srv/log", True)
+
+
+def test_a_local_disk_of_this_machine_is_taken(tmp_path: Path) -> None:
+    """By its real list of mounts."""
+    assert normalise_root(str(tmp_path), {}) == (str(tmp_path), True)

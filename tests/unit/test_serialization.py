@@ -280,9 +280,18 @@ def test_a_deserialiser_is_called_with_none_as_well(obj: object, value: object) 
 
 
 @pytest.mark.parametrize("obj", [Third(), Second(), Sloppy(), lambda _: b"called", None])
-def test_none_does_not_reach_a_foreign_serialiser(obj: object) -> None:
+def test_none_does_not_reach_a_foreign_deserialiser(obj: object) -> None:
     """A tombstone and a missing key stay None whatever the user's code would make of them."""
-    assert as_serializer(obj)("orders", [], None) is None
+    assert as_deserializer(obj)("orders", [], None) is None
+
+
+def test_a_users_serialiser_is_called_with_none_as_in_kafka_python() -> None:
+    """What it makes of None is stored; a ready-made one keeps a tombstone one."""
+    assert as_serializer(lambda value: json.dumps(value).encode())("orders", [], None) == b"null"
+    assert as_serializer(Third())("orders", [], None) == Third().serialize("orders", [], None)
+    assert as_serializer(None)("orders", [], None) is None
+    for name in ("bytes", "string", "json", "long", "integer", "double", "float", "default"):
+        assert as_serializer(serializer_for(name))("orders", [], None) is None
 
 
 def test_without_a_serialiser_bytes_pass() -> None:

@@ -45,7 +45,7 @@ def test_every_topic_setting_has_a_server_default() -> None:
         ("max.message.bytes", "-1"),
         ("min.cleanable.dirty.ratio", "1.1"),
         ("min.cleanable.dirty.ratio", "nan"),
-        ("cleanup.policy", ""),
+        ("cleanup.policy", "none"),
         ("cleanup.policy", "delete,delete"),
         ("cleanup.policy", "remove"),
         ("compression.type", "brotli"),
@@ -196,3 +196,11 @@ def test_the_settings_of_the_append_path_are_typed() -> None:
     assert (config.log_append_time, config.compacted) == (True, True)
     assert (config.max_message_bytes, config.compression_type) == (1_048_588, "producer")
     assert not TopicConfig.from_properties({}).compacted
+
+
+def test_topic_settings_have_kafkas_words_and_defaults() -> None:
+    """An empty cleanup.policy keeps all, `uncompressed` is no codec, and a time may lie an hour ahead."""
+    config = TopicConfig.from_properties({"cleanup.policy": "", "compression.type": "uncompressed"})
+
+    assert (config.cleanup_policy, config.compression_type) == ((), "none")
+    assert config.timestamp_after_max_ms == 3_600_000

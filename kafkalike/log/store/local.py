@@ -3,16 +3,19 @@
 from __future__ import annotations
 
 import contextlib
+import errno
 import os
 import shutil
 import time
 import uuid
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import AbstractContextManager
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
 import pyarrow as pa
 
+from kafkalike.errors import KafkaStorageError
 from kafkalike.log.store.leases import LocalLeases
 from kafkalike.log.store.lock import TableLock
 from kafkalike.log.store.port import Entry, NotStoredError, Reach, Store
@@ -30,17 +33,28 @@ LEASES: Final = "__leases"
 TABLE_LOG: Final = "_delta_log"
 
 
+@dataclass(slots=True)
+class _Root:
+    """What the stores of one root share."""
+
+    uri: str
+    has_locks: bool = False
+    """Whether the folder of locks was there once."""
+
+
 class LocalStore:
     """A folder of a local disk.
 
     Args:
         uri: its absolute path.
-        root: the cluster's root, where the locks are; the folder itself when None.
+        root: what is known of the cluster's root; the folder itself is the root when None.
     """
 
-    def __init__(self, uri: str, root: str | None = None) -> None:
+    def __init__(self, uri: str, root: _Root | None = None) -> None:
         self.uri = uri
-        self._root = uri if root is None else root
+        self._root = _Root(uri) if root is None else root
+        self._own: set[str] = set()
+        """Folders that are no symbolic links: data files may be made in them."""
 
     def __repr__(self) -> str:
         """For error messages."""
@@ -110,11 +124,22 @@ class LocalStore:
 
     def open_output(self, name: str) -> pa.NativeFile:
         """A stream that makes a new file."""
+        self._refuse_link(name)
         try:
             return pa.OSFile(self.path(name), "wb")
         except FileNotFoundError:
             self._make_folder_of(name)
             return pa.OSFile(self.path(name), "wb")
+
+    def _refuse_link(self, name: str) -> None:
+        """Refuse to write through a symbolic link, which may lead out of the root; looked at once for each folder."""
+        folder = name.rpartition("/")[0]
+        if not folder or folder in self._own:
+            return
+        if os.path.islink(self.path(folder)):  # noqa: PTH114
+            message = f"{self.path(folder)} is a symbolic link; data files are written below the root only"
+            raise OSError(errno.ELOOP, message)
+        self._own.add(folder)
 
     def _make_folder_of(self, name: str) -> None:
         """Make a partition's folder, never the table's: a late writer of a deleted topic must not bring that back."""
@@ -183,12 +208,22 @@ class LocalStore:
     def turn(
         self, name: str, deadline: Deadline, meanwhile: Callable[[], object] = lambda: None
     ) -> AbstractContextManager[None]:
-        """Hold the lock of that name; the kernel drops it when its holder dies."""
-        return TableLock(f"{self._root}/{LOCKS}", name).held(deadline, meanwhile)
+        """Hold the lock of that name; the kernel drops it when its holder dies.
+
+        The folder of locks is made once. One that is gone since then went with its root: a lock that is made anew, below
+        a mount point whose disk was unmounted, would keep nobody out.
+        """
+        folder = f"{self._root.uri}/{LOCKS}"
+        there = os.path.isdir(folder)  # noqa: PTH112
+        if self._root.has_locks and not there:
+            message = f"the folder of locks {folder} is gone, so nothing was written; is the root still mounted?"
+            raise KafkaStorageError(message)
+        self._root.has_locks = there
+        return TableLock(folder, name).held(deadline, meanwhile)
 
     def forget_turns(self, names: Iterable[str]) -> int:
         """Remove their lock files."""
-        folder = f"{self._root}/{LOCKS}"
+        folder = f"{self._root.uri}/{LOCKS}"
         try:
             found = set(os.listdir(folder))  # noqa: PTH208
         except OSError:
@@ -198,7 +233,7 @@ class LocalStore:
 
     def leases(self) -> Leases:
         """Heartbeats as the times of files."""
-        return LocalLeases(f"{self._root}/{LEASES}")
+        return LocalLeases(f"{self._root.uri}/{LEASES}")
 
     def now_ns(self) -> int:
         """The machine's clock."""

@@ -23,19 +23,60 @@ S3_LOCK_VARIABLE: Final = "AWS_S3_LOCKING_PROVIDER"
 """Set to `dynamodb` when every writer uses Delta's `S3DynamoDBLogStore`."""
 
 
+NETWORK_VARIABLE: Final = "KAFKALIKE_ALLOW_NETWORK_FILE_SYSTEM"
+"""Set to 1 to write to a network file system all the same."""
+
+NETWORK_FILE_SYSTEMS: Final = frozenset(
+    {
+        "9p",
+        "afs",
+        "beegfs",
+        "ceph",
+        "cifs",
+        "coda",
+        "fhgfs",
+        "glusterfs",
+        "gpfs",
+        "lustre",
+        "ncpfs",
+        "nfs",
+        "nfs4",
+        "orangefs",
+        "panfs",
+        "pvfs2",
+        "smb2",
+        "smb3",
+        "smbfs",
+        "wekafs",
+    }
+)
+"""Types, in Linux's list of mounts, whose locks or hard links other machines may not see at once. Those that begin with
+`fuse.` count too."""
+
+LOCAL_FUSE: Final = frozenset({"fuse.fuse-overlayfs"})
+"""Types below `fuse.` that lie on a local disk: the root of a container that runs without privileges."""
+
+_MOUNTS: Final = Path("/proc/self/mountinfo")
+
 _MISREAD: Final = re.compile(r"%[0-9a-fA-F]{2}" if os.sep == "\\" else r"%[0-9a-fA-F]{2}|\\")
 """What `deltalake` reads in another way than the operating system: escapes, and `\\` as a slash."""
 
 
-def normalise_root(root: str, environ: dict[str, str] | None = None) -> tuple[str, bool]:
+def normalise_root(root: str, environ: dict[str, str] | None = None, mounts: str | None = None) -> tuple[str, bool]:
     """Turn what the user named into an absolute path or a URI.
+
+    Args:
+        root: a path, a `file:` URI, or the URI of an object store.
+        environ: environment variables; None takes the process's own.
+        mounts: what is mounted where, in the form of Linux's `/proc/self/mountinfo`; None reads that.
 
     Returns:
         The root, and whether it is a local folder.
 
     Raises:
         UnsafeStorageError: the storage cannot keep several writers apart.
-        KafkaConfigurationError: it looks like a Kafka broker's address, names no storage that is known, or is a folder
+        KafkaConfigurationError: it looks like a Kafka broker's address, names no storage that is known, is a `file:`
+            URI with a host, a query or a fragment, begins with the home of a user that does not exist, or is a folder
             whose name holds a backslash or something like `%20`.
     """
     environ = dict(os.environ) if environ is None else environ
@@ -47,14 +88,21 @@ def normalise_root(root: str, environ: dict[str, str] | None = None) -> tuple[st
                 f"name a storage root such as ./kafkalike-data (a folder of that very name: ./{root})"
             )
             raise KafkaConfigurationError(message)
-        path = urlsplit(root).path if scheme else root
+        path = _path_of(root) if scheme else root
         if _MISREAD.search(path):
             message = (
                 f"bootstrap_servers={root!r}: deltalake reads a percent sign with two digits, or a backslash, as "
                 "another character; rename the folder"
             )
             raise KafkaConfigurationError(message)
-        return str(Path(path).expanduser().absolute()), True
+        try:
+            folder = str(Path(path).expanduser().absolute())
+        except RuntimeError as cause:
+            message = f"bootstrap_servers={root!r}: {path.split('/')[0]!r} is the home of no user that is known here"
+            raise KafkaConfigurationError(message) from cause
+        if environ.get(NETWORK_VARIABLE, "") in {"", "0"}:
+            _refuse_network(folder, mounts)
+        return folder, True
     if scheme in S3_SCHEMES:
         if environ.get(S3_LOCK_VARIABLE, "").lower() != "dynamodb":
             message = (
@@ -67,6 +115,71 @@ def normalise_root(root: str, environ: dict[str, str] | None = None) -> tuple[st
         message = f"{root}: storage scheme {scheme!r} is not known; known are file, {', '.join(SAFE_SCHEMES)}, s3, s3a"
         raise KafkaConfigurationError(message)
     return root.rstrip("/"), False
+
+
+def _path_of(uri: str) -> str:
+    """Path of a `file:` URI."""
+    parts = urlsplit(uri)
+    if parts.netloc not in {"", "localhost"}:
+        message = (
+            f"bootstrap_servers={uri!r} names the host {parts.netloc!r}, and a `file:` root is on this machine; "
+            f"for the folder /{parts.netloc}{parts.path} write file:///{parts.netloc}{parts.path}"
+        )
+        raise KafkaConfigurationError(message)
+    if "?" in uri or "#" in uri:
+        message = (
+            f"bootstrap_servers={uri!r}: a `file:` URI ends at `?` or `#`; "
+            "for a folder of such a name give the plain path"
+        )
+        raise KafkaConfigurationError(message)
+    return parts.path
+
+
+def file_system_type(path: str, mounts: str) -> str:
+    """The type of the file system that a path is on; empty when that is not known.
+
+    Args:
+        path: absolute, without symbolic links; it need not exist.
+        mounts: Linux's `/proc/self/mountinfo`.
+    """
+    best, found = "", ""
+    for line in mounts.splitlines():
+        # `36 35 98:0 /inside /mount/point rw,noatime master:1 - ext4 /dev/sda1 rw`; at one place the later counts
+        before, dash, after = line.partition(" - ")
+        fields = before.split(" ")
+        if not dash or len(fields) < 5:  # noqa: PLR2004 - the fifth is the mount point
+            continue
+        point = re.sub(r"\\([0-7]{3})", lambda code: chr(int(code[1], 8)), fields[4])
+        inside = path == point or path.startswith(point.rstrip("/") + "/")
+        if inside and len(point) >= len(best):
+            best, found = point, after.split(" ")[0]
+    return found
+
+
+def is_network_file_system(kind: str) -> bool:
+    """Whether other machines may write to a file system of this type."""
+    return kind in NETWORK_FILE_SYSTEMS or (kind.startswith("fuse.") and kind not in LOCAL_FUSE)
+
+
+def _refuse_network(folder: str, mounts: str | None) -> None:
+    """Refuse a folder on a network file system, where locks and hard links may not keep several writers apart.
+
+    Raises:
+        UnsafeStorageError: it is on one.
+    """
+    if mounts is None:
+        try:
+            mounts = _MOUNTS.read_text(encoding="utf-8", errors="surrogateescape")
+        except OSError:  # not Linux
+            return
+    kind = file_system_type(os.path.realpath(folder), mounts)
+    if is_network_file_system(kind):
+        message = (
+            f"{folder} is on a network file system ({kind}), whose locks and hard links may not keep several writers "
+            f"apart, which loses acknowledged records; use a local disk or an object store. Where only one machine "
+            f"ever writes, {NETWORK_VARIABLE}=1 allows it"
+        )
+        raise UnsafeStorageError(message)
 
 
 def _looks_like_broker(root: str) -> bool:

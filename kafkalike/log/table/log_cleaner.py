@@ -15,6 +15,7 @@ import pyarrow as pa
 
 from kafkalike.clock import SYSTEM_CLOCK, Clock, Deadline
 from kafkalike.errors import KafkaError
+from kafkalike.latch import Latch
 from kafkalike.log.store.port import Store
 from kafkalike.log.table.checkpoints import INTERVAL, clean_log, is_due, make_checkpoint
 from kafkalike.log.table.snapshot import last_checkpoint, load_snapshot
@@ -33,18 +34,19 @@ class Helpers:
 
     def __init__(self) -> None:
         self._mutex = threading.Lock()
-        self._threads: set[threading.Thread] = set()
+        self._threads: dict[threading.Thread, Latch] = {}
+        """Those at work, with what is opened when they are done."""
 
     def start(self, work: Callable[[], object]) -> None:
         """Run `work` in a thread; run it here if no thread can be started, as when the interpreter shuts down."""
         thread = threading.Thread(target=self._run, args=(work,), name=THREAD_NAME, daemon=False)
         with self._mutex:
-            self._threads.add(thread)
+            self._threads[thread] = Latch()
         try:
             thread.start()
         except RuntimeError:
             with self._mutex:
-                self._threads.discard(thread)
+                del self._threads[thread]
             work()
 
     def _run(self, work: Callable[[], object]) -> None:
@@ -52,16 +54,16 @@ class Helpers:
             work()
         finally:
             with self._mutex:
-                self._threads.discard(threading.current_thread())
+                self._threads.pop(threading.current_thread()).open()
 
     def wait(self, seconds: float | None = None) -> None:
         """Wait for what is under way; `seconds` is how long at most, None without end."""
         limit = Deadline(SYSTEM_CLOCK, None if seconds is None else seconds * 1000)
         with self._mutex:
-            threads = list(self._threads)
-        for thread in threads:
-            if thread.ident is not None:
-                thread.join(min(limit.remaining(), threading.TIMEOUT_MAX))
+            at_work = [done for thread, done in self._threads.items() if thread.ident is not None]
+        # `Thread.join` marks a thread that runs as ended when it is interrupted; the interpreter would not wait for it.
+        for done in at_work:
+            done.wait(limit.remaining())
 
 
 def cleaning_turn(location: str) -> str:

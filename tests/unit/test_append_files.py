@@ -1,0 +1,80 @@
+"""Files of an append: what is in them, and what a process needs to write them."""
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from kafkalike.errors import KafkaError, KafkaStorageError
+from kafkalike.log.connect import connect
+from kafkalike.model.batch import RecordBatch
+
+
+def append(root: str, value: bytes) -> list[Path]:
+    """Append one record to `orders`; the data files there are then."""
+    batch = RecordBatch()
+    batch.add(0, b"k", value, 1_000)
+    connect(root).log("orders").append(batch)
+    return sorted(Path(root, "orders").glob("partition=0/*.parquet"))
+
+
+def test_a_value_is_stored_once(root: str) -> None:
+    """A file of one record grows by the value's size, not by several times that."""
+    connect(root).create_topic("orders", 1, {})
+    (small,) = append(root, os.urandom(1_000))
+    large = next(path for path in append(root, os.urandom(101_000)) if path != small)
+
+    assert large.stat().st_size - small.stat().st_size < 100_000 * 1.02
+
+
+def test_a_process_that_sends_one_record_does_not_import_pandas(root: str) -> None:
+    """Which takes half a second of its own."""
+    code = """
+import sys
+from kafkalike import KafkaProducer
+with KafkaProducer(bootstrap_servers=sys.argv[1]) as producer:
+    producer.send("orders", b"v").get(60)
+sys.exit("pandas" in sys.modules)
+"""
+    subprocess.run([sys.executable, "-c", code, root], check=True, timeout=120)
+
+
+def test_a_topic_is_not_created_through_a_link_that_leads_out_of_the_root(root: str, tmp_path: Path) -> None:
+    """Its records would be in somebody else's folder."""
+    connect(root).create_topic("other", 1, {})
+    outside = tmp_path / "outside"
+    outside.mkdir()
+    Path(root, "orders").symlink_to(outside)
+
+    with pytest.raises(KafkaStorageError, match="symbolic link"):
+        connect(root).create_topic("orders", 1, {})
+    assert not list(outside.iterdir())
+
+
+def test_records_are_not_written_through_a_link(root: str, tmp_path: Path) -> None:
+    """In the place of a partition's folder."""
+    connect(root).create_topic("orders", 1, {})
+    outside = tmp_path / "outside"
+    outside.mkdir()
+    Path(root, "orders", "partition=0").symlink_to(outside)
+
+    with pytest.raises(KafkaError, match="symbolic link"):
+        append(root, b"v")
+    assert not list(outside.iterdir())
+
+
+def test_a_root_that_is_gone_gets_no_locks_again(root: str, tmp_path: Path) -> None:
+    """An append fails instead of making folders below an unmounted mount point."""
+    connect(root).create_topic("orders", 1, {})
+    log = connect(root).log("orders")
+    batch = RecordBatch()
+    batch.add(0, b"k", b"v", 1_000)
+    log.append(batch)
+    Path(root).rename(tmp_path / "elsewhere")
+    Path(root).mkdir()
+
+    with pytest.raises(KafkaError):
+        log.append(batch)
+    assert not list(Path(root).iterdir())
