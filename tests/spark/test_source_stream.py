@@ -151,7 +151,7 @@ def test_behaviours_12_24_and_37_a_query_follows_its_topics_while_it_runs(
     fill(cluster, "follow-1", "old")
     sink = Batches()
     stream = spark.readStream.format("kafkalike").option("kafka.bootstrap.servers", root)
-    query = start(stream.option("subscribePattern", "follow-.*").load(), sink, tmp_path)
+    query = start(stream.option("subscribePattern", "ollow-").load(), sink, tmp_path)
     sink.wait_for_batch(0)
     fill(cluster, "follow-1", "new")
     sink.wait_for("new")
