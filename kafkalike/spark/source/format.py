@@ -47,9 +47,9 @@ class KafkalikeSource(DataSource):
 
     def streamReader(self, schema: StructType) -> DataSourceStreamReader:  # noqa: N802 - Spark's name
         """A reader of one streaming query."""
-        from kafkalike.spark.source.stream import StreamReader
+        from kafkalike.spark.source.mark import MarkedReader
 
-        return StreamReader(self._checked(schema))
+        return MarkedReader(self._checked(schema))
 
     def writer(self, schema: StructType, overwrite: bool) -> DataSourceWriter:  # noqa: FBT001 - Spark's signature
         """A writer of one batch query."""
