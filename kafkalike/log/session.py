@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import sys
+import threading
+from collections.abc import Iterator, Mapping
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
+from py4j.protocol import Py4JError
 from pyspark import SparkContext
 from pyspark.sql import SparkSession
 
@@ -26,6 +30,9 @@ SESSION_CONF: Final = {
     "spark.databricks.delta.snapshotPartitions": "1",
     # A commit that landed although the store reported a failure is recognised instead of made again.
     "spark.databricks.delta.commit.idempotencyCheck.enabled": "true",
+    # Both would move records to files in which they do not stand by offset.
+    "spark.databricks.delta.optimizeWrite.enabled": "false",
+    "spark.databricks.delta.autoCompact.enabled": "false",
     # One open file per Kafka partition saves the writer's sort, which would also undo the order of the records.
     "spark.sql.maxConcurrentOutputFileWriters": "64",
     # INT96, Spark's default, has no statistics: a look-up by time would read whole files.
@@ -38,6 +45,13 @@ SESSION_CONF: Final = {
     "spark.ui.showConsoleProgress": "false",
 }
 """What `conf/spark-defaults.conf` says as well, for spark-submit; a test keeps the two equal."""
+
+AS_WRITTEN: Final = ("spark.databricks.delta.optimizeWrite.enabled", "spark.databricks.delta.autoCompact.enabled")
+"""Settings that must be off while a topic's table is written; they win over `delta.autoOptimize.*` of the table."""
+
+_writing: dict[str, tuple[int, dict[str, str | None]]] = {}
+"""How many writes a session is at, and its own values of `AS_WRITTEN`, by the session's id."""
+_writing_lock = threading.Lock()
 
 
 def session(app_name: str = "kafkalike", master: str | None = None, **conf: str) -> SparkSession:
@@ -106,6 +120,43 @@ def beside(running: SparkSession) -> SparkSession:
         if made.conf.isModifiable(name):
             made.conf.set(name, value)
     return made
+
+
+@contextlib.contextmanager
+def as_written(spark: SparkSession) -> Iterator[None]:
+    """Keep Delta from rewriting what a session writes, for a block of code; threads may do so at the same time.
+
+    Optimized writes and auto compaction put the records of several tasks or files into one, in any order.
+
+    Args:
+        spark: the session that writes, whatever its own settings are; it has them again afterwards.
+    """
+    java: Any = spark._jsparkSession  # noqa: SLF001 - PySpark has no id of a session
+    session_id = str(java.sessionUUID())
+    with _writing_lock:
+        count, own = _writing.get(session_id) or (0, {name: spark.conf.get(name, None) for name in AS_WRITTEN})
+        _writing[session_id] = count + 1, own
+        for name in AS_WRITTEN:
+            spark.conf.set(name, "false")
+    try:
+        yield
+    finally:
+        with _writing_lock:
+            count, own = _writing.pop(session_id)
+            if count > 1:
+                _writing[session_id] = count - 1, own
+            else:
+                # A JVM that is gone has no settings either, and must not hide why it went.
+                with contextlib.suppress(Py4JError, OSError):
+                    _put_back(spark, own)
+
+
+def _put_back(spark: SparkSession, own: Mapping[str, str | None]) -> None:
+    for name, value in own.items():
+        if value is None:
+            spark.conf.unset(name)
+        else:
+            spark.conf.set(name, value)
 
 
 def _submitted() -> bool:

@@ -219,3 +219,33 @@ def test_a_producers_append_leaves_the_settings_of_the_running_session_alone(
         assert spark.conf.get("spark.sql.session.timeZone") == "America/New_York"
     finally:
         spark.conf.set("spark.sql.session.timeZone", str(before))
+
+
+def test_delta_does_not_rewrite_what_is_written(spark: SparkSession, root: str, cluster: DeltaCluster) -> None:
+    """With optimized writes and auto compaction on in the session and in the table; the session keeps its settings."""
+    other = spark.newSession()
+    settings = {
+        "spark.databricks.delta.optimizeWrite.enabled": "true",
+        "spark.databricks.delta.autoCompact.enabled": "true",
+        "spark.databricks.delta.autoCompact.minNumFiles": "2",
+    }
+    for name, value in settings.items():
+        other.conf.set(name, value)
+    table = f"delta.`{cluster.table_uri(cluster.topic('orders'))}`"
+    properties = "'delta.autoOptimize.optimizeWrite' = 'true', 'delta.autoOptimize.autoCompact' = 'true'"
+    spark.sql(f"ALTER TABLE {table} SET TBLPROPERTIES ({properties})")
+    frame = other.range(0, 4_000, numPartitions=4).select(
+        F.col("id").cast("string").alias("value"), F.lit(0).alias("partition")
+    )
+
+    for _ in range(3):
+        write(frame, "orders", cluster)
+
+    operations = {row["operation"] for row in spark.sql(f"DESCRIBE HISTORY {table}").collect()}
+    log = cluster.log("orders")
+    assert "OPTIMIZE" not in operations
+    assert log.log_end(0) == 12_000
+    for segment in log.segments(0):
+        offsets = log.files.parquet(segment.path).read(["offset"]).column("offset").to_pylist()
+        assert offsets == sorted(offsets)
+    assert {name: other.conf.get(name) for name in settings} == settings
