@@ -1,13 +1,14 @@
 """Append through Spark: a DataFrame or a batch in, one table commit out.
 
-Where the topic has a lock (local roots) DataFrames go by way of `append_staged`, and for a batch the log end is read
-under the lock and the write follows. Elsewhere the write's own
-plan reads the records at or above the log end, which must come back empty: Delta then refuses the commit when a rival
-has appended to one of those partitions meanwhile, and the append is numbered again (decision 003).
+Where the topic has a lock (local roots) DataFrames go by way of `append_staged`, not by this one, and for a batch the
+log end is read under the lock and the write follows. Elsewhere the write's own plan reads the records at or above the
+log end, which must come back empty: Delta then refuses the commit when another writer has appended to one of those
+partitions meanwhile, and the append is numbered again (decision 003).
 """
 
 from __future__ import annotations
 
+import random
 import threading
 import uuid
 from collections.abc import Callable
@@ -29,13 +30,13 @@ from kafkalike import errors, faults
 from kafkalike.clock import SYSTEM_CLOCK, Deadline
 from kafkalike.errors import KafkaError, LogCorruptError, UnknownOutcomeError
 from kafkalike.expr.numbering import at_or_above, with_offsets
-from kafkalike.expr.sink import HEADERS
+from kafkalike.expr.sink import HEADERS, arrow_columns
 from kafkalike.log.append_local import plan_batch, user_metadata
-from kafkalike.log.append_staged import append_staged, arrow_columns, rules_of
 from kafkalike.log.job_errors import let_go, raise_refusal
 from kafkalike.log.layout import TOPIC_COLUMNS
 from kafkalike.log.port import Appended, TxnId
-from kafkalike.log.session import beside, running_session
+from kafkalike.log.routing import Rules
+from kafkalike.log.session import as_written, beside, running_session
 from kafkalike.log.staging import route
 from kafkalike.log.topic_log import DeltaTopicLog
 from kafkalike.log.validate import check_batch, codec_for
@@ -92,21 +93,19 @@ def append_frame(
     timeout_ms: float,
     txn: TxnId | None = None,
 ) -> Appended:
-    """Append a DataFrame in one table commit.
+    """Append a DataFrame in one table commit, where no lock keeps writers apart.
 
     Args:
         log: the topic.
         frame: columns `value` BINARY, and unless all are null `timestamp` TIMESTAMP (null: time of the append), `key`
             BINARY, `partition` INT and `headers`.
         codec: compression, used when the topic says `producer`.
-        timeout_ms: how long to wait for rivals and retry, ms; with a lock, from when the DataFrame has been computed.
+        timeout_ms: how long to wait for other writers and retry, ms.
         txn: makes a rerun add nothing.
 
     Returns:
         What was written; `ranges` is empty for a frame without rows.
     """
-    if log.locked:
-        return append_staged(log, frame, codec=codec, timeout_ms=timeout_ms, txn=txn)
     deadline = Deadline(SYSTEM_CLOCK, timeout_ms)
     partitions = list(log.info.partitions)
     # A rival can make the write start again; the source must not be computed again, as its rows could differ.
@@ -129,12 +128,18 @@ def _routed(log: DeltaTopicLog, frame: DataFrame) -> DataFrame:
     """The records with their partitions; computing it fails for one that the topic does not take."""
     sent = arrow_columns(frame)
     schema = StructType([f for f in sent.schema.fields if f.name != "partition"]).add("partition", IntegerType())
-    found = sent.mapInArrow(partial(route, rules_of(log)), schema)
+    found = sent.mapInArrow(partial(route, _rules(log)), schema)
     if "headers" in found.columns:
         found = found.withColumn("headers", F.when(F.col("has_headers"), F.col("headers"))).drop("has_headers")
     missing = {"timestamp": "timestamp", "key": "binary", "headers": HEADERS.simpleString()}
     nulls = {name: F.lit(None).cast(kind) for name, kind in missing.items() if name not in found.columns}
     return found.withColumns(nulls)
+
+
+def _rules(log: DeltaTopicLog) -> Rules:
+    """The topic's rules now; records without key begin at a partition drawn anew."""
+    turn = random.randrange(log.info.num_partitions)  # noqa: S311 - spreads small writes, guards nothing
+    return Rules.of(log.info.num_partitions, log.config, log.clock, turn)
 
 
 def _append(
@@ -190,7 +195,8 @@ def _save(frame: DataFrame, uri: str, codec: str, metadata: str, txn: TxnId | No
     writer = frame.write.format("delta").mode("append").option("compression", codec).option("userMetadata", metadata)
     if txn is not None:
         writer = writer.option("txnAppId", txn.app_id).option("txnVersion", txn.version)
-    writer.save(uri)
+    with as_written(frame.sparkSession):
+        writer.save(uri)
 
 
 def _self_read(spark: SparkSession, log: DeltaTopicLog, ends: dict[int, int]) -> DataFrame:

@@ -108,6 +108,11 @@ class DeltaCluster(ClusterBase):
         uri = f"{self.root}/{location}"
         return LocalFiles(uri) if self.local else RemoteFiles(uri)
 
+    @property
+    def locked(self) -> bool:
+        """Whether locks keep the writers of a topic apart: on local roots."""
+        return self._locking
+
     def _lock(self, name: str) -> TableLock | None:
         return TableLock(f"{self.root}/{LOCKS}", name) if self._locking else None
 

@@ -3,21 +3,25 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from contextlib import nullcontext
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F  # noqa: N812
 
+from kafkalike import faults
 from kafkalike.config.topic import CODECS
 from kafkalike.errors import IllegalArgumentError, UnsupportedCodecError
 from kafkalike.expr.sink import sink_columns
 from kafkalike.log.append_spark import append_frame
+from kafkalike.log.append_staged import append_staged
 from kafkalike.log.computed_once import computed_once
 from kafkalike.log.connect import connect_delta
-from kafkalike.log.port import TxnId
-from kafkalike.log.staged_topics import MAX_TOPICS, NULL_TOPIC, TOO_MANY_TOPICS
+from kafkalike.log.port import Appended, TxnId
+from kafkalike.log.staged_commit import TxnOf, found_again, target_of
+from kafkalike.log.staged_topics import MAX_TOPICS, NULL_TOPIC, TOO_MANY_TOPICS, Target
 from kafkalike.model.names import check_topic_name
 from kafkalike.model.structs import TopicPartition
 
@@ -56,8 +60,8 @@ def write(
 
     One table commit per topic: a topic gets all of its records or none. Offsets are dense. On a local root the records
     of a partition stand in the order of the DataFrame's Spark partitions and of the rows in each; elsewhere records of
-    one Spark partition keep their order. The DataFrame is computed once, and other producers do not wait for that; one
-    that names its topics in a column is kept meanwhile, see `kafkalike.log.computed_once`.
+    one Spark partition keep their order. The DataFrame is computed once, and other producers do not wait for that. In
+    an object store one that names its topics in a column is kept meanwhile, see `kafkalike.log.computed_once`.
 
     Args:
         frame: columns of Spark's Kafka sink: `value` STRING or BINARY (null is a tombstone), and optionally `key`,
@@ -82,10 +86,13 @@ def write(
         MessageSizeTooLargeError, InvalidTimestampError, InvalidRecordError, UnknownTopicOrPartitionError: a record
             that its topic does not take; nothing was written to that topic.
         OutOfOrderSequenceNumberError: `txn_version` is below the latest one and was never written; nothing was written.
+        TopicAlreadyExistsError: a topic of the column was missing, and was created meanwhile with other settings than
+            the cluster's defaults; nothing was written.
         KafkaTimeoutError: other writers were faster; nothing was written.
         KafkaStorageError: the storage refused; nothing was written.
         UnknownOutcomeError: the outcome could not be found out.
     """
+    txn = _txn(txn_id, txn_version)
     return produce(
         frame,
         topic,
@@ -93,7 +100,7 @@ def write(
         partitioner=partitioner,
         compression_type=compression_type,
         delivery_timeout_ms=delivery_timeout_ms,
-        txn=_txn(txn_id, txn_version),
+        txn=None if txn is None else lambda _: txn,
     )
 
 
@@ -105,47 +112,121 @@ def produce(
     partitioner: Partitioner | None,
     compression_type: str | None,
     delivery_timeout_ms: float,
-    txn: TxnId | None,
+    txn: TxnOf | None,
 ) -> Written:
-    """See `write`."""
+    """See `write`; `txn` names the write to each topic and is asked once for each, before any is written."""
     codec = compression_type or "none"
     if codec not in CODECS:
         message = f"compression_type must be None or one of {', '.join(CODECS)}, not {compression_type!r}"
         raise UnsupportedCodecError(message)
     cluster = connect_delta(bootstrap_servers)
     records = sink_columns(frame, needs_topic=topic is None)
+    names: dict[str, TxnId | None] = {}
+
+    def named(log: DeltaTopicLog) -> TxnId | None:
+        if log.info.name not in names:
+            names[log.info.name] = None if txn is None else txn(log)
+        return names[log.info.name]
+
+    written = False
+    if topic is not None:
+        cluster.ensure_topic(check_topic_name(topic))
+        if txn is not None and cluster.locked:
+            # A rerun costs no job.
+            log = cluster.log(topic)
+            own = named(log)
+            written = own is not None and found_again(log, own) is not None
+    append = partial(_append, written=written) if cluster.locked else _append_elsewhere
+    done = append(
+        cluster, records, topic, partitioner=partitioner, codec=codec, timeout_ms=delivery_timeout_ms, txn=named
+    )
+    return _written(done, names)
+
+
+def _append(
+    cluster: DeltaCluster,
+    records: DataFrame,
+    topic: str | None,
+    *,
+    partitioner: Partitioner | None,
+    codec: str,
+    timeout_ms: float,
+    txn: TxnOf,
+    written: bool,
+) -> Mapping[str, Appended]:
+    """Append where writers have locks: one pass over the DataFrame, whatever number of topics it has."""
+    target = target_of(cluster, topic, written=written)
+    sent = records if partitioner is None else _chosen(records, _by_topic(records, partitioner, target))
+    return append_staged(cluster, sent, target, codec=codec, timeout_ms=timeout_ms, txn=txn)
+
+
+def _append_elsewhere(
+    cluster: DeltaCluster,
+    records: DataFrame,
+    topic: str | None,
+    *,
+    partitioner: Partitioner | None,
+    codec: str,
+    timeout_ms: float,
+    txn: TxnOf,
+) -> Mapping[str, Appended]:
+    """Append where Spark makes the table's commits: topic by topic."""
     # Several topics read the frame several times, and no row may be in two of them, or in none.
     keeping = computed_once(records) if topic is None else nullcontext(records)
     with keeping as rows:
-        names = topics_of(rows) if topic is None else [check_topic_name(topic)]
-        logs = {name: _open(cluster, name) for name in names}
-        written = Written()
+        logs = {name: _open(cluster, name) for name in (topics_of(rows) if topic is None else [topic])}
+        txns = {name: txn(log) for name, log in logs.items()}
+        done = {}
         for name, log in logs.items():
             own = rows if topic is not None else rows.where(F.col("topic") == F.lit(name)).drop("topic")
-            sent = own if partitioner is None else chosen(log, own, partitioner)
-            _append(log, sent, written, codec, delivery_timeout_ms, txn)
-        return written
+            sent = own if partitioner is None else _chosen(own, partitioner(_key(own), log.info.num_partitions))
+            done[name] = append_frame(log, sent, codec=codec, timeout_ms=timeout_ms, txn=txns[name])
+            faults.point("stream.between_topics")
+        return done
 
 
-def _append(  # noqa: PLR0917
-    log: DeltaTopicLog, records: DataFrame, written: Written, codec: str, timeout_ms: float, txn: TxnId | None
-) -> None:
-    done = append_frame(log, records, codec=codec, timeout_ms=timeout_ms, txn=txn)
-    for partition, run in done.ranges.items():
-        written[TopicPartition(log.info.name, partition)] = run
-    if done.duplicate and txn is not None:
-        written.duplicate = True
-        _log.warning(
-            "%s: nothing was written: %s had written version %d before", log.info.name, txn.app_id, txn.version
-        )
+def _written(done: Mapping[str, Appended], names: Mapping[str, TxnId | None]) -> Written:
+    """The offsets of all topics."""
+    written = Written()
+    for topic, appended in done.items():
+        for partition, run in appended.ranges.items():
+            written[TopicPartition(topic, partition)] = run
+        txn = names.get(topic)
+        if appended.duplicate and txn is not None:
+            written.duplicate = True
+            _log.warning("%s: nothing was written: %s had written version %d before", topic, txn.app_id, txn.version)
+    return written
 
 
-def chosen(log: DeltaTopicLog, records: DataFrame, partitioner: Partitioner) -> DataFrame:
-    """Let a partitioner choose for the records whose partition is null."""
-    key = F.col("key") if "key" in records.columns else F.lit(None).cast("binary")
-    by_key = partitioner(key, log.info.num_partitions).cast("int")
-    given = F.coalesce(F.col("partition"), by_key) if "partition" in records.columns else by_key
+def _chosen(records: DataFrame, by_key: Column) -> DataFrame:
+    """Let a partitioner's choice count for the records whose partition is null."""
+    chosen = by_key.cast("int")
+    given = F.coalesce(F.col("partition"), chosen) if "partition" in records.columns else chosen
     return records.withColumn("partition", given)
+
+
+def _by_topic(records: DataFrame, partitioner: Partitioner, target: Target) -> Column:
+    """What a partitioner chooses for each record.
+
+    Topics are many, numbers of partitions few: it is asked once for each number that occurs.
+    """
+    key = _key(records)
+    if target.topic is not None:
+        return partitioner(key, target.rules(target.topic).num_partitions)
+    topics: dict[int, list[str]] = {}
+    for name, known in target.known.items():
+        topics.setdefault(known.rules.num_partitions, []).append(name)
+    found = F.lit(None).cast("int")
+    if target.missing is not None:
+        found = partitioner(key, target.missing.num_partitions).cast("int")
+        topics.pop(target.missing.num_partitions, None)
+    for total, names in topics.items():
+        found = F.when(F.col("topic").isin(names), partitioner(key, total).cast("int")).otherwise(found)
+    return found
+
+
+def _key(records: DataFrame) -> Column:
+    return F.col("key") if "key" in records.columns else F.lit(None).cast("binary")
 
 
 def _open(cluster: DeltaCluster, name: str) -> DeltaTopicLog:

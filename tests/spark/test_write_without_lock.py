@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -14,11 +15,12 @@ from kafkalike.log.port import TxnId
 from kafkalike.model.batch import RecordBatch
 from kafkalike.model.structs import TopicPartition
 from kafkalike.spark import read, write
+from tests.tools.records import all_records
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator
 
-    from pyspark.sql import DataFrame, SparkSession
+    from pyspark.sql import Column, DataFrame, SparkSession
 
 
 class Meddling:
@@ -249,3 +251,35 @@ def test_delta_does_not_rewrite_what_is_written(spark: SparkSession, root: str, 
         offsets = log.files.parquet(segment.path).read(["offset"]).column("offset").to_pylist()
         assert offsets == sorted(offsets)
     assert {name: other.conf.get(name) for name in settings} == settings
+
+
+def test_topics_get_rows_of_one_computation_when_executors_lose_what_they_kept(
+    spark: SparkSession, root: str, cluster: DeltaCluster, tmp_path: Path
+) -> None:
+    """With a checkpoint directory, whose files are removed afterwards; the source gives other rows each time."""
+    computed, kept = tmp_path / "computed", tmp_path / "kept"
+    computed.touch()
+
+    def compute(_: Iterable[int]) -> Iterator[tuple[str, str]]:
+        with computed.open("a", encoding="utf-8") as count:
+            count.write("x")
+        number = computed.stat().st_size
+        yield from ((topic, str(number)) for topic in ("a", "b"))
+
+    def lose(_: Column, __: int) -> Column:
+        """Choose no partition, and drop cached blocks as the death of their executor does."""
+        jvm: Any = spark.sparkContext._jvm
+        for number in spark.sparkContext._jsc.getPersistentRDDs():
+            jvm.org.apache.spark.SparkEnv.get().blockManager().removeRdd(number)
+        return F.lit(None)
+
+    source = spark.sparkContext.parallelize([0], 1).mapPartitions(compute)
+    spark.sparkContext.setCheckpointDir(str(kept))
+    try:
+        write(spark.createDataFrame(source, "topic string, value string"), bootstrap_servers=cluster, partitioner=lose)
+    finally:
+        spark.sparkContext.setCheckpointDir(None)  # type: ignore[arg-type]
+
+    assert [all_records(root, topic) for topic in ("a", "b")] == [{0: [(0, "1")]}] * 2
+    assert computed.read_text(encoding="utf-8") == "x"
+    assert [path for path in kept.rglob("*") if path.name.startswith("rdd-")] == []

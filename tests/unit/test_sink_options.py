@@ -48,6 +48,7 @@ def test_names_count_in_any_case() -> None:
         ({"txnVersion": "1"}, "go together"),
         ({"txnAppId": "", "txnVersion": "1"}, "txnAppId must not be empty"),
         ({"txnAppId": "a", "txnVersion": "-1"}, "txnVersion must be a whole number from 0"),
+        ({"useTimestampColumn": "1"}, "useTimestampColumn must be true or false, not '1'"),
         ({"includeHeaders": "yes"}, "includeHeaders must be true or false"),
         ({"checkpointLocation": "/c"}, "belongs to streaming queries"),
         ({"tpic": "t"}, "unknown option tpic.*did you mean.*topic"),

@@ -88,8 +88,8 @@ class Choice:
     def matches(self, topic: str) -> bool:
         """Whether a topic is one of those read."""
         if self.pattern:
-            # Spark's Kafka source looks for the pattern in the name (`SubscribePatternStrategy`); a Kafka consumer would
-            # want it to match the whole name.
+            # Spark's Kafka source looks for the pattern in the name (`SubscribePatternStrategy`); a Kafka consumer
+            # would want it to match the whole name.
             return re.search(self.pattern, topic) is not None
         return topic in self.topics or any(tp.topic == topic for tp in self.assign)
 
