@@ -14,8 +14,8 @@ from pyspark.sql import functions as F  # noqa: N812
 
 from kafkalike.log.delta_cluster import DeltaCluster
 from kafkalike.model.batch import RecordBatch
-from kafkalike.spark.source.mark import unmarked
-from kafkalike.spark.source.progress import offsets_behind
+from kafkalike.spark.format.mark import unmarked
+from kafkalike.spark.format.progress import offsets_behind
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession

@@ -7,8 +7,8 @@ from pyspark.sql.types import StringType, StructType
 
 from kafkalike.errors import IllegalArgumentError, UnsafeStorageError, UnsupportedCodecError
 from kafkalike.log.port import TxnId
-from kafkalike.spark.source.sink import BatchWriter
-from kafkalike.spark.source.sink_options import parse_batch, parse_stream
+from kafkalike.spark.format.sink import BatchWriter
+from kafkalike.spark.format.sink_options import parse_batch, parse_stream
 
 ROOT = {"kafka.bootstrap.servers": "/data/log", "topic": "t"}
 STREAM = {**ROOT, "checkpointLocation": "/c"}

@@ -7,7 +7,7 @@ import pytest
 
 from kafkalike.errors import IllegalArgumentError, InvalidGroupIdError, InvalidTopicError
 from kafkalike.model.structs import TopicPartition
-from kafkalike.spark.source.options import (
+from kafkalike.spark.format.options import (
     MAX_LONG,
     SourceOptions,
     check_batch,
@@ -15,7 +15,7 @@ from kafkalike.spark.source.options import (
     parse_options,
     warn_without_meaning,
 )
-from kafkalike.spark.source.positions import AtOffsets, AtTime, AtTimes, Everywhere
+from kafkalike.spark.format.positions import AtOffsets, AtTime, AtTimes, Everywhere
 
 ROOT = {"kafka.bootstrap.servers": "/data/log"}
 

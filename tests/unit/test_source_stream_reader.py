@@ -26,8 +26,8 @@ from kafkalike.log.connect import connect
 from kafkalike.log.delta_cluster import DeltaCluster
 from kafkalike.model.batch import RecordBatch
 from kafkalike.model.structs import TopicPartition
-from kafkalike.spark.source.mark import MarkedReader, marked, unmarked
-from kafkalike.spark.source.options import parse_options
+from kafkalike.spark.format.mark import MarkedReader, marked, unmarked
+from kafkalike.spark.format.options import parse_options
 from kafkalike.testing import ManualClock
 from tests.tools.upkeep import AT_ONCE, EAGER, keyed, topic, upkeep
 

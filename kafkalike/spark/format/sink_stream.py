@@ -20,8 +20,8 @@ from kafkalike.errors import IllegalArgumentError
 from kafkalike.log.checkpoint import BatchOffsets, LocalCheckpoint
 from kafkalike.log.staged_commit import begin, job_folder
 from kafkalike.log.staged_topics import stage_topics
-from kafkalike.spark.source.sink import Message, commit_messages, local_cluster, say_duplicates
-from kafkalike.spark.source.sink_options import SinkOptions, check_sink_columns
+from kafkalike.spark.format.sink import Message, commit_messages, local_cluster, say_duplicates
+from kafkalike.spark.format.sink_options import SinkOptions, check_sink_columns
 from kafkalike.spark.stream_ids import StreamVersion, app_id, next_txn
 
 if TYPE_CHECKING:

@@ -16,7 +16,7 @@ from pyspark.sql.streaming.datasource import ReadLimit
 
 from kafkalike.errors import CheckpointMismatchError
 from kafkalike.log.checkpoint import MARK
-from kafkalike.spark.source.stream import Json, StreamReader
+from kafkalike.spark.format.stream import Json, StreamReader
 
 VERSION: Final = 1
 """Of the form of the offsets. A later one is refused."""

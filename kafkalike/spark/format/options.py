@@ -12,7 +12,7 @@ from kafkalike.config.properties import nearest
 from kafkalike.errors import IllegalArgumentError
 from kafkalike.model.names import check_group_id, check_topic_name
 from kafkalike.model.structs import TopicPartition
-from kafkalike.spark.source.positions import (
+from kafkalike.spark.format.positions import (
     EARLIEST,
     LATEST,
     AtTime,

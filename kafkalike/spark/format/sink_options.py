@@ -15,7 +15,7 @@ from kafkalike.expr.sink import check_columns
 from kafkalike.log.checkpoint import LocalCheckpoint
 from kafkalike.log.port import TxnId
 from kafkalike.model.names import check_topic_name
-from kafkalike.spark.source.options import (
+from kafkalike.spark.format.options import (
     BOOTSTRAP,
     MAX_INT,
     MAX_LONG,

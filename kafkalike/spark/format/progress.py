@@ -11,7 +11,7 @@ from kafkalike.group.offsets import GroupOffsets, Membership
 from kafkalike.log.checkpoint import MARK
 from kafkalike.log.port import Cluster
 from kafkalike.model.structs import OffsetAndMetadata, TopicPartition
-from kafkalike.spark.source.positions import offsets_of
+from kafkalike.spark.format.positions import offsets_of
 
 CLIENT: Final = "spark-stream"
 """Client id under which a query's progress is committed."""

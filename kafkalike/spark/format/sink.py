@@ -14,7 +14,7 @@ from kafkalike.errors import IllegalArgumentError, UnsafeStorageError
 from kafkalike.log.connect import connect_delta
 from kafkalike.log.staged_commit import begin, commit_results, job_folder
 from kafkalike.log.staged_topics import TaskResult, stage_topics
-from kafkalike.spark.source.sink_options import SinkOptions, check_sink_columns
+from kafkalike.spark.format.sink_options import SinkOptions, check_sink_columns
 
 if TYPE_CHECKING:
     from pyarrow import RecordBatch
