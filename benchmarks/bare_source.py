@@ -21,7 +21,7 @@ from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadLimit, Suppor
 from pyspark.sql.types import StructType
 
 from kafkalike.log.range_reader import FIELDS
-from kafkalike.spark.source.parts import ddl
+from kafkalike.spark.format.parts import ddl
 
 PARTITIONS = 4
 BATCH_ROWS = 62_500

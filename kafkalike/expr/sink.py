@@ -66,6 +66,21 @@ def sink_columns(frame: DataFrame, *, needs_topic: bool) -> DataFrame:
     return frame.select(*([F.col("topic")] if needs_topic else []), *columns)
 
 
+def arrow_columns(frame: DataFrame) -> DataFrame:
+    """The columns of a checked DataFrame as Spark's Python workers take them: those of a record, and `topic` if there.
+
+    Headers that are null become empty ones, and the column `has_headers` says which they were.
+
+    Spark takes 6 µs to hand over an array that is null, thirty times as long as an empty one; so headers are left out
+    where the DataFrame has none, and go as empty arrays with a flag elsewhere.
+    """
+    columns = [name for name in ("topic", "partition", "timestamp", "key", "value") if name in frame.columns]
+    if "headers" not in frame.columns:
+        return frame.select(*columns)
+    headers = F.coalesce(F.col("headers"), F.array()).alias("headers")
+    return frame.select(*columns, headers, F.col("headers").isNotNull().alias("has_headers"))
+
+
 def check_columns(schema: StructType, *, needs_topic: bool) -> Mapping[str, DataType]:
     """Check that the columns of a user's DataFrame make up records; see `sink_columns`.
 

@@ -1,85 +1,86 @@
-"""Append of a DataFrame to a local root: a Spark job puts the records down, this process numbers and commits them.
+"""Append of a DataFrame to a local root: a Spark job stages the records, this process numbers and commits them.
 
-Two steps (decision 017). The job computes the DataFrame once, before the topic's lock is taken, and each task writes
-its records into one file, sorted by Kafka partition (`staging`). Under the lock the log end is read, the segments are
-written from those files, and one table version is made of them: the same loop as for a producer's batch.
+Two steps (decisions 017 and 020). The job computes the DataFrame once, before a topic's lock is taken, and each task
+writes its records into one file, sorted by topic and Kafka partition (`staged_topics`). Then each topic in turn is
+locked, its log end is read, the segments are written from those files, and one table version is made of them
+(`staged_commit`): the same loop as for a producer's batch.
 """
 
 from __future__ import annotations
 
-import random
+import pickle
+from collections.abc import Iterable, Iterator, Mapping
 from functools import partial
-from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
+import pyarrow as pa
 from py4j.protocol import Py4JError
 from pyspark.errors import PySparkException
-from pyspark.sql import functions as F  # noqa: N812
 
-from kafkalike import faults
-from kafkalike.clock import SYSTEM_CLOCK, Deadline
+from kafkalike.expr.sink import arrow_columns
 from kafkalike.log.job_errors import raise_refusal
-from kafkalike.log.port import Appended, TxnId
-from kafkalike.log.routing import Rules
-from kafkalike.log.staged_payload import Job, StagedPayload, in_threads, raise_told, write_anew
-from kafkalike.log.staging import STAGED_COLUMNS, Run, Written, stage
+from kafkalike.log.port import Appended
+from kafkalike.log.staged_commit import TxnOf, commit_results
+from kafkalike.log.staged_payload import Job, in_threads, write_anew
+from kafkalike.log.staged_topics import Folder, Target, TaskResult, left_out, stage_topics
+from kafkalike.log.staging import Written
 from kafkalike.log.staging_folder import staging_folder
+from kafkalike.log.staging_lease import HeldFolder
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
-    from kafkalike.log.topic_log import DeltaTopicLog
+    from kafkalike.log.delta_cluster import DeltaCluster
 
 SPREAD_BYTES: Final = 1024 * 1024 * 1024
 """From how many bytes on the segments are written by Spark's tasks, where these run on other machines."""
 
 
 def append_staged(
-    log: DeltaTopicLog, frame: DataFrame, *, codec: str, timeout_ms: float, txn: TxnId | None
-) -> Appended:
-    """Append a DataFrame in one table commit. See `append_spark.append_frame`."""
-    if txn is not None:
-        # A rerun costs no job.
-        log.ready_to_append()
-        done = log.already_appended(txn)
-        if done is not None:
-            return done
-    with staging_folder(str(Path(log.files.uri).parent)) as folder:
-        payload = StagedPayload(_run(log, frame, folder), partial(_write_all, frame.sparkSession))
-        faults.point("append.staged")
-        # Rivals are waited for from here on: however long the source took, there is time for them.
-        deadline = Deadline(SYSTEM_CLOCK, timeout_ms)
-        return log.append_payload(payload, codec=codec, deadline=deadline, txn=txn)
+    cluster: DeltaCluster, frame: DataFrame, target: Target, *, codec: str, timeout_ms: float, txn: TxnOf
+) -> Mapping[str, Appended]:
+    """Append a DataFrame: one table commit for each topic.
 
+    Args:
+        cluster: a local root with locks.
+        frame: columns as `expr.sink.sink_columns` gives them.
+        target: where the rows go; of a rerun that it knows, nothing is computed.
+        codec: compression, used when a topic says `producer`.
+        timeout_ms: how long to wait for other writers, for each topic, ms; from when the DataFrame has been computed.
+        txn: names the write to a topic.
 
-def _run(log: DeltaTopicLog, frame: DataFrame, folder: Path) -> list[Run]:
-    """Compute the DataFrame and put its records down."""
-    try:
-        rows = arrow_columns(frame).mapInArrow(partial(stage, str(folder), rules_of(log)), STAGED_COLUMNS).collect()
-    except (PySparkException, Py4JError, OSError) as cause:
-        raise_refusal(log.info.name, cause)
-    for row in rows:
-        if row["error"] is not None:
-            raise_told(log.info.name, row["refused"], row["error"])
-    return [Run(r["task"], r["nth"], r["partition"], r["rows"], r["bytes"], r["path"]) for r in rows]
+    Returns:
+        What was written, by topic.
 
-
-def rules_of(log: DeltaTopicLog) -> Rules:
-    """The topic's rules now; records without key begin at a partition drawn anew."""
-    return Rules.of(log.info, log.config, log.clock, random.randrange(log.info.num_partitions))  # noqa: S311
-
-
-def arrow_columns(frame: DataFrame) -> DataFrame:
-    """The columns that `routing.routed` takes.
-
-    Spark takes 6 µs to hand over an array that is null, thirty times as long as an empty one; so headers are left out
-    where the DataFrame has none, and go as empty arrays with a flag elsewhere.
+    Raises:
+        KafkaError: see `kafkalike.spark.write`.
     """
-    columns = [name for name in ("partition", "timestamp", "key", "value") if name in frame.columns]
-    if "headers" not in frame.columns:
-        return frame.select(*columns)
-    headers = F.coalesce(F.col("headers"), F.array()).alias("headers")
-    return frame.select(*columns, headers, F.col("headers").isNotNull().alias("has_headers"))
+    with staging_folder(cluster.root) as path:
+        results = [left_out(target)] if target.written else _run(frame, target, HeldFolder(str(path)))
+        # Other writers are waited for from here on: however long the source took, there is time for them.
+        return commit_results(
+            cluster,
+            target.topic,
+            results,
+            codec=codec,
+            timeout_ms=timeout_ms,
+            txn=txn,
+            write_all=partial(_write_all, frame.sparkSession),
+        )
+
+
+def _run(frame: DataFrame, target: Target, folder: Folder) -> list[TaskResult]:
+    """Compute the DataFrame and stage its records."""
+    try:
+        rows = arrow_columns(frame).mapInArrow(partial(_stage, target, folder), "result BINARY").collect()
+    except (PySparkException, Py4JError, OSError) as cause:
+        raise_refusal(target.topic or "the write", cause)
+    return [pickle.loads(row["result"]) for row in rows]  # noqa: S301 - made by `_stage`
+
+
+def _stage(target: Target, folder: Folder, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    """One task of the job; Spark takes results only as rows."""
+    yield pa.RecordBatch.from_pydict({"result": [pickle.dumps(stage_topics(target, folder, batches))]})
 
 
 def _write_all(spark: SparkSession, jobs: list[Job]) -> list[Written]:

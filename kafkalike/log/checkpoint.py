@@ -27,6 +27,9 @@ METADATA: Final = "metadata"
 OFFSETS: Final = "offsets"
 COMMITS: Final = "commits"
 
+MARK: Final = "kafkalike:offsets"
+"""Stands beside the topics in the offsets of `format("kafkalike")`; no topic's name has a colon."""
+
 _URI: Final = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*:")
 
 _HEAD_LINES: Final = 2
@@ -77,6 +80,8 @@ def parse_ends(line: str) -> dict[TopicPartition, int]:
 
     >>> parse_ends('{"orders": {"0": 23}}')
     {TopicPartition(topic='orders', partition=0): 23}
+    >>> parse_ends('{"orders": {"0": 23}, "kafkalike:offsets": {"version": 1}}')
+    {TopicPartition(topic='orders', partition=0): 23}
     >>> parse_ends('{"logOffset": 3}'), parse_ends("-"), parse_ends("17")
     ({}, {}, {})
     """
@@ -84,6 +89,8 @@ def parse_ends(line: str) -> dict[TopicPartition, int]:
         given: Any = json.loads(line)
     except ValueError:
         return {}
+    if isinstance(given, dict):
+        given.pop(MARK, None)
     if not isinstance(given, dict) or not all(isinstance(partitions, dict) for partitions in given.values()):
         return {}
     found = {}

@@ -41,7 +41,7 @@ def check_there(cluster: Cluster) -> None:
     Raises:
         KafkaConnectionError: the root does not exist, or its tables are gone.
     """
-    if not isinstance(cluster, DeltaCluster) or not cluster.store.reach == "machine":
+    if not isinstance(cluster, DeltaCluster) or cluster.store.reach != "machine":
         return
     if not Path(cluster.root).is_dir():
         raise KafkaConnectionError(f"the root {cluster.root} does not exist")

@@ -229,7 +229,7 @@ class DeltaControlLog(Generic[S, R]):
             return Done(None)
         first, end = int(rows[0].seq), state.end(ROWS)  # type: ignore[attr-defined]
         if end and first != end:
-            # The rows' own numbers and the table's index of them disagree: then one of the two is not what the log says.
+            # The rows' numbers and the table's index of them disagree: one of the two is not what the log says.
             self._table.forget()
             message = f"{self._files.uri}: row {first} was to be written, and the table goes on at {end}"
             raise LogCorruptError(message)

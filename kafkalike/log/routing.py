@@ -29,7 +29,6 @@ from kafkalike.partitioner.murmur2 import partitions_of_slices
 if TYPE_CHECKING:
     from kafkalike.clock import Clock
     from kafkalike.config.topic import TopicConfig
-    from kafkalike.model.topic import TopicInfo
 
 RUN: Final = 128
 """Consecutive records without key that share a partition, as a sticky producer's batches would fall."""
@@ -50,13 +49,13 @@ class Rules:
     compacted: bool
 
     @classmethod
-    def of(cls, info: TopicInfo, config: TopicConfig, clock: Clock, first_turn: int) -> Rules:
+    def of(cls, num_partitions: int, config: TopicConfig, clock: Clock, first_turn: int) -> Rules:
         """The rules of a topic now."""
         before, after = config.timestamp_before_max_ms, config.timestamp_after_max_ms
         free = config.log_append_time or before == after == LONG_MAX
         now_ms = 0 if free else clock.now_ms()
         return cls(
-            num_partitions=info.num_partitions,
+            num_partitions=num_partitions,
             first_turn=first_turn,
             max_bytes=config.max_message_bytes,
             min_time_ms=0 if free else max(0, now_ms - before),

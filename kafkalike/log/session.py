@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import sys
+import threading
 from pathlib import Path
 from typing import Final
 
@@ -26,6 +27,9 @@ SESSION_CONF: Final = {
     "spark.databricks.delta.snapshotPartitions": "1",
     # A commit that landed although the store reported a failure is recognised instead of made again.
     "spark.databricks.delta.commit.idempotencyCheck.enabled": "true",
+    # Both would move records to files in which they do not stand by offset.
+    "spark.databricks.delta.optimizeWrite.enabled": "false",
+    "spark.databricks.delta.autoCompact.enabled": "false",
     # One open file per Kafka partition saves the writer's sort, which would also undo the order of the records.
     "spark.sql.maxConcurrentOutputFileWriters": "64",
     # INT96, Spark's default, has no statistics: a look-up by time would read whole files.
@@ -38,6 +42,13 @@ SESSION_CONF: Final = {
     "spark.ui.showConsoleProgress": "false",
 }
 """What `conf/spark-defaults.conf` says as well, for spark-submit; a test keeps the two equal."""
+
+AS_WRITTEN: Final = ("spark.databricks.delta.optimizeWrite.enabled", "spark.databricks.delta.autoCompact.enabled")
+"""Settings that must be off while a topic's table is written; they win over `delta.autoOptimize.*` of the table."""
+
+_writing: dict[str, tuple[int, dict[str, str | None]]] = {}
+"""How many writes a session is at, and its own values of `AS_WRITTEN`, by the session's id."""
+_writing_lock = threading.Lock()
 
 
 def session(app_name: str = "kafkalike", master: str | None = None, **conf: str) -> SparkSession:
@@ -97,15 +108,6 @@ def session_at_hand(app_name: str) -> SparkSession | None:
     if active is not None:
         return active
     return session(app_name) if _submitted() else None
-
-
-def beside(running: SparkSession) -> SparkSession:
-    """A new session in the same JVM with kafkalike's settings, whatever those of the running one are."""
-    made: SparkSession = running.newSession()
-    for name, value in SESSION_CONF.items():
-        if made.conf.isModifiable(name):
-            made.conf.set(name, value)
-    return made
 
 
 def _submitted() -> bool:

@@ -1,7 +1,6 @@
-"""Staged payload: records that Spark's tasks have put down in, numbered segments of a topic out.
+"""Staged payload: records that Spark's tasks have staged in, numbered segments of a topic out.
 
-Used by every process that commits such records: the driver's own (`append_staged`) and Spark's Python workers
-(`sink_commit`), so nothing here needs a Spark session.
+Used by every process that commits such records (`staged_commit`), so nothing here needs a Spark session.
 """
 
 from __future__ import annotations

@@ -1,32 +1,24 @@
-"""Staged topics: rows that a Spark job writes through the format in, records put down for each of their topics out.
+"""Staged topics: the rows of a Spark job in, records staged in files for each of their topics out.
 
-This runs in Spark's Python workers. A task that meets a record which its topic does not take says so in its result: it
-must not fail, since Spark would try it again.
+This runs in Spark's Python workers, which import nothing but this module and what it needs. A task that meets a record
+which its topic does not take says so in its result: it must not fail, since Spark would try it again.
 """
 
 from __future__ import annotations
 
-import random
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Final
+from typing import Final, Protocol
 
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from kafkalike import faults
-from kafkalike.config.topic import TopicConfig
-from kafkalike.errors import IllegalArgumentError, KafkaError
-from kafkalike.log.connect import connect_delta
+from kafkalike.errors import IllegalArgumentError, KafkaError, UnknownTopicOrPartitionError
 from kafkalike.log.routing import Router, Rules
 from kafkalike.log.staging import Run, StagedFile, task_number
 from kafkalike.model.names import check_topic_name
-
-if TYPE_CHECKING:
-    from kafkalike.log.delta_cluster import DeltaCluster
-    from kafkalike.log.staging_lease import JobFolder
-    from kafkalike.model.topic import TopicInfo
 
 MAX_TOPICS: Final = 1_000
 """Most topics one DataFrame may name in its column: each one is a table commit."""
@@ -41,6 +33,28 @@ _COLUMNS: Final = ("partition", "timestamp", "key", "value")
 _BYTES: Final = {pa.string(): pa.binary(), pa.large_string(): pa.large_binary()}
 
 
+class Lease(Protocol):
+    """Shows that a process is at work in a folder."""
+
+    def renew(self) -> None:
+        """Show it again, if it is time to."""
+
+
+class Folder(Protocol):
+    """Where a job's tasks stage their records; travels to them."""
+
+    @property
+    def path(self) -> str:
+        """Where it is."""
+
+    def enter(self) -> Lease:
+        """Begin to work in it.
+
+        Raises:
+            OSError: the job is over.
+        """
+
+
 @dataclass(frozen=True, slots=True)
 class KnownTopic:
     """A topic when the job began."""
@@ -48,41 +62,53 @@ class KnownTopic:
     topic_id: str
     rules: Rules
 
-    @classmethod
-    def of(cls, cluster: DeltaCluster, info: TopicInfo) -> KnownTopic:
-        """The topic's rules now; records without key begin at a partition drawn anew."""
-        config = TopicConfig.from_properties(cluster.server.effective(info.configs))
-        turn = random.randrange(info.num_partitions)  # noqa: S311 - spreads small writes, guards nothing
-        return cls(info.topic_id, Rules.of(info, config, cluster.clock, turn))
 
-
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Target:
     """Where the rows of a job go; travels to its tasks."""
 
-    root: str
-    """The cluster's."""
     topic: str | None
     """The topic of all rows; None: the column `topic` names it."""
     known: Mapping[str, KnownTopic]
-    """That topic, or all of the cluster; what is missing is created by the task that names it first."""
+    """That topic, or all of the cluster."""
+    missing: Rules | None
+    """Rules of a topic that does not exist: the commit will create it. None: every topic must exist."""
     written: bool = False
     """The topic had the job's records before it began: a rerun, whose rows nobody needs."""
+    timestamps: bool = True
+    """Whether a column `timestamp` is the time of the records."""
+
+    def rules(self, topic: str) -> Rules:
+        """The rules of a topic.
+
+        Raises:
+            InvalidTopicError: the name is not one of a topic.
+            UnknownTopicOrPartitionError: it does not exist and must not be created.
+        """
+        known = self.known.get(check_topic_name(topic))
+        if known is not None:
+            return known.rules
+        if self.missing is None:
+            raise UnknownTopicOrPartitionError(f"topic {topic!r} does not exist, and auto.create.topics.enable=false")
+        return self.missing
 
 
 @dataclass(frozen=True, slots=True)
 class TopicRuns:
-    """What a task has put down for a topic."""
+    """What a task has staged for a topic."""
 
-    topic_id: str
+    topic_id: str | None
+    """None: the topic did not exist when the job began."""
     runs: Sequence[Run]
     left_out: bool = False
     """The rows were not looked at, as the topic had the job's records before; see `Target.written`."""
+    assumed: Rules | None = None
+    """The rules that a topic which did not exist must have for these records."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TaskResult:
-    """What a task has put down, or why it has not."""
+    """What a task has staged, or why it has not."""
 
     topics: Mapping[str, TopicRuns] = field(default_factory=dict)
     refusal: str | None = None
@@ -93,68 +119,64 @@ class TaskResult:
     """The topic it is about, where there is one."""
 
 
-def stage_topics(target: Target, folder: JobFolder, batches: Iterable[pa.RecordBatch]) -> TaskResult:
-    """Put the rows of one Spark task down, sorted by topic and partition.
+def left_out(target: Target) -> TaskResult:
+    """The result of a task of a rerun: its rows are not looked at."""
+    return TaskResult(
+        topics={name: TopicRuns(known.topic_id, [], left_out=True) for name, known in target.known.items()}
+    )
+
+
+def stage_topics(target: Target, folder: Folder, batches: Iterable[pa.RecordBatch]) -> TaskResult:
+    """Stage the rows of one Spark task, sorted by topic and partition.
 
     Args:
         target: where they go.
         folder: the job's.
-        batches: the DataFrame's columns, checked by `expr.sink`; others than those of a record are left out.
+        batches: the DataFrame's columns, checked by `expr.sink`; others than those of a record are left out. Headers
+            that are null may also be empty ones with a column `has_headers`, see `expr.sink.arrow_columns`.
 
     Returns:
-        What was put down. A file that no result names is removed with the folder at the latest.
+        What was staged. A file that no result names is removed with the folder at the latest.
     """
     if target.written:
-        return TaskResult(
-            topics={name: TopicRuns(known.topic_id, [], left_out=True) for name, known in target.known.items()}
-        )
+        return left_out(target)
     file = StagedFile(folder.path, task_number())
-    topics = _Topics(target)
+    routers: dict[str, Router] = {}
+    at_work = target.topic or ""
     kept = False
     try:
         lease = folder.enter()
         with file:
             for batch in batches:
+                at_work = target.topic or ""
                 for name, rows in _by_topic(target.topic, batch):
-                    file.add(name, topics.router(name).routed(_records(rows)))
+                    at_work = name
+                    if name not in routers:
+                        routers[name] = _router(target, name, len(routers))
+                    file.add(name, routers[name].routed(_records(rows, timestamps=target.timestamps)))
                 lease.renew()
         faults.point("sink.staged")
         kept = True
-        return TaskResult(
-            topics={name: TopicRuns(topics.known[name].topic_id, runs) for name, runs in file.runs.items()}
-        )
+        return TaskResult(topics={name: _runs_of(target, name, runs) for name, runs in file.runs.items()})
     except KafkaError as cause:
-        return TaskResult(refusal=type(cause).__name__, error=str(cause), refused_by=topics.last)
+        return TaskResult(refusal=type(cause).__name__, error=str(cause), refused_by=at_work)
     except OSError as cause:
-        return TaskResult(error=f"{type(cause).__name__}: {cause}", refused_by=topics.last)
+        return TaskResult(error=f"{type(cause).__name__}: {cause}", refused_by=at_work)
     finally:
         if not kept:
             Path(file.path).unlink(missing_ok=True)
 
 
-class _Topics:
-    """The topics that one task writes to."""
+def _router(target: Target, topic: str, others: int) -> Router:
+    """What gives the records of a topic their partitions."""
+    if others == MAX_TOPICS:
+        raise IllegalArgumentError(TOO_MANY_TOPICS)
+    return Router(target.rules(topic), task_number())
 
-    def __init__(self, target: Target) -> None:
-        self.known = dict(target.known)
-        self.last = target.topic or ""
-        """The topic at work."""
-        self._root = target.root
-        self._routers: dict[str, Router] = {}
 
-    def router(self, name: str) -> Router:
-        """What gives the records of a topic their partitions."""
-        self.last = name
-        found = self._routers.get(name)
-        if found is None:
-            if len(self._routers) == MAX_TOPICS:
-                self.last = ""
-                raise IllegalArgumentError(TOO_MANY_TOPICS)
-            if check_topic_name(name) not in self.known:
-                cluster = connect_delta(self._root)
-                self.known[name] = KnownTopic.of(cluster, cluster.ensure_topic(name))
-            found = self._routers[name] = Router(self.known[name].rules, task_number())
-        return found
+def _runs_of(target: Target, topic: str, runs: Sequence[Run]) -> TopicRuns:
+    known = target.known.get(topic)
+    return TopicRuns(None, runs, assumed=target.missing) if known is None else TopicRuns(known.topic_id, runs)
 
 
 def _by_topic(topic: str | None, batch: pa.RecordBatch) -> Iterator[tuple[str, pa.RecordBatch]]:
@@ -172,13 +194,16 @@ def _by_topic(topic: str | None, batch: pa.RecordBatch) -> Iterator[tuple[str, p
         yield name, batch if len(names) == 1 else batch.filter(pc.equal(column, name))
 
 
-def _records(rows: pa.RecordBatch) -> pa.Table:
+def _records(rows: pa.RecordBatch, *, timestamps: bool) -> pa.Table:
     """The columns that `routing.routed` takes."""
-    columns = {name: rows.column(name) for name in _COLUMNS if name in rows.schema.names}
+    names = [name for name in _COLUMNS if name in rows.schema.names and (timestamps or name != "timestamp")]
+    columns = {name: rows.column(name) for name in names}
     for name in columns.keys() & {"key", "value"}:
         kind = columns[name].type
         columns[name] = columns[name].cast(_BYTES.get(kind, kind))
-    if "headers" in rows.schema.names:
+    if "has_headers" in rows.schema.names:
+        columns |= {name: rows.column(name) for name in ("headers", "has_headers")}
+    elif "headers" in rows.schema.names:
         given = rows.column("headers")
         columns["has_headers"] = given.is_valid()
         columns["headers"] = pa.ListArray.from_arrays(given.offsets, given.values)

@@ -1,8 +1,8 @@
 """Staging: rows of a Spark job in, files of rows in the order of their Kafka partitions out, and from those segments.
 
 This runs in Spark's Python workers, which import nothing but this module and what it needs. A record's offset is known
-only when its partition's log end is, and that only under the topic's lock; so a job first puts its records down,
-sorted by partition but without offsets (`stage`), and the numbered segments are made from that (`write_segment`).
+only when its partition's log end is, and that only under the topic's lock; so a job first stages its records, sorted by
+topic and partition but without offsets (`StagedFile`), and the numbered segments are made from that (`write_segment`).
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from __future__ import annotations
 import uuid
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from typing import Final, Self
 
 import numpy as np
@@ -27,25 +27,8 @@ from kafkalike.log.routing import Rules, routed
 from kafkalike.log.store.parquet import put_parquet
 from kafkalike.log.store.port import Store
 
-STAGED_COLUMNS: Final = (
-    "task INT, nth INT, partition INT, rows BIGINT, bytes BIGINT, path STRING, refused STRING, error STRING"
-)
-"""What `stage` yields, as DDL: one row for each `Run`, or one with an `error`."""
-
 HELD_BYTES: Final = 64 * 1024 * 1024
 """Bytes of records that a task sorts at a time."""
-
-_STAGED_SCHEMA: Final = pa.schema(
-    [
-        pa.field("task", pa.int32()),
-        pa.field("nth", pa.int32()),
-        pa.field("partition", pa.int32()),
-        *(pa.field(name, pa.int64()) for name in ("rows", "bytes")),
-        pa.field("path", pa.string()),
-        pa.field("refused", pa.string()),
-        pa.field("error", pa.string()),
-    ]
-)
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,34 +72,6 @@ class Written:
     size: int
     min_time_ms: int
     max_time_ms: int
-
-
-def stage(folder: str, rules: Rules, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-    """Write the records of one Spark task into one Arrow file, each batch of it with records of one partition.
-
-    Args:
-        folder: where the file goes; must exist.
-        rules: the topic's.
-        batches: see `routing.routed`.
-
-    Yields:
-        `STAGED_COLUMNS`. A record that the topic does not take is told by the error's class in `refused` and its text
-        in `error`; a storage that refuses by `error` alone. Neither makes the task fail, which Spark would try again.
-    """
-    task = task_number()
-    file = StagedFile(folder, task)
-    rows: list[dict[str, object]]
-    try:
-        with file:
-            for table in routed(rules, task, batches):
-                file.add("", table)
-        rows = [asdict(run) for run in file.runs[""]]
-    except KafkaError as cause:
-        rows = [{"task": task, "path": file.path, "refused": type(cause).__name__, "error": str(cause)}]
-    except OSError as cause:
-        rows = [{"task": task, "path": file.path, "error": f"{type(cause).__name__}: {cause}"}]
-    if rows:
-        yield pa.RecordBatch.from_pylist(rows, _STAGED_SCHEMA)
 
 
 def task_number() -> int:

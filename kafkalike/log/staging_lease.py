@@ -143,6 +143,23 @@ class JobFolder:
         remove_folder(Path(self.path))
 
 
+@dataclass(frozen=True, slots=True)
+class HeldFolder:
+    """A folder of a process that lives as long as the job and holds a lock for it, so nobody else has to show anything.
+
+    See `staging_folder`; travels to the job's tasks.
+    """
+
+    path: str
+
+    def enter(self) -> HeldFolder:
+        """Begin to work in the folder."""
+        return self
+
+    def renew(self) -> None:
+        """Nothing to show."""
+
+
 class Lease:
     """Gives the signs of life of one process at work.
 

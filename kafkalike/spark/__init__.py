@@ -13,12 +13,12 @@ from kafkalike.lazy import lazy_names
 if TYPE_CHECKING:
     from kafkalike.partitioner.column import partition_column as partition_column
     from kafkalike.spark.entry import session as session
+    from kafkalike.spark.format.format import register_format as register_format
+    from kafkalike.spark.format.progress import offsets_behind as offsets_behind
     from kafkalike.spark.frames import read as read
     from kafkalike.spark.progress import CheckpointProgress as CheckpointProgress
     from kafkalike.spark.sink import Written as Written
     from kafkalike.spark.sink import write as write
-    from kafkalike.spark.source.format import register_format as register_format
-    from kafkalike.spark.source.progress import offsets_behind as offsets_behind
     from kafkalike.spark.sql import register_sql as register_sql
     from kafkalike.spark.sql_values import create_view as create_view
     from kafkalike.spark.sql_values import decoded_values as decoded_values
@@ -31,10 +31,10 @@ _HOME = {
     "Written": "kafkalike.spark.sink",
     "create_view": "kafkalike.spark.sql_values",
     "decoded_values": "kafkalike.spark.sql_values",
-    "offsets_behind": "kafkalike.spark.source.progress",
+    "offsets_behind": "kafkalike.spark.format.progress",
     "partition_column": "kafkalike.partitioner.column",
     "read": "kafkalike.spark.frames",
-    "register_format": "kafkalike.spark.source.format",
+    "register_format": "kafkalike.spark.format.format",
     "register_sql": "kafkalike.spark.sql",
     "session": "kafkalike.spark.entry",
     "write": "kafkalike.spark.sink",

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pyspark.sql import SparkSession
 
 from kafkalike.log.session import session as plain_session
-from kafkalike.spark.source.format import register_format
+from kafkalike.spark.format.format import register_format
 
 
 def session(app_name: str = "kafkalike", master: str | None = None, **conf: str) -> SparkSession:

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable
-from contextlib import nullcontext
+from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any
 
 from pyspark.sql import Column, DataFrame
@@ -13,16 +12,15 @@ from pyspark.sql import functions as F  # noqa: N812
 from kafkalike.config.topic import CODECS
 from kafkalike.errors import IllegalArgumentError, UnsupportedCodecError
 from kafkalike.expr.sink import sink_columns
-from kafkalike.log.append_spark import append_frame
-from kafkalike.log.computed_once import computed_once
+from kafkalike.log.append_staged import append_staged
 from kafkalike.log.connect import connect_delta
-from kafkalike.log.port import TxnId
-from kafkalike.log.staged_topics import MAX_TOPICS, NULL_TOPIC, TOO_MANY_TOPICS
+from kafkalike.log.port import Appended, TxnId
+from kafkalike.log.staged_commit import TxnOf, found_again, target_of
+from kafkalike.log.staged_topics import Target
 from kafkalike.model.names import check_topic_name
 from kafkalike.model.structs import TopicPartition
 
 if TYPE_CHECKING:
-    from kafkalike.log.delta_cluster import DeltaCluster
     from kafkalike.log.topic_log import DeltaTopicLog
 
 Partitioner = Callable[[Column, int], Column]
@@ -54,10 +52,9 @@ def write(
 ) -> Written:
     """Produce a DataFrame: every row becomes a record.
 
-    One table commit per topic: a topic gets all of its records or none. Offsets are dense. On a local root the records
-    of a partition stand in the order of the DataFrame's Spark partitions and of the rows in each; elsewhere records of
-    one Spark partition keep their order. The DataFrame is computed once, and other producers do not wait for that; one
-    that names its topics in a column is kept meanwhile, see `kafkalike.log.computed_once`.
+    One table commit per topic: a topic gets all of its records or none. Offsets are dense. The records of a partition
+    stand in the order of the DataFrame's Spark partitions and of the rows in each. The DataFrame is computed once, and
+    other producers do not wait for that.
 
     Args:
         frame: columns of Spark's Kafka sink: `value` STRING or BINARY (null is a tombstone), and optionally `key`,
@@ -68,8 +65,8 @@ def write(
         partitioner: chooses partitions for rows whose `partition` is null, before the default: Kafka's murmur2 of the
             key's bytes, and turns of rows for null keys.
         compression_type: None, gzip, snappy, lz4 or zstd; a topic's own `compression.type` wins.
-        delivery_timeout_ms: how long (ms) to wait for other writers and retry, for each topic; on a local root from
-            when the DataFrame has been computed.
+        delivery_timeout_ms: how long (ms) to wait for other writers and retry, for each topic, from when the DataFrame
+            has been computed.
         txn_id: names the application whose write this is; with `txn_version`, a rerun adds nothing.
         txn_version: number of the write; it must rise with each one of the application.
 
@@ -78,14 +75,18 @@ def write(
 
     Raises:
         AnalysisException: a column is missing or has a wrong type.
+        UnsafeStorageError: the root is in an object store, which can only be read.
         IllegalArgumentError: bad arguments, or a null topic in the data.
         MessageSizeTooLargeError, InvalidTimestampError, InvalidRecordError, UnknownTopicOrPartitionError: a record
             that its topic does not take; nothing was written to that topic.
         OutOfOrderSequenceNumberError: `txn_version` is below the latest one and was never written; nothing was written.
+        TopicAlreadyExistsError: a topic of the column was missing, and was created meanwhile with other settings than
+            the cluster's defaults; nothing was written.
         KafkaTimeoutError: other writers were faster; nothing was written.
         KafkaStorageError: the storage refused; nothing was written.
         UnknownOutcomeError: the outcome could not be found out.
     """
+    txn = _txn(txn_id, txn_version)
     return produce(
         frame,
         topic,
@@ -93,7 +94,7 @@ def write(
         partitioner=partitioner,
         compression_type=compression_type,
         delivery_timeout_ms=delivery_timeout_ms,
-        txn=_txn(txn_id, txn_version),
+        txn=None if txn is None else lambda _: txn,
     )
 
 
@@ -105,67 +106,79 @@ def produce(
     partitioner: Partitioner | None,
     compression_type: str | None,
     delivery_timeout_ms: float,
-    txn: TxnId | None,
+    txn: TxnOf | None,
 ) -> Written:
-    """See `write`."""
+    """See `write`; `txn` names the write to each topic and is asked once for each, before any is written."""
     codec = compression_type or "none"
     if codec not in CODECS:
         message = f"compression_type must be None or one of {', '.join(CODECS)}, not {compression_type!r}"
         raise UnsupportedCodecError(message)
     cluster = connect_delta(bootstrap_servers)
+    cluster.store.check_writable()
     records = sink_columns(frame, needs_topic=topic is None)
-    # Several topics read the frame several times, and no row may be in two of them, or in none.
-    keeping = computed_once(records) if topic is None else nullcontext(records)
-    with keeping as rows:
-        names = topics_of(rows) if topic is None else [check_topic_name(topic)]
-        logs = {name: _open(cluster, name) for name in names}
-        written = Written()
-        for name, log in logs.items():
-            own = rows if topic is not None else rows.where(F.col("topic") == F.lit(name)).drop("topic")
-            sent = own if partitioner is None else chosen(log, own, partitioner)
-            _append(log, sent, written, codec, delivery_timeout_ms, txn)
-        return written
+    names: dict[str, TxnId | None] = {}
+
+    def named(log: DeltaTopicLog) -> TxnId | None:
+        if log.info.name not in names:
+            names[log.info.name] = None if txn is None else txn(log)
+        return names[log.info.name]
+
+    written = False
+    if topic is not None:
+        cluster.ensure_topic(check_topic_name(topic))
+        if txn is not None:
+            # A rerun costs no job.
+            log = cluster.log(topic)
+            own = named(log)
+            written = own is not None and found_again(log, own) is not None
+    target = target_of(cluster, topic, written=written)
+    sent = records if partitioner is None else _chosen(records, _by_topic(records, partitioner, target))
+    done = append_staged(cluster, sent, target, codec=codec, timeout_ms=delivery_timeout_ms, txn=named)
+    return _written(done, names)
 
 
-def _append(  # noqa: PLR0917
-    log: DeltaTopicLog, records: DataFrame, written: Written, codec: str, timeout_ms: float, txn: TxnId | None
-) -> None:
-    done = append_frame(log, records, codec=codec, timeout_ms=timeout_ms, txn=txn)
-    for partition, run in done.ranges.items():
-        written[TopicPartition(log.info.name, partition)] = run
-    if done.duplicate and txn is not None:
-        written.duplicate = True
-        _log.warning(
-            "%s: nothing was written: %s had written version %d before", log.info.name, txn.app_id, txn.version
-        )
+def _written(done: Mapping[str, Appended], names: Mapping[str, TxnId | None]) -> Written:
+    """The offsets of all topics."""
+    written = Written()
+    for topic, appended in done.items():
+        for partition, run in appended.ranges.items():
+            written[TopicPartition(topic, partition)] = run
+        txn = names.get(topic)
+        if appended.duplicate and txn is not None:
+            written.duplicate = True
+            _log.warning("%s: nothing was written: %s had written version %d before", topic, txn.app_id, txn.version)
+    return written
 
 
-def chosen(log: DeltaTopicLog, records: DataFrame, partitioner: Partitioner) -> DataFrame:
-    """Let a partitioner choose for the records whose partition is null."""
-    key = F.col("key") if "key" in records.columns else F.lit(None).cast("binary")
-    by_key = partitioner(key, log.info.num_partitions).cast("int")
-    given = F.coalesce(F.col("partition"), by_key) if "partition" in records.columns else by_key
+def _chosen(records: DataFrame, by_key: Column) -> DataFrame:
+    """Let a partitioner's choice count for the records whose partition is null."""
+    chosen = by_key.cast("int")
+    given = F.coalesce(F.col("partition"), chosen) if "partition" in records.columns else chosen
     return records.withColumn("partition", given)
 
 
-def _open(cluster: DeltaCluster, name: str) -> DeltaTopicLog:
-    cluster.ensure_topic(name)
-    return cluster.log(name)
+def _by_topic(records: DataFrame, partitioner: Partitioner, target: Target) -> Column:
+    """What a partitioner chooses for each record.
 
-
-def topics_of(records: DataFrame) -> list[str]:
-    """The topics that rows name in their column `topic`, sorted.
-
-    Raises:
-        IllegalArgumentError: a row names none, or there are too many.
-        InvalidTopicError: a name is none of a topic.
+    Topics are many, numbers of partitions few: it is asked once for each number that occurs.
     """
-    names = [row["topic"] for row in records.select("topic").distinct().limit(MAX_TOPICS + 1).collect()]
-    if None in names:
-        raise IllegalArgumentError(NULL_TOPIC)
-    if len(names) > MAX_TOPICS:
-        raise IllegalArgumentError(TOO_MANY_TOPICS)
-    return sorted(check_topic_name(name) for name in names)
+    key = _key(records)
+    if target.topic is not None:
+        return partitioner(key, target.rules(target.topic).num_partitions)
+    topics: dict[int, list[str]] = {}
+    for name, known in target.known.items():
+        topics.setdefault(known.rules.num_partitions, []).append(name)
+    found = F.lit(None).cast("int")
+    if target.missing is not None:
+        found = partitioner(key, target.missing.num_partitions).cast("int")
+        topics.pop(target.missing.num_partitions, None)
+    for total, names in topics.items():
+        found = F.when(F.col("topic").isin(names), partitioner(key, total).cast("int")).otherwise(found)
+    return found
+
+
+def _key(records: DataFrame) -> Column:
+    return F.col("key") if "key" in records.columns else F.lit(None).cast("binary")
 
 
 def _txn(txn_id: str | None, txn_version: int | None) -> TxnId | None:

@@ -15,7 +15,7 @@ from typing import Any, Final
 
 from pyspark.sql import SparkSession
 
-from kafkalike.errors import UnknownTopicOrPartitionError
+from kafkalike.errors import IllegalArgumentError, UnknownTopicOrPartitionError
 from kafkalike.log.connect import connect_delta
 from kafkalike.log.delta_cluster import DeltaCluster
 from kafkalike.log.layout import sql_name
@@ -54,24 +54,25 @@ def register_sql(
         spark: a session with Delta.
         bootstrap_servers: the cluster's root; see `kafkalike.log.connect.connect`.
         topics: only these; None for all. A view costs a fraction of a second.
-        database: a database of Spark's catalog, made when it is missing, in which each topic becomes an external table
-            under the same name. The table is the topic's own: `SELECT * FROM db.orders VERSION AS OF 3` and
-            `TIMESTAMP AS OF` work on it, and it has records below the log start that are not removed yet. Dropping it
-            leaves the topic alone.
+        database: a database of Spark's catalog, made when it is missing, in which each topic becomes a view under the
+            same name: it stays when the session ends, other sessions with Delta see it, and nobody can write to it.
 
     Returns:
         The view of each topic, by the topic's name.
 
     Raises:
         UnknownTopicOrPartitionError: one of `topics` does not exist.
+        IllegalArgumentError: the database has a table with records of its own under the name of a topic; nothing was
+            made.
     """
     cluster = connect_delta(bootstrap_servers)
     with _registering:
+        chosen = _chosen(cluster, topics)
+        old_tables = [] if database is None else _old_tables(spark, chosen, database)
         spark.dataSource.register(ClusterTables)
         for table in SCHEMAS:
             frame = spark.read.format(FORMAT).option("table", table).option("root", cluster.root).load()
             frame.createOrReplaceTempView(table)
-        chosen = _chosen(cluster, topics)
         views = {}
         for name, info in chosen.items():
             views[name] = sql_name(name)
@@ -81,7 +82,7 @@ def register_sql(
         # Now that no function looks for them.
         _drop_gone(spark, cluster, set(views.values()), keep_others=topics is not None)
         if database is not None:
-            for statement in table_statements(cluster, chosen, database):
+            for statement in database_statements(cluster, chosen, database, old_tables):
                 spark.sql(statement)
         return views
 
@@ -100,25 +101,59 @@ def view_statements(bootstrap_servers: Any = None) -> list[str]:  # noqa: ANN401
     ]
     found = cluster.topics()
     for name, info in sorted(found.items()):
-        columns = f"key, value, {literal(name)} AS topic, partition, offset, timestamp, timestampType, headers"
-        below = [f"NOT (partition = {p} AND offset < {start.offset})" for p, start in sorted(info.log_starts.items())]
-        where = f" WHERE {' AND '.join(below)}" if below else ""
-        source = f"delta.{quoted(cluster.table_uri(info))}"
-        # Names are made of [a-z0-9_], but may be numbers or keywords; texts are quoted.
-        view = f"CREATE OR REPLACE TEMPORARY VIEW {quoted(sql_name(name))} AS SELECT {columns} FROM {source}{where}"  # noqa: S608
+        view = f"CREATE OR REPLACE TEMPORARY VIEW {quoted(sql_name(name))} AS {_select(cluster, info)}"
         statements.append(view)
     return statements + range_functions({name: sql_name(name) for name in found}, replace=True)
 
 
-def table_statements(cluster: DeltaCluster, topics: Mapping[str, TopicInfo], database: str) -> list[str]:
-    """Statements that make each topic an external table of a database, and leave the topics as they are."""
+def database_statements(
+    cluster: DeltaCluster, topics: Mapping[str, TopicInfo], database: str, old_tables: Iterable[str]
+) -> list[str]:
+    """Statements that make each topic a view of a database.
+
+    Views, because Spark lets everybody write to a table: an `INSERT` would give an offset to a second record.
+
+    Args:
+        cluster: where the topics are.
+        topics: the topics by name.
+        database: its name.
+        old_tables: see `_old_tables`.
+    """
     statements = [f"CREATE DATABASE IF NOT EXISTS {quoted(database)}"]
+    statements += [f"DROP TABLE IF EXISTS {table}" for table in old_tables]
     for name, info in sorted(topics.items()):
-        table = f"{quoted(database)}.{quoted(sql_name(name))}"
-        # Dropped first: a table of this name may lead to an earlier life of the topic, or to another root.
-        statements.append(f"DROP TABLE IF EXISTS {table}")
-        statements.append(f"CREATE TABLE {table} USING delta LOCATION {literal(cluster.table_uri(info))}")
+        view = f"{quoted(database)}.{quoted(sql_name(name))}"
+        statements.append(f"CREATE OR REPLACE VIEW {view} AS {_select(cluster, info)}")
     return statements
+
+
+def _select(cluster: DeltaCluster, info: TopicInfo) -> str:
+    """The query of a topic's view: what `topic_frame` gives."""
+    columns = f"key, value, {literal(info.name)} AS topic, partition, offset, timestamp, timestampType, headers"
+    below = [f"NOT (partition = {p} AND offset < {start.offset})" for p, start in sorted(info.log_starts.items())]
+    where = f" WHERE {' AND '.join(below)}" if below else ""
+    # Names and texts are quoted.
+    return f"SELECT {columns} FROM delta.{quoted(cluster.table_uri(info))}{where}"  # noqa: S608
+
+
+def _old_tables(spark: SparkSession, topics: Iterable[str], database: str) -> list[str]:
+    """The external tables that stand where views are to be made, quoted; kafkalike made tables before it made views.
+
+    Raises:
+        IllegalArgumentError: a table there has records of its own.
+    """
+    found = []
+    for name in sorted(topics):
+        table = f"{quoted(database)}.{quoted(sql_name(name))}"
+        kind = spark.catalog.getTable(table).tableType if spark.catalog.tableExists(table) else "VIEW"
+        if kind == "MANAGED":
+            raise IllegalArgumentError(
+                f"{table} is a table with records of its own, so topic {name} cannot become a view of that name; "
+                "rename the table, or register in another database"
+            )
+        if kind != "VIEW":
+            found.append(table)
+    return found
 
 
 def _make_functions(spark: SparkSession, views: Mapping[str, str]) -> None:

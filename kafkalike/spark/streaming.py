@@ -21,20 +21,20 @@ from kafkalike.errors import (
     IllegalStateError,
     UnsupportedCodecError,
 )
-from kafkalike.expr.sink import ALLOWED, sink_columns
+from kafkalike.expr.sink import sink_columns
 from kafkalike.log.checkpoint import BatchOffsets, Checkpoint
-from kafkalike.log.computed_once import computed_once
 from kafkalike.log.connect import connect_delta
 from kafkalike.log.port import TxnId
 from kafkalike.model.names import check_topic_name
 from kafkalike.spark.progress import GroupProgress
-from kafkalike.spark.sink import Partitioner, Written, produce, topics_of
+from kafkalike.spark.sink import Partitioner, Written, produce
 from kafkalike.spark.stream_ids import StreamVersion, app_id, next_txn
 
 if TYPE_CHECKING:
     from pyspark.sql.streaming.query import StreamingQuery
 
     from kafkalike.log.delta_cluster import DeltaCluster
+    from kafkalike.log.topic_log import DeltaTopicLog
 
 OUTPUT_MODES: Final = ("append", "update", "complete")
 
@@ -146,42 +146,24 @@ class StreamWriter:
         return owner, run_id, version, offsets
 
     def _write(self, frame: DataFrame, app: str, version: StreamVersion, run_id: str) -> Written:
-        if self._topic is not None:
-            return self._write_to(self._topic, frame, self._check(self._topic, app, version, run_id))
-        sink_columns(frame, needs_topic=True)
-        # Read once per topic; and what is not deterministic must not send one row to two topics, or to none.
-        with computed_once(frame.select(*[name for name in frame.columns if name in ALLOWED])) as rows:
-            names = topics_of(rows)
-            txns = {name: self._check(name, app, version, run_id) for name in names}
-            written = Written()
-            for name, txn in txns.items():
-                own = rows.where(F.col("topic") == F.lit(name))
-                done = self._write_to(name, own, txn)
-                written.update(done)
-                written.duplicate = written.duplicate or done.duplicate
-                faults.point("stream.between_topics")
-            return written
-
-    def _write_to(self, topic: str, frame: DataFrame, txn: TxnId) -> Written:
         return produce(
             frame,
-            topic,
+            self._topic,
             self._cluster,
             partitioner=self._partitioner,
             compression_type=self._codec,
             delivery_timeout_ms=self._timeout_ms,
-            txn=txn,
+            txn=lambda log: self._named(log, app, version, run_id),
         )
 
-    def _check(self, topic: str, app: str, version: StreamVersion, run_id: str) -> TxnId:
+    def _named(self, log: DeltaTopicLog, app: str, version: StreamVersion, run_id: str) -> TxnId:
         """Refuse a batch that the topic cannot have been waiting for.
 
         Returns:
             The name of the write, which is refused if another query writes under the id from now on.
         """
-        self._claim(topic, app, run_id)
-        self._cluster.ensure_topic(topic)
-        return next_txn(topic, app, self._cluster.log(topic).txn_version(app), version)
+        self._claim(log.info.name, app, run_id)
+        return next_txn(log.info.name, app, log.txn_version(app), version)
 
     def _claim(self, topic: str, app: str, run_id: str) -> None:
         """Refuse a second writer of the run under the same id: its records would count as written before."""

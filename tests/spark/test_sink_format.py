@@ -16,7 +16,7 @@ from pyspark.sql import functions as F  # noqa: N812
 from kafkalike import KafkaConsumer, TopicPartition
 from kafkalike.errors import OutOfOrderSequenceNumberError
 from kafkalike.log.port import TxnId
-from kafkalike.log.sink_commit import commit_results
+from kafkalike.log.staged_commit import commit_results
 from kafkalike.log.staged_topics import TaskResult, TopicRuns
 from kafkalike.spark import write
 from tests.tools.clusters import on_disk
@@ -87,7 +87,7 @@ def test_the_format_writes_what_the_function_writes(spark: SparkSession, root: s
     )
 
     write(frame, "function", root)
-    save(frame, root, topic="format")
+    save(frame, root, topic="format", useTimestampColumn="true")
 
     assert [plain(record) for record in consume(root, "format")] == [plain(r) for r in consume(root, "function")]
     assert len(consume(root, "format")) == 300
@@ -109,6 +109,44 @@ def test_records_without_time_get_that_of_the_append_and_go_on_at_the_log_end(sp
     ]
     assert found[0].timestamp <= found[2].timestamp
     assert on_disk(root).log("t").version == 2
+
+
+def test_a_column_timestamp_is_ignored_as_by_sparks_kafka_sink(spark: SparkSession, root: str) -> None:
+    """Whatever its type: records that are copied get the time of the copy, and retention leaves them alone."""
+    log = make_topic(root, partitions=1)
+    old = rows(spark, "a").withColumn("timestamp", F.lit(MOMENT))
+    began = log.clock.now_ms()
+
+    save(old, root, topic="t")
+    save(old.withColumn("timestamp", F.lit("never")), root, topic="t")
+    save(old, root, topic="t", useTimestampColumn="TRUE")
+
+    times = [record.timestamp for record in consume(root, "t")]
+    assert began <= times[0] <= times[1]
+    assert times[2] == 1_709_209_800_123
+
+
+def test_a_column_timestamp_that_is_to_be_used_must_be_one(spark: SparkSession, root: str) -> None:
+    """Missing, or of another type; nothing is written."""
+    make_topic(root, partitions=1)
+    text = rows(spark, "a").withColumn("timestamp", F.lit("never"))
+
+    with pytest.raises(AnalysisException, match="has no column 'timestamp'"):
+        save(rows(spark, "a"), root, topic="t", useTimestampColumn="true")
+    with pytest.raises(AnalysisException, match=r"timestamp must be a\(n\) timestamp"):
+        save(text, root, topic="t", useTimestampColumn="true")
+
+    assert all_records(root) == {0: []}
+
+
+def test_a_refused_record_leaves_no_topic_behind(spark: SparkSession, root: str) -> None:
+    """Topics that are missing are created when all tasks have staged their records."""
+    frame = spark.createDataFrame([("new", "1"), (None, "2")], "topic string, value string").coalesce(1)
+
+    with pytest.raises(PySparkException, match="null topic"):
+        save(frame, root)
+
+    assert on_disk(root).topics() == {}
 
 
 def test_the_column_names_the_topic_of_each_row(spark: SparkSession, root: str) -> None:

@@ -9,13 +9,14 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
-from pyspark.errors import AnalysisException, PySparkException
+from pyspark.errors import AnalysisException, PySparkException, UnsupportedOperationException
 from pyspark.sql import SparkSession
 
 from kafkalike.errors import IllegalArgumentError, UnknownTopicOrPartitionError
 from kafkalike.log.delta_cluster import DeltaCluster
 from kafkalike.model.batch import RecordBatch
 from kafkalike.spark import create_view, read, register_sql
+from kafkalike.spark.sql import view_statements
 from tests.tools.clusters import on_disk
 from tests.tools.records import make_topic
 
@@ -55,7 +56,7 @@ def nothing_is_left(spark: SparkSession) -> Iterator[None]:
     yield
     for view in spark.catalog.listTables():
         spark.catalog.dropTempView(view.name)
-    spark.sql("DROP DATABASE IF EXISTS travel CASCADE")
+    spark.sql("DROP DATABASE IF EXISTS shared CASCADE")
 
 
 def test_a_range_is_half_open_and_has_a_views_columns(spark: SparkSession, root: str, cluster: DeltaCluster) -> None:
@@ -147,32 +148,98 @@ def test_a_view_of_a_topic_that_is_gone_fails_and_the_next_registration_drops_it
 
 
 def test_a_topic_as_of_a_version_and_a_time_in_sql(spark: SparkSession, root: str, cluster: DeltaCluster) -> None:
-    """Through external tables of a database, which leave the topic's own table as it is."""
-    version = cluster.log("orders").version
+    """By the path of its table."""
+    log = cluster.log("orders")
+    table = f"delta.`{cluster.table_uri(log.info)}`"
 
-    register_sql(spark, root, topics=["orders"], database="travel")
-
-    history = spark.sql("DESCRIBE HISTORY travel.orders").select("version", "timestamp").orderBy("version").collect()
-    assert cluster.log("orders").version == version == history[-1]["version"]
-    assert spark.sql("SELECT count(*) FROM travel.orders").collect() == [(9,)]
-    assert spark.sql(f"SELECT count(*) FROM travel.orders VERSION AS OF {version - 1}").collect() == [(6,)]  # noqa: S608
+    history = spark.sql(f"DESCRIBE HISTORY {table}").select("version", "timestamp").orderBy("version").collect()
+    assert log.version == history[-1]["version"]
+    assert spark.sql(f"SELECT count(*) FROM {table} VERSION AS OF {log.version - 1}").collect() == [(6,)]  # noqa: S608
     moment = history[-2]["timestamp"]
-    assert spark.sql(f"SELECT count(*) FROM travel.orders TIMESTAMP AS OF '{moment}'").collect() == [(6,)]  # noqa: S608
-    spark.sql("DROP TABLE travel.orders")
-    assert spark.sql("SELECT count(*) FROM orders").collect() == [(9,)]
+    assert spark.sql(f"SELECT count(*) FROM {table} TIMESTAMP AS OF '{moment}'").collect() == [(6,)]  # noqa: S608
 
 
-def test_a_topic_created_again_is_a_new_table_in_the_database(spark: SparkSession, root: str) -> None:
-    """The table of its earlier life must not be found in its place."""
+def test_a_database_has_each_topic_as_a_view_that_other_sessions_see(
+    spark: SparkSession, root: str, cluster: DeltaCluster
+) -> None:
+    """Without what is below the log start; dropping the view leaves the topic alone."""
+    version = cluster.log("orders").version
+    cluster.move_log_start("orders", {0: 1}, "retention", "r-1")
+
+    register_sql(spark, root, topics=["orders"], database="shared")
+
+    other = spark.newSession()
+    assert other.sql("SELECT count(*), min(topic), min(offset) FROM shared.orders").collect() == [(8, "orders", 0)]
+    assert other.sql("SELECT min(offset) FROM shared.orders WHERE partition = 0").collect() == [(1,)]
+    spark.sql("DROP VIEW shared.orders")
+    assert spark.sql("SELECT count(*) FROM orders").collect() == [(8,)]
+    assert cluster.log("orders").version == version
+
+
+def test_a_topic_created_again_is_found_in_the_database(spark: SparkSession, root: str) -> None:
+    """Its earlier life must not be found in its place, nor the table that an earlier kafkalike has made for it."""
     make_topic(root, (0, "old"), (0, "old"))
-    register_sql(spark, root, database="travel")
-    assert spark.sql("SELECT count(*) FROM travel.t").collect() == [(2,)]
+    spark.sql("CREATE DATABASE IF NOT EXISTS shared")
+    spark.sql(f"CREATE TABLE shared.t USING delta LOCATION '{root}/t'")
+    register_sql(spark, root, database="shared")
+    assert spark.sql("SELECT count(*) FROM shared.t").collect() == [(2,)]
+    assert spark.catalog.getTable("shared.t").tableType == "VIEW"
     on_disk(root).delete_topic("t")
     make_topic(root, (0, "new"))
 
-    register_sql(spark, root, database="travel")
+    register_sql(spark, root, database="shared")
 
-    assert spark.sql("SELECT CAST(value AS STRING) FROM travel.t").collect() == [("new",)]
+    assert spark.sql("SELECT CAST(value AS STRING) FROM shared.t").collect() == [("new",)]
+
+
+def test_a_table_of_somebody_else_is_not_replaced_by_a_view(spark: SparkSession, root: str) -> None:
+    """It has records of its own; none of the topics is made a view then."""
+    make_topic(root, (0, "x"), topic="mine")
+    make_topic(root, (0, "x"), topic="another")
+    spark.sql("CREATE DATABASE IF NOT EXISTS shared")
+    spark.sql("CREATE TABLE shared.mine AS SELECT 1 AS one")
+    try:
+        with pytest.raises(IllegalArgumentError, match=r"`shared`.`mine` is a table with records of its own"):
+            register_sql(spark, root, database="shared")
+
+        assert spark.sql("SELECT * FROM shared.mine").collect() == [(1,)]
+        assert not spark.catalog.tableExists("shared.another")
+    finally:
+        spark.sql("DROP TABLE shared.mine")
+
+
+WRITES = (
+    "INSERT INTO {0} SELECT * FROM {0}",
+    "INSERT OVERWRITE {0} SELECT * FROM {0}",
+    "UPDATE {0} SET partition = 0",
+    "DELETE FROM {0}",
+    "DELETE FROM {0} WHERE partition = 0",
+    "MERGE INTO {0} t USING (SELECT 0 AS x) s ON t.partition = s.x WHEN MATCHED THEN DELETE",
+    "TRUNCATE TABLE {0}",
+    "ALTER TABLE {0} SET TBLPROPERTIES ('a' = 'b')",
+)
+
+
+@pytest.mark.parametrize("door", ["orders", "shared.orders", "orders__values", "from_sql", "partitions"])
+def test_sql_cannot_write_to_a_topic(spark: SparkSession, root: str, cluster: DeltaCluster, door: str) -> None:
+    """A record that is not numbered by an append would have another one's offset."""
+    register_sql(spark, root, database="shared")
+    create_view(spark, "orders", root, value_format="binary")
+    (statement,) = (made for made in view_statements(root) if " VIEW `orders` " in made)
+    spark.sql(statement.replace("`orders`", "from_sql", 1))
+    version = cluster.log("orders").version
+    rows = spark.table(door).count()
+
+    for write in WRITES:
+        with pytest.raises((AnalysisException, UnsupportedOperationException)):
+            spark.sql(write.format(door)).collect()
+    with pytest.raises(AnalysisException):
+        spark.table(door).write.mode("append").insertInto(door)
+    with pytest.raises(AnalysisException):
+        spark.table(door).writeTo(door).append()
+
+    assert cluster.log("orders").version == version
+    assert spark.table(door).count() == rows
 
 
 def test_a_frame_and_a_view_as_of_a_version_or_time(spark: SparkSession, root: str, cluster: DeltaCluster) -> None:

@@ -26,6 +26,7 @@ from kafkalike.errors import (
     KafkaConfigurationError,
     KafkaError,
     MessageSizeTooLargeError,
+    TopicAlreadyExistsError,
     UnknownTopicOrPartitionError,
     UnsupportedCodecError,
 )
@@ -152,8 +153,8 @@ def test_rows_go_to_the_topics_they_name(spark: SparkSession, root: str) -> None
 def test_topics_get_rows_of_one_computation_when_executors_lose_what_they_kept(
     spark: SparkSession, root: str, tmp_path: Path
 ) -> None:
-    """With a checkpoint directory, whose files are removed afterwards; the source gives other rows each time."""
-    computed, kept = tmp_path / "computed", tmp_path / "kept"
+    """No row is in two topics or in none: the source gives other rows each time, and nothing of it is kept."""
+    computed = tmp_path / "computed"
     computed.touch()
 
     def compute(_: Iterable[int]) -> Iterator[tuple[str, str]]:
@@ -170,15 +171,41 @@ def test_topics_get_rows_of_one_computation_when_executors_lose_what_they_kept(
         return F.lit(None)
 
     source = spark.sparkContext.parallelize([0], 1).mapPartitions(compute)
-    spark.sparkContext.setCheckpointDir(str(kept))
-    try:
-        write(spark.createDataFrame(source, "topic string, value string"), bootstrap_servers=root, partitioner=lose)
-    finally:
-        spark.sparkContext.setCheckpointDir(None)  # type: ignore[arg-type]
+
+    write(spark.createDataFrame(source, "topic string, value string"), bootstrap_servers=root, partitioner=lose)
 
     assert [[r.value for r in consume(root, topic)] for topic in ("a", "b")] == [[b"1"], [b"1"]]
     assert computed.read_text(encoding="utf-8") == "x"
-    assert [path for path in kept.rglob("*") if path.name.startswith("rdd-")] == []
+
+
+def test_a_partitioner_is_asked_for_the_number_of_partitions_of_each_topic(
+    spark: SparkSession, root: str, cluster: DeltaCluster
+) -> None:
+    """Of topics that are there, and of one that the write creates."""
+    cluster.create_topic("three", 3, {})
+    cluster.create_topic("five", 5, {})
+    frame = spark.sql("SELECT * FROM VALUES ('three', '1'), ('five', '2'), ('new', '3') AS t(topic, value)")
+
+    written = write(frame, bootstrap_servers=root, partitioner=lambda _, total: F.lit(total - 1))
+
+    assert set(written) == {TopicPartition("three", 2), TopicPartition("five", 4), TopicPartition("new", 0)}
+
+
+def test_a_topic_that_is_created_meanwhile_with_other_settings_is_an_error(
+    spark: SparkSession, root: str, cluster: DeltaCluster
+) -> None:
+    """Records that were given their partitions for one partition must not go to one of three."""
+
+    def create(batches: Iterator[Any]) -> Iterator[Any]:
+        yield from batches
+        on_disk(root).create_topic("new", 3, {})
+
+    frame = spark.sql("SELECT 'new' AS topic, 'v' AS value").coalesce(1)
+
+    with pytest.raises(TopicAlreadyExistsError, match=r"created meanwhile.*nothing was written"):
+        write(frame.mapInArrow(create, "topic string, value string"), bootstrap_servers=root)
+
+    assert [cluster.log("new").log_end(p) for p in range(3)] == [0, 0, 0]
 
 
 @pytest.mark.parametrize(("topic", "error"), [("NULL", IllegalArgumentError), ("'a/b'", InvalidTopicError)])

@@ -96,7 +96,7 @@ def one_by_one(rows: list[Row], config: TopicConfig) -> type[KafkaError] | None:
 def test_columns_are_refused_exactly_when_one_of_their_records_is(rows: list[Row], properties: dict[str, str]) -> None:
     """By the same error as a producer's batch of it."""
     config = config_of(properties)
-    rules = Rules.of(INFO, config, CLOCK, 0)
+    rules = Rules.of(INFO.num_partitions, config, CLOCK, 0)
     expected = one_by_one(rows, config)
 
     if expected is None:
@@ -115,7 +115,9 @@ def test_a_record_goes_where_it_says_or_where_its_key_says(rows: list[tuple[int 
         ["partition", "key", "value"],
     )
 
-    (table,) = routed(Rules.of(INFO, config_of({}), CLOCK, 0), 3, [batch.slice(0), batch.slice(len(rows))])
+    (table,) = routed(
+        Rules.of(INFO.num_partitions, config_of({}), CLOCK, 0), 3, [batch.slice(0), batch.slice(len(rows))]
+    )
 
     assert table.column("partition").to_pylist() == [partition_for_key(k, 5) if p is None else p for p, k in rows]
 
@@ -124,7 +126,7 @@ def test_records_without_key_share_a_partition_in_runs_that_go_on_across_batches
     """Each task begins one partition further."""
     batch = pa.RecordBatch.from_arrays([binaries([b"v"] * (RUN + 1))], ["value"])
 
-    tables = list(routed(Rules.of(INFO, config_of({}), CLOCK, 4), 2, [batch, batch]))
+    tables = list(routed(Rules.of(INFO.num_partitions, config_of({}), CLOCK, 4), 2, [batch, batch]))
 
     found = [p for table in tables for p in table.column("partition").to_pylist()]
     assert found == [1] * RUN + [2] * RUN + [3] * 2
@@ -138,4 +140,4 @@ def test_a_header_without_key_is_refused() -> None:
     )
 
     with pytest.raises(InvalidRecordError, match="header without key"):
-        list(routed(Rules.of(INFO, config_of({}), CLOCK, 0), 0, [batch]))
+        list(routed(Rules.of(INFO.num_partitions, config_of({}), CLOCK, 0), 0, [batch]))

@@ -7,8 +7,8 @@ from pyspark.sql.types import StringType, StructType
 
 from kafkalike.errors import IllegalArgumentError, UnsafeStorageError, UnsupportedCodecError
 from kafkalike.log.port import TxnId
-from kafkalike.spark.source.sink import BatchWriter
-from kafkalike.spark.source.sink_options import parse_batch, parse_stream
+from kafkalike.spark.format.sink import BatchWriter
+from kafkalike.spark.format.sink_options import parse_batch, parse_stream
 
 ROOT = {"kafka.bootstrap.servers": "/data/log", "topic": "t"}
 STREAM = {**ROOT, "checkpointLocation": "/c"}
@@ -48,6 +48,7 @@ def test_names_count_in_any_case() -> None:
         ({"txnVersion": "1"}, "go together"),
         ({"txnAppId": "", "txnVersion": "1"}, "txnAppId must not be empty"),
         ({"txnAppId": "a", "txnVersion": "-1"}, "txnVersion must be a whole number from 0"),
+        ({"useTimestampColumn": "1"}, "useTimestampColumn must be true or false, not '1'"),
         ({"includeHeaders": "yes"}, "includeHeaders must be true or false"),
         ({"checkpointLocation": "/c"}, "belongs to streaming queries"),
         ({"tpic": "t"}, "unknown option tpic.*did you mean.*topic"),

@@ -7,7 +7,7 @@ import pytest
 
 from kafkalike.errors import IllegalArgumentError, InvalidGroupIdError, InvalidTopicError
 from kafkalike.model.structs import TopicPartition
-from kafkalike.spark.source.options import (
+from kafkalike.spark.format.options import (
     MAX_LONG,
     SourceOptions,
     check_batch,
@@ -15,7 +15,7 @@ from kafkalike.spark.source.options import (
     parse_options,
     warn_without_meaning,
 )
-from kafkalike.spark.source.positions import AtOffsets, AtTime, AtTimes, Everywhere
+from kafkalike.spark.format.positions import AtOffsets, AtTime, AtTimes, Everywhere
 
 ROOT = {"kafka.bootstrap.servers": "/data/log"}
 
@@ -69,14 +69,16 @@ def test_behaviour_07_a_choice_of_nothing_is_refused(option: str, text: str, sai
 
 
 def test_behaviour_08_topics_are_chosen_by_list_json_or_pattern() -> None:
-    """A pattern must match the whole name."""
+    """A pattern is looked for anywhere in the name, as Spark's connector does; spaces around it do not count."""
     assigned = parse_options({**ROOT, "assign": '{"a":[0,1],"b":[4]}'}).choice
     listed = parse_options({**ROOT, "subscribe": "b, a,b"}).choice
     patterned = parse_options({**ROOT, "subscribePattern": "a.*|c"}).choice
 
     assert assigned.assign == {TopicPartition("a", 0), TopicPartition("a", 1), TopicPartition("b", 4)}
     assert listed.topics == ("a", "b")
-    assert [name for name in ("a", "ab", "ba", "c", "cc") if patterned.matches(name)] == ["a", "ab", "c"]
+    anchored = parse_options({**ROOT, "subscribePattern": "^(a|c)$ "}).choice
+    assert [name for name in ("a", "ab", "ba", "c", "b") if patterned.matches(name)] == ["a", "ab", "ba", "c"]
+    assert [name for name in ("a", "ab", "ba", "c", "b") if anchored.matches(name)] == ["a", "c"]
 
 
 def test_behaviour_09_names_and_words_count_in_any_case_but_topics_do_not() -> None:

@@ -14,6 +14,7 @@ from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadLimit, ReadMa
 
 from kafkalike.clock import SYSTEM_CLOCK
 from kafkalike.errors import (
+    CheckpointMismatchError,
     CorruptRecordError,
     DataLossError,
     IllegalArgumentError,
@@ -25,8 +26,8 @@ from kafkalike.log.connect import connect
 from kafkalike.log.delta_cluster import DeltaCluster
 from kafkalike.model.batch import RecordBatch
 from kafkalike.model.structs import TopicPartition
-from kafkalike.spark.source.options import parse_options
-from kafkalike.spark.source.stream import StreamReader
+from kafkalike.spark.format.mark import MarkedReader, marked, unmarked
+from kafkalike.spark.format.options import parse_options
 from kafkalike.testing import ManualClock
 from tests.tools.upkeep import AT_ONCE, EAGER, keyed, topic, upkeep
 
@@ -44,7 +45,7 @@ class Query:
         names = {name.replace("__", "."): value for name, value in given.items()}
         choice = {} if names.keys() & {"assign", "subscribePattern"} else {"subscribe": "t"}
         options = parse_options({"kafka.bootstrap.servers": root} | choice | names)
-        self.reader = StreamReader(options, clock or ManualClock())
+        self.reader = MarkedReader(options, clock or ManualClock())
         self.logged: list[Json] = [] if checkpoint is None else list(checkpoint.logged)
         self.committed: int = 0 if checkpoint is None else checkpoint.committed
         self.first: Json | None = None
@@ -89,7 +90,7 @@ def through_json(offsets: Any) -> Json:
     return made
 
 
-def records(reader: StreamReader, part: Any) -> list[Record]:
+def records(reader: MarkedReader, part: Any) -> list[Record]:
     return [
         (row["topic"], row["partition"], row["offset"], row["value"].decode())
         for batch in reader.read(part)
@@ -359,12 +360,12 @@ def test_behaviour_31_offsets_are_never_empty(root: str, cluster: DeltaCluster) 
     query.batch()
     fill(cluster, "b", partition=1)
     query.batch()
-    assert query.logged[-1] == {"t": {"0": 1, "1": 1}}
+    assert unmarked(query.logged[-1]) == {"t": {"0": 1, "1": 1}}
 
     cluster.delete_topic("t")
 
     assert query.batch() is None
-    assert query.reader.latestOffset(query.start, ReadAllAvailable()) == {"t": {"0": 1, "1": 1}}
+    assert unmarked(query.reader.latestOffset(query.start, ReadAllAvailable())) == {"t": {"0": 1, "1": 1}}
 
 
 def test_behaviour_33_the_latest_offsets_are_reported(root: str, cluster: DeltaCluster) -> None:
@@ -375,7 +376,7 @@ def test_behaviour_33_the_latest_offsets_are_reported(root: str, cluster: DeltaC
 
     query.batch()
 
-    assert query.logged[-1] == {"t": {"0": 1, "1": 0}}
+    assert unmarked(query.logged[-1]) == {"t": {"0": 1, "1": 0}}
     assert query.reader.reportLatestOffset() == {"t": {"0": 3, "1": 0}}
 
 
@@ -513,7 +514,7 @@ def test_a_topic_that_is_gone_fails_or_is_left_out(root: str, cluster: DeltaClus
     with pytest.raises(DataLossError, match=r"PARTITIONS_DELETED.*t-0 at offset 1, t-1 at offset 0"):
         strict.batch()
     assert values(lenient.batch()) == ["b"]
-    assert lenient.logged[-1] == {"u": {"0": 1}}
+    assert unmarked(lenient.logged[-1]) == {"u": {"0": 1}}
 
 
 @pytest.mark.parametrize("when", ["before planning", "after planning"])
@@ -715,3 +716,39 @@ def test_many_small_files_make_few_batches_of_records(root: str, cluster: DeltaC
     assert len(plan.segments) == 40
     (batch,) = query.reader.read(part)
     assert [bytes(v).decode() for v in batch.column("value").to_pylist()] == [*map(str, range(20, 60))]
+
+
+# --- checkpoints of others ---------------------------------------------------------------------
+
+
+def test_offsets_of_a_checkpoint_come_back_and_say_whose_they_are() -> None:
+    """Kafka's offsets and a mark; text for text, as Spark compares the texts."""
+    offsets = {"b": {"2": 3, "10": 1}, "c": {"0": 0}}
+
+    text = json.dumps(marked(offsets))
+
+    assert text == '{"b": {"2": 3, "10": 1}, "c": {"0": 0}, "kafkalike:offsets": {"version": 1}}'
+    assert unmarked(json.loads(text)) == offsets
+    assert json.dumps(marked(unmarked(json.loads(text)))) == text
+
+
+def test_offsets_of_another_source_are_refused(root: str, cluster: DeltaCluster) -> None:
+    """Kafka's own offsets of a topic of the same name: neither a batch that was planned nor a new one is read."""
+    fill(cluster, *"abcde")
+    kafkas = {"t": {"0": 2, "1": 0}}
+    query = Query(root)
+
+    said = r'startingOffsets=\{"t":\{"0":2,"1":0\}\}'
+    with pytest.raises(CheckpointMismatchError, match=said):
+        query.reader.latestOffset(kafkas, ReadAllAvailable())
+    with pytest.raises(CheckpointMismatchError, match=said):
+        query.reader.partitions(kafkas, {"t": {"0": 4, "1": 0}})
+
+
+def test_offsets_of_a_later_version_are_refused(root: str, cluster: DeltaCluster) -> None:
+    """It may mean something else by them."""
+    fill(cluster, *"abcde")
+    later: Any = {**marked({"t": {"0": 2, "1": 0}}), "kafkalike:offsets": {"version": 2}}
+
+    with pytest.raises(CheckpointMismatchError, match="later version of kafkalike"):
+        Query(root).reader.latestOffset(later, ReadAllAvailable())

@@ -1,4 +1,4 @@
-"""Staging: what tasks put down becomes segments, however often a task runs."""
+"""Staging: what tasks stage becomes segments, however often a task runs."""
 
 from pathlib import Path
 
@@ -7,7 +7,9 @@ import pyarrow.parquet as pq
 
 from kafkalike.log.routing import Rules
 from kafkalike.log.staged_payload import write_anew
-from kafkalike.log.staging import Numbering, Run, stage
+from kafkalike.log.staged_topics import KnownTopic, Target, stage_topics
+from kafkalike.log.staging import Numbering
+from kafkalike.log.staging_lease import HeldFolder
 
 RULES = Rules(num_partitions=1, first_turn=0, max_bytes=1000, min_time_ms=0, max_time_ms=10, now_ms=5, compacted=False)
 
@@ -15,8 +17,8 @@ RULES = Rules(num_partitions=1, first_turn=0, max_bytes=1000, min_time_ms=0, max
 def test_two_attempts_at_a_segment_write_two_files(tmp_path: Path) -> None:
     """Spark may run a task twice at a time: a late attempt must not touch the file that is committed."""
     rows = pa.RecordBatch.from_arrays([pa.array([b"a", b"b"], pa.binary())], ["value"])
-    (staged,) = stage(str(tmp_path), RULES, [rows])
-    runs = [Run(r["task"], r["nth"], r["partition"], r["rows"], r["bytes"], r["path"]) for r in staged.to_pylist()]
+    target = Target(topic="t", known={"t": KnownTopic("id", RULES)}, missing=None)
+    runs = list(stage_topics(target, HeldFolder(str(tmp_path)), [rows]).topics["t"].runs)
     where = Numbering(
         uri=str(tmp_path),
         name="partition=0/a.parquet",

@@ -65,6 +65,9 @@ class LocalStore:
         """A folder of this machine."""
         return "machine"
 
+    def check_writable(self) -> None:
+        """Anything may be written here."""
+
     def at(self, folder: str) -> LocalStore:
         """The store of a folder below."""
         return LocalStore(f"{self.uri}/{folder}", self._root)
@@ -210,8 +213,8 @@ class LocalStore:
     ) -> AbstractContextManager[None]:
         """Hold the lock of that name; the kernel drops it when its holder dies.
 
-        The folder of locks is made once. One that is gone since then went with its root: a lock that is made anew, below
-        a mount point whose disk was unmounted, would keep nobody out.
+        The folder of locks is made once. One that is gone since then went with its root: a lock that is made anew,
+        below a mount point whose disk was unmounted, would keep nobody out.
         """
         folder = f"{self._root.uri}/{LOCKS}"
         there = os.path.isdir(folder)  # noqa: PTH112

@@ -52,6 +52,9 @@ class MemoryStore:
         """This process."""
         return "process"
 
+    def check_writable(self) -> None:
+        """Anything may be written here."""
+
     def at(self, folder: str) -> MemoryStore:
         """The store of a folder below."""
         below = copy.copy(self)

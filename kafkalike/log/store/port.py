@@ -55,6 +55,14 @@ class Store(Protocol):
         """Who else sees what is stored here."""
         ...
 
+    def check_writable(self) -> None:
+        """Refuse a storage that can only be read.
+
+        Raises:
+            UnsafeStorageError: nothing there keeps several writers apart.
+        """
+        ...
+
     def at(self, folder: str) -> Store:
         """The store of a folder below this one; neither has to exist."""
         ...

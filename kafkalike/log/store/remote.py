@@ -40,6 +40,10 @@ class RemoteStore:
         """Every machine."""
         return "everywhere"
 
+    def check_writable(self) -> None:
+        """Refused."""
+        self._refuse("")
+
     def at(self, folder: str) -> RemoteStore:
         """The store of a folder below."""
         return RemoteStore(f"{self.uri}/{folder}")
@@ -143,6 +147,6 @@ class RemoteStore:
 
     def _refuse(self, name: str) -> NoReturn:
         raise UnsafeStorageError(
-            f"{self.uri}/{name} was not written: this version of kafkalike reads roots in object stores and does not "
+            f"{self.at(name).uri.rstrip('/')} was not written: this version reads roots in object stores and does not "
             "write to them, since nothing there keeps several writers apart yet; write to a folder of a local disk"
         )

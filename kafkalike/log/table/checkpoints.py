@@ -22,8 +22,8 @@ INTERVAL: Final = 100
 """Fewest commits between two checkpoints; the tables' own `delta.checkpointInterval`."""
 
 SHARE: Final = 10
-"""A checkpoint of n files is followed by the next one after n / `SHARE` commits at the earliest: so all checkpoints that
-a table ever had hold some `SHARE` times as many entries as the last one, however often it is written to."""
+"""A checkpoint of n files is followed by the next one after n / `SHARE` commits at the earliest: so all checkpoints
+that a table ever had hold some `SHARE` times as many entries as the last one, however often it is written to."""
 
 KEPT: Final = 2
 """Checkpoints that stay although a newer one has all that they have: readers may be at them."""
@@ -198,7 +198,7 @@ def _one_each(columns: Mapping[str, pa.StructArray]) -> pa.Table:
 
 
 def clean_log(store: Store, now_ms: int, properties: Mapping[str, str]) -> int:
-    """Remove commits past the table's `delta.logRetentionDuration` that a checkpoint has, and checkpoints that newer ones have.
+    """Remove commits past the table's `delta.logRetentionDuration`, and checkpoints that newer ones make unnecessary.
 
     Time travel reaches back as far as that setting says; a version within it stays readable.
 
@@ -241,7 +241,7 @@ def _base(files: LogFiles, horizon_ms: int) -> int:
 
 
 def _superseded(files: LogFiles, base: int) -> list[int]:
-    """Checkpoints that nobody needs: below the log's beginning, or with all commits since that beginning still there."""
+    """Checkpoints that nobody needs: below the log's beginning, or with all commits since then still there."""
     kept = set(sorted(files.checkpoints)[-KEPT:])
     begins = base if base >= 0 else (files.commits or (0,))[0] - 1
     if begins >= 0:

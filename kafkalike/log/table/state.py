@@ -16,8 +16,8 @@ from kafkalike.log.table.actions import Add, TableCommit
 from kafkalike.model.segments import Segment, SegmentIndex
 
 FENCE: Final = "FENCE"
-"""Operation of a commit that holds nothing. It takes a version that a commit in doubt could still get, and makes writers
-who have planned before it plan anew."""
+"""Operation of a commit that holds nothing. It takes a version that a commit in doubt could still get, and makes
+writers who have planned before it plan anew."""
 
 END_APP: Final = "kafkalike.end/"
 """Applications of this name, followed by a partition's number, have the partition's log end as their version: so it

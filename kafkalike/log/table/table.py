@@ -4,8 +4,8 @@ The state is loaded once (checkpoint and commits) and then kept up by reading on
 that looking for something new costs one look-up however long the table's history is.
 
 A change is planned on a state, and lands as the next version of the log or not at all: `Store.put_if_absent` of the
-version's file is the compare-and-set on which offsets rest. What a change was planned on is said by its requirements, so
-a version that somebody else has made in between costs a new plan only where it broke one of them.
+version's file is the compare-and-set on which offsets rest. What a change was planned on is said by its requirements,
+so a version that somebody else has made in between costs a new plan only where it broke one of them.
 """
 
 from __future__ import annotations

@@ -8,9 +8,9 @@ from typing import Any, Final
 from pyspark.sql.datasource import InputPartition
 
 from kafkalike.log.range_reader import FIELDS, RangePlan, plan_range, read_range
-from kafkalike.spark.source.options import SourceOptions
-from kafkalike.spark.source.plan import Run, grouped, split
-from kafkalike.spark.source.topics import Topics
+from kafkalike.spark.format.options import SourceOptions
+from kafkalike.spark.format.plan import Run, grouped, split
+from kafkalike.spark.format.topics import Topics
 
 TYPES: Final = {
     "key": "BINARY",

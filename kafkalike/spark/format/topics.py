@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Final
 from kafkalike.errors import TopicDeletedError, UnknownTopicOrPartitionError
 from kafkalike.log.connect import connect_delta
 from kafkalike.model.structs import TopicPartition
-from kafkalike.spark.source.options import Choice
+from kafkalike.spark.format.options import Choice
 
 if TYPE_CHECKING:
     from kafkalike.log.delta_cluster import DeltaCluster

@@ -15,8 +15,8 @@ from pyspark.sql.datasource import (
 from pyspark.sql.types import StructType
 
 from kafkalike.errors import IllegalArgumentError
-from kafkalike.spark.source.options import SourceOptions, parse_options, warn_without_meaning
-from kafkalike.spark.source.parts import columns_of, ddl
+from kafkalike.spark.format.options import SourceOptions, parse_options, warn_without_meaning
+from kafkalike.spark.format.parts import columns_of, ddl
 
 FORMAT: Final = "kafkalike"
 
@@ -41,20 +41,20 @@ class KafkalikeSource(DataSource):
 
     def reader(self, schema: StructType) -> DataSourceReader:
         """A reader of one batch query."""
-        from kafkalike.spark.source.batch import BatchReader
+        from kafkalike.spark.format.batch import BatchReader
 
         return BatchReader(self._checked(schema))
 
     def streamReader(self, schema: StructType) -> DataSourceStreamReader:  # noqa: N802 - Spark's name
         """A reader of one streaming query."""
-        from kafkalike.spark.source.stream import StreamReader
+        from kafkalike.spark.format.mark import MarkedReader
 
-        return StreamReader(self._checked(schema))
+        return MarkedReader(self._checked(schema))
 
     def writer(self, schema: StructType, overwrite: bool) -> DataSourceWriter:  # noqa: FBT001 - Spark's signature
         """A writer of one batch query."""
-        from kafkalike.spark.source.sink import BatchWriter
-        from kafkalike.spark.source.sink_options import parse_batch
+        from kafkalike.spark.format.sink import BatchWriter
+        from kafkalike.spark.format.sink_options import parse_batch
 
         return BatchWriter(parse_batch(self.options), schema, overwrite=overwrite)
 
@@ -65,8 +65,8 @@ class KafkalikeSource(DataSource):
             schema: the DataFrame's.
             overwrite: whether its output mode is complete; as with Kafka, each batch's result is added.
         """
-        from kafkalike.spark.source.sink_options import parse_stream
-        from kafkalike.spark.source.sink_stream import StreamSink
+        from kafkalike.spark.format.sink_options import parse_stream
+        from kafkalike.spark.format.sink_stream import StreamSink
 
         return StreamSink(parse_stream(self.options), schema)
 

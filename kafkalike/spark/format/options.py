@@ -12,7 +12,7 @@ from kafkalike.config.properties import nearest
 from kafkalike.errors import IllegalArgumentError
 from kafkalike.model.names import check_group_id, check_topic_name
 from kafkalike.model.structs import TopicPartition
-from kafkalike.spark.source.positions import (
+from kafkalike.spark.format.positions import (
     EARLIEST,
     LATEST,
     AtTime,
@@ -88,7 +88,9 @@ class Choice:
     def matches(self, topic: str) -> bool:
         """Whether a topic is one of those read."""
         if self.pattern:
-            return re.fullmatch(self.pattern, topic) is not None
+            # Spark's Kafka source looks for the pattern in the name (`SubscribePatternStrategy`); a Kafka consumer
+            # would want it to match the whole name.
+            return re.search(self.pattern, topic) is not None
         return topic in self.topics or any(tp.topic == topic for tp in self.assign)
 
     @property
@@ -266,8 +268,9 @@ def _choice(options: Mapping[str, str]) -> Choice:
     return Choice(pattern=_pattern(text))
 
 
-def _pattern(text: str) -> str:
-    if not text.strip():
+def _pattern(given: str) -> str:
+    text = given.strip()
+    if not text:
         raise IllegalArgumentError("option subscribePattern: the pattern to subscribe to is empty")
     size = len(text.encode(errors="replace"))
     if size > MAX_PATTERN_BYTES:

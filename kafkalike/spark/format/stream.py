@@ -16,12 +16,11 @@ from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadLimit, ReadMa
 from kafkalike.clock import SYSTEM_CLOCK, Clock
 from kafkalike.errors import DataLossError, KafkaError
 from kafkalike.model.structs import TopicPartition
-from kafkalike.spark.ranges import offsets_json
-from kafkalike.spark.source.loss import report_loss
-from kafkalike.spark.source.options import MAX_LONG, SourceOptions, check_stream
-from kafkalike.spark.source.parts import parts, read_part
-from kafkalike.spark.source.plan import Run, rate_limited, waits
-from kafkalike.spark.source.positions import (
+from kafkalike.spark.format.loss import report_loss
+from kafkalike.spark.format.options import MAX_LONG, SourceOptions, check_stream
+from kafkalike.spark.format.parts import parts, read_part
+from kafkalike.spark.format.plan import Run, rate_limited, waits
+from kafkalike.spark.format.positions import (
     LATEST,
     AtTime,
     AtTimes,
@@ -31,8 +30,9 @@ from kafkalike.spark.source.positions import (
     resolve,
     resolved_from_latest,
 )
-from kafkalike.spark.source.progress import commit_progress
-from kafkalike.spark.source.topics import Topics
+from kafkalike.spark.format.progress import commit_progress
+from kafkalike.spark.format.topics import Topics
+from kafkalike.spark.ranges import offsets_json
 
 _log = logging.getLogger(__name__)
 

@@ -6,12 +6,16 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Final
 
+from pyspark.errors import AnalysisException
+from pyspark.sql.types import StructType
+
 from kafkalike.config.topic import CODECS
 from kafkalike.errors import IllegalArgumentError, UnsupportedCodecError
+from kafkalike.expr.sink import check_columns
 from kafkalike.log.checkpoint import LocalCheckpoint
 from kafkalike.log.port import TxnId
 from kafkalike.model.names import check_topic_name
-from kafkalike.spark.source.options import (
+from kafkalike.spark.format.options import (
     BOOTSTRAP,
     MAX_INT,
     MAX_LONG,
@@ -27,7 +31,9 @@ COMPRESSION: Final = "kafka.compression.type"
 TIMEOUT: Final = "kafka.delivery.timeout.ms"
 TIMEOUT_MS: Final = 120_000
 
-KNOWN: Final = (BOOTSTRAP, "topic", COMPRESSION, TIMEOUT, "txnAppId", "txnVersion", CHECKPOINT)
+USE_TIMESTAMP: Final = "useTimestampColumn"
+
+KNOWN: Final = (BOOTSTRAP, "topic", COMPRESSION, TIMEOUT, USE_TIMESTAMP, "txnAppId", "txnVersion", CHECKPOINT)
 """Options with a meaning."""
 
 NO_MEANING: Final = {"includeHeaders": "the column headers is written wherever there is one"}
@@ -57,6 +63,8 @@ class SinkOptions:
     codec: str
     timeout_ms: int
     """How long to wait for other writers, for each topic, ms."""
+    timestamps: bool
+    """Whether the column `timestamp` is the time of the records; Spark's Kafka sink ignores it."""
     txn: TxnId | None
     """Names the write of a batch query."""
     txn_id: str | None
@@ -128,7 +136,24 @@ def _parse(options: Mapping[str, str], txn: TxnId | None) -> SinkOptions:
         topic=None if topic is None else check_topic_name(topic),
         codec=codec,
         timeout_ms=TIMEOUT_MS if timeout_ms is None else timeout_ms,
+        timestamps=flag(options, USE_TIMESTAMP, default=False),
         txn=txn,
         txn_id=options.get("txnAppId"),
         checkpoint=options.get(CHECKPOINT),
     )
+
+
+def check_sink_columns(schema: StructType, options: SinkOptions) -> None:
+    """Check that the columns of a DataFrame make up records.
+
+    Raises:
+        AnalysisException: a column is missing or has a wrong type. A column `timestamp` may have any, unless it is to
+            be used.
+    """
+    fields = [field for field in schema.fields if options.timestamps or field.name != "timestamp"]
+    if options.timestamps and "timestamp" not in schema.fieldNames():
+        raise AnalysisException(
+            f"option {USE_TIMESTAMP} is true, but the DataFrame has no column 'timestamp'; it has "
+            f"{', '.join(schema.fieldNames()) or 'no columns'}"
+        )
+    check_columns(StructType(fields), needs_topic=options.topic is None)

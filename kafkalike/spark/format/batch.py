@@ -9,12 +9,12 @@ from pyspark.sql.datasource import DataSourceReader, InputPartition
 
 from kafkalike.errors import IllegalArgumentError
 from kafkalike.model.structs import TopicPartition
-from kafkalike.spark.source.loss import report_loss
-from kafkalike.spark.source.options import SourceOptions, check_batch
-from kafkalike.spark.source.parts import parts, read_part
-from kafkalike.spark.source.plan import Run
-from kafkalike.spark.source.positions import EARLIEST, Everywhere, names, resolve
-from kafkalike.spark.source.topics import Topics
+from kafkalike.spark.format.loss import report_loss
+from kafkalike.spark.format.options import SourceOptions, check_batch
+from kafkalike.spark.format.parts import parts, read_part
+from kafkalike.spark.format.plan import Run
+from kafkalike.spark.format.positions import EARLIEST, Everywhere, names, resolve
+from kafkalike.spark.format.topics import Topics
 
 
 class BatchReader(DataSourceReader):

@@ -8,9 +8,10 @@ from typing import Any, Final
 
 from kafkalike.clock import Clock
 from kafkalike.group.offsets import GroupOffsets, Membership
+from kafkalike.log.checkpoint import MARK
 from kafkalike.log.port import Cluster
 from kafkalike.model.structs import OffsetAndMetadata, TopicPartition
-from kafkalike.spark.source.positions import offsets_of
+from kafkalike.spark.format.positions import offsets_of
 
 CLIENT: Final = "spark-stream"
 """Client id under which a query's progress is committed."""
@@ -58,4 +59,4 @@ def _offsets(source: Any, name: str) -> dict[TopicPartition, int]:  # noqa: ANN4
     given = source.get(name) if isinstance(source, Mapping) else getattr(source, name)
     if isinstance(given, str):
         given = json.loads(given)
-    return offsets_of(given) if given else {}
+    return offsets_of({topic: by for topic, by in given.items() if topic != MARK}) if given else {}

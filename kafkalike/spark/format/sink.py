@@ -10,12 +10,11 @@ from typing import TYPE_CHECKING
 from pyspark.sql.datasource import DataSourceArrowWriter, WriterCommitMessage
 from pyspark.sql.types import StructType
 
-from kafkalike.errors import IllegalArgumentError, UnsafeStorageError
-from kafkalike.expr.sink import check_columns
+from kafkalike.errors import IllegalArgumentError
 from kafkalike.log.connect import connect_delta
-from kafkalike.log.sink_commit import begin, commit_results, job_folder
+from kafkalike.log.staged_commit import begin, commit_results, job_folder
 from kafkalike.log.staged_topics import TaskResult, stage_topics
-from kafkalike.spark.source.sink_options import SinkOptions
+from kafkalike.spark.format.sink_options import SinkOptions, check_sink_columns
 
 if TYPE_CHECKING:
     from pyarrow import RecordBatch
@@ -29,7 +28,7 @@ _log = logging.getLogger(__name__)
 
 @dataclass
 class Message(WriterCommitMessage):
-    """What a task has put down."""
+    """What a task has staged."""
 
     result: TaskResult
 
@@ -53,19 +52,19 @@ class BatchWriter(DataSourceArrowWriter):
     def __init__(self, options: SinkOptions, schema: StructType, *, overwrite: bool) -> None:
         if overwrite:
             raise IllegalArgumentError("mode overwrite is not supported: records are added to a topic; use append")
-        cluster = local_cluster(options.root, "kafkalike.spark.write")
-        check_columns(schema, needs_topic=options.topic is None)
+        cluster = writable_cluster(options.root)
+        check_sink_columns(schema, options)
         self._options = options
-        self._target = begin(cluster, options.topic, options.txn)
+        self._target = begin(cluster, options.topic, options.txn, timestamps=options.timestamps)
         self._folder = job_folder(cluster)
         self._folder.make()
 
     def write(self, iterator: Iterator[RecordBatch]) -> WriterCommitMessage:
-        """Put the rows of a task down; those of a rerun are not looked at."""
+        """Stage the rows of a task; those of a rerun are not looked at."""
         return Message(stage_topics(self._target, self._folder, iterator))
 
     def commit(self, messages: list[WriterCommitMessage | None]) -> None:
-        """Number and commit what the tasks have put down.
+        """Number and commit what the tasks have staged.
 
         Raises:
             KafkaError: see `kafkalike.spark.write`.
@@ -79,21 +78,18 @@ class BatchWriter(DataSourceArrowWriter):
             say_duplicates(written, f"{options.txn.app_id} had written version {options.txn.version} before")
 
     def abort(self, messages: list[WriterCommitMessage | None]) -> None:  # noqa: ARG002 - Spark's signature
-        """Remove what was put down."""
+        """Remove what was staged."""
         self._folder.remove()
 
 
-def local_cluster(root: str, instead: str) -> DeltaCluster:
-    """The cluster of a local root.
+def writable_cluster(root: str) -> DeltaCluster:
+    """The cluster of a root.
 
     Raises:
-        UnsafeStorageError: the root is in an object store, where tasks cannot put records down.
+        UnsafeStorageError: the root is in an object store, which can only be read.
     """
     cluster = connect_delta(root)
-    if cluster.store.reach == "everywhere":
-        raise UnsafeStorageError(
-            f'format("kafkalike") writes to local roots, and {cluster.root} is none; {instead} writes to it'
-        )
+    cluster.store.check_writable()
     return cluster
 
 

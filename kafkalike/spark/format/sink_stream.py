@@ -17,12 +17,11 @@ from pyspark.sql.types import StructType
 
 from kafkalike import faults
 from kafkalike.errors import IllegalArgumentError
-from kafkalike.expr.sink import check_columns
 from kafkalike.log.checkpoint import BatchOffsets, LocalCheckpoint
-from kafkalike.log.sink_commit import begin, job_folder
+from kafkalike.log.staged_commit import begin, job_folder
 from kafkalike.log.staged_topics import stage_topics
-from kafkalike.spark.source.sink import Message, commit_messages, local_cluster, say_duplicates
-from kafkalike.spark.source.sink_options import SinkOptions
+from kafkalike.spark.format.sink import Message, commit_messages, say_duplicates, writable_cluster
+from kafkalike.spark.format.sink_options import SinkOptions, check_sink_columns
 from kafkalike.spark.stream_ids import StreamVersion, app_id, next_txn
 
 if TYPE_CHECKING:
@@ -37,7 +36,7 @@ QUERY_ID: Final = "sql.streaming.queryId"
 
 @dataclass
 class StreamMessage(Message):
-    """What a task has put down, and for which query."""
+    """What a task has staged, and for which query."""
 
     query_id: str | None
 
@@ -56,15 +55,15 @@ class StreamSink(DataSourceStreamArrowWriter):
     """
 
     def __init__(self, options: SinkOptions, schema: StructType) -> None:
-        cluster = local_cluster(options.root, "kafkalike.spark.write_stream")
-        check_columns(schema, needs_topic=options.topic is None)
+        cluster = writable_cluster(options.root)
+        check_sink_columns(schema, options)
         self._options = options
-        self._target = begin(cluster, options.topic)
+        self._target = begin(cluster, options.topic, timestamps=options.timestamps)
         self._folder = _folder(cluster, options.checkpoint or "")
         self._folder.make()
 
     def write(self, iterator: Iterator[RecordBatch]) -> WriterCommitMessage:
-        """Put the rows of a task down."""
+        """Stage the rows of a task."""
         context = TaskContext.get()
         query_id = None if context is None else context.getLocalProperty(QUERY_ID)
         return StreamMessage(stage_topics(self._target, self._folder, iterator), query_id)
@@ -92,7 +91,7 @@ class StreamSink(DataSourceStreamArrowWriter):
         say_duplicates(written, f"batch {batchId} had been written before")
 
     def abort(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:  # noqa: ARG002, N803
-        """Remove what was put down."""
+        """Remove what was staged."""
         self._folder.remove()
 
     def _batch(self, messages: list[WriterCommitMessage | None], batch_id: int) -> tuple[str, BatchOffsets]:

@@ -1,0 +1,153 @@
+"""Staged topics: what tasks stage, and the commits that are made of it, without Spark."""
+
+from __future__ import annotations
+
+import pickle
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pyarrow as pa
+import pytest
+
+from kafkalike.config.server import ServerConfig
+from kafkalike.errors import (
+    IllegalArgumentError,
+    InvalidTopicError,
+    KafkaError,
+    TopicAlreadyExistsError,
+    TopicDeletedError,
+    UnknownTopicOrPartitionError,
+)
+from kafkalike.log.delta_cluster import DeltaCluster
+from kafkalike.log.staged_commit import commit_results, target_of
+from kafkalike.log.staged_topics import Target, TaskResult, stage_topics
+from kafkalike.log.staging_lease import HeldFolder
+from tests.tools.clusters import on_disk
+from tests.tools.records import all_records
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from kafkalike.log.port import Appended
+
+
+@pytest.fixture
+def cluster(root: str) -> DeltaCluster:
+    return on_disk(root)
+
+
+def rows(*records: tuple[str | None, str]) -> pa.RecordBatch:
+    """Topic and value of each row, as Spark hands them over."""
+    topics, values = zip(*records, strict=True)
+    return pa.RecordBatch.from_arrays([pa.array(topics, pa.string()), pa.array(values)], ["topic", "value"])
+
+
+def staged(target: Target, folder: Path, *batches: pa.RecordBatch) -> TaskResult:
+    """The result of a task, which has come from another process."""
+    sent, where = pickle.loads(pickle.dumps((target, HeldFolder(str(folder)))))  # noqa: S301 - as Spark does it
+    result: TaskResult = pickle.loads(pickle.dumps(stage_topics(sent, where, batches)))  # noqa: S301
+    return result
+
+
+def commit(cluster: DeltaCluster, *results: TaskResult) -> Mapping[str, Appended]:
+    return commit_results(cluster, None, results, codec="none", timeout_ms=60_000, txn=lambda _: None)
+
+
+def test_each_topic_gets_its_rows_in_order_and_missing_ones_are_created(
+    cluster: DeltaCluster, root: str, tmp_path: Path
+) -> None:
+    """By the commit: while tasks are at work nothing is created."""
+    cluster.create_topic("a", 1, {})
+    target = target_of(cluster, None)
+
+    first = staged(target, tmp_path, rows(("a", "1"), ("b", "2")), rows(("a", "3")))
+    second = staged(target, tmp_path, rows(("b", "4")))
+    before = set(cluster.topics())
+    written = commit(cluster, first, second)
+
+    assert before == {"a"}
+    assert {name: dict(done.ranges) for name, done in written.items()} == {"a": {0: range(2)}, "b": {0: range(2)}}
+    assert all_records(root, "a") == {0: [(0, "1"), (1, "3")]}
+    assert sorted(value for _, value in all_records(root, "b")[0]) == ["2", "4"]
+
+
+@pytest.mark.parametrize(("topic", "error"), [(None, IllegalArgumentError), ("a/b", InvalidTopicError)])
+def test_a_row_without_a_usable_topic_keeps_all_rows_out(
+    cluster: DeltaCluster, tmp_path: Path, topic: str | None, error: type[KafkaError]
+) -> None:
+    """And no topic is created for the others; the task leaves no file."""
+    target = target_of(cluster, None)
+
+    for task in "12":
+        Path(tmp_path, task).mkdir()
+
+    good = staged(target, tmp_path / "1", rows(("new", "1")))
+    bad = staged(target, tmp_path / "2", rows(("new", "1")), rows((topic, "2")))
+
+    with pytest.raises(error):
+        commit(cluster, good, bad)
+    assert cluster.topics() == {}
+    assert list((tmp_path / "2").iterdir()) == []
+
+
+def test_a_missing_topic_that_must_not_be_created_is_refused(root: str, tmp_path: Path) -> None:
+    """By its name."""
+    strict = on_disk(root, server=ServerConfig.from_properties({"auto.create.topics.enable": "false"}))
+
+    result = staged(target_of(strict, None), tmp_path, rows(("new", "1")))
+
+    with pytest.raises(UnknownTopicOrPartitionError, match=r"topic 'new' does not exist.*auto\.create"):
+        commit(strict, result)
+
+
+@pytest.mark.parametrize("configs", [{"max.message.bytes": "100"}, {"cleanup.policy": "compact"}, None])
+def test_a_topic_that_is_created_meanwhile_with_other_settings_is_an_error(
+    cluster: DeltaCluster, tmp_path: Path, configs: dict[str, str] | None
+) -> None:
+    """Its records were checked, and given their partitions, by other rules. The next run knows the topic."""
+    result = staged(target_of(cluster, None), tmp_path, rows(("new", "1")))
+    cluster.create_topic("new", 3 if configs is None else 1, configs or {})
+
+    with pytest.raises(TopicAlreadyExistsError, match="nothing was written; run it again"):
+        commit(cluster, result)
+
+    assert cluster.log("new").log_end(0) == 0
+
+
+def test_a_topic_that_is_created_meanwhile_as_it_would_have_been_is_taken(
+    cluster: DeltaCluster, root: str, tmp_path: Path
+) -> None:
+    """Two writes may begin with the same new topic at the same time."""
+    target = target_of(cluster, None)
+    ours, theirs = (staged(target, tmp_path, rows(("new", value))) for value in ("a", "b"))
+
+    commit(cluster, theirs)
+    commit(cluster, ours)
+
+    assert all_records(root, "new") == {0: [(0, "b"), (1, "a")]}
+
+
+def test_records_for_an_earlier_life_of_a_topic_are_refused(cluster: DeltaCluster, tmp_path: Path) -> None:
+    """It was deleted and created again while the job ran."""
+    cluster.create_topic("t", 1, {})
+    result = staged(target_of(cluster, None), tmp_path, rows(("t", "1")))
+    cluster.delete_topic("t")
+    cluster.create_topic("t", 1, {})
+
+    with pytest.raises(TopicDeletedError):
+        commit(cluster, result)
+
+
+def test_a_column_timestamp_is_taken_only_if_it_is_asked_for(cluster: DeltaCluster, tmp_path: Path) -> None:
+    """The time of the append otherwise."""
+    cluster.create_topic("t", 1, {})
+    times = pa.array([1_709_209_800_123_999], pa.timestamp("us", "UTC"))
+    batch = rows(("t", "1")).append_column("timestamp", times)
+    began = cluster.clock.now_ms()
+
+    for wanted in (False, True):
+        commit(cluster, staged(target_of(cluster, None, timestamps=wanted), tmp_path, batch))
+
+    found = cluster.log("t").segments(0)
+    assert found[0].max_timestamp >= began
+    assert found[1].max_timestamp == 1_709_209_800_123
