@@ -113,16 +113,17 @@ class DeltaControlLog(Generic[S, R]):
     def refresh(self) -> S:
         """Apply rows that others added."""
         with self._mutex:
-            try:
-                self._catch_up()
-            except (KafkaError, OSError):
-                # The tail has moved on, the state perhaps not with it: the next refresh begins from nothing.
-                self._tail.forget()
-                raise
+            self._catch_up()
             return self.state
 
+    def reload(self) -> S:
+        """Read the whole table anew, whatever is known of it."""
+        with self._mutex:
+            self._tail.forget()
+            return self.refresh()
+
     def _catch_up(self) -> None:
-        known = self._tail.loaded
+        known = self._tail.version >= 0
         try:
             self._tail.refresh()
         except _MissingFileError:
@@ -239,15 +240,15 @@ class DeltaControlLog(Generic[S, R]):
         if isinstance(self._files, LocalFiles):
             self._files.make_root()
         with self._lock.held(deadline, self.refresh):
-            self._holding.now = True
             try:
+                self._holding.now = True
                 yield
             finally:
                 self._holding.now = False
 
     def _attempt(self, plan: Callable[[S], Sequence[R]]) -> bool:
         with self._mutex:
-            state = self.refresh()
+            state = self._sound_state()
             rows = plan(state)
             if not rows:
                 return True
@@ -259,6 +260,20 @@ class DeltaControlLog(Generic[S, R]):
                     return False
             # What another writer may have added between the refresh and here is caught by the commit.
             return self._write(rows)
+
+    def _sound_state(self) -> S:
+        """The fresh state, which must have all rows that the log names.
+
+        Raises:
+            LogCorruptError: the files lack rows.
+        """
+        if self.refresh().seq + 1 < self._tail.index.end(0) and self.reload().seq + 1 < self._tail.index.end(0):
+            message = (
+                f"{self._files.uri}: its log names rows up to {self._tail.index.end(0) - 1}, its files end at row "
+                f"{self.state.seq}: rows are lost, and nothing may be written under their numbers"
+            )
+            raise LogCorruptError(message)
+        return self.state
 
     def _create(self) -> None:
         try:
@@ -282,7 +297,11 @@ class DeltaControlLog(Generic[S, R]):
             self._tail.load()
 
     def _write(self, rows: Sequence[R]) -> bool:
-        add = self._add_file(_to_table(rows, self._schema), rows[0].seq, rows[-1].seq, data_change=True)  # type: ignore[attr-defined]
+        first = rows[0].seq  # type: ignore[attr-defined]
+        if first < self._tail.index.end(0):
+            message = f"{self._files.uri}: the number of row {first} is taken; nothing was written"
+            raise LogCorruptError(message)
+        add = self._add_file(_to_table(rows, self._schema), first, rows[-1].seq, data_change=True)  # type: ignore[attr-defined]
         wanted = self._commit(adds=[add], operation="WRITE")
         if not self._landed(wanted):
             self._files.discard(add.path)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import re
 import shutil
 import threading
@@ -16,7 +17,7 @@ from deltalake.exceptions import DeltaError
 from kafkalike import faults
 from kafkalike.clock import SYSTEM_CLOCK, Clock, Deadline
 from kafkalike.config.server import ServerConfig
-from kafkalike.errors import IllegalArgumentError, KafkaStorageError
+from kafkalike.errors import IllegalArgumentError, KafkaStorageError, TopicAlreadyExistsError
 from kafkalike.log.base import ClusterBase
 from kafkalike.log.condense import Condenser, Helpers
 from kafkalike.log.control import DeltaControlLog
@@ -81,15 +82,7 @@ class DeltaCluster(ClusterBase):
         self.tail_interval = LOCAL_TAIL_SECONDS if local else REMOTE_TAIL_SECONDS
         self._locking = local and locking
         self._helpers = Helpers()
-        self.metadata: DeltaControlLog[ClusterState, MetadataRow] = DeltaControlLog(
-            self._files(CLUSTER_METADATA),
-            METADATA_SCHEMA,
-            MetadataRow,
-            ClusterState,
-            lock=self._lock(CLUSTER_METADATA),
-            condenser=self.condenser(CLUSTER_METADATA),
-            clock=clock,
-        )
+        self.metadata = self._metadata_log()
         self.groups: DeltaControlLog[GroupsState, GroupRow] = DeltaControlLog(
             self._files(CONSUMER_OFFSETS),
             OFFSETS_SCHEMA,
@@ -103,6 +96,25 @@ class DeltaCluster(ClusterBase):
         self.leases: Leases = LocalLeases(f"{self.root}/{LEASES}") if local else RemoteLeases(self.root, LEASES)
         self._spark_appender: Appender | None = None
         self._mutex = threading.Lock()
+
+    def _metadata_log(self) -> DeltaControlLog[ClusterState, MetadataRow]:
+        return DeltaControlLog(
+            self._files(CLUSTER_METADATA),
+            METADATA_SCHEMA,
+            MetadataRow,
+            ClusterState,
+            lock=self._lock(CLUSTER_METADATA),
+            condenser=self.condenser(CLUSTER_METADATA),
+            clock=self.clock,
+        )
+
+    def metadata_on_disk(self) -> ClusterState:
+        """The cluster's metadata, read from nothing: before something is removed, what is remembered does not count.
+
+        Raises:
+            LogCorruptError: they cannot be read.
+        """
+        return self._metadata_log().refresh()
 
     def _files(self, location: str) -> Files:
         uri = f"{self.root}/{location}"
@@ -142,12 +154,12 @@ class DeltaCluster(ClusterBase):
         # part of a topic's name. On a local root the topic's lock keeps late writers out.
         return f"{name}~{self.clock.now_ms()}"
 
-    def _create_table(self, name: str, location: str, *, used_before: bool) -> TopicId:
+    def _create_table(self, name: str, location: str) -> TopicId:
         uri = f"{self.root}/{location}"
         try:
             if self.local:
                 if self._locking:
-                    self._clear_leftover(name, Path(uri), used_before=used_before)
+                    self._clear_leftover(name, Path(uri))
                 Path(uri).mkdir(parents=True, exist_ok=True, mode=0o700)
             table = DeltaTable.create(
                 uri,
@@ -167,27 +179,37 @@ class DeltaCluster(ClusterBase):
             table = found
         return TopicId(str(table.metadata().id))
 
-    def _clear_leftover(self, name: str, folder: Path, *, used_before: bool) -> None:
+    def _clear_leftover(self, name: str, folder: Path) -> None:
         """Make room for a new topic's table where a creation or deletion was killed; touch nothing else.
 
         A killed creation leaves an empty folder or an empty table of ours, a killed deletion a table of ours whose
-        topic the metadata know as deleted. Anything else is somebody's data.
+        topic the metadata know as deleted. Anything else is somebody's data. The table is only put aside; maintenance
+        removes it.
 
         Raises:
-            KafkaStorageError: the folder holds something else.
+            TopicAlreadyExistsError: the table is a topic's; what this client remembered was wrong, and is read anew.
+            KafkaStorageError: the folder holds something else, or cannot be put aside.
         """
         if not folder.exists() or _holds_nothing(folder):
             return
         table = _topic_table(str(folder))
-        if table is None or (table.version() > 0 and not used_before):
+        state = self.metadata_on_disk()
+        if name in state.topics or (table is not None and live_topic(state, str(table.metadata().id)) is not None):
+            self.metadata.reload()
+            message = f"topic {name!r} already exists"
+            raise TopicAlreadyExistsError(message)
+        if table is None or (table.version() > 0 and name not in state.used_names):
             what = (
                 "that kafkalike did not make" if table is None else "with records of a topic the metadata do not know"
             )
             message = f"topic {name!r} cannot be created: {folder} holds data {what}; move it or choose another name"
             raise KafkaStorageError(message)
         with self._no_condensing(folder.name, Deadline(self.clock, 60_000)):
-            aside = _move_aside(folder, Path(self.root, DELETED, str(table.metadata().id)))
-        shutil.rmtree(aside, ignore_errors=True)
+            try:
+                _move_aside(folder, Path(self.root, DELETED, str(table.metadata().id)))
+            except OSError as cause:
+                message = f"topic {name!r} cannot be created: what is left at {folder} cannot be put aside: {cause}"
+                raise KafkaStorageError(message) from cause
 
     def _no_condensing(self, location: str, deadline: Deadline) -> AbstractContextManager[None]:
         """Keep out those who write to a table's log without its lock. Taken last: they take no other lock."""
@@ -209,7 +231,9 @@ class DeltaCluster(ClusterBase):
             ):
                 forget()
                 faults.point("delete.after_forget")
-                folder = _move_aside(folder, Path(self.root, DELETED, info.topic_id))
+                # One that cannot be put aside is removed where it is.
+                with contextlib.suppress(OSError):
+                    folder = _move_aside(folder, Path(self.root, DELETED, info.topic_id))
         if self.local:
             shutil.rmtree(folder, ignore_errors=True)
 
@@ -271,13 +295,18 @@ def _holds_nothing(folder: Path) -> bool:
 
 
 def _move_aside(folder: Path, target: Path) -> Path:
-    """Rename a folder, which is quick however much is in it; returns where it is now."""
-    try:
-        target.parent.mkdir(mode=0o700, exist_ok=True)
-        return folder.rename(target)
-    except OSError:
-        shutil.rmtree(folder, ignore_errors=True)
-        return folder
+    """Rename a folder, which is quick however much is in it; returns where it is now.
+
+    Raises:
+        OSError: it cannot be renamed, or there is something at the target.
+    """
+    target.parent.mkdir(mode=0o700, exist_ok=True)
+    return folder.rename(target)
+
+
+def live_topic(state: ClusterState, topic_id: str) -> TopicInfo | None:
+    """The topic of that id, if there is one."""
+    return next((info for info in state.topics.values() if info.topic_id == topic_id), None)
 
 
 def open_cluster(root: str) -> DeltaCluster:

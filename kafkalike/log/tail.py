@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
 from typing import Any, Final
 
 import pyarrow as pa
@@ -30,8 +31,26 @@ RECHECK_SECONDS: Final = 10.0
 """How often a reader that sees nothing new makes sure that its version was not cleaned out of the log."""
 
 
+@dataclass(slots=True, kw_only=True)
+class TableState:
+    """What is known of a table at one version."""
+
+    version: int = -1
+    """-1: nothing is known yet."""
+    table_id: str = ""
+    index: SegmentIndex = field(default_factory=SegmentIndex)
+    txns: dict[str, int | None] = field(default_factory=dict)
+    """Latest version of each application seen since the load; older ones are asked of the table."""
+    last_commit_ms: int = 0
+    foreign: TableCommit | None = None
+    """The latest commit that rewound the table, if any; see `REWINDING`."""
+
+
 class TableTail:
     """State of one table at a version, and the way to the next. Not thread-safe; its owner serialises calls.
+
+    Whatever interrupts a change of the state, Ctrl-C included, makes the next `refresh` load it anew: `_whole` is taken
+    away before the change begins and given back as its last step.
 
     Args:
         files: the table's files.
@@ -50,14 +69,9 @@ class TableTail:
         to_segment: Callable[[Add, Files], Segment] = segment_of,
     ) -> None:
         self.files = files
-        self.version = -1
-        self.table_id = ""
-        self.index = SegmentIndex()
-        self.txns: dict[str, int | None] = {}
-        """Latest version of each application seen since the load; older ones are asked of the table."""
-        self.last_commit_ms = 0
-        self.foreign: TableCommit | None = None
-        """The latest commit that rewound the table, if any; see `REWINDING`."""
+        self._state = TableState()
+        self._whole = False
+        """Whether the state, and what the callbacks made of it, are those of its version."""
         self._clock = clock
         self._on_commit = on_commit
         self._on_load = on_load
@@ -67,11 +81,36 @@ class TableTail:
     @property
     def loaded(self) -> bool:
         """Whether there is a state to go on from."""
-        return self.version >= 0
+        return self._whole
+
+    @property
+    def version(self) -> int:
+        """Table version of the state; -1 before the first load."""
+        return self._state.version
+
+    @property
+    def table_id(self) -> str:
+        """Id of the table."""
+        return self._state.table_id
+
+    @property
+    def index(self) -> SegmentIndex:
+        """The live data files."""
+        return self._state.index
+
+    @property
+    def last_commit_ms(self) -> int:
+        """Time of the latest commit seen, ms."""
+        return self._state.last_commit_ms
+
+    @property
+    def foreign(self) -> TableCommit | None:
+        """The latest commit that rewound the table, if any; see `REWINDING`."""
+        return self._state.foreign
 
     def forget(self) -> None:
         """Begin from nothing at the next `refresh`."""
-        self.version = -1
+        self._whole = False
 
     def refresh(self) -> bool:
         """Apply the commits that were made since the last call.
@@ -106,23 +145,31 @@ class TableTail:
         return True
 
     def apply(self, commit: TableCommit) -> None:
-        """Take in the next commit. Caller: `refresh`, and the writer that has just made it."""
+        """Take in the next commit. Caller: `refresh`, and the writer that has just made it.
+
+        One that does not follow the state, or follows one that is forgotten, is left to the next `refresh`.
+        """
+        state = self._state
+        if not self._whole or commit.version != state.version + 1:
+            return
         # Segments first: reading one may fail, and then the state must not be half-way.
         added = [self._segment_of(a, self.files) for a in commit.adds]
+        self._whole = False
         for path in commit.removes:
-            self.index.remove(path)
+            state.index.remove(path)
         for segment in added:
-            self.index.add(segment)
-        self.txns.update(commit.txns)
-        self.version = commit.version
+            state.index.add(segment)
+        state.txns.update(commit.txns)
+        state.version = commit.version
         if commit.table_id:
-            self.table_id = commit.table_id
-        self.last_commit_ms = max(self.last_commit_ms, commit.timestamp_ms)
+            state.table_id = commit.table_id
+        state.last_commit_ms = max(state.last_commit_ms, commit.timestamp_ms)
         if rewinds(commit):
-            self.foreign = commit
+            state.foreign = commit
         self._checked = self._clock.monotonic()
         if self._on_commit:
             self._on_commit(commit)
+        self._whole = True
 
     def _recheck(self) -> bool:
         """Reload when the log has moved on past a version that is gone."""
@@ -164,20 +211,20 @@ class TableTail:
         except (DeltaError, OSError, pa.ArrowException) as cause:
             message = f"the log of {self.files.uri} cannot be read: {cause}"
             raise LogCorruptError(message) from cause
-        self.version = table.version()
-        self.table_id = str(table.metadata().id)
-        self.index = SegmentIndex([self._segment_of(add, self.files) for add in adds_of(adds)])
-        self.txns = {}
+        state = TableState(
+            version=table.version(),
+            table_id=str(table.metadata().id),
+            index=SegmentIndex([self._segment_of(add, self.files) for add in adds_of(adds)]),
+        )
+        self._look_back(state)
+        self._whole = False
+        self._state = state
         self._checked = self._clock.monotonic()
-        try:
-            self._look_back()
-            if self._on_load:
-                self._on_load()
-        except BaseException:
-            self.forget()
-            raise
+        if self._on_load:
+            self._on_load()
+        self._whole = True
 
-    def _look_back(self) -> None:
+    def _look_back(self, state: TableState) -> None:
         """Look through the last commits for what the live files do not tell.
 
         That is: a rewind, by the last commits back to the last one of ours; records that were there and are not any
@@ -186,11 +233,10 @@ class TableTail:
 
         A checkpoint is no reason to stop: RESTORE writes one itself.
         """
-        self.foreign = None
         rewind_possible = True
         newest = checkpointed(self.files)
-        enough = min(newest, self.version - LOOK_BACK)
-        for version in range(self.version, -1, -1):
+        enough = min(newest, state.version - LOOK_BACK)
+        for version in range(state.version, -1, -1):
             if version <= enough and not rewind_possible:
                 return
             try:
@@ -201,30 +247,31 @@ class TableTail:
                 if version > newest:
                     raise
                 return  # The checkpoint has what was in it.
-            self.last_commit_ms = max(self.last_commit_ms, commit.timestamp_ms)
-            self._keep_ends(commit)
+            state.last_commit_ms = max(state.last_commit_ms, commit.timestamp_ms)
+            self._keep_ends(state.index, commit)
             if rewind_possible and rewinds(commit):
-                self.foreign = commit
+                state.foreign = commit
             if rewinds(commit) or commit.append_id or commit.operation == "CREATE TABLE":
                 rewind_possible = False
 
-    def _keep_ends(self, commit: TableCommit) -> None:
+    def _keep_ends(self, index: SegmentIndex, commit: TableCommit) -> None:
         """Let the log end stay above everything that a commit once added."""
         for add in commit.adds:
-            if not self.index.has(add.path):
+            if not index.has(add.path):
                 try:
-                    self.index.raise_end(self._segment_of(add, self.files))
+                    index.raise_end(self._segment_of(add, self.files))
                 except KafkaError:
                     # An outsider's file that is gone by now and has left no statistics.
                     continue
 
     def txn_version(self, app_id: str) -> int | None:
         """Latest version that an application has written; None when it never has."""
-        if app_id not in self.txns:
-            known = open_table(self.files.uri, self.version).transaction_version(app_id)
+        state = self._state
+        if app_id not in state.txns:
+            known = open_table(self.files.uri, state.version).transaction_version(app_id)
             # "Never" is kept as well: only a commit that `apply` sees can change it.
-            self.txns[app_id] = None if known is None else int(known)
-        return self.txns[app_id]
+            state.txns[app_id] = None if known is None else int(known)
+        return state.txns[app_id]
 
 
 def open_table(uri: str, version: int | None = None) -> DeltaTable:

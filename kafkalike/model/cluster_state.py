@@ -87,12 +87,12 @@ class ClusterState:
         """Take in one row; rows that were applied before change nothing."""
         if row.seq <= self.seq:
             return
-        self.seq = row.seq
         value = json.loads(row.value)
         if row.kind == TOPIC:
             self._apply_topic(row, value)
         elif row.kind == LOG_START:
             self._apply_log_start(row, value)
+        self.seq = row.seq
 
     def _apply_topic(self, row: MetadataRow, value: Mapping[str, object]) -> None:
         self.used_names.add(row.topic)

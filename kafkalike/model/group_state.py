@@ -131,7 +131,6 @@ class GroupsState:
         """Take in one row; rows that were applied before change nothing."""
         if row.seq <= self.seq:
             return
-        self.seq = row.seq
         group = self.groups.get(row.group_id) or self.group(row.group_id)
         if row.kind == MEMBER:
             group.roster = load_roster(row.value, row.generation, row.time_ms)
@@ -152,6 +151,7 @@ class GroupsState:
         else:
             self.groups.pop(row.group_id, None)
             self._generations[row.group_id] = group.generation
+        self.seq = row.seq
 
     def group(self, group_id: str) -> Group:
         """The group of that id; an empty one when it is not known."""

@@ -66,9 +66,10 @@ class SegmentIndex:
         """Take in a segment; one whose path is known already changes nothing."""
         if segment.path in self._by_path:
             return
-        self._by_path[segment.path] = segment
-        insort(self._by_partition.setdefault(segment.partition, []), segment, key=_start)
+        # The path comes last: who is interrupted before must not find the segment known when it tries again.
         self.raise_end(segment)
+        insort(self._by_partition.setdefault(segment.partition, []), segment, key=_start)
+        self._by_path[segment.path] = segment
 
     def remove(self, path: str) -> None:
         """Forget a segment; the log end stays, since offsets are never reused."""

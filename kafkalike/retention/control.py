@@ -8,7 +8,7 @@ from kafkalike.clock import Clock, Deadline
 from kafkalike.errors import KafkaError
 from kafkalike.group.expiry import expire_offsets
 from kafkalike.log.delta_cluster import DeltaCluster
-from kafkalike.log.layout import STAGING
+from kafkalike.log.layout import DELETED, STAGING
 from kafkalike.log.maintenance import COMMIT_TIMEOUT_MS, only_run
 from kafkalike.log.maintenance_control import clear_deleted, compact_control, control_tables, vacuum_control
 from kafkalike.log.staging_folder import clear_staging
@@ -51,7 +51,10 @@ def maintain_control(cluster: Cluster, report: MaintenanceReport, clock: Clock) 
 
 
 def _clear_leftovers(cluster: DeltaCluster, report: MaintenanceReport, clock: Clock) -> None:
-    clear_deleted(cluster)
+    try:
+        report.problems += clear_deleted(cluster)
+    except (KafkaError, OSError) as error:
+        report.problems.append(f"{DELETED}: {type(error).__name__}: {error}")
     if not cluster.local:
         return
     try:
