@@ -7,6 +7,7 @@ speaks. Data folders are never listed: Delta's log says which files there are.
 from __future__ import annotations
 
 import contextlib
+import errno
 import os
 import re
 import uuid
@@ -86,6 +87,16 @@ def normalise_root(root: str, environ: dict[str, str] | None = None) -> tuple[st
 def _looks_like_broker(root: str) -> bool:
     host, colon, port = root.rpartition(":")
     return root == "localhost" or (bool(colon) and port.isdigit() and "/" not in host)
+
+
+REFUSALS: Final = frozenset(
+    {errno.ENOENT, errno.ENOTDIR, errno.EACCES, errno.EPERM, errno.EROFS, errno.ENOSPC, errno.EDQUOT, errno.EMLINK}
+)
+"""Errors of a link that was surely not made; after any other, a network's say, it may be there or come later."""
+
+
+class PutRefusedError(OSError):
+    """A file was surely not made."""
 
 
 class Files(Protocol):
@@ -240,20 +251,29 @@ class LocalFiles:
         A hard link to a finished temporary file either appears or fails with "exists"; readers never see half a file.
 
         Returns:
-            Whether this call created it.
+            Whether this call created it. False says only that there is one: a network file system that repeats a
+            request meets the file that the first one made.
 
         Raises:
-            OSError: the storage refused; whether the file appeared can be seen by reading it.
+            PutRefusedError: the storage refused; the file is not there, and this call will not make it.
+            OSError: the file may be there, or appear later.
         """
         target = self.path(name)
         folder, _, base = target.rpartition("/")
         temporary = f"{folder}/.{base}.{uuid.uuid4().hex}.tmp"
         try:
-            with open(temporary, "xb") as stream:  # noqa: PTH123
-                stream.write(content)
+            try:
+                with open(temporary, "xb") as stream:  # noqa: PTH123
+                    stream.write(content)
+            except OSError as cause:
+                raise PutRefusedError(cause.errno, str(cause)) from cause
             os.link(temporary, target)
         except FileExistsError:
             return False
+        except OSError as cause:
+            if cause.errno in REFUSALS:
+                raise PutRefusedError(cause.errno, str(cause)) from cause
+            raise
         finally:
             _unlink_quietly(temporary)
         return True

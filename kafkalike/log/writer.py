@@ -7,9 +7,10 @@ has overlooked nothing: put-if-absent of the log file is the compare-and-set on 
 from __future__ import annotations
 
 import json
+import uuid
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, Final
 
 from deltalake import CommitProperties, DeltaTable, PostCommitHookProperties, Transaction
 from deltalake.exceptions import CommitFailedError as DeltaCommitFailedError
@@ -17,9 +18,9 @@ from deltalake.exceptions import DeltaError
 from deltalake.transaction import AddAction
 
 from kafkalike import faults
-from kafkalike.errors import KafkaStorageError, UnknownOutcomeError
-from kafkalike.log.commits import Add, TableCommit, log_name, parse_commit
-from kafkalike.log.storage import Files, LocalFiles
+from kafkalike.errors import KafkaStorageError, LogCorruptError, UnknownOutcomeError, UnsupportedVersionError
+from kafkalike.log.commits import APPEND_KEY, Add, TableCommit, log_name, parse_commit
+from kafkalike.log.storage import Files, LocalFiles, PutRefusedError
 from kafkalike.log.version import engine_info
 
 
@@ -69,33 +70,97 @@ def as_applied(wanted: Commit) -> TableCommit:
     )
 
 
+FENCE: Final = "FENCE"
+"""Operation of an empty commit that takes a version, so that a put that is still under way cannot land there."""
+
+
 def _commit_local(files: LocalFiles, wanted: Commit) -> bool:
-    name = log_name(wanted.version)
     try:
-        return files.put_if_absent(name, _lines(wanted))
-    except OSError as cause:
-        return settle(files, wanted, cause)
-
-
-def settle(files: Files, wanted: Commit, cause: Exception) -> bool:
-    """Find out what became of a commit that raised: look for its id at the version it wanted.
-
-    Returns:
-        True when it is there.
-
-    Raises:
-        KafkaStorageError: it is not there, so the failure was a refusal.
-        UnknownOutcomeError: the storage does not say.
-    """
-    try:
-        content = files.read(log_name(wanted.version))
-    except FileNotFoundError:
+        landed = files.put_if_absent(log_name(wanted.version), _lines(wanted))
+    except PutRefusedError as cause:
         message = f"{files.uri}: the storage refused the commit: {cause}"
         raise KafkaStorageError(message) from cause
-    except OSError as second:
-        raise UnknownOutcomeError(f"commit to {files.uri}", wanted.append_id) from second
-    found = parse_commit(wanted.version, content, files.uri)
-    return wanted.append_id in (found.user_metadata or "")
+    except OSError as cause:
+        return settle(files, wanted, cause)
+    # "Exists" does not say whose it is: a repeated request meets the file that the first one made.
+    return landed or settle(files, wanted, None)
+
+
+def settle(files: Files, wanted: Commit, cause: Exception | None) -> bool:
+    """Find out what became of a commit whose put raised, or met a file: look for its id at the version it wanted.
+
+    "Not there" is not "will not be": a put may still be under way. So the version is taken by an empty commit before
+    anything is said.
+
+    Args:
+        files: the table.
+        wanted: the commit.
+        cause: what its put raised; None when it met a file.
+
+    Returns:
+        True when it is there; False when another commit has the version, so that it never will be.
+
+    Raises:
+        KafkaStorageError: it is not there and never will be.
+        UnknownOutcomeError: the storage does not say.
+    """
+    found = _found(files, wanted, cause)
+    if found is None:
+        found = _fence(files, wanted, cause)
+    if found is not None:
+        return found
+    if cause is None:
+        return False
+    message = f"{files.uri}: the storage refused the commit: {cause}"
+    raise KafkaStorageError(message) from cause
+
+
+def _found(files: Files, wanted: Commit, cause: Exception | None) -> bool | None:
+    """Whether the version that a commit wanted is its own; None when there is no such version."""
+    try:
+        commit = parse_commit(wanted.version, files.read(log_name(wanted.version)), files.uri)
+    except FileNotFoundError:
+        return None
+    except (OSError, LogCorruptError, UnsupportedVersionError) as second:
+        raise _unclear(files, wanted) from (cause or second)
+    return wanted.append_id in (commit.user_metadata or "")
+
+
+def _fence(files: Files, wanted: Commit, cause: Exception | None) -> bool | None:
+    """Take the version that a commit wanted.
+
+    Returns:
+        None when the fence has it; else as `_found`: somebody was faster, perhaps the commit itself.
+
+    Raises:
+        UnknownOutcomeError: the storage does not let it, or does not say.
+    """
+    append_id = uuid.uuid4().hex
+    fence = Commit(
+        version=wanted.version,
+        time_ms=wanted.time_ms,
+        operation=FENCE,
+        append_id=append_id,
+        user_metadata=json.dumps({APPEND_KEY: append_id}, separators=(",", ":")),
+    )
+    try:
+        if isinstance(files, LocalFiles):
+            won = files.put_if_absent(log_name(fence.version), _lines(fence))
+        else:
+            won = _put_remote(files, fence)
+    except (OSError, DeltaError) as second:
+        raise _unclear(files, wanted) from (cause or second)
+    if won or _found(files, fence, cause):
+        return None
+    found = _found(files, wanted, cause)
+    if found is None:
+        # It exists, says the one answer, and does not, says the other.
+        raise _unclear(files, wanted) from cause
+    return found
+
+
+def _unclear(files: Files, wanted: Commit) -> UnknownOutcomeError:
+    return UnknownOutcomeError(f"commit to {files.uri}", wanted.append_id)
 
 
 def _lines(wanted: Commit) -> bytes:
@@ -155,6 +220,19 @@ def _commit_remote(files: Files, wanted: Commit) -> bool:
         message = "removing files through an object store goes through Spark"
         raise KafkaStorageError(message)
     try:
+        landed = _put_remote(files, wanted)
+    except (DeltaError, OSError) as cause:
+        return settle(files, wanted, cause)
+    return landed or settle(files, wanted, None)
+
+
+def _put_remote(files: Files, wanted: Commit) -> bool:
+    """Make a version through `deltalake`; False when it exists.
+
+    Raises:
+        DeltaError, OSError: it may be there, or appear later.
+    """
+    try:
         table = DeltaTable(files.uri, version=wanted.version - 1)
         table.create_write_transaction(
             [
@@ -173,15 +251,5 @@ def _commit_remote(files: Files, wanted: Commit) -> bool:
             post_commithook_properties=PostCommitHookProperties(create_checkpoint=False),
         )
     except DeltaCommitFailedError:
-        return _landed(files, wanted)
-    except (DeltaError, OSError) as cause:
-        return settle(files, wanted, cause)
-    return True
-
-
-def _landed(files: Files, wanted: Commit) -> bool:
-    try:
-        return settle(files, wanted, OSError("commit refused"))
-    except KafkaStorageError:
-        # Refused, and the version does not exist: another writer is about to make it, or the store is slow to show it.
         return False
+    return True
