@@ -21,7 +21,7 @@ from kafkalike import faults
 from kafkalike.errors import KafkaStorageError
 from kafkalike.log.arrays import binaries, numbers
 from kafkalike.log.chunk import CHUNK_SCHEMA
-from kafkalike.log.commits import APPEND_KEY, Add
+from kafkalike.log.commits import APPEND_KEY, Add, end_app
 from kafkalike.log.port import TxnId
 from kafkalike.log.validate import check_batch
 from kafkalike.log.writer import Commit
@@ -192,14 +192,32 @@ def user_metadata(append_id: str, append_time_ms: int, txn: TxnId | None) -> str
     return json.dumps(info, separators=(",", ":"))
 
 
-def append_commit(adds: list[Add], *, version: int, now_ms: int, append_id: str, txn: TxnId | None) -> Commit:
-    """The commit that publishes an append's files."""
+def append_commit(
+    adds: list[Add],
+    *,
+    version: int,
+    now_ms: int,
+    append_id: str,
+    txn: TxnId | None,
+    ends: Mapping[int, int],
+) -> Commit:
+    """The commit that publishes an append's files.
+
+    Args:
+        adds: the files.
+        version: the table version it makes.
+        now_ms: time of the append.
+        append_id: by which it is found again.
+        txn: names the write, if it has a name.
+        ends: log ends after it, by partition: at least of those that it adds to.
+    """
+    recorded = {end_app(partition): end for partition, end in sorted(ends.items())}
     return Commit(
         version=version,
         time_ms=now_ms,
         operation="WRITE",
         append_id=append_id,
         adds=adds,
-        txns={} if txn is None else {txn.app_id: txn.version},
+        txns=recorded if txn is None else {txn.app_id: txn.version, **recorded},
         user_metadata=user_metadata(append_id, now_ms, txn),
     )

@@ -25,6 +25,25 @@ APPEND_KEY: Final = "kafkalikeAppend"
 """Key, in a commit's user metadata (a JSON object), of the id of the append that made it."""
 
 
+END_APP: Final = "kafkalike.end/"
+"""Begins the name of the Delta application whose version is a partition's log end, as appends record it: what is
+deleted from the table, and checkpoints that forget the deletion, do not take it back."""
+
+
+def end_app(partition: int) -> str:
+    """The Delta application whose version is the log end of a partition."""
+    return f"{END_APP}{partition}"
+
+
+def ends_of(txns: Mapping[str, int | None]) -> dict[int, int]:
+    """The log ends, by partition, among the applications of a table or a commit."""
+    return {
+        int(app_id[len(END_APP) :]): version
+        for app_id, version in txns.items()
+        if version is not None and app_id.startswith(END_APP) and app_id[len(END_APP) :].isdigit()
+    }
+
+
 def log_name(version: int) -> str:
     """File of a table version, relative to the table's folder."""
     return f"_delta_log/{version:020d}.json"
@@ -53,6 +72,8 @@ class TableCommit:
     user_metadata: str | None
     adds: tuple[Add, ...] = ()
     removes: tuple[str, ...] = ()
+    taken: tuple[Add, ...] = ()
+    """Those of the removed files whose records are not said to be in other files."""
     txns: Mapping[str, int] = field(default_factory=dict)
     table_id: str | None = None
     """Set by a commit that changes the table's metadata."""
@@ -89,7 +110,7 @@ def parse_commit(version: int, content: bytes, where: str) -> TableCommit:
     name = f"{where}/{log_name(version)}"
     info: dict[str, Any] = {}
     adds: list[Add] = []
-    removes: list[str] = []
+    removes: list[Add] = []
     txns: dict[str, int] = {}
     table_id: str | None = None
     lines = [line for line in content.split(b"\n") if line.strip()]
@@ -102,7 +123,7 @@ def parse_commit(version: int, content: bytes, where: str) -> TableCommit:
             if "add" in action:
                 adds.append(_parse_add(action["add"]))
             elif "remove" in action:
-                removes.append(unquote(action["remove"]["path"]))
+                removes.append(_parse_remove(action["remove"]))
             elif "commitInfo" in action:
                 info = action["commitInfo"]
             elif "txn" in action:
@@ -123,7 +144,8 @@ def parse_commit(version: int, content: bytes, where: str) -> TableCommit:
         engine=str(info.get("engineInfo", "?")),
         user_metadata=_user_metadata(info),
         adds=tuple(adds),
-        removes=tuple(removes),
+        removes=tuple(old.path for old in removes),
+        taken=tuple(old for old in removes if old.data_change),
         txns=txns,
         table_id=table_id,
     )
@@ -151,6 +173,21 @@ def _parse_add(add: Mapping[str, Any]) -> Add:
         modification_ms=int(add["modificationTime"]),
         data_change=bool(add["dataChange"]),
         stats=json.loads(add["stats"]) if add.get("stats") else {},
+    )
+
+
+def _parse_remove(remove: Mapping[str, Any]) -> Add:
+    """A removed file, with as much as the log still says of it."""
+    path = unquote(remove["path"])
+    folder = path.rpartition("/")[0].rpartition("/")[2]
+    partition = (remove.get("partitionValues") or {}).get("partition", folder.removeprefix("partition="))
+    return Add(
+        path=path,
+        partition=int(partition) if partition and str(partition).lstrip("-").isdigit() else None,
+        size=int(remove.get("size") or 0),
+        modification_ms=0,
+        data_change=bool(remove.get("dataChange", True)),
+        stats=json.loads(remove["stats"]) if remove.get("stats") else {},
     )
 
 

@@ -7,7 +7,8 @@ per new table version, so that looking for new records costs one file look-up ho
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterator
+import re
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final
 
@@ -17,7 +18,16 @@ from deltalake.exceptions import DeltaError, TableNotFoundError
 
 from kafkalike.clock import Clock
 from kafkalike.errors import KafkaError, KafkaStorageError, LogCorruptError
-from kafkalike.log.commits import Add, TableCommit, check_protocol, log_name, parse_commit, segment_of, versions
+from kafkalike.log.commits import (
+    Add,
+    TableCommit,
+    check_protocol,
+    ends_of,
+    log_name,
+    parse_commit,
+    segment_of,
+    versions,
+)
 from kafkalike.log.storage import Files
 from kafkalike.model.segments import Segment, SegmentIndex
 
@@ -26,6 +36,8 @@ LOAD_TRIES: Final = 3
 
 LOOK_BACK: Final = 100
 """Commits that a load looks through for records that were taken away, checkpoints or not; a few ms."""
+
+_CHECKPOINT: Final = re.compile(r"\d{20}\.checkpoint(\..+)?\.parquet")
 
 RECHECK_SECONDS: Final = 10.0
 """How often a reader that sees nothing new makes sure that its version was not cleaned out of the log."""
@@ -44,6 +56,10 @@ class TableState:
     last_commit_ms: int = 0
     foreign: TableCommit | None = None
     """The latest commit that rewound the table, if any; see `REWINDING`."""
+    ends: dict[int, int] = field(default_factory=dict)
+    """Log ends that the table has recorded, by partition; see `END_APP`."""
+    unrecorded: set[int] = field(default_factory=set)
+    """Partitions whose log end is above what is recorded."""
 
 
 class TableTail:
@@ -58,6 +74,7 @@ class TableTail:
         on_commit: called with every commit that is applied after the first load, in order.
         on_load: called after a (re)load of the whole state.
         to_segment: what a data file of this table covers.
+        records_ends: whether appends record the log end in the table.
     """
 
     def __init__(
@@ -67,6 +84,8 @@ class TableTail:
         on_commit: Callable[[TableCommit], None] | None = None,
         on_load: Callable[[], None] | None = None,
         to_segment: Callable[[Add, Files], Segment] = segment_of,
+        *,
+        records_ends: bool = False,
     ) -> None:
         self.files = files
         self._state = TableState()
@@ -76,6 +95,7 @@ class TableTail:
         self._on_commit = on_commit
         self._on_load = on_load
         self._segment_of = to_segment
+        self._records_ends = records_ends
         self._checked = 0.0
 
     @property
@@ -160,6 +180,7 @@ class TableTail:
         for segment in added:
             state.index.add(segment)
         state.txns.update(commit.txns)
+        _record_ends(state, ends_of(commit.txns), {segment.partition for segment in added})
         state.version = commit.version
         if commit.table_id:
             state.table_id = commit.table_id
@@ -217,6 +238,7 @@ class TableTail:
             index=SegmentIndex([self._segment_of(add, self.files) for add in adds_of(adds)]),
         )
         self._look_back(state)
+        _record_ends(state, state.ends, state.index.ends)
         self._whole = False
         self._state = state
         self._checked = self._clock.monotonic()
@@ -234,25 +256,72 @@ class TableTail:
         A checkpoint is no reason to stop: RESTORE writes one itself.
         """
         rewind_possible = True
+        seen: list[TableCommit] = []
         newest = checkpointed(self.files)
         enough = min(newest, state.version - LOOK_BACK)
         for version in range(state.version, -1, -1):
             if version <= enough and not rewind_possible:
-                return
+                break
             try:
                 commit = parse_commit(version, self.files.read(log_name(version)), self.files.uri)
             except FileNotFoundError:
-                return
+                break
             except LogCorruptError:
                 if version > newest:
                     raise
-                return  # The checkpoint has what was in it.
+                break  # The checkpoint has what was in it.
             state.last_commit_ms = max(state.last_commit_ms, commit.timestamp_ms)
             self._keep_ends(state.index, commit)
+            _raise(state.ends, ends_of(commit.txns))
+            seen.append(commit)
             if rewind_possible and rewinds(commit):
                 state.foreign = commit
             if rewinds(commit) or commit.append_id or commit.operation == "CREATE TABLE":
                 rewind_possible = False
+        if self._records_ends:
+            if version:
+                _raise(state.ends, self._checkpointed_ends())
+            self._keep_taken(state, seen)
+
+    def _keep_taken(self, state: TableState, seen: Sequence[TableCommit]) -> None:
+        """Let the log end stay above files that foreign writers took out and whose own commits are not read any more.
+
+        Where nothing tells how far such a file went, the table counts as rewound.
+        """
+        known = {add.path for commit in seen for add in commit.adds}
+        foreign = [commit for commit in seen if commit.append_id is None]
+        for commit, old in [(c, old) for c in foreign for old in c.taken if old.path not in known]:
+            try:
+                state.index.raise_end(self._segment_of(old, self.files))
+            except KafkaError:
+                if old.partition not in state.ends and (
+                    state.foreign is None or state.foreign.version < commit.version
+                ):
+                    state.foreign = commit
+
+    def _checkpointed_ends(self) -> dict[int, int]:
+        """Log ends in the table's last checkpoint; none without one.
+
+        Raises:
+            LogCorruptError: it cannot be read.
+        """
+        for left in reversed(range(LOAD_TRIES)):
+            parts = _checkpoint_parts(self.files)
+            found: dict[int, int] = {}
+            try:
+                for part in parts:
+                    _raise(found, ends_of(_txns_in(self.files, part)))
+            except (OSError, pa.ArrowException) as cause:
+                if not left or not isinstance(cause, FileNotFoundError):
+                    message = f"the checkpoint {self.files.uri}/{part} cannot be read: {cause}"
+                    raise LogCorruptError(message) from cause
+                continue  # Cleaned up meanwhile: there is a newer one.
+            return found
+        raise AssertionError(self.files.uri)
+
+    def unrecorded_ends(self) -> dict[int, int]:
+        """Log ends that the next append is to record beside those that it makes, by partition."""
+        return {partition: self.index.end(partition) for partition in self._state.unrecorded}
 
     def _keep_ends(self, index: SegmentIndex, commit: TableCommit) -> None:
         """Let the log end stay above everything that a commit once added."""
@@ -272,6 +341,40 @@ class TableTail:
             # "Never" is kept as well: only a commit that `apply` sees can change it.
             state.txns[app_id] = None if known is None else int(known)
         return state.txns[app_id]
+
+
+def _raise(ends: dict[int, int], more: Mapping[int, int]) -> None:
+    for partition, end in more.items():
+        ends[partition] = max(end, ends.get(partition, 0))
+
+
+def _record_ends(state: TableState, recorded: Mapping[int, int], touched: Iterable[int]) -> None:
+    """Note log ends that the table records, and which of the touched partitions it does not."""
+    for partition, end in recorded.items():
+        state.index.raise_end_to(partition, end)
+        state.ends[partition] = max(end, state.ends.get(partition, 0))
+    for partition in {*touched, *recorded}:
+        if state.index.end(partition) > state.ends.get(partition, 0):
+            state.unrecorded.add(partition)
+        else:
+            state.unrecorded.discard(partition)
+
+
+def _checkpoint_parts(files: Files) -> list[str]:
+    """Files of the last checkpoint, relative to the table's folder."""
+    names = [name for name in files.list_log() if _CHECKPOINT.fullmatch(name)]
+    pointed = f"{checkpointed(files):020d}"
+    newest = pointed if any(name.startswith(pointed) for name in names) else max(names, default="")[:20]
+    return [f"_delta_log/{name}" for name in names if newest and name.startswith(newest)]
+
+
+def _txns_in(files: Files, part: str) -> dict[str, int]:
+    """Applications and their versions in a file of a checkpoint."""
+    with files.parquet(part) as file:
+        if "txn" not in file.schema_arrow.names:
+            return {}
+        column = file.read(columns=["txn"], use_threads=False).column("txn").drop_null()
+    return {txn["appId"]: int(txn["version"]) for txn in column.to_pylist() if txn["appId"] is not None}
 
 
 def open_table(uri: str, version: int | None = None) -> DeltaTable:

@@ -94,7 +94,7 @@ class DeltaTopicLog:
         self._appender = appender
         self._jitter = jitter
         self._mutex = threading.RLock()
-        self._tail = TableTail(files, clock)
+        self._tail = TableTail(files, clock, records_ends=True)
         self._condenser = cluster.condenser(info.location)
         self._config: tuple[TopicInfo, TopicConfig] | None = None
 
@@ -307,6 +307,7 @@ class DeltaTopicLog:
                     self.ready_to_append()
                     # Another thread may move this log on meanwhile; plan and commit rest on one and the same version.
                     version, ends = self.snapshot()
+                    unrecorded = self._tail.unrecorded_ends()
                     config = self.config
                     done = self.already_appended(txn)
                 now = self.clock.now_ms()
@@ -324,7 +325,10 @@ class DeltaTopicLog:
                 plan, written_ms = plan_offsets(ends, counts), now
                 codec_now, now_counts = codec_for(config, codec), config.log_append_time
                 adds = payload.write(self.files, plan, codec=codec_now, now_ms=now, now_counts=now_counts)
-            wanted = append_commit(adds, version=version + 1, now_ms=written_ms, append_id=append_id, txn=txn)
+            new_ends = {**unrecorded, **{partition: run.stop for partition, run in plan.items()}}
+            wanted = append_commit(
+                adds, version=version + 1, now_ms=written_ms, append_id=append_id, txn=txn, ends=new_ends
+            )
             faults.point("append.before_commit")
             try:
                 landed = commit(self.files, wanted)
