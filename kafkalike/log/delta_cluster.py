@@ -82,7 +82,7 @@ class DeltaCluster(ClusterBase):
         self.tail_interval = LOCAL_TAIL_SECONDS if local else REMOTE_TAIL_SECONDS
         self._locking = local and locking
         self._helpers = Helpers()
-        self.metadata = self._metadata_log()
+        self.metadata: DeltaControlLog[ClusterState, MetadataRow] = self._metadata_log()
         self.groups: DeltaControlLog[GroupsState, GroupRow] = DeltaControlLog(
             self._files(CONSUMER_OFFSETS),
             OFFSETS_SCHEMA,

@@ -11,12 +11,14 @@ from typing import Any
 import pytest
 from deltalake import DeltaTable
 
+from kafkalike.clock import SYSTEM_CLOCK
 from kafkalike.errors import KafkaError
 from kafkalike.log.connect import connect
 from kafkalike.log.delta_cluster import DeltaCluster, open_cluster
 from kafkalike.model.group_state import OFFSET, GroupRow, GroupsState
 from kafkalike.model.structs import TopicPartition
 from kafkalike.producer import KafkaProducer
+from kafkalike.retention.run import maintain
 from tests.tools.records import all_records, batch, make_topic, open_log
 
 # A file that a Ctrl-C leaves open is closed by the collector, which pytest takes for a leak.
@@ -206,3 +208,18 @@ def test_a_plan_that_numbers_its_rows_wrongly_is_refused(root: str, cluster: Del
         cluster.groups.transact(lambda _state: [row])
 
     assert committed(open_cluster(root)) == 1
+
+
+def test_a_live_topics_table_in_the_deleted_folder_is_not_removed(root: str, cluster: DeltaCluster) -> None:
+    """However it came there: maintenance looks into the metadata, keeps it and names it."""
+    info = cluster.topic("t")
+    before = all_records(root)
+    aside = Path(root, "__deleted", info.topic_id)
+    aside.parent.mkdir()
+    Path(root, info.location).rename(aside)
+
+    report = maintain(open_cluster(root), clock=SYSTEM_CLOCK, works=["control"])
+
+    assert any(info.topic_id in problem and "'t'" in problem for problem in report.problems)
+    aside.rename(Path(root, info.location))
+    assert all_records(root) == before
