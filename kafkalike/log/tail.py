@@ -313,7 +313,7 @@ class TableTail:
                     _raise(found, ends_of(_txns_in(self.files, part)))
             except (OSError, pa.ArrowException) as cause:
                 if not left or not isinstance(cause, FileNotFoundError):
-                    message = f"the checkpoint {self.files.uri}/{part} cannot be read: {cause}"
+                    message = f"the checkpoint {self.files.uri}/{parts[0]} cannot be read: {cause}"
                     raise LogCorruptError(message) from cause
                 continue  # Cleaned up meanwhile: there is a newer one.
             return found
