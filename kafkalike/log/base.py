@@ -37,7 +37,7 @@ class ClusterBase(abc.ABC):
         self.clock = clock
 
     @abc.abstractmethod
-    def _create_table(self, name: str, location: str, *, used_before: bool) -> TopicId:
+    def _create_table(self, name: str, location: str) -> TopicId:
         """Make an empty table, replacing leftovers of a deleted topic, and return its id."""
 
     @abc.abstractmethod
@@ -91,7 +91,7 @@ class ClusterBase(abc.ABC):
             location = self._location(checked, used_before=used)
             info = TopicInfo(
                 name=checked,
-                topic_id=TopicId("") if validate_only else self._create_table(checked, location, used_before=used),
+                topic_id=TopicId("") if validate_only else self._create_table(checked, location),
                 location=location,
                 num_partitions=total,
                 configs=settings,

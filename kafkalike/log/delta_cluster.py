@@ -51,6 +51,8 @@ GROUPS_PATIENCE_SECONDS: Final = 1.0
 """How long a commit queues for the lock of `__consumer_offsets`: many times what a turn takes, and short against a
 session, since a member that is stopped while it holds the lock must not stop its group (decision 007)."""
 
+UUID_LENGTH: Final = 36
+
 VERSION_FILE: Final = re.compile(r"\d{20}\.(json|.*parquet)|_last_checkpoint")
 """A file of a table version: where there is one, there is a table."""
 
@@ -135,8 +137,7 @@ class DeltaCluster(ClusterBase):
         # On a local root the topic's lock keeps late writers out.
         return f"{name}~{uuid.uuid4().hex}"
 
-    def _create_table(self, name: str, location: str, *, used_before: bool) -> TopicId:
-        del used_before
+    def _create_table(self, name: str, location: str) -> TopicId:
         files = self.store.at(location)
         table, table_id = Table(files, self.clock, to_segment=segment_of), str(uuid.uuid4())
         try:
@@ -207,7 +208,7 @@ class DeltaCluster(ClusterBase):
             raise KafkaStorageError(message)
         with self.store.turn(cleaning_turn(folder.name), Deadline(self.clock, 60_000)):
             try:
-                _move_aside(folder, Path(self.root, DELETED, f"{table.metadata()['id']}-{uuid.uuid4().hex}"))
+                _move_aside(folder, Path(self.root, DELETED, f"{table.metadata()['id']}~{uuid.uuid4().hex}"))
             except OSError as cause:
                 message = f"topic {name!r} cannot be created: what is left at {folder} cannot be put aside: {cause}"
                 raise KafkaStorageError(message) from cause
@@ -261,6 +262,11 @@ def topic_table(files: Store) -> Snapshot | None:
 def turns_of(location: str) -> list[str]:
     """What writers of a topic queue for, whose table has this folder."""
     return [location, cleaning_turn(location), maintenance_turn(location)]
+
+
+def topic_id_of(folder: str) -> str:
+    """The id of the topic whose table was put aside into a folder of `__deleted`."""
+    return folder[:UUID_LENGTH]
 
 
 def live_topic(state: ClusterState, topic_id: str) -> TopicInfo | None:

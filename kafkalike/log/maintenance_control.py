@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final, TypeVar
 
 from kafkalike.clock import Deadline
-from kafkalike.log.delta_cluster import turns_of
+from kafkalike.log.delta_cluster import live_topic, topic_id_of, turns_of
 from kafkalike.log.layout import CLUSTER_METADATA, CONSUMER_OFFSETS, DELETED
 from kafkalike.log.vacuum import Delays, leftovers, vacuum
 from kafkalike.model.control_rows import kept_group_rows, kept_metadata_rows
@@ -96,21 +96,35 @@ def vacuum_control(cluster: DeltaCluster, table: str) -> int:
     return len(gone)
 
 
-def clear_deleted(cluster: DeltaCluster) -> int:
-    """Remove the tables of deleted topics whose deletion was killed after they were put aside.
+def clear_deleted(cluster: DeltaCluster) -> list[str]:
+    """Remove the tables in `__deleted`: of deleted topics, and what creations of topics have put aside.
+
+    The metadata are read from nothing for it; a table whose topic is alive stays.
 
     Returns:
-        How many there were.
+        What stayed and why, one sentence for each such table.
+
+    Raises:
+        LogCorruptError: the metadata cannot be read; nothing was removed.
     """
     folder = Path(cluster.root, DELETED)
     if not folder.is_dir():
-        return 0
+        return []
     found = list(folder.iterdir())
+    state = cluster.metadata_on_disk()
+    problems = []
     for table in found:
-        shutil.rmtree(table, ignore_errors=True)
+        info = live_topic(state, topic_id_of(table.name))
+        if info is None:
+            shutil.rmtree(table, ignore_errors=True)
+        else:
+            problems.append(
+                f"{DELETED}/{table.name} is the table of topic {info.name!r}, which exists, and was not removed: move "
+                f"it back to {info.location}"
+            )
     with contextlib.suppress(OSError):
         folder.rmdir()
-    return len(found)
+    return problems
 
 
 def clear_locks(cluster: DeltaCluster) -> int:

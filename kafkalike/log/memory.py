@@ -110,8 +110,8 @@ class MemoryCluster(ClusterBase):
         del used_before
         return name
 
-    def _create_table(self, name: str, location: str, *, used_before: bool) -> TopicId:
-        del name, location, used_before
+    def _create_table(self, name: str, location: str) -> TopicId:
+        del name, location
         topic_id = TopicId(str(uuid.uuid4()))
         self._tables[topic_id] = _Table()
         return topic_id

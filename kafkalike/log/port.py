@@ -8,10 +8,11 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Generic, Protocol, TypeVar
+from typing import TYPE_CHECKING, Final, Generic, Protocol, TypeVar
 
 from kafkalike.config.server import ServerConfig
 from kafkalike.config.topic import TopicConfig
+from kafkalike.errors import IllegalArgumentError
 from kafkalike.model.batch import RecordBatch
 from kafkalike.model.cluster_state import ClusterState, MetadataRow
 from kafkalike.model.group_state import GroupRow, GroupsState
@@ -27,6 +28,10 @@ S_co = TypeVar("S_co", covariant=True)
 R = TypeVar("R")
 
 
+RESERVED_APPS: Final = "kafkalike."
+"""How names of Delta applications begin under which a topic's table keeps facts about itself."""
+
+
 @dataclass(frozen=True, slots=True)
 class TxnId:
     """Names a write across restarts: a write whose version is not above the application's last one is a rerun."""
@@ -36,6 +41,12 @@ class TxnId:
     after: int | None = None
     """The application's latest version as its writer has seen it, -1 for none: a higher one below `version`, which
     somebody else wrote meanwhile, is an error. None takes any."""
+
+    def __post_init__(self) -> None:
+        """Keep users' ids apart from those under which a table keeps facts about itself."""
+        if self.app_id.startswith(RESERVED_APPS):
+            message = f"txn_id must not begin with {RESERVED_APPS!r}, which is kafkalike's own, as {self.app_id!r} does"
+            raise IllegalArgumentError(message)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -15,6 +15,7 @@ from kafkalike.clock import Clock, Deadline
 from kafkalike.config.topic import TopicConfig
 from kafkalike.errors import (
     CorruptRecordError,
+    KafkaError,
     LogCorruptError,
     TopicDeletedError,
 )
@@ -267,7 +268,8 @@ class DeltaTopicLog:
         runs = plan_offsets({p: self.log_end(p) for p in counts}, counts)
         requires: list[Requirement] = [EndsAt(p, state.end(p)) for p in runs]
         requires.append(Still(lambda: self.info is info))
-        txns = {end_app(p): run.stop for p, run in runs.items()}
+        ends = {p: state.end(p) for p in state.unrecorded} | {p: run.stop for p, run in runs.items()}
+        txns = {end_app(p): end for p, end in sorted(ends.items())}
         if txn is not None:
             requires.append(LastOf(txn.app_id, state.txns.get(txn.app_id)))
             txns[txn.app_id] = txn.version
@@ -382,10 +384,30 @@ def _look_back(state: TableState, checkpoint: int, files: Store) -> None:
     whose ends no commit has noted yet. A checkpoint is no reason to stop: RESTORE writes one itself.
     """
     rewind_possible = state.version == checkpoint
+    seen: list[TableCommit] = []
     for version in range(checkpoint, max(-1, checkpoint - LOOK_BACK), -1):
         try:
             commit = parse_commit(version, files.read(log_name(version)), files.uri)
         except (FileNotFoundError, LogCorruptError):
             # The checkpoint has what was in it.
-            return
+            break
         rewind_possible = state.saw_below(commit, lambda add: segment_of(add, files), rewind_possible)
+        seen.append(commit)
+    _keep_taken(state, seen, files)
+    state.note_recorded(state.index.ends)
+
+
+def _keep_taken(state: TableState, seen: Sequence[TableCommit], files: Store) -> None:
+    """Let the log end stay above files that foreign writers took out and whose own commits are not read any more.
+
+    Where nothing tells how far such a file went, the table counts as rewound.
+    """
+    known = {add.path for commit in seen for add in commit.adds}
+    foreign = [commit for commit in seen if commit.append_id is None]
+    for commit, old in [(c, old) for c in foreign for old in c.taken if old.path not in known]:
+        try:
+            state.index.raise_end(segment_of(old, files))
+        except KafkaError:
+            recorded = old.partition is not None and end_app(old.partition) in state.txns
+            if not recorded and (state.rewound is None or state.rewound.version < commit.version):
+                state.rewound = commit

@@ -7,7 +7,7 @@ range come from the file's statistics and serve as `.index` and `.timeindex` ser
 from __future__ import annotations
 
 from bisect import bisect_left, bisect_right, insort
-from collections.abc import Iterable, Iterator, KeysView, Sequence
+from collections.abc import Iterable, Iterator, KeysView, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 
@@ -63,17 +63,27 @@ class SegmentIndex:
 
     def raise_end(self, segment: Segment) -> None:
         """Let the log end stay above a segment, which need not be live: offsets are never reused."""
-        if segment.stop > self._ends.get(segment.partition, 0):
-            self._ends[segment.partition] = segment.stop
+        self.raise_end_to(segment.partition, segment.stop)
+
+    def raise_end_to(self, partition: int, end: int) -> None:
+        """Let the log end of a partition be at least this."""
+        if end > self._ends.get(partition, 0):
+            self._ends[partition] = end
+
+    @property
+    def ends(self) -> Mapping[int, int]:
+        """Log ends of the partitions that ever had a segment."""
+        return self._ends
 
     def add(self, segment: Segment) -> None:
         """Take in a segment; one whose path is known already changes nothing."""
         if segment.path in self._by_path:
             return
-        self._by_path[segment.path] = segment
+        # The path comes last: who is interrupted before must not find the segment known when it tries again.
+        self.raise_end(segment)
         insort(self._by_partition.setdefault(segment.partition, []), segment, key=_start)
         self._note_overlap(segment)
-        self.raise_end(segment)
+        self._by_path[segment.path] = segment
 
     def remove(self, path: str) -> None:
         """Forget a segment; the log end stays, since offsets are never reused."""

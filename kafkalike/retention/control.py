@@ -8,7 +8,7 @@ from kafkalike.clock import Clock, Deadline
 from kafkalike.errors import KafkaError
 from kafkalike.group.expiry import expire_offsets
 from kafkalike.log.delta_cluster import DeltaCluster
-from kafkalike.log.layout import LOCKS, STAGING
+from kafkalike.log.layout import DELETED, LOCKS, STAGING
 from kafkalike.log.maintenance import COMMIT_TIMEOUT_MS, only_run
 from kafkalike.log.maintenance_control import (
     clear_deleted,
@@ -57,7 +57,10 @@ def maintain_control(cluster: Cluster, report: MaintenanceReport, clock: Clock) 
 
 
 def _clear_leftovers(cluster: DeltaCluster, report: MaintenanceReport, clock: Clock) -> None:
-    clear_deleted(cluster)
+    try:
+        report.problems += clear_deleted(cluster)
+    except (KafkaError, OSError) as error:
+        report.problems.append(f"{DELETED}: {type(error).__name__}: {error}")
     try:
         clear_staging(cluster.root, Deadline(clock, COMMIT_TIMEOUT_MS), clock)
     except KafkaError as error:

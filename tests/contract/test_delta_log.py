@@ -289,7 +289,7 @@ def test_a_topic_created_while_another_is_deleted_keeps_its_table(
 def test_a_leftover_folder_of_a_killed_creation_is_no_hindrance(root: str) -> None:
     """Its table has no topic, so it is made anew."""
     other = on_disk(root, queue=False)
-    other._create_table("orders", "orders", used_before=False)
+    other._create_table("orders", "orders")
 
     info = connect(root).create_topic("orders", 1, {})
 
@@ -299,7 +299,7 @@ def test_a_leftover_folder_of_a_killed_creation_is_no_hindrance(root: str) -> No
 def test_a_leftover_table_in_an_object_store_is_taken_over(root: str) -> None:
     """The same where folders cannot be locked."""
     remote = DeltaCluster(MemoryStore())
-    leftover = remote._create_table("orders", "orders", used_before=False)
+    leftover = remote._create_table("orders", "orders")
 
     assert remote.create_topic("orders", 1, {}).topic_id == leftover
 

@@ -71,8 +71,8 @@ class TableCommit:
     """Set by a commit that changes the table's metadata."""
     properties: Mapping[str, str] | None = None
     """The same."""
-    takes_records: bool = False
-    """Whether a file that is removed goes with its records (`dataChange`)."""
+    taken: tuple[Add, ...] = ()
+    """Those of the removed files whose records are not said to be in other files (`dataChange`)."""
 
     @property
     def append_id(self) -> str | None:
@@ -143,17 +143,15 @@ def commit_of(version: int, actions: Iterable[Action], where: str) -> TableCommi
     """
     info: Mapping[str, Any] = {}
     adds: list[Add] = []
-    removes: list[str] = []
+    removes: list[Add] = []
     txns: dict[str, int] = {}
     metadata: Mapping[str, Any] = {}
-    takes_records = False
     try:
         for action in actions:
             if "add" in action:
                 adds.append(parse_add(action["add"]))
             elif "remove" in action:
-                removes.append(unquote(action["remove"]["path"]))
-                takes_records |= bool(action["remove"].get("dataChange", True))
+                removes.append(_parse_remove(action["remove"]))
             elif "commitInfo" in action:
                 info = action["commitInfo"]
             elif "txn" in action:
@@ -170,11 +168,11 @@ def commit_of(version: int, actions: Iterable[Action], where: str) -> TableCommi
             engine=str(info.get("engineInfo", "?")),
             user_metadata=None if given is None else str(given),
             adds=tuple(adds),
-            removes=tuple(removes),
+            removes=tuple(old.path for old in removes),
             txns=txns,
             table_id=str(metadata["id"]) if metadata else None,
             properties=dict(metadata.get("configuration") or {}) if metadata else None,
-            takes_records=takes_records,
+            taken=tuple(old for old in removes if old.data_change),
         )
     except (ValueError, KeyError, TypeError, AttributeError) as cause:
         message = f"{where}/{log_name(version)} is damaged: {type(cause).__name__}: {cause}"
@@ -205,6 +203,21 @@ def parse_add(add: Mapping[str, Any]) -> Add:
         modification_ms=int(add["modificationTime"]),
         data_change=bool(add["dataChange"]),
         stats=json.loads(add["stats"]) if add.get("stats") else {},
+    )
+
+
+def _parse_remove(remove: Mapping[str, Any]) -> Add:
+    """A removed file, with as much as the log still says of it."""
+    path = unquote(remove["path"])
+    folder = path.rpartition("/")[0].rpartition("/")[2]
+    partition = (remove.get("partitionValues") or {}).get("partition", folder.removeprefix("partition="))
+    return Add(
+        path=path,
+        partition=int(partition) if partition and str(partition).lstrip("-").isdigit() else None,
+        size=int(remove.get("size") or 0),
+        modification_ms=0,
+        data_change=bool(remove.get("dataChange", True)),
+        stats=json.loads(remove["stats"]) if remove.get("stats") else {},
     )
 
 
@@ -257,7 +270,7 @@ class Commit:
             adds=tuple(self.adds),
             removes=tuple(r.path for r in self.removes),
             txns=self.txns,
-            takes_records=any(r.data_change for r in self.removes),
+            taken=tuple(old for old in self.removes if old.data_change),
         )
 
     def content(self) -> bytes:

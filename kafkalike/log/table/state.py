@@ -7,7 +7,7 @@ interrupted leaves a state that nobody has.
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Final, Protocol
 
@@ -49,6 +49,9 @@ class TableState:
     """Latest version of each application that has written."""
     properties: Mapping[str, str] = field(default_factory=dict)
     """The table's configuration."""
+    unrecorded: set[int] = field(default_factory=set)
+    """Partitions whose log end is above what the table has recorded: tables of earlier releases, and foreign writers'
+    files."""
     fenced: int = -1
     """The latest version that was a fence; that of the checkpoint which was loaded, if none is known above it."""
     last_commit_ms: int = 0
@@ -68,6 +71,8 @@ class TableState:
         for segment in added:
             self.index.add(segment)
         self.txns.update(commit.txns)
+        if added:
+            self.note_recorded({segment.partition for segment in added})
         if commit.table_id is not None:
             self.table_id = commit.table_id
         if commit.properties is not None:
@@ -80,6 +85,14 @@ class TableState:
         elif commit.append_id is not None:
             self.rewound = None
         self.version = commit.version
+
+    def note_recorded(self, partitions: Iterable[int]) -> None:
+        """Note for which of these partitions the table has recorded the log end, and for which not."""
+        for partition in partitions:
+            if self.index.end(partition) > self.txns.get(end_app(partition), 0):
+                self.unrecorded.add(partition)
+            else:
+                self.unrecorded.discard(partition)
 
     def saw_below(self, commit: TableCommit, to_segment: Callable[[Add], Segment], rewind_possible: bool) -> bool:  # noqa: FBT001
         """Take in what a commit below the loaded checkpoint told, newest first. Caller: whoever has just loaded it.

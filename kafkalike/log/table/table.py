@@ -229,7 +229,7 @@ class Table:
     def _load(self) -> None:
         self._state = None
         state, checkpoint = _loaded(self.store, self._to_segment, None)
-        if self._look_back is not None and checkpoint >= 0:
+        if self._look_back is not None:
             self._look_back(state, checkpoint, self.store)
         if self._follower is not None:
             self._follower.on_load(state)

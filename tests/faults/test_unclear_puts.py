@@ -1,0 +1,183 @@
+"""A5, A6: the storage says of a commit what is not so; no record may be lost or be there twice."""
+
+import errno
+import os
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from deltalake import DeltaTable
+
+from kafkalike.errors import KafkaStorageError, UnknownOutcomeError
+from kafkalike.log.connect import connect
+from kafkalike.log.storage import LocalFiles
+from kafkalike.log.topic_log import DeltaTopicLog
+from tests.tools.records import all_records, batch, make_topic
+
+Put = Callable[[LocalFiles, str, bytes], bool]
+_PUT: Put = LocalFiles.put_if_absent
+
+
+class Storage:
+    """A disk whose puts go wrong as a network's may: it has the first answer ready, and does the rest as always."""
+
+    def __init__(self, patch: pytest.MonkeyPatch, first: Put) -> None:
+        self.late: list[tuple[LocalFiles, str, bytes]] = []
+        """Puts that are still under way."""
+        left = [first]
+
+        def put(files: LocalFiles, name: str, content: bytes) -> bool:
+            return (left.pop() if left else _PUT)(files, name, content)
+
+        patch.setattr(LocalFiles, "put_if_absent", put)
+
+    def land(self) -> list[bool]:
+        """Let the puts under way arrive; returns which of them made a file."""
+        return [_PUT(*put) for put in self.late]
+
+
+@pytest.fixture
+def log(root: str) -> DeltaTopicLog:
+    """A topic of one partition with one record."""
+    return make_topic(root, (0, "first"), partitions=1)
+
+
+def data_files(root: str) -> int:
+    return len(list(Path(root, "t", "partition=0").glob("*.parquet")))
+
+
+def test_a_commit_that_landed_and_is_said_to_exist_is_ones_own(
+    root: str, log: DeltaTopicLog, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A conditional put that is tried again by the network meets its own file."""
+    link = os.link
+
+    def link_twice(source: str, target: str) -> None:
+        link(source, target)
+        link(source, target)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(os, "link", link_twice)
+        done = log.append(batch((0, "second")))
+
+    assert done.ranges == {0: range(1, 2)}
+    assert all_records(root) == {0: [(0, "first"), (1, "second")]}
+
+
+def test_a_file_that_is_said_to_exist_and_cannot_be_read_ends_unclear(
+    root: str, log: DeltaTopicLog, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Nobody knows whose it is, so no data file is removed."""
+
+    def half(files: LocalFiles, name: str, _content: bytes) -> bool:
+        Path(files.path(name)).write_bytes(b"")
+        return False
+
+    Storage(monkeypatch, half)
+
+    with pytest.raises(UnknownOutcomeError):
+        log.append(batch((0, "second")))
+
+    assert data_files(root) == 2
+
+
+def test_a_failed_put_that_lands_later_finds_its_version_taken(
+    root: str, log: DeltaTopicLog, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What was reported as not written must never be there; the version is closed by an empty commit first."""
+
+    def lost(files: LocalFiles, name: str, content: bytes) -> bool:
+        storage.late.append((files, name, content))
+        raise OSError(errno.EIO, "the answer is lost")
+
+    storage = Storage(monkeypatch, lost)
+
+    with pytest.raises(KafkaStorageError):
+        log.append(batch((0, "refused")))
+
+    assert storage.land() == [False]
+    assert data_files(root) == 1
+    assert log.append(batch((0, "second"))).ranges == {0: range(1, 2)}
+    assert all_records(root) == {0: [(0, "first"), (1, "second")]}
+    assert [c.get("operation") for c in DeltaTable(f"{root}/t").history(2)] == ["WRITE", "FENCE"]
+
+
+def test_a_failed_put_that_lands_before_the_fence_is_a_success(
+    root: str, log: DeltaTopicLog, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It was not there when the writer looked, and is there when it closes the version."""
+    read = LocalFiles.read
+
+    def lost(files: LocalFiles, name: str, content: bytes) -> bool:
+        storage.late.append((files, name, content))
+        raise OSError(errno.EIO, "the answer is lost")
+
+    def read_then_land(files: LocalFiles, name: str) -> bytes:
+        try:
+            return read(files, name)
+        finally:
+            storage.land()
+            storage.late.clear()
+
+    storage = Storage(monkeypatch, lost)
+    monkeypatch.setattr(LocalFiles, "read", read_then_land)
+
+    done = log.append(batch((0, "second")))
+
+    assert done.ranges == {0: range(1, 2)}
+    assert all_records(root) == {0: [(0, "first"), (1, "second")]}
+
+
+def test_when_the_fence_fails_too_the_outcome_is_unclear(
+    root: str, log: DeltaTopicLog, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The data files stay, since the put may still land."""
+    held: list[tuple[LocalFiles, str, bytes]] = []
+
+    def broken(files: LocalFiles, name: str, content: bytes) -> bool:
+        held.append((files, name, content))
+        raise OSError(errno.EIO, "no answer")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(LocalFiles, "put_if_absent", broken)
+        with pytest.raises(UnknownOutcomeError):
+            log.append(batch((0, "second")))
+
+    assert _PUT(*held[0])
+    assert all_records(root) == {0: [(0, "first"), (1, "second")]}
+
+
+def test_a_full_disk_is_a_refusal_without_a_fence(
+    root: str, log: DeltaTopicLog, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Where the commit could not even be written beside its place, nothing is under way."""
+
+    def full(_source: str, _target: str) -> None:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(os, "link", full)
+        with pytest.raises(KafkaStorageError):
+            log.append(batch((0, "refused")))
+
+    assert data_files(root) == 1
+    assert DeltaTable(f"{root}/t").version() == 1
+
+
+def test_a_control_row_whose_put_lands_later_is_not_there_twice(root: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The topic is created once, by the second try or the first."""
+    cluster = connect(root)
+    cluster.create_topic("a", 1, {})
+
+    def lost(files: LocalFiles, name: str, content: bytes) -> bool:
+        storage.late.append((files, name, content))
+        raise OSError(errno.EIO, "the answer is lost")
+
+    storage = Storage(monkeypatch, lost)
+    with pytest.raises(KafkaStorageError):
+        cluster.set_configs("a", {"retention.ms": "7"})
+    storage.land()
+    cluster.set_configs("a", {"retention.ms": "8"})
+
+    assert connect(root).topic("a").configs == {"retention.ms": "8"}
+    assert [row.seq for row in connect(root).metadata.rows] == [1, 2]
