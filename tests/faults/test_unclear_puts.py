@@ -10,26 +10,26 @@ from deltalake import DeltaTable
 
 from kafkalike.errors import KafkaStorageError, UnknownOutcomeError
 from kafkalike.log.connect import connect
-from kafkalike.log.storage import LocalFiles
+from kafkalike.log.store.local import LocalStore
 from kafkalike.log.topic_log import DeltaTopicLog
 from tests.tools.records import all_records, batch, make_topic
 
-Put = Callable[[LocalFiles, str, bytes], bool]
-_PUT: Put = LocalFiles.put_if_absent
+Put = Callable[[LocalStore, str, bytes], bool]
+_PUT: Put = LocalStore.put_if_absent
 
 
 class Storage:
     """A disk whose puts go wrong as a network's may: it has the first answer ready, and does the rest as always."""
 
     def __init__(self, patch: pytest.MonkeyPatch, first: Put) -> None:
-        self.late: list[tuple[LocalFiles, str, bytes]] = []
+        self.late: list[tuple[LocalStore, str, bytes]] = []
         """Puts that are still under way."""
         left = [first]
 
-        def put(files: LocalFiles, name: str, content: bytes) -> bool:
+        def put(files: LocalStore, name: str, content: bytes) -> bool:
             return (left.pop() if left else _PUT)(files, name, content)
 
-        patch.setattr(LocalFiles, "put_if_absent", put)
+        patch.setattr(LocalStore, "put_if_absent", put)
 
     def land(self) -> list[bool]:
         """Let the puts under way arrive; returns which of them made a file."""
@@ -69,7 +69,7 @@ def test_a_file_that_is_said_to_exist_and_cannot_be_read_ends_unclear(
 ) -> None:
     """Nobody knows whose it is, so no data file is removed."""
 
-    def half(files: LocalFiles, name: str, _content: bytes) -> bool:
+    def half(files: LocalStore, name: str, _content: bytes) -> bool:
         Path(files.path(name)).write_bytes(b"")
         return False
 
@@ -86,7 +86,7 @@ def test_a_failed_put_that_lands_later_finds_its_version_taken(
 ) -> None:
     """What was reported as not written must never be there; the version is closed by an empty commit first."""
 
-    def lost(files: LocalFiles, name: str, content: bytes) -> bool:
+    def lost(files: LocalStore, name: str, content: bytes) -> bool:
         storage.late.append((files, name, content))
         raise OSError(errno.EIO, "the answer is lost")
 
@@ -106,13 +106,13 @@ def test_a_failed_put_that_lands_before_the_fence_is_a_success(
     root: str, log: DeltaTopicLog, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """It was not there when the writer looked, and is there when it closes the version."""
-    read = LocalFiles.read
+    read = LocalStore.read
 
-    def lost(files: LocalFiles, name: str, content: bytes) -> bool:
+    def lost(files: LocalStore, name: str, content: bytes) -> bool:
         storage.late.append((files, name, content))
         raise OSError(errno.EIO, "the answer is lost")
 
-    def read_then_land(files: LocalFiles, name: str) -> bytes:
+    def read_then_land(files: LocalStore, name: str) -> bytes:
         try:
             return read(files, name)
         finally:
@@ -120,7 +120,7 @@ def test_a_failed_put_that_lands_before_the_fence_is_a_success(
             storage.late.clear()
 
     storage = Storage(monkeypatch, lost)
-    monkeypatch.setattr(LocalFiles, "read", read_then_land)
+    monkeypatch.setattr(LocalStore, "read", read_then_land)
 
     done = log.append(batch((0, "second")))
 
@@ -132,14 +132,14 @@ def test_when_the_fence_fails_too_the_outcome_is_unclear(
     root: str, log: DeltaTopicLog, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The data files stay, since the put may still land."""
-    held: list[tuple[LocalFiles, str, bytes]] = []
+    held: list[tuple[LocalStore, str, bytes]] = []
 
-    def broken(files: LocalFiles, name: str, content: bytes) -> bool:
+    def broken(files: LocalStore, name: str, content: bytes) -> bool:
         held.append((files, name, content))
         raise OSError(errno.EIO, "no answer")
 
     with monkeypatch.context() as patch:
-        patch.setattr(LocalFiles, "put_if_absent", broken)
+        patch.setattr(LocalStore, "put_if_absent", broken)
         with pytest.raises(UnknownOutcomeError):
             log.append(batch((0, "second")))
 
@@ -169,7 +169,7 @@ def test_a_control_row_whose_put_lands_later_is_not_there_twice(root: str, monke
     cluster = connect(root)
     cluster.create_topic("a", 1, {})
 
-    def lost(files: LocalFiles, name: str, content: bytes) -> bool:
+    def lost(files: LocalStore, name: str, content: bytes) -> bool:
         storage.late.append((files, name, content))
         raise OSError(errno.EIO, "the answer is lost")
 
