@@ -5,22 +5,58 @@ from typing import Any, Protocol
 from kafkalike.log.connect import connect
 from kafkalike.log.port import TopicLog
 from kafkalike.log.topic_log import DeltaTopicLog
-from kafkalike.model.batch import RecordBatch
+from kafkalike.model.batch import Headers, RecordBatch
 
 NOW_MS = 1_700_000_000_000
 READ_BYTES = 1 << 20
+
+Value = str | bytes | None
 
 
 class _OpensLogs(Protocol):
     def log(self, name: str) -> TopicLog: ...
 
 
-def batch(*records: tuple[int, str], at_ms: int = NOW_MS) -> RecordBatch:
-    """A batch of values by partition, all of one time."""
+def batch(
+    *records: Value | tuple[int, Value],
+    partition: int = 0,
+    key: bytes | None = None,
+    at_ms: int = NOW_MS,
+    step_ms: int = 0,
+    headers: Headers | None = None,
+) -> RecordBatch:
+    """A batch of values for one partition; a pair is a value with a partition of its own.
+
+    Text is encoded and None is a tombstone. The first record's time is `at_ms`, each next one's `step_ms` later.
+    """
     made = RecordBatch()
-    for partition, value in records:
-        made.add(partition, None, value.encode(), at_ms)
+    for nth, record in enumerate(records):
+        where, value = record if isinstance(record, tuple) else (partition, record)
+        content = value.encode() if isinstance(value, str) else value
+        made.add(where, key, content, at_ms + nth * step_ms, headers)
     return made
+
+
+def fill(
+    cluster: _OpensLogs,
+    topic: str,
+    *records: Value | tuple[int, Value],
+    partition: int = 0,
+    key: bytes | None = None,
+    at_ms: int = 1_000,
+    headers: Headers | None = None,
+) -> None:
+    """One append to a topic that exists; records are 1 ms apart."""
+    made = batch(*records, partition=partition, key=key, at_ms=at_ms, step_ms=1, headers=headers)
+    cluster.log(topic).append(made)
+
+
+def fill_at(cluster: _OpensLogs, topic: str, *times_ms: int, partition: int = 0) -> None:
+    """One append with a record of each of these times."""
+    made = RecordBatch()
+    for at_ms in times_ms:
+        made.add(partition, b"k", b"v", at_ms)
+    cluster.log(topic).append(made)
 
 
 def records_of(log: TopicLog, partition: int) -> list[tuple[int, str]]:
