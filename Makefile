@@ -12,7 +12,7 @@ pytest := $(env) $(bin)/python -m pytest
 code := $(wildcard kafkalike jobs scripts tests benchmarks)
 step = @printf '\n== %s\n' "$@: $(1)"
 
-.PHONY: help setup demo test fmt lint types arch unit spark processes soak e2e bench bench-kafka lock clean
+.PHONY: help setup demo check test fmt lint types arch unit spark processes soak e2e bench bench-kafka lock clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z0-9]+:.*## /{printf "  make %-11s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -22,6 +22,11 @@ setup: ## .venv, locked packages, a Java, Delta's jars: only what is missing
 
 demo: setup ## see it work, about a minute
 	@$(env) $(bin)/kafkalike demo
+
+check: lint types arch ## the fast gate: lint, types, layers, the tests without JVM and processes, few examples each
+	$(call step,quick tests)
+	@KAFKALIKE_TESTS=quick $(pytest) -n 2 -m "not (slow or soak or spark or processes or e2e)" \
+	    kafkalike tests/unit tests/contract tests/architecture
 
 test: lint types arch ## everything that must pass: lint, types, layers, all tests
 	$(call step,all tests)

@@ -212,6 +212,7 @@ def test_a_duration_needs_a_number_and_a_unit(text: str) -> None:
         parse_duration_ms(text)
 
 
+@pytest.mark.slow
 def test_the_embedded_scheduler_ends_cleanly_when_it_is_told_to(root: str, orders: DeltaTopicLog) -> None:
     """SIGTERM lets a run that is under way finish."""
     command = [sys.executable, "-c", "import sys; from kafkalike.cli import main; sys.exit(main())"]

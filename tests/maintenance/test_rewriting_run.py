@@ -162,6 +162,7 @@ def test_a_damaged_file_stays_where_it_is_and_is_named(root: str, many: DeltaTop
     assert len(many.segments(1)) == 1
 
 
+@pytest.mark.slow
 def test_producers_append_while_files_are_merged(root: str, many: DeltaTopicLog) -> None:
     """Neither is lost, and offsets stay dense."""
     stop = threading.Event()

@@ -5,7 +5,14 @@ from pathlib import Path
 import pytest
 from pyspark.sql import SparkSession
 
+from kafkalike.log.delta_cluster import DeltaCluster, open_cluster
 from tests.tools.lines import Lines
+
+
+@pytest.fixture
+def cluster(root: str) -> DeltaCluster:
+    """The cluster of the test's root, as a new process opens it."""
+    return open_cluster(root)
 
 
 @pytest.fixture

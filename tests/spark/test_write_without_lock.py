@@ -14,6 +14,7 @@ from kafkalike.log.port import TxnId
 from kafkalike.model.batch import RecordBatch
 from kafkalike.model.structs import TopicPartition
 from kafkalike.spark import read, write
+from tests.tools.records import batch
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator
@@ -50,13 +51,6 @@ def cluster(root: str, clock: Meddling) -> DeltaCluster:
     """A cluster without locks, with one topic of two partitions."""
     made = DeltaCluster(root, local=True, locking=False, clock=clock)
     made.create_topic("orders", 2, {})
-    return made
-
-
-def batch(*values: bytes, partition: int = 0) -> RecordBatch:
-    made = RecordBatch()
-    for value in values:
-        made.add(partition, b"k", value, 1_000)
     return made
 
 

@@ -1,5 +1,6 @@
 """Records: partitions and values in, batches out; and a log in, everything that can be read of it out."""
 
+from collections.abc import Iterable
 from typing import Any, Protocol
 
 from kafkalike.log.connect import connect
@@ -11,6 +12,8 @@ NOW_MS = 1_700_000_000_000
 READ_BYTES = 1 << 20
 
 Value = str | bytes | None
+Row = tuple[int, bytes | None, bytes | None, int, Headers | None]
+"""Partition, key, value, time in ms, headers."""
 
 
 class _OpensLogs(Protocol):
@@ -59,14 +62,35 @@ def fill_at(cluster: _OpensLogs, topic: str, *times_ms: int, partition: int = 0)
     cluster.log(topic).append(made)
 
 
-def records_of(log: TopicLog, partition: int) -> list[tuple[int, str]]:
-    """Offset and value of all records of a partition, from the log start to the log end."""
+def append_records(root: str, topic: str, records: Iterable[Row], *, partitions: int, **configs: str) -> None:
+    """One append of rows; creates the topic when it is missing."""
+    cluster = connect(root)
+    if topic not in cluster.topics():
+        cluster.create_topic(topic, partitions, configs)
+    made = RecordBatch()
+    for partition, key, value, at_ms, headers in records:
+        made.add(partition, key, value, at_ms, headers)
+    cluster.log(topic).append(made)
+
+
+def partition_records(log: TopicLog, partition: int = 0) -> list[tuple[int, bytes | None]]:
+    """Offset and value of all records of a partition, from the log start to the log end that this log has seen."""
     reader = log.reader(partition, log.log_start(partition))
-    found: list[tuple[int, str]] = []
+    found: list[tuple[int, bytes | None]] = []
     while (chunk := reader.read(READ_BYTES)) is not None:
         columns = chunk.columns()
-        found += zip(columns.offsets, [(v or b"").decode() for v in columns.values], strict=True)
+        found += zip(columns.offsets, columns.values, strict=True)
     return found
+
+
+def partition_values(log: TopicLog, partition: int = 0) -> list[bytes | None]:
+    """The values of `partition_records`."""
+    return [value for _, value in partition_records(log, partition)]
+
+
+def records_of(log: TopicLog, partition: int) -> list[tuple[int, str]]:
+    """The same as text; a tombstone is the empty text."""
+    return [(offset, (value or b"").decode()) for offset, value in partition_records(log, partition)]
 
 
 def all_records(root: str, topic: str = "t") -> dict[int, list[tuple[int, str]]]:
