@@ -51,7 +51,7 @@ arch: setup ## who may import whom
 	$(call step,import-linter)
 	@$(bin)/lint-imports --no-cache
 
-unit: setup ## tests without Spark, and the examples in docstrings
+unit: setup ## tests without logs and processes, and the examples in docstrings
 	$(call step,pytest)
 	@$(pytest) kafkalike tests/unit tests/architecture
 
@@ -59,13 +59,13 @@ spark: setup ## tests with one local Spark
 	$(call step,pytest)
 	@$(pytest) tests/spark
 
-processes: setup ## tests with several processes on one topic; kill -9, full disks, damaged logs
+processes: setup ## tests with several processes on one topic; kill -9, full disks
 	$(call step,pytest)
-	@$(pytest) tests/processes tests/faults tests/tools
+	@$(pytest) tests/processes
 
 soak: setup ## longer trials of crashes and races, some minutes
 	$(call step,pytest)
-	@$(pytest) -m soak tests/processes tests/faults tests/unit/test_group_simulation.py tests/e2e tests/spark
+	@$(pytest) -m soak tests/processes tests/unit/test_group_simulation.py tests/e2e tests/spark
 
 e2e: setup ## the command line, the jobs and the notebooks, as a user runs them
 	$(call step,pytest)

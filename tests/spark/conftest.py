@@ -1,4 +1,4 @@
-"""What tests of streaming queries share: lines to read, and a place for a checkpoint."""
+"""What tests with a JVM share: a cluster, lines to stream, a place for a checkpoint, faults of file operations."""
 
 from pathlib import Path
 
@@ -7,6 +7,9 @@ from pyspark.sql import SparkSession
 
 from kafkalike.log.delta_cluster import DeltaCluster, open_cluster
 from tests.tools.lines import Lines
+from tests.tools.shim import faultshim
+
+__all__ = ["faultshim"]
 
 
 @pytest.fixture

@@ -43,7 +43,7 @@ def sweep(base: str, tmp_path: Path, faultshim: Path) -> Sweep:
         scratch = tmp_path / "scratch"
         scratch.mkdir(exist_ok=True)
         orders = {"operation": operation, "base": base, "scratch": str(scratch), "do": do, "match": match}
-        found: Results = json.loads(run("tests.faults.workers.sweep", orders, preloaded(faultshim, {})))
+        found: Results = json.loads(run("tests.processes.workers.sweep", orders, preloaded(faultshim, {})))
         return found
 
     return go
@@ -166,7 +166,7 @@ def test_every_named_fault_point_of_an_append_is_survived(base: str, tmp_path: P
     """The same without a C compiler: the places that the protocol itself names."""
     orders = {"operation": "append", "base": base, "scratch": str(tmp_path), "points": POINTS}
 
-    results = json.loads(run("tests.faults.workers.sweep", orders))
+    results = json.loads(run("tests.processes.workers.sweep", orders))
 
     assert [result["killed"] for result in results] == [True] * len(POINTS)
     assert [result["before"]["topics"]["t"] == BOTH for result in results] == [False, False, False, True, True]
