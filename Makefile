@@ -10,9 +10,12 @@ env := . .venv/env.sh &&
 bin := .venv/bin
 pytest := $(env) $(bin)/python -m pytest
 code := $(wildcard kafkalike jobs scripts tests benchmarks)
+# What must be covered to the last branch, and the files whose mutants must be noticed; the change loop goes here too.
+measured := kafkalike.model
+mutated := $(wildcard kafkalike/model/*.py)
 step = @printf '\n== %s\n' "$@: $(1)"
 
-.PHONY: help setup demo check test fmt lint types arch unit spark processes soak e2e bench bench-kafka lock clean
+.PHONY: help setup demo check test fmt lint types arch unit spark processes coverage mutants soak e2e bench bench-kafka lock clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z0-9]+:.*## /{printf "  make %-11s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -62,6 +65,14 @@ spark: setup ## tests with one local Spark
 processes: setup ## tests with several processes on one topic; kill -9, full disks
 	$(call step,pytest)
 	@$(pytest) tests/processes
+
+coverage: setup ## branch coverage of the model by the unit tests; it must be 100 %
+	$(call step,coverage of $(measured))
+	@$(pytest) -n 2 -m "not (slow or soak or spark)" $(addprefix --cov=,$(measured)) --cov-branch \
+	    --cov-report=term-missing:skip-covered --cov-fail-under=100 tests/unit
+
+mutants: setup ## one small fault at a time in the model: do the unit tests notice it? an hour or more
+	@$(env) $(bin)/python scripts/mutants.py $(mutated)
 
 soak: setup ## longer trials of crashes and races, some minutes
 	$(call step,pytest)
