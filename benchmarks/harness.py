@@ -62,7 +62,7 @@ def percentile(samples: list[float], share: float) -> float:
 
 
 def kept(samples: object) -> object:
-    """What the JSON file keeps of single samples: up to `MOST_SAMPLES` of them as they are, of more their percentiles."""
+    """What the JSON file keeps of single samples: up to `MOST_SAMPLES` as they are, of more their percentiles."""
     if not isinstance(samples, list) or len(samples) <= MOST_SAMPLES:
         return samples
     shares = {"p50": 0.5, "p90": 0.9, "p99": 0.99, "p99.9": 0.999}
