@@ -83,9 +83,7 @@ def test_resources_of_one_kind_by_name_or_by_constant_are_equal() -> None:
 def test_a_topic_says_who_moved_its_log_start_only_of_offsets_below_it() -> None:
     """With the reason, the run and the time."""
     moved = LogStart(offset=7, reason="retention", run="r1", time_ms=0)
-    info = TopicInfo(
-        name=TopicName("t"), topic_id=TopicId("id"), location="t", num_partitions=2, log_starts={0: moved}
-    )
+    info = TopicInfo(name=TopicName("t"), topic_id=TopicId("id"), location="t", num_partitions=2, log_starts={0: moved})
 
     assert info.why_gone(0, 6) == "log start moved to 7 by retention, run r1, at 1970-01-01T00:00:00.000+00:00"
     assert info.why_gone(0, 7) == ""
