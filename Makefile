@@ -2,7 +2,7 @@
 SHELL := bash
 .SHELLFLAGS := -euo pipefail -c
 .DEFAULT_GOAL := help
-# The steps of `test` print in order, also under -j.
+# The steps of `check` and `test` print in order, also under -j.
 .NOTPARALLEL:
 
 # setup.sh writes the Java and the Python that Spark is to use.
@@ -27,7 +27,7 @@ demo: setup ## see it work, about a minute
 
 check: lint types arch ## the fast gate: lint, types, layers, the tests without JVM and processes, few examples each
 	$(call step,quick tests)
-	@KAFKALIKE_TESTS=quick $(pytest) -n 2 -m "not (slow or soak or spark or processes or e2e)" \
+	@$(env) KAFKALIKE_TESTS=quick $(bin)/python -m pytest -n 2 -m "not (slow or soak or spark or processes or e2e)" \
 	    kafkalike tests/unit tests/contract tests/architecture
 
 test: lint types arch ## everything that must pass: lint, types, layers, all tests
@@ -92,6 +92,6 @@ lock: setup ## resolve pyproject.toml anew into requirements.lock
 	@scripts/lock.sh
 
 clean: ## caches and build output; never topics, never .venv
-	@rm -rf build dist *.egg-info .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache
+	@rm -rf build dist mutants .coverage *.egg-info .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache
 	@rm -rf spark-warehouse metastore_db derby.log
 	@find kafkalike jobs scripts tests benchmarks -name __pycache__ -prune -exec rm -rf {} + 2>/dev/null || true
