@@ -13,7 +13,7 @@ from kafkalike.model.group_state import OFFSET, GroupRow, GroupsState, roster_ro
 from kafkalike.model.lag import PartitionIndex
 from kafkalike.model.lag_history import CommitIndex, GrowthIndex, Moment, history
 from kafkalike.model.names import TopicId, TopicName
-from kafkalike.model.segments import Segment, SegmentIndex
+from kafkalike.model.segments import SegmentIndex
 from kafkalike.model.structs import (
     ConfigResource,
     ConfigResourceType,
@@ -23,20 +23,7 @@ from kafkalike.model.structs import (
     TopicPartition,
 )
 from kafkalike.model.topic import LogStart, TopicInfo
-
-
-def segment(start: int, stop: int, times: tuple[int, int] = (0, 0)) -> Segment:
-    return Segment(
-        partition=0,
-        start=start,
-        stop=stop,
-        num_records=stop - start,
-        min_timestamp=times[0],
-        max_timestamp=times[1],
-        size_bytes=1,
-        path=str(start),
-    )
-
+from tests.tools.segments import segment
 
 # --- what an administrator gives ---------------------------------------------------------------
 
@@ -125,7 +112,7 @@ def test_an_index_of_segments_knows_its_files() -> None:
 
 def test_a_committed_offset_before_everything_waits_for_all_records() -> None:
     """The first segments were deleted; time passes from the oldest record that is there."""
-    partition = PartitionIndex(4, 10, [segment(6, 10, (1_000, 4_000))])
+    partition = PartitionIndex(4, 10, [segment(6, 10, times=(1_000, 4_000))])
 
     lag = partition.lag(5)
 
