@@ -2,7 +2,7 @@
 SHELL := bash
 .SHELLFLAGS := -euo pipefail -c
 .DEFAULT_GOAL := help
-# The steps of `test` print in order, also under -j.
+# The steps of `check` and `test` print in order, also under -j.
 .NOTPARALLEL:
 
 # setup.sh writes the Java and the Python that Spark is to use.
@@ -10,9 +10,11 @@ env := . .venv/env.sh &&
 bin := .venv/bin
 pytest := $(env) $(bin)/python -m pytest
 code := $(wildcard kafkalike jobs scripts tests benchmarks)
+# What must be covered to the last branch. What `make mutants` changes is in pyproject.toml, tool.mutmut.
+measured := kafkalike.model
 step = @printf '\n== %s\n' "$@: $(1)"
 
-.PHONY: help setup demo test fmt lint types arch unit spark processes soak e2e bench bench-kafka lock clean
+.PHONY: help setup demo check test fmt lint types arch unit spark processes coverage mutants soak e2e bench bench-kafka lock clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z0-9]+:.*## /{printf "  make %-11s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -22,6 +24,11 @@ setup: ## .venv, locked packages, a Java, Delta's jars: only what is missing
 
 demo: setup ## see it work, about a minute
 	@$(env) $(bin)/kafkalike demo
+
+check: lint types arch ## the fast gate: lint, types, layers, the tests without JVM and processes, few examples each
+	$(call step,quick tests)
+	@$(env) KAFKALIKE_TESTS=quick $(bin)/python -m pytest -n 2 -m "not (slow or soak or spark or processes or e2e)" \
+	    kafkalike tests/unit tests/contract tests/architecture
 
 test: lint types arch ## everything that must pass: lint, types, layers, all tests
 	$(call step,all tests)
@@ -46,7 +53,7 @@ arch: setup ## who may import whom
 	$(call step,import-linter)
 	@$(bin)/lint-imports --no-cache
 
-unit: setup ## tests without Spark, and the examples in docstrings
+unit: setup ## tests without logs and processes, and the examples in docstrings
 	$(call step,pytest)
 	@$(pytest) kafkalike tests/unit tests/architecture
 
@@ -54,13 +61,22 @@ spark: setup ## tests with one local Spark
 	$(call step,pytest)
 	@$(pytest) tests/spark
 
-processes: setup ## tests with several processes on one topic; kill -9, full disks, damaged logs
+processes: setup ## tests with several processes on one topic; kill -9, full disks
 	$(call step,pytest)
-	@$(pytest) tests/processes tests/faults tests/tools
+	@$(pytest) tests/processes
+
+coverage: setup ## branch coverage of the model by the unit tests; it must be 100 %
+	$(call step,coverage of $(measured))
+	@$(pytest) -n 2 -m "not (slow or soak or spark)" $(addprefix --cov=,$(measured)) --cov-branch \
+	    --cov-report=term-missing:skip-covered --cov-fail-under=100 tests/unit
+
+mutants: setup ## one small fault at a time in the model: do the unit tests notice it? only="kafkalike.model.offsets.*" for a part
+	@$(env) CI=true $(bin)/mutmut run $(only)
+	@$(env) $(bin)/mutmut results
 
 soak: setup ## longer trials of crashes and races, some minutes
 	$(call step,pytest)
-	@$(pytest) -m soak tests/processes tests/faults tests/unit/test_group_simulation.py tests/e2e tests/spark
+	@$(pytest) -m soak tests/processes tests/unit/test_group_simulation.py tests/e2e tests/spark
 
 e2e: setup ## the command line, the jobs and the notebooks, as a user runs them
 	$(call step,pytest)
@@ -76,6 +92,6 @@ lock: setup ## resolve pyproject.toml anew into requirements.lock
 	@scripts/lock.sh
 
 clean: ## caches and build output; never topics, never .venv
-	@rm -rf build dist *.egg-info .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache
+	@rm -rf build dist mutants .coverage *.egg-info .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache
 	@rm -rf spark-warehouse metastore_db derby.log
 	@find kafkalike jobs scripts tests benchmarks -name __pycache__ -prune -exec rm -rf {} + 2>/dev/null || true

@@ -17,6 +17,8 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 
 RESULTS = Path(__file__).parent / "results"
+MOST_SAMPLES = 100
+"""Of one measurement, in the JSON file."""
 
 
 @dataclass
@@ -59,6 +61,15 @@ def percentile(samples: list[float], share: float) -> float:
     return ordered[min(len(ordered) - 1, int(len(ordered) * share))]
 
 
+def kept(samples: object) -> object:
+    """What the JSON file keeps of single samples: up to `MOST_SAMPLES` as they are, of more their percentiles."""
+    if not isinstance(samples, list) or len(samples) <= MOST_SAMPLES:
+        return samples
+    shares = {"p50": 0.5, "p90": 0.9, "p99": 0.99, "p99.9": 0.999}
+    figures = {name: percentile(samples, share) for name, share in shares.items()}
+    return {"samples": len(samples), "min": min(samples), **figures, "max": max(samples)}
+
+
 class Report:
     """Lines of a benchmark: what was measured, against what, and the aim."""
 
@@ -86,6 +97,7 @@ class Report:
             print("  ".join(row[h].ljust(widths[h]) for h in heads))
         RESULTS.mkdir(exist_ok=True)
         path = RESULTS / f"{self.name}.json"
-        content = {"cores": os.cpu_count(), "python": platform.python_version(), "rows": self.rows, "raw": self.raw}
+        raw = {what: kept(samples) for what, samples in self.raw.items()}
+        content = {"cores": os.cpu_count(), "python": platform.python_version(), "rows": self.rows, "raw": raw}
         path.write_text(json.dumps(content, indent=1) + "\n")
         print(f"kept in benchmarks/results/{path.name}", flush=True)

@@ -8,15 +8,18 @@ import pytest
 from hypothesis import settings
 from pyspark.sql import SparkSession
 
+from tests.tools.effort import QUICK
+
 TESTS = Path(__file__).parent
 FOLDER_MARKS = {"spark": "spark", "processes": "processes", "e2e": "e2e"}
 
 # No deadline: two cores shared with a JVM say nothing about how long an example takes.
 # CI takes the same examples each time, so that a red run is the change's doing, and half as many, so that it is done in
-# 20 minutes; a developer's run looks further.
+# 20 minutes; a developer's run looks further. `make check` takes a few of them.
 settings.register_profile("dev", deadline=None)
 settings.register_profile("ci", deadline=None, derandomize=True, database=None, print_blob=True, max_examples=50)
-settings.load_profile("ci" if os.environ.get("CI") else "dev")
+settings.register_profile("quick", settings.get_profile("ci"), max_examples=8)
+settings.load_profile("quick" if QUICK else "ci" if os.environ.get("CI") else "dev")
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
@@ -25,6 +28,8 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
         folder = item.path.relative_to(TESTS).parts[0] if item.path.is_relative_to(TESTS) else ""
         if folder in FOLDER_MARKS:
             item.add_marker(FOLDER_MARKS[folder])
+        if "spark" in getattr(item, "fixturenames", ()):
+            item.add_marker("spark")
 
 
 @pytest.fixture

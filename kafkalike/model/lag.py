@@ -79,8 +79,7 @@ class PartitionIndex:
         )
 
     def _behind(self, committed: int) -> int:
-        if self.newest_ms is None or not self.segments:
-            return 0
+        assert self.newest_ms is not None  # there are segments: records wait
         read_ms = self.time_of(committed - 1) if committed > self.log_start else None
         if read_ms is None:
             # Nothing that is still there was read: the oldest record waits.

@@ -25,8 +25,7 @@ from kafkalike.errors import (
     UnsupportedVersionError,
 )
 from kafkalike.log.port import Cluster
-from kafkalike.model.batch import RecordBatch
-from kafkalike.model.group_state import OFFSET, GroupRow, Member, Roster, roster_row
+from kafkalike.model.group_state import Member, Roster, roster_row
 from kafkalike.model.structs import (
     AlterConfigOp,
     ConfigResource,
@@ -38,18 +37,13 @@ from kafkalike.model.structs import (
     OffsetSpec,
     TopicPartition,
 )
+from tests.tools.groups import commit_row
+from tests.tools.records import fill_at
 
 
 @pytest.fixture
 def admin(cluster: Cluster) -> KafkaAdminClient:
     return KafkaAdminClient(bootstrap_servers=cluster)
-
-
-def fill(cluster: Cluster, topic: str, *times: int, partition: int = 0) -> None:
-    batch = RecordBatch()
-    for at in times:
-        batch.add(partition, b"k", b"v", at)
-    cluster.log(topic).append(batch)
 
 
 def topic_resource(name: str, configs: Any = None) -> ConfigResource:
@@ -272,7 +266,7 @@ def test_new_partitions_with_an_assignment_are_refused(admin: KafkaAdminClient) 
 def test_offsets_are_found_by_spec_and_by_time(cluster: Cluster, admin: KafkaAdminClient) -> None:
     """Offsets are found by spec and by time."""
     admin.create_topics(["t"])
-    fill(cluster, "t", 100, 300, 200)
+    fill_at(cluster, "t", 100, 300, 200)
     where = TopicPartition("t", 0)
 
     def found(spec: OffsetSpec | int) -> OffsetAndTimestamp:
@@ -307,8 +301,8 @@ def test_a_time_that_is_none_is_refused(admin: KafkaAdminClient, spec: Any) -> N
 def test_deleting_records_moves_the_log_start(cluster: Cluster, admin: KafkaAdminClient) -> None:
     """Deleting records moves the log start."""
     admin.create_topics({"t": {"num_partitions": 2}})
-    fill(cluster, "t", 1, 2, 3)
-    fill(cluster, "t", 1, 2, partition=1)
+    fill_at(cluster, "t", 1, 2, 3)
+    fill_at(cluster, "t", 1, 2, partition=1)
 
     result = admin.delete_records({TopicPartition("t", 0): 2, TopicPartition("t", 1): -1})
 
@@ -321,7 +315,7 @@ def test_deleting_records_moves_the_log_start(cluster: Cluster, admin: KafkaAdmi
 def test_deleting_records_never_moves_the_log_start_back(cluster: Cluster, admin: KafkaAdminClient) -> None:
     """Deleting records never moves the log start back."""
     admin.create_topics(["t"])
-    fill(cluster, "t", 1, 2, 3)
+    fill_at(cluster, "t", 1, 2, 3)
     admin.delete_records({TopicPartition("t", 0): 2})
 
     result = admin.delete_records({TopicPartition("t", 0): 1})
@@ -332,7 +326,7 @@ def test_deleting_records_never_moves_the_log_start_back(cluster: Cluster, admin
 def test_deleting_records_names_its_run(cluster: Cluster, admin: KafkaAdminClient) -> None:
     """Deleting records names its run."""
     admin.create_topics(["t"])
-    fill(cluster, "t", 1, 2, 3)
+    fill_at(cluster, "t", 1, 2, 3)
 
     admin.delete_records({TopicPartition("t", 0): 2})
 
@@ -343,7 +337,7 @@ def test_deleting_records_names_its_run(cluster: Cluster, admin: KafkaAdminClien
 def test_deleting_beyond_the_log_end_is_refused(cluster: Cluster, admin: KafkaAdminClient) -> None:
     """Deleting beyond the log end is refused."""
     admin.create_topics(["t"])
-    fill(cluster, "t", 1)
+    fill_at(cluster, "t", 1)
 
     with pytest.raises(OffsetOutOfRangeError, match=r"t-0: offset 5 is not in \[0, 1\)"):
         admin.delete_records({TopicPartition("t", 0): 5})
@@ -361,7 +355,7 @@ def test_an_offset_that_is_none_is_refused(admin: KafkaAdminClient, offset: Any)
 def test_disk_use_is_said_by_partition(cluster: Cluster, admin: KafkaAdminClient) -> None:
     """Disk use is said by partition."""
     admin.create_topics({"t": {"num_partitions": 2}})
-    fill(cluster, "t", 1, partition=1)
+    fill_at(cluster, "t", 1, partition=1)
 
     ((topic,),) = [d["topics"] for d in admin.describe_log_dirs()[0]["log_dirs"]]
 
@@ -504,27 +498,10 @@ def test_what_has_settings_is_listed(admin: KafkaAdminClient) -> None:
 # --- groups ----------------------------------------------------------------------------------------
 
 
-def commit(cluster: Cluster, group: str, topic: str, offset: int, topic_id: str | None = None) -> None:
-    cluster.groups.transact(
-        lambda state: [
-            GroupRow(
-                seq=state.seq + 1,
-                kind=OFFSET,
-                group_id=group,
-                topic=topic,
-                topic_id=topic_id or cluster.topic(topic).topic_id,
-                partition=0,
-                offset=offset,
-                time_ms=1,
-            )
-        ]
-    )
-
-
 def test_groups_are_listed_with_their_state(cluster: Cluster, admin: KafkaAdminClient) -> None:
     """Groups are listed with their state."""
     admin.create_topics(["t"])
-    commit(cluster, "idle", "t", 0)
+    commit_row(cluster, 0, group="idle")
     roster = Roster(generation=1, members={"m": Member(member_id="m")})
     cluster.groups.transact(lambda s: [roster_row(s.seq + 1, "busy", roster)])
     cluster.leases.renew("busy", "m")
@@ -536,7 +513,7 @@ def test_groups_are_listed_with_their_state(cluster: Cluster, admin: KafkaAdminC
 def test_committed_offsets_are_listed(cluster: Cluster, admin: KafkaAdminClient) -> None:
     """Committed offsets are listed."""
     admin.create_topics(["t"])
-    commit(cluster, "g", "t", 5)
+    commit_row(cluster, 5, group="g")
     where, other = TopicPartition("t", 0), TopicPartition("t", 1)
 
     assert admin.list_consumer_group_offsets("g") == {where: OffsetAndMetadata(5, "", -1)}
@@ -547,7 +524,7 @@ def test_committed_offsets_are_listed(cluster: Cluster, admin: KafkaAdminClient)
 def test_offsets_of_an_earlier_life_of_a_topic_are_not_listed(cluster: Cluster, admin: KafkaAdminClient) -> None:
     """Offsets of an earlier life of a topic are not listed."""
     admin.create_topics(["t"])
-    commit(cluster, "g", "t", 5, topic_id="of an earlier life")
+    commit_row(cluster, 5, group="g", topic_id="of an earlier life")
 
     assert admin.list_consumer_group_offsets("g") == {}
 

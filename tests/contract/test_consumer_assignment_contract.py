@@ -1,12 +1,9 @@
 """What the consumer reads: subscriptions, assignments, topics that go away; over both clusters."""
 
-from collections.abc import Callable
-from collections.abc import Set as AbstractSet
 from typing import Any
 
 import pytest
 
-from kafkalike.consumer import ConsumerRebalanceListener, KafkaConsumer
 from kafkalike.errors import (
     IllegalArgumentError,
     IllegalStateError,
@@ -15,57 +12,8 @@ from kafkalike.errors import (
     TopicDeletedError,
 )
 from kafkalike.log.port import Cluster
-from kafkalike.model.batch import Headers, RecordBatch
-from kafkalike.model.structs import ConsumerRecord, TopicPartition
-
-T0 = TopicPartition("orders", 0)
-T1 = TopicPartition("orders", 1)
-
-Make = Callable[..., KafkaConsumer]
-
-
-class Diary(ConsumerRebalanceListener):
-    """Writes down what it hears."""
-
-    def __init__(self) -> None:
-        self.entries: list[tuple[str, set[TopicPartition]]] = []
-        self.on_assigned: Callable[[], object] = lambda: None
-
-    def on_partitions_revoked(self, revoked: AbstractSet[TopicPartition]) -> None:
-        self.entries.append(("revoked", set(revoked)))
-
-    def on_partitions_assigned(self, assigned: AbstractSet[TopicPartition]) -> None:
-        self.entries.append(("assigned", set(assigned)))
-        self.on_assigned()
-
-    def on_partitions_lost(self, lost: AbstractSet[TopicPartition]) -> None:
-        self.entries.append(("lost", set(lost)))
-
-
-def write(
-    cluster: Cluster, *values: bytes | None, topic: str = "orders", partition: int = 0, headers: Headers | None = None
-) -> None:
-    batch = RecordBatch()
-    for nth, value in enumerate(values):
-        batch.add(partition, b"key", value, 1000 + nth, headers)
-    cluster.log(topic).append(batch)
-
-
-def values(polled: dict[TopicPartition, list[ConsumerRecord]]) -> list[Any]:
-    return [record.value for records in polled.values() for record in records]
-
-
-def drain(consumer: KafkaConsumer) -> list[Any]:
-    found: list[Any] = []
-    while polled := consumer.poll():
-        found += values(polled)
-    return found
-
-
-def poll_often(consumer: KafkaConsumer, found: list[Any]) -> None:
-    for _ in range(5):
-        found += values(consumer.poll())
-
+from kafkalike.model.structs import TopicPartition
+from tests.tools.consumer import T0, T1, Diary, Make, drain, poll_often, values, write
 
 # --- subscribe and assign --------------------------------------------------------------------
 

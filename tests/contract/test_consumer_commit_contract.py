@@ -1,15 +1,12 @@
 """What the consumer commits, and in whose name; over both clusters."""
 
 import logging
-from collections.abc import Callable
-from collections.abc import Set as AbstractSet
 from typing import Any, cast
 
 import numpy as np
 import pytest
 
 from kafkalike.clock import SYSTEM_CLOCK
-from kafkalike.consumer import ConsumerRebalanceListener, KafkaConsumer
 from kafkalike.errors import (
     CommitFailedError,
     IllegalGenerationError,
@@ -21,62 +18,9 @@ from kafkalike.errors import (
 )
 from kafkalike.group.offsets import GroupOffsets, Membership
 from kafkalike.log.port import Cluster
-from kafkalike.model.batch import Headers, RecordBatch
-from kafkalike.model.structs import ConsumerRecord, OffsetAndMetadata, TopicPartition
+from kafkalike.model.structs import OffsetAndMetadata, TopicPartition
 from kafkalike.testing import ManualClock
-
-T0 = TopicPartition("orders", 0)
-T1 = TopicPartition("orders", 1)
-
-Make = Callable[..., KafkaConsumer]
-
-
-class Diary(ConsumerRebalanceListener):
-    """Writes down what it hears."""
-
-    def __init__(self) -> None:
-        self.entries: list[tuple[str, set[TopicPartition]]] = []
-        self.on_assigned: Callable[[], object] = lambda: None
-
-    def on_partitions_revoked(self, revoked: AbstractSet[TopicPartition]) -> None:
-        self.entries.append(("revoked", set(revoked)))
-
-    def on_partitions_assigned(self, assigned: AbstractSet[TopicPartition]) -> None:
-        self.entries.append(("assigned", set(assigned)))
-        self.on_assigned()
-
-    def on_partitions_lost(self, lost: AbstractSet[TopicPartition]) -> None:
-        self.entries.append(("lost", set(lost)))
-
-
-def write(
-    cluster: Cluster, *values: bytes | None, topic: str = "orders", partition: int = 0, headers: Headers | None = None
-) -> None:
-    batch = RecordBatch()
-    for nth, value in enumerate(values):
-        batch.add(partition, b"key", value, 1000 + nth, headers)
-    cluster.log(topic).append(batch)
-
-
-def outlive(heir: KafkaConsumer, clock: ManualClock) -> list[Any]:
-    """Poll until those who do not poll any more are taken for dead."""
-    found = values(heir.poll())
-    for _ in range(20):
-        clock.sleep(3)
-        found += values(heir.poll())
-    return found
-
-
-def values(polled: dict[TopicPartition, list[ConsumerRecord]]) -> list[Any]:
-    return [record.value for records in polled.values() for record in records]
-
-
-def drain(consumer: KafkaConsumer) -> list[Any]:
-    found: list[Any] = []
-    while polled := consumer.poll():
-        found += values(polled)
-    return found
-
+from tests.tools.consumer import T0, T1, Diary, Make, drain, outlive, values, write
 
 # --- commits ---------------------------------------------------------------------------------
 
@@ -316,7 +260,7 @@ def test_a_member_whose_session_is_over_cannot_commit(cluster: Cluster, consumer
     zombie = consumer_of("orders", group_id="g", enable_auto_commit=False)
     zombie.poll(max_records=1)
     heir = consumer_of("orders", group_id="g", enable_auto_commit=False)
-    got = outlive(heir, clock)
+    got = outlive([heir], clock)
     heir.commit()
 
     future = zombie.commit_async()
@@ -342,7 +286,7 @@ def test_a_member_whose_session_is_over_gets_nothing_from_its_buffer(
     first.subscribe(["orders"], listener=diary)
     assert len(values(first.poll())) == 10
 
-    outlive(consumer_of("orders", group_id="g", max_poll_records=1), clock)
+    outlive([consumer_of("orders", group_id="g", max_poll_records=1)], clock)
 
     assert first.poll() == {}
     assert diary.entries[2] == ("lost", {T0})
@@ -390,8 +334,8 @@ def test_a_failed_automatic_commit_is_told_to_the_callback(
     first = consumer_of("orders", group_id="g", default_offset_commit_callback=lambda *answer: heard.append(answer))
     second = consumer_of("orders", group_id="g", auto_commit_interval_ms=10**9)
     first.poll()
-    outlive(second, clock)
-    outlive(consumer_of("orders", group_id="g"), clock)
+    outlive([second], clock)
+    outlive([consumer_of("orders", group_id="g")], clock)
 
     with caplog.at_level(logging.WARNING):
         first.close()

@@ -9,7 +9,6 @@ from typing import Any
 import numpy as np
 import pytest
 
-from kafkalike.consumer import KafkaConsumer
 from kafkalike.errors import (
     IllegalStateError,
     NoOffsetForPartitionError,
@@ -17,35 +16,10 @@ from kafkalike.errors import (
     RecordDeserializationError,
 )
 from kafkalike.log.port import Cluster
-from kafkalike.model.batch import Headers, RecordBatch
-from kafkalike.model.structs import ConsumerRecord, TopicPartition
+from kafkalike.model.batch import RecordBatch
+from kafkalike.model.structs import ConsumerRecord
 from kafkalike.testing import ManualClock
-
-T0 = TopicPartition("orders", 0)
-T1 = TopicPartition("orders", 1)
-
-Make = Callable[..., KafkaConsumer]
-
-
-def write(
-    cluster: Cluster, *values: bytes | None, topic: str = "orders", partition: int = 0, headers: Headers | None = None
-) -> None:
-    batch = RecordBatch()
-    for nth, value in enumerate(values):
-        batch.add(partition, b"key", value, 1000 + nth, headers)
-    cluster.log(topic).append(batch)
-
-
-def values(polled: dict[TopicPartition, list[ConsumerRecord]]) -> list[Any]:
-    return [record.value for records in polled.values() for record in records]
-
-
-def drain(consumer: KafkaConsumer) -> list[Any]:
-    found: list[Any] = []
-    while polled := consumer.poll():
-        found += values(polled)
-    return found
-
+from tests.tools.consumer import T0, Make, drain, values, write
 
 # --- poll ------------------------------------------------------------------------------------
 

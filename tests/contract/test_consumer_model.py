@@ -8,6 +8,7 @@ from kafkalike.consumer import KafkaConsumer
 from kafkalike.model.batch import RecordBatch
 from kafkalike.model.structs import TopicPartition
 from kafkalike.testing import MemoryCluster
+from tests.tools.effort import examples
 
 PARTITIONS = [TopicPartition("orders", p) for p in range(3)]
 
@@ -136,4 +137,4 @@ class PositionsModel(RuleBasedStateMachine):
 
 
 TestPositionsModel = PositionsModel.TestCase
-TestPositionsModel.settings = settings(max_examples=60, stateful_step_count=30, deadline=None)
+TestPositionsModel.settings = settings(max_examples=examples(60, 5), stateful_step_count=30, deadline=None)

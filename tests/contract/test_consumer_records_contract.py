@@ -1,44 +1,19 @@
 """What the consumer hands out: deserialised records, Arrow tables, answers; over both clusters."""
 
-from collections.abc import Callable, Sequence
-from typing import Any
+from collections.abc import Sequence
 
 import pytest
 
-from kafkalike.consumer import KafkaConsumer
 from kafkalike.errors import (
     RecordDeserializationError,
     UnknownTopicOrPartitionError,
 )
 from kafkalike.log.chunk import ARROW_SCHEMA
 from kafkalike.log.port import Cluster
-from kafkalike.model.batch import Headers, RecordBatch
-from kafkalike.model.structs import ConsumerRecord, OffsetAndTimestamp, TopicPartition
+from kafkalike.model.batch import RecordBatch
+from kafkalike.model.structs import OffsetAndTimestamp, TopicPartition
 from kafkalike.serialization import deserializer_for
-
-T0 = TopicPartition("orders", 0)
-T1 = TopicPartition("orders", 1)
-
-Make = Callable[..., KafkaConsumer]
-
-
-def write(
-    cluster: Cluster, *values: bytes | None, topic: str = "orders", partition: int = 0, headers: Headers | None = None
-) -> None:
-    batch = RecordBatch()
-    for nth, value in enumerate(values):
-        batch.add(partition, b"key", value, 1000 + nth, headers)
-    cluster.log(topic).append(batch)
-
-
-def values(polled: dict[TopicPartition, list[ConsumerRecord]]) -> list[Any]:
-    return [record.value for records in polled.values() for record in records]
-
-
-def poll_often(consumer: KafkaConsumer, found: list[Any]) -> None:
-    for _ in range(5):
-        found += values(consumer.poll())
-
+from tests.tools.consumer import T0, T1, Make, poll_often, write
 
 # --- deserialisers ---------------------------------------------------------------------------
 

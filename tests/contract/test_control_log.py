@@ -156,6 +156,7 @@ def test_counters_in_a_race_lose_no_update(open_control: Callable[[], Cluster], 
     assert seen == list(range(1, 21))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", ["delta", "memory"])
 def test_merging_files_changes_no_state(root: str, kind: str) -> None:
     """Neither for a handle that ran all the time nor for one that comes later; and few files are left."""

@@ -24,6 +24,7 @@ from kafkalike.model.batch import RecordBatch
 from kafkalike.model.structs import ConsumerRecord, TopicPartition
 from kafkalike.producer import KafkaProducer
 from kafkalike.testing import ManualClock
+from tests.tools.effort import examples
 
 PARTITIONS = [TopicPartition("orders", p) for p in range(2)]
 
@@ -190,7 +191,7 @@ class CrashModel(RuleBasedStateMachine):
 
 
 TestCrashes = CrashModel.TestCase
-TestCrashes.settings = settings(max_examples=12, stateful_step_count=25)
+TestCrashes.settings = settings(max_examples=examples(12, 1), stateful_step_count=25)
 
 
 def test_verify_is_clean_after_kills_at_every_place(tmp_path: Path) -> None:

@@ -30,27 +30,12 @@ from kafkalike.log.table.actions import log_name, parse_commit
 from kafkalike.log.table.checkpoints import INTERVAL as CHECKPOINT_INTERVAL
 from kafkalike.log.table.snapshot import last_checkpoint
 from kafkalike.log.topic_log import DeltaTopicLog
-from kafkalike.model.batch import RecordBatch
 from kafkalike.producer import KafkaProducer
 from tests.tools.clusters import on_disk
+from tests.tools.records import batch, partition_values
 from tests.tools.upkeep import ShiftedClock
 
 MIB = 1024 * 1024
-
-
-def batch(*values: bytes, partition: int = 0) -> RecordBatch:
-    made = RecordBatch()
-    for value in values:
-        made.add(partition, b"k", value, 1_000)
-    return made
-
-
-def values(log: DeltaTopicLog, partition: int = 0) -> list[bytes | None]:
-    reader = log.reader(partition, log.log_start(partition))
-    found: list[bytes | None] = []
-    while (chunk := reader.read(MIB)) is not None:
-        found += chunk.columns().values
-    return found
 
 
 @pytest.fixture
@@ -68,6 +53,7 @@ def log(cluster: DeltaCluster) -> DeltaTopicLog:
 # --- long histories ----------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 def test_a_topic_with_300_commits_is_opened_afresh(cluster: DeltaCluster, log: DeltaTopicLog) -> None:
     """Checkpoints included: offsets, records and reruns are what they were."""
     running = cluster.log("orders")
@@ -81,11 +67,12 @@ def test_a_topic_with_300_commits_is_opened_afresh(cluster: DeltaCluster, log: D
     assert Path(log.files.uri, "_delta_log", "_last_checkpoint").exists()
     for seen in (fresh, running, log):
         assert [seen.log_end(0), seen.log_end(1)] == [150, 150]
-        assert values(seen, 1) == [str(n).encode() for n in range(1, 300, 2)]
+        assert partition_values(seen, 1) == [str(n).encode() for n in range(1, 300, 2)]
     rerun = fresh.append(batch(b"3", partition=1), txn=TxnId("early", 0))
     assert (rerun.duplicate, dict(rerun.ranges)) == (True, {1: range(1, 2)})
 
 
+@pytest.mark.slow
 def test_control_tables_keep_their_state_over_checkpoints(cluster: DeltaCluster, root: str) -> None:
     """More than a hundred changes of one topic, seen by a handle that starts now."""
     cluster.create_topic("orders", 1, {})
@@ -126,7 +113,7 @@ def test_a_reader_survives_the_cleaning_of_the_log(cluster: DeltaCluster, log: D
     slow.refresh()
 
     assert slow.log_end(0) == 100
-    assert values(slow) == [str(n).encode() for n in range(100)]
+    assert partition_values(slow) == [str(n).encode() for n in range(100)]
 
 
 # --- checkpoints, which a thread of its own makes ------------------------------------------------
@@ -191,7 +178,7 @@ def test_a_topic_is_not_deleted_while_its_log_is_written_to(cluster: DeltaCluste
     ):
         on_disk(cluster.root, clock=OutOfTime()).delete_topic("orders")
 
-    assert values(cluster.log("orders")) == [b"kept"]
+    assert partition_values(cluster.log("orders")) == [b"kept"]
 
 
 class OutOfTime(SystemClock):
@@ -282,7 +269,7 @@ def test_a_topic_created_while_another_is_deleted_keeps_its_table(
 
     created = other.log("orders")
     created.append(batch(b"new"))
-    assert values(created) == [b"new"]
+    assert partition_values(created) == [b"new"]
     assert list(Path(root, "__deleted").iterdir()) == []
 
 
@@ -474,7 +461,7 @@ def test_a_root_may_have_any_name(tmp_path: Path, folder: str) -> None:
     again = connect(str(tmp_path / folder)).log("orders")
 
     assert isinstance(again, DeltaTopicLog)
-    assert values(again) == [b"a"]
+    assert partition_values(again) == [b"a"]
     assert [entry.name for entry in tmp_path.iterdir()] == [folder]
 
 

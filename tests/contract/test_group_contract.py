@@ -1,13 +1,12 @@
 """Several consumers of one group: who gets what when members and topics come and go; over both clusters."""
 
-from collections.abc import Callable, Iterable, Mapping
-from collections.abc import Set as AbstractSet
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 import pytest
 
 from kafkalike.clock import SYSTEM_CLOCK
-from kafkalike.consumer import ConsumerRebalanceListener, KafkaConsumer
+from kafkalike.consumer import KafkaConsumer
 from kafkalike.errors import (
     CommitFailedError,
     FencedInstanceIdError,
@@ -25,8 +24,8 @@ from kafkalike.model.batch import RecordBatch
 from kafkalike.model.group_protocol import Subscriber
 from kafkalike.model.structs import GroupState, OffsetAndMetadata, TopicPartition
 from kafkalike.testing import ManualClock
+from tests.tools.consumer import Diary, Make, outlive, turns
 
-Make = Callable[..., KafkaConsumer]
 EAGER = ("range", "roundrobin", "sticky")
 STRATEGIES = (*EAGER, "cooperative-sticky")
 
@@ -49,43 +48,8 @@ def write(cluster: Cluster, topic: str = "t", each: int = 1) -> None:
     log.append(batch)
 
 
-def turns(consumers: Iterable[KafkaConsumer], rounds: int = 4) -> dict[TopicPartition, list[int]]:
-    """Let everybody poll in turn; returns the offsets that were handed out, by partition."""
-    found: dict[TopicPartition, list[int]] = {}
-    for _ in range(rounds):
-        for consumer in consumers:
-            for where, records in consumer.poll().items():
-                found.setdefault(where, []).extend(record.offset for record in records)
-    return found
-
-
-def outlive(consumers: Iterable[KafkaConsumer], clock: ManualClock) -> None:
-    """Poll until those who do not are taken for dead."""
-    for _ in range(20):
-        clock.sleep(3)
-        turns(consumers, 1)
-
-
 def shares(consumers: Iterable[KafkaConsumer]) -> list[set[TopicPartition]]:
     return [consumer.assignment() for consumer in consumers]
-
-
-class Diary(ConsumerRebalanceListener):
-    """Writes down what it hears."""
-
-    def __init__(self) -> None:
-        self.entries: list[tuple[str, set[TopicPartition]]] = []
-        self.on_revoked: Callable[[], object] = lambda: None
-
-    def on_partitions_revoked(self, revoked: AbstractSet[TopicPartition]) -> None:
-        self.entries.append(("revoked", set(revoked)))
-        self.on_revoked()
-
-    def on_partitions_assigned(self, assigned: AbstractSet[TopicPartition]) -> None:
-        self.entries.append(("assigned", set(assigned)))
-
-    def on_partitions_lost(self, lost: AbstractSet[TopicPartition]) -> None:
-        self.entries.append(("lost", set(lost)))
 
 
 # --- who gets what ---------------------------------------------------------------------------

@@ -10,7 +10,8 @@ from kafkalike.consumer import KafkaConsumer
 from kafkalike.log.port import Cluster
 from kafkalike.model.structs import TopicPartition
 from kafkalike.testing import ManualClock
-from tests.contract.test_group_contract import Diary, Make, outlive, tps, write
+from tests.contract.test_group_contract import tps, write
+from tests.tools.consumer import Diary, Make, outlive
 
 STOP = 60
 """Seconds, above the session."""

@@ -6,47 +6,26 @@ from kafkalike.admin import KafkaAdminClient
 from kafkalike.lag.history import lag_history
 from kafkalike.lag.measure import Lags
 from kafkalike.log.port import Cluster
-from kafkalike.model.batch import RecordBatch
-from kafkalike.model.group_state import OFFSET, GroupRow
 from kafkalike.model.lag import Lag
 from kafkalike.model.structs import OffsetAndMetadata, TopicPartition
+from tests.tools.groups import commit_row
+from tests.tools.records import fill_at
 
 P0 = TopicPartition("t", 0)
 
 
-def fill(cluster: Cluster, *times: int, topic: str = "t") -> None:
-    batch = RecordBatch()
-    for at in times:
-        batch.add(0, b"k", b"v", at)
-    cluster.log(topic).append(batch)
-
-
 def commit(cluster: Cluster, *offsets: tuple[int, int | None], group: str = "g", topic_id: str | None = None) -> None:
     """Commits of t-0 by time, each in a table commit of its own."""
-    topic_id = topic_id or cluster.topic("t").topic_id
     for at_ms, offset in offsets:
-        cluster.groups.transact(
-            lambda state, at_ms=at_ms, offset=offset: [  # type: ignore[misc]
-                GroupRow(
-                    seq=state.seq + 1,
-                    kind=OFFSET,
-                    group_id=group,
-                    topic="t",
-                    topic_id=topic_id,
-                    partition=0,
-                    offset=offset,
-                    time_ms=at_ms,
-                )
-            ]
-        )
+        commit_row(cluster, offset, group=group, topic_id=topic_id, at_ms=at_ms)
 
 
 @pytest.fixture
 def groups(cluster: Cluster) -> Cluster:
     """A topic with records of 1, 2 and 5 s in two segments, and a group that has read the first."""
     cluster.create_topic("t", 1, {})
-    fill(cluster, 1_000, 2_000)
-    fill(cluster, 5_000)
+    fill_at(cluster, "t", 1_000, 2_000)
+    fill_at(cluster, "t", 5_000)
     commit(cluster, (1, 1))
     return cluster
 
@@ -64,7 +43,7 @@ def test_looking_again_sees_what_came(groups: Cluster) -> None:
     """Records and commits; nothing changes without a refresh."""
     lags = Lags(groups)
     before = found(lags)
-    fill(groups, 6_000)
+    fill_at(groups, "t", 6_000)
     commit(groups, (2, 3))
     assert found(lags) == before
 
@@ -82,7 +61,7 @@ def test_a_topic_that_was_created_again_has_no_lag_yet(groups: Cluster) -> None:
     assert (found(lags), lags.index(P0)) == ([], None)
 
     groups.create_topic("t", 1, {})
-    fill(groups, 1)
+    fill_at(groups, "t", 1)
     lags.refresh()
     assert found(lags) == []
 

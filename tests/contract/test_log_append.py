@@ -20,19 +20,13 @@ from kafkalike.errors import (
 from kafkalike.log.port import TxnId
 from kafkalike.log.validate import MAX_TIMESTAMP_MS, RECORD_OVERHEAD, record_size
 from kafkalike.model.batch import Headers, RecordBatch
+from tests.tools.records import batch, partition_records
 
 if TYPE_CHECKING:
     from kafkalike.log.chunk import Columns
     from kafkalike.log.port import Cluster, TopicLog
 
 MIB = 1024 * 1024
-
-
-def batch(*values: bytes | None, partition: int = 0, at: int = 1_000) -> RecordBatch:
-    made = RecordBatch()
-    for value in values:
-        made.add(partition, b"k", value, at)
-    return made
 
 
 def spread(*partitions: int) -> RecordBatch:
@@ -49,15 +43,10 @@ def one(key: bytes | None, value: bytes | None, headers: Headers | None = None, 
     return made
 
 
-def everything(log: TopicLog, partition: int = 0) -> list[tuple[int, bytes | None]]:
-    """Offsets and values of a partition, read to its end."""
+def records(log: TopicLog, partition: int = 0) -> list[tuple[int, bytes | None]]:
+    """Offsets and values of a partition, read to its end as it is now."""
     log.refresh()
-    reader = log.reader(partition, log.log_start(partition))
-    found: list[tuple[int, bytes | None]] = []
-    while (chunk := reader.read(MIB)) is not None:
-        columns = chunk.columns()
-        found += zip(columns.offsets, columns.values, strict=True)
-    return found
+    return partition_records(log, partition)
 
 
 def first(log: TopicLog) -> Columns:
@@ -91,9 +80,9 @@ def test_offsets_are_dense_and_go_on_from_the_log_end(log: TopicLog) -> None:
 
     assert dict(once.ranges) == {0: range(3), 2: range(1)}
     assert dict(again.ranges) == {0: range(3, 4), 2: range(1, 2)}
-    assert everything(log, 0) == [(0, b"0"), (1, b"2"), (2, b"3"), (3, b"1")]
-    assert everything(log, 1) == []
-    assert everything(log, 2) == [(0, b"1"), (1, b"0")]
+    assert records(log, 0) == [(0, b"0"), (1, b"2"), (2, b"3"), (3, b"1")]
+    assert records(log, 1) == []
+    assert records(log, 2) == [(0, b"1"), (1, b"0")]
 
 
 def test_versions_of_appends_rise(log: TopicLog) -> None:
@@ -109,7 +98,7 @@ def test_another_handle_sees_an_append_after_a_refresh(log_cluster: Cluster, log
 
     log.append(batch(b"a"))
 
-    assert everything(other) == [(0, b"a")]
+    assert records(other) == [(0, b"a")]
 
 
 def test_two_handles_number_as_one(log_cluster: Cluster, log: TopicLog) -> None:
@@ -142,7 +131,7 @@ def test_appends_of_eight_threads_lose_nothing_and_double_nothing(log_cluster: C
     for thread in threads:
         thread.join()
 
-    found = everything(log)
+    found = records(log)
     assert not failed
     assert [offset for offset, _ in found] == list(range(80))
     assert sorted(offset for run in ranges for offset in run) == list(range(80))
@@ -196,7 +185,7 @@ def test_every_codec_gives_the_records_back(log: TopicLog, codec: str) -> None:
     """Kafka's five codecs."""
     log.append(batch(b"a" * 1000, None, b""), codec=codec)
 
-    assert everything(log) == [(0, b"a" * 1000), (1, None), (2, b"")]
+    assert records(log) == [(0, b"a" * 1000), (1, None), (2, b"")]
 
 
 # --- what a record may hold --------------------------------------------------------------------
@@ -256,7 +245,7 @@ def test_a_value_of_ten_mebibytes_is_kept_where_the_topic_allows_it(log_cluster:
 
     log.append(one(b"k", value))
 
-    assert everything(log) == [(0, value)]
+    assert records(log) == [(0, value)]
 
 
 # --- topic settings ----------------------------------------------------------------------------
@@ -294,7 +283,7 @@ def test_append_time_replaces_the_producers_time(log_cluster: Cluster) -> None:
     log_cluster.create_topic("times", 1, {"message.timestamp.type": "LogAppendTime"})
     log = log_cluster.log("times")
 
-    done = log.append(batch(b"a", b"b", at=5))
+    done = log.append(batch(b"a", b"b", at_ms=5))
 
     columns = first(log)
     assert columns.timestamps == [done.append_time_ms] * 2
@@ -304,7 +293,7 @@ def test_append_time_replaces_the_producers_time(log_cluster: Cluster) -> None:
 
 def test_create_time_keeps_the_producers_time(log: TopicLog) -> None:
     """The default."""
-    log.append(batch(b"a", at=5))
+    log.append(batch(b"a", at_ms=5))
 
     columns = first(log)
     assert (columns.timestamps, columns.timestamp_types) == ([5], [0])
@@ -317,7 +306,7 @@ def test_a_time_too_far_from_the_append_is_refused(log_cluster: Cluster, setting
     log = log_cluster.log("times")
 
     with pytest.raises(InvalidTimestampError):
-        log.append(batch(b"v", at=at))
+        log.append(batch(b"v", at_ms=at))
 
 
 def test_a_compacted_topic_needs_keys(log_cluster: Cluster) -> None:
@@ -345,7 +334,7 @@ def test_a_rerun_adds_nothing_and_finds_its_offsets(log: TopicLog) -> None:
     assert (rerun.duplicate, dict(rerun.ranges)) == (True, {0: range(1, 3), 1: range(1)})
     assert (rerun.version, rerun.append_time_ms) == (done.version, done.append_time_ms)
     assert not done.duplicate
-    assert len(everything(log)) == 4
+    assert len(records(log)) == 4
 
 
 def test_a_rerun_through_another_handle_is_recognised(log_cluster: Cluster, log: TopicLog) -> None:
@@ -376,7 +365,7 @@ def test_a_write_that_another_one_of_its_name_came_before_is_refused(log: TopicL
 
     assert log.append(batch(b"a"), txn=TxnId("job", 3, after=-1)).duplicate
     assert not log.append(batch(b"c"), txn=TxnId("job", 5, after=3)).duplicate
-    assert len(everything(log)) == 2
+    assert len(records(log)) == 2
 
 
 def test_a_version_below_the_latest_that_was_never_written_is_refused(log: TopicLog) -> None:
@@ -386,7 +375,7 @@ def test_a_version_below_the_latest_that_was_never_written_is_refused(log: Topic
     with pytest.raises(OutOfOrderSequenceNumberError, match="has written version 5, and the log shows no version 3"):
         log.append(batch(b"a"), txn=TxnId("job", 3))
 
-    assert len(everything(log)) == 1
+    assert len(records(log)) == 1
 
 
 def test_a_newer_version_and_another_application_are_no_reruns(log: TopicLog) -> None:
@@ -397,7 +386,7 @@ def test_a_newer_version_and_another_application_are_no_reruns(log: TopicLog) ->
     other = log.append(batch(b"c"), txn=TxnId("job2", 1))
 
     assert (newer.duplicate, other.duplicate) == (False, False)
-    assert len(everything(log)) == 3
+    assert len(records(log)) == 3
 
 
 def test_a_rerun_is_a_rerun_also_when_the_topic_has_become_stricter(log_cluster: Cluster, log: TopicLog) -> None:

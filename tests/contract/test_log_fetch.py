@@ -8,19 +8,13 @@ import pytest
 
 from kafkalike.errors import OffsetOutOfRangeError
 from kafkalike.model.batch import RecordBatch
+from tests.tools.records import batch
 
 if TYPE_CHECKING:
     from kafkalike.log.chunk import Chunk
     from kafkalike.log.port import Cluster, PartitionReader, TopicLog
 
 MIB = 1024 * 1024
-
-
-def batch(*values: bytes, partition: int = 0) -> RecordBatch:
-    made = RecordBatch()
-    for value in values:
-        made.add(partition, None, value, 1_000)
-    return made
 
 
 def numbers(count: int) -> RecordBatch:
@@ -94,6 +88,7 @@ def test_partitions_are_read_apart(log: TopicLog) -> None:
     assert values(chunks(log.reader(1, 0), MIB)) == [b"one"]
 
 
+@pytest.mark.slow
 def test_many_small_segments_are_read_in_order(log: TopicLog) -> None:
     """More of them than one chunk joins."""
     for n in range(150):

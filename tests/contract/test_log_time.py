@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 from kafkalike.log.validate import MAX_TIMESTAMP_MS
 from kafkalike.model.batch import RecordBatch
 from kafkalike.model.structs import OffsetAndTimestamp
+from tests.tools.effort import examples
 
 if TYPE_CHECKING:
     from kafkalike.log.port import Cluster, TopicLog
@@ -35,7 +36,7 @@ def log_of(cluster: Cluster, times: list[list[int]], log_start: int = 0) -> Topi
     return log
 
 
-@settings(max_examples=15, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=examples(15, 3), suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(times=appends, data=st.data())
 def test_look_ups_by_time_find_what_a_full_search_finds(
     log_cluster: Cluster, times: list[list[int]], data: st.DataObject

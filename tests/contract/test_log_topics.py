@@ -20,17 +20,10 @@ from kafkalike.errors import (
     UnknownTopicOrPartitionError,
 )
 from kafkalike.log.port import Cluster
-from kafkalike.model.batch import RecordBatch
+from tests.tools.records import batch
 
 if TYPE_CHECKING:
     from collections.abc import Callable
-
-
-def batch(*values: bytes, partition: int = 0) -> RecordBatch:
-    made = RecordBatch()
-    for value in values:
-        made.add(partition, b"k", value, 1_000)
-    return made
 
 
 # --- creation ----------------------------------------------------------------------------------

@@ -9,8 +9,8 @@ from typing import Protocol
 
 import pytest
 
-from kafkalike.log.connect import connect
-from kafkalike.model.batch import Headers, RecordBatch
+from kafkalike.model.batch import Headers
+from tests.tools.records import append_records
 
 MAIN = "import sys; from kafkalike.cli import main; sys.exit(main())"
 
@@ -73,12 +73,7 @@ def fill(root: str) -> Fill:
         partitions: int = 1,
         headers: Headers | None = None,
     ) -> None:
-        cluster = connect(root)
-        if topic not in cluster.topics():
-            cluster.create_topic(topic, partitions, {})
-        batch = RecordBatch()
-        for key, value, at in records:
-            batch.add(partition, key, value, at, headers)
-        cluster.log(topic).append(batch)
+        rows = [(partition, key, value, at_ms, headers) for key, value, at_ms in records]
+        append_records(root, topic, rows, partitions=partitions)
 
     return append

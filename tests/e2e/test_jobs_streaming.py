@@ -15,12 +15,12 @@ from kafkalike import KafkaConsumer, TopicPartition
 from kafkalike.cli.job import run
 from kafkalike.errors import IllegalArgumentError
 from kafkalike.log.connect import connect
-from kafkalike.model.batch import Headers, RecordBatch
+from kafkalike.model.batch import Headers
 from kafkalike.spark import read, register_sql
 from kafkalike.spark.kafka_import import import_kafka, kafka_records
 from tests.e2e.test_jobs import module
 from tests.tools.findings import errors_of
-from tests.tools.records import all_records
+from tests.tools.records import Row, all_records, append_records
 
 pytestmark = pytest.mark.timeout(300)
 
@@ -46,15 +46,9 @@ def job(spark: SparkSession, root: str) -> Job:
     return go
 
 
-def fill(root: str, topic: str, records: Sequence[tuple[int, bytes | None, bytes | None, int, Headers | None]]) -> None:
-    """One append; the topic has three partitions."""
-    cluster = connect(root)
-    if topic not in cluster.topics():
-        cluster.create_topic(topic, 3, {"retention.ms": "-1"})
-    batch = RecordBatch()
-    for partition, key, value, at, headers in records:
-        batch.add(partition, key, value, at, headers)
-    cluster.log(topic).append(batch)
+def fill(root: str, topic: str, records: Sequence[Row]) -> None:
+    """One append; the topic has three partitions and keeps everything."""
+    append_records(root, topic, records, partitions=3, **{"retention.ms": "-1"})
 
 
 def contents(spark: SparkSession, root: str, topic: str) -> list[tuple[object, ...]]:

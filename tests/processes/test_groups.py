@@ -18,11 +18,11 @@ from kafkalike.group.offsets import GroupOffsets
 from kafkalike.log.connect import connect
 from kafkalike.model.group_state import Roster
 from kafkalike.model.structs import GroupState
+from tests.jepsen.checker import load
+from tests.jepsen.history import Recorder, judge
+from tests.jepsen.ownership import explained, overlaps, spans
 from tests.tools.children import Child
 from tests.tools.findings import errors_of
-from tests.tools.history import Recorder, judge
-from tests.tools.jepsen_checker import load
-from tests.tools.ownership import explained, overlaps, spans
 
 MEMBER = "tests.processes.workers.group_member"
 PARTITIONS = 4

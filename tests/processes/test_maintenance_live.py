@@ -1,6 +1,9 @@
 """Producers and a group run while maintenance deletes, compacts, merges and vacuums; one of its runs is killed."""
 
 import json
+import signal
+import subprocess
+import sys
 import time
 from collections import defaultdict
 from typing import Any
@@ -10,7 +13,8 @@ import pytest
 from kafkalike.clock import SYSTEM_CLOCK
 from tests.tools.children import Child, started
 from tests.tools.findings import errors_of
-from tests.tools.upkeep import AT_ONCE, EAGER, open_cluster, run
+from tests.tools.records import batch
+from tests.tools.upkeep import AT_ONCE, EAGER, HOUR_MS, open_cluster, run
 
 WORKER = "tests.processes.workers.upkeep"
 WRITERS = 2
@@ -97,3 +101,30 @@ def test_producers_and_a_group_see_one_log_while_maintenance_runs_and_is_killed(
     run(root)
     assert_keys_are_right(root, told)
     assert errors_of(root) == []
+
+
+@pytest.mark.slow
+def test_the_embedded_scheduler_ends_cleanly_when_it_is_told_to(root: str) -> None:
+    """SIGTERM lets a run that is under way finish."""
+    # Two of eight appends are past `retention.ms`.
+    cluster, now = open_cluster(root), SYSTEM_CLOCK.now_ms()
+    cluster.create_topic("orders", 1, {**AT_ONCE, "retention.ms": str(HOUR_MS)})
+    orders = cluster.log("orders")
+    for number in range(8):
+        orders.append(batch((0, f"v{number}"), at_ms=now - (2 * HOUR_MS if number < 2 else 0)))
+
+    command = [sys.executable, "-c", "import sys; from kafkalike.cli import main; sys.exit(main())"]
+    process = subprocess.Popen(
+        [*command, "maintain", "--bootstrap-server", root, "--every", "50ms", "--json"],
+        stdout=subprocess.PIPE,
+        text=True,
+    )
+    assert process.stdout is not None
+    first = json.loads(process.stdout.readline())
+    second = json.loads(process.stdout.readline())
+
+    process.send_signal(signal.SIGTERM)
+    process.communicate(timeout=60)
+
+    assert process.returncode == 0
+    assert [run["topics"][0]["deleted_records"] for run in (first, second)] == [2, 0]

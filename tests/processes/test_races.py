@@ -12,9 +12,9 @@ from kafkalike import KafkaProducer
 from kafkalike.errors import KafkaTimeoutError
 from kafkalike.log.connect import connect
 from kafkalike.model.batch import RecordBatch
+from tests.jepsen.history import judge
 from tests.tools.children import Child, started
 from tests.tools.findings import errors_of
-from tests.tools.history import judge
 from tests.tools.shim import fault, preloaded
 
 PRODUCE = "tests.processes.workers.produce"

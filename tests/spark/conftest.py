@@ -1,11 +1,21 @@
-"""What tests of streaming queries share: lines to read, and a place for a checkpoint."""
+"""What tests with a JVM share: a cluster, lines to stream, a place for a checkpoint, faults of file operations."""
 
 from pathlib import Path
 
 import pytest
 from pyspark.sql import SparkSession
 
+from kafkalike.log.delta_cluster import DeltaCluster, open_cluster
 from tests.tools.lines import Lines
+from tests.tools.shim import faultshim
+
+__all__ = ["faultshim"]
+
+
+@pytest.fixture
+def cluster(root: str) -> DeltaCluster:
+    """The cluster of the test's root, as a new process opens it."""
+    return open_cluster(root)
 
 
 @pytest.fixture

@@ -24,13 +24,13 @@ from kafkalike.log.delta_cluster import DeltaCluster
 from kafkalike.log.jars import delta_jar_conf
 from kafkalike.log.layout import sql_name
 from kafkalike.log.session import SESSION_CONF
-from kafkalike.model.batch import RecordBatch
 from kafkalike.model.group_state import OFFSET, GroupRow
 from kafkalike.spark import read, register_sql, session
 from kafkalike.spark.sql import view_statements
 from kafkalike.spark.sql_names import literal, quoted
 from kafkalike.testing import MemoryCluster
 from tests.tools.clusters import on_disk
+from tests.tools.records import fill
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -53,13 +53,6 @@ ODD_TOPICS = [
     "Z" * 249,
 ]
 UTC = dt.UTC
-
-
-def fill(cluster: DeltaCluster, topic: str, *values: bytes, partition: int = 0, at: int = 1_000) -> None:
-    batch = RecordBatch()
-    for value in values:
-        batch.add(partition, b"k", value, at)
-    cluster.log(topic).append(batch)
 
 
 @pytest.fixture
@@ -98,7 +91,7 @@ def test_records_of_several_topics_say_which_is_theirs(spark: SparkSession, root
     """Keys, times and all."""
     cluster.create_topic("more", 1, {})
     fill(cluster, "orders", b"a", b"b", partition=1)
-    fill(cluster, "more", b"c", at=1_709_209_800_123)
+    fill(cluster, "more", b"c", at_ms=1_709_209_800_123)
 
     found = read(spark, ["orders", "more"], root, include_headers=False)
 
@@ -194,7 +187,7 @@ def test_tables_about_the_cluster_are_live(spark: SparkSession, root: str, clust
     register_sql(spark, root)
     assert spark.sql("SELECT topic, records FROM topics").collect() == [("orders", 0)]
 
-    fill(cluster, "orders", b"a", b"b", b"c", at=1_709_209_800_123)
+    fill(cluster, "orders", b"a", b"b", b"c", at_ms=1_709_209_800_123)
     cluster.move_log_start("orders", {0: 1}, "retention", "r")
     topic_id = cluster.topic("orders").topic_id
 

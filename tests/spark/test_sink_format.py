@@ -20,6 +20,7 @@ from kafkalike.log.staged_commit import commit_results
 from kafkalike.log.staged_topics import TaskResult, TopicRuns
 from kafkalike.spark import write
 from tests.tools.clusters import on_disk
+from tests.tools.frames import rows
 from tests.tools.records import all_records, make_topic
 
 if TYPE_CHECKING:
@@ -55,11 +56,6 @@ def consume(root: str, topic: str) -> list[ConsumerRecord]:
 
 def plain(record: ConsumerRecord) -> tuple[Any, ...]:
     return (record.partition, record.offset, record.key, record.value, record.headers, record.timestamp)
-
-
-def rows(spark: SparkSession, *values: str | None) -> DataFrame:
-    """One Spark partition with these values."""
-    return spark.createDataFrame([(value,) for value in values], "value string").coalesce(1)
 
 
 # --- records -----------------------------------------------------------------------------------

@@ -14,7 +14,7 @@ from pyspark.sql import functions as F  # noqa: N812
 from kafkalike.log.delta_cluster import DeltaCluster
 from kafkalike.model.batch import RecordBatch
 from kafkalike.spark import read, write
-from tests.tools.clusters import on_disk
+from tests.tools.records import fill
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -24,18 +24,6 @@ if TYPE_CHECKING:
 def root(tmp_path_factory: pytest.TempPathFactory) -> str:
     """One cluster for all tests of this file; each one has topics of its own."""
     return str(tmp_path_factory.mktemp("source") / "cluster")
-
-
-@pytest.fixture(scope="module")
-def cluster(root: str) -> DeltaCluster:
-    return on_disk(root)
-
-
-def fill(cluster: DeltaCluster, topic: str, *values: str, partition: int = 0, at_ms: int = 1_000) -> None:
-    batch = RecordBatch()
-    for number, value in enumerate(values):
-        batch.add(partition, b"k", value.encode(), at_ms + number)
-    cluster.log(topic).append(batch)
 
 
 def load(spark: SparkSession, root: str, topic: str, **given: str) -> DataFrame:

@@ -13,10 +13,9 @@ from pyspark.errors import StreamingQueryException
 from pyspark.sql import functions as F  # noqa: N812
 
 from kafkalike.log.delta_cluster import DeltaCluster
-from kafkalike.model.batch import RecordBatch
 from kafkalike.spark.format.mark import unmarked
 from kafkalike.spark.format.progress import offsets_behind
-from tests.tools.clusters import on_disk
+from tests.tools.records import fill
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -31,23 +30,11 @@ def root(tmp_path_factory: pytest.TempPathFactory) -> str:
     return str(tmp_path_factory.mktemp("stream") / "cluster")
 
 
-@pytest.fixture(scope="module")
-def cluster(root: str) -> DeltaCluster:
-    return on_disk(root)
-
-
 @pytest.fixture(autouse=True)
 def no_query_is_left(spark: SparkSession) -> Iterator[None]:
     yield
     for query in spark.streams.active:
         query.stop()
-
-
-def fill(cluster: DeltaCluster, topic: str, *values: str, partition: int = 0, at_ms: int = 1_000) -> None:
-    batch = RecordBatch()
-    for number, value in enumerate(values):
-        batch.add(partition, None, value.encode(), at_ms + number)
-    cluster.log(topic).append(batch)
 
 
 def load(spark: SparkSession, root: str, topic: str, **given: str) -> DataFrame:

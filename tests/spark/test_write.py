@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from chispa import assert_df_equality
 from pyspark.errors import AnalysisException, PySparkException
-from pyspark.sql import Column, DataFrame, SparkSession
+from pyspark.sql import Column, SparkSession
 from pyspark.sql import functions as F  # noqa: N812
 
 from kafkalike import KafkaConsumer, KafkaProducer
@@ -38,22 +38,13 @@ from kafkalike.partitioner.murmur2 import partition_for_key
 from kafkalike.spark import read, write
 from kafkalike.testing import MemoryCluster
 from tests.tools.clusters import on_disk
+from tests.tools.frames import rows
 
 if TYPE_CHECKING:
     from kafkalike.model.structs import ConsumerRecord
 
 HEADERS = "array<struct<key:string,value:binary>>"
 UTC = dt.UTC
-
-
-@pytest.fixture
-def cluster(root: str) -> DeltaCluster:
-    return on_disk(root)
-
-
-def rows(spark: SparkSession, *values: str | None) -> DataFrame:
-    """One Spark partition with these values."""
-    return spark.createDataFrame([(value,) for value in values], "value string").coalesce(1)
 
 
 def consume(root: str, topic: str) -> list[ConsumerRecord]:

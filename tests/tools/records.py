@@ -1,36 +1,96 @@
 """Records: partitions and values in, batches out; and a log in, everything that can be read of it out."""
 
+from collections.abc import Iterable
 from typing import Any, Protocol
 
 from kafkalike.log.connect import connect
 from kafkalike.log.port import TopicLog
 from kafkalike.log.topic_log import DeltaTopicLog
-from kafkalike.model.batch import RecordBatch
+from kafkalike.model.batch import Headers, RecordBatch
 
 NOW_MS = 1_700_000_000_000
 READ_BYTES = 1 << 20
+
+Value = str | bytes | None
+Row = tuple[int, bytes | None, bytes | None, int, Headers | None]
+"""Partition, key, value, time in ms, headers."""
 
 
 class _OpensLogs(Protocol):
     def log(self, name: str) -> TopicLog: ...
 
 
-def batch(*records: tuple[int, str], at_ms: int = NOW_MS) -> RecordBatch:
-    """A batch of values by partition, all of one time."""
+def batch(
+    *records: Value | tuple[int, Value],
+    partition: int = 0,
+    key: bytes | None = None,
+    at_ms: int = NOW_MS,
+    step_ms: int = 0,
+    headers: Headers | None = None,
+) -> RecordBatch:
+    """A batch of values for one partition; a pair is a value with a partition of its own.
+
+    Text is encoded and None is a tombstone. The first record's time is `at_ms`, each next one's `step_ms` later.
+    """
     made = RecordBatch()
-    for partition, value in records:
-        made.add(partition, None, value.encode(), at_ms)
+    for nth, record in enumerate(records):
+        where, value = record if isinstance(record, tuple) else (partition, record)
+        content = value.encode() if isinstance(value, str) else value
+        made.add(where, key, content, at_ms + nth * step_ms, headers)
     return made
 
 
-def records_of(log: TopicLog, partition: int) -> list[tuple[int, str]]:
-    """Offset and value of all records of a partition, from the log start to the log end."""
+def fill(
+    cluster: _OpensLogs,
+    topic: str,
+    *records: Value | tuple[int, Value],
+    partition: int = 0,
+    key: bytes | None = None,
+    at_ms: int = 1_000,
+    headers: Headers | None = None,
+) -> None:
+    """One append to a topic that exists; records are 1 ms apart."""
+    made = batch(*records, partition=partition, key=key, at_ms=at_ms, step_ms=1, headers=headers)
+    cluster.log(topic).append(made)
+
+
+def fill_at(cluster: _OpensLogs, topic: str, *times_ms: int, partition: int = 0) -> None:
+    """One append with a record of each of these times."""
+    made = RecordBatch()
+    for at_ms in times_ms:
+        made.add(partition, b"k", b"v", at_ms)
+    cluster.log(topic).append(made)
+
+
+def append_records(root: str, topic: str, records: Iterable[Row], *, partitions: int, **configs: str) -> None:
+    """One append of rows; creates the topic when it is missing."""
+    cluster = connect(root)
+    if topic not in cluster.topics():
+        cluster.create_topic(topic, partitions, configs)
+    made = RecordBatch()
+    for partition, key, value, at_ms, headers in records:
+        made.add(partition, key, value, at_ms, headers)
+    cluster.log(topic).append(made)
+
+
+def partition_records(log: TopicLog, partition: int = 0) -> list[tuple[int, bytes | None]]:
+    """Offset and value of all records of a partition, from the log start to the log end that this log has seen."""
     reader = log.reader(partition, log.log_start(partition))
-    found: list[tuple[int, str]] = []
+    found: list[tuple[int, bytes | None]] = []
     while (chunk := reader.read(READ_BYTES)) is not None:
         columns = chunk.columns()
-        found += zip(columns.offsets, [(v or b"").decode() for v in columns.values], strict=True)
+        found += zip(columns.offsets, columns.values, strict=True)
     return found
+
+
+def partition_values(log: TopicLog, partition: int = 0) -> list[bytes | None]:
+    """The values of `partition_records`."""
+    return [value for _, value in partition_records(log, partition)]
+
+
+def records_of(log: TopicLog, partition: int) -> list[tuple[int, str]]:
+    """The same as text; a tombstone is the empty text."""
+    return [(offset, (value or b"").decode()) for offset, value in partition_records(log, partition)]
 
 
 def all_records(root: str, topic: str = "t") -> dict[int, list[tuple[int, str]]]:

@@ -8,13 +8,16 @@ from collections.abc import Iterator
 
 import pytest
 
+from tests.tools.effort import examples
 from tests.tools.group_world import STRATEGIES, World
 
-INTERLEAVINGS = 100_000
+INTERLEAVINGS = examples(100_000, 2_000)
 """Of all strategies together."""
 STEPS = 9
 SETTLED = 40
 """One in so many is played to its end, which takes longer than all before."""
+LONG = examples(60, 3)
+"""Long histories of each strategy."""
 
 
 @pytest.fixture(autouse=True)
@@ -61,7 +64,7 @@ def test_no_interleaving_breaks_a_rule(strategy: str) -> None:
 @pytest.mark.parametrize("strategy", STRATEGIES)
 def test_long_histories_come_to_rest(strategy: str) -> None:
     """After a session without faults everybody who lives owns his part, and together they own everything."""
-    worlds = [play(seed, strategy, 150, settle=True) for seed in range(10**6, 10**6 + 60)]
+    worlds = [play(seed, strategy, 150, settle=True) for seed in range(10**6, 10**6 + LONG)]
 
     assert all(world.roster.generation > 0 for world in worlds)
 

@@ -6,19 +6,7 @@ from hypothesis import strategies as st
 
 from kafkalike.model.lag import Lag, PartitionIndex, total
 from kafkalike.model.segments import Segment
-
-
-def segment(start: int, stop: int, *, records: int | None = None, times: tuple[int, int] = (0, 0)) -> Segment:
-    return Segment(
-        partition=0,
-        start=start,
-        stop=stop,
-        num_records=stop - start if records is None else records,
-        min_timestamp=times[0],
-        max_timestamp=times[1],
-        size_bytes=1,
-        path=str(start),
-    )
+from tests.tools.segments import segment
 
 
 @st.composite

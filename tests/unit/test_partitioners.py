@@ -75,7 +75,11 @@ def test_the_same_seed_gives_the_same_random_partitions() -> None:
     assert [choose(first) for _ in range(20)] == [choose(second) for _ in range(20)]
 
 
-@pytest.mark.parametrize("partitioner", [DefaultPartitioner(), RoundRobinPartitioner(), StickyPartitioner()], ids=repr)
+@pytest.mark.parametrize(
+    "partitioner",
+    [DefaultPartitioner(), RoundRobinPartitioner(), StickyPartitioner()],
+    ids=lambda made: type(made).__name__,
+)
 def test_records_without_key_go_to_available_partitions(partitioner: Partitioner) -> None:
     """A partition that cannot be written to is left out."""
     assert {choose(partitioner, cluster=HalfDown()) for _ in range(50)} <= {1, 3}

@@ -47,7 +47,7 @@ def test_each_producer_gets_a_name_of_its_own() -> None:
         ("linger_ms", True),
         ("max_block_ms", -1),
         ("max_request_size", 1.5),
-        ("metric_reporters", [object()]),
+        ("metric_reporters", ["a reporter"]),
         ("partitioner", "murmur2"),
         ("retries", -1),
         ("retries", 1.5),

@@ -13,6 +13,7 @@ from kafkalike.errors import IllegalArgumentError, TopicDeletedError
 from kafkalike.model.batch import RecordBatch
 from kafkalike.model.structs import OffsetAndMetadata, TopicPartition
 from kafkalike.testing import MemoryCluster
+from tests.tools.effort import examples
 
 P0 = TopicPartition("t", 0)
 NOW_MS = 1_000
@@ -65,7 +66,7 @@ def worlds(draw: st.DrawFn) -> World:
     return World(times, start, draw(st.none() | st.integers(0, len(times) + 3)))
 
 
-@settings(max_examples=150)
+@settings(max_examples=examples(150, 15))
 @given(worlds(), st.integers(-10, 10), st.integers(0, 12), st.integers(0, 2_500))
 def test_every_scenario_is_what_looking_at_each_record_gives(world: World, shift: int, offset: int, time: int) -> None:
     """Whatever log start, times and committed offset there are; a warning comes when an offset was out of the log."""

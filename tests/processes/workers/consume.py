@@ -1,8 +1,8 @@
 """Consumer worker: polls a topic from its beginning until told to stop and until there is nothing more."""
 
 from kafkalike import KafkaConsumer, TopicPartition
+from tests.jepsen.history import Recorder
 from tests.processes.workers.common import cluster, orders, told_to_stop, wait_for_go
-from tests.tools.history import Recorder
 
 
 def main() -> None:

@@ -9,8 +9,8 @@ from collections.abc import Set as AbstractSet
 from kafkalike import ConsumerRebalanceListener, KafkaConsumer
 from kafkalike.errors import CommitFailedError, KafkaError, RebalanceInProgressError
 from kafkalike.model.structs import OffsetAndMetadata, TopicPartition
+from tests.jepsen.history import Recorder
 from tests.processes.workers.common import cluster, orders, told_to_stop, wait_for_go
-from tests.tools.history import Recorder
 
 REFUSED = (CommitFailedError, RebalanceInProgressError)
 
@@ -40,7 +40,7 @@ class Worker(ConsumerRebalanceListener):
         self._owns(self.owned - lost, "lost", lost)
 
     def _owns(self, owned: Iterable[TopicPartition], how: str, which: AbstractSet[TopicPartition]) -> None:
-        """Positions of what is given up are forgotten; `how` is for `tests.tools.ownership`."""
+        """Positions of what is given up are forgotten; `how` is for `tests.jepsen.ownership`."""
         self.owned = set(owned)
         extra = {"how": how, "which": _names(which), "group": self.group}
         self.recorder.event("invoke", "assign", _names(self.owned), **extra)

@@ -12,8 +12,8 @@ from typing import Any
 
 from kafkalike.log.port import TxnId
 from kafkalike.model.batch import RecordBatch
+from tests.jepsen.history import Recorder, Send
 from tests.processes.workers.common import cluster, orders, wait_for_go
-from tests.tools.history import Recorder, Send
 
 NOW_MS = 1_700_000_000_000
 SMALL_SPARK = {

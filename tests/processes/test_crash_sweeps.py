@@ -7,13 +7,11 @@ from typing import Any
 
 import pytest
 
-from kafkalike.clock import SYSTEM_CLOCK
-from kafkalike.group.offsets import GroupOffsets, Membership
 from kafkalike.log.connect import connect
 from kafkalike.log.control import MERGE_INTERVAL
 from kafkalike.log.table.checkpoints import INTERVAL as CHECKPOINT_INTERVAL
-from kafkalike.model.structs import OffsetAndMetadata, TopicPartition
 from tests.tools.children import run
+from tests.tools.groups import commit
 from tests.tools.records import batch, make_topic
 from tests.tools.shim import preloaded
 
@@ -33,15 +31,8 @@ Sweep = Callable[..., Results]
 def base(root: str) -> str:
     """A topic with three records in two partitions, and a group that has committed offset 1."""
     make_topic(root, (0, "old-0"), (1, "old-1"), (1, "old-2"))
-    commit(root, 1)
+    commit(connect(root), 1, partition=1)
     return root
-
-
-def commit(root: str, offset: int) -> None:
-    cluster = connect(root)
-    ids = {"t": str(cluster.topic("t").topic_id)}
-    wanted = {TopicPartition("t", 1): OffsetAndMetadata(offset, "")}
-    GroupOffsets.of(cluster, SYSTEM_CLOCK).commit(Membership(group_id="g"), wanted, ids)
 
 
 @pytest.fixture
@@ -52,7 +43,7 @@ def sweep(base: str, tmp_path: Path, faultshim: Path) -> Sweep:
         scratch = tmp_path / "scratch"
         scratch.mkdir(exist_ok=True)
         orders = {"operation": operation, "base": base, "scratch": str(scratch), "do": do, "match": match}
-        found: Results = json.loads(run("tests.faults.workers.sweep", orders, preloaded(faultshim, {})))
+        found: Results = json.loads(run("tests.processes.workers.sweep", orders, preloaded(faultshim, {})))
         return found
 
     return go
@@ -152,7 +143,7 @@ def test_an_offset_commit_cut_off_anywhere_can_be_done_again(sweep: Sweep, do: s
 def test_an_offset_commit_that_merges_the_offsets_table_is_as_safe(base: str, sweep: Sweep, do: str) -> None:
     """Row 10: the merge of small files is one table commit; no row is lost or doubled by half a one."""
     for _ in range(MERGE_INTERVAL - 2):
-        commit(base, 1)
+        commit(connect(base), 1, partition=1)
 
     results = sweep("commit", do, match="__consumer_offsets/part")
 
@@ -175,7 +166,7 @@ def test_every_named_fault_point_of_an_append_is_survived(base: str, tmp_path: P
     """The same without a C compiler: the places that the protocol itself names."""
     orders = {"operation": "append", "base": base, "scratch": str(tmp_path), "points": POINTS}
 
-    results = json.loads(run("tests.faults.workers.sweep", orders))
+    results = json.loads(run("tests.processes.workers.sweep", orders))
 
     assert [result["killed"] for result in results] == [True] * len(POINTS)
     assert [result["before"]["topics"]["t"] == BOTH for result in results] == [False, False, False, True, True]

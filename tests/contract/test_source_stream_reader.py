@@ -24,11 +24,11 @@ from kafkalike.errors import (
 from kafkalike.log import range_reader
 from kafkalike.log.connect import connect
 from kafkalike.log.delta_cluster import DeltaCluster
-from kafkalike.model.batch import RecordBatch
 from kafkalike.model.structs import TopicPartition
 from kafkalike.spark.format.mark import MarkedReader, marked, unmarked
 from kafkalike.spark.format.options import parse_options
 from kafkalike.testing import ManualClock
+from tests.tools.records import fill
 from tests.tools.upkeep import AT_ONCE, EAGER, keyed, topic, upkeep
 
 Json = dict[str, dict[str, int]]
@@ -107,13 +107,6 @@ def cluster(root: str) -> DeltaCluster:
     return made
 
 
-def fill(cluster: DeltaCluster, *values: str, topic: str = "t", partition: int = 0, at_ms: int = 1_000) -> None:
-    batch = RecordBatch()
-    for number, value in enumerate(values):
-        batch.add(partition, None, value.encode(), at_ms + number)
-    cluster.log(topic).append(batch)
-
-
 def values(found: list[Record] | None) -> list[str]:
     return [record[3] for record in found or []]
 
@@ -123,11 +116,11 @@ def values(found: list[Record] | None) -> list[str]:
 
 def test_behaviour_12_a_stream_starts_at_latest_by_default(root: str, cluster: DeltaCluster) -> None:
     """What was there before is not read."""
-    fill(cluster, "old")
+    fill(cluster, "t", "old")
     query = Query(root)
     assert query.batch() == []
 
-    fill(cluster, "new", partition=1)
+    fill(cluster, "t", "new", partition=1)
 
     assert query.batch() == [("t", 1, 0, "new")]
     assert query.batch() is None
@@ -137,11 +130,11 @@ def test_behaviour_12_offsets_and_marks_begin_where_they_say(root: str, cluster:
     """-2 is the log start and -1 the log end."""
     cluster.add_partitions("t", 3)
     for p in range(3):
-        fill(cluster, "a", "b", "c", partition=p)
+        fill(cluster, "t", "a", "b", "c", partition=p)
     query = Query(root, startingOffsets='{"t":{"0":2,"1":-1,"2":-2}}')
 
     assert query.batch() == [("t", 0, 2, "c"), ("t", 2, 0, "a"), ("t", 2, 1, "b"), ("t", 2, 2, "c")]
-    fill(cluster, "d", partition=1)
+    fill(cluster, "t", "d", partition=1)
     assert query.batch() == [("t", 1, 3, "d")]
 
 
@@ -158,9 +151,9 @@ def test_behaviour_15_offsets_must_name_exactly_the_partitions_read(root: str, c
 
 def test_behaviour_18_a_time_means_the_first_record_at_or_after_it(root: str, cluster: DeltaCluster) -> None:
     """Also where times are not in order; without such a record it is an error, or latest if that is asked for."""
-    fill(cluster, "1000", "1001", "1002", at_ms=1_000)
-    fill(cluster, "500", at_ms=500)
-    fill(cluster, "2000", at_ms=2_000, partition=1)
+    fill(cluster, "t", "1000", "1001", "1002", at_ms=1_000)
+    fill(cluster, "t", "500", at_ms=500)
+    fill(cluster, "t", "2000", at_ms=2_000, partition=1)
 
     assert values(Query(root, startingTimestamp="1001").batch()) == ["1001", "1002", "500", "2000"]
     assert values(Query(root, startingOffsetsByTimestamp='{"t":{"0":1002,"1":0}}').batch()) == ["1002", "500", "2000"]
@@ -180,14 +173,14 @@ def test_a_topic_that_does_not_exist_is_refused(root: str, cluster: DeltaCluster
     query = Query(root, subscribePattern="later.*", startingOffsets="latest")
     assert query.batch() == []
     cluster.create_topic("later-1", 1, {})
-    fill(cluster, "x", topic="later-1")
+    fill(cluster, "later-1", "x")
 
     assert query.batch() == [("later-1", 0, 0, "x")]
 
 
 def test_a_start_that_is_not_in_the_log_is_data_loss(root: str, cluster: DeltaCluster) -> None:
     """An error, or the nearest record there is."""
-    fill(cluster, "0", "1", "2", "3")
+    fill(cluster, "t", "0", "1", "2", "3")
     cluster.move_log_start("t", {0: 2}, "retention", "r-1")
 
     for start in (1, 5):
@@ -203,10 +196,10 @@ def test_a_start_that_is_not_in_the_log_is_data_loss(root: str, cluster: DeltaCl
 
 def test_behaviour_23_a_restart_reads_nothing_twice_and_skips_nothing(root: str, cluster: DeltaCluster) -> None:
     """Records added while it was stopped come after the restart; the start options count only once."""
-    fill(cluster, "a", "b")
+    fill(cluster, "t", "a", "b")
     first = Query(root, startingOffsets="earliest")
     assert values(first.batch()) == ["a", "b"]
-    fill(cluster, "c")
+    fill(cluster, "t", "c")
 
     second = Query(root, checkpoint=first, startingOffsets="earliest")
 
@@ -219,11 +212,11 @@ def test_behaviour_30_a_batch_that_was_logged_is_run_again_with_the_same_range(
     root: str, cluster: DeltaCluster, start: str
 ) -> None:
     """Whatever was added meanwhile; also the first one, whose start is in no checkpoint."""
-    fill(cluster, "a", "b")
+    fill(cluster, "t", "a", "b")
     first = Query(root, startingOffsets=start)
     assert first.log_next()
-    fill(cluster, "c")
-    fill(cluster, "z", partition=1)
+    fill(cluster, "t", "c")
+    fill(cluster, "t", "z", partition=1)
 
     again = Query(root, checkpoint=first, startingOffsets=start)
 
@@ -239,11 +232,11 @@ def test_behaviour_30_a_first_batch_that_began_at_latest_for_want_of_a_late_reco
 ) -> None:
     """The record that is late enough by now lies above its end."""
     given: dict[str, Any] = {"startingOffsetsByTimestampStrategy": "latest", "failOnDataLoss": fail}
-    fill(cluster, "a", "b", at_ms=1_000)
+    fill(cluster, "t", "a", "b", at_ms=1_000)
     first = Query(root, startingTimestamp="1500", **given)
     assert first.log_next()
-    fill(cluster, "too early", at_ms=1_200)
-    fill(cluster, "late", at_ms=1_600)
+    fill(cluster, "t", "too early", at_ms=1_200)
+    fill(cluster, "t", "late", at_ms=1_600)
 
     again = Query(root, checkpoint=first, startingTimestamp="1500", **given)
 
@@ -258,16 +251,16 @@ def test_behaviour_24_new_partitions_and_topics_are_read_from_their_beginning(ro
 
     cluster.add_partitions("t", 4)
     cluster.create_topic("t2", 1, {})
-    fill(cluster, "p3", partition=3)
-    fill(cluster, "new", topic="t2")
+    fill(cluster, "t", "p3", partition=3)
+    fill(cluster, "t2", "new")
 
     assert query.batch() == [("t", 3, 0, "p3"), ("t2", 0, 0, "new")]
 
 
 def test_behaviour_25_a_limit_goes_on_where_it_was_after_a_restart(root: str, cluster: DeltaCluster) -> None:
     """At most that many, every partition with something waiting moves, order is kept."""
-    fill(cluster, *[f"a{n}" for n in range(8)])
-    fill(cluster, "b0", partition=1)
+    fill(cluster, "t", *[f"a{n}" for n in range(8)])
+    fill(cluster, "t", "b0", partition=1)
     query = Query(root, startingOffsets="earliest", maxOffsetsPerTrigger="4")
     assert query.batch() == [*(("t", 0, n, f"a{n}") for n in range(3)), ("t", 1, 0, "b0")]
 
@@ -283,12 +276,12 @@ def test_behaviour_27_a_batch_waits_for_the_minimum_or_the_delay(root: str, clus
     clock = ManualClock()
     limits: dict[str, Any] = {"minOffsetsPerTrigger": "3", "maxOffsetsPerTrigger": "4", "maxTriggerDelay": "10s"}
     query = Query(root, clock=clock, startingOffsets="earliest", **limits)
-    fill(cluster, "a")
+    fill(cluster, "t", "a")
     assert values(query.batch()) == ["a"]
 
-    fill(cluster, "b", "c")
+    fill(cluster, "t", "b", "c")
     assert query.batch() is None
-    fill(cluster, "d", "e", "f")
+    fill(cluster, "t", "d", "e", "f")
     assert values(query.batch()) == ["b", "c", "d", "e"]
     assert query.batch() is None
     clock.seconds += 10
@@ -297,7 +290,7 @@ def test_behaviour_27_a_batch_waits_for_the_minimum_or_the_delay(root: str, clus
 
 def test_behaviour_28_all_that_is_there_is_read_when_spark_asks_for_it(root: str, cluster: DeltaCluster) -> None:
     """Trigger.Once asks so, whatever the limits."""
-    fill(cluster, "a", "b", "c")
+    fill(cluster, "t", "a", "b", "c")
     query = Query(root, startingOffsets="earliest", maxOffsetsPerTrigger="1", minOffsetsPerTrigger="1")
 
     assert query.reader.getDefaultReadLimit() == ReadMaxRows(1)
@@ -306,10 +299,10 @@ def test_behaviour_28_all_that_is_there_is_read_when_spark_asks_for_it(root: str
 
 def test_behaviour_28_available_now_ends_where_it_was_when_it_began(root: str, cluster: DeltaCluster) -> None:
     """In batches under the limit; the minimum does not hold up the last one."""
-    fill(cluster, *map(str, range(13)))
+    fill(cluster, "t", *map(str, range(13)))
     query = Query(root, startingOffsets="earliest", maxOffsetsPerTrigger="5", minOffsetsPerTrigger="5")
     query.reader.prepareForTriggerAvailableNow()
-    fill(cluster, "later")
+    fill(cluster, "t", "later")
 
     sizes = []
     while (found := query.batch()) is not None:
@@ -323,7 +316,7 @@ def test_behaviour_29_available_now_fails_when_its_end_is_out_of_reach(
     root: str, cluster: DeltaCluster, fail: str
 ) -> None:
     """A topic deleted, or deleted and created again, whatever failOnDataLoss says."""
-    fill(cluster, "a", "b", "c")
+    fill(cluster, "t", "a", "b", "c")
     query = Query(root, startingOffsets="earliest", maxOffsetsPerTrigger="1", failOnDataLoss=fail)
     query.reader.prepareForTriggerAvailableNow()
     assert values(query.batch()) == ["a"]
@@ -332,19 +325,19 @@ def test_behaviour_29_available_now_fails_when_its_end_is_out_of_reach(
     with pytest.raises(DataLossError, match=r"t-0: Trigger.AvailableNow .* offset 3, but it is gone"):
         query.log_next()
     cluster.create_topic("t", 2, {})
-    fill(cluster, "x", "y", "z", "more")
+    fill(cluster, "t", "x", "y", "z", "more")
     with pytest.raises(DataLossError, match="it ends at 4 now: the topic was deleted"):
         query.log_next()
 
 
 def test_behaviour_29_partitions_added_before_a_retry_are_no_failure(root: str, cluster: DeltaCluster) -> None:
     """They are read from their beginning in the retry."""
-    fill(cluster, "a")
+    fill(cluster, "t", "a")
     failed = Query(root, startingOffsets="earliest")
     failed.reader.prepareForTriggerAvailableNow()
     failed.log_next()
     cluster.add_partitions("t", 3)
-    fill(cluster, "b", partition=2)
+    fill(cluster, "t", "b", partition=2)
 
     retry = Query(root, checkpoint=failed, startingOffsets="earliest")
     retry.reader.prepareForTriggerAvailableNow()
@@ -355,10 +348,10 @@ def test_behaviour_29_partitions_added_before_a_retry_are_no_failure(root: str, 
 
 def test_behaviour_31_offsets_are_never_empty(root: str, cluster: DeltaCluster) -> None:
     """A partition without news keeps its offset, and a query whose topics are all gone keeps the last ones."""
-    fill(cluster, "a")
+    fill(cluster, "t", "a")
     query = Query(root, startingOffsets="earliest", failOnDataLoss="false")
     query.batch()
-    fill(cluster, "b", partition=1)
+    fill(cluster, "t", "b", partition=1)
     query.batch()
     assert unmarked(query.logged[-1]) == {"t": {"0": 1, "1": 1}}
 
@@ -370,7 +363,7 @@ def test_behaviour_31_offsets_are_never_empty(root: str, cluster: DeltaCluster) 
 
 def test_behaviour_33_the_latest_offsets_are_reported(root: str, cluster: DeltaCluster) -> None:
     """Those of the last look, which a limited batch is behind."""
-    fill(cluster, "a", "b", "c")
+    fill(cluster, "t", "a", "b", "c")
     query = Query(root, startingOffsets="earliest", maxOffsetsPerTrigger="1")
     assert query.reader.reportLatestOffset() is None
 
@@ -382,7 +375,7 @@ def test_behaviour_33_the_latest_offsets_are_reported(root: str, cluster: DeltaC
 
 def test_a_range_may_be_split_over_tasks(root: str, cluster: DeltaCluster) -> None:
     """With minPartitions and maxRecordsPerPartition; each task reads its own offsets."""
-    fill(cluster, *map(str, range(10)))
+    fill(cluster, "t", *map(str, range(10)))
     for option, number in (("minPartitions", "3"), ("maxRecordsPerPartition", "4")):
         given: dict[str, Any] = {option: number}
         query = Query(root, startingOffsets="earliest", **given)
@@ -396,7 +389,7 @@ def test_a_range_may_be_split_over_tasks(root: str, cluster: DeltaCluster) -> No
 
 def test_progress_is_shown_as_that_of_the_group(root: str, cluster: DeltaCluster) -> None:
     """When kafka.group.id names one; never beyond what was processed."""
-    fill(cluster, "a", "b")
+    fill(cluster, "t", "a", "b")
     query = Query(root, startingOffsets="earliest", kafka__group__id="watched")
     query.log_next()
     assert "watched" not in cluster.groups.refresh().groups
@@ -409,13 +402,13 @@ def test_progress_is_shown_as_that_of_the_group(root: str, cluster: DeltaCluster
 
 def test_progress_in_a_topic_does_not_count_for_the_next_one_of_its_name(root: str, cluster: DeltaCluster) -> None:
     """Spark tells of a batch that is done after it has planned the next one, which finds the topic created again."""
-    fill(cluster, "a", "b")
+    fill(cluster, "t", "a", "b")
     query = Query(root, startingOffsets="earliest", kafka__group__id="watched", failOnDataLoss="false")
     query.batch()
     done = query.start
     cluster.delete_topic("t")
     cluster.create_topic("t", 2, {})
-    fill(cluster, "x")
+    fill(cluster, "t", "x")
 
     query.log_next()
     query.reader.commit(through_json(done))
@@ -432,13 +425,13 @@ def test_progress_in_a_topic_does_not_count_for_the_next_one_of_its_name(root: s
 
 def test_behaviour_37_a_topic_created_again_with_fewer_records_fails(root: str, cluster: DeltaCluster) -> None:
     """Between batches, and while the query is stopped."""
-    fill(cluster, "a", "b")
+    fill(cluster, "t", "a", "b")
     query = Query(root, startingOffsets="earliest")
     query.batch()
 
     cluster.delete_topic("t")
     cluster.create_topic("t", 2, {})
-    fill(cluster, "x")
+    fill(cluster, "t", "x")
 
     with pytest.raises(DataLossError, match="t-0: its offset was changed from 2 to 1"):
         Query(root, checkpoint=query).batch()
@@ -451,13 +444,13 @@ def test_a_topic_created_again_is_read_from_its_beginning_without_fail_on_data_l
     root: str, cluster: DeltaCluster, caplog: pytest.LogCaptureFixture, count: int
 ) -> None:
     """Also when it has as many records as before or more, where offsets alone do not show it."""
-    fill(cluster, "a", "b")
+    fill(cluster, "t", "a", "b")
     query = Query(root, startingOffsets="earliest", failOnDataLoss="false")
     query.batch()
     cluster.delete_topic("t")
     cluster.create_topic("t", 2, {})
     expected = [f"new{n}" for n in range(count)]
-    fill(cluster, *expected)
+    fill(cluster, "t", *expected)
 
     with caplog.at_level(logging.WARNING):
         found = [value for _ in range(3) for value in values(query.batch())]
@@ -468,12 +461,12 @@ def test_a_topic_created_again_is_read_from_its_beginning_without_fail_on_data_l
 
 def test_a_topic_created_again_with_more_records_fails_too(root: str, cluster: DeltaCluster) -> None:
     """Its id tells, which Kafka's source cannot see."""
-    fill(cluster, "a")
+    fill(cluster, "t", "a")
     query = Query(root, startingOffsets="earliest")
     query.batch()
     cluster.delete_topic("t")
     cluster.create_topic("t", 2, {})
-    fill(cluster, "x", "y", "z")
+    fill(cluster, "t", "x", "y", "z")
 
     with pytest.raises(DataLossError, match="was changed from 1 to 3: topic id"):
         query.batch()
@@ -484,12 +477,12 @@ def test_a_topic_created_again_after_planning_is_not_taken_for_the_one_before(
     root: str, cluster: DeltaCluster, fail: str
 ) -> None:
     """It fails, also in a last batch; or its new life is read once, from its beginning."""
-    fill(cluster, "a", "b")
+    fill(cluster, "t", "a", "b")
     query = Query(root, startingOffsets="earliest", failOnDataLoss=fail)
     query.log_next()
     cluster.delete_topic("t")
     cluster.create_topic("t", 2, {})
-    fill(cluster, "x", "y", "z")
+    fill(cluster, "t", "x", "y", "z")
 
     if fail == "true":
         with pytest.raises(DataLossError, match=r"t-0: topic id .*, to be read up to 2, is now"):
@@ -502,14 +495,14 @@ def test_a_topic_created_again_after_planning_is_not_taken_for_the_one_before(
 def test_a_topic_that_is_gone_fails_or_is_left_out(root: str, cluster: DeltaCluster) -> None:
     """The others go on."""
     cluster.create_topic("u", 1, {})
-    fill(cluster, "a")
+    fill(cluster, "t", "a")
     strict = Query(root, subscribe="t,u", startingOffsets="earliest")
     lenient = Query(root, subscribe="t,u", startingOffsets="earliest", failOnDataLoss="false")
     for query in (strict, lenient):
         query.batch()
 
     cluster.delete_topic("t")
-    fill(cluster, "b", topic="u")
+    fill(cluster, "u", "b")
 
     with pytest.raises(DataLossError, match=r"PARTITIONS_DELETED.*t-0 at offset 1, t-1 at offset 0"):
         strict.batch()
@@ -523,7 +516,7 @@ def test_behaviour_38_records_that_aged_out_fail_or_are_skipped(
 ) -> None:
     """Names topic, partition, offsets and reason; the rest comes once."""
     for value in "abcd":
-        fill(cluster, value)
+        fill(cluster, "t", value)
 
     def lose() -> None:
         cluster.move_log_start("t", {0: 2}, "retention", "run-7")
@@ -557,7 +550,7 @@ def test_behaviour_38_a_topic_deleted_while_tasks_run_does_not_kill_a_lenient_qu
     root: str, cluster: DeltaCluster
 ) -> None:
     """Its records are skipped; a strict query fails and says why."""
-    fill(cluster, "a")
+    fill(cluster, "t", "a")
     queries = [Query(root, startingOffsets="earliest", failOnDataLoss=fail) for fail in ("true", "false")]
     for query in queries:
         query.log_next()
@@ -569,7 +562,7 @@ def test_behaviour_38_a_topic_deleted_while_tasks_run_does_not_kill_a_lenient_qu
     assert records(queries[1].reader, lenient) == []
 
     cluster.create_topic("t", 2, {})
-    fill(cluster, "another life")
+    fill(cluster, "t", "another life")
     with pytest.raises(DataLossError, match="now belongs to topic id") as lost:
         records(queries[0].reader, strict)
     assert isinstance(lost.value.__cause__, TopicDeletedError)
@@ -578,7 +571,7 @@ def test_behaviour_38_a_topic_deleted_while_tasks_run_does_not_kill_a_lenient_qu
 
 def test_behaviour_39_a_start_below_the_log_start_never_reads_a_record_twice(root: str, cluster: DeltaCluster) -> None:
     """Asking for 0 where the log begins at 2."""
-    fill(cluster, "a", "b", "c", "d")
+    fill(cluster, "t", "a", "b", "c", "d")
     cluster.move_log_start("t", {0: 2}, "retention", "r")
     query = Query(root, startingOffsets='{"t":{"0":0,"1":0}}', failOnDataLoss="false")
 
@@ -592,7 +585,7 @@ def test_a_new_partition_that_does_not_begin_at_zero_is_data_loss(root: str, clu
     for query in queries:
         query.batch()
     cluster.add_partitions("t", 3)
-    fill(cluster, "a", "b", partition=2)
+    fill(cluster, "t", "a", "b", partition=2)
     cluster.move_log_start("t", {2: 1}, "retention", "r")
 
     with pytest.raises(DataLossError, match="t-2: the added partition starts from 1 instead of 0"):
@@ -602,7 +595,7 @@ def test_a_new_partition_that_does_not_begin_at_zero_is_data_loss(root: str, clu
 
 def test_a_damaged_file_is_named_whatever_the_options(root: str, cluster: DeltaCluster) -> None:
     """Damage is not age: it is never skipped."""
-    fill(cluster, "a")
+    fill(cluster, "t", "a")
     (segment,) = cluster.log("t").segments_within(0, range(1))
     path = Path(root, "t", segment.path)
     path.write_bytes(path.read_bytes()[:40])
@@ -615,7 +608,7 @@ def test_a_damaged_file_is_named_whatever_the_options(root: str, cluster: DeltaC
 def test_a_file_that_is_missing_without_a_reason_is_data_loss(root: str, cluster: DeltaCluster) -> None:
     """Nobody moved the log start, so an outsider must have removed it."""
     for value in "abc":
-        fill(cluster, value)
+        fill(cluster, "t", value)
     (segment,) = cluster.log("t").segments_within(0, range(1, 2))
     Path(root, "t", segment.path).unlink()
 
@@ -626,8 +619,8 @@ def test_a_file_that_is_missing_without_a_reason_is_data_loss(root: str, cluster
 
 def test_a_file_with_other_records_than_its_statistics_say_is_damage(root: str, cluster: DeltaCluster) -> None:
     """Put in another one's place by an outsider."""
-    fill(cluster, "a", "b", "c")
-    fill(cluster, "d")
+    fill(cluster, "t", "a", "b", "c")
+    fill(cluster, "t", "d")
     whole, small = cluster.log("t").segments_within(0, range(4))
     shutil.copy(Path(root, "t", small.path), Path(root, "t", whole.path))
 
@@ -645,7 +638,7 @@ def test_files_merged_under_a_stream_do_not_show(root: str, cluster: DeltaCluste
     limit = {"maxOffsetsPerTrigger": "3"} if when == "inside a file" else {}
     query = Query(root, None, ManualClock(), startingOffsets="earliest", **limit)
     for number in range(6):
-        fill(cluster, f"{number}a", f"{number}b", at_ms=NOW_MS + number)
+        fill(cluster, "t", f"{number}a", f"{number}b", at_ms=NOW_MS + number)
     expected = [f"{number}{letter}" for number in range(6) for letter in "ab"]
     first = values(query.batch()) if when == "inside a file" else []
     query.log_next()
@@ -690,7 +683,7 @@ def test_the_holes_of_a_compacted_topic_are_no_loss(root: str) -> None:
 
 def test_behaviour_42_a_batch_goes_on_inside_a_file_where_the_last_one_ended(root: str, cluster: DeltaCluster) -> None:
     """From the file that was left open and from a new process alike; nothing of one batch shows in another."""
-    fill(cluster, *map(str, range(100)))
+    fill(cluster, "t", *map(str, range(100)))
     for forget in (False, True):
         query = Query(root, startingOffsets="earliest", maxOffsetsPerTrigger="7")
         found = []
@@ -702,10 +695,11 @@ def test_behaviour_42_a_batch_goes_on_inside_a_file_where_the_last_one_ended(roo
         assert found == [*map(str, range(100))]
 
 
+@pytest.mark.slow
 def test_many_small_files_make_few_batches_of_records(root: str, cluster: DeltaCluster) -> None:
     """And planning looks at the files of the range alone."""
     for number in range(60):
-        fill(cluster, str(number))
+        fill(cluster, "t", str(number))
     query = Query(root, startingOffsets='{"t":{"0":20,"1":0}}')
     end = query.reader.latestOffset(query.start, ReadAllAvailable())
 

@@ -1,7 +1,7 @@
 # ruff: noqa: ANN001, ANN002, ANN003, ANN201, ANN202, ANN204, C408, C420, E501, E731, F401, PLW1510, PT006, PT018, SIM113
 # mypy: ignore-errors
 # fmt: off
-# Belongs to jepsen_checker.py and travels with it.
+# Belongs to checker.py and travels with it.
 """Every anomaly class is proved by a crafted bad history, its absence by a clean twin, and the whole by
 simulated logs: a correct simulated system must pass, and each seeded bug must be found."""
 import json
@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.tools.jepsen_checker import ANOMALIES, Checker, check, load, parse
+from tests.jepsen.checker import ANOMALIES, Checker, check, load, parse
 
 HERE = Path(__file__).parent
 X, Y = "x-0", "y-0"
@@ -495,7 +495,7 @@ def test_cli(tmp_path):
     good, bad = tmp_path / "good.jsonl", tmp_path / "bad.jsonl"
     good.write_text("\n".join(map(json.dumps, sent_abc().poll(2, {X: ABC}))))
     bad.write_text("\n".join(map(json.dumps, sent_abc().poll(2, {X: [(0, "a"), (2, "c")]}))))
-    run = lambda *a: subprocess.run([sys.executable, str(HERE / "jepsen_checker.py"), *map(str, a)],
+    run = lambda *a: subprocess.run([sys.executable, str(HERE / "checker.py"), *map(str, a)],
                                     capture_output=True, text=True)
     r = run(good, "--dense", "--drained")
     assert r.returncode == 0 and r.stdout.startswith("valid"), r

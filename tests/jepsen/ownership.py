@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from tests.tools.jepsen_checker import load
+from tests.jepsen.checker import load
 
 NS_PER_MS = 1_000_000
 BEFORE_NS = 2_000 * NS_PER_MS

@@ -44,7 +44,7 @@ def swept(base: str, tmp_path: Path, faultshim: Path, do: str, *matches: str) ->
         scratch = tmp_path / f"scratch-{number}"
         scratch.mkdir()
         orders = {"operation": "maintain", "base": base, "scratch": str(scratch), "do": [do], "match": match}
-        found += json.loads(run_worker("tests.faults.workers.upkeep_sweep", orders, preloaded(faultshim, {})))
+        found += json.loads(run_worker("tests.processes.workers.upkeep_sweep", orders, preloaded(faultshim, {})))
     return found
 
 

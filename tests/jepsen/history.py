@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any, Self
 
 from kafkalike.errors import KafkaError, KafkaStorageError, KafkaTimeoutError
-from tests.tools.jepsen_checker import check, load
+from tests.jepsen.checker import check, load
 
 REFUSED = (KafkaTimeoutError, KafkaStorageError)
 """Errors whose documentation says that nothing was written; after any other one the outcome counts as unknown."""

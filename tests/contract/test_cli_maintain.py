@@ -1,9 +1,6 @@
 """`kafkalike maintain`, `kafkalike history` and the job, as a user calls them."""
 
 import json
-import signal
-import subprocess
-import sys
 import threading
 from pathlib import Path
 from typing import Any
@@ -210,22 +207,3 @@ def test_a_duration_needs_a_number_and_a_unit(text: str) -> None:
     """From 1 ms."""
     with pytest.raises(IllegalArgumentError, match="a duration such as"):
         parse_duration_ms(text)
-
-
-def test_the_embedded_scheduler_ends_cleanly_when_it_is_told_to(root: str, orders: DeltaTopicLog) -> None:
-    """SIGTERM lets a run that is under way finish."""
-    command = [sys.executable, "-c", "import sys; from kafkalike.cli import main; sys.exit(main())"]
-    process = subprocess.Popen(
-        [*command, "maintain", "--bootstrap-server", root, "--every", "50ms", "--json"],
-        stdout=subprocess.PIPE,
-        text=True,
-    )
-    assert process.stdout is not None
-    first = json.loads(process.stdout.readline())
-    second = json.loads(process.stdout.readline())
-
-    process.send_signal(signal.SIGTERM)
-    process.communicate(timeout=60)
-
-    assert process.returncode == 0
-    assert [run["topics"][0]["deleted_records"] for run in (first, second)] == [2, 0]

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.faults.workers.speculation import BESIDE, LATE, ROWS, TASKS, WOKE
+from tests.spark.workers.speculation import BESIDE, LATE, ROWS, TASKS, WOKE
 from tests.tools.children import run
 from tests.tools.findings import errors_of
 from tests.tools.records import all_records, make_topic
@@ -41,7 +41,7 @@ def test_a_task_that_runs_twice_at_a_time_writes_its_records_once(root: str, tmp
 
     with standalone(tmp_path, HOSTS, cores=2) as master:
         orders = {"root": root, "by": by, "master": master, "marks": str(marks), "checkpoint": str(tmp_path / "ck")}
-        run("tests.faults.workers.speculation", orders, patience=CLUSTER_PATIENCE)
+        run("tests.spark.workers.speculation", orders, patience=CLUSTER_PATIENCE)
 
     seen = {mark.name for mark in marks.iterdir()}
     assert {f"{task}-{attempt}" for task in (BESIDE, LATE) for attempt in range(2)} <= seen

@@ -8,7 +8,7 @@ import pytest
 from pyspark.sql import SparkSession
 
 from kafkalike.spark import write
-from tests.faults.workers.spark_write import VALUES
+from tests.spark.workers.spark_write import VALUES
 from tests.tools.children import run
 from tests.tools.findings import errors_of
 from tests.tools.records import all_records, make_topic
@@ -16,7 +16,7 @@ from tests.tools.shim import fault, preloaded
 
 pytestmark = [pytest.mark.spark, pytest.mark.slow, pytest.mark.timeout(400)]
 
-WORKER = "tests.faults.workers.spark_write"
+WORKER = "tests.spark.workers.spark_write"
 OLD = {0: [(0, "old")], 1: []}
 BOTH = {0: [(0, "old"), (1, "new-0"), (2, "new-2")], 1: [(0, "new-1"), (1, "new-3")]}
 OFFSETS = {"0": [1, 2], "1": [0, 1]}

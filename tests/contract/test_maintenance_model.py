@@ -10,6 +10,7 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, ru
 
 from kafkalike.errors import CorruptRecordError
 from kafkalike.retention import maintain
+from tests.tools.effort import examples
 from tests.tools.findings import errors_of
 from tests.tools.upkeep import AT_ONCE, EAGER, HOUR_MS, ShiftedClock, keyed, open_cluster, pairs_of
 
@@ -122,7 +123,7 @@ class Upkeep(RuleBasedStateMachine):
 
 
 TestUpkeep = Upkeep.TestCase
-TestUpkeep.settings = settings(max_examples=15, stateful_step_count=20)
+TestUpkeep.settings = settings(max_examples=examples(15, 2), stateful_step_count=20)
 
 
 def test_the_model_notices_a_lost_file() -> None:

@@ -5,14 +5,14 @@ import pytest
 from kafkalike.clock import SYSTEM_CLOCK
 from kafkalike.consumer import KafkaConsumer
 from kafkalike.errors import OffsetOutOfRangeError, UnknownTopicOrPartitionError
-from kafkalike.group.offsets import GroupOffsets, Membership
 from kafkalike.log.maintenance import maintenance_of, only_run
 from kafkalike.log.topic_log import DeltaTopicLog
-from kafkalike.model.structs import OffsetAndMetadata, TopicPartition
+from kafkalike.model.structs import TopicPartition
 from kafkalike.retention import maintain
 from kafkalike.retention.report import BUSY, NOTHING, UNFINISHED
 from kafkalike.testing import MemoryCluster
 from tests.tools.findings import kinds_of
+from tests.tools.groups import commit
 from tests.tools.records import all_records, batch
 from tests.tools.upkeep import AT_ONCE, HOUR_MS, ShiftedClock, open_cluster, run, topic, upkeep
 
@@ -142,20 +142,13 @@ def test_a_record_from_the_far_future_leaves_with_its_append(root: str) -> None:
 # --- groups ----------------------------------------------------------------------------------------
 
 
-def commit(root: str, offset: int) -> None:
-    cluster = open_cluster(root)
-    wanted = {TopicPartition("t", 0): OffsetAndMetadata(offset, "")}
-    ids = {"t": str(cluster.topic("t").topic_id)}
-    GroupOffsets.of(cluster, SYSTEM_CLOCK).commit(Membership(group_id="billing"), wanted, ids)
-
-
 def test_retention_waits_for_the_groups_that_the_topic_names(root: str, log: DeltaTopicLog) -> None:
     """Until they have read, or the ceiling is reached."""
     settings = {"retention.ms": str(HOUR_MS), "kafkalike.retention.wait.groups": "billing"}
     open_cluster(root).set_configs("t", settings)
 
     first = upkeep(root)
-    commit(root, 2)
+    commit(open_cluster(root), 2, group="billing")
     second = upkeep(root)
     open_cluster(root).set_configs("t", {**settings, "kafkalike.retention.wait.max.ms": str(HOUR_MS)})
     third = upkeep(root)
@@ -167,7 +160,7 @@ def test_retention_waits_for_the_groups_that_the_topic_names(root: str, log: Del
 
 def test_a_group_that_read_an_earlier_topic_of_the_name_has_read_nothing(root: str, log: DeltaTopicLog) -> None:
     """Its offsets belong to another topic id."""
-    commit(root, 3)
+    commit(open_cluster(root), 3, group="billing")
     cluster = open_cluster(root)
     cluster.delete_topic("t")
     cluster.create_topic("t", 1, {"retention.ms": str(HOUR_MS), "kafkalike.retention.wait.groups": "billing"})
@@ -289,6 +282,7 @@ def test_in_memory_log_starts_move_as_well() -> None:
     assert cluster.topic("t").log_start(0) == 1
 
 
+@pytest.mark.slow
 def test_ten_thousand_segments_lose_a_thousand_in_one_table_version(root: str) -> None:
     """Metadata only: the files do not even exist."""
     log = topic(root, "t", 1, {"retention.ms": str(HOUR_MS), **AT_ONCE})

@@ -19,6 +19,7 @@ for number in range(1000):
 """
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("end", ["", "sys.exit(3)", "raise ValueError('on purpose')", "producer.flush()"])
 def test_exit_sends_what_is_queued(tmp_path: Path, end: str) -> None:
     """However the program ends, and without a word on the terminal but its own."""

@@ -35,7 +35,7 @@ Every (topic-partition, value) pair must be sent at most once per history (use u
 f=txn is atomic (all or nothing); a f=send with several records is not, unless it has "atomic": true.
 
 Use:  report = check(load("history.jsonl"));  assert report["valid"], report["bad"]
-CLI:  python jepsen_checker.py history.jsonl [--dense] [--drained] [--json] ...; exit code 1 = invalid
+CLI:  python checker.py history.jsonl [--dense] [--drained] [--json] ...; exit code 1 = invalid
 """
 from __future__ import annotations
 

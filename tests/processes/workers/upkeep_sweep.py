@@ -5,7 +5,7 @@ from typing import Any
 from kafkalike.clock import SYSTEM_CLOCK
 from kafkalike.log.delta_cluster import DeltaCluster
 from kafkalike.retention import maintain
-from tests.faults.workers import sweep
+from tests.processes.workers import sweep
 
 
 def run(cluster: DeltaCluster) -> sweep.Doing:

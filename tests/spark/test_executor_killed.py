@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.faults.workers.cluster_write import ROWS
+from tests.spark.workers.cluster_write import ROWS
 from tests.tools.children import Child, started
 from tests.tools.findings import errors_of
 from tests.tools.records import all_records, make_topic
@@ -70,7 +70,7 @@ def test_an_executor_killed_in_the_middle_of_a_write_costs_no_record_and_no_offs
         "pause_ms": 1500,
         "begun": str(tmp_path / "begun"),
     }
-    with started(Child("tests.faults.workers.cluster_write", orders, {})) as (driver,):
+    with started(Child("tests.spark.workers.cluster_write", orders, {})) as (driver,):
         running = executors(driver.pid)
         assert len(running) == 2
         driver.go()

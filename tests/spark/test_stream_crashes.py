@@ -10,16 +10,16 @@ from kafkalike.clock import SYSTEM_CLOCK
 from kafkalike.group.offsets import GroupOffsets
 from kafkalike.log.connect import connect
 from kafkalike.model.structs import TopicPartition
-from tests.faults.workers.format_sink import copy as copy_by_format
-from tests.faults.workers.stream import copy
+from tests.spark.workers.format_sink import copy as copy_by_format
+from tests.spark.workers.stream import copy
 from tests.tools.children import run
 from tests.tools.findings import errors_of
 from tests.tools.records import all_records, batch, make_topic
 
 pytestmark = [pytest.mark.spark, pytest.mark.slow, pytest.mark.timeout(600)]
 
-WORKER = "tests.faults.workers.stream"
-FORMAT_WORKER = "tests.faults.workers.format_sink"
+WORKER = "tests.spark.workers.stream"
+FORMAT_WORKER = "tests.spark.workers.format_sink"
 LINES = [["a", "b"], ["c"], ["d", "e"]]
 """Three batches."""
 

@@ -13,9 +13,9 @@ from kafkalike.clock import SystemClock
 from kafkalike.log.port import TxnId
 from kafkalike.log.topic_log import DeltaTopicLog
 from kafkalike.spark import write
+from tests.jepsen.history import Recorder, judge
 from tests.tools.clusters import on_disk
 from tests.tools.findings import errors_of
-from tests.tools.history import Recorder, judge
 from tests.tools.records import all_records, batch, make_topic, open_log
 
 Work = Callable[[int], object]

@@ -1,0 +1,47 @@
+"""Where tests lie; the rule is in tests/README.md."""
+
+import ast
+from pathlib import Path
+
+import pytest
+
+TESTS = Path(__file__).parents[1]
+FOLDERS = {"architecture", "contract", "e2e", "jepsen", "processes", "spark", "unit"}
+
+LOGS = {"kafkalike.log.connect", "kafkalike.log.delta_cluster"}
+PROGRAMS = {"subprocess", "multiprocessing", "tests.tools.children"}
+JVM = {"spark"}
+"""The fixture that starts one."""
+FORBIDDEN = {"unit": LOGS | PROGRAMS, "contract": PROGRAMS, "architecture": LOGS}
+
+
+def imported(file: Path) -> set[str]:
+    """The modules that a file imports, anywhere in it."""
+    nodes = list(ast.walk(ast.parse(file.read_text(encoding="utf-8"))))
+    plain = {alias.name for node in nodes if isinstance(node, ast.Import) for alias in node.names}
+    return plain | {node.module for node in nodes if isinstance(node, ast.ImportFrom) and node.module}
+
+
+def arguments(file: Path) -> set[str]:
+    """The names of all arguments of all functions of a file; fixtures are among them."""
+    nodes = ast.walk(ast.parse(file.read_text(encoding="utf-8")))
+    return {given.arg for node in nodes if isinstance(node, ast.FunctionDef) for given in node.args.args}
+
+
+def test_every_test_file_lies_in_a_folder_of_the_rule() -> None:
+    """A new folder wants a line in tests/README.md first."""
+    found = {file.relative_to(TESTS).parts[0] for file in TESTS.rglob("test_*.py")}
+    rule = (TESTS / "README.md").read_text(encoding="utf-8")
+
+    assert found == FOLDERS
+    assert [name for name in sorted(FOLDERS) if f"| `{name}` |" not in rule] == []
+
+
+@pytest.mark.parametrize("folder", sorted(FORBIDDEN))
+def test_no_test_needs_more_than_its_folder_says(folder: str) -> None:
+    """Unit tests open no log, and neither they nor contract tests start a program or a JVM."""
+    files = sorted((TESTS / folder).glob("test_*.py"))
+    needs = {file.name: sorted(imported(file) & FORBIDDEN[folder] | arguments(file) & JVM) for file in files}
+
+    assert files
+    assert {name: found for name, found in needs.items() if found} == {}

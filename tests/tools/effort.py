@@ -1,0 +1,25 @@
+"""Effort: how long a test may search in, a number of examples out.
+
+`make check` sets KAFKALIKE_TESTS=quick and tries few examples; `make test` tries all of them.
+"""
+
+import os
+
+NAME = "KAFKALIKE_TESTS"
+
+
+def _quick() -> bool:
+    found = os.environ.get(NAME, "all")
+    if found not in {"all", "quick"}:
+        message = f"{NAME} is {found!r}; it may be 'quick' or 'all'"
+        raise ValueError(message)
+    return found == "quick"
+
+
+QUICK = _quick()
+"""Whether this run is `make check`."""
+
+
+def examples(everything: int, quick: int) -> int:
+    """How many examples this run tries."""
+    return quick if QUICK else everything
