@@ -340,6 +340,8 @@ class KafkaConsumer(Questions):
     def close(self, autocommit: bool = True, timeout_ms: float | None = None) -> None:  # noqa: FBT001, FBT002
         """Commit if that is automatic, tell the listener, leave the group. A second call does nothing.
 
+        After an exception that interrupted it, such as `KeyboardInterrupt`, a second call does what is left to do.
+
         A static member (`group_instance_id`) does not leave: its partitions wait for it until its session is over.
 
         Args:
