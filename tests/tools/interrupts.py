@@ -185,7 +185,7 @@ def sweep(
     each: int = 1,
     errors: Sequence[type[BaseException]] = ERRORS,
     seed: int = 1,
-    enough: int = ENOUGH_WRONG,
+    within: str = "",
 ) -> Sweep:
     """Interrupt an operation at each of its lines, on a new client each time, and judge what is left.
 
@@ -195,11 +195,11 @@ def sweep(
         each: how often a spot of the code is interrupted that is passed again and again; 0 is each time.
         errors: what is raised, in turn.
         seed: chooses places and the first error.
-        enough: stop after so many interrupts that broke something.
+        within: only places in files whose path has this in it.
     """
     places = _places(new)
     chance = random.Random(seed)
-    chosen = _chosen(places, each, chance)
+    chosen = _chosen(places, each, chance, within)
     if most is not None and most < len(chosen):
         chosen = _spread(chosen, most, chance)
     found = Sweep(len(places), len(set(places)), len(chosen))
@@ -207,16 +207,17 @@ def sweep(
     for nth, place in enumerate(chosen):
         error = errors[(first + nth) % len(errors)]
         _try(found, new, Interrupt(place, error), place, error)
-        if len(found.wrong) >= enough:
+        if len(found.wrong) >= ENOUGH_WRONG:
             break
     return found
 
 
-def _chosen(places: Sequence[Spot], each: int, chance: random.Random) -> list[int]:
+def _chosen(places: Sequence[Spot], each: int, chance: random.Random, within: str) -> list[int]:
     """Numbers of the places to try, from 1."""
     by_spot: dict[Spot, list[int]] = {}
     for number, spot in enumerate(places, start=1):
-        by_spot.setdefault(spot, []).append(number)
+        if within in spot[0].co_filename:
+            by_spot.setdefault(spot, []).append(number)
     return sorted(
         number
         for numbers in by_spot.values()
