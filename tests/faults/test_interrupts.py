@@ -1,10 +1,11 @@
 """An exception at any line of what a client does leaves the client right: it goes on as a fresh one would."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
 
+from kafkalike.model.names import check_topic_name
 from tests.tools.interrupt_cases import CASES, CloseConsumer, Commit, Create, Refresh
 from tests.tools.interrupt_world import Copies, World, make_base
 from tests.tools.interrupts import Sweep, sweep
@@ -26,6 +27,29 @@ def base(tmp_path_factory: pytest.TempPathFactory) -> str:
 @pytest.fixture
 def copies(base: str, tmp_path: Path) -> Copies:
     return Copies(base, tmp_path)
+
+
+class HalfDone(World):
+    """An operation that leaves something undone when it is cut off."""
+
+    open = 0
+
+    def operate(self) -> None:
+        self.open += 1
+        check_topic_name("t")
+        self.open -= 1
+
+    def check(self) -> Iterator[str]:
+        if self.open:
+            yield "half done"
+
+
+def test_an_operation_that_is_done_by_half_is_found_at_each_of_its_lines(copies: Copies) -> None:
+    """The judge judges: no sweep is right because it looks at nothing."""
+    found = sweep(lambda: HalfDone(copies.new()))
+
+    assert found.tried > 0
+    assert [wrong.what for wrong in found.wrong] == [("half done",)] * found.tried
 
 
 @KNOWN
