@@ -74,7 +74,7 @@ mutants: setup ## one small fault at a time in the model: do the unit tests noti
 	@$(env) CI=true $(bin)/mutmut run $(only)
 	@$(env) $(bin)/mutmut results
 
-soak: setup ## longer trials of crashes and races, some minutes
+soak: setup ## longer trials of crashes, races and interrupts, up to two hours
 	$(call step,pytest)
 	@$(pytest) -m soak tests/processes tests/unit/test_group_simulation.py tests/e2e tests/spark
 

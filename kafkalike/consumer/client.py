@@ -22,7 +22,7 @@ from kafkalike.consumer.listener import ConsumerRebalanceListener
 from kafkalike.consumer.polling import Polling, arrow_builder, count, record_builder
 from kafkalike.consumer.questions import Questions
 from kafkalike.consumer.subscription import PartitionState, Reset
-from kafkalike.errors import IllegalArgumentError, KafkaConfigurationError
+from kafkalike.errors import IllegalArgumentError, KafkaConfigurationError, KafkaError
 from kafkalike.group.offsets import check_offset
 from kafkalike.log.chunk import concat_tables
 from kafkalike.log.connect import connect
@@ -382,8 +382,10 @@ class KafkaConsumer(Questions):
     def close(self, autocommit: bool = True, timeout_ms: float | None = None) -> None:  # noqa: FBT001, FBT002
         """Commit if that is automatic, tell the listener, leave the group.
 
-        A second call does nothing, and so does a call in a child process after a fork. A static member
-        (`group_instance_id`) does not leave: its partitions wait for it until its session is over.
+        A second call does nothing, and so does a call in a child process after a fork. After an exception that
+        interrupted it, such as `KeyboardInterrupt`, a second call does what is left to do.
+
+        A static member (`group_instance_id`) does not leave: its partitions wait for it until its session is over.
 
         Args:
             autocommit: False skips the commit.
@@ -410,17 +412,28 @@ class KafkaConsumer(Questions):
             if autocommit:
                 self._commits.commit_automatically(timeout_ms)
             self._commits.run_callbacks()
-            self._polling.assigner.release(timeout_ms)
         finally:
-            self._guard.closed = True
-            self._walk = None
-            self._polling.fetcher.clear()
-            self._context.logs.forget()
-            self._context.cluster.settle(timeout_ms / 1000)
-            for deserializer in (self.config.key_deserializer, self.config.value_deserializer):
-                close = getattr(deserializer, "close", None)
-                if callable(close):
-                    close()
+            self._leave(timeout_ms)
+
+    def _leave(self, timeout_ms: float) -> None:
+        """Leave the group, then end. An interrupt that comes before it has left leaves the rest to the next `close`."""
+        try:
+            self._polling.assigner.release(timeout_ms)
+        except KafkaError:
+            self._end(timeout_ms)
+            raise
+        self._end(timeout_ms)
+
+    def _end(self, timeout_ms: float) -> None:
+        self._guard.closed = True
+        self._walk = None
+        self._polling.fetcher.clear()
+        self._context.logs.forget()
+        self._context.cluster.settle(timeout_ms / 1000)
+        for deserializer in (self.config.key_deserializer, self.config.value_deserializer):
+            close = getattr(deserializer, "close", None)
+            if callable(close):
+                close()
 
     def __enter__(self) -> Self:
         return self

@@ -250,10 +250,14 @@ class GroupMember:
         return self._mine(lambda now: protocol.release(now, self._id, given, known), "gave up partitions")
 
     def leave(self, timeout_ms: float | None = 60_000, why: str = "left") -> None:
-        """Be a member no more; does nothing when it is none. What it owned goes to others at once."""
-        member_id, self._id, self.membership = self._id, "", None
-        if member_id:
-            self._take_out([member_id], member_id, why, timeout_ms)
+        """Be a member no more; does nothing when it is none. What it owned goes to others at once.
+
+        It keeps its id until it is out, so that a call that was interrupted can be made again.
+        """
+        self.membership = None
+        if self._id:
+            self._take_out([self._id], self._id, why, timeout_ms)
+            self._id = ""
 
     def saw(self, generation: int) -> None:
         """Take note of the generation that a commit was made in; -1 is none."""

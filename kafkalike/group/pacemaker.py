@@ -46,10 +46,11 @@ class Pacemaker:
 
     def stop(self) -> None:
         """End, and wait for a heartbeat that is under way."""
-        thread, self._thread = self._thread, None
+        thread = self._thread
         if thread is not None:
             self._stop.set()
             thread.join()
+            self._thread = None
 
 
 def _run(reference: weakref.ref[GroupMember], stop: threading.Event) -> None:

@@ -1,0 +1,93 @@
+"""An exception at any line of what a client does leaves the client right: it goes on as a fresh one would."""
+
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+from kafkalike.model.names import check_topic_name
+from tests.tools.interrupt_cases import CASES, CloseConsumer, Commit, Create, Refresh
+from tests.tools.interrupt_world import Copies, World, make_base
+from tests.tools.interrupts import Sweep, sweep
+
+SHORT = 6
+"""Interrupts per operation in the normal run; all together take half a minute."""
+
+Sweeper = Callable[..., Sweep]
+# Until the fixes of A1, A2, A12 and D2 are there, the places that are tried decide whether a sweep hits one of them.
+KNOWN = pytest.mark.xfail(strict=False, reason="findings A1, A2, A12, D2")
+EVERY = pytest.mark.parametrize("case", CASES, ids=lambda case: case.__name__)
+
+
+@pytest.fixture(scope="module")
+def base(tmp_path_factory: pytest.TempPathFactory) -> str:
+    return make_base(str(tmp_path_factory.mktemp("interrupts") / "base"))
+
+
+@pytest.fixture
+def copies(base: str, tmp_path: Path) -> Copies:
+    return Copies(base, tmp_path)
+
+
+class HalfDone(World):
+    """An operation that leaves something undone when it is cut off."""
+
+    open = 0
+
+    def operate(self) -> None:
+        self.open += 1
+        check_topic_name("t")
+        self.open -= 1
+
+    def check(self) -> Iterator[str]:
+        if self.open:
+            yield "half done"
+
+
+def test_an_operation_that_is_done_by_half_is_found_at_each_of_its_lines(copies: Copies) -> None:
+    """The judge judges: no sweep is right because it looks at nothing."""
+    found = sweep(lambda: HalfDone(copies.new()))
+
+    assert found.tried > 0
+    assert [wrong.what for wrong in found.wrong] == [("half done",)] * found.tried
+
+
+@KNOWN
+@EVERY
+def test_some_lines_of_an_operation_are_interrupted_and_the_client_goes_on(case: type[World], copies: Copies) -> None:
+    """A few places, in equal distances over the whole of it."""
+    found = sweep(lambda: case(copies.new()), most=SHORT)
+
+    assert not found.wrong, str(found)
+    assert found.raised > 0
+
+
+@pytest.mark.xfail(strict=True, reason="finding A1")
+@pytest.mark.parametrize("case", [Refresh, Create, Commit], ids=lambda case: case.__name__)
+def test_rows_that_are_being_applied_are_applied_later(case: type[World], copies: Copies) -> None:
+    """The states of topics and groups: where half an update would be believed for ever."""
+    found = sweep(lambda: case(copies.new()), most=SHORT, within="/model/")
+
+    assert not found.wrong, str(found)
+
+
+def test_a_consumer_whose_close_was_interrupted_leaves_when_it_is_closed_again(copies: Copies) -> None:
+    """Else its heartbeats would keep its partitions for it, and nobody would read them."""
+    found = sweep(lambda: CloseConsumer(copies.new()), most=SHORT, within="/consumer/")
+
+    assert not found.wrong, str(found)
+
+
+@KNOWN
+@pytest.mark.soak
+@pytest.mark.timeout(3600)
+@EVERY
+def test_each_line_of_an_operation_is_interrupted_and_the_client_goes_on(
+    case: type[World], copies: Copies, record_property: Callable[[str, object], None]
+) -> None:
+    """Each line and each place where Python lets a signal in, once."""
+    found = sweep(lambda: case(copies.new()))
+    record_property("sweep", str(found))
+
+    assert not found.wrong, str(found)
+    assert found.tried == found.chosen >= found.spots
