@@ -312,6 +312,11 @@ class DeltaTopicLog:
             self._cleaner.after_commit(landed.version, self.info.topic_id, len(self._table.state.index))
         return landed
 
+    def fence(self, deadline: Deadline) -> None:
+        """Make every writer that has data files in hand plan anew, and write new ones; see `Table.fence`."""
+        with self.exclusive(deadline):
+            self._table.fence(deadline)
+
     def ready_to_append(self) -> None:
         """Refresh, and refuse a table that a foreign writer has replaced, or whose log end has been taken back.
 
