@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import sys
-import threading
 from pathlib import Path
 from typing import Final
 
@@ -42,13 +41,6 @@ SESSION_CONF: Final = {
     "spark.ui.showConsoleProgress": "false",
 }
 """What `conf/spark-defaults.conf` says as well, for spark-submit; a test keeps the two equal."""
-
-AS_WRITTEN: Final = ("spark.databricks.delta.optimizeWrite.enabled", "spark.databricks.delta.autoCompact.enabled")
-"""Settings that must be off while a topic's table is written; they win over `delta.autoOptimize.*` of the table."""
-
-_writing: dict[str, tuple[int, dict[str, str | None]]] = {}
-"""How many writes a session is at, and its own values of `AS_WRITTEN`, by the session's id."""
-_writing_lock = threading.Lock()
 
 
 def session(app_name: str = "kafkalike", master: str | None = None, **conf: str) -> SparkSession:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import uuid
 from collections import defaultdict
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Final, Self
 
@@ -19,11 +19,8 @@ import pyarrow.compute as pc
 from pyarrow import ipc
 from pyspark import TaskContext
 
-from kafkalike.errors import KafkaError
 from kafkalike.log.arrays import numbers
 from kafkalike.log.chunk import CHUNK_SCHEMA, HEADERS_TYPE
-from kafkalike.log.job_errors import problem
-from kafkalike.log.routing import Rules, routed
 from kafkalike.log.store.parquet import put_parquet
 from kafkalike.log.store.port import Store
 
@@ -80,15 +77,6 @@ def task_number() -> int:
     return context.partitionId() if context is not None else 0
 
 
-def route(rules: Rules, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-    """Give the records of one Spark task their partitions; one that the topic does not take makes the task fail."""
-    try:
-        for table in routed(rules, task_number(), batches):
-            yield from table.to_batches()
-    except KafkaError as cause:
-        raise RuntimeError(problem(type(cause), str(cause))) from cause
-
-
 class StagedFile:
     """An Arrow file of a task's records; each batch of it has records of one topic and partition, in their order.
 
@@ -118,7 +106,7 @@ class StagedFile:
                 self._writer.close()
 
     def add(self, topic: str, records: pa.Table) -> None:
-        """Take records that have their partitions (`routed`); written when `HELD_BYTES` have come together."""
+        """Take records that have their partitions (`Router`); written when `HELD_BYTES` have come together."""
         self._held.setdefault(topic, []).append(records)
         self._size += records.nbytes
         if self._size >= HELD_BYTES:
