@@ -14,6 +14,7 @@ from dataclasses import replace
 
 from kafkalike import faults
 from kafkalike.clock import SYSTEM_CLOCK, Deadline
+from kafkalike.config.properties import LONG_MAX
 from kafkalike.config.topic import TopicConfig
 from kafkalike.errors import (
     IllegalArgumentError,
@@ -30,6 +31,7 @@ from kafkalike.log.staging import Run, Written
 from kafkalike.log.staging_folder import clear_staging
 from kafkalike.log.staging_lease import Driver, JobFolder
 from kafkalike.log.topic_log import DeltaTopicLog
+from kafkalike.log.validate import MAX_TIMESTAMP_MS
 
 TxnOf = Callable[[DeltaTopicLog], TxnId | None]
 """Names the write to a topic."""
@@ -197,6 +199,7 @@ def _open(cluster: DeltaCluster, name: str, results: Sequence[TaskResult]) -> De
 
 def _lasting(rules: Rules) -> Rules:
     """Rules without what differs from one moment to the next."""
-    free = not rules.now_ms
-    limits = (0, 0) if free else (max(rules.now_ms - rules.min_time_ms, 0), rules.max_time_ms - rules.now_ms)
-    return replace(rules, first_turn=0, now_ms=int(free), min_time_ms=limits[0], max_time_ms=limits[1])
+    # A limit that ends where times end does not move with the clock.
+    before = rules.now_ms - rules.min_time_ms if rules.min_time_ms else LONG_MAX
+    after = rules.max_time_ms - rules.now_ms if rules.max_time_ms < MAX_TIMESTAMP_MS else LONG_MAX
+    return replace(rules, first_turn=0, now_ms=0, min_time_ms=before, max_time_ms=after)
