@@ -14,7 +14,6 @@ from dataclasses import replace
 
 from kafkalike import faults
 from kafkalike.clock import SYSTEM_CLOCK, Deadline
-from kafkalike.config.properties import LONG_MAX
 from kafkalike.config.topic import TopicConfig
 from kafkalike.errors import (
     IllegalArgumentError,
@@ -198,8 +197,7 @@ def _open(cluster: DeltaCluster, name: str, results: Sequence[TaskResult]) -> De
 
 
 def _lasting(rules: Rules) -> Rules:
-    """Rules without what differs from one moment to the next."""
-    # A limit that ends where times end does not move with the clock.
-    before = rules.now_ms - rules.min_time_ms if rules.min_time_ms else LONG_MAX
-    after = rules.max_time_ms - rules.now_ms if rules.max_time_ms < MAX_TIMESTAMP_MS else LONG_MAX
-    return replace(rules, first_turn=0, now_ms=0, min_time_ms=before, max_time_ms=after)
+    """Rules without what differs from one moment to the next: the limits of time become what they are counted with."""
+    before = 0 if rules.min_time_ms == 0 else rules.now_ms - rules.min_time_ms
+    after = 0 if rules.max_time_ms == MAX_TIMESTAMP_MS else rules.max_time_ms - rules.now_ms
+    return replace(rules, first_turn=0, now_ms=int(rules.now_ms > 0), min_time_ms=before, max_time_ms=after)
