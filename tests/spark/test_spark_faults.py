@@ -8,7 +8,7 @@ from pyspark.sql import SparkSession
 from pyspark.sql.types import IntegerType, StringType, StructField, StructType
 
 from kafkalike import KafkaConsumer, KafkaProducer, TopicPartition
-from kafkalike.errors import KafkaError, TopicDeletedError, UnsafeStorageError
+from kafkalike.errors import KafkaError, TopicDeletedError
 from kafkalike.log.connect import connect
 from kafkalike.spark import read, write
 from tests.tools.clusters import on_disk
@@ -119,15 +119,6 @@ def test_a_producer_and_a_consumer_are_told_that_their_topic_was_made_anew(root:
     assert [r.value for r in again[tp]] == [b"new-0"]
     assert offset == 1
     assert all_records(root)[0] == [(0, "new-0"), (1, "new-1")]
-
-
-@pytest.mark.parametrize("root_name", ["s3://bucket/log", "s3a://bucket/log"])
-def test_s3_without_a_lock_table_is_refused(root_name: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Row 28: Delta's default log store lets two drivers overwrite each other's commits there."""
-    monkeypatch.delenv("AWS_S3_LOCKING_PROVIDER", raising=False)
-
-    with pytest.raises(UnsafeStorageError, match="S3DynamoDBLogStore"):
-        connect(root_name)
 
 
 def test_times_that_stand_still_or_go_back_are_looked_up_in_offset_order(root: str) -> None:
