@@ -7,7 +7,6 @@ import sys
 from pathlib import Path
 from typing import Final
 
-from pyspark import SparkContext
 from pyspark.sql import SparkSession
 
 from kafkalike.log.jars import delta_jar_conf
@@ -79,15 +78,6 @@ def driver_options(given: str) -> str:
     """
     quiet = "" if ".configurationFile=" in given else f"-Dlog4j2.configurationFile={LOG4J.as_uri()}"
     return " ".join(option for option in (given, UTC_JVM, quiet) if option)
-
-
-def running_session() -> SparkSession:
-    """The session that runs, with its settings as they are; one of `session` when none does."""
-    active = SparkSession.getActiveSession()
-    if active is not None:
-        return active
-    # A thread that has not used Spark yet has no active session.
-    return session() if SparkContext._active_spark_context is None else SparkSession.builder.getOrCreate()  # noqa: SLF001
 
 
 def session_at_hand(app_name: str) -> SparkSession | None:
