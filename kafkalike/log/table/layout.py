@@ -23,8 +23,6 @@ STAGING: Final = "__staging"
 DELETED: Final = "__deleted"
 """Where the tables of deleted topics go while their files are being removed."""
 
-TOPIC_COLUMNS: Final = ("partition", "offset", "timestamp", "timestampType", "key", "value", "headers")
-
 
 def _field(name: str, kind: object, *, nullable: bool = True) -> dict[str, Any]:
     return {"name": name, "type": kind, "nullable": nullable, "metadata": {}}

@@ -160,17 +160,6 @@ class LastOf:
 
 
 @dataclass(frozen=True, slots=True)
-class TableIs:
-    """The table is still the same one."""
-
-    table_id: str
-
-    def holds(self, state: TableState) -> bool:
-        """See `Requirement`."""
-        return state.table_id == self.table_id
-
-
-@dataclass(frozen=True, slots=True)
 class Still:
     """Something outside of the table is as it was, such as a topic's settings."""
 

@@ -365,16 +365,9 @@ class DeltaTopicLog:
         """Latest version that an application has written, as of the last `refresh`; None when it never has."""
         return self._table.state.txns.get(app_id)
 
-    def find_append(self, append_id: str, since: int) -> Appended | None:
-        """The commit of an append, looked for in the versions above `since`."""
-        found = self.find_commit(lambda c: c.append_id == append_id, since)
-        return None if found is None else _appended(found, self.files, duplicate=False)
-
-    def find_commit(self, wanted: Callable[[TableCommit], bool], since: int = -1) -> TableCommit | None:
-        """The newest commit above version `since` that fits, among those the log still holds."""
+    def find_commit(self, wanted: Callable[[TableCommit], bool]) -> TableCommit | None:
+        """The newest commit that fits, among those the log still holds."""
         for version in reversed(versions(self.files)):
-            if version <= since:
-                return None
             try:
                 found = parse_commit(version, self.files.read(log_name(version)), self.files.uri)
             except FileNotFoundError:
