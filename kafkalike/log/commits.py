@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Iterator
 from dataclasses import dataclass
 from datetime import datetime
@@ -15,6 +16,8 @@ from kafkalike.model.segments import Segment
 
 if TYPE_CHECKING:
     from kafkalike.log.port import Cluster
+
+_log = logging.getLogger(__name__)
 
 
 def parse_time_ms(text: str | int) -> int:
@@ -100,7 +103,12 @@ def list_commits(cluster: Cluster, topic: str) -> Iterator[CommitInfo]:
         return
     files: Store = reading(cluster.topic(topic))
     for version in versions(files):
-        commit = parse_commit(version, files.read(log_name(version)), files.uri)
+        try:
+            commit = parse_commit(version, files.read(log_name(version)), files.uri)
+        except LogCorruptError as cause:
+            # What is left is told; `find_damage` tells the rest.
+            _log.warning("%s", cause)
+            continue
         yield CommitInfo(
             version=version,
             timestamp_ms=commit.timestamp_ms,
