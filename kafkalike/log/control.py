@@ -228,7 +228,7 @@ class DeltaControlLog(Generic[S, R]):
             def rows(state: S) -> Sequence[R]:
                 return made.pop() if made and not state.seq else plan(state)
 
-            landed = self._table.change(lambda state: self._appending(state, rows), deadline, self.refresh)
+            landed = self._table.change(lambda state: self._appending(state, rows), deadline, self._sound)
             if isinstance(landed, Done):
                 return
             if landed.version % MERGE_INTERVAL == 0:
@@ -237,15 +237,30 @@ class DeltaControlLog(Generic[S, R]):
             state = self._table.state
             self._cleaner.after_commit(landed.version, state.table_id, len(state.index))
 
+    def _sound(self) -> None:
+        """Refresh; the state must have all rows that the table's log names.
+
+        Raises:
+            LogCorruptError: the files lack rows: nothing may be written under their numbers.
+        """
+        with self._table.mutex:
+            if self.refresh().seq + 1 >= self._table.state.end(ROWS) or self.reload().seq + 1 >= self._table.state.end(
+                ROWS
+            ):
+                return
+            message = (
+                f"{self._files.uri}: its log names rows up to {self._table.state.end(ROWS) - 1}, its files end at row "
+                f"{self._state.seq}: rows are lost, and nothing may be written under their numbers"
+            )
+            raise LogCorruptError(message)
+
     def _appending(self, state: TableState, plan: Callable[[S], Sequence[R]]) -> Change | Done[None]:
         rows = plan(self._state)
         if not rows:
             return Done(None)
-        first, end = int(rows[0].seq), state.end(ROWS)  # type: ignore[attr-defined]
-        if end and first != end:
-            # The rows' numbers and the table's index of them disagree: one of the two is not what the log says.
-            self._table.forget()
-            message = f"{self._files.uri}: row {first} was to be written, and the table goes on at {end}"
+        first = int(rows[0].seq)  # type: ignore[attr-defined]
+        if first < state.end(ROWS):
+            message = f"{self._files.uri}: the number of row {first} is taken; nothing was written"
             raise LogCorruptError(message)
         add = self._add_file(_to_table(rows, self._schema), first, rows[-1].seq, data_change=True)  # type: ignore[attr-defined]
         self._own = add.path, rows

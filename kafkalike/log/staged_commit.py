@@ -30,6 +30,7 @@ from kafkalike.log.staging import Run, Written
 from kafkalike.log.staging_folder import clear_staging
 from kafkalike.log.staging_lease import Driver, JobFolder
 from kafkalike.log.topic_log import DeltaTopicLog
+from kafkalike.log.validate import MAX_TIMESTAMP_MS
 
 TxnOf = Callable[[DeltaTopicLog], TxnId | None]
 """Names the write to a topic."""
@@ -196,7 +197,7 @@ def _open(cluster: DeltaCluster, name: str, results: Sequence[TaskResult]) -> De
 
 
 def _lasting(rules: Rules) -> Rules:
-    """Rules without what differs from one moment to the next."""
-    free = not rules.now_ms
-    limits = (0, 0) if free else (max(rules.now_ms - rules.min_time_ms, 0), rules.max_time_ms - rules.now_ms)
-    return replace(rules, first_turn=0, now_ms=int(free), min_time_ms=limits[0], max_time_ms=limits[1])
+    """Rules without what differs from one moment to the next: the limits of time become what they are counted with."""
+    before = 0 if rules.min_time_ms == 0 else rules.now_ms - rules.min_time_ms
+    after = 0 if rules.max_time_ms == MAX_TIMESTAMP_MS else rules.max_time_ms - rules.now_ms
+    return replace(rules, first_turn=0, now_ms=int(rules.now_ms > 0), min_time_ms=before, max_time_ms=after)

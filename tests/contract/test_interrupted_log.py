@@ -204,7 +204,7 @@ def test_a_plan_that_numbers_its_rows_wrongly_is_refused(root: str, cluster: Del
     commit_offset(cluster, 1)
     row = GroupRow(seq=1, kind=OFFSET, group_id="g", topic="t", partition=0, offset=2, time_ms=1)
 
-    with pytest.raises(KafkaError, match="row 1 is taken"):
+    with pytest.raises(KafkaError, match="number of row 1 is taken"):
         cluster.groups.transact(lambda _state: [row])
 
     assert committed(open_cluster(root)) == 1

@@ -14,8 +14,6 @@ SHORT = 6
 """Interrupts per operation in the normal run; all together take half a minute."""
 
 Sweeper = Callable[..., Sweep]
-# Until the fixes of A1, A2, A12 and D2 are there, the places that are tried decide whether a sweep hits one of them.
-KNOWN = pytest.mark.xfail(strict=False, reason="findings A1, A2, A12, D2")
 EVERY = pytest.mark.parametrize("case", CASES, ids=lambda case: case.__name__)
 
 
@@ -52,7 +50,6 @@ def test_an_operation_that_is_done_by_half_is_found_at_each_of_its_lines(copies:
     assert [wrong.what for wrong in found.wrong] == [("half done",)] * found.tried
 
 
-@KNOWN
 @EVERY
 def test_some_lines_of_an_operation_are_interrupted_and_the_client_goes_on(case: type[World], copies: Copies) -> None:
     """A few places, in equal distances over the whole of it."""
@@ -62,7 +59,6 @@ def test_some_lines_of_an_operation_are_interrupted_and_the_client_goes_on(case:
     assert found.raised > 0
 
 
-@pytest.mark.xfail(strict=True, reason="finding A1")
 @pytest.mark.parametrize("case", [Refresh, Create, Commit], ids=lambda case: case.__name__)
 def test_rows_that_are_being_applied_are_applied_later(case: type[World], copies: Copies) -> None:
     """The states of topics and groups: where half an update would be believed for ever."""
@@ -78,7 +74,6 @@ def test_a_consumer_whose_close_was_interrupted_leaves_when_it_is_closed_again(c
     assert not found.wrong, str(found)
 
 
-@KNOWN
 @pytest.mark.soak
 @pytest.mark.timeout(3600)
 @EVERY

@@ -8,8 +8,9 @@ import pytest
 from kafkalike.cli import main
 from kafkalike.clock import SYSTEM_CLOCK
 from kafkalike.errors import IllegalArgumentError, KafkaStorageError
-from kafkalike.log import restore
 from kafkalike.log.restore import restore_as
+from kafkalike.log.store.local import LocalStore
+from kafkalike.log.store.port import Store
 from kafkalike.log.topic_log import DeltaTopicLog
 from kafkalike.retention.report import BUSY
 from tests.tools.findings import errors_of
@@ -53,12 +54,12 @@ def test_a_maintenance_run_beside_it_takes_no_file_that_is_being_shared(
         os.utime(path, (NOW / 1000 - 7200, NOW / 1000 - 7200))
     statuses: list[str] = []
 
-    def maintain_and_share(source: str, target: str) -> None:
-        share(source, target)
+    def maintain_and_share(files: LocalStore, source: str, target: Store, name: str) -> None:
+        share(files, source, target, name)
         statuses.append(upkeep(root, "back").status)
 
-    share = restore._share
-    monkeypatch.setattr(restore, "_share", maintain_and_share)
+    share = LocalStore.copy
+    monkeypatch.setattr(LocalStore, "copy", maintain_and_share)
     restore_as(open_cluster(root), "t", 2, "back", "run-1")
 
     assert set(statuses) == {BUSY}
@@ -73,12 +74,12 @@ def test_a_maintenance_run_cannot_take_the_files_meanwhile(
     upkeep(root, works=["retention"])
     statuses: list[str] = []
 
-    def maintain_and_share(source: str, target: str) -> None:
+    def maintain_and_share(files: LocalStore, source: str, target: Store, name: str) -> None:
         statuses.append(upkeep(root, works=["vacuum"]).status)
-        share(source, target)
+        share(files, source, target, name)
 
-    share = restore._share
-    monkeypatch.setattr(restore, "_share", maintain_and_share)
+    share = LocalStore.copy
+    monkeypatch.setattr(LocalStore, "copy", maintain_and_share)
     restore_as(open_cluster(root), "t", 2, "back", "run-1")
 
     assert set(statuses) == {BUSY}
@@ -90,13 +91,13 @@ def test_files_that_go_while_they_are_shared_leave_no_half_made_topic(
 ) -> None:
     """Here the topic is deleted meanwhile."""
 
-    def delete_and_share(source: str, target: str) -> None:
+    def delete_and_share(files: LocalStore, source: str, target: Store, name: str) -> None:
         if "t" in open_cluster(root).topics():
             open_cluster(root).delete_topic("t")
-        share(source, target)
+        share(files, source, target, name)
 
-    share = restore._share
-    monkeypatch.setattr(restore, "_share", delete_and_share)
+    share = LocalStore.copy
+    monkeypatch.setattr(LocalStore, "copy", delete_and_share)
 
     with pytest.raises(KafkaStorageError, match="cannot be taken over, nothing was made"):
         restore_as(open_cluster(root), "t", 2, "back", "run-1")

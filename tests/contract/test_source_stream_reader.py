@@ -728,7 +728,7 @@ def test_offsets_of_a_checkpoint_come_back_and_say_whose_they_are() -> None:
 
 def test_offsets_of_another_source_are_refused(root: str, cluster: DeltaCluster) -> None:
     """Kafka's own offsets of a topic of the same name: neither a batch that was planned nor a new one is read."""
-    fill(cluster, *"abcde")
+    fill(cluster, "t", *"abcde")
     kafkas = {"t": {"0": 2, "1": 0}}
     query = Query(root)
 
@@ -741,7 +741,7 @@ def test_offsets_of_another_source_are_refused(root: str, cluster: DeltaCluster)
 
 def test_offsets_of_a_later_version_are_refused(root: str, cluster: DeltaCluster) -> None:
     """It may mean something else by them."""
-    fill(cluster, *"abcde")
+    fill(cluster, "t", *"abcde")
     later: Any = {**marked({"t": {"0": 2, "1": 0}}), "kafkalike:offsets": {"version": 2}}
 
     with pytest.raises(CheckpointMismatchError, match="later version of kafkalike"):

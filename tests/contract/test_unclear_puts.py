@@ -14,20 +14,24 @@ from kafkalike.log.store.local import LocalStore
 from kafkalike.log.topic_log import DeltaTopicLog
 from tests.tools.records import all_records, batch, make_topic
 
-Put = Callable[[LocalStore, str, bytes], bool]
+Put = Callable[..., bool]
 _PUT: Put = LocalStore.put_if_absent
+FENCE = b'"operation":"FENCE"'
 
 
 class Storage:
-    """A disk whose puts go wrong as a network's may: it has the first answer ready, and does the rest as always."""
+    """A disk whose puts of commits go wrong as a network's may, but for those of fences."""
 
-    def __init__(self, patch: pytest.MonkeyPatch, first: Put) -> None:
+    def __init__(
+        self, patch: pytest.MonkeyPatch, first: Put, wrong: Callable[[bytes], bool] = lambda content: True
+    ) -> None:
         self.late: list[tuple[LocalStore, str, bytes]] = []
         """Puts that are still under way."""
-        left = [first]
 
-        def put(files: LocalStore, name: str, content: bytes) -> bool:
-            return (left.pop() if left else _PUT)(files, name, content)
+        def put(files: LocalStore, name: str, content: bytes, *, durable: bool = False) -> bool:
+            if FENCE in content or not wrong(content):
+                return _PUT(files, name, content, durable=durable)
+            return first(files, name, content)
 
         patch.setattr(LocalStore, "put_if_absent", put)
 
@@ -95,7 +99,7 @@ def test_a_failed_put_that_lands_later_finds_its_version_taken(
     with pytest.raises(KafkaStorageError):
         log.append(batch((0, "refused")))
 
-    assert storage.land() == [False]
+    assert not any(storage.land())
     assert data_files(root) == 1
     assert log.append(batch((0, "second"))).ranges == {0: range(1, 2)}
     assert all_records(root) == {0: [(0, "first"), (1, "second")]}
@@ -105,22 +109,21 @@ def test_a_failed_put_that_lands_later_finds_its_version_taken(
 def test_a_failed_put_that_lands_before_the_fence_is_a_success(
     root: str, log: DeltaTopicLog, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """It was not there when the writer looked, and is there when it closes the version."""
-    read = LocalStore.read
+    """The fence finds its place taken, and by whom."""
 
     def lost(files: LocalStore, name: str, content: bytes) -> bool:
         storage.late.append((files, name, content))
         raise OSError(errno.EIO, "the answer is lost")
 
-    def read_then_land(files: LocalStore, name: str) -> bytes:
-        try:
-            return read(files, name)
-        finally:
-            storage.land()
-            storage.late.clear()
-
     storage = Storage(monkeypatch, lost)
-    monkeypatch.setattr(LocalStore, "read", read_then_land)
+    put = LocalStore.put_if_absent
+
+    def land_first(files: LocalStore, name: str, content: bytes, *, durable: bool = False) -> bool:
+        if FENCE in content:
+            storage.land()
+        return put(files, name, content, durable=durable)
+
+    monkeypatch.setattr(LocalStore, "put_if_absent", land_first)
 
     done = log.append(batch((0, "second")))
 
@@ -134,7 +137,8 @@ def test_when_the_fence_fails_too_the_outcome_is_unclear(
     """The data files stay, since the put may still land."""
     held: list[tuple[LocalStore, str, bytes]] = []
 
-    def broken(files: LocalStore, name: str, content: bytes) -> bool:
+    def broken(files: LocalStore, name: str, content: bytes, *, durable: bool = False) -> bool:
+        del durable
         held.append((files, name, content))
         raise OSError(errno.EIO, "no answer")
 
@@ -164,8 +168,29 @@ def test_a_full_disk_is_a_refusal_without_a_fence(
     assert DeltaTable(f"{root}/t").version() == 1
 
 
+def test_a_put_without_an_answer_is_tried_again(root: str, log: DeltaTopicLog, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Which is harmless: the second one finds the place free, or its own commit."""
+    tries: list[bytes] = []
+
+    def lost_once(files: LocalStore, name: str, content: bytes) -> bool:
+        tries.append(content)
+        if len(tries) == 1:
+            storage.late.append((files, name, content))
+            raise OSError(errno.EIO, "the answer is lost")
+        return _PUT(files, name, content)
+
+    storage = Storage(monkeypatch, lost_once)
+
+    done = log.append(batch((0, "second")))
+
+    assert done.ranges == {0: range(1, 2)}
+    assert tries[0] == tries[1]
+    assert storage.land() == [False]
+    assert all_records(root) == {0: [(0, "first"), (1, "second")]}
+
+
 def test_a_control_row_whose_put_lands_later_is_not_there_twice(root: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The topic is created once, by the second try or the first."""
+    """The setting is changed once, by the second try or not at all."""
     cluster = connect(root)
     cluster.create_topic("a", 1, {})
 
@@ -173,9 +198,10 @@ def test_a_control_row_whose_put_lands_later_is_not_there_twice(root: str, monke
         storage.late.append((files, name, content))
         raise OSError(errno.EIO, "the answer is lost")
 
-    storage = Storage(monkeypatch, lost)
-    with pytest.raises(KafkaStorageError):
-        cluster.set_configs("a", {"retention.ms": "7"})
+    with monkeypatch.context() as patch:
+        storage = Storage(patch, lost)
+        with pytest.raises(KafkaStorageError):
+            cluster.set_configs("a", {"retention.ms": "7"})
     storage.land()
     cluster.set_configs("a", {"retention.ms": "8"})
 

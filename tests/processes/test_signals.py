@@ -67,7 +67,6 @@ def assert_all_was_read(root: str, told: list[dict[str, Any]]) -> None:
         assert [offset for offset in range(known.position.offset) if (tp.partition, offset) not in seen] == []
 
 
-@pytest.mark.xfail(strict=False, reason="findings A1, A2, A12, D2")
 @pytest.mark.slow
 @pytest.mark.parametrize("interrupts", [100, pytest.param(2000, marks=[pytest.mark.soak])])
 @pytest.mark.timeout(3600)

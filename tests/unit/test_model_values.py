@@ -4,11 +4,11 @@ from dataclasses import replace
 
 import pytest
 
-from kafkalike.errors import IllegalStateError
+from kafkalike.errors import IllegalStateError, LogCorruptError, UnsupportedVersionError
 from kafkalike.model.cluster_state import ClusterState, MetadataRow
 from kafkalike.model.compaction import HOLES, cleaner_app
 from kafkalike.model.group_protocol import Assign, Known, Scheme, join
-from kafkalike.model.group_roster import Member, Roster, load_roster
+from kafkalike.model.group_roster import Member, Roster
 from kafkalike.model.group_state import OFFSET, GroupRow, GroupsState, roster_row
 from kafkalike.model.lag import PartitionIndex
 from kafkalike.model.lag_history import CommitIndex, GrowthIndex, Moment, history
@@ -78,14 +78,14 @@ def test_a_topic_says_who_moved_its_log_start_only_of_offsets_below_it() -> None
     assert (info.log_start(0), info.log_start(1)) == (7, 0)
 
 
-def test_a_metadata_row_of_an_unknown_kind_moves_the_number_only() -> None:
-    """So a later version may add kinds."""
+def test_a_metadata_row_of_an_unknown_kind_is_refused() -> None:
+    """A later version has written it: a client that does not know it must not go on."""
     state = ClusterState()
 
-    state.apply(MetadataRow(seq=4, time_ms=1, kind="quota", topic="t", topic_id="id", change="set", value="{}"))
+    with pytest.raises(UnsupportedVersionError, match="row 4 of __cluster_metadata is of kind 'quota'"):
+        state.apply(MetadataRow(seq=4, time_ms=1, kind="quota", topic="t", topic_id="id", change="set", value="{}"))
 
-    assert state.seq == 4
-    assert dict(state.topics) == {}
+    assert (state.seq, dict(state.topics)) == (0, {})
 
 
 def test_the_cleaner_keeps_its_facts_by_partition() -> None:
@@ -149,27 +149,27 @@ def commit(seq: int, offset: int | None, topic: str | None = "t") -> GroupRow:
 
 
 def test_a_group_row_that_comes_again_changes_nothing() -> None:
-    """Nor does one of a commit without a topic."""
+    """And one of a commit without a topic is refused."""
     state = GroupsState()
     state.apply(commit(1, 5))
 
     state.apply(commit(1, 9))
-    state.apply(commit(2, 9, topic=None))
+    with pytest.raises(LogCorruptError, match="no topic or partition"):
+        state.apply(commit(2, 9, topic=None))
 
     assert {tp: found.position.offset for tp, found in state.groups["g"].offsets.items()} == {TopicPartition("t", 0): 5}
-    assert state.seq == 2
+    assert state.seq == 1
 
 
 def test_a_group_without_members_is_empty_and_its_generation_stays() -> None:
-    """Also one of whose roster nothing is left but the generation."""
+    """Its roster says so."""
     state = GroupsState()
     state.apply(commit(1, 5))
-    state.apply(roster_row(2, "g", load_roster("", 7, 3)))
+    state.apply(roster_row(2, "g", Roster(generation=7, changed_ms=3)))
 
     group = state.groups["g"]
 
     assert (group.state, group.generation, group.protocol) == (GroupState.EMPTY, 7, "")
-    assert load_roster("", 7, 3) == Roster(generation=7, changed_ms=3)
 
 
 @pytest.mark.parametrize(

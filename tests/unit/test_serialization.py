@@ -279,12 +279,6 @@ def test_a_deserialiser_is_called_with_none_as_well(obj: object, value: object) 
     assert as_deserializer(obj)("orders", [], None) == value
 
 
-@pytest.mark.parametrize("obj", [Third(), Second(), Sloppy(), lambda _: b"called", None])
-def test_none_does_not_reach_a_foreign_deserialiser(obj: object) -> None:
-    """A tombstone and a missing key stay None whatever the user's code would make of them."""
-    assert as_deserializer(obj)("orders", [], None) is None
-
-
 def test_a_users_serialiser_is_called_with_none_as_in_kafka_python() -> None:
     """What it makes of None is stored; a ready-made one keeps a tombstone one."""
     assert as_serializer(lambda value: json.dumps(value).encode())("orders", [], None) == b"null"

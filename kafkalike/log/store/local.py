@@ -30,6 +30,21 @@ LOCKS: Final = "__locks"
 LEASES: Final = "__leases"
 """Folder of the heartbeats of group members."""
 
+REFUSALS: Final = frozenset(
+    {
+        errno.EACCES,
+        errno.EDQUOT,
+        errno.EMLINK,
+        errno.ENAMETOOLONG,
+        errno.ENOENT,
+        errno.ENOSPC,
+        errno.ENOTDIR,
+        errno.EPERM,
+        errno.EROFS,
+    }
+)
+"""Errors of a disk that mean that it has not made the link, and will not."""
+
 TABLE_LOG: Final = "_delta_log"
 
 
@@ -102,6 +117,10 @@ class LocalStore:
                 os.link(temporary, target)
             except FileExistsError:
                 return False
+            except OSError as cause:
+                if cause.errno in REFUSALS:
+                    raise NotStoredError(cause.errno, cause.strerror, target) from cause
+                raise
             if durable:
                 _sync_folder(folder)
         finally:
