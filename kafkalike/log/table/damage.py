@@ -53,6 +53,8 @@ class Damage:
     """The last version that can be read."""
     newest: int
     """The newest version in the log."""
+    size: int = -1
+    """Bytes of a data file; -1 when it is missing."""
 
     def warn(self) -> None:
         """Say it in the log, once in each process."""

@@ -17,9 +17,17 @@ from urllib.parse import unquote
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from kafkalike.errors import LogCorruptError
+from kafkalike.errors import LogCorruptError, UnsupportedVersionError
 from kafkalike.log.store.port import Store
-from kafkalike.log.table.actions import Action, TableCommit, commit_of, log_name, parse_actions, version_of
+from kafkalike.log.table.actions import (
+    Action,
+    TableCommit,
+    commit_of,
+    log_name,
+    parse_actions,
+    parse_commit,
+    version_of,
+)
 from kafkalike.log.table.damage import REPAIR_COMMAND, Damage
 
 _log = logging.getLogger(__name__)
@@ -169,7 +177,9 @@ def _commits(
     commits: list[tuple[int, list[dict[str, Any]]]] = []
     for version in versions:
         try:
-            commits.append((version, parse_actions(version, store.read(log_name(version)), store.uri)))
+            actions = parse_actions(version, store.read(log_name(version)), store.uri)
+            commit_of(version, actions, store.uri)
+            commits.append((version, actions))
         except LogCorruptError as cause:
             later = [v for v in versions if v > version]
             if not cut_end or not (commits or base >= 0) or not all_damaged(store, later):
@@ -196,9 +206,11 @@ def all_damaged(store: Store, versions: Sequence[int]) -> bool:
     """
     for version in versions:
         try:
-            parse_actions(version, store.read(log_name(version)), store.uri)
+            parse_commit(version, store.read(log_name(version)), store.uri)
         except LogCorruptError:
             continue
+        except UnsupportedVersionError:
+            return False
         return False
     return True
 

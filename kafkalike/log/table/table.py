@@ -230,13 +230,22 @@ class Table:
         """Load a damaged table anew once something has happened to it, such as a repair."""
         if not self._content_there(log_name(damage.newest + 1)):
             if damage.commit is None:
-                return False
-            try:
-                parse_commit(damage.commit, self.store.read(log_name(damage.commit)), self.store.uri)
-            except (OSError, LogCorruptError):
-                return False
+                waited = self._clock.monotonic() - self._checked > RECHECK_SECONDS
+                if not waited and self._size_of(damage.file) == damage.size:
+                    return False
+            else:
+                try:
+                    parse_commit(damage.commit, self.store.read(log_name(damage.commit)), self.store.uri)
+                except (OSError, LogCorruptError):
+                    return False
         self._load()
         return True
+
+    def _size_of(self, name: str) -> int:
+        try:
+            return self.store.size(name)
+        except OSError:
+            return -1
 
     def check_sound(self) -> None:
         """Refuse a table that is not seen at its newest version: nothing may be written to it, or removed.
@@ -313,6 +322,9 @@ class Table:
                 older = load_table(self.store, self._to_segment, version)
             except LogCorruptError:
                 raise cause from None
+            if not len(older.index):
+                # An empty table is no better than an error: it looks like one that was never written to.
+                raise cause
             try:
                 follower.on_load(older)
             except DamagedFileError as another:
@@ -325,6 +337,7 @@ class Table:
                 commit=None,
                 good=version,
                 newest=state.version,
+                size=self._size_of(cause.path),
             )
             older.damage.warn()
             return older
