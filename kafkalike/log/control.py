@@ -112,7 +112,7 @@ class DeltaControlLog(Generic[S, R]):
         """Whether a data file that is not there cannot have been merged away a moment ago."""
         self._exists = False
         """Whether there ever was a table."""
-        self._table = Table(self._files, clock, to_segment=_seq_segment, follower=self, jitter=jitter, durable=durable)
+        self._table = Table(self._files, clock, to_segment=seq_segment, follower=self, jitter=jitter, durable=durable)
         self._cleaner = LogCleaner(root, location, helpers, clock)
 
     # --- following -----------------------------------------------------------------------------
@@ -436,7 +436,7 @@ class DeltaControlLog(Generic[S, R]):
         )
 
 
-def _seq_segment(add: Add, files: Store) -> Segment:
+def seq_segment(add: Add, files: Store) -> Segment:
     """A data file of a control table: a run of row numbers."""
     try:
         start, stop = int(add.stats["minValues"]["seq"]), int(add.stats["maxValues"]["seq"]) + 1

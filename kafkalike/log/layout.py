@@ -23,6 +23,9 @@ STAGING: Final = "__staging"
 DELETED: Final = "__deleted"
 """Where the tables of deleted topics go while their files are being removed."""
 
+DAMAGED: Final = "__damaged"
+"""Where `kafkalike verify --repair` keeps the damaged files that it takes out of tables."""
+
 TOPIC_COLUMNS: Final = ("partition", "offset", "timestamp", "timestampType", "key", "value", "headers")
 
 

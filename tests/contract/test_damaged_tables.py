@@ -11,11 +11,9 @@ import pytest
 from kafkalike import KafkaConsumer, KafkaProducer
 from kafkalike.errors import LogCorruptError
 from kafkalike.log.connect import connect
-from kafkalike.log.table.checkpoints import make_checkpoint
-from kafkalike.log.table.snapshot import load_snapshot
 from kafkalike.model.structs import OffsetAndMetadata, TopicPartition
 from tests.tools.cli import call
-from tests.tools.damage import DAMAGES, commits, cut_off, data_file_of, empty, flip, place_hole
+from tests.tools.damage import DAMAGES, checkpointed, commits, cut_off, data_file_of, empty, flip, place_hole
 from tests.tools.records import all_records, batch, fill, open_log
 
 if TYPE_CHECKING:
@@ -201,12 +199,6 @@ def test_maintenance_removes_nothing_from_a_topic_with_a_damaged_last_commit(clu
 
     call(connect(root), "maintain")
     assert set(Path(root, "last").rglob("*.parquet")) == before
-
-
-def checkpointed(root: str, table: str, version: int) -> Path:
-    store = connect(root).store.at(table)
-    make_checkpoint(store, load_snapshot(store, version), 0)
-    return Path(root, table, "_delta_log", f"{version:020d}.checkpoint.parquet")
 
 
 @pytest.mark.parametrize("damage", [empty, cut_off, flip])

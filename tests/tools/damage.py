@@ -5,6 +5,10 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
+from kafkalike.log.store.local import LocalStore
+from kafkalike.log.table.checkpoints import make_checkpoint
+from kafkalike.log.table.snapshot import load_snapshot
+
 
 def commits(root: str, table: str) -> list[Path]:
     """The files of a table's versions, in order."""
@@ -17,6 +21,13 @@ def data_file_of(root: str, table: str, commit: Path) -> Path:
     actions = [json.loads(line) for line in commit.read_text(encoding="utf-8").splitlines()]
     (path,) = [action["add"]["path"] for action in actions if "add" in action]
     return Path(root, table, path)
+
+
+def checkpointed(root: str, table: str, version: int) -> Path:
+    """Make a checkpoint of a version; returns its file."""
+    store = LocalStore(root).at(table)
+    make_checkpoint(store, load_snapshot(store, version), 0)
+    return Path(root, table, "_delta_log", f"{version:020d}.checkpoint.parquet")
 
 
 def empty(file: Path) -> None:

@@ -89,7 +89,7 @@ class TableState:
             self.fenced = commit.version
         if rewinds(commit):
             self.rewound = commit
-        elif commit.append_id is not None:
+        elif commit.append_id is not None and commit.operation != REPAIR:
             self.rewound = None
         self.version = commit.version
 
@@ -120,7 +120,8 @@ class TableState:
                     self.index.raise_end(to_segment(add))
         if rewind_possible and rewinds(commit):
             self.rewound = commit
-        return rewind_possible and not rewinds(commit) and commit.append_id is None
+        ours = commit.append_id is not None and commit.operation != REPAIR
+        return rewind_possible and not rewinds(commit) and not ours
 
 
 class Requirement(Protocol):
