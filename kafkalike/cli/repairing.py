@@ -11,7 +11,7 @@ from kafkalike.errors import IllegalArgumentError, KafkaError, LogCorruptError
 
 if TYPE_CHECKING:
     from kafkalike.log.port import Cluster
-    from kafkalike.log.repair import DamagedTable
+    from kafkalike.log.inspect.repair import DamagedTable
 
 NO_EXECUTE = "WARN: No action will be performed as the --execute option is missing."
 
@@ -34,8 +34,8 @@ def repair_tables(
     Raises:
         IllegalArgumentError: the cluster has no tables.
     """
-    from kafkalike.log import repair
-    from kafkalike.log.delta_cluster import DeltaCluster
+    from kafkalike.log.inspect import repair
+    from kafkalike.log.cluster.delta_cluster import DeltaCluster
 
     if not isinstance(cluster, DeltaCluster):
         message = "only a cluster in Delta tables can be repaired"

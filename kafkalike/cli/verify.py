@@ -16,8 +16,8 @@ from kafkalike.cli.options import bootstrap_option, topic_filter, version_option
 from kafkalike.errors import UnknownTopicOrPartitionError
 
 if TYPE_CHECKING:
+    from kafkalike.log.inspect.verify import Report
     from kafkalike.log.port import Cluster
-    from kafkalike.log.verify_run import Report
 
 
 @click.command(epilog="Example: kafkalike verify --topic 'orders.*' --json")
@@ -51,7 +51,7 @@ def verify(
 
     Exit code 0: sound, 1: something is wrong.
     """
-    from kafkalike.log import verify_run
+    from kafkalike.log.inspect import verify as verify_run
 
     check_flags(repair=repair, execute=execute, as_json=as_json)
     cluster = environment.connect(bootstrap_server)

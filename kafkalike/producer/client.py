@@ -21,7 +21,7 @@ from kafkalike.errors import (
 )
 from kafkalike.log.connect import connect
 from kafkalike.log.port import Cluster
-from kafkalike.log.validate import RECORD_OVERHEAD
+from kafkalike.log.topic.validate import RECORD_OVERHEAD
 from kafkalike.model.batch import Headers
 from kafkalike.model.names import check_topic_name
 from kafkalike.model.topic import TopicInfo

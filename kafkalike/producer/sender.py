@@ -20,8 +20,9 @@ from kafkalike.errors import (
     UnknownTopicOrPartitionError,
 )
 from kafkalike.latch import Latch
-from kafkalike.log.port import Appended, Cluster, TopicLog
-from kafkalike.log.validate import RECORD_ERRORS, refused_rows
+from kafkalike.log.port import Cluster, TopicLog
+from kafkalike.log.topic.validate import RECORD_ERRORS, refused_rows
+from kafkalike.model.appends import Appended
 from kafkalike.producer.buffer import Batch, Buffer, TopicQueue
 from kafkalike.producer.metrics import Metrics
 from kafkalike.producer.routing import Router

@@ -11,12 +11,12 @@ from typing import TYPE_CHECKING, Final
 from kafkalike import faults
 from kafkalike.clock import Clock, Deadline
 from kafkalike.config.maintenance import MaintenanceConfig
-from kafkalike.log.compact import Compacted, DuePass, checkpoints_of, compact
-from kafkalike.log.maintenance import COMMIT_TIMEOUT_MS, delete_dead
-from kafkalike.log.merge import merge
-from kafkalike.log.tasks import Tasks
-from kafkalike.log.topic_log import DeltaTopicLog
-from kafkalike.log.vacuum import Delays, leftovers, log_reach_ms, vacuum
+from kafkalike.log.topic.topic_log import DeltaTopicLog
+from kafkalike.log.upkeep.change import COMMIT_TIMEOUT_MS, delete_dead
+from kafkalike.log.upkeep.compact import Compacted, DuePass, checkpoints_of, compact
+from kafkalike.log.upkeep.merge import merge
+from kafkalike.log.upkeep.tasks import Tasks
+from kafkalike.log.upkeep.vacuum import Delays, leftovers, log_reach_ms, vacuum
 from kafkalike.model.compaction import plan_compaction
 from kafkalike.model.merging import Run, plan_merges
 from kafkalike.model.retention import RetentionPlan, plan_retention

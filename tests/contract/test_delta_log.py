@@ -20,16 +20,16 @@ from kafkalike.errors import (
     LogCorruptError,
     UnsupportedVersionError,
 )
+from kafkalike.log.cluster.delta_cluster import DeltaCluster
 from kafkalike.log.connect import connect
-from kafkalike.log.delta_cluster import DeltaCluster
-from kafkalike.log.port import TxnId
 from kafkalike.log.store.lock import TableLock
 from kafkalike.log.store.memory import MemoryStore
 from kafkalike.log.store.parquet import open_parquet
 from kafkalike.log.table.actions import log_name, parse_commit
 from kafkalike.log.table.checkpoints import INTERVAL as CHECKPOINT_INTERVAL
 from kafkalike.log.table.snapshot import last_checkpoint
-from kafkalike.log.topic_log import DeltaTopicLog
+from kafkalike.log.topic.topic_log import DeltaTopicLog
+from kafkalike.model.appends import TxnId
 from kafkalike.producer import KafkaProducer
 from tests.tools.clusters import on_disk
 from tests.tools.records import batch, partition_values

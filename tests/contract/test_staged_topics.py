@@ -18,17 +18,17 @@ from kafkalike.errors import (
     TopicDeletedError,
     UnknownTopicOrPartitionError,
 )
-from kafkalike.log.delta_cluster import DeltaCluster
-from kafkalike.log.staged_commit import commit_results, target_of
-from kafkalike.log.staged_topics import Target, TaskResult, stage_topics
-from kafkalike.log.staging_lease import HeldFolder
+from kafkalike.log.cluster.delta_cluster import DeltaCluster
+from kafkalike.log.staged.commit import commit_results, target_of
+from kafkalike.log.staged.lease import HeldFolder
+from kafkalike.log.staged.topics import Target, TaskResult, stage_topics
 from tests.tools.clusters import on_disk
 from tests.tools.records import all_records
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from kafkalike.log.port import Appended
+    from kafkalike.model.appends import Appended
 
 
 @pytest.fixture
@@ -45,7 +45,7 @@ def rows(*records: tuple[str | None, str]) -> pa.RecordBatch:
 def staged(target: Target, folder: Path, *batches: pa.RecordBatch) -> TaskResult:
     """The result of a task, which has come from another process."""
     sent, where = pickle.loads(pickle.dumps((target, HeldFolder(str(folder)))))  # noqa: S301 - as Spark does it
-    result: TaskResult = pickle.loads(pickle.dumps(stage_topics(sent, where, batches)))  # noqa: S301
+    result: TaskResult = pickle.loads(pickle.dumps(stage_topics(sent, where, batches, 0)))  # noqa: S301
     return result
 
 

@@ -11,11 +11,11 @@ from pyspark.sql import SparkSession
 from jobs import retention as job
 from kafkalike.clock import SYSTEM_CLOCK, Deadline
 from kafkalike.errors import KafkaStorageError
-from kafkalike.log.compact import Compacted, DuePass, checkpoints_of, compact
-from kafkalike.log.delta_cluster import DeltaCluster
-from kafkalike.log.tasks import Tasks
-from kafkalike.log.tasks_spark import SparkTasks
-from kafkalike.log.topic_log import DeltaTopicLog
+from kafkalike.log.cluster.delta_cluster import DeltaCluster
+from kafkalike.log.jvm.tasks_spark import SparkTasks
+from kafkalike.log.topic.topic_log import DeltaTopicLog
+from kafkalike.log.upkeep.compact import Compacted, DuePass, checkpoints_of, compact
+from kafkalike.log.upkeep.tasks import Tasks
 from kafkalike.model.compaction import Cleaned, CompactionPlan
 from kafkalike.retention import TopicReport, maintain
 from kafkalike.retention.report import FAILED

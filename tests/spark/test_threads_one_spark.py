@@ -10,8 +10,8 @@ import pytest
 from pyspark.sql import SparkSession
 
 from kafkalike.clock import SystemClock
-from kafkalike.log.port import TxnId
-from kafkalike.log.topic_log import DeltaTopicLog
+from kafkalike.log.topic.topic_log import DeltaTopicLog
+from kafkalike.model.appends import TxnId
 from kafkalike.spark import write
 from tests.jepsen.history import Recorder, judge
 from tests.tools.clusters import on_disk

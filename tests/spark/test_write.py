@@ -30,9 +30,9 @@ from kafkalike.errors import (
     UnknownTopicOrPartitionError,
     UnsupportedCodecError,
 )
-from kafkalike.log.delta_cluster import DeltaCluster
+from kafkalike.log.cluster.delta_cluster import DeltaCluster
 from kafkalike.log.store.parquet import open_parquet
-from kafkalike.log.validate import MAX_TIMESTAMP_MS
+from kafkalike.log.topic.validate import MAX_TIMESTAMP_MS
 from kafkalike.model.structs import TopicPartition
 from kafkalike.partitioner.murmur2 import partition_for_key
 from kafkalike.spark import read, write

@@ -17,10 +17,10 @@ from kafkalike.errors import (
     MessageSizeTooLargeError,
     UnknownTopicOrPartitionError,
 )
-from kafkalike.log.arrays import binaries
-from kafkalike.log.chunk import HEADERS_TYPE
-from kafkalike.log.routing import RUN, Rules, routed
-from kafkalike.log.validate import MAX_TIMESTAMP_MS, check_batch, record_size
+from kafkalike.log.store.arrays import binaries
+from kafkalike.log.topic.chunk import HEADERS_TYPE
+from kafkalike.log.topic.column_rules import RUN, Rules, routed
+from kafkalike.log.topic.validate import MAX_TIMESTAMP_MS, check_batch, record_size
 from kafkalike.model.batch import RecordBatch
 from kafkalike.model.names import TopicId, TopicName
 from kafkalike.model.topic import TopicInfo

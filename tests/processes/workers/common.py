@@ -5,7 +5,7 @@ import sys
 import threading
 from typing import Any
 
-from kafkalike.log.delta_cluster import DeltaCluster
+from kafkalike.log.cluster.delta_cluster import DeltaCluster
 from tests.tools.clusters import on_disk
 
 

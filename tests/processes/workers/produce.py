@@ -10,7 +10,7 @@ from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Any
 
-from kafkalike.log.port import TxnId
+from kafkalike.model.appends import TxnId
 from kafkalike.model.batch import RecordBatch
 from tests.jepsen.history import Recorder, Send
 from tests.processes.workers.common import cluster, orders, wait_for_go

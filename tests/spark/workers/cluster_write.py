@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from kafkalike.log.delta_cluster import DeltaCluster
+from kafkalike.log.cluster.delta_cluster import DeltaCluster
 from kafkalike.spark import session, write
 
 ROWS = 400

@@ -5,7 +5,7 @@ import sys
 from typing import Any
 
 from kafkalike.errors import KafkaError
-from kafkalike.log.delta_cluster import DeltaCluster
+from kafkalike.log.cluster.delta_cluster import DeltaCluster
 from kafkalike.spark import session, write
 
 VALUES = [(0, "new-0"), (1, "new-1"), (0, "new-2"), (1, "new-3")]
