@@ -102,7 +102,10 @@ class DeltaCluster(ClusterBase):
         Raises:
             LogCorruptError: they cannot be read.
         """
-        return self._metadata_log().refresh()
+        metadata = self._metadata_log()
+        state = metadata.refresh()
+        metadata.check_sound()
+        return state
 
     @property
     def _home(self) -> Home:

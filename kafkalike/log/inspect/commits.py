@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from kafkalike.errors import LogCorruptError
 from kafkalike.log.store.port import Store
 from kafkalike.log.table.actions import log_name, parse_commit
 from kafkalike.log.topic.segment_files import segment_of, versions
@@ -13,6 +15,8 @@ from kafkalike.model.segments import Segment
 
 if TYPE_CHECKING:
     from kafkalike.log.port import Cluster
+
+_log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -35,7 +39,12 @@ def list_commits(cluster: Cluster, topic: str) -> Iterator[CommitInfo]:
         return
     files: Store = reading(cluster.topic(topic))
     for version in versions(files):
-        commit = parse_commit(version, files.read(log_name(version)), files.uri)
+        try:
+            commit = parse_commit(version, files.read(log_name(version)), files.uri)
+        except LogCorruptError as cause:
+            # What is left is told; `find_flaws` tells the rest.
+            _log.warning("%s", cause)
+            continue
         yield CommitInfo(
             version=version,
             timestamp_ms=commit.timestamp_ms,

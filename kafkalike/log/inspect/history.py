@@ -31,7 +31,8 @@ class Event:
 
     time_ms: int
     kind: str
-    """`append`, `retention`, `compaction`, `merge`, `log start`, `topic`, `configs`, or an outsider's operation."""
+    """`append`, `retention`, `compaction`, `merge`, `log start`, `topic`, `configs`, `damaged`, or a foreign writer's
+    operation."""
     version: int | None
     """Table version; None for what stands in the cluster's metadata."""
     by: str
@@ -105,6 +106,11 @@ def _table_events(cluster: Cluster, info: TopicInfo) -> Iterator[Event]:
             commit = parse_commit(version, files.read(log_name(version)), files.uri)
         except FileNotFoundError:
             # The log's own retention took it meanwhile.
+            continue
+        except LogCorruptError as damage:
+            yield Event(
+                time_ms=0, kind="damaged", version=version, by="?", what=str(damage), topic_id=str(info.topic_id)
+            )
             continue
         kind, by, what = _described(commit, files)
         yield Event(

@@ -5,6 +5,7 @@ Files are read in batches of about 16 MiB. What is appended while the run goes o
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 from collections.abc import Callable, Iterable, Iterator, Mapping
@@ -30,7 +31,7 @@ from kafkalike.log.inspect.findings import (
     check_schema,
     misplaced_keys,
 )
-from kafkalike.log.store.parquet import open_parquet
+from kafkalike.log.store.parquet import UNREADABLE, is_storage_error, open_parquet
 from kafkalike.log.table.layout import TOPIC_SCHEMA
 from kafkalike.log.table.snapshot import load_snapshot
 from kafkalike.log.table.table import load_table
@@ -38,10 +39,8 @@ from kafkalike.log.topic.chunk import CHUNK_SCHEMA
 from kafkalike.log.topic.segment_files import segment_of
 from kafkalike.log.topic.segment_rows import (
     COLUMNS,
-    UNREADABLE,
     Reading,
     SegmentRows,
-    is_storage_error,
     kind_of,
     rows_at_a_time,
 )
@@ -73,6 +72,14 @@ class Report:
         return sum(1 for finding in self.findings if strict or not finding.warning)
 
 
+def known_topics(cluster: Cluster) -> list[str]:
+    """Names of all topics; none when the metadata cannot be read, which `verify` says."""
+    try:
+        return sorted(cluster.topics())
+    except LogCorruptError:
+        return []
+
+
 def total_bytes(cluster: Cluster, topics: Iterable[str]) -> int:
     """Bytes of the files that a run over these topics reads; topics that cannot be opened count nothing."""
     total = 0
@@ -99,10 +106,13 @@ def verify_topic(cluster: Cluster, name: str, report: Report, progress: Progress
         log = cluster.log(name)
         log.refresh()
     except (LogCorruptError, BrokerResponseError) as error:
-        report.findings.append(Finding(kind="table", message=str(error), topic=name))
+        report.findings += _damaged(cluster, cluster.topic(name)) or [
+            Finding(kind="table", message=str(error), topic=name)
+        ]
         return
     info = log.info
     live = {p: range(log.log_start(p), log.log_end(p)) for p in info.partitions}
+    report.findings += _damaged(cluster, info)
     report.findings += _table_findings(cluster, info)
     for partition in info.partitions:
         report.partitions += 1
@@ -117,15 +127,31 @@ def verify_topic(cluster: Cluster, name: str, report: Report, progress: Progress
             report.records += checks[-1].records
             progress(segment.size_bytes)
         report.findings += misplaced_keys(name, partition, checks)
-    report.findings += check_committed(cluster.groups.refresh(), name, info.topic_id, live)
+    with contextlib.suppress(LogCorruptError):
+        # Said of the offsets table itself.
+        report.findings += check_committed(cluster.groups.refresh(), name, info.topic_id, live)
 
 
 def verify_groups(cluster: Cluster, report: Report) -> None:
     """Check the rows of the offsets table: numbering, generations, commits of members that were replaced."""
+    damaged = _damaged(cluster, None)
+    report.findings += damaged
     try:
         report.findings += check_group_rows(cluster.groups.rows)
     except LogCorruptError as error:
-        report.findings.append(Finding(kind="groups-table", message=str(error)))
+        if not damaged:
+            report.findings.append(Finding(kind="groups-table", message=str(error)))
+
+
+def _damaged(cluster: Cluster, info: TopicInfo | None) -> list[Finding]:
+    """Damaged files of a topic's table log, or of the control tables."""
+    from kafkalike.log.cluster.delta_cluster import DeltaCluster
+    from kafkalike.log.inspect.repair import damaged_tables
+
+    if not isinstance(cluster, DeltaCluster):
+        return []
+    tables = damaged_tables(cluster, [] if info is None else [info], control=info is None)
+    return [finding for table in tables for finding in table.findings()]
 
 
 def _table_findings(cluster: Cluster, info: TopicInfo) -> list[Finding]:

@@ -21,9 +21,10 @@ import pyarrow as pa
 from kafkalike.clock import Clock, Deadline
 from kafkalike.errors import KafkaError, KafkaStorageError, KafkaTimeoutError, LogCorruptError
 from kafkalike.log.store.arrays import binaries
-from kafkalike.log.store.parquet import open_parquet, put_parquet
+from kafkalike.log.store.parquet import UNREADABLE, is_storage_error, open_parquet, put_parquet
 from kafkalike.log.store.port import Store
 from kafkalike.log.table.actions import Add, TableCommit, creation
+from kafkalike.log.table.damage import DamagedFileError
 from kafkalike.log.table.layout import CONTROL_TABLE_PROPERTIES, delta_schema
 from kafkalike.log.table.log_cleaner import Helpers, LogCleaner
 from kafkalike.log.table.state import EndsAt, Live, TableState
@@ -106,9 +107,11 @@ class DeltaControlLog(Generic[S, R]):
         self._own: tuple[str, Sequence[R]] = "", ()
         """Path and rows of the file written last, which need not be read again."""
         self._state = new_state()
+        self._missing_is_damage = False
+        """Whether a data file that is not there cannot have been merged away a moment ago."""
         self._exists = False
         """Whether there ever was a table."""
-        self._table = Table(self._files, clock, to_segment=_seq_segment, follower=self, jitter=jitter, durable=durable)
+        self._table = Table(self._files, clock, to_segment=seq_segment, follower=self, jitter=jitter, durable=durable)
         self._cleaner = LogCleaner(root, location, helpers, clock)
 
     # --- following -----------------------------------------------------------------------------
@@ -127,11 +130,11 @@ class DeltaControlLog(Generic[S, R]):
                 self._look()
             except _MissingFileError:
                 # Merged away while it was being read: the whole state is there in other files.
+                self._missing_is_damage = True
                 try:
                     self._look()
-                except _MissingFileError as cause:
-                    message = f"a file that the log of {self._files.uri} names is missing: {cause}"
-                    raise LogCorruptError(message) from cause
+                finally:
+                    self._missing_is_damage = False
             return self._state
 
     def reload(self) -> S:
@@ -180,17 +183,27 @@ class DeltaControlLog(Generic[S, R]):
         """Paths of the table's data files, fresh."""
         with self._table.mutex:
             self.refresh()
+            # Whoever removes all other files must not go by an older version.
+            self.check_sound()
             return set(self._table.state.index.paths) if self._exists else set()
 
     def _rows(self, path: str) -> list[R]:
         try:
-            table = self._read(path)
+            return _to_rows(self._read(path), self._row_type)
         except FileNotFoundError as cause:
-            raise _MissingFileError(path) from cause
-        except (OSError, pa.ArrowException) as cause:
-            message = f"{self._files.uri}/{path} cannot be read: {cause}"
-            raise LogCorruptError(message) from cause
-        return _to_rows(table, self._row_type)
+            if not self._missing_is_damage:
+                raise _MissingFileError(path) from cause
+            raise DamagedFileError(self._files.uri, path, "it is missing") from cause
+        except UNREADABLE as cause:
+            if is_storage_error(cause):
+                message = f"{self._files.uri}/{path} cannot be read now: {cause}"
+                raise KafkaStorageError(message) from cause
+            raise DamagedFileError(self._files.uri, path, " ".join(str(cause).split())) from cause
+
+    def check_sound(self) -> None:
+        """Refuse a table of which only an older version can be read; see `Table.check_sound`."""
+        if self._exists:
+            self._table.check_sound()
 
     def _read(self, path: str) -> pa.Table:
         """A data file. Without pyarrow's threads, which take longer to wake up than a small file takes to be read."""
@@ -422,7 +435,7 @@ class DeltaControlLog(Generic[S, R]):
         )
 
 
-def _seq_segment(add: Add, files: Store) -> Segment:
+def seq_segment(add: Add, files: Store) -> Segment:
     """A data file of a control table: a run of row numbers."""
     try:
         start, stop = int(add.stats["minValues"]["seq"]), int(add.stats["maxValues"]["seq"]) + 1

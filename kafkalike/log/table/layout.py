@@ -23,6 +23,9 @@ STAGING: Final = "__staging"
 DELETED: Final = "__deleted"
 """Where the tables of deleted topics go while their files are being removed."""
 
+DAMAGED: Final = "__damaged"
+"""Where `kafkalike verify --repair` keeps the damaged files that it takes out of tables."""
+
 
 def _field(name: str, kind: object, *, nullable: bool = True) -> dict[str, Any]:
     return {"name": name, "type": kind, "nullable": nullable, "metadata": {}}

@@ -9,7 +9,6 @@ order, as OPTIMIZE, UPDATE or MERGE of other Delta writers leave them, is read i
 from __future__ import annotations
 
 import contextlib
-import errno
 import os
 import threading
 import weakref
@@ -25,7 +24,7 @@ import pyarrow.parquet as pq
 
 from kafkalike.errors import CorruptRecordError, DataLossError, KafkaError, KafkaStorageError
 from kafkalike.log.store.arrays import numbers
-from kafkalike.log.store.parquet import open_parquet
+from kafkalike.log.store.parquet import UNREADABLE, is_storage_error, open_parquet
 from kafkalike.log.topic.chunk import CHUNK_SCHEMA
 
 if TYPE_CHECKING:
@@ -53,27 +52,6 @@ SORT_BYTES: Final = 64 * 1024 * 1024
 
 OPEN_FILES: Final = 256
 """Data files that a process keeps open between two reads; many systems allow a process 1,024 open files."""
-
-_NOT_DAMAGE: Final = frozenset(
-    {
-        errno.EACCES,
-        errno.EAGAIN,
-        errno.EBUSY,
-        errno.EINTR,
-        errno.EIO,
-        errno.EMFILE,
-        errno.ENFILE,
-        errno.ENOMEM,
-        errno.ENXIO,
-        errno.EPERM,
-        errno.ESTALE,
-        errno.ETIMEDOUT,
-    }
-)
-"""What the operating system says when it cannot read now. It tells nothing about the file."""
-
-UNREADABLE: Final = (OSError, pa.ArrowException, ValueError, LookupError, TypeError, MemoryError)
-"""What pyarrow raises over a damaged file."""
 
 
 class MissingInsideError(DataLossError):
@@ -377,11 +355,6 @@ class SegmentRows:
     def _where(self) -> str:
         segment = self._segment
         return f"{self._name}: offsets [{segment.start}, {segment.stop}) are lost: {self._files.uri}/{segment.path}"
-
-
-def is_storage_error(cause: BaseException) -> bool:
-    """Whether a file could not be read for a reason that is not the file's, so that trying again may help."""
-    return isinstance(cause, MemoryError) or (isinstance(cause, OSError) and cause.errno in _NOT_DAMAGE)
 
 
 def flaw_of_columns(file: pq.ParquetFile) -> str:

@@ -185,7 +185,12 @@ class DeltaTopicLog:
             raise CorruptRecordError(message)
 
     def live_paths(self) -> KeysView[str]:
-        """Paths of all data files of the table, whatever partition they claim, as of the last `refresh`; a view."""
+        """Paths of all data files of the table, whatever partition they claim, as of the last `refresh`; a view.
+
+        Raises:
+            LogCorruptError: the newest version cannot be read; whoever removes all other files must not go by an older.
+        """
+        self._table.check_sound()
         return self._table.state.index.paths
 
     def segments_within(self, partition: int, offsets: range) -> list[Segment]:
