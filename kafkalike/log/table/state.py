@@ -13,11 +13,16 @@ from typing import Final, Protocol
 
 from kafkalike.errors import KafkaError
 from kafkalike.log.table.actions import Add, TableCommit
+from kafkalike.log.table.damage import Damage
 from kafkalike.model.segments import Segment, SegmentIndex
 
 FENCE: Final = "FENCE"
 """Operation of a commit that holds nothing. It takes a version that a commit in doubt could still get, and makes
 writers who have planned before it plan anew."""
+
+REPAIR: Final = "REPAIR"
+"""Operation of a commit that stands in the place of a damaged one, or that ends a repair. Whoever follows the table
+loads it anew: what they know may be what was lost."""
 
 END_APP: Final = "kafkalike.end/"
 """Applications of this name, followed by a partition's number, have the partition's log end as their version: so it
@@ -58,6 +63,8 @@ class TableState:
     """Time of the latest commit that was seen, ms."""
     rewound: TableCommit | None = None
     """The latest commit that may have taken log ends back, if any of ours has not followed it."""
+    damage: Damage | None = None
+    """Why it is not of the newest version, if that cannot be read: then nothing may be written."""
 
     def end(self, partition: int) -> int:
         """Offset after the last one that was ever given out in a partition; 0 when there is none."""
@@ -82,7 +89,7 @@ class TableState:
             self.fenced = commit.version
         if rewinds(commit):
             self.rewound = commit
-        elif commit.append_id is not None:
+        elif commit.append_id is not None and commit.operation != REPAIR:
             self.rewound = None
         self.version = commit.version
 
@@ -113,7 +120,8 @@ class TableState:
                     self.index.raise_end(to_segment(add))
         if rewind_possible and rewinds(commit):
             self.rewound = commit
-        return rewind_possible and not rewinds(commit) and commit.append_id is None
+        ours = commit.append_id is not None and commit.operation != REPAIR
+        return rewind_possible and not rewinds(commit) and not ours
 
 
 class Requirement(Protocol):
@@ -157,17 +165,6 @@ class LastOf:
     def holds(self, state: TableState) -> bool:
         """See `Requirement`."""
         return state.txns.get(self.app_id) == self.version
-
-
-@dataclass(frozen=True, slots=True)
-class TableIs:
-    """The table is still the same one."""
-
-    table_id: str
-
-    def holds(self, state: TableState) -> bool:
-        """See `Requirement`."""
-        return state.table_id == self.table_id
 
 
 @dataclass(frozen=True, slots=True)
