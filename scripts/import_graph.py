@@ -30,16 +30,16 @@ TOP: Final = "top"
 
 LAYERS: Final = (
     (TOP,),
-    ("cluster",),
     ("jvm",),
     ("inspect", "staged", "upkeep"),
+    ("cluster",),
+    ("port",),
     ("topic",),
     ("table",),
     ("store",),
-    ("port",),
 )
-"""Rooms from the top; each may import those below it, and rooms of one line not each other. `port`, the values and
-protocols that all rooms speak of, is a module that counts as a room."""
+"""Rooms from the top; each may import those below it, and rooms of one line not each other. `port`, what the rest of
+the package may ask of a log, is a module that counts as a room."""
 
 MOST_MODULES: Final = 25
 """In a room."""
