@@ -29,8 +29,8 @@ TOP: Final = "top"
 """The modules of `kafkalike/log` itself that are no room of their own."""
 
 LAYERS: Final = (
-    (TOP,),
     ("jvm",),
+    (TOP,),
     ("inspect", "staged", "upkeep"),
     ("cluster",),
     ("port",),
