@@ -24,7 +24,7 @@ from kafkalike.log.arrays import binaries
 from kafkalike.log.layout import CONTROL_TABLE_PROPERTIES, delta_schema
 from kafkalike.log.store.parquet import open_parquet, put_parquet
 from kafkalike.log.store.port import Store
-from kafkalike.log.table.actions import Add, TableCommit, creation
+from kafkalike.log.table.actions import APPEND, Add, TableCommit, creation
 from kafkalike.log.table.log_cleaner import Helpers, LogCleaner
 from kafkalike.log.table.state import EndsAt, Live, TableState
 from kafkalike.log.table.table import Change, Done, Table
@@ -251,7 +251,7 @@ class DeltaControlLog(Generic[S, R]):
         add = self._add_file(_to_table(rows, self._schema), first, rows[-1].seq, data_change=True)  # type: ignore[attr-defined]
         self._own = add.path, rows
         return Change(
-            operation="WRITE", time_ms=self._clock.now_ms(), adds=[add], requires=[EndsAt(ROWS, state.end(ROWS))]
+            operation=APPEND, time_ms=self._clock.now_ms(), adds=[add], requires=[EndsAt(ROWS, state.end(ROWS))]
         )
 
     @contextlib.contextmanager

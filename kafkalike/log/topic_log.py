@@ -25,7 +25,7 @@ from kafkalike.log.port import Appended, TxnId
 from kafkalike.log.reader import DeltaReader
 from kafkalike.log.segment_rows import Reading, SegmentRows
 from kafkalike.log.store.port import Store
-from kafkalike.log.table.actions import TableCommit, append_info, log_name, parse_commit
+from kafkalike.log.table.actions import APPEND, TableCommit, append_info, log_name, parse_commit
 from kafkalike.log.table.log_cleaner import LogCleaner
 from kafkalike.log.table.state import EndsAt, LastOf, Requirement, Still, TableState, end_app
 from kafkalike.log.table.table import Change, Done, Landed, Plan, Table
@@ -277,7 +277,7 @@ class DeltaTopicLog:
         adds = payload.write(self.files, runs, codec=codec_for(config, codec), now_ms=now, now_counts=now_counts)
         faults.point("append.before_commit")
         return Change(
-            operation="WRITE", time_ms=now, adds=adds, txns=txns, note=append_note(now, txn), requires=requires
+            operation=APPEND, time_ms=now, adds=adds, txns=txns, note=append_note(now, txn), requires=requires
         )
 
     @contextlib.contextmanager

@@ -38,6 +38,11 @@ def rewinds(commit: TableCommit) -> bool:
     return commit.operation in REWINDING
 
 
+def _goes_on(commit: TableCommit) -> bool:
+    """Whether a commit is a change of ours, which is made on no table whose log end was taken back. A fence may be."""
+    return commit.append_id is not None and commit.operation != FENCE
+
+
 @dataclass(slots=True, kw_only=True)
 class TableState:
     """A table at a version."""
@@ -82,7 +87,7 @@ class TableState:
             self.fenced = commit.version
         if rewinds(commit):
             self.rewound = commit
-        elif commit.append_id is not None:
+        elif _goes_on(commit):
             self.rewound = None
         self.version = commit.version
 
@@ -113,7 +118,7 @@ class TableState:
                     self.index.raise_end(to_segment(add))
         if rewind_possible and rewinds(commit):
             self.rewound = commit
-        return rewind_possible and not rewinds(commit) and commit.append_id is None
+        return rewind_possible and not rewinds(commit) and not _goes_on(commit)
 
 
 class Requirement(Protocol):
