@@ -155,16 +155,12 @@ class DeltaTopicLog:
         """All data files of the table in offset order, those wholly below the log start included; for maintenance."""
         return tuple(self._table.state.index.segments(partition))
 
-    def cleaned_below(self, partition: int) -> int:
-        """Offset below which compaction may have taken records, whatever the policy is now; 0 when it never did.."""
-        return self._table.state.txns.get(cleaner_app(partition, HOLES), 0)
-
     def holes_below(self, partition: int) -> int:
-        """Offset below which one without a record is no loss, as compaction may have taken it.
+        """Offset below which compaction may have taken records, whatever the policy is now; 0 when it never did.
 
-        May cost a look into the table: to be asked where a record seems to be missing.
+        Each of its commits says so: what is missing above is lost, in a compacted topic too.
         """
-        return self.log_end(partition) if self.config.compacted else self.cleaned_below(partition)
+        return self._table.state.txns.get(cleaner_app(partition, HOLES), 0)
 
     def check_no_overlap(self, segment: Segment, position: int) -> None:
         """Refuse a segment some of whose offsets, from a position on, another segment holds too.
