@@ -28,7 +28,16 @@ from kafkalike.errors import (
     UnknownOutcomeError,
 )
 from kafkalike.log.store.port import NotStoredError, Store
-from kafkalike.log.table.actions import Add, Commit, TableCommit, check_protocol, log_name, parse_add, parse_commit
+from kafkalike.log.table.actions import (
+    FENCES_KEY,
+    Add,
+    Commit,
+    TableCommit,
+    check_protocol,
+    log_name,
+    parse_add,
+    parse_commit,
+)
 from kafkalike.log.table.damage import Damage, DamagedFileError
 from kafkalike.log.table.snapshot import LogFiles, all_damaged, last_checkpoint, load_snapshot, why_damaged
 from kafkalike.log.table.state import FENCE, REPAIR, Requirement, TableState
@@ -524,7 +533,7 @@ class Table:
             time_ms=self._clock.now_ms(),
             operation=FENCE,
             append_id=fence_id,
-            note={"fences": append_id},
+            note={FENCES_KEY: append_id},
         )
         for attempt in range(SETTLE_TRIES):
             try:

@@ -22,7 +22,7 @@ from kafkalike.errors import (
     TopicDeletedError,
 )
 from kafkalike.log.store.port import Store
-from kafkalike.log.table.actions import TableCommit, append_info, log_name, parse_commit
+from kafkalike.log.table.actions import APPEND, TableCommit, append_info, log_name, parse_commit
 from kafkalike.log.table.control_log import DeltaControlLog
 from kafkalike.log.table.log_cleaner import Helpers, LogCleaner
 from kafkalike.log.table.state import EndsAt, LastOf, Requirement, Still, TableState, end_app
@@ -295,7 +295,7 @@ class DeltaTopicLog:
         adds = payload.write(self.files, runs, codec=codec_for(config, codec), now_ms=now, now_counts=now_counts)
         faults.point("append.before_commit")
         return Change(
-            operation="WRITE", time_ms=now, adds=adds, txns=txns, note=append_note(now, txn), requires=requires
+            operation=APPEND, time_ms=now, adds=adds, txns=txns, note=append_note(now, txn), requires=requires
         )
 
     @contextlib.contextmanager
