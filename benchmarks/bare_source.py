@@ -20,7 +20,7 @@ from pyspark.sql.datasource import (
 from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadLimit, SupportsTriggerAvailableNow
 from pyspark.sql.types import StructType
 
-from kafkalike.log.range_reader import FIELDS
+from kafkalike.log.cluster.range_reader import FIELDS
 from kafkalike.spark.format.parts import ddl
 
 PARTITIONS = 4

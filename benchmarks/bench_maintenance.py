@@ -16,11 +16,11 @@ from typing import TYPE_CHECKING
 
 from benchmarks.harness import Figure, Report, percentile, ratio, rounds
 from kafkalike.clock import SYSTEM_CLOCK
-from kafkalike.log.append_local import iso_time
-from kafkalike.log.delta_cluster import DeltaCluster, open_cluster
-from kafkalike.log.maintenance import Change, publish
+from kafkalike.log.cluster.delta_cluster import DeltaCluster, open_cluster
 from kafkalike.log.table.actions import Add
-from kafkalike.log.topic_log import DeltaTopicLog
+from kafkalike.log.topic.batch_payload import iso_time
+from kafkalike.log.topic.topic_log import DeltaTopicLog
+from kafkalike.log.upkeep.change import Change, publish
 from kafkalike.model.batch import RecordBatch
 from kafkalike.retention import MaintenanceReport, maintain
 

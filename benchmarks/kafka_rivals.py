@@ -28,7 +28,7 @@ from benchmarks.harness import Figure, Report, percentile, ratio, rounds
 from benchmarks.kafka_broker import broker, log_bytes
 from kafkalike import KafkaProducer
 from kafkalike.log.connect import connect
-from kafkalike.log.jars import delta_jar_conf
+from kafkalike.log.jvm.jars import delta_jar_conf
 from kafkalike.spark import read, session, write
 
 if TYPE_CHECKING:

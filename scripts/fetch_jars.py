@@ -8,7 +8,7 @@ import sys
 from delta import configure_spark_with_delta_pip
 from pyspark.sql import SparkSession
 
-from kafkalike.log.jars import delta_jar_conf
+from kafkalike.log.jvm.jars import delta_jar_conf
 
 
 def main() -> int:

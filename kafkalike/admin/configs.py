@@ -16,7 +16,7 @@ from kafkalike.errors import (
     InvalidRequestError,
     UnsupportedVersionError,
 )
-from kafkalike.log.base import merge_configs
+from kafkalike.log.cluster.base import merge_configs
 from kafkalike.model.structs import AlterConfigOp, ConfigResource, ConfigResourceType
 
 DYNAMIC_TOPIC: Final = "DYNAMIC_TOPIC_CONFIG"

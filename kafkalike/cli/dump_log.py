@@ -16,9 +16,9 @@ from kafkalike.model.segments import Segment
 from kafkalike.serialization import deserializer_for
 
 if TYPE_CHECKING:
-    from kafkalike.log.chunk import Columns
-    from kafkalike.log.commits import CommitInfo
+    from kafkalike.log.inspect.commits import CommitInfo
     from kafkalike.log.port import Cluster, TopicLog
+    from kafkalike.log.topic.chunk import Columns
 
 READ_BYTES: Final = 1_048_576
 TIMESTAMP_NAMES: Final = {0: "CreateTime", 1: "LogAppendTime"}
@@ -101,7 +101,7 @@ class Dump:
 
     def topic(self, name: str) -> Iterator[str]:
         """Lines of one topic: its commits, then live segments that no commit in the log names any more."""
-        from kafkalike.log.commits import list_commits
+        from kafkalike.log.inspect.commits import list_commits
 
         log = self._cluster.log(name)
         log.refresh()

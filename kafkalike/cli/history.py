@@ -48,7 +48,7 @@ def history(
     Read from the table's own history, as far as its log reaches back (delta.logRetentionDuration), and from the
     cluster's metadata.
     """
-    from kafkalike.log.history import topic_history
+    from kafkalike.log.inspect.history import topic_history
 
     cluster = environment.connect(bootstrap_server)
     if restore_as is not None or table_version is not None:
@@ -66,8 +66,8 @@ def history(
 
 
 def _restore(cluster: Cluster, topic: str, new: str | None, version: int | None) -> None:
-    from kafkalike.log.delta_cluster import DeltaCluster
-    from kafkalike.log.restore import restore_as
+    from kafkalike.log.cluster.delta_cluster import DeltaCluster
+    from kafkalike.log.upkeep.restore import restore_as
 
     if new is None or version is None:
         message = "--restore-as and --table-version belong together"

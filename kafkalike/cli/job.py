@@ -51,7 +51,7 @@ def first_line(error: BaseException) -> str:
     Where Java names causes, in the error or in what caused it, the last one says most: the line that could not be
     parsed, not the job that was aborted.
     """
-    from kafkalike.log.java_errors import java_causes
+    from kafkalike.log.jvm.java_errors import java_causes
 
     message = next((line.strip() for line in str(error).splitlines() if line.strip()), type(error).__name__)
     causes = java_causes(str(error))

@@ -57,7 +57,7 @@ def command_config_option(*more: str) -> Callable[[F], F]:
 def _print_version(ctx: click.Context, param: click.Parameter, value: bool) -> None:  # noqa: FBT001 - click calls it
     del param
     if value and not ctx.resilient_parsing:
-        from kafkalike.log.version import package_version
+        from kafkalike.version import package_version
 
         click.echo(package_version())
         ctx.exit()

@@ -12,11 +12,12 @@ import click
 
 from kafkalike.cli.environment import Environment, pass_environment
 from kafkalike.cli.options import bootstrap_option, topic_filter, version_option
+from kafkalike.cli.repairing import check_flags, repair_tables
 from kafkalike.errors import UnknownTopicOrPartitionError
 
 if TYPE_CHECKING:
+    from kafkalike.log.inspect.verify import Report
     from kafkalike.log.port import Cluster
-    from kafkalike.log.verify_run import Report
 
 
 @click.command(epilog="Example: kafkalike verify --topic 'orders.*' --json")
@@ -24,6 +25,8 @@ if TYPE_CHECKING:
 @click.option("--topic", metavar="REGEX", help="Topics to check; default all.")
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON object.")
 @click.option("--strict", is_flag=True, help="Warnings are errors.")
+@click.option("--repair", is_flag=True, help="Say how damaged tables would be repaired; do it with --execute.")
+@click.option("--execute", is_flag=True, help="Repair them, then check.")
 @version_option
 @pass_environment
 def verify(
@@ -34,6 +37,8 @@ def verify(
     topic: str | None,
     as_json: bool,
     strict: bool,
+    repair: bool,
+    execute: bool,
 ) -> None:
     """Check that every partition holds every offset from log start to log end once, readable and in order.
 
@@ -41,13 +46,21 @@ def verify(
     and generations of groups. Records in another partition than the one their key hashes to are a warning, as an
     explicit partition or another partitioner may have put them there.
 
+    With --repair, damaged files of table logs and control tables are listed with what would be done about each; with
+    --execute, the files are moved to `__damaged` below the root and the tables made readable and writable again.
+
     Exit code 0: sound, 1: something is wrong.
     """
-    from kafkalike.log import verify_run
+    from kafkalike.log.inspect import verify as verify_run
 
+    check_flags(repair=repair, execute=execute, as_json=as_json)
     cluster = environment.connect(bootstrap_server)
     allowed = topic_filter(topic)
-    names = sorted(name for name in cluster.topics() if allowed(name))
+    if repair:
+        sound = repair_tables(cluster, allowed, control=topic is None, execute=execute, say=click.echo)
+        if not execute:
+            click.get_current_context().exit(0 if sound else 1)
+    names = sorted(name for name in verify_run.known_topics(cluster) if allowed(name))
     if topic is not None and not names:
         message = f"Topic '{topic}' does not exist as expected"
         raise UnknownTopicOrPartitionError(message)

@@ -24,8 +24,8 @@ from kafkalike.consumer.questions import Questions
 from kafkalike.consumer.subscription import PartitionState, Reset
 from kafkalike.errors import IllegalArgumentError, KafkaConfigurationError, KafkaError
 from kafkalike.group.offsets import check_offset
-from kafkalike.log.chunk import concat_tables
 from kafkalike.log.connect import connect
+from kafkalike.log.topic.chunk import concat_tables
 from kafkalike.model.structs import ConsumerRecord, TopicPartition
 from kafkalike.serialization import DeserializeFunction, as_deserializer
 
@@ -189,8 +189,8 @@ class KafkaConsumer(Questions):
     def poll_arrow(self, timeout_ms: float = 0, max_records: int | None = None) -> pa.Table | None:
         """Records as one Arrow table, for throughput; moves the positions as `poll` does.
 
-        The columns are `kafkalike.log.chunk.ARROW_SCHEMA`: those of Spark's Kafka source, headers included, with keys
-        and values as bytes. No deserialiser is applied.
+        The columns are `kafkalike.log.topic.chunk.ARROW_SCHEMA`: those of Spark's Kafka source, headers included, with
+        keys and values as bytes. No deserialiser is applied.
 
         Args:
             timeout_ms: as in `poll`.

@@ -22,7 +22,7 @@ from kafkalike.log.port import PartitionReader, TopicLog
 from kafkalike.model.structs import TopicPartition
 
 if TYPE_CHECKING:
-    from kafkalike.log.chunk import Chunk
+    from kafkalike.log.topic.chunk import Chunk
 
 log = logging.getLogger(__name__)
 

@@ -21,7 +21,7 @@ from kafkalike.model.structs import ConsumerRecord, TopicPartition
 from kafkalike.serialization import DeserializeFunction
 
 if TYPE_CHECKING:
-    from kafkalike.log.chunk import Chunk
+    from kafkalike.log.topic.chunk import Chunk
 
 SLOWEST: Final = 10
 """A waiting poll looks less and less often, down to every `tail_interval` times this."""

@@ -12,7 +12,7 @@ from kafkalike.model.structs import ConsumerRecord
 from kafkalike.serialization import DeserializeFunction
 
 if TYPE_CHECKING:
-    from kafkalike.log.chunk import Chunk, Columns
+    from kafkalike.log.topic.chunk import Chunk, Columns
 
 NO_EPOCH: Final = -1
 """Leader epoch of every record: "unknown" in kafka-python. Topic tables have no leaders to number."""

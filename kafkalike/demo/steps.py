@@ -136,8 +136,8 @@ def _consume(root: str, tally: Tally, until: int, advance: Callable[[int], None]
 def verify(root: str, screen: Screen, at_least: int) -> None:
     """Read all files and check them against what the log promises."""
     from kafkalike.log.connect import connect
-    from kafkalike.log.verify_run import total_bytes
-    from kafkalike.log.verify_run import verify as check
+    from kafkalike.log.inspect.verify import total_bytes
+    from kafkalike.log.inspect.verify import verify as check
 
     cluster = connect(root)
     size = total_bytes(cluster, TOPICS)

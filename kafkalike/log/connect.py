@@ -7,9 +7,9 @@ from typing import Any, cast
 
 from kafkalike.config.client import default_bootstrap_servers
 from kafkalike.errors import KafkaConfigurationError, KafkaConnectionError
-from kafkalike.log.delta_cluster import DeltaCluster, open_cluster
-from kafkalike.log.layout import CLUSTER_METADATA
+from kafkalike.log.cluster.delta_cluster import DeltaCluster, open_cluster
 from kafkalike.log.port import Cluster
+from kafkalike.log.table.layout import CLUSTER_METADATA
 
 
 def connect(bootstrap_servers: Any = None) -> Cluster:  # noqa: ANN401 - a path, a list with one path, or a cluster

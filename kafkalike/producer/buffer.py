@@ -14,7 +14,7 @@ from weakref import WeakSet
 
 from kafkalike.clock import Clock, Deadline
 from kafkalike.errors import IllegalStateError, KafkaTimeoutError
-from kafkalike.log.validate import record_size
+from kafkalike.log.topic.validate import record_size
 from kafkalike.model.batch import Headers, RecordBatch
 from kafkalike.model.topic import TopicInfo
 from kafkalike.partitioner import ClusterView

@@ -7,7 +7,7 @@ import operator
 from typing import Any
 
 from kafkalike.errors import IllegalArgumentError, InvalidTimestampError
-from kafkalike.log.validate import MAX_TIMESTAMP_MS
+from kafkalike.log.topic.validate import MAX_TIMESTAMP_MS
 
 
 def check_headers(headers: object) -> list[tuple[str, bytes | None]]:

@@ -1,7 +1,7 @@
 """Retention: a cluster in, topics as long, as compact and in as few files as their settings say out.
 
 Plans are the model's (`kafkalike.model.retention`, `compaction`, `merging`); what changes tables is the log's
-(`kafkalike.log.maintenance` and its neighbours). Here they meet, in an order that survives a crash between any two
+(`kafkalike.log.upkeep.change` and its neighbours). Here they meet, in an order that survives a crash between any two
 steps.
 """
 

@@ -7,17 +7,19 @@ from typing import TYPE_CHECKING, Final
 from kafkalike.clock import Clock, Deadline
 from kafkalike.errors import KafkaError
 from kafkalike.group.expiry import expire_offsets
-from kafkalike.log.delta_cluster import DeltaCluster
-from kafkalike.log.layout import DELETED, LOCKS, STAGING
-from kafkalike.log.maintenance import COMMIT_TIMEOUT_MS, only_run
-from kafkalike.log.maintenance_control import (
+from kafkalike.log.cluster.delta_cluster import DeltaCluster
+from kafkalike.log.staged.folder import clear_staging
+from kafkalike.log.upkeep.change import COMMIT_TIMEOUT_MS, only_run
+from kafkalike.log.upkeep.control_tables import (
+    DELETED,
+    LOCKS,
+    STAGING,
     clear_deleted,
     clear_locks,
     compact_control,
     control_tables,
     vacuum_control,
 )
-from kafkalike.log.staging_folder import clear_staging
 from kafkalike.retention.report import ControlReport, MaintenanceReport
 
 if TYPE_CHECKING:

@@ -15,9 +15,9 @@ from typing import TYPE_CHECKING, Final
 
 from kafkalike.clock import Clock, Deadline
 from kafkalike.errors import IllegalArgumentError, KafkaError, TopicDeletedError, UnknownTopicOrPartitionError
-from kafkalike.log.delta_cluster import DeltaCluster
-from kafkalike.log.maintenance import only_run
-from kafkalike.log.tasks import IN_PROCESS, Tasks
+from kafkalike.log.cluster.delta_cluster import DeltaCluster
+from kafkalike.log.upkeep.change import only_run
+from kafkalike.log.upkeep.tasks import IN_PROCESS, Tasks
 from kafkalike.retention.control import maintain_control
 from kafkalike.retention.report import BUSY, DONE, FAILED, GONE, UNFINISHED, MaintenanceReport, TopicReport
 from kafkalike.retention.topic import RunSettings, TopicWork
@@ -113,7 +113,7 @@ def maintain(
 def _tasks(spark: SparkSession | None) -> Tasks:
     if spark is None:
         return IN_PROCESS
-    from kafkalike.log.tasks_spark import SparkTasks
+    from kafkalike.log.jvm.tasks_spark import SparkTasks
 
     return SparkTasks(spark)
 

@@ -11,12 +11,12 @@ from typing import TYPE_CHECKING, Final
 from kafkalike import faults
 from kafkalike.clock import Clock, Deadline
 from kafkalike.config.maintenance import MaintenanceConfig
-from kafkalike.log.compact import Compacted, DuePass, checkpoints_of, compact
-from kafkalike.log.maintenance import COMMIT_TIMEOUT_MS, delete_dead
-from kafkalike.log.merge import merge
-from kafkalike.log.tasks import Tasks
-from kafkalike.log.topic_log import DeltaTopicLog
-from kafkalike.log.vacuum import Delays, leftovers, log_reach_ms, vacuum
+from kafkalike.log.topic.topic_log import DeltaTopicLog
+from kafkalike.log.upkeep.change import COMMIT_TIMEOUT_MS, delete_dead
+from kafkalike.log.upkeep.compact import Compacted, DuePass, checkpoints_of, compact
+from kafkalike.log.upkeep.merge import merge
+from kafkalike.log.upkeep.tasks import Tasks
+from kafkalike.log.upkeep.vacuum import Delays, leftovers, log_reach_ms, vacuum
 from kafkalike.model.compaction import plan_compaction
 from kafkalike.model.merging import Run, plan_merges
 from kafkalike.model.retention import RetentionPlan, plan_retention
@@ -242,6 +242,9 @@ class TopicWork:
         if self._settings.dry_run:
             report.vacuumed_files, report.vacuumed_bytes = len(due), sum(file.size for file in due)
             return
+        if any(not file.was_live for file in due):
+            # A writer that was stopped before its commit may have one of them in hand.
+            log.fence(Deadline(self._settings.clock, COMMIT_TIMEOUT_MS))
         for file in vacuum(files, due, live, exclusive, self._stop):
             report.vacuumed_files += 1
             report.vacuumed_bytes += file.size

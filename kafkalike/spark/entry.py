@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pyspark.sql import SparkSession
 
-from kafkalike.log.session import session as plain_session
+from kafkalike.log.jvm.session import session as plain_session
 from kafkalike.spark.format.format import register_format
 
 

@@ -15,8 +15,8 @@ from pyspark.sql import functions as F  # noqa: N812
 
 from kafkalike.errors import IllegalArgumentError
 from kafkalike.expr.sink import HEADERS
-from kafkalike.log.checkpoint import Checkpoint
 from kafkalike.log.connect import connect_delta
+from kafkalike.log.jvm.stream_checkpoint import Checkpoint
 from kafkalike.spark.sink import Written
 from kafkalike.spark.streaming import StreamWriter
 

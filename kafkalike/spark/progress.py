@@ -15,8 +15,8 @@ from pyspark.sql import SparkSession
 from kafkalike.clock import SYSTEM_CLOCK, Clock, utc_text
 from kafkalike.errors import IllegalArgumentError
 from kafkalike.group.offsets import GroupOffsets, Membership
-from kafkalike.log.checkpoint import BatchOffsets, Checkpoint
 from kafkalike.log.connect import connect
+from kafkalike.log.jvm.stream_checkpoint import BatchOffsets, Checkpoint
 from kafkalike.log.port import Cluster
 from kafkalike.model.names import check_group_id
 from kafkalike.model.structs import OffsetAndMetadata, TopicPartition

@@ -12,16 +12,16 @@ from pyspark.sql import functions as F  # noqa: N812
 from kafkalike.config.topic import CODECS
 from kafkalike.errors import IllegalArgumentError, UnsupportedCodecError
 from kafkalike.expr.sink import sink_columns
-from kafkalike.log.append_staged import append_staged
 from kafkalike.log.connect import connect_delta
-from kafkalike.log.port import Appended, TxnId
-from kafkalike.log.staged_commit import TxnOf, found_again, target_of
-from kafkalike.log.staged_topics import Target
+from kafkalike.log.jvm.append_frame import append_staged
+from kafkalike.log.staged.commit import TxnOf, found_again, target_of
+from kafkalike.log.staged.topics import Target
+from kafkalike.model.appends import Appended, TxnId
 from kafkalike.model.names import check_topic_name
 from kafkalike.model.structs import TopicPartition
 
 if TYPE_CHECKING:
-    from kafkalike.log.topic_log import DeltaTopicLog
+    from kafkalike.log.topic.topic_log import DeltaTopicLog
 
 Partitioner = Callable[[Column, int], Column]
 """Takes the BINARY key column and the number of partitions; gives an INT column, null to leave it to the default."""

@@ -1,8 +1,8 @@
 """SQL: a cluster in, a view for each topic and for the cluster itself, and functions for parts of a topic, out.
 
 `topics`, `partitions`, `consumer_offsets`, `lag` and `lag_history` are live; a topic's view is the topic as
-`kafkalike.spark.read` gives it. Names follow `kafkalike.log.layout.sql_name`: `orders` is `orders`, `a.b` is `a__db`. A
-name that is a number or a keyword to SQL, such as a topic `2024`, is put between backticks in a query.
+`kafkalike.spark.read` gives it. Names follow `kafkalike.model.sql_names.sql_name`: `orders` is `orders`, `a.b` is
+`a__db`. A name that is a number or a keyword to SQL, such as a topic `2024`, is put between backticks in a query.
 """
 
 from __future__ import annotations
@@ -16,10 +16,10 @@ from typing import Any, Final
 from pyspark.sql import SparkSession
 
 from kafkalike.errors import IllegalArgumentError, UnknownTopicOrPartitionError
+from kafkalike.log.cluster.delta_cluster import DeltaCluster
 from kafkalike.log.connect import connect_delta
-from kafkalike.log.delta_cluster import DeltaCluster
-from kafkalike.log.layout import sql_name
 from kafkalike.model.names import check_topic_name
+from kafkalike.model.sql_names import sql_name
 from kafkalike.model.topic import TopicInfo
 from kafkalike.spark.frames import topic_frame
 from kafkalike.spark.sql_names import literal, quoted

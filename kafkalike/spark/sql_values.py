@@ -11,7 +11,7 @@ from pyspark.sql import functions as F  # noqa: N812
 from pyspark.sql.types import StructType
 
 from kafkalike.errors import IllegalArgumentError
-from kafkalike.log.layout import sql_name
+from kafkalike.model.sql_names import sql_name
 from kafkalike.spark.frames import read
 from kafkalike.spark.sql_names import quoted
 

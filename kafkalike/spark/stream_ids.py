@@ -17,7 +17,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from kafkalike.errors import CheckpointMismatchError, IllegalArgumentError
-from kafkalike.log.port import TxnId
+from kafkalike.model.appends import TxnId
 
 _BITS: Final = 16
 _MASK: Final = (1 << _BITS) - 1

@@ -22,9 +22,9 @@ from kafkalike.errors import (
     UnsupportedCodecError,
 )
 from kafkalike.expr.sink import sink_columns
-from kafkalike.log.checkpoint import BatchOffsets, Checkpoint
 from kafkalike.log.connect import connect_delta
-from kafkalike.log.port import TxnId
+from kafkalike.log.jvm.stream_checkpoint import BatchOffsets, Checkpoint
+from kafkalike.model.appends import TxnId
 from kafkalike.model.names import check_topic_name
 from kafkalike.spark.progress import GroupProgress
 from kafkalike.spark.sink import Partitioner, Written, produce
@@ -33,8 +33,8 @@ from kafkalike.spark.stream_ids import StreamVersion, app_id, next_txn
 if TYPE_CHECKING:
     from pyspark.sql.streaming.query import StreamingQuery
 
-    from kafkalike.log.delta_cluster import DeltaCluster
-    from kafkalike.log.topic_log import DeltaTopicLog
+    from kafkalike.log.cluster.delta_cluster import DeltaCluster
+    from kafkalike.log.topic.topic_log import DeltaTopicLog
 
 OUTPUT_MODES: Final = ("append", "update", "complete")
 

@@ -7,8 +7,8 @@ from typing import Any
 import pytest
 
 from kafkalike.consumer import KafkaConsumer
+from kafkalike.log.cluster.delta_cluster import DeltaCluster
 from kafkalike.log.connect import connect
-from kafkalike.log.delta_cluster import DeltaCluster
 from kafkalike.log.port import Cluster
 from kafkalike.log.store.memory import MemoryStore
 from kafkalike.testing import ManualClock, MemoryCluster

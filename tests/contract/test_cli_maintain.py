@@ -11,8 +11,8 @@ from jobs import retention as job
 from kafkalike.cli import main
 from kafkalike.clock import SYSTEM_CLOCK
 from kafkalike.errors import IllegalArgumentError, InvalidConfigurationError
-from kafkalike.log.history import topic_history
-from kafkalike.log.topic_log import DeltaTopicLog
+from kafkalike.log.inspect.history import topic_history
+from kafkalike.log.topic.topic_log import DeltaTopicLog
 from kafkalike.retention import maintain
 from kafkalike.retention.schedule import every, parse_duration_ms
 from kafkalike.testing import ManualClock

@@ -8,8 +8,8 @@ from kafkalike.errors import (
     RecordDeserializationError,
     UnknownTopicOrPartitionError,
 )
-from kafkalike.log.chunk import ARROW_SCHEMA
 from kafkalike.log.port import Cluster
+from kafkalike.log.topic.chunk import ARROW_SCHEMA
 from kafkalike.model.batch import RecordBatch
 from kafkalike.model.structs import OffsetAndTimestamp, TopicPartition
 from kafkalike.serialization import deserializer_for

@@ -17,9 +17,9 @@ from hypothesis import settings
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
 
 from kafkalike.consumer import KafkaConsumer
-from kafkalike.log import verify_run
-from kafkalike.log.delta_cluster import open_cluster
-from kafkalike.log.port import TxnId
+from kafkalike.log.cluster.delta_cluster import open_cluster
+from kafkalike.log.inspect import verify as verify_run
+from kafkalike.model.appends import TxnId
 from kafkalike.model.batch import RecordBatch
 from kafkalike.model.structs import ConsumerRecord, TopicPartition
 from kafkalike.producer import KafkaProducer

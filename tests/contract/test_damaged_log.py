@@ -17,11 +17,11 @@ from deltalake import DeltaTable
 from kafkalike import KafkaConsumer
 from kafkalike.clock import SYSTEM_CLOCK
 from kafkalike.errors import CorruptRecordError, DataLossError, KafkaStorageError, LogCorruptError
-from kafkalike.log import segment_rows
+from kafkalike.log.cluster.range_reader import FIELDS, plan_range, read_range
 from kafkalike.log.connect import connect
-from kafkalike.log.range_reader import FIELDS, plan_range, read_range
-from kafkalike.log.rewrite import read_segment
-from kafkalike.log.topic_log import DeltaTopicLog
+from kafkalike.log.topic import segment_rows
+from kafkalike.log.topic.topic_log import DeltaTopicLog
+from kafkalike.log.upkeep.rewrite import read_segment
 from kafkalike.model.batch import RecordBatch
 from kafkalike.model.structs import OffsetAndTimestamp
 from kafkalike.retention import maintain

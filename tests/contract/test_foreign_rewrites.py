@@ -14,11 +14,11 @@ from deltalake import DeltaTable, write_deltalake
 from kafkalike import KafkaConsumer
 from kafkalike.clock import SYSTEM_CLOCK
 from kafkalike.errors import CorruptRecordError, DataLossError, KafkaError
-from kafkalike.log import segment_rows
+from kafkalike.log.cluster.range_reader import plan_range, read_range
 from kafkalike.log.connect import connect
-from kafkalike.log.range_reader import plan_range, read_range
 from kafkalike.log.store.parquet import open_parquet
-from kafkalike.log.topic_log import DeltaTopicLog
+from kafkalike.log.topic import segment_rows
+from kafkalike.log.topic.topic_log import DeltaTopicLog
 from kafkalike.model.batch import RecordBatch
 from kafkalike.model.structs import TopicPartition
 from kafkalike.retention import maintain

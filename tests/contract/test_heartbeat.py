@@ -10,8 +10,8 @@ import pytest
 from kafkalike.clock import SYSTEM_CLOCK, Deadline
 from kafkalike.consumer import KafkaConsumer
 from kafkalike.errors import CommitFailedError, KafkaTimeoutError
+from kafkalike.log.cluster.delta_cluster import DeltaCluster
 from kafkalike.log.connect import connect
-from kafkalike.log.delta_cluster import DeltaCluster
 from kafkalike.log.port import Cluster
 from kafkalike.log.store.leases import LocalLeases, MemoryLeases
 from kafkalike.log.store.lock import TableLock

@@ -13,8 +13,8 @@ from deltalake import DeltaTable
 
 from kafkalike.clock import SYSTEM_CLOCK
 from kafkalike.errors import KafkaError
+from kafkalike.log.cluster.delta_cluster import DeltaCluster, open_cluster
 from kafkalike.log.connect import connect
-from kafkalike.log.delta_cluster import DeltaCluster, open_cluster
 from kafkalike.model.group_state import OFFSET, GroupRow, GroupsState
 from kafkalike.model.structs import TopicPartition
 from kafkalike.producer import KafkaProducer

@@ -9,9 +9,9 @@ from deltalake import DeltaTable
 
 from kafkalike.errors import DataLossError, IllegalArgumentError, LogCorruptError
 from kafkalike.log.connect import connect
-from kafkalike.log.port import TxnId
 from kafkalike.log.table.actions import CHECKSUM_KEY
-from kafkalike.log.topic_log import LOOK_BACK
+from kafkalike.log.topic.topic_log import LOOK_BACK
+from kafkalike.model.appends import TxnId
 from tests.tools.findings import errors_of, kinds_of
 from tests.tools.records import all_records, batch, make_topic, open_log
 

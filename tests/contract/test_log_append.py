@@ -17,14 +17,14 @@ from kafkalike.errors import (
     UnknownTopicOrPartitionError,
     UnsupportedCodecError,
 )
-from kafkalike.log.port import TxnId
-from kafkalike.log.validate import MAX_TIMESTAMP_MS, RECORD_OVERHEAD, record_size
+from kafkalike.log.topic.validate import MAX_TIMESTAMP_MS, RECORD_OVERHEAD, record_size
+from kafkalike.model.appends import TxnId
 from kafkalike.model.batch import Headers, RecordBatch
 from tests.tools.records import ANY_TIME, batch, partition_records
 
 if TYPE_CHECKING:
-    from kafkalike.log.chunk import Columns
     from kafkalike.log.port import Cluster, TopicLog
+    from kafkalike.log.topic.chunk import Columns
 
 MIB = 1024 * 1024
 

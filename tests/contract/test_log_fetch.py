@@ -11,8 +11,8 @@ from kafkalike.model.batch import RecordBatch
 from tests.tools.records import batch
 
 if TYPE_CHECKING:
-    from kafkalike.log.chunk import Chunk
     from kafkalike.log.port import Cluster, PartitionReader, TopicLog
+    from kafkalike.log.topic.chunk import Chunk
 
 MIB = 1024 * 1024
 

@@ -22,8 +22,8 @@ from kafkalike.errors import (
     UnknownTopicOrPartitionError,
     UnsupportedVersionError,
 )
-from kafkalike.log.chunk import Columns
 from kafkalike.log.port import Cluster
+from kafkalike.log.topic.chunk import Columns
 from kafkalike.partitioner import (
     DefaultPartitioner,
     RoundRobinPartitioner,

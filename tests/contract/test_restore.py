@@ -8,10 +8,10 @@ import pytest
 from kafkalike.cli import main
 from kafkalike.clock import SYSTEM_CLOCK
 from kafkalike.errors import IllegalArgumentError, KafkaStorageError
-from kafkalike.log.restore import restore_as
 from kafkalike.log.store.local import LocalStore
 from kafkalike.log.store.port import Store
-from kafkalike.log.topic_log import DeltaTopicLog
+from kafkalike.log.topic.topic_log import DeltaTopicLog
+from kafkalike.log.upkeep.restore import restore_as
 from kafkalike.retention.report import BUSY
 from tests.tools.findings import errors_of
 from tests.tools.records import all_records, batch

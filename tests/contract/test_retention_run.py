@@ -5,8 +5,9 @@ import pytest
 from kafkalike.clock import SYSTEM_CLOCK
 from kafkalike.consumer import KafkaConsumer
 from kafkalike.errors import OffsetOutOfRangeError, UnknownTopicOrPartitionError
-from kafkalike.log.maintenance import maintenance_of, only_run
-from kafkalike.log.topic_log import DeltaTopicLog
+from kafkalike.log.topic.notes import maintenance_of
+from kafkalike.log.topic.topic_log import DeltaTopicLog
+from kafkalike.log.upkeep.change import only_run
 from kafkalike.model.structs import TopicPartition
 from kafkalike.retention import maintain
 from kafkalike.retention.report import BUSY, NOTHING, UNFINISHED
@@ -297,9 +298,9 @@ def test_ten_thousand_segments_lose_a_thousand_in_one_table_version(root: str) -
 
 def plant(log: DeltaTopicLog, count: int, expired: int) -> None:
     """Segments of one record that only the table's log knows."""
-    from kafkalike.log.append_local import iso_time
-    from kafkalike.log.maintenance import Change, publish
     from kafkalike.log.table.actions import Add
+    from kafkalike.log.topic.batch_payload import iso_time
+    from kafkalike.log.upkeep.change import Change, publish
 
     def add(offset: int) -> Add:
         time = iso_time(NOW - (2 * HOUR_MS if offset < expired else 0))

@@ -10,17 +10,17 @@ from deltalake import DeltaTable
 
 from kafkalike.clock import SYSTEM_CLOCK, Deadline
 from kafkalike.errors import DataLossError
-from kafkalike.log.compact import checkpoints_of
-from kafkalike.log.delta_cluster import turns_of
-from kafkalike.log.history import topic_history
-from kafkalike.log.maintenance import Change, publish
-from kafkalike.log.maintenance_control import MOVES_KEPT
-from kafkalike.log.staging_folder import staging_folder
+from kafkalike.log.cluster.delta_cluster import turns_of
+from kafkalike.log.inspect.history import topic_history
+from kafkalike.log.staged.folder import staging_folder
 from kafkalike.log.store.local import LocalStore
 from kafkalike.log.store.lock import TableLock
 from kafkalike.log.store.parquet import open_parquet
 from kafkalike.log.table.log_cleaner import maintenance_turn
-from kafkalike.log.topic_log import DeltaTopicLog
+from kafkalike.log.topic.topic_log import DeltaTopicLog
+from kafkalike.log.upkeep.change import Change, publish
+from kafkalike.log.upkeep.compact import checkpoints_of
+from kafkalike.log.upkeep.control_tables import MOVES_KEPT
 from kafkalike.model.batch import RecordBatch
 from kafkalike.model.group_state import OFFSET, GroupRow, GroupsState, Roster, roster_row
 from kafkalike.retention import maintain
@@ -300,8 +300,8 @@ def test_keys_that_do_not_fit_into_the_buffer_take_several_runs(
     root: str, monkeypatch: pytest.MonkeyPatch, read_at_a_time: int
 ) -> None:
     """Each run goes on where the one before stopped, in the middle of a file too; memory stays bounded."""
-    monkeypatch.setattr("kafkalike.log.rewrite.BATCH_ROWS", read_at_a_time)
-    monkeypatch.setattr("kafkalike.log.cleaning.CHUNK_ROWS", 100)
+    monkeypatch.setattr("kafkalike.log.upkeep.rewrite.BATCH_ROWS", read_at_a_time)
+    monkeypatch.setattr("kafkalike.log.upkeep.cleaning.CHUNK_ROWS", 100)
     log = topic(root, "t", 1, EAGER)
     for turn in range(4):
         log.append(keyed(*((f"key-{n % 200}", f"{turn}") for n in range(300)), at_ms=NOW + 10 * turn))
@@ -321,7 +321,7 @@ def test_keys_that_do_not_fit_into_the_buffer_take_several_runs(
 
 def test_keys_that_stand_in_many_chunks_are_one(root: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """Here 600 records are looked at a hundred at a time."""
-    monkeypatch.setattr("kafkalike.log.cleaning.CHUNK_ROWS", 100)
+    monkeypatch.setattr("kafkalike.log.upkeep.cleaning.CHUNK_ROWS", 100)
     log = topic(root, "t", 1, EAGER)
     for turn in range(3):
         log.append(keyed(*((f"key-{n % 150}", f"{turn}-{n}") for n in range(300)), at_ms=NOW + 10 * turn))
@@ -337,7 +337,7 @@ def test_a_pass_that_was_cut_off_is_made_again_from_files_with_holes(
     root: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """What the first one took is not counted again."""
-    monkeypatch.setattr("kafkalike.log.cleaning.GROUP_ROWS", 1)
+    monkeypatch.setattr("kafkalike.log.upkeep.cleaning.GROUP_ROWS", 1)
     log = topic(root, "t", 1, EAGER)
     for turn, pairs in enumerate(["paq", "a", "d", "d"]):
         log.append(keyed(*((key, f"{turn}") for key in pairs), at_ms=NOW + 10 * turn))
@@ -482,7 +482,7 @@ def test_what_a_killed_writer_has_left_goes_after_an_hour(root: str, many: Delta
 
 def test_nothing_goes_that_another_version_of_the_run_has_made_live(root: str, many: DeltaTopicLog) -> None:
     """Vacuum looks again under the lock: what was brought back since the list was made stays."""
-    from kafkalike.log.vacuum import Delays, leftovers, vacuum
+    from kafkalike.log.upkeep.vacuum import Delays, leftovers, vacuum
 
     many.refresh()
     alive = many.live_paths()

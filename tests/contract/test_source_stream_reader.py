@@ -21,9 +21,9 @@ from kafkalike.errors import (
     TopicDeletedError,
     UnknownTopicOrPartitionError,
 )
-from kafkalike.log import range_reader
+from kafkalike.log.cluster import range_reader
+from kafkalike.log.cluster.delta_cluster import DeltaCluster
 from kafkalike.log.connect import connect
-from kafkalike.log.delta_cluster import DeltaCluster
 from kafkalike.model.structs import TopicPartition
 from kafkalike.spark.format.mark import MarkedReader, marked, unmarked
 from kafkalike.spark.format.options import parse_options

@@ -18,17 +18,18 @@ from kafkalike.errors import (
     TopicDeletedError,
     UnknownTopicOrPartitionError,
 )
-from kafkalike.log.delta_cluster import DeltaCluster
-from kafkalike.log.staged_commit import commit_results, target_of
-from kafkalike.log.staged_topics import Target, TaskResult, stage_topics
-from kafkalike.log.staging_lease import HeldFolder
+from kafkalike.log.cluster.delta_cluster import DeltaCluster
+from kafkalike.log.staged.commit import commit_results, target_of
+from kafkalike.log.staged.lease import HeldFolder
+from kafkalike.log.staged.topics import Target, TaskResult, stage_topics
+from kafkalike.testing import ManualClock
 from tests.tools.clusters import on_disk
 from tests.tools.records import all_records
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from kafkalike.log.port import Appended
+    from kafkalike.model.appends import Appended
 
 
 @pytest.fixture
@@ -45,7 +46,7 @@ def rows(*records: tuple[str | None, str]) -> pa.RecordBatch:
 def staged(target: Target, folder: Path, *batches: pa.RecordBatch) -> TaskResult:
     """The result of a task, which has come from another process."""
     sent, where = pickle.loads(pickle.dumps((target, HeldFolder(str(folder)))))  # noqa: S301 - as Spark does it
-    result: TaskResult = pickle.loads(pickle.dumps(stage_topics(sent, where, batches)))  # noqa: S301
+    result: TaskResult = pickle.loads(pickle.dumps(stage_topics(sent, where, batches, 0)))  # noqa: S301
     return result
 
 
@@ -125,6 +126,18 @@ def test_a_topic_that_is_created_meanwhile_as_it_would_have_been_is_taken(
     commit(cluster, ours)
 
     assert all_records(root, "new") == {0: [(0, "b"), (1, "a")]}
+
+
+def test_a_topic_is_created_however_long_the_tasks_took(root: str, tmp_path: Path) -> None:
+    """The limits of time move with the clock; that is no other setting."""
+    clock = ManualClock(1_700_000_000)
+    cluster = on_disk(root, clock=clock)
+
+    result = staged(target_of(cluster, None), tmp_path, rows(("a", "1")))
+    clock.sleep(3_600)
+    written = commit(cluster, result)
+
+    assert dict(written["a"].ranges) == {0: range(1)}
 
 
 def test_records_for_an_earlier_life_of_a_topic_are_refused(cluster: DeltaCluster, tmp_path: Path) -> None:

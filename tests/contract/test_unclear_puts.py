@@ -12,7 +12,7 @@ from kafkalike.errors import KafkaStorageError, UnknownOutcomeError
 from kafkalike.log.connect import connect
 from kafkalike.log.store.local import LocalStore
 from kafkalike.log.table.table import SETTLE_TRIES
-from kafkalike.log.topic_log import DeltaTopicLog
+from kafkalike.log.topic.topic_log import DeltaTopicLog
 from tests.tools.records import all_records, batch, make_topic
 
 Put = Callable[..., bool]

@@ -11,9 +11,9 @@ from deltalake import DeltaTable, write_deltalake
 
 from kafkalike.admin import KafkaAdminClient
 from kafkalike.log.connect import connect
+from kafkalike.log.inspect.findings import Finding
+from kafkalike.log.inspect.verify import Report, total_bytes, verify
 from kafkalike.log.port import Cluster
-from kafkalike.log.verify import Finding
-from kafkalike.log.verify_run import Report, total_bytes, verify
 from kafkalike.model.batch import RecordBatch
 from kafkalike.model.group_state import OFFSET, GroupRow
 from kafkalike.model.segments import Segment

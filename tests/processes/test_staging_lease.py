@@ -10,8 +10,8 @@ from pathlib import Path
 import pytest
 
 from kafkalike.clock import SYSTEM_CLOCK, Deadline
-from kafkalike.log.staging_folder import clear_staging
-from kafkalike.log.staging_lease import LEASE_MS, OWNER, RENEWAL_SECONDS, START_MS, Driver, JobFolder, Lease
+from kafkalike.log.staged.folder import clear_staging
+from kafkalike.log.staged.lease import LEASE_MS, OWNER, RENEWAL_SECONDS, START_MS, Driver, JobFolder, Lease
 from kafkalike.testing import ManualClock
 
 SOON = Deadline(SYSTEM_CLOCK, 60_000)

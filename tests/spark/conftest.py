@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 from pyspark.sql import SparkSession
 
-from kafkalike.log.delta_cluster import DeltaCluster, open_cluster
+from kafkalike.log.cluster.delta_cluster import DeltaCluster, open_cluster
 from tests.tools.lines import Lines
 from tests.tools.shim import faultshim
 

@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 
 from kafkalike.clock import SYSTEM_CLOCK
-from kafkalike.log.compact import checkpoints_of
-from kafkalike.log.history import topic_history
+from kafkalike.log.inspect.history import topic_history
+from kafkalike.log.upkeep.compact import checkpoints_of
 from kafkalike.retention import WORKS
 from tests.tools.children import run as run_worker
 from tests.tools.findings import errors_of

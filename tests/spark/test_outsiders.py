@@ -11,7 +11,7 @@ from pyspark.sql import SparkSession
 
 from kafkalike.errors import CorruptRecordError, DataLossError, KafkaError, LogCorruptError, OffsetOutOfRangeError
 from kafkalike.log.connect import connect
-from kafkalike.log.topic_log import DeltaTopicLog
+from kafkalike.log.topic.topic_log import DeltaTopicLog
 from tests.tools.findings import errors_of, kinds_of
 from tests.tools.records import all_records, batch, make_topic
 

@@ -20,11 +20,11 @@ from kafkalike.errors import (
     KafkaConfigurationError,
     UnknownTopicOrPartitionError,
 )
-from kafkalike.log.delta_cluster import DeltaCluster
-from kafkalike.log.jars import delta_jar_conf
-from kafkalike.log.layout import sql_name
-from kafkalike.log.session import SESSION_CONF
+from kafkalike.log.cluster.delta_cluster import DeltaCluster
+from kafkalike.log.jvm.jars import delta_jar_conf
+from kafkalike.log.jvm.session import SESSION_CONF
 from kafkalike.model.group_state import OFFSET, GroupRow
+from kafkalike.model.sql_names import sql_name
 from kafkalike.spark import read, register_sql, session
 from kafkalike.spark.sql import view_statements
 from kafkalike.spark.sql_names import literal, quoted

@@ -15,9 +15,9 @@ from pyspark.sql import functions as F  # noqa: N812
 
 from kafkalike import KafkaConsumer, TopicPartition
 from kafkalike.errors import OutOfOrderSequenceNumberError
-from kafkalike.log.port import TxnId
-from kafkalike.log.staged_commit import commit_results
-from kafkalike.log.staged_topics import TaskResult, TopicRuns
+from kafkalike.log.staged.commit import commit_results
+from kafkalike.log.staged.topics import TaskResult, TopicRuns
+from kafkalike.model.appends import TxnId
 from kafkalike.spark import write
 from tests.tools.clusters import on_disk
 from tests.tools.frames import rows

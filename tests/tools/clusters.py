@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from kafkalike.clock import Deadline
-from kafkalike.log.delta_cluster import DeltaCluster
+from kafkalike.log.cluster.delta_cluster import DeltaCluster
 from kafkalike.log.store.local import LocalStore
 
 

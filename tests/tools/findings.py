@@ -1,7 +1,7 @@
 """Findings: a cluster's root in, what `kafkalike verify` calls errors out."""
 
 from kafkalike.log.connect import connect
-from kafkalike.log.verify_run import verify
+from kafkalike.log.inspect.verify import verify
 
 
 def errors_of(root: str) -> list[str]:

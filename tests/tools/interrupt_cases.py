@@ -10,8 +10,8 @@ from kafkalike.admin import KafkaAdminClient
 from kafkalike.clock import SYSTEM_CLOCK
 from kafkalike.consumer import KafkaConsumer
 from kafkalike.errors import KafkaError, TopicAlreadyExistsError, UnknownTopicOrPartitionError
-from kafkalike.log.restore import restore_as
-from kafkalike.log.topic_log import DeltaTopicLog
+from kafkalike.log.topic.topic_log import DeltaTopicLog
+from kafkalike.log.upkeep.restore import restore_as
 from kafkalike.model.structs import NewTopic, TopicPartition
 from kafkalike.producer import KafkaProducer
 from kafkalike.producer.future import FutureRecordMetadata

@@ -13,9 +13,9 @@ from typing import Any, Final
 
 from kafkalike.clock import SYSTEM_CLOCK
 from kafkalike.group.offsets import GroupOffsets, Membership
-from kafkalike.log.delta_cluster import DeltaCluster
-from kafkalike.log.topic_log import DeltaTopicLog
-from kafkalike.log.verify_run import verify
+from kafkalike.log.cluster.delta_cluster import DeltaCluster
+from kafkalike.log.inspect.verify import verify
+from kafkalike.log.topic.topic_log import DeltaTopicLog
 from kafkalike.model.structs import OffsetAndMetadata, TopicPartition
 from tests.tools.records import batch, everything
 from tests.tools.upkeep import open_cluster

@@ -5,7 +5,7 @@ from typing import Any, Protocol
 
 from kafkalike.log.connect import connect
 from kafkalike.log.port import TopicLog
-from kafkalike.log.topic_log import DeltaTopicLog
+from kafkalike.log.topic.topic_log import DeltaTopicLog
 from kafkalike.model.batch import Headers, RecordBatch
 
 NOW_MS = 1_700_000_000_000

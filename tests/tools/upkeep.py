@@ -6,8 +6,8 @@ from collections.abc import Iterator, Mapping
 from typing import Any, Final
 
 from kafkalike.clock import SYSTEM_CLOCK
-from kafkalike.log.delta_cluster import DeltaCluster
-from kafkalike.log.topic_log import DeltaTopicLog
+from kafkalike.log.cluster.delta_cluster import DeltaCluster
+from kafkalike.log.topic.topic_log import DeltaTopicLog
 from kafkalike.model.batch import RecordBatch
 from kafkalike.retention import MaintenanceReport, TopicReport, maintain
 from tests.tools.clusters import on_disk

@@ -11,7 +11,7 @@ from kafkalike.consumer.guard import Guard
 from kafkalike.consumer.records import to_records
 from kafkalike.consumer.subscription import Subscription
 from kafkalike.errors import CommitFailedError, IllegalStateError, KafkaTimeoutError
-from kafkalike.log.chunk import CHUNK_SCHEMA, Chunk
+from kafkalike.log.topic.chunk import CHUNK_SCHEMA, Chunk
 from kafkalike.model.names import TopicId, TopicName
 from kafkalike.model.structs import TopicPartition
 from kafkalike.model.topic import TopicInfo

@@ -4,10 +4,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kafkalike.log.append_local import iso_time
-from kafkalike.log.commits import parse_time_ms
 from kafkalike.log.table.actions import append_info
-from kafkalike.log.validate import MAX_TIMESTAMP_MS
+from kafkalike.log.topic.batch_payload import iso_time
+from kafkalike.log.topic.segment_files import parse_time_ms
+from kafkalike.log.topic.validate import MAX_TIMESTAMP_MS
 
 
 @given(at=st.integers(0, MAX_TIMESTAMP_MS))

@@ -3,7 +3,7 @@ from pathlib import Path
 
 import pytest
 
-from kafkalike.log.jars import ARTIFACT, DELTA_VERSION, IVY, JARS, delta_jar_conf
+from kafkalike.log.jvm.jars import ARTIFACT, DELTA_VERSION, IVY, JARS, delta_jar_conf
 
 
 @pytest.fixture
@@ -34,6 +34,6 @@ def test_a_torn_jar_is_fetched_again(tmp_path: Path, cache: Path) -> None:
 
 
 def test_another_delta_is_left_to_the_resolver(tmp_path: Path, cache: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("kafkalike.log.jars.version", lambda _: "9.9.9")
+    monkeypatch.setattr("kafkalike.log.jvm.jars.version", lambda _: "9.9.9")
 
     assert delta_jar_conf(tmp_path)["spark.jars.packages"] == f"{ARTIFACT}:9.9.9"

@@ -8,8 +8,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from kafkalike.errors import InvalidGroupIdError, InvalidTopicError
-from kafkalike.log.layout import SQL_RESERVED, sql_name, topic_of_sql_name
 from kafkalike.model.names import check_group_id, check_topic_name
+from kafkalike.model.sql_names import SQL_RESERVED, sql_name, topic_of_sql_name
 
 LEGAL = string.ascii_letters + string.digits + "._-"
 topics = st.text(st.sampled_from(LEGAL), min_size=1, max_size=12).filter(

@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 
 from kafkalike.config.topic import TopicConfig
 from kafkalike.errors import KafkaError
-from kafkalike.log.validate import check_batch, refused_rows
+from kafkalike.log.topic.validate import check_batch, refused_rows
 from kafkalike.model.batch import RecordBatch
 from kafkalike.model.names import TopicId, TopicName
 from kafkalike.model.topic import TopicInfo

@@ -20,7 +20,8 @@ from kafkalike.errors import (
     TopicDeletedError,
     UnknownOutcomeError,
 )
-from kafkalike.log.port import Appended, TopicLog
+from kafkalike.log.port import TopicLog
+from kafkalike.model.appends import Appended
 from kafkalike.model.batch import RecordBatch
 from kafkalike.producer import FutureRecordMetadata, KafkaProducer
 from kafkalike.producer.buffer import Buffer

@@ -6,7 +6,7 @@ import pytest
 from pyspark.sql.types import StringType, StructType
 
 from kafkalike.errors import IllegalArgumentError, UnsafeStorageError, UnsupportedCodecError
-from kafkalike.log.port import TxnId
+from kafkalike.model.appends import TxnId
 from kafkalike.spark.format.sink import BatchWriter
 from kafkalike.spark.format.sink_options import parse_batch, parse_stream
 
@@ -94,7 +94,7 @@ def test_options_that_change_nothing_are_named_in_a_warning(caplog: pytest.LogCa
 
 
 def test_a_root_in_an_object_store_is_refused() -> None:
-    """Tasks put records down in the root's own folder; the function has another way."""
+    """Before a task has run."""
     options = parse_batch(ROOT | {"kafka.bootstrap.servers": "gs://bucket/log"})
 
     with pytest.raises(UnsafeStorageError, match=r"gs://bucket/log was not written: .* does not write to them"):

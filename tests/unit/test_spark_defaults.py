@@ -1,7 +1,7 @@
 from pathlib import Path
 
-from kafkalike.log.jars import ARTIFACT, DELTA_VERSION
-from kafkalike.log.session import LOG4J, SESSION_CONF, driver_options
+from kafkalike.log.jvm.jars import ARTIFACT, DELTA_VERSION
+from kafkalike.log.jvm.session import LOG4J, SESSION_CONF, driver_options
 
 CONF = Path(__file__).parents[2] / "conf" / "spark-defaults.conf"
 

@@ -5,11 +5,11 @@ from pathlib import Path
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from kafkalike.log.routing import Rules
-from kafkalike.log.staged_payload import write_anew
-from kafkalike.log.staged_topics import KnownTopic, Target, stage_topics
-from kafkalike.log.staging import Numbering
-from kafkalike.log.staging_lease import HeldFolder
+from kafkalike.log.staged.files import Numbering
+from kafkalike.log.staged.lease import HeldFolder
+from kafkalike.log.staged.payload import write_anew
+from kafkalike.log.staged.topics import KnownTopic, Target, stage_topics
+from kafkalike.log.topic.column_rules import Rules
 
 RULES = Rules(num_partitions=1, first_turn=0, max_bytes=1000, min_time_ms=0, max_time_ms=10, now_ms=5, compacted=False)
 
@@ -18,7 +18,7 @@ def test_two_attempts_at_a_segment_write_two_files(tmp_path: Path) -> None:
     """Spark may run a task twice at a time: a late attempt must not touch the file that is committed."""
     rows = pa.RecordBatch.from_arrays([pa.array([b"a", b"b"], pa.binary())], ["value"])
     target = Target(topic="t", known={"t": KnownTopic("id", RULES)}, missing=None)
-    runs = list(stage_topics(target, HeldFolder(str(tmp_path)), [rows]).topics["t"].runs)
+    runs = list(stage_topics(target, HeldFolder(str(tmp_path)), [rows], 0).topics["t"].runs)
     where = Numbering(
         uri=str(tmp_path),
         name="partition=0/a.parquet",

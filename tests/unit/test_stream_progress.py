@@ -5,7 +5,7 @@ import logging
 
 import pytest
 
-from kafkalike.log.checkpoint import BatchOffsets
+from kafkalike.log.jvm.stream_checkpoint import BatchOffsets
 from kafkalike.model.group_state import CommittedOffset
 from kafkalike.model.structs import TopicPartition
 from kafkalike.spark.progress import GroupProgress

@@ -12,7 +12,7 @@ from kafkalike.errors import (
     MessageSizeTooLargeError,
     UnknownTopicOrPartitionError,
 )
-from kafkalike.log.validate import MAX_TIMESTAMP_MS, RECORD_OVERHEAD, check_batch, record_size
+from kafkalike.log.topic.validate import MAX_TIMESTAMP_MS, RECORD_OVERHEAD, check_batch, record_size
 from kafkalike.model.batch import Headers, RecordBatch
 from kafkalike.model.names import TopicId, TopicName
 from kafkalike.model.topic import TopicInfo

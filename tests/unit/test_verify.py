@@ -8,8 +8,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kafkalike.log.commits import CommitInfo
-from kafkalike.log.verify import (
+from kafkalike.log.inspect.commits import CommitInfo
+from kafkalike.log.inspect.findings import (
     Finding,
     SegmentCheck,
     check_commits,

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import errno
+from functools import lru_cache
 from typing import Any, Final
 
 import pyarrow as pa
@@ -12,6 +14,28 @@ from kafkalike.log.store.port import Store
 ROW_GROUP_ROWS: Final = 131_072
 ROW_GROUP_BYTES: Final = 16 * 1024 * 1024
 """Most records, and about how many bytes, of a row group: what a reader that wants one record decodes at worst."""
+
+
+_NOT_DAMAGE: Final = frozenset(
+    {
+        errno.EACCES,
+        errno.EAGAIN,
+        errno.EBUSY,
+        errno.EINTR,
+        errno.EIO,
+        errno.EMFILE,
+        errno.ENFILE,
+        errno.ENOMEM,
+        errno.ENXIO,
+        errno.EPERM,
+        errno.ESTALE,
+        errno.ETIMEDOUT,
+    }
+)
+"""What the operating system says when it cannot read now. It tells nothing about the file."""
+
+UNREADABLE: Final = (OSError, pa.ArrowException, ValueError, LookupError, TypeError, MemoryError)
+"""What pyarrow raises over a damaged file."""
 
 
 class _OwnFile(pq.ParquetFile):  # type: ignore[misc] # pyarrow has no types
@@ -50,6 +74,11 @@ def open_parquet(store: Store, name: str, buffer_size: int = 0) -> pq.ParquetFil
         # A damaged footer may still parse, with names in it that are no text.
         message = f"{store.uri}/{name} has a damaged footer: {cause}"
         raise OSError(message) from cause
+
+
+def is_storage_error(cause: BaseException) -> bool:
+    """Whether a file could not be read for a reason that is not the file's, so that trying again may help."""
+    return isinstance(cause, MemoryError) or (isinstance(cause, OSError) and cause.errno in _NOT_DAMAGE)
 
 
 def put_parquet(store: Store, name: str, table: pa.Table, codec: str) -> int:
@@ -98,6 +127,7 @@ def parquet_writer(schema: pa.Schema, to: pa.NativeFile, codec: str) -> pq.Parqu
     return pq.ParquetWriter(to, schema, **_options(schema, codec))
 
 
+@lru_cache
 def _options(schema: pa.Schema, codec: str) -> dict[str, Any]:
     rising = [f.name for f in schema if not f.nullable and (pa.types.is_int64(f.type) or _is_time(f.type))]
     return {

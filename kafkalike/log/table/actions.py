@@ -14,7 +14,7 @@ from typing import Any, Final
 from urllib.parse import unquote
 
 from kafkalike.errors import LogCorruptError, UnsupportedVersionError
-from kafkalike.log.version import engine_info
+from kafkalike.version import engine_info
 
 SUPPORTED_READER_VERSION: Final = 1
 SUPPORTED_WRITER_VERSION: Final = 2

@@ -131,6 +131,8 @@ class LogCleaner:
         if metadata.get("id") != table_id:
             # The topic is gone, and another one has its name.
             return False
+        if snapshot.damage is not None:
+            return False
         if version is not None or snapshot.newest - last >= INTERVAL:
             make_checkpoint(self._files, snapshot, now)
         if version is None or not version % CLEANUP_INTERVAL:

@@ -12,14 +12,21 @@ import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final
-from urllib.parse import unquote
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from kafkalike.errors import LogCorruptError
+from kafkalike.errors import LogCorruptError, UnsupportedVersionError
 from kafkalike.log.store.port import Store
-from kafkalike.log.table.actions import Action, TableCommit, commit_of, log_name, parse_actions, version_of
+from kafkalike.log.table.actions import (
+    TableCommit,
+    commit_of,
+    log_name,
+    parse_actions,
+    parse_commit,
+    version_of,
+)
+from kafkalike.log.table.damage import REPAIR_COMMAND, Damage
 
 _log = logging.getLogger(__name__)
 
@@ -74,6 +81,8 @@ class Snapshot:
     """The checkpoint's, by kind."""
     commits: list[tuple[int, list[dict[str, Any]]]] = field(default_factory=list)
     """Versions above it with their actions, in order."""
+    damage: Damage | None = None
+    """Why it is not of the newest version, if that cannot be read."""
 
     @property
     def newest(self) -> int:
@@ -103,7 +112,8 @@ def load_snapshot(store: Store, version: int | None = None) -> Snapshot:
     """Read a table's log.
 
     A checkpoint that cannot be read is passed over for an older one, with a warning, as long as the commits since then
-    are still there.
+    are still there. When the last commits are damaged, the newest version that can be read is taken, with a warning:
+    see `Snapshot.damage`.
 
     Args:
         store: the table.
@@ -122,7 +132,7 @@ def load_snapshot(store: Store, version: int | None = None) -> Snapshot:
         except FileNotFoundError as cause:
             # Cleaned up since it was listed.
             if not left:
-                message = f"the log of {store.uri} cannot be read: {cause} is missing"
+                message = f"the log of {store.uri} cannot be read: {cause} is missing; see `{REPAIR_COMMAND}`"
                 raise LogCorruptError(message) from cause
     raise AssertionError(store.uri)
 
@@ -145,12 +155,67 @@ def _read(store: Store, files: LogFiles, version: int | None) -> Snapshot:
             _log.warning("%s: checkpoint %d cannot be read, an older one is taken: %s", store.uri, base, cause)
             continue
         above = [v for v in files.commits if base < v <= target]
-        commits = [(v, parse_actions(v, store.read(log_name(v)), store.uri)) for v in above]
-        return Snapshot(version=base, actions=actions, commits=commits)
+        commits, damage = _commits(store, base, above, cut_end=version is None)
+        return Snapshot(version=base, actions=actions, commits=commits, damage=damage)
     if version is not None and not base_of(files, version):
         problems = [f"there is no version {version} any more, or not yet; the newest one is {newest}"]
+    else:
+        problems.append(f"see `{REPAIR_COMMAND}`")
     message = f"the log of {store.uri} cannot be read: {'; '.join(problems)}"
     raise LogCorruptError(message)
+
+
+def _commits(
+    store: Store, base: int, versions: Sequence[int], *, cut_end: bool
+) -> tuple[list[tuple[int, list[dict[str, Any]]]], Damage | None]:
+    """The commits above a checkpoint, up to the first of a damaged end.
+
+    A damaged commit that sound ones follow is an error: what it said is not known, and they rest on it.
+    """
+    commits: list[tuple[int, list[dict[str, Any]]]] = []
+    for version in versions:
+        try:
+            actions = parse_actions(version, store.read(log_name(version)), store.uri)
+            commit_of(version, actions, store.uri)
+            commits.append((version, actions))
+        except LogCorruptError as cause:
+            later = [v for v in versions if v > version]
+            if not cut_end or not (commits or base >= 0) or not all_damaged(store, later):
+                message = f"{cause}; see `{REPAIR_COMMAND}`"
+                raise LogCorruptError(message) from cause
+            damage = Damage(
+                where=store.uri,
+                file=log_name(version),
+                why=why_damaged(cause),
+                commit=version,
+                good=version - 1,
+                newest=versions[-1],
+            )
+            damage.warn()
+            return commits, damage
+    return commits, None
+
+
+def all_damaged(store: Store, versions: Sequence[int]) -> bool:
+    """Whether none of these commits can be read.
+
+    Raises:
+        OSError: the storage does not say.
+    """
+    for version in versions:
+        try:
+            parse_commit(version, store.read(log_name(version)), store.uri)
+        except LogCorruptError:
+            continue
+        except UnsupportedVersionError:
+            return False
+        return False
+    return True
+
+
+def why_damaged(cause: LogCorruptError) -> str:
+    """What is wrong with a commit, without its name."""
+    return str(cause).partition(".json ")[2].removeprefix("is damaged: ") or str(cause)
 
 
 def base_of(files: LogFiles, version: int) -> bool:
@@ -203,8 +268,3 @@ def last_checkpoint(store: Store) -> int:
         return int(json.loads(store.read(LAST_CHECKPOINT))["version"])
     except (OSError, ValueError, KeyError, TypeError):
         return -1
-
-
-def path_of(action: Action) -> str:
-    """The file that an `add` or `remove` is about, decoded."""
-    return unquote(action["path"])

@@ -13,11 +13,16 @@ from typing import Final, Protocol
 
 from kafkalike.errors import KafkaError
 from kafkalike.log.table.actions import Add, TableCommit
+from kafkalike.log.table.damage import Damage
 from kafkalike.model.segments import Segment, SegmentIndex
 
 FENCE: Final = "FENCE"
 """Operation of a commit that holds nothing. It takes a version that a commit in doubt could still get, and makes
 writers who have planned before it plan anew."""
+
+REPAIR: Final = "REPAIR"
+"""Operation of a commit that stands in the place of a damaged one, or that ends a repair. Whoever follows the table
+loads it anew: what they know may be what was lost."""
 
 END_APP: Final = "kafkalike.end/"
 """Applications of this name, followed by a partition's number, have the partition's log end as their version: so it
@@ -39,8 +44,11 @@ def rewinds(commit: TableCommit) -> bool:
 
 
 def _goes_on(commit: TableCommit) -> bool:
-    """Whether a commit is a change of ours, which is made on no table whose log end was taken back. A fence may be."""
-    return commit.append_id is not None and commit.operation != FENCE
+    """Whether a commit is a change of ours that is made on no table whose log end was taken back.
+
+    A fence or a repair may be.
+    """
+    return commit.append_id is not None and commit.operation not in {FENCE, REPAIR}
 
 
 @dataclass(slots=True, kw_only=True)
@@ -63,6 +71,8 @@ class TableState:
     """Time of the latest commit that was seen, ms."""
     rewound: TableCommit | None = None
     """The latest commit that may have taken log ends back, if any of ours has not followed it."""
+    damage: Damage | None = None
+    """Why it is not of the newest version, if that cannot be read: then nothing may be written."""
 
     def end(self, partition: int) -> int:
         """Offset after the last one that was ever given out in a partition; 0 when there is none."""
@@ -162,17 +172,6 @@ class LastOf:
     def holds(self, state: TableState) -> bool:
         """See `Requirement`."""
         return state.txns.get(self.app_id) == self.version
-
-
-@dataclass(frozen=True, slots=True)
-class TableIs:
-    """The table is still the same one."""
-
-    table_id: str
-
-    def holds(self, state: TableState) -> bool:
-        """See `Requirement`."""
-        return state.table_id == self.table_id
 
 
 @dataclass(frozen=True, slots=True)

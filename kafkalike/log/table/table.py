@@ -19,7 +19,14 @@ from typing import Any, Final, Generic, Protocol, TypeVar
 
 from kafkalike import faults
 from kafkalike.clock import Clock, Deadline
-from kafkalike.errors import KafkaError, KafkaStorageError, KafkaTimeoutError, LogCorruptError, UnknownOutcomeError
+from kafkalike.errors import (
+    KafkaError,
+    KafkaStorageError,
+    KafkaTimeoutError,
+    LogCorruptError,
+    PolicyViolationError,
+    UnknownOutcomeError,
+)
 from kafkalike.log.store.port import NotStoredError, Store
 from kafkalike.log.table.actions import (
     FENCES_KEY,
@@ -31,8 +38,9 @@ from kafkalike.log.table.actions import (
     parse_add,
     parse_commit,
 )
-from kafkalike.log.table.snapshot import LogFiles, last_checkpoint, load_snapshot
-from kafkalike.log.table.state import FENCE, Requirement, TableState
+from kafkalike.log.table.damage import Damage, DamagedFileError
+from kafkalike.log.table.snapshot import LogFiles, all_damaged, last_checkpoint, load_snapshot, why_damaged
+from kafkalike.log.table.state import FENCE, REPAIR, Requirement, TableState
 from kafkalike.model.segments import Segment, SegmentIndex
 
 RECHECK_SECONDS: Final = 10.0
@@ -42,6 +50,9 @@ BACKOFF_SECONDS: Final = 0.05
 """Longest first wait after a concurrent writer's commit; doubles with each try up to `MAX_BACKOFF_SECONDS`."""
 
 MAX_BACKOFF_SECONDS: Final = 2.0
+
+APPEND_ONLY: Final = "delta.appendOnly"
+"""Property of a table from which no record may be taken out."""
 
 SETTLE_TRIES: Final = 5
 """How often a storage that does not answer is asked what became of a commit."""
@@ -90,7 +101,11 @@ class Follower(Protocol):
     """Somebody who makes a state of their own of a table's rows."""
 
     def on_load(self, state: TableState) -> None:
-        """Begin anew from a whole table."""
+        """Begin anew from a whole table.
+
+        Raises:
+            DamagedFileError: a data file cannot be read. Then it is asked again, with an older version.
+        """
         ...
 
     def on_commit(self, commit: TableCommit) -> None:
@@ -179,9 +194,15 @@ class Table:
             if self._state is None:
                 self._load()
                 return True
+            if self._state.damage is not None:
+                return self._look_again(self._state.damage)
             moved = False
-            while self._apply_next():
-                moved = True
+            try:
+                while self._apply_next():
+                    moved = True
+            except DamagedFileError:
+                self._load()
+                return True
             if not moved and self._clock.monotonic() - self._checked > RECHECK_SECONDS:
                 return self._recheck()
             return moved
@@ -195,8 +216,65 @@ class Table:
         except OSError as cause:
             message = f"{self.store.uri}/{log_name(following)} cannot be read: {cause}"
             raise KafkaStorageError(message) from cause
-        self._apply(parse_commit(following, content, self.store.uri))
+        try:
+            commit = parse_commit(following, content, self.store.uri)
+        except LogCorruptError as cause:
+            if not self._stay_at(following, cause):
+                raise
+            return False
+        if commit.operation == REPAIR:
+            self._load()
+        else:
+            self._apply(commit)
         return True
+
+    def _stay_at(self, damaged: int, cause: LogCorruptError) -> bool:
+        """Stay at the version before a damaged commit, if no sound one follows it; returns whether that is so."""
+        later = [v for v in LogFiles.listed(self.store).commits if v > damaged]
+        if not all_damaged(self.store, later):
+            return False
+        damage = Damage(
+            where=self.store.uri,
+            file=log_name(damaged),
+            why=why_damaged(cause),
+            commit=damaged,
+            good=damaged - 1,
+            newest=later[-1] if later else damaged,
+        )
+        damage.warn()
+        self.state.damage = damage
+        return True
+
+    def _look_again(self, damage: Damage) -> bool:
+        """Load a damaged table anew once something has happened to it, such as a repair."""
+        if not self._content_there(log_name(damage.newest + 1)):
+            if damage.commit is None:
+                waited = self._clock.monotonic() - self._checked > RECHECK_SECONDS
+                if not waited and self._size_of(damage.file) == damage.size:
+                    return False
+            else:
+                try:
+                    parse_commit(damage.commit, self.store.read(log_name(damage.commit)), self.store.uri)
+                except (OSError, LogCorruptError):
+                    return False
+        self._load()
+        return True
+
+    def _size_of(self, name: str) -> int:
+        try:
+            return self.store.size(name)
+        except OSError:
+            return -1
+
+    def check_sound(self) -> None:
+        """Refuse a table that is not seen at its newest version: nothing may be written to it, or removed.
+
+        Raises:
+            LogCorruptError: a file of it is damaged, and what to do.
+        """
+        damage = self.state.damage
+        if damage is not None:
+            raise damage.refuse()
 
     def _apply(self, commit: TableCommit) -> None:
         state, self._state = self._state, None
@@ -241,9 +319,58 @@ class Table:
         if self._look_back is not None:
             self._look_back(state, checkpoint, self.store)
         if self._follower is not None:
-            self._follower.on_load(state)
+            try:
+                self._follower.on_load(state)
+            except DamagedFileError as cause:
+                state = self._last_good(self._follower, state, cause)
         self._checked = self._clock.monotonic()
         self._state = state
+
+    def _last_good(self, follower: Follower, state: TableState, cause: DamagedFileError) -> TableState:
+        """The newest version that names no damaged data file.
+
+        Raises:
+            DamagedFileError: the log does not reach back so far.
+        """
+        newest, older, found = state.damage, state, cause
+        while True:
+            version = self._added_at(found.path, older.version) - 1
+            if version < 0:
+                raise cause
+            try:
+                older = load_table(self.store, self._to_segment, version)
+            except LogCorruptError:
+                raise cause from None
+            if not len(older.index):
+                # An empty table is no better than an error: it looks like one that was never written to.
+                raise cause
+            try:
+                follower.on_load(older)
+            except DamagedFileError as another:
+                found = another
+                continue
+            older.damage = newest or Damage(
+                where=self.store.uri,
+                file=cause.path,
+                why=cause.why,
+                commit=None,
+                good=version,
+                newest=state.version,
+                size=self._size_of(cause.path),
+            )
+            older.damage.warn()
+            return older
+
+    def _added_at(self, path: str, version: int) -> int:
+        """The version that added a data file, from a version on downwards; 0 when the log does not tell it any more."""
+        for at in range(version, -1, -1):
+            try:
+                commit = parse_commit(at, self.store.read(log_name(at)), self.store.uri)
+            except (FileNotFoundError, LogCorruptError):
+                return 0
+            if any(add.path == path for add in commit.adds):
+                return at
+        return 0
 
     # --- changing it ---------------------------------------------------------------------------
 
@@ -292,6 +419,7 @@ class Table:
         Raises:
             KafkaTimeoutError: concurrent writers were faster until the deadline; nothing was done.
             KafkaStorageError: the storage refused; nothing was done, and nothing will be.
+            PolicyViolationError: it takes records out of a table that somebody has made append-only.
             UnknownOutcomeError: the change may be there, or may still come; its files stay.
         """
         throw_away = discard or self._discard
@@ -302,6 +430,7 @@ class Table:
             try:
                 (refresh or self.refresh)()
                 with self.mutex:
+                    self.check_sound()
                     state = self.state
                     if planned is not None and not (
                         state.fenced == planned_on and all(r.holds(state) for r in planned.requires)
@@ -313,6 +442,7 @@ class Table:
                         if isinstance(found, Done):
                             return found
                         planned, planned_on = found, state.fenced
+                        _check_append_only(planned, state, self.store.uri)
                     wanted = _commit(planned, state.version + 1, append_id)
                 if attempt:
                     self._back_off(attempt, deadline)
@@ -487,6 +617,17 @@ class Table:
             self.store.discard(add.path)
 
 
+def _check_append_only(change: Change, state: TableState, where: str) -> None:
+    """Heed a property that every Delta writer of our protocol version has to heed.
+
+    Raises:
+        PolicyViolationError: the change takes records out.
+    """
+    if state.properties.get(APPEND_ONLY, "").lower() == "true" and any(old.data_change for old in change.removes):
+        message = f"{where} has the property {APPEND_ONLY}=true, which somebody has set: no record may be taken out"
+        raise PolicyViolationError(message)
+
+
 def _commit(change: Change, version: int, append_id: str) -> Commit:
     return Commit(
         version=version,
@@ -529,6 +670,7 @@ def _loaded(store: Store, to_segment: Callable[[Add, Store], Segment], version: 
         index=SegmentIndex([to_segment(add, store) for add in adds]),
         txns=txns,
         properties=metadata.get("configuration") or {},
+        damage=snapshot.damage,
     )
     for commit in snapshot.committed(store.uri):
         state.apply(commit, lambda add: to_segment(add, store))

@@ -15,7 +15,7 @@ from pyspark.sql.datasource import InputPartition
 from pyspark.sql.streaming.datasource import ReadLimit
 
 from kafkalike.errors import CheckpointMismatchError
-from kafkalike.log.checkpoint import MARK
+from kafkalike.log.jvm.stream_checkpoint import MARK
 from kafkalike.spark.format.stream import Json, StreamReader
 
 VERSION: Final = 1

@@ -7,7 +7,7 @@ from typing import Any, Final
 
 from pyspark.sql.datasource import InputPartition
 
-from kafkalike.log.range_reader import FIELDS, RangePlan, plan_range, read_range
+from kafkalike.log.cluster.range_reader import FIELDS, RangePlan, plan_range, read_range
 from kafkalike.spark.format.options import SourceOptions
 from kafkalike.spark.format.plan import Run, grouped, split
 from kafkalike.spark.format.topics import Topics

@@ -8,7 +8,7 @@ from typing import Any, Final
 
 from kafkalike.clock import Clock
 from kafkalike.group.offsets import GroupOffsets, Membership
-from kafkalike.log.checkpoint import MARK
+from kafkalike.log.jvm.stream_checkpoint import MARK
 from kafkalike.log.port import Cluster
 from kafkalike.model.structs import OffsetAndMetadata, TopicPartition
 from kafkalike.spark.format.positions import offsets_of

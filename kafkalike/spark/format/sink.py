@@ -12,16 +12,17 @@ from pyspark.sql.types import StructType
 
 from kafkalike.errors import IllegalArgumentError
 from kafkalike.log.connect import connect_delta
-from kafkalike.log.staged_commit import begin, commit_results, job_folder
-from kafkalike.log.staged_topics import TaskResult, stage_topics
+from kafkalike.log.jvm.task_number import task_number
+from kafkalike.log.staged.commit import begin, commit_results, job_folder
+from kafkalike.log.staged.topics import TaskResult, stage_topics
 from kafkalike.spark.format.sink_options import SinkOptions, check_sink_columns
 
 if TYPE_CHECKING:
     from pyarrow import RecordBatch
 
-    from kafkalike.log.delta_cluster import DeltaCluster
-    from kafkalike.log.port import Appended, TxnId
-    from kafkalike.log.topic_log import DeltaTopicLog
+    from kafkalike.log.cluster.delta_cluster import DeltaCluster
+    from kafkalike.log.topic.topic_log import DeltaTopicLog
+    from kafkalike.model.appends import Appended, TxnId
 
 _log = logging.getLogger(__name__)
 
@@ -61,7 +62,7 @@ class BatchWriter(DataSourceArrowWriter):
 
     def write(self, iterator: Iterator[RecordBatch]) -> WriterCommitMessage:
         """Stage the rows of a task; those of a rerun are not looked at."""
-        return Message(stage_topics(self._target, self._folder, iterator))
+        return Message(stage_topics(self._target, self._folder, iterator, task_number()))
 
     def commit(self, messages: list[WriterCommitMessage | None]) -> None:
         """Number and commit what the tasks have staged.

@@ -12,8 +12,8 @@ from pyspark.sql.types import StructType
 from kafkalike.config.topic import CODECS
 from kafkalike.errors import IllegalArgumentError, UnsupportedCodecError
 from kafkalike.expr.sink import check_columns
-from kafkalike.log.checkpoint import LocalCheckpoint
-from kafkalike.log.port import TxnId
+from kafkalike.log.jvm.stream_checkpoint import LocalCheckpoint
+from kafkalike.model.appends import TxnId
 from kafkalike.model.names import check_topic_name
 from kafkalike.spark.format.options import (
     BOOTSTRAP,

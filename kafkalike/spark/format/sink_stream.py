@@ -17,9 +17,10 @@ from pyspark.sql.types import StructType
 
 from kafkalike import faults
 from kafkalike.errors import IllegalArgumentError
-from kafkalike.log.checkpoint import BatchOffsets, LocalCheckpoint
-from kafkalike.log.staged_commit import begin, job_folder
-from kafkalike.log.staged_topics import stage_topics
+from kafkalike.log.jvm.stream_checkpoint import BatchOffsets, LocalCheckpoint
+from kafkalike.log.jvm.task_number import task_number
+from kafkalike.log.staged.commit import begin, job_folder
+from kafkalike.log.staged.topics import stage_topics
 from kafkalike.spark.format.sink import Message, commit_messages, say_duplicates, writable_cluster
 from kafkalike.spark.format.sink_options import SinkOptions, check_sink_columns
 from kafkalike.spark.stream_ids import StreamVersion, app_id, next_txn
@@ -27,8 +28,8 @@ from kafkalike.spark.stream_ids import StreamVersion, app_id, next_txn
 if TYPE_CHECKING:
     from pyarrow import RecordBatch
 
-    from kafkalike.log.delta_cluster import DeltaCluster
-    from kafkalike.log.staging_lease import JobFolder
+    from kafkalike.log.cluster.delta_cluster import DeltaCluster
+    from kafkalike.log.staged.lease import JobFolder
 
 QUERY_ID: Final = "sql.streaming.queryId"
 """Local property in which Spark tells its tasks the query."""
@@ -66,7 +67,7 @@ class StreamSink(DataSourceStreamArrowWriter):
         """Stage the rows of a task."""
         context = TaskContext.get()
         query_id = None if context is None else context.getLocalProperty(QUERY_ID)
-        return StreamMessage(stage_topics(self._target, self._folder, iterator), query_id)
+        return StreamMessage(stage_topics(self._target, self._folder, iterator, task_number()), query_id)
 
     def commit(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:  # noqa: N803 - Spark's name
         """Number and commit a batch, unless it was committed before.

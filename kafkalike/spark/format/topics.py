@@ -15,8 +15,8 @@ from kafkalike.model.structs import TopicPartition
 from kafkalike.spark.format.options import Choice
 
 if TYPE_CHECKING:
-    from kafkalike.log.delta_cluster import DeltaCluster
-    from kafkalike.log.topic_log import DeltaTopicLog
+    from kafkalike.log.cluster.delta_cluster import DeltaCluster
+    from kafkalike.log.topic.topic_log import DeltaTopicLog
     from kafkalike.model.topic import TopicInfo
 
 LOOKS: Final = 10

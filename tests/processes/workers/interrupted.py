@@ -19,8 +19,8 @@ from kafkalike.admin import KafkaAdminClient
 from kafkalike.clock import SYSTEM_CLOCK
 from kafkalike.consumer import KafkaConsumer
 from kafkalike.errors import KafkaError, TopicAlreadyExistsError, UnknownTopicOrPartitionError
-from kafkalike.log.delta_cluster import DeltaCluster
-from kafkalike.log.topic_log import DeltaTopicLog
+from kafkalike.log.cluster.delta_cluster import DeltaCluster
+from kafkalike.log.topic.topic_log import DeltaTopicLog
 from kafkalike.model.structs import NewTopic
 from kafkalike.producer import KafkaProducer
 from kafkalike.producer.future import FutureRecordMetadata

@@ -19,8 +19,8 @@ import pandas as pd
 from kafkalike.clock import SYSTEM_CLOCK
 from kafkalike.errors import KafkaError
 from kafkalike.group.offsets import GroupOffsets, Membership
-from kafkalike.log.delta_cluster import DeltaCluster
-from kafkalike.log.port import TxnId
+from kafkalike.log.cluster.delta_cluster import DeltaCluster
+from kafkalike.model.appends import TxnId
 from kafkalike.model.structs import OffsetAndMetadata, TopicPartition
 from tests.tools.clusters import on_disk
 from tests.tools.findings import errors_of

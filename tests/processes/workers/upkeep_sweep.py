@@ -3,7 +3,7 @@
 from typing import Any
 
 from kafkalike.clock import SYSTEM_CLOCK
-from kafkalike.log.delta_cluster import DeltaCluster
+from kafkalike.log.cluster.delta_cluster import DeltaCluster
 from kafkalike.retention import maintain
 from tests.processes.workers import sweep
 

@@ -4,7 +4,7 @@ import json
 import sys
 
 from kafkalike.clock import SYSTEM_CLOCK
-from kafkalike.log.delta_cluster import open_cluster
+from kafkalike.log.cluster.delta_cluster import open_cluster
 from kafkalike.retention import maintain
 from kafkalike.spark import session
 

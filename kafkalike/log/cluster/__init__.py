@@ -1,0 +1,1 @@
+"""Clusters: topics as rows of a table, and where their tables are."""

@@ -1,0 +1,1 @@
+"""Questions about a log that change nothing."""

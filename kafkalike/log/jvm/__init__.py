@@ -1,0 +1,1 @@
+"""Spark: sessions, jobs and their errors; the only folder that imports PySpark."""

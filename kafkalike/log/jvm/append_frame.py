@@ -1,0 +1,97 @@
+"""Append of a DataFrame to a local root: a Spark job stages the records, this process numbers and commits them.
+
+Two steps (decisions 017 and 020). The job computes the DataFrame once, before a topic's lock is taken, and each task
+writes its records into one file, sorted by topic and Kafka partition (`staged_topics`). Then each topic in turn is
+locked, its log end is read, the segments are written from those files, and one table version is made of them
+(`staged_commit`): the same loop as for a producer's batch.
+"""
+
+from __future__ import annotations
+
+import pickle
+from collections.abc import Iterable, Iterator, Mapping
+from functools import partial
+from typing import TYPE_CHECKING, Final
+
+import pyarrow as pa
+from py4j.protocol import Py4JError
+from pyspark.errors import PySparkException
+
+from kafkalike.expr.sink import arrow_columns
+from kafkalike.log.jvm.java_errors import innermost
+from kafkalike.log.jvm.job_errors import raise_refusal
+from kafkalike.log.jvm.task_number import task_number
+from kafkalike.log.staged.commit import TxnOf, commit_results
+from kafkalike.log.staged.files import Written
+from kafkalike.log.staged.folder import staging_folder
+from kafkalike.log.staged.lease import HeldFolder
+from kafkalike.log.staged.payload import Job, in_threads, write_anew
+from kafkalike.log.staged.topics import Folder, Target, TaskResult, left_out, stage_topics
+from kafkalike.model.appends import Appended
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+    from kafkalike.log.cluster.delta_cluster import DeltaCluster
+
+SPREAD_BYTES: Final = 1024 * 1024 * 1024
+"""From how many bytes on the segments are written by Spark's tasks, where these run on other machines."""
+
+
+def append_staged(
+    cluster: DeltaCluster, frame: DataFrame, target: Target, *, codec: str, timeout_ms: float, txn: TxnOf
+) -> Mapping[str, Appended]:
+    """Append a DataFrame: one table commit for each topic.
+
+    Args:
+        cluster: a local root with locks.
+        frame: columns as `expr.sink.sink_columns` gives them.
+        target: where the rows go; of a rerun that it knows, nothing is computed.
+        codec: compression, used when a topic says `producer`.
+        timeout_ms: how long to wait for other writers, for each topic, ms; from when the DataFrame has been computed.
+        txn: names the write to a topic.
+
+    Returns:
+        What was written, by topic.
+
+    Raises:
+        KafkaError: see `kafkalike.spark.write`.
+    """
+    with staging_folder(cluster.root) as path:
+        results = [left_out(target)] if target.written else _run(frame, target, HeldFolder(str(path)))
+        # Other writers are waited for from here on: however long the source took, there is time for them.
+        return commit_results(
+            cluster,
+            target.topic,
+            results,
+            codec=codec,
+            timeout_ms=timeout_ms,
+            txn=txn,
+            write_all=partial(_write_all, frame.sparkSession),
+        )
+
+
+def _run(frame: DataFrame, target: Target, folder: Folder) -> list[TaskResult]:
+    """Compute the DataFrame and stage its records."""
+    try:
+        rows = arrow_columns(frame).mapInArrow(partial(_stage, target, folder), "result BINARY").collect()
+    except (PySparkException, Py4JError, OSError) as cause:
+        raise_refusal(target.topic or "the write", cause)
+    return [pickle.loads(row["result"]) for row in rows]  # noqa: S301 - made by `_stage`
+
+
+def _stage(target: Target, folder: Folder, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    """One task of the job; Spark takes results only as rows."""
+    yield pa.RecordBatch.from_pydict({"result": [pickle.dumps(stage_topics(target, folder, batches, task_number()))]})
+
+
+def _write_all(spark: SparkSession, jobs: list[Job]) -> list[Written]:
+    context, size = spark.sparkContext, sum(run.bytes for runs, _ in jobs for run in runs)
+    if size > SPREAD_BYTES and not (context.master or "local").startswith("local"):
+        try:
+            return context.parallelize(jobs, len(jobs)).map(write_anew).collect()
+        except (PySparkException, Py4JError) as cause:
+            # What tasks have written has names that only they know; maintenance finds it.
+            message = f"Spark could not write the segments: {innermost(cause)}"
+            raise OSError(message) from cause
+    return in_threads(jobs)

@@ -1,0 +1,138 @@
+"""Staged payload: records that Spark's tasks have staged in, numbered segments of a topic out.
+
+Used by every process that commits such records (`staged_commit`), so nothing here needs a Spark session.
+"""
+
+from __future__ import annotations
+
+import os
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, replace
+from itertools import groupby
+from typing import TYPE_CHECKING, Final, NoReturn
+
+import pyarrow as pa
+
+from kafkalike import errors, faults
+from kafkalike.errors import KafkaStorageError
+from kafkalike.log.staged.files import Numbering, Run, Written, write_segment
+from kafkalike.log.store.local import LocalStore
+from kafkalike.log.table.actions import Add
+from kafkalike.log.topic.batch_payload import PARQUET_CODECS, refused, segment_name, segment_stats
+
+if TYPE_CHECKING:
+    from kafkalike.config.topic import TopicConfig
+    from kafkalike.log.store.port import Store
+    from kafkalike.model.topic import TopicInfo
+
+SEGMENT_BYTES: Final = 256 * 1024 * 1024
+"""About how many bytes of records go into one file; a larger run of one partition becomes several."""
+
+Job = tuple[list[Run], Numbering]
+"""A segment that is to be written."""
+
+
+def raise_told(topic: str, refusal: str | None, text: str) -> NoReturn:
+    """Raise what a task has told instead of failing.
+
+    Args:
+        topic: where the records were to go.
+        refusal: the error's class, None when the storage refused.
+        text: what happened.
+    """
+    if refusal is not None:
+        raise getattr(errors, refusal)(f"{topic}: {text}")
+    raise KafkaStorageError(f"{topic}: the storage refused the records, nothing was written: {text}")
+
+
+def in_threads(jobs: list[Job]) -> list[Written]:
+    """All segments, a core each; pyarrow works outside Python's lock."""
+    if len(jobs) < 2:  # noqa: PLR2004
+        return [_write_one(job) for job in jobs]
+    with ThreadPoolExecutor(min(len(jobs), os.cpu_count() or 1)) as pool:
+        return list(pool.map(_write_one, jobs))
+
+
+@dataclass(frozen=True, slots=True)
+class StagedPayload:
+    """Staged records as a payload of `DeltaTopicLog.append_payload`."""
+
+    runs: Sequence[Run]
+    write_all: Callable[[list[Job]], list[Written]] = in_threads
+    """Writes the segments."""
+
+    def counts(self) -> Mapping[int, int]:
+        """See `Payload`."""
+        found: Counter[int] = Counter()
+        for run in self.runs:
+            found[run.partition] += run.rows
+        return found
+
+    def check(self, info: TopicInfo, config: TopicConfig, now_ms: int) -> None:
+        """Done by the job, record by record."""
+
+    def write(self, files: Store, plan: Mapping[int, range], *, codec: str, now_ms: int, now_counts: bool) -> list[Add]:
+        """One Parquet file for each `SEGMENT_BYTES` of a partition."""
+        faults.point("append.before_files")
+        jobs = [
+            (
+                runs,
+                Numbering(
+                    uri=files.uri,
+                    name=segment_name(partition, start),
+                    partition=partition,
+                    start=start,
+                    codec=PARQUET_CODECS[codec],
+                    append_time_ms=now_ms,
+                    log_append_time=now_counts,
+                ),
+            )
+            for partition, start, runs in _segments(self.runs, plan)
+        ]
+        try:
+            written = self.write_all(jobs)
+        except (OSError, pa.ArrowException) as cause:
+            # What tasks have written has names that only they know; vacuum finds it.
+            failed = [_add(where.name, where.partition, 0, now_ms, {}) for _, where in jobs]
+            raise refused(files, failed, cause) from cause
+        return [_add(w.name, w.partition, w.size, now_ms, _stats(w)) for w in written]
+
+
+def write_anew(job: Job) -> Written:
+    """Write a segment in a Spark task, under a name that no other attempt at it has.
+
+    Spark may run a task twice at a time (speculation, an executor that it takes for lost): the one that is late, or is
+    stopped half-way, must not open the file that the other one has finished.
+    """
+    runs, where = job
+    return _write_one((runs, replace(where, name=segment_name(where.partition, where.start))))
+
+
+def _write_one(job: Job) -> Written:
+    runs, where = job
+    return write_segment(LocalStore(where.uri), runs, where)
+
+
+def _segments(runs: Sequence[Run], plan: Mapping[int, range]) -> Iterator[tuple[int, int, list[Run]]]:
+    """Runs of each file: partition, first offset, runs."""
+    ordered = sorted(runs, key=lambda run: (run.partition, run.task, run.nth))
+    for partition, own in groupby(ordered, key=lambda run: run.partition):
+        start, held, size = plan[partition].start, list[Run](), 0
+        for run in own:
+            if held and size + run.bytes > SEGMENT_BYTES:
+                yield partition, start, held
+                start, held, size = start + sum(r.rows for r in held), [], 0
+            held.append(run)
+            size += run.bytes
+        yield partition, start, held
+
+
+def _stats(written: Written) -> dict[str, object]:
+    ends = (written.offsets[0], written.offsets[-1])
+    return segment_stats(len(written.offsets), ends, (written.min_time_ms, written.max_time_ms))
+
+
+def _add(name: str, partition: int, size: int, now_ms: int, stats: Mapping[str, object]) -> Add:
+    return Add(path=name, partition=partition, size=size, modification_ms=now_ms, data_change=True, stats=stats)

@@ -1,0 +1,81 @@
+"""Damage: what readers of a table say, and writers refuse, when a file of it cannot be read any more.
+
+A reader goes on with the last good version, and says so once. A writer does not: it would have to guess what the
+damaged file had said.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+from dataclasses import dataclass
+from typing import Final
+
+from kafkalike.errors import LogCorruptError
+
+_log = logging.getLogger(__name__)
+
+REPAIR_COMMAND: Final = "kafkalike verify --repair"
+"""What an operator runs."""
+
+_told: set[tuple[str, str]] = set()
+_telling = threading.Lock()
+
+
+class DamagedFileError(LogCorruptError):
+    """A data file that a table names cannot be read.
+
+    Args:
+        where: the table's folder.
+        path: the file, relative to it.
+        why: what is wrong.
+    """
+
+    def __init__(self, where: str, path: str, why: str) -> None:
+        super().__init__(f"{where}/{path} cannot be read: {why}; see `{REPAIR_COMMAND}`")
+        self.path = path
+        self.why = why
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Damage:
+    """A damaged file at the end of a table, and what is left without it."""
+
+    where: str
+    """The table's folder."""
+    file: str
+    """The first damaged file, relative to it."""
+    why: str
+    """What is wrong with it."""
+    commit: int | None
+    """The version that the file commits; None for a data file."""
+    good: int
+    """The last version that can be read."""
+    newest: int
+    """The newest version in the log."""
+    size: int = -1
+    """Bytes of a data file; -1 when it is missing."""
+
+    def warn(self) -> None:
+        """Say it in the log, once in each process."""
+        with _telling:
+            if (self.where, self.file) in _told:
+                return
+            _told.add((self.where, self.file))
+        _log.warning(
+            "%s/%s is damaged (%s): the table is read at its last good version %d, what came after it up to version %d "
+            "is not seen, and nothing can be written to the table; run `%s`",
+            self.where,
+            self.file,
+            self.why,
+            self.good,
+            self.newest,
+            REPAIR_COMMAND,
+        )
+
+    def refuse(self) -> LogCorruptError:
+        """The error of a writer."""
+        return LogCorruptError(
+            f"{self.where}: nothing was written, as {self.file} is damaged ({self.why}); the last good version is "
+            f"{self.good}. Run `{REPAIR_COMMAND}`, which says what is lost and makes the table writable again"
+        )

@@ -1,0 +1,111 @@
+"""Layout: what the tables are called, which columns and properties they have; stated once, here.
+
+Topic table: `<root>/<location>`, partitioned by `partition`. Control tables: `<root>/__cluster_metadata` and
+`<root>/__consumer_offsets`. Locks of a local root: `<root>/__locks/`. Signs of life of group members:
+`<root>/__leases/`.
+"""
+
+from __future__ import annotations
+
+from typing import Any, Final
+
+import pyarrow as pa
+
+from kafkalike.model import cluster_state, group_state
+
+CLUSTER_METADATA: Final = cluster_state.TABLE
+CONSUMER_OFFSETS: Final = group_state.TABLE
+LEASES: Final = "__leases"
+LOCKS: Final = "__locks"
+STAGING: Final = "__staging"
+"""Where a Spark write puts its records down before they get their offsets."""
+
+DELETED: Final = "__deleted"
+"""Where the tables of deleted topics go while their files are being removed."""
+
+DAMAGED: Final = "__damaged"
+"""Where `kafkalike verify --repair` keeps the damaged files that it takes out of tables."""
+
+
+def _field(name: str, kind: object, *, nullable: bool = True) -> dict[str, Any]:
+    return {"name": name, "type": kind, "nullable": nullable, "metadata": {}}
+
+
+_HEADER: Final = {"type": "struct", "fields": [_field("key", "string"), _field("value", "binary")]}
+
+TOPIC_SCHEMA: Final[dict[str, Any]] = {
+    "type": "struct",
+    "fields": [
+        _field("partition", "integer", nullable=False),
+        _field("offset", "long", nullable=False),
+        _field("timestamp", "timestamp", nullable=False),
+        _field("timestampType", "integer", nullable=False),
+        _field("key", "binary"),
+        _field("value", "binary"),
+        _field("headers", {"type": "array", "elementType": _HEADER, "containsNull": True}),
+    ],
+}
+"""Delta schema of a topic table, as its log has it."""
+
+_TYPES: Final = {
+    pa.int32(): "integer",
+    pa.int64(): "long",
+    pa.string(): "string",
+    pa.timestamp("us", "UTC"): "timestamp",
+}
+
+
+def delta_schema(schema: pa.Schema) -> dict[str, Any]:
+    """Delta schema of a control table, from its Arrow schema."""
+    return {"type": "struct", "fields": [_field(f.name, _TYPES[f.type], nullable=f.nullable) for f in schema]}
+
+
+TOPIC_TABLE_PROPERTIES: Final = {
+    # A file's offset and time range are its index; statistics of keys and values would only cost.
+    "delta.dataSkippingStatsColumns": "offset,timestamp",
+    # Every checkpoint writes the whole state; 10, Delta's default, doubled the mean cost of an append.
+    "delta.checkpointInterval": "100",
+    # Delta lists the whole log at each commit, so old entries cost every writer.
+    "delta.logRetentionDuration": "interval 1 days",
+}
+
+CONTROL_TABLE_PROPERTIES: Final = {
+    "delta.checkpointInterval": "100",
+    # Each commit of an offset is a version and a file: what a day would keep of a hundred commits a second makes each
+    # checkpoint, which names all files that are gone, and each look into the log's folder, longer and longer.
+    "delta.logRetentionDuration": "interval 1 hours",
+    "delta.deletedFileRetentionDuration": "interval 10 minutes",
+}
+
+METADATA_SCHEMA: Final = pa.schema(
+    [
+        pa.field("seq", pa.int64(), nullable=False),
+        pa.field("time", pa.timestamp("us", "UTC"), nullable=False),
+        pa.field("kind", pa.string(), nullable=False),
+        pa.field("topic", pa.string(), nullable=False),
+        pa.field("topic_id", pa.string(), nullable=False),
+        pa.field("change", pa.string(), nullable=False),
+        pa.field("value", pa.string(), nullable=False),
+    ]
+)
+"""Columns of `__cluster_metadata`; see `MetadataRow`."""
+
+OFFSETS_SCHEMA: Final = pa.schema(
+    [
+        pa.field("seq", pa.int64(), nullable=False),
+        pa.field("time", pa.timestamp("us", "UTC"), nullable=False),
+        pa.field("kind", pa.string(), nullable=False),
+        pa.field("group_id", pa.string(), nullable=False),
+        pa.field("topic", pa.string()),
+        pa.field("topic_id", pa.string()),
+        pa.field("partition", pa.int32()),
+        pa.field("offset", pa.int64()),
+        pa.field("leader_epoch", pa.int32(), nullable=False),
+        pa.field("metadata", pa.string(), nullable=False),
+        pa.field("generation", pa.int32(), nullable=False),
+        pa.field("member_id", pa.string(), nullable=False),
+        pa.field("client_id", pa.string(), nullable=False),
+        pa.field("value", pa.string(), nullable=False),
+    ]
+)
+"""Columns of `__consumer_offsets`; see `GroupRow`."""

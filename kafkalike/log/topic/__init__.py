@@ -1,0 +1,1 @@
+"""Topics: one topic's table as a log."""

@@ -1,0 +1,22 @@
+"""Notes: what a maintenance run notes in the history of a topic's table."""
+
+from __future__ import annotations
+
+from typing import Any, Final
+
+from kafkalike.log.table.actions import append_info
+
+WORK_KEY: Final = "maintenance"
+"""Key, in a commit's user metadata, of what maintenance did: `retention`, `merge`, `compaction`."""
+
+RUN_KEY: Final = "run"
+"""Key of the id of the maintenance run."""
+
+OPERATIONS: Final = {"retention": "DELETE", "merge": "OPTIMIZE", "compaction": "REWRITE", "restore": "CLONE"}
+"""What the table's history calls them."""
+
+
+def maintenance_of(user_metadata: str | None) -> dict[str, Any]:
+    """What maintenance wrote into a commit's user metadata; empty when the commit is not its own."""
+    info = append_info(user_metadata)
+    return info if WORK_KEY in info else {}

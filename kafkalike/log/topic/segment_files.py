@@ -1,0 +1,79 @@
+"""Segment files: an added file of a topic's table in, the segment that it is out."""
+
+from __future__ import annotations
+
+from datetime import datetime
+
+from kafkalike.errors import CorruptRecordError, LogCorruptError
+from kafkalike.log.store.parquet import open_parquet
+from kafkalike.log.store.port import Store
+from kafkalike.log.table.actions import Add, version_of
+from kafkalike.model.segments import Segment
+
+
+def parse_time_ms(text: str | int) -> int:
+    """A timestamp of file statistics, in ms since the epoch; a number is one already."""
+    if isinstance(text, int):
+        return text
+    moment = datetime.fromisoformat(text)
+    days = moment.toordinal() - 719_163
+    offset = moment.utcoffset()
+    seconds = ((days * 24 + moment.hour) * 60 + moment.minute) * 60 + moment.second
+    return (seconds - (int(offset.total_seconds()) if offset else 0)) * 1000 + moment.microsecond // 1000
+
+
+def segment_of(add: Add, files: Store) -> Segment:
+    """The segment that an added file is.
+
+    Reads the file itself when the commit carries no statistics, as a foreign writer's may.
+
+    Raises:
+        LogCorruptError: the file has no partition, or rows without offset.
+    """
+    if add.partition is None:
+        message = f"{files.uri}/{add.path} belongs to no partition: a foreign writer wrote it"
+        raise LogCorruptError(message)
+    low, high = add.stats.get("minValues") or {}, add.stats.get("maxValues") or {}
+    if {"offset", "timestamp"} <= low.keys() & high.keys() and "numRecords" in add.stats:
+        return Segment(
+            partition=add.partition,
+            start=int(low["offset"]),
+            stop=int(high["offset"]) + 1,
+            num_records=int(add.stats["numRecords"]),
+            min_timestamp=parse_time_ms(low["timestamp"]),
+            max_timestamp=parse_time_ms(high["timestamp"]),
+            size_bytes=add.size,
+            path=add.path,
+            modification_ms=add.modification_ms,
+        )
+    return _segment_from_file(add, add.partition, files)
+
+
+def _segment_from_file(add: Add, partition: int, files: Store) -> Segment:
+    import pyarrow.compute as pc  # 30 ms, which most processes never need
+
+    try:
+        table = open_parquet(files, add.path).read(columns=["offset", "timestamp"])
+        offsets, times = pc.min_max(table["offset"]).as_py(), pc.min_max(table["timestamp"]).as_py()
+        return Segment(
+            partition=partition,
+            start=int(offsets["min"]),
+            stop=int(offsets["max"]) + 1,
+            num_records=table.num_rows,
+            min_timestamp=int(times["min"].timestamp() * 1000),
+            max_timestamp=int(times["max"].timestamp() * 1000),
+            size_bytes=add.size,
+            path=add.path,
+            modification_ms=add.modification_ms,
+        )
+    except FileNotFoundError as cause:
+        message = f"{files.uri}/{add.path} is named by the log but missing"
+        raise CorruptRecordError(message) from cause
+    except (TypeError, KeyError, OSError) as cause:
+        message = f"{files.uri}/{add.path} has no statistics and cannot stand in for them: {cause}"
+        raise LogCorruptError(message) from cause
+
+
+def versions(files: Store) -> list[int]:
+    """Table versions whose commit file still exists, in order."""
+    return sorted(v for entry in files.list("_delta_log") if (v := version_of(entry.name)) is not None)

@@ -1,0 +1,1 @@
+"""Maintenance: what changes a topic besides appends."""

@@ -1,0 +1,177 @@
+"""Restore: a topic and an earlier table version in, a new topic with what it held then out.
+
+Never in place: the offsets above that version were given out, and every consumer, checkpoint and copy that has seen
+them would take the next records for the ones it knows. A new topic has an id of its own, so no offset is mistaken.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from contextlib import AbstractContextManager
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Final
+
+from kafkalike.clock import Deadline
+from kafkalike.errors import IllegalArgumentError, KafkaError, KafkaStorageError, LogCorruptError
+from kafkalike.log.store.port import Store
+from kafkalike.log.table.actions import Add, log_name, parse_commit
+from kafkalike.log.table.log_cleaner import maintenance_turn
+from kafkalike.log.table.state import end_app
+from kafkalike.log.table.table import load_table
+from kafkalike.log.topic.batch_payload import add_of
+from kafkalike.log.topic.segment_files import segment_of
+from kafkalike.log.upkeep.change import COMMIT_TIMEOUT_MS, Change, publish
+from kafkalike.model.cluster_state import LOG_START, LogStartsMoved, MetadataRow, parse_row
+from kafkalike.model.compaction import CLEANER_APP, HOLES, cleaner_app
+
+if TYPE_CHECKING:
+    from kafkalike.log.cluster.delta_cluster import DeltaCluster
+    from kafkalike.model.topic import TopicInfo
+
+REASON: Final = "restore"
+"""Reason that is noted at the log starts of the new topic."""
+
+
+def restore_as(cluster: DeltaCluster, topic: str, version: int, new: str, run: str) -> TopicInfo:
+    """Make a new topic that holds what a topic held at an earlier version of its table, at the same offsets.
+
+    Files are shared by hard links where the disk allows it, else copied. Committed offsets are not taken over: they
+    belong to the other topic's id.
+
+    Args:
+        cluster: on a local root.
+        topic: an existing topic.
+        version: a version of its table, as `kafkalike history` lists them.
+        new: name of the new topic; it gets the settings and partitions that `topic` has now.
+        run: id that is noted in the new topic's history.
+
+    Returns:
+        The new topic.
+
+    Raises:
+        IllegalArgumentError: `new` is `topic`, the root is not local, or there is no such version.
+        KafkaStorageError: files of that version are gone (vacuumed, or deleted with the topic meanwhile), or the disk
+            is full; nothing was made, unless topics may not be deleted: then the new one stays, empty.
+        KafkaTimeoutError: a maintenance run held `topic` for a minute, and nothing was made; or one held the new topic,
+            which was made and is empty.
+        TopicAlreadyExistsError, InvalidTopicError: see `create_topic`.
+        UnknownTopicOrPartitionError: there is no such topic.
+    """
+    if new == topic:
+        message = (
+            f"{topic!r} cannot be restored in place: offsets above version {version} were given out, and giving them "
+            "to other records would mislead every consumer that has seen them; name another topic"
+        )
+        raise IllegalArgumentError(message)
+    info = cluster.topic(topic)
+    files = cluster.files_of(info)
+    # What that version names and the newest one does not, the next maintenance run might remove.
+    with _no_vacuum(cluster, topic):
+        return _restore(cluster, info, files, version, new=new, run=run)
+
+
+def _restore(cluster: DeltaCluster, info: TopicInfo, files: Store, version: int, *, new: str, run: str) -> TopicInfo:
+    topic = info.name
+    earlier = _table_at(files, info, version)
+    adds = earlier.adds
+    gone = [add.path for add in adds if not _is_there(files, add.path)]
+    if gone:
+        message = (
+            f"{topic!r}: version {version} cannot be restored: {len(gone)} of its files are gone, such as {gone[0]}"
+        )
+        raise KafkaStorageError(message)
+    starts = log_starts_at(cluster.metadata.rows, info.topic_id, earlier.when_ms)
+    made = cluster.create_topic(new, info.num_partitions, info.configs)
+    target = cluster.files_of(made)
+    facts = {"restored": f"{topic} version {version}", "files": len(adds)}
+    change = Change(work="restore", adds=adds, txns=earlier.holes, facts=facts)
+    log = cluster.log(new)
+    # A linked file is as old as the first one: to a maintenance run it would look like what a dead writer has left.
+    with _no_vacuum(cluster, new):
+        try:
+            for add in adds:
+                files.copy(add.path, target, add.path)
+        except OSError as cause:
+            left = _unmade(cluster, new)
+            message = f"{topic!r}: the files of version {version} cannot be taken over, {left}: {cause}"
+            raise KafkaStorageError(message) from cause
+        if adds:
+            publish(log, change, run)
+    log.refresh()
+    within = {p: min(start, log.log_end(p)) for p, start in starts.items() if log.log_end(p)}
+    return cluster.move_log_start(new, within, REASON, run, made.topic_id) if within else made
+
+
+def _no_vacuum(cluster: DeltaCluster, name: str) -> AbstractContextManager[None]:
+    """Keep maintenance runs away from a topic."""
+    return cluster.store.turn(maintenance_turn(name), Deadline(cluster.clock, COMMIT_TIMEOUT_MS))
+
+
+def _unmade(cluster: DeltaCluster, new: str) -> str:
+    try:
+        cluster.delete_topic(new)
+    except KafkaError as error:
+        return f"and {new!r} is left empty ({error})"
+    return "nothing was made"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Earlier:
+    """A table at an earlier version."""
+
+    adds: list[Add]
+    holes: dict[str, int]
+    """What says, in a topic that was ever compacted, up to where holes between its records are no loss."""
+    when_ms: int
+
+
+def _table_at(files: Store, info: TopicInfo, version: int) -> _Earlier:
+    """The table at a version: its files, what is noted with them, and its time."""
+    try:
+        earlier = load_table(files, segment_of, version)
+        commit = parse_commit(version, files.read(log_name(version)), files.uri)
+    except (LogCorruptError, OSError) as cause:
+        message = f"{files.uri} has no version {version} any more, or not yet: {cause}"
+        raise IllegalArgumentError(message) from cause
+    apps = [CLEANER_APP, *(cleaner_app(p, HOLES) for p in info.partitions)]
+    notes = {app: earlier.txns[app] for app in apps if app in earlier.txns}
+    notes |= {end_app(p): earlier.end(p) for p in info.partitions if earlier.end(p)}
+    return _Earlier(adds=[add_of(s) for s in earlier.index], holes=notes, when_ms=commit.timestamp_ms)
+
+
+def _is_there(files: Store, name: str) -> bool:
+    try:
+        files.size(name)
+    except FileNotFoundError:
+        return False
+    return True
+
+
+def log_starts_at(rows: Iterable[MetadataRow], topic_id: str, when_ms: int) -> dict[int, int]:
+    """Where the logs of a topic's partitions began at a time, as far as the metadata still say it.
+
+    The first move after that time says where the log began before it, so moves that maintenance has removed since are
+    only missed where others of that partition were removed after `when_ms`; then the log begins later than it did:
+    what was deleted meanwhile does not come back.
+
+    Args:
+        rows: of `__cluster_metadata`, in `seq` order.
+        topic_id: the topic.
+        when_ms: the time, ms since the epoch.
+
+    Returns:
+        First offset by partition; partitions that began at 0 may be missing.
+    """
+    starts: dict[int, int] = {}
+    moved_later: set[int] = set()
+    for row in rows:
+        if row.kind != LOG_START or row.topic_id != topic_id:
+            continue
+        said = parse_row(row)
+        for partition, move in said.moves.items() if isinstance(said, LogStartsMoved) else ():
+            if row.time_ms <= when_ms:
+                starts[partition] = max(starts.get(partition, 0), move.offset)
+            elif partition not in moved_later:
+                moved_later.add(partition)
+                starts[partition] = max(starts.get(partition, 0), move.before or 0)
+    return starts

@@ -1,0 +1,43 @@
+"""Appends: how a write is named, and what became of it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Final
+
+from kafkalike.errors import IllegalArgumentError
+
+RESERVED_APPS: Final = "kafkalike."
+"""How names of Delta applications begin under which a topic's table keeps facts about itself."""
+
+
+@dataclass(frozen=True, slots=True)
+class TxnId:
+    """Names a write across restarts: a write whose version is not above the application's last one is a rerun."""
+
+    app_id: str
+    version: int
+    after: int | None = None
+    """The application's latest version as its writer has seen it, -1 for none: a higher one below `version`, which
+    somebody else wrote meanwhile, is an error. None takes any."""
+
+    def __post_init__(self) -> None:
+        """Keep users' ids apart from those under which a table keeps facts about itself."""
+        if self.app_id.startswith(RESERVED_APPS):
+            message = f"txn_id must not begin with {RESERVED_APPS!r}, which is kafkalike's own, as {self.app_id!r} does"
+            raise IllegalArgumentError(message)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Appended:
+    """A finished append."""
+
+    version: int
+    """Table version that holds the records."""
+    ranges: Mapping[int, range]
+    """Offsets written, by partition."""
+    append_time_ms: int
+    """Time of the append, ms; the records' timestamp in a topic with LogAppendTime."""
+    duplicate: bool = False
+    """True when a `TxnId` showed that the records were in the log already, at `ranges`; nothing was written."""
