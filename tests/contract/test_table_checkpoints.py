@@ -16,18 +16,18 @@ from hypothesis import strategies as st
 
 from kafkalike.clock import SYSTEM_CLOCK
 from kafkalike.errors import LogCorruptError
-from kafkalike.log.commits import segment_of
 from kafkalike.log.connect import connect
-from kafkalike.log.layout import TOPIC_SCHEMA
 from kafkalike.log.store.local import LocalStore
 from kafkalike.log.store.memory import MemoryStore
 from kafkalike.log.store.port import Store
 from kafkalike.log.table.actions import Add, Commit, creation, lines_of, log_name, parse_commit
 from kafkalike.log.table.checkpoints import HOUR_MS, SHARE, checkpoint_name, clean_log, make_checkpoint
+from kafkalike.log.table.layout import TOPIC_SCHEMA
 from kafkalike.log.table.log_cleaner import Helpers, LogCleaner
 from kafkalike.log.table.snapshot import load_snapshot
 from kafkalike.log.table.state import TableState, end_app
 from kafkalike.log.table.table import load_table
+from kafkalike.log.topic.segment_files import segment_of
 from kafkalike.model.batch import RecordBatch
 from kafkalike.testing import ManualClock
 from tests.tools.effort import examples
