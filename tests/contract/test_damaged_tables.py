@@ -19,7 +19,7 @@ from tests.tools.records import all_records, batch, fill, open_log
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from kafkalike.log.delta_cluster import DeltaCluster
+    from kafkalike.log.cluster.delta_cluster import DeltaCluster
 
 METADATA = "__cluster_metadata"
 OFFSETS = "__consumer_offsets"

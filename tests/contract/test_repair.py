@@ -123,9 +123,7 @@ def test_a_repair_of_a_damaged_last_commit_makes_the_table_writable(
 
 
 @pytest.mark.parametrize("damage", DAMAGES)
-def test_offsets_of_a_lost_commit_are_named_and_not_given_out_again(
-    root: str, damage: Callable[[Path], None]
-) -> None:
+def test_offsets_of_a_lost_commit_are_named_and_not_given_out_again(root: str, damage: Callable[[Path], None]) -> None:
     """Somebody may have read them: what is there now would be passed over."""
     damage(commits(root, "last")[-1])
 

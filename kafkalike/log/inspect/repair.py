@@ -101,7 +101,9 @@ class DamagedTable:
         return [f"{self.location}/{flaw.file} ({flaw.why}): {flaw.step}" for flaw in self.flaws]
 
 
-def damaged_tables(cluster: DeltaCluster, topics: Sequence[TopicInfo], *, control: bool = True) -> Iterator[DamagedTable]:
+def damaged_tables(
+    cluster: DeltaCluster, topics: Sequence[TopicInfo], *, control: bool = True
+) -> Iterator[DamagedTable]:
     """Look through the logs of tables, and through the data files of control tables.
 
     Args:
@@ -188,9 +190,7 @@ def _control_flaws(store: Store) -> list[Flaw]:
             why = "it is missing" if isinstance(cause, FileNotFoundError) else _text(cause)
             flaws.append(Flaw(kind="damaged-control-file", file=segment.path, why=why, rows=segment.offsets))
     hopeless = bool(live) and len(flaws) == len(live)
-    return [
-        Flaw(kind=f.kind, file=f.file, why=f.why, rows=f.rows, hopeless=True) if hopeless else f for f in flaws
-    ]
+    return [Flaw(kind=f.kind, file=f.file, why=f.why, rows=f.rows, hopeless=True) if hopeless else f for f in flaws]
 
 
 def repair(cluster: DeltaCluster, damaged: DamagedTable) -> list[str]:

@@ -18,6 +18,7 @@ from kafkalike.config.topic import TopicConfig
 from kafkalike.errors import (
     CorruptRecordError,
     KafkaError,
+    KafkaStorageError,
     LogCorruptError,
     TopicDeletedError,
 )
@@ -312,10 +313,35 @@ class DeltaTopicLog:
         self, plan: Plan[T], deadline: Deadline, discard: Callable[[Change], None] | None = None
     ) -> Landed | Done[T]:
         """Change the topic's table; see `Table.change`. Caller: appends and maintenance, within `exclusive`."""
-        landed = self._table.change(plan, deadline, self.ready_to_append, discard)
+
+        def flushed(state: TableState) -> Change | Done[T]:
+            found = plan(state)
+            if isinstance(found, Change) and self._table.durable:
+                self._flush(found, discard)
+            return found
+
+        landed = self._table.change(flushed, deadline, self.ready_to_append, discard)
         if isinstance(landed, Landed):
             self._cleaner.after_commit(landed.version, self.info.topic_id, len(self._table.state.index))
         return landed
+
+    def _flush(self, change: Change, discard: Callable[[Change], None] | None) -> None:
+        """Make the data files of a change survive a power failure, before a version names them.
+
+        Raises:
+            KafkaStorageError: the storage refused; the files are removed.
+        """
+        try:
+            for add in change.adds:
+                self.files.sync(add.path)
+        except OSError as cause:
+            if discard is not None:
+                discard(change)
+            else:
+                for add in change.adds:
+                    self.files.discard(add.path)
+            message = f"{self.files.uri}: the storage could not flush the records: {cause}"
+            raise KafkaStorageError(message) from cause
 
     def ready_to_append(self) -> None:
         """Refresh, and refuse a table that a foreign writer has replaced, or whose log end has been taken back.
@@ -324,6 +350,7 @@ class DeltaTopicLog:
             LogCorruptError: appending would give offsets out for the second time.
         """
         self.look_anew()
+        self._table.durable = self.config.flush
         rewound = self._table.state.rewound
         if rewound is not None:
             message = (
