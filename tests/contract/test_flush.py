@@ -84,15 +84,15 @@ def test_a_send_is_on_the_disk_when_its_future_is_done(root: str, events: list[E
 def test_a_rewrite_is_on_the_disk_before_the_old_files_go(root: str, events: list[Event]) -> None:
     """Merging takes acknowledged records to another file."""
     cluster = topic(root, "true")
-    for value in ("a", "b", "c"):
-        open_log(cluster).append(batch((0, value)))
+    for number in range(8):
+        open_log(cluster).append(batch((0, f"v{number}")))
     events.clear()
 
     report = maintain(cluster, clock=SYSTEM_CLOCK)
 
-    assert report.topics[0].merged_segments == 3
+    assert report.topics[0].merged_segments == 8
     check_order(events, root)
-    assert all_records(root)[0] == [(0, "a"), (1, "b"), (2, "c")]
+    assert all_records(root)[0] == [(number, f"v{number}") for number in range(8)]
 
 
 def test_nothing_is_flushed_by_default(root: str, events: list[Event]) -> None:
