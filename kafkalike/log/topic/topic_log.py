@@ -20,7 +20,9 @@ from kafkalike.errors import (
     KafkaError,
     KafkaStorageError,
     LogCorruptError,
+    PolicyViolationError,
     TopicDeletedError,
+    UnsupportedVersionError,
 )
 from kafkalike.log.store.port import Store
 from kafkalike.log.table.actions import TableCommit, append_info, log_name, parse_commit
@@ -29,6 +31,7 @@ from kafkalike.log.table.log_cleaner import Helpers, LogCleaner
 from kafkalike.log.table.state import EndsAt, LastOf, Requirement, Still, TableState, end_app
 from kafkalike.log.table.table import Change, Done, Landed, Plan, Table
 from kafkalike.log.topic.batch_payload import BatchPayload, Payload, append_note
+from kafkalike.log.topic.foreign_rules import append_refusal, removal_refusal
 from kafkalike.log.topic.reader import DeltaReader
 from kafkalike.log.topic.segment_files import segment_of, versions
 from kafkalike.log.topic.segment_rows import Reading, SegmentRows
@@ -316,6 +319,8 @@ class DeltaTopicLog:
 
         def flushed(state: TableState) -> Change | Done[T]:
             found = plan(state)
+            if isinstance(found, Change) and any(old.data_change for old in found.removes):
+                self.check_removable()
             if isinstance(found, Change) and self._table.durable:
                 self._flush(found, discard)
             return found
@@ -348,9 +353,14 @@ class DeltaTopicLog:
 
         Raises:
             LogCorruptError: appending would give offsets out for the second time.
+            UnsupportedVersionError: the table has a property or a column rule that we do not honour.
         """
         self.look_anew()
         self._table.durable = self.config.flush
+        refusal = append_refusal(self._table.state.properties, self._table.state.schema)
+        if refusal is not None:
+            message = f"{self.info.name}: nothing is written to {self.files.uri}: {refusal}"
+            raise UnsupportedVersionError(message)
         rewound = self._table.state.rewound
         if rewound is not None:
             message = (
@@ -359,6 +369,23 @@ class DeltaTopicLog:
                 "the table to the version before that operation and copy its records to a new topic"
             )
             raise LogCorruptError(message)
+
+    def check_removable(self) -> None:
+        """Refuse a table whose files may not be removed. Caller: maintenance.
+
+        Raises:
+            PolicyViolationError: saying which property forbids it.
+        """
+        refusal = removal_refusal(self._table.state.properties)
+        if refusal is not None:
+            message = f"{self.info.name}: nothing is removed from {self.files.uri}: {refusal}"
+            raise PolicyViolationError(message)
+
+    def foreign_rules(self) -> list[str]:
+        """What foreign writers have asked of the table that appends or maintenance do not honour, for people."""
+        state = self._table.state
+        found = (append_refusal(state.properties, state.schema), removal_refusal(state.properties))
+        return [refusal for refusal in found if refusal is not None]
 
     def clean_log(self) -> bool:
         """Keep the table's log short; see `LogCleaner.clean`. Caller: maintenance."""
