@@ -213,6 +213,8 @@ class Command:
         self._admin = KafkaAdminClient(clock=environment.clock, bootstrap_servers=self._cluster, **settings)
         self._clock = environment.clock
         self._given = given
+        self._beyond_end: Callable[[str], Iterator[str]] = lambda _: iter(())
+        """What is said of a group's offsets above the log end, where lags are looked at."""
 
     def _refuse(self, message: str) -> None:
         self.failed = True
@@ -246,6 +248,8 @@ class Command:
             if told is not None:
                 click.echo(told, err=True)
             _print(report(group))
+            for line in self._beyond_end(group["group_id"]):
+                click.echo(line, err=True)
         yield from ()
 
     def _report(self, group_ids: Sequence[str]) -> Callable[[group_report.Description], Iterator[str]]:
@@ -258,6 +262,7 @@ class Command:
         from kafkalike.lag.measure import Lags
 
         lags = Lags(self._cluster)
+        self._beyond_end = partial(group_report.beyond_end, lags=lags)
         if self._given["lag"]:
             from kafkalike.cli.lag_report import lag_lines, rates_now
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any, Final
 
-from kafkalike.lag.measure import Lags
+from kafkalike.lag.measure import GroupLag, Lags
 from kafkalike.model.structs import TopicPartition
 
 MISSING: Final = "-"
@@ -62,6 +62,24 @@ def notice(group: Description) -> str | None:
     return None
 
 
+def beyond_end(group_id: str, lags: Lags) -> Iterator[str]:
+    """What is said, on standard error, of offsets above the log end: their lag is no number that means anything."""
+    for found in lags.of(group_id):
+        if found.beyond:
+            tp, offset = found.partition, found.committed.position.offset
+            yield (
+                f"\nWarning: Consumer group '{group_id}' has committed offset {offset} in {tp.topic}-{tp.partition}, "
+                f"and the log ends at {found.index.log_end}: the log has lost records, or the offset was set by "
+                "hand. Once the log has grown past it, the group misses the records below it; see `kafkalike verify`, "
+                "and --reset-offsets."
+            )
+
+
+def lag_text(found: GroupLag) -> str:
+    """A lag in offsets; `-` for a committed offset above the log end."""
+    return MISSING if found.beyond else str(found.lag.offsets)
+
+
 def listing(groups: Iterable[Mapping[str, str]], *, types: bool, states: bool) -> Iterator[str]:
     """Lines of `--list` with `--type` or `--state`."""
     known = [{**group, "group_id": shown(group["group_id"])} for group in groups]
@@ -98,7 +116,7 @@ def _offset_rows(group: Description, lags: Lags) -> Iterator[Sequence[str]]:
             MISSING if epoch < 0 else str(epoch),
             MISSING if known is None else str(known.committed.position.offset),
             MISSING if index is None else str(index.log_end),
-            MISSING if known is None else str(known.lag.offsets),
+            MISSING if known is None else lag_text(known),
             *((MISSING,) * 3 if member is None else _who(member)),
         )
 

@@ -91,7 +91,8 @@ def lag_lines(group_id: str, lags: Lags, moments: Mapping[tuple[str, TopicPartit
 def _partition_row(found: GroupLag, moments: Mapping[tuple[str, TopicPartition], Moment]) -> tuple[str, ...]:
     where = (found.group_id, found.partition.topic, str(found.partition.partition))
     ends = (str(found.committed.position.offset), str(found.index.log_end))
-    return (*where, *ends, *_numbers(found.lag, Rates.of([moments.get((found.group_id, found.partition))])))
+    offsets, *numbers = _numbers(found.lag, Rates.of([moments.get((found.group_id, found.partition))]))
+    return (*where, *ends, MISSING if found.beyond else offsets, *numbers)
 
 
 def _sum_row(

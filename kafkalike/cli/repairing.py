@@ -10,6 +10,7 @@ import click
 from kafkalike.errors import IllegalArgumentError, KafkaError, LogCorruptError
 
 if TYPE_CHECKING:
+    from kafkalike.log.cluster.delta_cluster import DeltaCluster
     from kafkalike.log.inspect.repair import DamagedTable
     from kafkalike.log.port import Cluster
 
@@ -35,40 +36,48 @@ def repair_tables(
         IllegalArgumentError: the cluster has no tables.
     """
     from kafkalike.log.cluster.delta_cluster import DeltaCluster
-    from kafkalike.log.inspect import repair
 
     if not isinstance(cluster, DeltaCluster):
         message = "only a cluster in Delta tables can be repaired"
         raise IllegalArgumentError(message)
 
-    def damaged() -> Iterator[DamagedTable]:
-        if control:
-            yield from repair.damaged_tables(cluster, [])
-        try:
-            topics = cluster.topics()
-        except LogCorruptError:
-            say("The topics are not known before the cluster's metadata are repaired.")
-            return
-        yield from repair.damaged_tables(cluster, [topics[n] for n in sorted(topics) if allowed(n)], control=False)
-
     sound = True
-    for table in damaged():
+    for table in _damaged(cluster, allowed, control=control, say=say):
         for line in table.plan():
             say(f"DAMAGED {line}")
-        if not execute:
-            sound = False
-            continue
-        try:
-            for line in repair.repair(cluster, table):
-                say(f"REPAIRED {line}")
-        except KafkaError as error:
-            say(f"NOT REPAIRED {error}")
-            sound = False
+        sound = (execute and _repaired(cluster, table, say)) and sound
     if sound and not execute:
         say("Nothing is damaged that a repair could mend.")
     elif not execute:
         say(NO_EXECUTE)
     return sound
+
+
+def _damaged(
+    cluster: DeltaCluster, allowed: Callable[[str], bool], *, control: bool, say: Callable[[str], None]
+) -> Iterator[DamagedTable]:
+    from kafkalike.log.inspect import repair
+
+    if control:
+        yield from repair.damaged_tables(cluster, [])
+    try:
+        topics = cluster.topics()
+    except LogCorruptError:
+        say("The topics are not known before the cluster's metadata are repaired.")
+        return
+    yield from repair.damaged_tables(cluster, [topics[n] for n in sorted(topics) if allowed(n)], control=False)
+
+
+def _repaired(cluster: DeltaCluster, table: DamagedTable, say: Callable[[str], None]) -> bool:
+    from kafkalike.log.inspect import repair
+
+    try:
+        for line in repair.repair(cluster, table):
+            say(f"REPAIRED {line}")
+    except KafkaError as error:
+        say(f"NOT REPAIRED {error}")
+        return False
+    return True
 
 
 def check_flags(*, repair: bool, execute: bool, as_json: bool) -> None:

@@ -29,6 +29,7 @@ TOPIC_DEFAULTS: Final[Mapping[str, tuple[str, ...]]] = {
     **{
         name: (f"log.{name}",)
         for name in (
+            "kafkalike.flush",
             "kafkalike.merge.bytes",
             "kafkalike.merge.min.age.ms",
             "kafkalike.replaced.file.delay.ms",

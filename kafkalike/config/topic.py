@@ -57,6 +57,13 @@ TOPIC_PROPERTIES: Final = PropertySet(
             doc="How long (ms) a deleted segment's file stays on disk for readers that still need it.",
         ),
         Property(
+            name="kafkalike.flush",
+            parse=one_of("true", "false"),
+            default="false",
+            doc="Whether records and their table commit are forced to the disk (fsync) before they are acknowledged, "
+            "so that they survive a power failure. Kafka's default does not do it either.",
+        ),
+        Property(
             name="kafkalike.merge.bytes",
             parse=whole(14, INT_MAX),
             default="134217728",
@@ -216,6 +223,8 @@ class TopicConfig:
     """How far in the future (ms) a record's time may lie."""
     cleanup_policy: tuple[str, ...]
     """`delete`, `compact`, both, or neither."""
+    flush: bool = False
+    """Whether an append is on the disk, and not only in the page cache, when it is acknowledged."""
 
     @classmethod
     def from_properties(cls, effective: Mapping[str, str]) -> TopicConfig:
@@ -233,6 +242,7 @@ class TopicConfig:
             timestamp_before_max_ms=cast("int", get("message.timestamp.before.max.ms")),
             timestamp_after_max_ms=cast("int", get("message.timestamp.after.max.ms")),
             cleanup_policy=cast("tuple[str, ...]", get("cleanup.policy")),
+            flush=get("kafkalike.flush") == "true",
         )
 
     @property

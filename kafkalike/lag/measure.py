@@ -24,6 +24,11 @@ class GroupLag:
     """The partition as it was looked at."""
     lag: Lag
 
+    @property
+    def beyond(self) -> bool:
+        """Whether the committed offset is above the log end: the log has lost records that the group has read."""
+        return self.committed.position.offset > self.index.log_end
+
 
 class Lags:
     """Lag of all groups of a cluster. Keeps the topics' logs open, so that looking again costs little.

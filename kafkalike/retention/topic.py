@@ -81,6 +81,7 @@ class TopicWork:
         if isinstance(log, DeltaTopicLog):
             # In a table that an outsider has rewound, files that look dead may be all that is left of its records.
             log.ready_to_append()
+            log.check_removable()
         config = MaintenanceConfig.from_properties(self._cluster.server.effective(log.info.configs))
         if "retention" in self._settings.works:
             self._retain(log, config)

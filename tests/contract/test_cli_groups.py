@@ -120,6 +120,20 @@ def test_partitions_of_members_come_first(groups: Cluster) -> None:
     assert (verbose[0][3], verbose[1][3]) == ("LEADER-EPOCH", "-")
 
 
+@pytest.mark.parametrize("report", ["", " --offsets", " --verbose", " --lag"])
+def test_an_offset_beyond_the_log_end_is_no_lag_of_zero(groups: Cluster, report: str) -> None:
+    """The log has lost what the group has read: that is said, and there is no number for it."""
+    KafkaAdminClient(bootstrap_servers=groups).alter_group_offsets("g", {P1: OffsetAndMetadata(7)})
+
+    done = run(groups, f"--describe --group g{report}")
+
+    heads, *rows = table(done.out)
+    lags = {row[heads.index("PARTITION")]: row[heads.index("LAG")] for row in rows}
+    assert (lags["0"], lags["1"]) == ("2", "-")
+    assert "'g' has committed offset 7 in t-1, and the log ends at 0" in done.err
+    assert "t-0" not in done.err
+
+
 def test_members_are_described(groups: Cluster) -> None:
     """How many partitions each has; --verbose says which, and which it is to have."""
     live(groups)

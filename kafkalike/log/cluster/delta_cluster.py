@@ -147,7 +147,8 @@ class DeltaCluster(ClusterBase):
 
     def _create_table(self, name: str, location: str) -> TopicId:
         files = self.store.at(location)
-        table, table_id = Table(files, self.clock, to_segment=segment_of), str(uuid.uuid4())
+        # The metadata survive a power failure, so the table that they name must.
+        table, table_id = Table(files, self.clock, to_segment=segment_of, durable=True), str(uuid.uuid4())
         try:
             if self.store.reach == "machine":
                 self._refuse_link(name, Path(files.uri))

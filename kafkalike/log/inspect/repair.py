@@ -143,11 +143,12 @@ def find_flaws(store: Store, *, control: bool) -> list[Flaw]:
 
 
 def _log_flaws(store: Store, files: LogFiles, sound: int) -> list[Flaw]:
-    flaws = []
     there = set(files.commits)
-    for version in range(sound + 1, max([sound, *there]) + 1):
-        if version not in there:
-            flaws.append(Flaw(kind="missing-commit", file=log_name(version), why="it is missing", version=version))
+    flaws = [
+        Flaw(kind="missing-commit", file=log_name(version), why="it is missing", version=version)
+        for version in range(sound + 1, max([sound, *there]) + 1)
+        if version not in there
+    ]
     for version in files.commits:
         try:
             parse_commit(version, store.read(log_name(version)), store.uri)

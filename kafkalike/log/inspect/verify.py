@@ -113,6 +113,10 @@ def verify_topic(cluster: Cluster, name: str, report: Report, progress: Progress
     info = log.info
     live = {p: range(log.log_start(p), log.log_end(p)) for p in info.partitions}
     report.findings += _damaged(cluster, info)
+    report.findings += [
+        Finding(kind="foreign-rule", message=f"its table: {refusal}", topic=name)
+        for refusal in getattr(log, "foreign_rules", list)()
+    ]
     report.findings += _table_findings(cluster, info)
     for partition in info.partitions:
         report.partitions += 1

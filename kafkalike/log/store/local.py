@@ -10,7 +10,7 @@ import time
 import uuid
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import AbstractContextManager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final
 
 import pyarrow as pa
@@ -55,6 +55,8 @@ class _Root:
     uri: str
     has_locks: bool = False
     """Whether the folder of locks was there once."""
+    synced: set[str] = field(default_factory=set)
+    """Folders whose own names, up to the root, were made to survive a power failure."""
 
 
 class LocalStore:
@@ -122,7 +124,7 @@ class LocalStore:
                     raise NotStoredError(cause.errno, cause.strerror, target) from cause
                 raise
             if durable:
-                _sync_folder(folder)
+                self._sync_names(folder)
         finally:
             _unlink_quietly(temporary)
         return True
@@ -168,6 +170,7 @@ class LocalStore:
         folder = name.rpartition("/")[0]
         if folder:
             with contextlib.suppress(FileExistsError):
+                self._root.synced.discard(self.path(folder))
                 os.mkdir(self.path(folder))  # noqa: PTH102
 
     def size(self, name: str) -> int:
@@ -197,6 +200,7 @@ class LocalStore:
 
     def make_folder(self, folder: str) -> None:
         """Make a folder, for its owner's eyes only (mode 0700)."""
+        self._root.synced.discard(self.path(folder))
         os.makedirs(self.path(folder) if folder else self.uri, mode=0o700, exist_ok=True)  # noqa: PTH103
 
     def copy(self, source: str, target: Store, name: str) -> None:
@@ -225,7 +229,18 @@ class LocalStore:
             os.fsync(handle)
         finally:
             os.close(handle)
-        _sync_folder(path.rpartition("/")[0])
+        self._sync_names(path.rpartition("/")[0])
+
+    def _sync_names(self, folder: str) -> None:
+        """Make the names in a folder survive a power failure; the first time, its own name too."""
+        _sync_folder(folder)
+        if folder in self._root.synced:
+            return
+        above = folder
+        while above.startswith(f"{self._root.uri}/"):
+            above = above.rpartition("/")[0]
+            _sync_folder(above)
+        self._root.synced.add(folder)
 
     def turn(
         self, name: str, deadline: Deadline, meanwhile: Callable[[], object] = lambda: None

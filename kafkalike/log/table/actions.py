@@ -77,6 +77,8 @@ class TableCommit:
     """Set by a commit that changes the table's metadata."""
     properties: Mapping[str, str] | None = None
     """The same."""
+    schema: str | None = None
+    """The same: Delta's schema as JSON."""
     taken: tuple[Add, ...] = ()
     """Those of the removed files whose records are not said to be in other files (`dataChange`)."""
 
@@ -188,6 +190,7 @@ def commit_of(version: int, actions: Iterable[Action], where: str) -> TableCommi
             txns=txns,
             table_id=str(metadata["id"]) if metadata else None,
             properties=dict(metadata.get("configuration") or {}) if metadata else None,
+            schema=str(metadata.get("schemaString", "")) if metadata else None,
             taken=tuple(old for old in removes if old.data_change),
         )
     except (ValueError, KeyError, TypeError, AttributeError) as cause:

@@ -7,7 +7,6 @@ damaged file had said.
 from __future__ import annotations
 
 import logging
-import threading
 from dataclasses import dataclass
 from typing import Final
 
@@ -18,8 +17,8 @@ _log = logging.getLogger(__name__)
 REPAIR_COMMAND: Final = "kafkalike verify --repair"
 """What an operator runs."""
 
-_told: set[tuple[str, str]] = set()
-_telling = threading.Lock()
+_told: dict[tuple[str, str], object] = {}
+"""What this process has said, with who said it."""
 
 
 class DamagedFileError(LogCorruptError):
@@ -58,10 +57,10 @@ class Damage:
 
     def warn(self) -> None:
         """Say it in the log, once in each process."""
-        with _telling:
-            if (self.where, self.file) in _told:
-                return
-            _told.add((self.where, self.file))
+        here = object()
+        # One step, without a lock that a fork could copy while it is held.
+        if _told.setdefault((self.where, self.file), here) is not here:
+            return
         _log.warning(
             "%s/%s is damaged (%s): the table is read at its last good version %d, what came after it up to version %d "
             "is not seen, and nothing can be written to the table; run `%s`",

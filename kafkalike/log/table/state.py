@@ -62,6 +62,8 @@ class TableState:
     """Latest version of each application that has written."""
     properties: Mapping[str, str] = field(default_factory=dict)
     """The table's configuration."""
+    schema: str = ""
+    """Its Delta schema as JSON."""
     unrecorded: set[int] = field(default_factory=set)
     """Partitions whose log end is above what the table has recorded: tables of earlier releases, and foreign writers'
     files."""
@@ -92,6 +94,8 @@ class TableState:
             self.table_id = commit.table_id
         if commit.properties is not None:
             self.properties = commit.properties
+        if commit.schema is not None:
+            self.schema = commit.schema
         self.last_commit_ms = max(self.last_commit_ms, commit.timestamp_ms)
         if commit.operation == FENCE:
             self.fenced = commit.version

@@ -670,6 +670,7 @@ def _loaded(store: Store, to_segment: Callable[[Add, Store], Segment], version: 
         index=SegmentIndex([to_segment(add, store) for add in adds]),
         txns=txns,
         properties=metadata.get("configuration") or {},
+        schema=str(metadata.get("schemaString", "")),
         damage=snapshot.damage,
     )
     for commit in snapshot.committed(store.uri):

@@ -18,8 +18,11 @@ from kafkalike.config.topic import TopicConfig
 from kafkalike.errors import (
     CorruptRecordError,
     KafkaError,
+    KafkaStorageError,
     LogCorruptError,
+    PolicyViolationError,
     TopicDeletedError,
+    UnsupportedVersionError,
 )
 from kafkalike.log.store.port import Store
 from kafkalike.log.table.actions import APPEND, TableCommit, append_info, log_name, parse_commit
@@ -28,6 +31,7 @@ from kafkalike.log.table.log_cleaner import Helpers, LogCleaner
 from kafkalike.log.table.state import EndsAt, LastOf, Requirement, Still, TableState, end_app
 from kafkalike.log.table.table import Change, Done, Landed, Plan, Table
 from kafkalike.log.topic.batch_payload import BatchPayload, Payload, append_note
+from kafkalike.log.topic.foreign_rules import append_refusal, removal_refusal
 from kafkalike.log.topic.reader import DeltaReader
 from kafkalike.log.topic.segment_files import segment_of, versions
 from kafkalike.log.topic.segment_rows import Reading, SegmentRows
@@ -308,7 +312,16 @@ class DeltaTopicLog:
         self, plan: Plan[T], deadline: Deadline, discard: Callable[[Change], None] | None = None
     ) -> Landed | Done[T]:
         """Change the topic's table; see `Table.change`. Caller: appends and maintenance, within `exclusive`."""
-        landed = self._table.change(plan, deadline, self.ready_to_append, discard)
+
+        def flushed(state: TableState) -> Change | Done[T]:
+            found = plan(state)
+            if isinstance(found, Change) and any(old.data_change for old in found.removes):
+                self.check_removable()
+            if isinstance(found, Change) and self._table.durable:
+                self._flush(found, discard)
+            return found
+
+        landed = self._table.change(flushed, deadline, self.ready_to_append, discard)
         if isinstance(landed, Landed):
             self._cleaner.after_commit(landed.version, self.info.topic_id, len(self._table.state.index))
         return landed
@@ -318,13 +331,37 @@ class DeltaTopicLog:
         with self.exclusive(deadline):
             self._table.fence(deadline)
 
+    def _flush(self, change: Change, discard: Callable[[Change], None] | None) -> None:
+        """Make the data files of a change survive a power failure, before a version names them.
+
+        Raises:
+            KafkaStorageError: the storage refused; the files are removed.
+        """
+        try:
+            for add in change.adds:
+                self.files.sync(add.path)
+        except OSError as cause:
+            if discard is not None:
+                discard(change)
+            else:
+                for add in change.adds:
+                    self.files.discard(add.path)
+            message = f"{self.files.uri}: the storage could not flush the records: {cause}"
+            raise KafkaStorageError(message) from cause
+
     def ready_to_append(self) -> None:
         """Refresh, and refuse a table that a foreign writer has replaced, or whose log end has been taken back.
 
         Raises:
             LogCorruptError: appending would give offsets out for the second time.
+            UnsupportedVersionError: the table has a property or a column rule that we do not honour.
         """
         self.look_anew()
+        self._table.durable = self.config.flush
+        refusal = append_refusal(self._table.state.properties, self._table.state.schema)
+        if refusal is not None:
+            message = f"{self.info.name}: nothing is written to {self.files.uri}: {refusal}"
+            raise UnsupportedVersionError(message)
         rewound = self._table.state.rewound
         if rewound is not None:
             message = (
@@ -333,6 +370,23 @@ class DeltaTopicLog:
                 "the table to the version before that operation and copy its records to a new topic"
             )
             raise LogCorruptError(message)
+
+    def check_removable(self) -> None:
+        """Refuse a table whose files may not be removed. Caller: maintenance.
+
+        Raises:
+            PolicyViolationError: saying which property forbids it.
+        """
+        refusal = removal_refusal(self._table.state.properties)
+        if refusal is not None:
+            message = f"{self.info.name}: nothing is removed from {self.files.uri}: {refusal}"
+            raise PolicyViolationError(message)
+
+    def foreign_rules(self) -> list[str]:
+        """What foreign writers have asked of the table that appends or maintenance do not honour, for people."""
+        state = self._table.state
+        found = (append_refusal(state.properties, state.schema), removal_refusal(state.properties))
+        return [refusal for refusal in found if refusal is not None]
 
     def clean_log(self) -> bool:
         """Keep the table's log short; see `LogCleaner.clean`. Caller: maintenance."""

@@ -1,0 +1,33 @@
+"""D1: a child that was forked after kafkalike was used in the parent makes clients of its own."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from kafkalike.log.connect import connect
+from tests.tools.records import all_records
+
+WORKER = Path(__file__).parent / "workers" / "fork.py"
+
+pytestmark = pytest.mark.skipif(not hasattr(os, "fork"), reason="this system does not fork")
+
+
+@pytest.mark.parametrize("how", ["fork", "pool", "busy"])
+def test_a_forked_child_produces_consumes_commits_and_creates_topics(root: str, how: str) -> None:
+    """With `os.fork`, with multiprocessing, and while threads of the parent are in the middle of their work."""
+    done = subprocess.run(
+        [sys.executable, str(WORKER), root, how], capture_output=True, text=True, timeout=240, check=False
+    )
+
+    assert done.returncode == 0, done.stderr[-4000:]
+    told = dict(line.split("=") for line in done.stdout.split())
+    children = int(told["children"])
+    assert children >= 2
+    assert told["read"] == ",".join(["100"] * children)
+    assert {f"made-{number}" for number in range(children)} <= set(connect(root).topics())
+    assert [offset for offset, _ in all_records(root)[0]] == list(range(int(told["sent"])))
