@@ -36,6 +36,7 @@ def cluster(root: str) -> DeltaCluster:
     for offset in (1, 2):
         commit(root, "first", offset)
         commit(root, "last", offset)
+    assert isinstance(cluster, DeltaCluster)
     return cluster
 
 

@@ -487,7 +487,7 @@ def test_nothing_goes_that_another_version_of_the_run_has_made_live(root: str, m
     many.refresh()
     alive = many.live_paths()
     files = open_cluster(root).files_of(open_cluster(root).topic("t"))
-    due = leftovers(files, set, NOW + 48 * HOUR_MS, Delays(deleted_ms=0, replaced_ms=0))  # type: ignore[arg-type]
+    due = leftovers(files, set, NOW + 48 * HOUR_MS, Delays(deleted_ms=0, replaced_ms=0))
 
     gone = list(vacuum(files, due, lambda: alive, lambda: many.exclusive(None)))  # type: ignore[arg-type]
 

@@ -72,6 +72,7 @@ class History:
         self.live: dict[str, Add] = {}
         self.ends: dict[int, int] = {}
         self.times: list[int] = []
+        self.state: TableState
         self.versions: list[Known] = []
         store.make_folder("_delta_log")
         created = creation(

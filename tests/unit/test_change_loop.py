@@ -162,7 +162,7 @@ class Writer:
             )
 
         try:
-            landed = self.table.change(plan, Deadline(SimulatedClock(), 60_000))
+            landed: Landed | Done[None] = self.table.change(plan, Deadline(SimulatedClock(), 60_000))
         except UnknownOutcomeError:
             self.ledger.unknown.append(label)
         except (KafkaError, OSError):
