@@ -153,21 +153,23 @@ def test_an_interrupted_append_is_in_the_log_once_or_not_at_all(root: str) -> No
     assert len(values) == len(set(values)) == end
 
 
-def cleaned_up_to_now(root: str) -> None:
+def cleaned_up_to_now(root: str, topic: str) -> None:
     """Make a checkpoint of a topic's table and remove the commits up to it, as cleaning up the log does."""
-    DeltaTable(f"{root}/t").create_checkpoint()
-    for file in Path(root, "t", "_delta_log").glob("*.json"):
+    DeltaTable(f"{root}/{topic}").create_checkpoint()
+    for file in Path(root, topic, "_delta_log").glob("*.json"):
         file.unlink()
 
 
 def test_after_an_interrupted_load_no_offset_is_given_out_twice(root: str) -> None:
     """The table's log has moved on past what the client knows, so that it loads the table anew, and is interrupted."""
-    writer = make_topic(root, (0, "first"), partitions=1)
     interrupts = Interrupts()
-    for _ in interrupts:
-        log = open_log(connect(root))
+    for number in interrupts:
+        if number % 10 == 0:  # a load takes the longer, the more files the table has
+            topic = f"t{number}"
+            writer = make_topic(root, (0, "first"), partitions=1, topic=topic)
+        log = open_log(connect(root), topic)
         end = writer.append(batch((0, "a"), (0, "b"))).ranges[0].stop
-        cleaned_up_to_now(root)
+        cleaned_up_to_now(root, topic)
 
         interrupts.during(log.ready_to_append)
 
