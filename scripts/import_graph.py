@@ -29,17 +29,17 @@ TOP: Final = "top"
 """The modules of `kafkalike/log` itself that are no room of their own."""
 
 LAYERS: Final = (
-    (TOP,),
-    ("cluster",),
     ("jvm",),
+    (TOP,),
     ("inspect", "staged", "upkeep"),
+    ("cluster",),
+    ("port",),
     ("topic",),
     ("table",),
     ("store",),
-    ("port",),
 )
-"""Rooms from the top; each may import those below it, and rooms of one line not each other. `port`, the values and
-protocols that all rooms speak of, is a module that counts as a room."""
+"""Rooms from the top; each may import those below it, and rooms of one line not each other. `port`, what the rest of
+the package may ask of a log, is a module that counts as a room."""
 
 MOST_MODULES: Final = 25
 """In a room."""
