@@ -10,8 +10,8 @@ import click
 from kafkalike.errors import IllegalArgumentError, KafkaError, LogCorruptError
 
 if TYPE_CHECKING:
-    from kafkalike.log.port import Cluster
     from kafkalike.log.inspect.repair import DamagedTable
+    from kafkalike.log.port import Cluster
 
 NO_EXECUTE = "WARN: No action will be performed as the --execute option is missing."
 
@@ -34,8 +34,8 @@ def repair_tables(
     Raises:
         IllegalArgumentError: the cluster has no tables.
     """
-    from kafkalike.log.inspect import repair
     from kafkalike.log.cluster.delta_cluster import DeltaCluster
+    from kafkalike.log.inspect import repair
 
     if not isinstance(cluster, DeltaCluster):
         message = "only a cluster in Delta tables can be repaired"
@@ -51,19 +51,21 @@ def repair_tables(
             return
         yield from repair.damaged_tables(cluster, [topics[n] for n in sorted(topics) if allowed(n)], control=False)
 
-    sound = True
-    for table in damaged():
+    def mend(table: DamagedTable) -> bool:
         for line in table.plan():
             say(f"DAMAGED {line}")
         if not execute:
-            sound = False
-            continue
+            return False
         try:
-            for line in repair.repair(cluster, table):
-                say(f"REPAIRED {line}")
+            done = repair.repair(cluster, table)
         except KafkaError as error:
             say(f"NOT REPAIRED {error}")
-            sound = False
+            return False
+        for line in done:
+            say(f"REPAIRED {line}")
+        return True
+
+    sound = all([mend(table) for table in damaged()])
     if sound and not execute:
         say("Nothing is damaged that a repair could mend.")
     elif not execute:

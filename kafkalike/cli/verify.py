@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING
 import click
 
 from kafkalike.cli.environment import Environment, pass_environment
-from kafkalike.cli.repairing import check_flags, repair_tables
 from kafkalike.cli.options import bootstrap_option, topic_filter, version_option
+from kafkalike.cli.repairing import check_flags, repair_tables
 from kafkalike.errors import UnknownTopicOrPartitionError
 
 if TYPE_CHECKING:

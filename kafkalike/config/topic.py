@@ -60,8 +60,8 @@ TOPIC_PROPERTIES: Final = PropertySet(
             name="kafkalike.flush",
             parse=one_of("true", "false"),
             default="false",
-            doc="Whether records and their table commit are forced to the disk (fsync) before they are acknowledged, so "
-            "that they survive a power failure. Kafka's default does not do it either.",
+            doc="Whether records and their table commit are forced to the disk (fsync) before they are acknowledged, "
+            "so that they survive a power failure. Kafka's default does not do it either.",
         ),
         Property(
             name="kafkalike.merge.bytes",

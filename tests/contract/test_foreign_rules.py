@@ -118,7 +118,11 @@ def test_maintenance_leaves_an_append_only_table_alone(root: str) -> None:
 @pytest.mark.parametrize(
     ("schema", "properties", "named"),
     [
-        (with_rule("offset", **{"delta.invariants": '{"expression":{"expression":"offset < 3"}}'}), {}, "column offset"),
+        (
+            with_rule("offset", **{"delta.invariants": '{"expression":{"expression":"offset < 3"}}'}),
+            {},
+            "column offset",
+        ),
         (with_rule("value", **{"delta.generationExpression": "key"}), {}, "column value has a generated value"),
         (TOPIC_SCHEMA, {"delta.constraints.small": "offset < 3"}, r"CHECK constraints \(small\)"),
     ],

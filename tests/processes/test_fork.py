@@ -20,7 +20,7 @@ pytestmark = pytest.mark.skipif(not hasattr(os, "fork"), reason="this system doe
 @pytest.mark.parametrize("how", ["fork", "pool", "busy"])
 def test_a_forked_child_produces_consumes_commits_and_creates_topics(root: str, how: str) -> None:
     """With `os.fork`, with multiprocessing, and while threads of the parent are in the middle of their work."""
-    done = subprocess.run(  # noqa: S603
+    done = subprocess.run(
         [sys.executable, str(WORKER), root, how], capture_output=True, text=True, timeout=240, check=False
     )
 

@@ -17,8 +17,11 @@ import pyarrow as pa
 
 from kafkalike.clock import Deadline
 from kafkalike.errors import KafkaError, LogCorruptError
-from kafkalike.log.topic.segment_files import segment_of
+from kafkalike.log.inspect.findings import Finding
+from kafkalike.log.store.parquet import UNREADABLE, is_storage_error, open_parquet, put_parquet
+from kafkalike.log.table.actions import Add, Commit, creation, log_name, parse_commit
 from kafkalike.log.table.control_log import seq_segment
+from kafkalike.log.table.damage import REPAIR_COMMAND
 from kafkalike.log.table.layout import (
     CLUSTER_METADATA,
     CONSUMER_OFFSETS,
@@ -30,14 +33,11 @@ from kafkalike.log.table.layout import (
     TOPIC_TABLE_PROPERTIES,
     delta_schema,
 )
-from kafkalike.log.topic.notes import WORK_KEY
-from kafkalike.log.store.parquet import UNREADABLE, is_storage_error, open_parquet, put_parquet
-from kafkalike.log.table.actions import Add, Commit, creation, log_name, parse_commit
-from kafkalike.log.table.damage import REPAIR_COMMAND
 from kafkalike.log.table.snapshot import LAST_CHECKPOINT, LogFiles, read_checkpoint
 from kafkalike.log.table.state import REPAIR, TableState, end_app
 from kafkalike.log.table.table import Change, Table, load_table
-from kafkalike.log.inspect.findings import Finding
+from kafkalike.log.topic.notes import WORK_KEY
+from kafkalike.log.topic.segment_files import segment_of
 
 if TYPE_CHECKING:
     from kafkalike.log.cluster.delta_cluster import DeltaCluster
@@ -143,11 +143,12 @@ def find_flaws(store: Store, *, control: bool) -> list[Flaw]:
 
 
 def _log_flaws(store: Store, files: LogFiles, sound: int) -> list[Flaw]:
-    flaws = []
     there = set(files.commits)
-    for version in range(sound + 1, max([sound, *there]) + 1):
-        if version not in there:
-            flaws.append(Flaw(kind="missing-commit", file=log_name(version), why="it is missing", version=version))
+    flaws = [
+        Flaw(kind="missing-commit", file=log_name(version), why="it is missing", version=version)
+        for version in range(sound + 1, max([sound, *there]) + 1)
+        if version not in there
+    ]
     for version in files.commits:
         try:
             parse_commit(version, store.read(log_name(version)), store.uri)
