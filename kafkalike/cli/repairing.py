@@ -10,6 +10,7 @@ import click
 from kafkalike.errors import IllegalArgumentError, KafkaError, LogCorruptError
 
 if TYPE_CHECKING:
+    from kafkalike.log.cluster.delta_cluster import DeltaCluster
     from kafkalike.log.inspect.repair import DamagedTable
     from kafkalike.log.port import Cluster
 
@@ -35,42 +36,53 @@ def repair_tables(
         IllegalArgumentError: the cluster has no tables.
     """
     from kafkalike.log.cluster.delta_cluster import DeltaCluster
-    from kafkalike.log.inspect import repair
 
     if not isinstance(cluster, DeltaCluster):
         message = "only a cluster in Delta tables can be repaired"
         raise IllegalArgumentError(message)
 
-    def damaged() -> Iterator[DamagedTable]:
-        if control:
-            yield from repair.damaged_tables(cluster, [])
-        try:
-            topics = cluster.topics()
-        except LogCorruptError:
-            say("The topics are not known before the cluster's metadata are repaired.")
-            return
-        yield from repair.damaged_tables(cluster, [topics[n] for n in sorted(topics) if allowed(n)], control=False)
-
-    def mend(table: DamagedTable) -> bool:
-        for line in table.plan():
-            say(f"DAMAGED {line}")
-        if not execute:
-            return False
-        try:
-            done = repair.repair(cluster, table)
-        except KafkaError as error:
-            say(f"NOT REPAIRED {error}")
-            return False
-        for line in done:
-            say(f"REPAIRED {line}")
-        return True
-
-    sound = all([mend(table) for table in damaged()])
+    unrepaired = 0
+    for table in _damaged(cluster, allowed, control=control, say=say):
+        unrepaired += not _mend(cluster, table, execute=execute, say=say)
+    sound = not unrepaired
     if sound and not execute:
         say("Nothing is damaged that a repair could mend.")
     elif not execute:
         say(NO_EXECUTE)
     return sound
+
+
+def _damaged(
+    cluster: DeltaCluster, allowed: Callable[[str], bool], *, control: bool, say: Callable[[str], None]
+) -> Iterator[DamagedTable]:
+    from kafkalike.log.inspect import repair
+
+    if control:
+        yield from repair.damaged_tables(cluster, [])
+    try:
+        topics = cluster.topics()
+    except LogCorruptError:
+        say("The topics are not known before the cluster's metadata are repaired.")
+        return
+    yield from repair.damaged_tables(cluster, [topics[n] for n in sorted(topics) if allowed(n)], control=False)
+
+
+def _mend(cluster: DeltaCluster, table: DamagedTable, *, execute: bool, say: Callable[[str], None]) -> bool:
+    """Say what is damaged, and repair it if that is wanted; returns whether it was."""
+    from kafkalike.log.inspect import repair
+
+    for line in table.plan():
+        say(f"DAMAGED {line}")
+    if not execute:
+        return False
+    try:
+        done = repair.repair(cluster, table)
+    except KafkaError as error:
+        say(f"NOT REPAIRED {error}")
+        return False
+    for line in done:
+        say(f"REPAIRED {line}")
+    return True
 
 
 def check_flags(*, repair: bool, execute: bool, as_json: bool) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
@@ -30,7 +31,7 @@ def events(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[Event]]:
 
     def noted_sync(handle: int) -> None:
         fsync(handle)
-        seen.append(("sync", os.readlink(f"/proc/self/fd/{handle}")))
+        seen.append(("sync", str(Path(f"/proc/self/fd/{handle}").readlink())))
 
     def noted_link(source: str, target: str) -> None:
         link(source, target)
@@ -127,7 +128,7 @@ def test_an_append_that_cannot_be_flushed_is_refused(root: str, monkeypatch: pyt
     fsync = os.fsync
 
     def full(handle: int) -> None:
-        if os.readlink(f"/proc/self/fd/{handle}").endswith(".parquet"):
+        if str(Path(f"/proc/self/fd/{handle}").readlink()).endswith(".parquet"):
             raise OSError(28, "No space left on device")
         fsync(handle)
 
