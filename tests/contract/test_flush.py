@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import pytest
 
@@ -17,14 +16,11 @@ from kafkalike.retention import maintain
 from tests.tools.records import all_records, batch, open_log
 from tests.tools.upkeep import AT_ONCE
 
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-
 Event = tuple[str, str]
 
 
 @pytest.fixture
-def events(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[Event]]:
+def events(monkeypatch: pytest.MonkeyPatch) -> list[Event]:
     """What reaches the disk (`sync`) and which names appear (`link`), in order; both are still done."""
     seen: list[Event] = []
     fsync, link = os.fsync, os.link
@@ -39,7 +35,7 @@ def events(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[Event]]:
 
     monkeypatch.setattr(os, "fsync", noted_sync)
     monkeypatch.setattr(os, "link", noted_link)
-    yield seen
+    return seen
 
 
 def topic(root: str, flush: str) -> DeltaCluster:

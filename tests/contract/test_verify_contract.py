@@ -240,7 +240,7 @@ def test_a_damaged_commit_file_is_named(root: Path) -> None:
     report = check(connect(str(root)))
 
     assert report.errors() >= 1
-    assert kinds(report) <= {"table", "table-log", "gap"}
+    assert kinds(report) <= {"damaged-commit", "missing-commit", "gap"}
 
 
 def test_a_table_that_was_replaced_is_named(root: Path) -> None:
