@@ -14,7 +14,7 @@ code := $(wildcard kafkalike jobs scripts tests benchmarks)
 measured := kafkalike.model
 step = @printf '\n== %s\n' "$@: $(1)"
 
-.PHONY: help setup demo check test fmt lint types arch unit spark processes coverage mutants soak e2e bench bench-kafka lock clean
+.PHONY: help setup demo check test fmt lint types arch graph unit spark processes coverage mutants soak e2e bench bench-kafka lock clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z0-9]+:.*## /{printf "  make %-11s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -52,6 +52,9 @@ types: setup ## mypy, strict
 arch: setup ## who may import whom
 	$(call step,import-linter)
 	@$(bin)/lint-imports --no-cache
+
+graph: setup ## the rooms of kafkalike/log: sizes, floors, circles, imports that go up; drawn into docs/architecture.md
+	@$(bin)/python scripts/import_graph.py --picture docs/architecture.md
 
 unit: setup ## tests without logs and processes, and the examples in docstrings
 	$(call step,pytest)

@@ -41,10 +41,11 @@ def repair_tables(
         message = "only a cluster in Delta tables can be repaired"
         raise IllegalArgumentError(message)
 
-    unrepaired = 0
+    sound = True
     for table in _damaged(cluster, allowed, control=control, say=say):
-        unrepaired += not _mend(cluster, table, execute=execute, say=say)
-    sound = not unrepaired
+        for line in table.plan():
+            say(f"DAMAGED {line}")
+        sound = (execute and _repaired(cluster, table, say)) and sound
     if sound and not execute:
         say("Nothing is damaged that a repair could mend.")
     elif not execute:
@@ -67,21 +68,15 @@ def _damaged(
     yield from repair.damaged_tables(cluster, [topics[n] for n in sorted(topics) if allowed(n)], control=False)
 
 
-def _mend(cluster: DeltaCluster, table: DamagedTable, *, execute: bool, say: Callable[[str], None]) -> bool:
-    """Say what is damaged, and repair it if that is wanted; returns whether it was."""
+def _repaired(cluster: DeltaCluster, table: DamagedTable, say: Callable[[str], None]) -> bool:
     from kafkalike.log.inspect import repair
 
-    for line in table.plan():
-        say(f"DAMAGED {line}")
-    if not execute:
-        return False
     try:
-        done = repair.repair(cluster, table)
+        for line in repair.repair(cluster, table):
+            say(f"REPAIRED {line}")
     except KafkaError as error:
         say(f"NOT REPAIRED {error}")
         return False
-    for line in done:
-        say(f"REPAIRED {line}")
     return True
 
 

@@ -16,9 +16,6 @@ from kafkalike.errors import KafkaConfigurationError
 
 log = logging.getLogger(__name__)
 
-APPEND_ENGINES: Final = ("auto", "deltalake", "spark")
-"""Ways to write a batch: in-process, through Spark, or whichever suits the root."""
-
 WITHOUT_EFFECT: Final = frozenset(
     {
         "api_version",
@@ -110,9 +107,6 @@ class ProducerConfig(IdleSettings):
     metadata_max_age_ms: float = 300_000
     """ms after which a partitioner of the user's must hear of new partitions. Every append looks anyway; this bounds
     it for a producer that was idle."""
-    append_engine: str = "auto"
-    """How batches are written: `deltalake` in-process, `spark` through Spark, `auto` in-process where the root is a
-    local folder. Only `auto` for a cluster in memory."""
     transactional_id: str | None = None
     """Must be None: there are no transactions yet."""
     metrics_enabled: bool = True
@@ -232,7 +226,6 @@ _CHECKS: Final[dict[str, Callable[[Any], Any]]] = {
     **{f.name: number(0) for f in fields(ProducerConfig) if f.name.endswith("_ms")},
     **dict.fromkeys(("allow_auto_create_topics", "enable_idempotence", "metrics_enabled"), flag),
     "acks": _acks,
-    "append_engine": choice(*APPEND_ENGINES),
     "batch_size": _count(0),
     "buffer_memory": _count(1),
     "client_id": optional(text),

@@ -307,7 +307,7 @@ class Buffer:
                 now = self._clock.monotonic()
                 soonest = math.inf
                 for queue in self._turns:
-                    due = self._due(queue.batches[0], now)
+                    due = self._due(queue, now)
                     if due <= now:
                         return queue, self._start(queue)
                     soonest = min(soonest, due)
@@ -315,10 +315,12 @@ class Buffer:
                     return None
                 self._work.wait(None if soonest == math.inf else min(soonest - now, threading.TIMEOUT_MAX))
 
-    def _due(self, batch: Batch, now: float) -> float:
+    def _due(self, queue: TopicQueue, now: float) -> float:
+        batch = queue.batches[0]
         if batch.retry_at is not None:
             return batch.retry_at
-        if batch.full or self._line or self.refusal is not None:
+        # One that takes no more records has nothing to linger for. An interrupted send may leave an empty one.
+        if batch.full or batch is not queue.last or self._line or self.refusal is not None:
             return now
         return batch.born + self._linger
 

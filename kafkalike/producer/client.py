@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import inspect
 import threading
 import weakref
 from types import TracebackType
@@ -20,7 +19,6 @@ from kafkalike.errors import (
     UnsupportedVersionError,
 )
 from kafkalike.log.connect import connect
-from kafkalike.log.port import Cluster
 from kafkalike.log.topic.validate import RECORD_OVERHEAD
 from kafkalike.model.batch import Headers
 from kafkalike.model.names import check_topic_name
@@ -66,7 +64,6 @@ class KafkaProducer:
         self._value = _serializer(config.value_serializer, "value_serializer")
         self._router = Router(_partitioner(config.partitioner), config.batch_size)
         self._cluster = connect(config.bootstrap_servers)
-        _check_engine(self._cluster, config.append_engine)
         self._buffer = Buffer(
             limit=config.buffer_memory,
             linger=config.linger_ms / 1000,
@@ -360,8 +357,3 @@ def _partitioner(obj: object) -> Partitioner:
         return as_partitioner(obj)
     except IllegalArgumentError as cause:
         raise KafkaConfigurationError(f"invalid value for setting 'partitioner': {cause}") from cause
-
-
-def _check_engine(cluster: Cluster, engine: str) -> None:
-    if engine != "auto" and "engine" not in inspect.signature(cluster.log).parameters:
-        raise KafkaConfigurationError(f"append_engine={engine!r} has no meaning for {type(cluster).__name__}")

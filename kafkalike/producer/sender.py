@@ -8,7 +8,7 @@ import os
 import threading
 from collections import OrderedDict
 from collections.abc import Iterable, Mapping
-from typing import Final, Protocol, cast
+from typing import Final
 
 from kafkalike.clock import SYSTEM_CLOCK, Clock, Deadline
 from kafkalike.config.producer import ProducerConfig
@@ -31,7 +31,7 @@ logger = logging.getLogger(__name__)
 
 EXIT_SECONDS: Final = 30.0
 """How long the interpreter's exit sends what is queued in producers that nobody closed, or whose `close` was
-interrupted. kafka-python waits 1 s; a Spark append needs more. The append under way is waited for to its end."""
+interrupted. kafka-python waits 1 s; a slow disk needs more. The append under way is waited for to its end."""
 
 LAST_APPEND_SECONDS: Final = 5.0
 """How long a producer that is closed by force waits for the append under way, which it cannot stop."""
@@ -41,14 +41,6 @@ MAX_OPEN_LOGS: Final = 256
 
 UNKNOWN_ID: Final = "(not known)"
 """In place of an append's id, where the error did not come from the log."""
-
-
-class _Engines(Protocol):
-    """A cluster that can be told how to write."""
-
-    def log(self, name: str, engine: str) -> TopicLog:
-        """Open the log of a topic."""
-        ...
 
 
 class Sender:
@@ -198,7 +190,7 @@ class Sender:
         log = queue.log
         try:
             if log is None:
-                log = queue.log = self._open(queue.name)
+                log = queue.log = self._cluster.log(queue.name)
             else:
                 log.refresh()
             self._used(queue)
@@ -222,10 +214,6 @@ class Sender:
             if old is not queue and (old.gone or self._buffer.drop_idle(old)):
                 old.log = None
                 del self._logs[old]
-
-    def _open(self, topic: str) -> TopicLog:
-        engine = self._config.append_engine
-        return self._cluster.log(topic) if engine == "auto" else cast("_Engines", self._cluster).log(topic, engine)
 
     def _append(self, log: TopicLog, batch: Batch) -> Appended:
         records = batch.sendable()

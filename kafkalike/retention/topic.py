@@ -243,6 +243,9 @@ class TopicWork:
         if self._settings.dry_run:
             report.vacuumed_files, report.vacuumed_bytes = len(due), sum(file.size for file in due)
             return
+        if any(not file.was_live for file in due):
+            # A writer that was stopped before its commit may have one of them in hand.
+            log.fence(Deadline(self._settings.clock, COMMIT_TIMEOUT_MS))
         for file in vacuum(files, due, live, exclusive, self._stop):
             report.vacuumed_files += 1
             report.vacuumed_bytes += file.size

@@ -1,8 +1,6 @@
-"""Files of an append: what is in them, and what a process needs to write them."""
+"""Files of an append: what is in them, and where they are not written."""
 
 import os
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
@@ -27,18 +25,6 @@ def test_a_value_is_stored_once(root: str) -> None:
     large = next(path for path in append(root, os.urandom(101_000)) if path != small)
 
     assert large.stat().st_size - small.stat().st_size < 100_000 * 1.02
-
-
-def test_a_process_that_sends_one_record_does_not_import_pandas(root: str) -> None:
-    """Which takes half a second of its own."""
-    code = """
-import sys
-from kafkalike import KafkaProducer
-with KafkaProducer(bootstrap_servers=sys.argv[1]) as producer:
-    producer.send("orders", b"v").get(60)
-sys.exit("pandas" in sys.modules)
-"""
-    subprocess.run([sys.executable, "-c", code, root], check=True, timeout=120)
 
 
 def test_a_topic_is_not_created_through_a_link_that_leads_out_of_the_root(root: str, tmp_path: Path) -> None:

@@ -37,6 +37,7 @@ def cluster(root: str) -> DeltaCluster:
     for offset in (1, 2):
         commit(root, "first", offset)
         commit(root, "last", offset)
+    assert isinstance(cluster, DeltaCluster)
     return cluster
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import pytest
 
@@ -15,6 +16,9 @@ from kafkalike.log.connect import connect
 from kafkalike.retention import maintain
 from tests.tools.records import all_records, batch, open_log
 from tests.tools.upkeep import AT_ONCE
+
+if TYPE_CHECKING:
+    pass
 
 Event = tuple[str, str]
 

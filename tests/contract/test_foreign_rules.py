@@ -57,9 +57,7 @@ def with_rule(column: str, **metadata: Any) -> dict[str, Any]:
 
 @pytest.mark.parametrize("checkpoint", [False, True])
 def test_a_table_that_forgets_its_transactions_is_not_appended_to(
-    root: str,
-    log: DeltaTopicLog,
-    checkpoint: bool,  # noqa: FBT001 - a parameter of the test
+    root: str, log: DeltaTopicLog, *, checkpoint: bool
 ) -> None:
     """A named write would be written twice once Delta has forgotten it; also for who loads it from a checkpoint."""
     set_property(root, FORGETS, "interval 1 days")

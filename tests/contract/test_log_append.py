@@ -20,7 +20,7 @@ from kafkalike.errors import (
 from kafkalike.log.topic.validate import MAX_TIMESTAMP_MS, RECORD_OVERHEAD, record_size
 from kafkalike.model.appends import TxnId
 from kafkalike.model.batch import Headers, RecordBatch
-from tests.tools.records import batch, partition_records
+from tests.tools.records import ANY_TIME, batch, partition_records
 
 if TYPE_CHECKING:
     from kafkalike.log.port import Cluster, TopicLog
@@ -266,8 +266,10 @@ def test_a_record_may_have_exactly_max_message_bytes(log_cluster: Cluster) -> No
         log.append(one(None, b"v" * 11))
 
 
-def test_times_from_the_epoch_to_the_end_of_year_9999_are_exact(log: TopicLog) -> None:
+def test_times_from_the_epoch_to_the_end_of_year_9999_are_exact(log_cluster: Cluster) -> None:
     """To the millisecond, also where a nanosecond count would overflow."""
+    log_cluster.create_topic("orders", 3, ANY_TIME)
+    log = log_cluster.log("orders")
     times = [0, 1, 999, 1_000, 4_102_444_800_001, 9_223_372_036_854, 9_223_372_036_855, MAX_TIMESTAMP_MS]
     made = RecordBatch()
     for at in times:

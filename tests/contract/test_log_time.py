@@ -12,6 +12,7 @@ from kafkalike.log.topic.validate import MAX_TIMESTAMP_MS
 from kafkalike.model.batch import RecordBatch
 from kafkalike.model.structs import OffsetAndTimestamp
 from tests.tools.effort import examples
+from tests.tools.records import ANY_TIME
 
 if TYPE_CHECKING:
     from kafkalike.log.port import Cluster, TopicLog
@@ -23,7 +24,7 @@ appends = st.lists(st.lists(st.integers(0, 12), min_size=1, max_size=5), min_siz
 def log_of(cluster: Cluster, times: list[list[int]], log_start: int = 0) -> TopicLog:
     """The log of a new topic whose one partition was appended to once for each list."""
     name = f"t-{uuid.uuid4().hex}"
-    cluster.create_topic(name, 1, {})
+    cluster.create_topic(name, 1, ANY_TIME)
     log = cluster.log(name)
     for run in times:
         batch = RecordBatch()

@@ -8,13 +8,15 @@ from pathlib import Path
 import pytest
 from deltalake import DeltaTable
 
-from kafkalike.clock import SYSTEM_CLOCK
+from kafkalike.clock import SYSTEM_CLOCK, Deadline
 from kafkalike.errors import DataLossError
+from kafkalike.log.cluster.delta_cluster import turns_of
 from kafkalike.log.inspect.history import topic_history
 from kafkalike.log.staged.folder import staging_folder
 from kafkalike.log.store.local import LocalStore
 from kafkalike.log.store.lock import TableLock
 from kafkalike.log.store.parquet import open_parquet
+from kafkalike.log.table.log_cleaner import maintenance_turn
 from kafkalike.log.topic.topic_log import DeltaTopicLog
 from kafkalike.log.upkeep.change import Change, publish
 from kafkalike.log.upkeep.compact import checkpoints_of
@@ -439,7 +441,7 @@ def test_a_writer_whose_clock_is_slow_lets_no_file_go_early(root: str, many: Del
     slow, clock = ShiftedClock(), ShiftedClock()
     slow.ahead_ms = -72 * HOUR_MS
     upkeep(root, works=["merge"])
-    open_cluster(root, slow).log("t").append(batch((0, "x"), at_ms=NOW))
+    open_cluster(root, slow).log("t").append(batch((0, "x"), at_ms=slow.now_ms()))
     log = open_cluster(root, slow).log("t")
     publish(log, Change(work="merge", removes=log.segments(1), data_change=False), "slow")
 
@@ -485,7 +487,7 @@ def test_nothing_goes_that_another_version_of_the_run_has_made_live(root: str, m
     many.refresh()
     alive = many.live_paths()
     files = open_cluster(root).files_of(open_cluster(root).topic("t"))
-    due = leftovers(files, set, NOW + 48 * HOUR_MS, Delays(deleted_ms=0, replaced_ms=0))  # type: ignore[arg-type]
+    due = leftovers(files, set, NOW + 48 * HOUR_MS, Delays(deleted_ms=0, replaced_ms=0))
 
     gone = list(vacuum(files, due, lambda: alive, lambda: many.exclusive(None)))  # type: ignore[arg-type]
 
@@ -589,14 +591,13 @@ def test_the_lock_files_of_a_deleted_topic_go_with_it_or_with_the_next_run(root:
         cluster.create_topic(name, 1, {})
         cluster.log(name).append(batch((0, "a"), (0, "b"), (0, "c")))
     run(root)
-    (busy,) = [lock for lock in cluster.locks_of("a") if "maintenance~a.lock" in lock.files]
     locks = Path(root, "__locks")
+    busy = TableLock(str(locks), maintenance_turn("a"))
 
-    with busy.held():
+    with cluster.store.turn(maintenance_turn("a"), Deadline(SYSTEM_CLOCK, 0)):
         cluster.delete_topic("a")
-        assert {path.name for path in locks.iterdir()} & {n for lock in cluster.locks_of("a") for n in lock.files} == (
-            busy.files
-        )
+        of_a = frozenset().union(*(TableLock(str(locks), turn).files for turn in turns_of("a")))
+        assert {path.name for path in locks.iterdir()} & of_a == busy.files
 
     run(root)
     assert not busy.files & {path.name for path in locks.iterdir()}

@@ -22,6 +22,7 @@ from kafkalike.log.cluster.delta_cluster import DeltaCluster
 from kafkalike.log.staged.commit import commit_results, target_of
 from kafkalike.log.staged.lease import HeldFolder
 from kafkalike.log.staged.topics import Target, TaskResult, stage_topics
+from kafkalike.testing import ManualClock
 from tests.tools.clusters import on_disk
 from tests.tools.records import all_records
 
@@ -125,6 +126,18 @@ def test_a_topic_that_is_created_meanwhile_as_it_would_have_been_is_taken(
     commit(cluster, ours)
 
     assert all_records(root, "new") == {0: [(0, "b"), (1, "a")]}
+
+
+def test_a_topic_is_created_however_long_the_tasks_took(root: str, tmp_path: Path) -> None:
+    """The limits of time move with the clock; that is no other setting."""
+    clock = ManualClock(1_700_000_000)
+    cluster = on_disk(root, clock=clock)
+
+    result = staged(target_of(cluster, None), tmp_path, rows(("a", "1")))
+    clock.sleep(3_600)
+    written = commit(cluster, result)
+
+    assert dict(written["a"].ranges) == {0: range(1)}
 
 
 def test_records_for_an_earlier_life_of_a_topic_are_refused(cluster: DeltaCluster, tmp_path: Path) -> None:

@@ -11,6 +11,7 @@ from deltalake import DeltaTable
 from kafkalike.errors import KafkaStorageError, UnknownOutcomeError
 from kafkalike.log.connect import connect
 from kafkalike.log.store.local import LocalStore
+from kafkalike.log.table.table import SETTLE_TRIES
 from kafkalike.log.topic.topic_log import DeltaTopicLog
 from tests.tools.records import all_records, batch, make_topic
 
@@ -22,14 +23,12 @@ FENCE = b'"operation":"FENCE"'
 class Storage:
     """A disk whose puts of commits go wrong as a network's may, but for those of fences."""
 
-    def __init__(
-        self, patch: pytest.MonkeyPatch, first: Put, wrong: Callable[[bytes], bool] = lambda content: True
-    ) -> None:
+    def __init__(self, patch: pytest.MonkeyPatch, first: Put) -> None:
         self.late: list[tuple[LocalStore, str, bytes]] = []
         """Puts that are still under way."""
 
         def put(files: LocalStore, name: str, content: bytes, *, durable: bool = False) -> bool:
-            if FENCE in content or not wrong(content):
+            if FENCE in content:
                 return _PUT(files, name, content, durable=durable)
             return first(files, name, content)
 
@@ -94,11 +93,12 @@ def test_a_failed_put_that_lands_later_finds_its_version_taken(
         storage.late.append((files, name, content))
         raise OSError(errno.EIO, "the answer is lost")
 
-    storage = Storage(monkeypatch, lost)
+    with monkeypatch.context() as patch:
+        storage = Storage(patch, lost)
+        with pytest.raises(KafkaStorageError, match=r"refused the commit: .* the answer is lost"):
+            log.append(batch((0, "refused")))
 
-    with pytest.raises(KafkaStorageError):
-        log.append(batch((0, "refused")))
-
+    assert len(storage.late) == SETTLE_TRIES
     assert not any(storage.land())
     assert data_files(root) == 1
     assert log.append(batch((0, "second"))).ranges == {0: range(1, 2)}

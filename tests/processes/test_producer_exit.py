@@ -46,6 +46,7 @@ import atexit, json, os, signal, sys, threading
 futures = []
 
 def report():
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
     done = [f for f in futures if f.is_done]
     written = {}
     for f in done:
@@ -53,6 +54,8 @@ def report():
             written[f.value.topic] = written.get(f.value.topic, 0) + 1
     print(json.dumps({"sent": len(futures), "done": len(done), "written": written}), flush=True)
 
+# Twice: an interrupt may come before the first one ignores it.
+atexit.register(report)
 atexit.register(report)
 from kafkalike import KafkaProducer
 

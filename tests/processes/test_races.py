@@ -45,7 +45,7 @@ class Race:
         Returns:
             The checker's report.
         """
-        shared = {"locking": producers[0].get("locking", True)}
+        shared = {"queue": producers[0].get("queue", True)}
         reading = Child(CONSUME, self._orders("reader", {"partitions": self.partitions, **shared}), {})
         writing = [
             Child(
@@ -78,33 +78,33 @@ def assert_sound(report: Mapping[str, Any], at_least: int) -> None:
     assert report["counts"]["acked"] == report["counts"]["attempted"] == report["counts"]["read"]
 
 
-def test_three_producers_under_the_lock_lose_double_and_reorder_nothing(race: Race) -> None:
-    """Three in-process engines, the same partitions."""
+def test_three_producers_that_queue_lose_double_and_reorder_nothing(race: Race) -> None:
+    """All of them into the same partitions."""
     report = race.run([{"batches": 30}] * 3)
 
     assert_sound(report, at_least=200)
 
 
 def test_producers_of_different_partitions_do_not_disturb_each_other(race: Race) -> None:
-    """Three in-process engines, a partition each."""
+    """A partition each."""
     report = race.run([{"batches": 25, "partitions": [p]} for p in range(3)])
 
     assert_sound(report, at_least=120)
 
 
-def test_without_locks_creating_the_commit_file_keeps_producers_apart(race: Race) -> None:
-    """Put-if-absent of the log file is the compare-and-set on which offsets rest; the lock only orders the queue."""
-    report = race.run([{"batches": 15, "locking": False}] * 3)
+def test_without_a_queue_creating_the_commit_file_keeps_producers_apart(race: Race) -> None:
+    """Put-if-absent of the log file is the compare-and-set on which offsets rest; the lock is only a queue."""
+    report = race.run([{"batches": 15, "queue": False}] * 3)
 
     assert_sound(report, at_least=80)
 
 
-@pytest.mark.parametrize("locking", [True, False])
-def test_a_slow_disk_between_look_and_commit_opens_no_gap(race: Race, faultshim: Path, *, locking: bool) -> None:
+@pytest.mark.parametrize("queue", [True, False])
+def test_a_slow_disk_between_look_and_commit_opens_no_gap(race: Race, faultshim: Path, *, queue: bool) -> None:
     """Each commit's hard link takes 40 ms, so that rivals always meet there."""
     slow = preloaded(faultshim, fault("link", "delay:40", "/t/_delta_log/0"))
 
-    report = race.run([{"batches": 8, "locking": locking}] * 3, slow)
+    report = race.run([{"batches": 8, "queue": queue}] * 3, slow)
 
     assert_sound(report, at_least=40)
 
@@ -133,27 +133,15 @@ def test_a_producer_killed_among_others_loses_nothing_that_it_was_told_is_there(
 @pytest.mark.spark
 @pytest.mark.slow
 @pytest.mark.timeout(300)
-def test_a_spark_writer_and_two_in_process_producers_share_a_topic(race: Race) -> None:
-    """Two engines, one lock: a JVM that writes DataFrames, and two producers without one."""
-    spark = {"batches": 4, "through": "write"}
-    fast = {"batches": 40, "pause_ms": 50}
+@pytest.mark.parametrize("queue", [True, False])
+def test_a_spark_writer_and_two_in_process_producers_share_a_topic(race: Race, *, queue: bool) -> None:
+    """DataFrames, and two producers without a JVM."""
+    spark = {"batches": 4, "through": "write", "queue": queue}
+    fast = {"batches": 40, "pause_ms": 50, "queue": queue}
 
     report = race.run([spark, fast, fast])
 
     assert_sound(report, at_least=200)
-
-
-@pytest.mark.spark
-@pytest.mark.slow
-@pytest.mark.soak
-@pytest.mark.timeout(300)
-def test_a_kafka_producer_that_writes_through_spark_meets_one_that_does_not(race: Race) -> None:
-    """The same client with both engines."""
-    spark = {"batches": 3, "through": "producer", "engine": "spark"}
-
-    report = race.run([spark, {"batches": 20, "through": "producer", "pause_ms": 50}])
-
-    assert_sound(report, at_least=40)
 
 
 def test_a_producer_stopped_inside_an_append_is_named_to_those_who_wait_and_its_end_frees_the_topic(

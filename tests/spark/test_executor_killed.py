@@ -56,17 +56,16 @@ def wait_for(place: Path, pattern: str) -> None:
 
 
 @pytest.mark.skipif(not Path("/proc/self/stat").exists(), reason="finds the executors through /proc")
-@pytest.mark.parametrize("during", ["source", *(pytest.param(d, marks=pytest.mark.soak) for d in ("files", "format"))])
+@pytest.mark.parametrize("by", ["write", pytest.param("format", marks=pytest.mark.soak)])
 def test_an_executor_killed_in_the_middle_of_a_write_costs_no_record_and_no_offset(
-    root: str, tmp_path: Path, during: str
+    root: str, tmp_path: Path, by: str
 ) -> None:
-    """While records are put down, by the function or the format, or when a root without lock has data files already."""
+    """While records are staged, by the function or the format."""
     make_topic(root, (0, "old"), partitions=3)
 
     orders = {
         "root": root,
-        "locking": during != "files",
-        "by_format": during == "format",
+        "by_format": by == "format",
         "pause_ms": 1500,
         "begun": str(tmp_path / "begun"),
     }
@@ -74,11 +73,7 @@ def test_an_executor_killed_in_the_middle_of_a_write_costs_no_record_and_no_offs
         running = executors(driver.pid)
         assert len(running) == 2
         driver.go()
-        if during == "files":
-            # The one of `make_topic` is there already.
-            wait_for(Path(root, "t"), "partition=[12]/*.parquet")
-        else:
-            wait_for(tmp_path, "begun")
+        wait_for(tmp_path, "begun")
         os.kill(running[0], signal.SIGKILL)
         driver.finish()
 

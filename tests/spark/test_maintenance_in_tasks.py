@@ -11,7 +11,6 @@ from pyspark.sql import SparkSession
 from jobs import retention as job
 from kafkalike.clock import SYSTEM_CLOCK, Deadline
 from kafkalike.errors import KafkaStorageError
-from kafkalike.log.cluster.delta_cluster import DeltaCluster
 from kafkalike.log.jvm.tasks_spark import SparkTasks
 from kafkalike.log.topic.topic_log import DeltaTopicLog
 from kafkalike.log.upkeep.compact import Compacted, DuePass, checkpoints_of, compact
@@ -77,13 +76,12 @@ def spark_jobs(spark: SparkSession) -> int:
 # --- the same result -------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("far", [False, True], ids=["local", "without a lock"])
 def test_compaction_in_tasks_leaves_what_compaction_in_this_process_leaves(
-    spark: SparkSession, root: str, keys: DeltaTopicLog, twin: Callable[[], DeltaTopicLog], *, far: bool
+    spark: SparkSession, root: str, keys: DeltaTopicLog, twin: Callable[[], DeltaTopicLog]
 ) -> None:
     """Records, offsets, files, checkpoints and counts; a second run goes on from there."""
     here = twin()
-    cluster = DeltaCluster(f"file://{root}", local=False) if far else open_cluster(root)
+    cluster = open_cluster(root)
 
     for _ in range(2):
         (done,) = maintain(cluster, ["t"], clock=SYSTEM_CLOCK, works=["compaction"], spark=spark).topics

@@ -24,14 +24,9 @@ DATA = "/t/partition=0/part-"
 COMMIT = "/t/_delta_log/0"
 
 
-def send(
-    root: str, env: Mapping[str, str], *, tries: int = 1, expected: int = 0, locking: bool = False
-) -> list[dict[str, object]]:
-    """What a writer in a process of its own reports; nothing when it was killed.
-
-    Without a lock it is the JVM that writes the files and makes the commit, as on an object store.
-    """
-    output = run(WORKER, {"root": root, "tries": tries, "locking": locking}, env, expected=expected)
+def send(root: str, env: Mapping[str, str], *, expected: int = 0, **orders: object) -> list[dict[str, object]]:
+    """What a writer in a process of its own reports; nothing when it was killed."""
+    output = run(WORKER, {"root": root, "tries": 1, "kills": "", **orders}, env, expected=expected)
     return json.loads(output.splitlines()[-1]) if expected == 0 else []
 
 
@@ -47,30 +42,15 @@ def assert_sent_once_more_is_there_once(spark: SparkSession, root: str) -> None:
 
 
 @pytest.mark.soak
-@pytest.mark.parametrize(("at", "match"), [("open", DATA), ("rename", COMMIT)], ids=["in-a-data-file", "before-commit"])
-def test_a_jvm_killed_before_its_commit_has_written_nothing(
-    spark: SparkSession, root: str, faultshim: Path, at: str, match: str
-) -> None:
-    """Rows 1 and 2: the driver lives on, and is told so."""
+@pytest.mark.parametrize("killed", ["worker", "jvm"])
+def test_a_job_that_is_killed_while_it_stages_has_written_nothing(spark: SparkSession, root: str, killed: str) -> None:
+    """Rows 1 and 2: a Python worker, or the JVM with all of them; the driver lives on, and is told so."""
     make_topic(root, (0, "old"))
 
-    outcomes = send(root, preloaded(faultshim, fault(at, "kill_before", match)))
+    outcomes = send(root, {}, kills=killed)
 
     assert [outcome.get("error") for outcome in outcomes] == ["KafkaStorageError"]
     assert all_records(root) == OLD
-    assert_sent_once_more_is_there_once(spark, root)
-
-
-@pytest.mark.soak
-def test_a_jvm_killed_after_its_commit_is_acknowledged_by_what_the_table_says(
-    spark: SparkSession, root: str, faultshim: Path
-) -> None:
-    """Row 3: the write raised, and the append's id is found in the log."""
-    make_topic(root, (0, "old"))
-
-    outcomes = send(root, preloaded(faultshim, fault("rename", "kill_after", COMMIT)))
-
-    assert outcomes == [{"done": OFFSETS}]
     assert_sent_once_more_is_there_once(spark, root)
 
 
@@ -88,7 +68,7 @@ def test_a_driver_killed_at_its_commit_leaves_all_records_or_none_and_no_lock(
     """Rows 1 to 3 without anybody to ask: only the stable id keeps the rerun from adding a copy."""
     make_topic(root, (0, "old"))
 
-    send(root, {"KAFKALIKE_FAULT": f"{place}:kill"}, expected=-9, locking=True)
+    send(root, {"KAFKALIKE_FAULT": f"{place}:kill"}, expected=-9)
 
     assert all_records(root) == there
     assert len(list(Path(root, "__staging").glob("*/*.arrow"))) == 1
@@ -112,14 +92,11 @@ def test_a_full_disk_refuses_a_spark_write_and_the_next_one_works(
 
 
 @pytest.mark.soak
-def test_a_commit_that_cannot_be_renamed_is_there_once_or_not_at_all(
-    spark: SparkSession, root: str, faultshim: Path
-) -> None:
-    """Hadoop falls back to copying when a rename fails; under the lock that still gives one commit."""
+def test_a_commit_that_fails_at_first_is_there_once(spark: SparkSession, root: str, faultshim: Path) -> None:
+    """The same put is tried again, and the rerun finds it."""
     make_topic(root, (0, "old"))
 
-    outcomes = send(root, preloaded(faultshim, fault("rename", "eio", COMMIT, nth=1)), tries=2)
+    outcomes = send(root, preloaded(faultshim, fault("link", "eio", COMMIT, nth=1)), tries=2)
 
-    assert outcomes[0].get("error", "KafkaStorageError") == "KafkaStorageError"
-    assert outcomes[1] == {"done": OFFSETS}
+    assert outcomes == [{"done": OFFSETS}] * 2
     assert_sent_once_more_is_there_once(spark, root)

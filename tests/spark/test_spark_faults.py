@@ -8,7 +8,7 @@ from pyspark.sql import SparkSession
 from pyspark.sql.types import IntegerType, StringType, StructField, StructType
 
 from kafkalike import KafkaConsumer, KafkaProducer, TopicPartition
-from kafkalike.errors import KafkaError, TopicDeletedError, UnsafeStorageError
+from kafkalike.errors import KafkaError, TopicDeletedError
 from kafkalike.log.connect import connect
 from kafkalike.spark import read, write
 from tests.tools.clusters import on_disk
@@ -19,9 +19,9 @@ ROWS = StructType([StructField("partition", IntegerType()), StructField("value",
 
 
 @pytest.mark.spark
-@pytest.mark.parametrize("locking", [True, False])
+@pytest.mark.parametrize("queue", [True, False])
 def test_a_task_that_fails_once_writes_its_records_once(
-    spark: SparkSession, root: str, tmp_path: Path, *, locking: bool
+    spark: SparkSession, root: str, tmp_path: Path, *, queue: bool
 ) -> None:
     """Row 13: the source dies in the middle of its first attempt; `local[2,4]` tries again."""
     make_topic(root)
@@ -40,7 +40,7 @@ def test_a_task_that_fails_once_writes_its_records_once(
     source = spark.range(0, 40, 1, 2).selectExpr("CAST(id % 2 AS INT) AS partition", "CAST(id AS STRING) AS value")
     frame = source.mapInArrow(lambda batches: rows(None, batches), ROWS)
 
-    done = write(frame, "t", on_disk(root, queue=locking))
+    done = write(frame, "t", on_disk(root, queue=queue))
 
     found = all_records(root)
     assert Path(marker).exists()
@@ -52,11 +52,11 @@ def test_a_task_that_fails_once_writes_its_records_once(
 
 
 @pytest.mark.spark
-@pytest.mark.parametrize("locking", [True, False])
-def test_a_stale_snapshot_gives_no_offset_twice(spark: SparkSession, root: str, *, locking: bool) -> None:
+@pytest.mark.parametrize("queue", [True, False])
+def test_a_stale_snapshot_gives_no_offset_twice(spark: SparkSession, root: str, *, queue: bool) -> None:
     """Row 21: Spark may use a snapshot an hour old, a frame of the topic is cached, and others append meanwhile."""
     make_topic(root, (0, "a"))
-    cluster = on_disk(root, queue=locking)
+    cluster = on_disk(root, queue=queue)
     frame = spark.createDataFrame([(0, "c")], ROWS)
     spark.conf.set("spark.databricks.delta.stalenessLimit", "1h")
     cached = read(spark, "t", root).cache()
@@ -65,7 +65,7 @@ def test_a_stale_snapshot_gives_no_offset_twice(spark: SparkSession, root: str, 
         connect(root).log("t").append(batch((0, "b"), (1, "b")))
 
         written = write(frame, "t", cluster)
-        appended = cluster.log("t", engine="spark").append(batch((0, "d")))
+        appended = cluster.log("t").append(batch((0, "d")))
     finally:
         cached.unpersist()
         spark.conf.unset("spark.databricks.delta.stalenessLimit")
@@ -76,14 +76,11 @@ def test_a_stale_snapshot_gives_no_offset_twice(spark: SparkSession, root: str, 
 
 
 @pytest.mark.spark
-@pytest.mark.parametrize("engine", ["auto", "spark"])
-def test_a_topic_made_anew_never_gets_records_meant_for_the_old_one(
-    spark: SparkSession, root: str, engine: str
-) -> None:
+def test_a_topic_made_anew_never_gets_records_meant_for_the_old_one(spark: SparkSession, root: str) -> None:
     """Row 31: each client has the old topic open; each is told, and the new topic has what was sent to it only."""
     make_topic(root, (0, "old-0"), (0, "old-1"))
     cluster = on_disk(root)
-    log = cluster.log("t", engine=engine)
+    log = cluster.log("t")
     log.append(batch((0, "old-2")))
     connect(root).delete_topic("t")
     make_topic(root, (0, "new-0"))
@@ -122,15 +119,6 @@ def test_a_producer_and_a_consumer_are_told_that_their_topic_was_made_anew(root:
     assert [r.value for r in again[tp]] == [b"new-0"]
     assert offset == 1
     assert all_records(root)[0] == [(0, "new-0"), (1, "new-1")]
-
-
-@pytest.mark.parametrize("root_name", ["s3://bucket/log", "s3a://bucket/log"])
-def test_s3_without_a_lock_table_is_refused(root_name: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Row 28: Delta's default log store lets two drivers overwrite each other's commits there."""
-    monkeypatch.delenv("AWS_S3_LOCKING_PROVIDER", raising=False)
-
-    with pytest.raises(UnsafeStorageError, match="S3DynamoDBLogStore"):
-        connect(root_name)
 
 
 def test_times_that_stand_still_or_go_back_are_looked_up_in_offset_order(root: str) -> None:

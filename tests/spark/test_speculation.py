@@ -30,7 +30,7 @@ def two_addresses() -> bool:
 
 
 @pytest.mark.skipif(not two_addresses(), reason="needs two addresses of its own, and /proc")
-@pytest.mark.parametrize("by", ["write", "write without lock", "write_stream", "format", "format of a stream"])
+@pytest.mark.parametrize("by", ["write", "write_stream", "format", "format of a stream"])
 def test_a_task_that_runs_twice_at_a_time_writes_its_records_once(root: str, tmp_path: Path, by: str) -> None:
     """The attempts of one task end side by side; of another one, the first goes on when the whole write is over."""
     make_topic(root, partitions=3)
@@ -49,9 +49,6 @@ def test_a_task_that_runs_twice_at_a_time_writes_its_records_once(root: str, tmp
     found = all_records(root)
     assert all([o for o, _ in records] == [*range(len(records))] for records in found.values())
     values = {p: [int(v) for _, v in records] for p, records in found.items()}
-    if by == "write without lock":
-        # Only the records of one task keep their order there.
-        values = {p: sorted(unsorted, key=lambda n: n // share) for p, unsorted in values.items()}
     assert values == {p: [*range(p, ROWS, 3)] for p in range(3)}
     assert list(Path(root, "__staging").glob("*")) == []
     assert errors_of(root) == []

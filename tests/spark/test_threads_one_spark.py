@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 from pyspark.sql import SparkSession
 
-from kafkalike.clock import SystemClock
-from kafkalike.log.topic.topic_log import DeltaTopicLog
+from kafkalike import TopicPartition
+from kafkalike.log.cluster.delta_cluster import DeltaCluster
 from kafkalike.model.appends import TxnId
 from kafkalike.spark import write
 from tests.jepsen.history import Recorder, judge
@@ -41,11 +41,11 @@ def assert_log_of(root: str, values: Sequence[str]) -> None:
     assert errors_of(root) == []
 
 
-@pytest.mark.parametrize("locking", [True, False])
-def test_threads_that_share_one_log_give_no_offset_twice(root: str, *, locking: bool) -> None:
+@pytest.mark.parametrize("queue", [True, False])
+def test_threads_that_share_one_log_give_no_offset_twice(root: str, *, queue: bool) -> None:
     """One open log for all, as in a producer that also asks for partitions: plan and commit rest on one version."""
     make_topic(root)
-    log = open_log(on_disk(root, queue=locking))
+    log = open_log(on_disk(root, queue=queue))
 
     def work(number: int) -> None:
         for turn in range(5):
@@ -72,7 +72,7 @@ def test_threads_append_through_one_spark_session(spark: SparkSession, root: str
             frame = spark.createDataFrame([(number % 2, f"v{number}")], "partition INT, value STRING")
             outcomes[number] = write(frame, "t", cluster, txn_id=f"app-{number}", txn_version=number).duplicate
         else:
-            log = cluster.log("t", engine="spark")
+            log = cluster.log("t")
             outcomes[number] = log.append(batch((0, f"v{number}")), txn=TxnId(f"app-{number}", number)).duplicate
 
     together(work, threads)
@@ -81,59 +81,21 @@ def test_threads_append_through_one_spark_session(spark: SparkSession, root: str
     assert_log_of(root, [f"v{n}" for n in range(threads)])
 
 
-class Interruptions(SystemClock):
-    """A clock that lets a rival in when an append asks for the time, once, and counts how often it had to wait."""
-
-    def __init__(self) -> None:
-        self.rival: Callable[[], object] | None = None
-        self.waits = 0
-
-    def now_ms(self) -> int:
-        rival, self.rival = self.rival, None
-        if rival is not None:
-            rival()
-        return super().now_ms()
-
-    def sleep(self, seconds: float) -> None:
-        self.waits += 1
-        super().sleep(seconds)
-
-
-@pytest.mark.spark
-@pytest.mark.parametrize(("partition", "offset", "waits"), [(0, 1, 1), (1, 0, 0)], ids=["same", "other"])
-def test_only_a_rival_in_the_same_partition_makes_a_spark_append_start_again(
-    spark: SparkSession, root: str, partition: int, offset: int, waits: int
-) -> None:
-    """The rival commits after the log end was read: without locks the self-read must find it."""
-    make_topic(root)
-    clock = Interruptions()
-    log = on_disk(root, queue=False, clock=clock).log("t", engine="spark")
-    rival = on_disk(root, queue=False).log("t")
-    clock.rival = lambda: rival.append(batch((0, "rival")))
-
-    done = log.append(batch((partition, "late")))
-
-    assert done.ranges == {partition: range(offset, offset + 1)}
-    assert clock.waits == waits
-    assert_log_of(root, ["rival", "late"])
-
-
 @pytest.mark.spark
 @pytest.mark.slow
 @pytest.mark.timeout(400)
-def test_racing_self_reading_appends_of_one_jvm_make_one_log(spark: SparkSession, root: str, tmp_path: Path) -> None:
-    """Without locks, as on object stores: four threads, of which three meet in the same partitions."""
+def test_racing_writes_of_one_session_make_one_log(spark: SparkSession, root: str, tmp_path: Path) -> None:
+    """Without a queue, as in object stores: four threads, of which three meet in the same partitions."""
     make_topic(root, partitions=3)
-    clock = Interruptions()
-    cluster = on_disk(root, queue=False, clock=clock)
+    cluster = on_disk(root, queue=False)
     shared = open_log(cluster)
 
     def work(number: int) -> None:
-        log = cluster.log("t", engine="spark")
         with Recorder(str(tmp_path / f"{number}.jsonl"), f"w{number}", "t") as recorder:
             for turn in range(3):
                 partition = 2 if number == 3 else turn % 2
-                recorder.send([(partition, f"{number}-{turn}")], partial(send, log, partition, f"{number}-{turn}"))
+                record = (partition, f"{number}-{turn}")
+                recorder.send([record], partial(send, spark, cluster, *record))
                 shared.refresh()
 
     together(work, 4)
@@ -141,20 +103,9 @@ def test_racing_self_reading_appends_of_one_jvm_make_one_log(spark: SparkSession
     report = judge(tmp_path, drained=False)
     assert report["valid"], report["anomalies"]
     assert report["counts"]["acked"] == 12
-    assert clock.waits > 0
     assert_log_of(root, [f"{n}-{t}" for n in range(4) for t in range(3)])
 
 
-def send(log: DeltaTopicLog, partition: int, value: str) -> Sequence[int]:
-    return log.append(batch((partition, value))).ranges[partition]
-
-
-@pytest.mark.spark
-def test_spark_appends_may_share_one_log(spark: SparkSession, root: str) -> None:
-    """Without locks: rows are numbered from the very log end above which rivals are looked for."""
-    make_topic(root)
-    log = on_disk(root, queue=False).log("t", engine="spark")
-
-    together(lambda number: log.append(batch((0, f"v{number}"))), 4)
-
-    assert_log_of(root, [f"v{n}" for n in range(4)])
+def send(spark: SparkSession, cluster: DeltaCluster, partition: int, value: str) -> Sequence[int]:
+    frame = spark.createDataFrame([(partition, value)], "partition INT, value STRING")
+    return write(frame, "t", cluster)[TopicPartition("t", partition)]

@@ -17,6 +17,7 @@ from pyspark.sql import functions as F  # noqa: N812
 
 from kafkalike import KafkaConsumer, KafkaProducer
 from kafkalike.clock import SYSTEM_CLOCK, Deadline
+from kafkalike.config.properties import LONG_MAX
 from kafkalike.config.server import ServerConfig
 from kafkalike.errors import (
     IllegalArgumentError,
@@ -45,6 +46,7 @@ if TYPE_CHECKING:
 
 HEADERS = "array<struct<key:string,value:binary>>"
 UTC = dt.UTC
+ANY_TIME = {"message.timestamp.after.max.ms": str(LONG_MAX)}
 
 
 def consume(root: str, topic: str) -> list[ConsumerRecord]:
@@ -336,7 +338,7 @@ def test_both_ways_of_writing_take_turns_on_one_topic(spark: SparkSession, root:
     assert [(r.offset, r.value) for r in records] == list(enumerate([b"s0", b"p0", b"s1", b"p1", b"s2", b"p2"]))
 
 
-def test_spark_and_python_give_the_same_rows(spark: SparkSession, root: str) -> None:
+def test_spark_and_python_give_the_same_rows(spark: SparkSession, root: str, cluster: DeltaCluster) -> None:
     """Written by either, read by either."""
     columns = "key binary, value binary, timestamp timestamp, headers array<struct<key:string,value:binary>>"
     content: list[tuple[Any, ...]] = [
@@ -344,6 +346,8 @@ def test_spark_and_python_give_the_same_rows(spark: SparkSession, root: str) -> 
         (None, b"", dt.datetime(1970, 1, 1, tzinfo=UTC), None),
         (b"", None, dt.datetime(2500, 1, 1, 0, 0, 0, 1_000, tzinfo=UTC), None),
     ]
+    for topic in ("spark", "python"):
+        cluster.create_topic(topic, 1, ANY_TIME)
     write(spark.createDataFrame(content, columns).coalesce(1), "spark", root)
     with KafkaProducer(bootstrap_servers=root) as producer:
         for key, value, moment, headers in content:
@@ -420,7 +424,7 @@ def test_a_session_of_the_users_own_writes_the_same(spark: SparkSession, root: s
     own.conf.set("spark.sql.session.timeZone", zone)
     own.conf.set("spark.sql.maxConcurrentOutputFileWriters", "0")
     own.conf.set("spark.sql.parquet.outputTimestampType", "INT96")
-    on_disk(root).create_topic("orders", 3, {})
+    on_disk(root).create_topic("orders", 3, ANY_TIME)
     times = [0, 1_709_209_800_123, 9_223_372_036_855, MAX_TIMESTAMP_MS]
     frame = own.range(0, 4_000, 1, 2).select(
         (F.col("id") % 50).cast("string").alias("key"),

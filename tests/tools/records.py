@@ -11,6 +11,9 @@ from kafkalike.model.batch import Headers, RecordBatch
 NOW_MS = 1_700_000_000_000
 READ_BYTES = 1 << 20
 
+ANY_TIME = {"message.timestamp.after.max.ms": str(2**63 - 1)}
+"""Settings of a topic whose records may have times to come."""
+
 Value = str | bytes | None
 Row = tuple[int, bytes | None, bytes | None, int, Headers | None]
 """Partition, key, value, time in ms, headers."""

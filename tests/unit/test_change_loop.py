@@ -15,7 +15,7 @@ from kafkalike.log.store.memory import MemoryStore
 from kafkalike.log.store.port import NotStoredError, Store
 from kafkalike.log.table.actions import Add, creation, log_name
 from kafkalike.log.table.state import EndsAt, TableState, end_app
-from kafkalike.log.table.table import Change, Landed, Table
+from kafkalike.log.table.table import Change, Done, Landed, Plan, T, Table
 from kafkalike.model.offsets import gaps_and_overlaps
 from kafkalike.model.segments import Segment
 
@@ -39,7 +39,7 @@ class SimulatedClock:
 
 
 class LyingStore(MemoryStore):
-    """Loses answers, lets puts land late, says "exists" to whoever came first, and lets others act between its calls."""
+    """Loses answers, lets puts land late, says "exists" to whoever was first, and lets others act between its calls."""
 
     def __init__(self, rng: random.Random, trouble: float) -> None:
         super().__init__()
@@ -75,6 +75,7 @@ class LyingStore(MemoryStore):
         return content
 
     def put_if_absent(self, name: str, content: bytes, *, durable: bool = False) -> bool:
+        del durable
         self._between()
         if self._trouble():
             kind = self.rng.choice(["refused", "lost", "before", "late", "twice", "late twice"])
@@ -161,7 +162,7 @@ class Writer:
             )
 
         try:
-            landed = self.table.change(plan, Deadline(SimulatedClock(), 60_000))
+            landed: Landed | Done[None] = self.table.change(plan, Deadline(SimulatedClock(), 60_000))
         except UnknownOutcomeError:
             self.ledger.unknown.append(label)
         except (KafkaError, OSError):
@@ -247,6 +248,7 @@ class FailedMeansNothingThere(Table):
     """Takes a put without an answer for one that did nothing."""
 
     def _put(self, version: int, content: bytes, append_id: str) -> bool:
+        del append_id
         try:
             return self.store.put_if_absent(log_name(version), content)
         except OSError as cause:
@@ -257,15 +259,23 @@ class NotThereMeansNeverThere(Table):
     """Looks once what became of a put, and gives no fence."""
 
     def _fenced(self, version: int, append_id: str, cause: OSError) -> bool:
+        del version, append_id
         raise KafkaStorageError(str(cause)) from cause
 
 
 class NeverPlansAnew(Table):
     """Puts a change at the next version whatever came in between."""
 
-    def change(self, plan, deadline, refresh=None, discard=None):  # type: ignore[no-untyped-def]
-        def careless(state: TableState) -> Change:
-            return replace(plan(state), requires=())
+    def change(
+        self,
+        plan: Plan[T],
+        deadline: Deadline,
+        refresh: Callable[[], object] | None = None,
+        discard: Callable[[Change], None] | None = None,
+    ) -> Landed | Done[T]:
+        def careless(state: TableState) -> Change | Done[T]:
+            found = plan(state)
+            return found if isinstance(found, Done) else replace(found, requires=())
 
         return super().change(careless, deadline, refresh, discard)
 

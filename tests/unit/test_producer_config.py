@@ -34,7 +34,6 @@ def test_each_producer_gets_a_name_of_its_own() -> None:
         ("acks", "2"),
         ("acks", 2),
         ("acks", True),
-        ("append_engine", "flink"),
         ("batch_size", -1),
         ("buffer_memory", 0),
         ("client_id", ""),
@@ -104,12 +103,6 @@ def test_settings_without_effect_are_named_once(caplog: pytest.LogCaptureFixture
 def test_every_setting_without_effect_is_a_setting() -> None:
     """The list names no setting that the class does not have."""
     assert set(ProducerConfig.__dataclass_fields__) >= WITHOUT_EFFECT
-
-
-def test_an_engine_is_refused_for_a_cluster_that_has_none() -> None:
-    """A cluster in memory is written in one way."""
-    with pytest.raises(KafkaConfigurationError, match="append_engine"):
-        KafkaProducer(bootstrap_servers=MemoryCluster(), append_engine="spark")
 
 
 def test_the_time_to_deliver_holds_lingering_and_a_request() -> None:

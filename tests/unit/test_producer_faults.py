@@ -560,7 +560,8 @@ def test_a_callback_may_close_the_producer(make: Callable[..., KafkaProducer]) -
 @pytest.mark.filterwarnings("ignore::pytest.PytestUnhandledThreadExceptionWarning")
 def test_nobody_waits_for_a_thread_that_was_ended(cluster: FaultyCluster, make: Callable[..., KafkaProducer]) -> None:
     """A callback that raises SystemExit ends the sender; what was queued fails instead of hanging."""
-    producer = make()
+    producer = make(client_id="ended")
+    (thread,) = [t for t in threading.enumerate() if t.name == "ended-sender"]
     (first, second), go_on = held_back(cluster, producer, [b"v"])
     first.add_callback(lambda _: (_ for _ in ()).throw(SystemExit))
 
@@ -568,6 +569,8 @@ def test_nobody_waits_for_a_thread_that_was_ended(cluster: FaultyCluster, make: 
 
     with pytest.raises(KafkaError, match="not written"):
         second.get(30)
+    # Or pytest would report the exception to another test.
+    thread.join(30)
 
 
 # --- the end --------------------------------------------------------------------------------------

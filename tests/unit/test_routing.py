@@ -19,7 +19,7 @@ from kafkalike.errors import (
 )
 from kafkalike.log.store.arrays import binaries
 from kafkalike.log.topic.chunk import HEADERS_TYPE
-from kafkalike.log.topic.column_rules import RUN, Rules, routed
+from kafkalike.log.topic.column_rules import RUN, Router, Rules
 from kafkalike.log.topic.validate import MAX_TIMESTAMP_MS, check_batch, record_size
 from kafkalike.model.batch import RecordBatch
 from kafkalike.model.names import TopicId, TopicName
@@ -54,6 +54,11 @@ settings = st.fixed_dictionaries(
 
 def config_of(properties: dict[str, str]) -> TopicConfig:
     return TopicConfig.from_properties(properties)
+
+
+def routed(rules: Rules, batch: pa.RecordBatch) -> pa.Table:
+    """The records of the first task's only batch, with their partitions."""
+    return Router(rules, 0).routed(pa.Table.from_batches([batch]))
 
 
 def columns(rows: list[Row]) -> pa.RecordBatch:
@@ -100,11 +105,11 @@ def test_columns_are_refused_exactly_when_one_of_their_records_is(rows: list[Row
     expected = one_by_one(rows, config)
 
     if expected is None:
-        (table,) = routed(rules, 0, [columns(rows)])
+        table = routed(rules, columns(rows))
         assert table.num_rows == len(rows)
     else:
         with pytest.raises(expected):
-            list(routed(rules, 0, [columns(rows)]))
+            routed(rules, columns(rows))
 
 
 @given(st.lists(st.tuples(st.one_of(st.none(), st.integers(0, 4)), st.binary(max_size=70)), min_size=1, max_size=200))
@@ -115,9 +120,7 @@ def test_a_record_goes_where_it_says_or_where_its_key_says(rows: list[tuple[int 
         ["partition", "key", "value"],
     )
 
-    (table,) = routed(
-        Rules.of(INFO.num_partitions, config_of({}), CLOCK, 0), 3, [batch.slice(0), batch.slice(len(rows))]
-    )
+    table = routed(Rules.of(INFO.num_partitions, config_of({}), CLOCK, 0), batch)
 
     assert table.column("partition").to_pylist() == [partition_for_key(k, 5) if p is None else p for p, k in rows]
 
@@ -126,7 +129,8 @@ def test_records_without_key_share_a_partition_in_runs_that_go_on_across_batches
     """Each task begins one partition further."""
     batch = pa.RecordBatch.from_arrays([binaries([b"v"] * (RUN + 1))], ["value"])
 
-    tables = list(routed(Rules.of(INFO.num_partitions, config_of({}), CLOCK, 4), 2, [batch, batch]))
+    router = Router(Rules.of(INFO.num_partitions, config_of({}), CLOCK, 4), 2)
+    tables = [router.routed(pa.Table.from_batches([batch])) for _ in range(2)]
 
     found = [p for table in tables for p in table.column("partition").to_pylist()]
     assert found == [1] * RUN + [2] * RUN + [3] * 2
@@ -140,4 +144,4 @@ def test_a_header_without_key_is_refused() -> None:
     )
 
     with pytest.raises(InvalidRecordError, match="header without key"):
-        list(routed(Rules.of(INFO.num_partitions, config_of({}), CLOCK, 0), 0, [batch]))
+        routed(Rules.of(INFO.num_partitions, config_of({}), CLOCK, 0), batch)

@@ -19,7 +19,6 @@ from kafkalike.errors import KafkaError, KafkaStorageError, TopicAlreadyExistsEr
 from kafkalike.log.cluster.base import ClusterBase
 from kafkalike.log.store.local import LocalStore
 from kafkalike.log.store.port import Store
-from kafkalike.log.store.remote import RemoteStore
 from kafkalike.log.store.roots import normalise_root
 from kafkalike.log.table.actions import creation
 from kafkalike.log.table.control_log import DeltaControlLog
@@ -308,4 +307,9 @@ def open_cluster(root: str) -> DeltaCluster:
         KafkaConfigurationError, UnsafeStorageError: see `normalise_root`.
     """
     normalised, local = normalise_root(root)
-    return DeltaCluster(LocalStore(normalised) if local else RemoteStore(normalised))
+    if local:
+        return DeltaCluster(LocalStore(normalised))
+    # It brings deltalake: 0.1 s, and a runtime with threads that a fork does not survive.
+    from kafkalike.log.store.remote import RemoteStore
+
+    return DeltaCluster(RemoteStore(normalised))

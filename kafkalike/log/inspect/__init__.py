@@ -1,1 +1,1 @@
-"""Questions about a log that change nothing."""
+"""Questions about a log, and the repair of what they find."""

@@ -30,6 +30,8 @@ class CommitInfo:
     added: tuple[Segment, ...]
     removed: tuple[str, ...]
     engine: str
+    fences: str | None = None
+    """Id of the append that was surely not written, as this commit has the version that it could have got."""
 
 
 def list_commits(cluster: Cluster, topic: str) -> Iterator[CommitInfo]:
@@ -53,4 +55,5 @@ def list_commits(cluster: Cluster, topic: str) -> Iterator[CommitInfo]:
             added=tuple(segment_of(a, files) for a in commit.adds),
             removed=commit.removes,
             engine=commit.engine,
+            fences=commit.fences,
         )

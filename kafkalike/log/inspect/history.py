@@ -31,8 +31,8 @@ class Event:
 
     time_ms: int
     kind: str
-    """`append`, `retention`, `compaction`, `merge`, `log start`, `topic`, `configs`, `damaged`, or a foreign writer's
-    operation."""
+    """`append`, `retention`, `compaction`, `merge`, `log start`, `topic`, `configs`, `damaged`, `fence`, or what the
+    table's history calls it, such as `create table`."""
     version: int | None
     """Table version; None for what stands in the cluster's metadata."""
     by: str
@@ -124,9 +124,14 @@ def _described(commit: TableCommit, files: Store) -> tuple[str, str, str]:
         facts = {k: v for k, v in done.items() if k not in {"kafkalikeAppend", WORK_KEY, RUN_KEY}}
         what = ", ".join(f"{name}: {value}" for name, value in facts.items())
         return str(done[WORK_KEY]), f"{commit.engine} run {done.get(RUN_KEY, '?')}", what
-    if commit.append_id is not None:
+    if commit.is_append:
         return "append", commit.engine, _appended(commit, files)
-    what = f"{len(commit.adds)} files added, {len(commit.removes)} removed"
+    if commit.fences is not None:
+        what = f"append {commit.fences} got no answer from the storage and was not written"
+    elif commit.adds or commit.removes:
+        what = f"{len(commit.adds)} files added, {len(commit.removes)} removed"
+    else:
+        what = "no records"
     return commit.operation.lower(), commit.engine, what
 
 

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, Final
 import pyarrow as pa
 
 from kafkalike.clock import Deadline
-from kafkalike.errors import KafkaError, LogCorruptError
+from kafkalike.errors import KafkaError, LogCorruptError, UnsupportedVersionError
 from kafkalike.log.inspect.findings import Finding
 from kafkalike.log.store.parquet import UNREADABLE, is_storage_error, open_parquet, put_parquet
 from kafkalike.log.table.actions import Add, Commit, creation, log_name, parse_commit
@@ -152,7 +152,8 @@ def _log_flaws(store: Store, files: LogFiles, sound: int) -> list[Flaw]:
     for version in files.commits:
         try:
             parse_commit(version, store.read(log_name(version)), store.uri)
-        except FileNotFoundError:
+        except (FileNotFoundError, UnsupportedVersionError):
+            # A table feature that somebody has switched on is no damage.
             continue
         except LogCorruptError as cause:
             why = str(cause).partition(".json ")[2] or str(cause)

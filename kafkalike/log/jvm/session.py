@@ -4,11 +4,9 @@ from __future__ import annotations
 
 import os
 import sys
-import threading
 from pathlib import Path
 from typing import Final
 
-from pyspark import SparkContext
 from pyspark.sql import SparkSession
 
 from kafkalike.log.jvm.jars import delta_jar_conf
@@ -42,13 +40,6 @@ SESSION_CONF: Final = {
     "spark.ui.showConsoleProgress": "false",
 }
 """What `conf/spark-defaults.conf` says as well, for spark-submit; a test keeps the two equal."""
-
-AS_WRITTEN: Final = ("spark.databricks.delta.optimizeWrite.enabled", "spark.databricks.delta.autoCompact.enabled")
-"""Settings that must be off while a topic's table is written; they win over `delta.autoOptimize.*` of the table."""
-
-_writing: dict[str, tuple[int, dict[str, str | None]]] = {}
-"""How many writes a session is at, and its own values of `AS_WRITTEN`, by the session's id."""
-_writing_lock = threading.Lock()
 
 
 def session(app_name: str = "kafkalike", master: str | None = None, **conf: str) -> SparkSession:
@@ -87,15 +78,6 @@ def driver_options(given: str) -> str:
     """
     quiet = "" if ".configurationFile=" in given else f"-Dlog4j2.configurationFile={LOG4J.as_uri()}"
     return " ".join(option for option in (given, UTC_JVM, quiet) if option)
-
-
-def running_session() -> SparkSession:
-    """The session that runs, with its settings as they are; one of `session` when none does."""
-    active = SparkSession.getActiveSession()
-    if active is not None:
-        return active
-    # A thread that has not used Spark yet has no active session.
-    return session() if SparkContext._active_spark_context is None else SparkSession.builder.getOrCreate()  # noqa: SLF001
 
 
 def session_at_hand(app_name: str) -> SparkSession | None:

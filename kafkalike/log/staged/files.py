@@ -99,7 +99,7 @@ class StagedFile:
                 self._writer.close()
 
     def add(self, topic: str, records: pa.Table) -> None:
-        """Take records that have their partitions (`routed`); written when `HELD_BYTES` have come together."""
+        """Take records that have their partitions (`Router`); written when `HELD_BYTES` have come together."""
         self._held.setdefault(topic, []).append(records)
         self._size += records.nbytes
         if self._size >= HELD_BYTES:

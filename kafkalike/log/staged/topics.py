@@ -196,7 +196,7 @@ def _by_topic(topic: str | None, batch: pa.RecordBatch) -> Iterator[tuple[str, p
 
 
 def _records(rows: pa.RecordBatch, *, timestamps: bool) -> pa.Table:
-    """The columns that `routing.routed` takes."""
+    """The columns that `Router.routed` takes."""
     names = [name for name in _COLUMNS if name in rows.schema.names and (timestamps or name != "timestamp")]
     columns = {name: rows.column(name) for name in names}
     for name in columns.keys() & {"key", "value"}:

@@ -98,7 +98,6 @@ class TableLock:
         turnstile = FileLock(self._path + TURN, thread_local=False)
         table = FileLock(self._path, thread_local=False)
         try:
-            self._folder.mkdir(parents=True, exist_ok=True)
             _take(turnstile, limit, meanwhile, FIRST_POLL_SECONDS)
             try:
                 _take(table, limit, meanwhile, POLL_SECONDS)

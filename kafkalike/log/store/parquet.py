@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+from functools import lru_cache
 from typing import Any, Final
 
 import pyarrow as pa
@@ -126,6 +127,7 @@ def parquet_writer(schema: pa.Schema, to: pa.NativeFile, codec: str) -> pq.Parqu
     return pq.ParquetWriter(to, schema, **_options(schema, codec))
 
 
+@lru_cache
 def _options(schema: pa.Schema, codec: str) -> dict[str, Any]:
     rising = [f.name for f in schema if not f.nullable and (pa.types.is_int64(f.type) or _is_time(f.type))]
     return {

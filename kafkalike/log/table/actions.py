@@ -28,6 +28,12 @@ CHECKSUM_KEY: Final = "kafkalikeChecksum"
 """Field of our `commitInfo`, which is the first line of a commit: CRC-32 of all that follows it. Without it a file that
 was cut off at the end of a line, or has a flipped bit, may look like another commit."""
 
+APPEND: Final = "WRITE"
+"""Operation of a commit that adds records."""
+
+FENCES_KEY: Final = "fences"
+"""Key, in a fence's user metadata, of the id of the change that can never land because of it."""
+
 Action = Mapping[str, Any]
 """One line of a commit file: an object with one key, the kind of action."""
 
@@ -80,6 +86,16 @@ class TableCommit:
     def append_id(self) -> str | None:
         """Id of the change that made it; None when a foreign writer did."""
         return append_info(self.user_metadata).get(APPEND_KEY)
+
+    @property
+    def is_append(self) -> bool:
+        """Whether it is an append of ours; other changes of ours have an append id too."""
+        return self.operation == APPEND and self.append_id is not None
+
+    @property
+    def fences(self) -> str | None:
+        """Id of the change that can never land because this commit has its version; None for any other commit."""
+        return append_info(self.user_metadata).get(FENCES_KEY)
 
     @property
     def data_change(self) -> bool:
@@ -281,7 +297,7 @@ class Commit:
         info = {
             "timestamp": self.time_ms,
             "operation": self.operation,
-            "operationParameters": {"mode": "Append"} if self.operation == "WRITE" else {},
+            "operationParameters": {"mode": "Append"} if self.operation == APPEND else {},
             "isBlindAppend": not self.removes,
             "engineInfo": engine_info(),
             "userMetadata": self.user_metadata,

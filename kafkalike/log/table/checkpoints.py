@@ -30,6 +30,22 @@ KEPT: Final = 2
 
 HOUR_MS: Final = 3_600_000
 
+_UNITS_MS: Final = {
+    "millisecond": 1,
+    "second": 1000,
+    "minute": 60_000,
+    "hour": HOUR_MS,
+    "day": 24 * HOUR_MS,
+    "week": 7 * 24 * HOUR_MS,
+}
+
+LOG_STAYS: Final = "delta.logRetentionDuration"
+
+DELETED_FILES_STAY: Final = "delta.deletedFileRetentionDuration"
+
+DURATIONS: Final = {LOG_STAYS: 30 * 24 * HOUR_MS, DELETED_FILES_STAY: 7 * 24 * HOUR_MS}
+"""Properties that hold durations, with Delta's defaults, ms."""
+
 _MAP: Final = pa.map_(pa.string(), pa.string())
 
 _COLUMNS: Final = {
@@ -104,7 +120,7 @@ def make_checkpoint(store: Store, snapshot: Snapshot, now_ms: int) -> None:
     """
     columns = _in_force(snapshot)
     properties = snapshot.metadata().get("configuration") or {}
-    horizon = now_ms - duration_ms(properties.get("delta.deletedFileRetentionDuration") or "interval 1 weeks")
+    horizon = now_ms - duration_ms(properties, DELETED_FILES_STAY)
     removed = columns["remove"]
     columns["remove"] = removed.filter(pc.greater(pc.fill_null(removed.field("deletionTimestamp"), 0), horizon))
     table = _one_each(columns)
@@ -214,7 +230,7 @@ def clean_log(store: Store, now_ms: int, properties: Mapping[str, str]) -> int:
         OSError: the storage refused.
     """
     files = LogFiles.listed(store)
-    horizon = now_ms - duration_ms(properties.get("delta.logRetentionDuration") or "interval 30 days")
+    horizon = now_ms - duration_ms(properties, LOG_STAYS)
     base = _base(files, horizon)
     gone = [log_name(v) for v in files.commits if v < base]
     for version in _superseded(files, base):
@@ -250,12 +266,27 @@ def _superseded(files: LogFiles, base: int) -> list[int]:
     return [c for c in files.checkpoints if c not in kept]
 
 
-def duration_ms(interval: str) -> int:
-    """A duration of Delta's, such as `interval 1 days`, in ms."""
-    units = {"millisecond": 1, "second": 1000, "minute": 60_000, "hour": HOUR_MS, "day": 24 * HOUR_MS}
-    units["week"] = 7 * units["day"]
-    words = interval.removeprefix("interval ").split()
+def duration_ms(properties: Mapping[str, str], name: str) -> int:
+    """A duration among a table's properties, ms; Delta's default where it is not set, or not said as Delta says it.
+
+    Args:
+        properties: the table's configuration, which anybody may change.
+        name: a key of `DURATIONS`.
+    """
+    found = _parsed_ms(properties.get(name, ""))
+    return DURATIONS[name] if found is None else found
+
+
+def _parsed_ms(interval: str) -> int | None:
+    """A duration such as `interval 1 days 12 hours`, ms; None for anything else: nothing may go because of it."""
+    words = interval.lower().split()
+    pairs = list(zip(words[1::2], words[2::2], strict=False))
+    if len(pairs) * 2 + 1 != len(words) or words[0] != "interval" or not pairs:
+        return None
     total = 0
-    for amount, unit in zip(words[::2], words[1::2], strict=False):
-        total += int(amount) * units.get(unit.rstrip("s"), units["day"])
+    for amount, unit in pairs:
+        of_unit = _UNITS_MS.get(unit.removesuffix("s"))
+        if of_unit is None or not amount.isdecimal():
+            return None
+        total += int(amount) * of_unit
     return total

@@ -23,7 +23,7 @@ from kafkalike.errors import KafkaError, KafkaStorageError, KafkaTimeoutError, L
 from kafkalike.log.store.arrays import binaries
 from kafkalike.log.store.parquet import UNREADABLE, is_storage_error, open_parquet, put_parquet
 from kafkalike.log.store.port import Store
-from kafkalike.log.table.actions import Add, TableCommit, creation
+from kafkalike.log.table.actions import APPEND, Add, TableCommit, creation
 from kafkalike.log.table.damage import DamagedFileError
 from kafkalike.log.table.layout import CONTROL_TABLE_PROPERTIES, delta_schema
 from kafkalike.log.table.log_cleaner import Helpers, LogCleaner
@@ -264,7 +264,7 @@ class DeltaControlLog(Generic[S, R]):
         add = self._add_file(_to_table(rows, self._schema), first, rows[-1].seq, data_change=True)  # type: ignore[attr-defined]
         self._own = add.path, rows
         return Change(
-            operation="WRITE", time_ms=self._clock.now_ms(), adds=[add], requires=[EndsAt(ROWS, state.end(ROWS))]
+            operation=APPEND, time_ms=self._clock.now_ms(), adds=[add], requires=[EndsAt(ROWS, state.end(ROWS))]
         )
 
     @contextlib.contextmanager

@@ -26,8 +26,6 @@ DELETED: Final = "__deleted"
 DAMAGED: Final = "__damaged"
 """Where `kafkalike verify --repair` keeps the damaged files that it takes out of tables."""
 
-TOPIC_COLUMNS: Final = ("partition", "offset", "timestamp", "timestampType", "key", "value", "headers")
-
 
 def _field(name: str, kind: object, *, nullable: bool = True) -> dict[str, Any]:
     return {"name": name, "type": kind, "nullable": nullable, "metadata": {}}

@@ -12,7 +12,6 @@ import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final
-from urllib.parse import unquote
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -20,7 +19,6 @@ import pyarrow.parquet as pq
 from kafkalike.errors import LogCorruptError, UnsupportedVersionError
 from kafkalike.log.store.port import Store
 from kafkalike.log.table.actions import (
-    Action,
     TableCommit,
     commit_of,
     log_name,
@@ -270,8 +268,3 @@ def last_checkpoint(store: Store) -> int:
         return int(json.loads(store.read(LAST_CHECKPOINT))["version"])
     except (OSError, ValueError, KeyError, TypeError):
         return -1
-
-
-def path_of(action: Action) -> str:
-    """The file that an `add` or `remove` is about, decoded."""
-    return unquote(action["path"])

@@ -43,6 +43,14 @@ def rewinds(commit: TableCommit) -> bool:
     return commit.operation in REWINDING
 
 
+def _goes_on(commit: TableCommit) -> bool:
+    """Whether a commit is a change of ours that is made on no table whose log end was taken back.
+
+    A fence or a repair may be.
+    """
+    return commit.append_id is not None and commit.operation not in {FENCE, REPAIR}
+
+
 @dataclass(slots=True, kw_only=True)
 class TableState:
     """A table at a version."""
@@ -93,7 +101,7 @@ class TableState:
             self.fenced = commit.version
         if rewinds(commit):
             self.rewound = commit
-        elif commit.append_id is not None and commit.operation != REPAIR:
+        elif _goes_on(commit):
             self.rewound = None
         self.version = commit.version
 
@@ -124,8 +132,7 @@ class TableState:
                     self.index.raise_end(to_segment(add))
         if rewind_possible and rewinds(commit):
             self.rewound = commit
-        ours = commit.append_id is not None and commit.operation != REPAIR
-        return rewind_possible and not rewinds(commit) and not ours
+        return rewind_possible and not rewinds(commit) and not _goes_on(commit)
 
 
 class Requirement(Protocol):
@@ -169,17 +176,6 @@ class LastOf:
     def holds(self, state: TableState) -> bool:
         """See `Requirement`."""
         return state.txns.get(self.app_id) == self.version
-
-
-@dataclass(frozen=True, slots=True)
-class TableIs:
-    """The table is still the same one."""
-
-    table_id: str
-
-    def holds(self, state: TableState) -> bool:
-        """See `Requirement`."""
-        return state.table_id == self.table_id
 
 
 @dataclass(frozen=True, slots=True)

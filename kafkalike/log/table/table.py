@@ -19,9 +19,25 @@ from typing import Any, Final, Generic, Protocol, TypeVar
 
 from kafkalike import faults
 from kafkalike.clock import Clock, Deadline
-from kafkalike.errors import KafkaError, KafkaStorageError, KafkaTimeoutError, LogCorruptError, UnknownOutcomeError
+from kafkalike.errors import (
+    KafkaError,
+    KafkaStorageError,
+    KafkaTimeoutError,
+    LogCorruptError,
+    PolicyViolationError,
+    UnknownOutcomeError,
+)
 from kafkalike.log.store.port import NotStoredError, Store
-from kafkalike.log.table.actions import Add, Commit, TableCommit, check_protocol, log_name, parse_add, parse_commit
+from kafkalike.log.table.actions import (
+    FENCES_KEY,
+    Add,
+    Commit,
+    TableCommit,
+    check_protocol,
+    log_name,
+    parse_add,
+    parse_commit,
+)
 from kafkalike.log.table.damage import Damage, DamagedFileError
 from kafkalike.log.table.snapshot import LogFiles, all_damaged, last_checkpoint, load_snapshot, why_damaged
 from kafkalike.log.table.state import FENCE, REPAIR, Requirement, TableState
@@ -34,6 +50,9 @@ BACKOFF_SECONDS: Final = 0.05
 """Longest first wait after a concurrent writer's commit; doubles with each try up to `MAX_BACKOFF_SECONDS`."""
 
 MAX_BACKOFF_SECONDS: Final = 2.0
+
+APPEND_ONLY: Final = "delta.appendOnly"
+"""Property of a table from which no record may be taken out."""
 
 SETTLE_TRIES: Final = 5
 """How often a storage that does not answer is asked what became of a commit."""
@@ -400,6 +419,7 @@ class Table:
         Raises:
             KafkaTimeoutError: concurrent writers were faster until the deadline; nothing was done.
             KafkaStorageError: the storage refused; nothing was done, and nothing will be.
+            PolicyViolationError: it takes records out of a table that somebody has made append-only.
             UnknownOutcomeError: the change may be there, or may still come; its files stay.
         """
         throw_away = discard or self._discard
@@ -422,6 +442,7 @@ class Table:
                         if isinstance(found, Done):
                             return found
                         planned, planned_on = found, state.fenced
+                        _check_append_only(planned, state, self.store.uri)
                     wanted = _commit(planned, state.version + 1, append_id)
                 if attempt:
                     self._back_off(attempt, deadline)
@@ -512,7 +533,7 @@ class Table:
             time_ms=self._clock.now_ms(),
             operation=FENCE,
             append_id=fence_id,
-            note={"fences": append_id},
+            note={FENCES_KEY: append_id},
         )
         for attempt in range(SETTLE_TRIES):
             try:
@@ -594,6 +615,17 @@ class Table:
     def _discard(self, change: Change) -> None:
         for add in change.adds:
             self.store.discard(add.path)
+
+
+def _check_append_only(change: Change, state: TableState, where: str) -> None:
+    """Heed a property that every Delta writer of our protocol version has to heed.
+
+    Raises:
+        PolicyViolationError: the change takes records out.
+    """
+    if state.properties.get(APPEND_ONLY, "").lower() == "true" and any(old.data_change for old in change.removes):
+        message = f"{where} has the property {APPEND_ONLY}=true, which somebody has set: no record may be taken out"
+        raise PolicyViolationError(message)
 
 
 def _commit(change: Change, version: int, append_id: str) -> Commit:

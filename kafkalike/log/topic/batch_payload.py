@@ -27,7 +27,6 @@ from kafkalike.log.topic.chunk import CHUNK_SCHEMA
 from kafkalike.log.topic.validate import check_batch
 from kafkalike.model.appends import TxnId
 from kafkalike.model.batch import RecordBatch
-from kafkalike.model.offsets import plan_offsets
 from kafkalike.model.segments import Segment
 
 if TYPE_CHECKING:
@@ -105,11 +104,6 @@ def refused(files: Store, adds: Iterable[Add], cause: Exception) -> KafkaStorage
 def segment_name(partition: int, start: int) -> str:
     """A new name for the file of a segment."""
     return f"partition={partition}/part-{start:020d}-{uuid.uuid4().hex}.parquet"
-
-
-def plan_batch(batch: RecordBatch, log_end: Mapping[int, int]) -> dict[int, range]:
-    """Offsets that the batch will take, by partition."""
-    return plan_offsets(log_end, Counter(batch.partitions))
 
 
 def _tables(batch: RecordBatch, plan: Mapping[int, range], append_time_ms: int | None) -> list[tuple[int, pa.Table]]:

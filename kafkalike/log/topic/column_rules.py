@@ -6,7 +6,6 @@ batches anyway (`staging`), and NumPy does both in a fifth of the time that Colu
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final, NoReturn
 
@@ -65,8 +64,8 @@ class Rules:
         )
 
 
-def routed(rules: Rules, task: int, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.Table]:
-    """Give each record of a Spark task its partition.
+class Router:
+    """Gives the records of a Spark task their partitions, batch by batch.
 
     A record without one gets murmur2 of its key's bytes modulo the number of partitions, Kafka's rule; one without key
     either shares a partition with `RUN` of its like in turn.
@@ -74,24 +73,7 @@ def routed(rules: Rules, task: int, batches: Iterable[pa.RecordBatch]) -> Iterat
     Args:
         rules: the topic's.
         task: number of the Spark task.
-        batches: columns `value` BINARY, and optionally `timestamp`, `key` BINARY, `partition` INT (null: to be chosen)
-            and `headers` with `has_headers`.
-
-    Yields:
-        The same columns, `partition` never null.
-
-    Raises:
-        UnknownTopicOrPartitionError, MessageSizeTooLargeError, InvalidTimestampError, InvalidRecordError: the topic
-            does not take a record.
     """
-    router = Router(rules, task)
-    for batch in batches:
-        if batch.num_rows:
-            yield router.routed(pa.Table.from_batches([batch]))
-
-
-class Router:
-    """Gives records their partitions, batch by batch; see `routed`."""
 
     def __init__(self, rules: Rules, task: int) -> None:
         self._rules = rules
@@ -99,7 +81,19 @@ class Router:
         self._turns = 0
 
     def routed(self, table: pa.Table) -> pa.Table:
-        """The same records, at least one, with the column `partition`, never null."""
+        """Choose partitions where none is given, and check the records.
+
+        Args:
+            table: at least one record; columns `value` BINARY, and optionally `timestamp`, `key` BINARY, `partition`
+                INT (null: to be chosen) and `headers` with `has_headers`.
+
+        Returns:
+            The same columns, `partition` never null.
+
+        Raises:
+            UnknownTopicOrPartitionError, MessageSizeTooLargeError, InvalidTimestampError, InvalidRecordError: the topic
+                does not take a record.
+        """
         keys = _Slices.of(table.column("key")) if "key" in table.column_names else _Slices.none(table.num_rows)
         values = _Slices.of(table.column("value"))
         partitions, self._turns = _partitions(self._rules, self._task, table, keys, self._turns)

@@ -15,6 +15,7 @@ import weakref
 from collections import OrderedDict
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import TYPE_CHECKING, Final, NoReturn
 
 import numpy as np
@@ -267,7 +268,7 @@ class SegmentRows:
 
     def _decode(self, file: pq.ParquetFile, groups: Sequence[int], rows: int) -> Iterator[pa.RecordBatch]:
         reading = self._reading
-        schema = pa.schema([CHUNK_SCHEMA.field(name) for name in reading.columns])
+        schema = _schema_of(reading.columns)
         for batch in file.iter_batches(
             batch_size=rows, row_groups=list(groups), columns=list(reading.columns), use_threads=reading.threads
         ):
@@ -409,6 +410,12 @@ def rows_at_a_time(  # noqa: PLR0917
     if first is None:
         return rows
     return min(rows, max(1, wanted * int(first.num_rows) // max(1, int(first.nbytes))))
+
+
+@lru_cache
+def _schema_of(columns: tuple[str, ...]) -> pa.Schema:
+    """Some columns as topics have them."""
+    return pa.schema([CHUNK_SCHEMA.field(name) for name in columns])
 
 
 def _offsets(batch: pa.RecordBatch) -> Longs:

@@ -25,7 +25,7 @@ from kafkalike.errors import (
     UnsupportedVersionError,
 )
 from kafkalike.log.store.port import Store
-from kafkalike.log.table.actions import TableCommit, append_info, log_name, parse_commit
+from kafkalike.log.table.actions import APPEND, TableCommit, append_info, log_name, parse_commit
 from kafkalike.log.table.control_log import DeltaControlLog
 from kafkalike.log.table.log_cleaner import Helpers, LogCleaner
 from kafkalike.log.table.state import EndsAt, LastOf, Requirement, Still, TableState, end_app
@@ -159,16 +159,12 @@ class DeltaTopicLog:
         """All data files of the table in offset order, those wholly below the log start included; for maintenance."""
         return tuple(self._table.state.index.segments(partition))
 
-    def cleaned_below(self, partition: int) -> int:
-        """Offset below which compaction may have taken records, whatever the policy is now; 0 when it never did.."""
-        return self._table.state.txns.get(cleaner_app(partition, HOLES), 0)
-
     def holes_below(self, partition: int) -> int:
-        """Offset below which one without a record is no loss, as compaction may have taken it.
+        """Offset below which compaction may have taken records, whatever the policy is now; 0 when it never did.
 
-        May cost a look into the table: to be asked where a record seems to be missing.
+        Each of its commits says so: what is missing above is lost, in a compacted topic too.
         """
-        return self.log_end(partition) if self.config.compacted else self.cleaned_below(partition)
+        return self._table.state.txns.get(cleaner_app(partition, HOLES), 0)
 
     def check_no_overlap(self, segment: Segment, position: int) -> None:
         """Refuse a segment some of whose offsets, from a position on, another segment holds too.
@@ -303,7 +299,7 @@ class DeltaTopicLog:
         adds = payload.write(self.files, runs, codec=codec_for(config, codec), now_ms=now, now_counts=now_counts)
         faults.point("append.before_commit")
         return Change(
-            operation="WRITE", time_ms=now, adds=adds, txns=txns, note=append_note(now, txn), requires=requires
+            operation=APPEND, time_ms=now, adds=adds, txns=txns, note=append_note(now, txn), requires=requires
         )
 
     @contextlib.contextmanager
@@ -329,6 +325,11 @@ class DeltaTopicLog:
         if isinstance(landed, Landed):
             self._cleaner.after_commit(landed.version, self.info.topic_id, len(self._table.state.index))
         return landed
+
+    def fence(self, deadline: Deadline) -> None:
+        """Make every writer that has data files in hand plan anew, and write new ones; see `Table.fence`."""
+        with self.exclusive(deadline):
+            self._table.fence(deadline)
 
     def _flush(self, change: Change, discard: Callable[[Change], None] | None) -> None:
         """Make the data files of a change survive a power failure, before a version names them.
@@ -419,16 +420,9 @@ class DeltaTopicLog:
         """Latest version that an application has written, as of the last `refresh`; None when it never has."""
         return self._table.state.txns.get(app_id)
 
-    def find_append(self, append_id: str, since: int) -> Appended | None:
-        """The commit of an append, looked for in the versions above `since`."""
-        found = self.find_commit(lambda c: c.append_id == append_id, since)
-        return None if found is None else _appended(found, self.files, duplicate=False)
-
-    def find_commit(self, wanted: Callable[[TableCommit], bool], since: int = -1) -> TableCommit | None:
-        """The newest commit above version `since` that fits, among those the log still holds."""
+    def find_commit(self, wanted: Callable[[TableCommit], bool]) -> TableCommit | None:
+        """The newest commit that fits, among those the log still holds."""
         for version in reversed(versions(self.files)):
-            if version <= since:
-                return None
             try:
                 found = parse_commit(version, self.files.read(log_name(version)), self.files.uri)
             except FileNotFoundError:

@@ -70,7 +70,7 @@ def only_run(cluster: DeltaCluster, name: str) -> Iterator[bool]:
 def publish(log: DeltaTopicLog, change: Change, run: str) -> int | None:
     """Make the table version, unless a file that it removes is gone already.
 
-    Safe beside producers: their files are never touched, and a rival's version only means a second try.
+    Safe beside producers: their files are never touched, and a concurrent writer's version only means a second try.
 
     Args:
         log: the topic.
@@ -87,8 +87,11 @@ def publish(log: DeltaTopicLog, change: Change, run: str) -> int | None:
     deadline = Deadline(log.clock, COMMIT_TIMEOUT_MS)
     live = Live([segment.path for segment in change.removes])
 
+    tries = iter([change])
+
     def plan(state: TableState) -> table.Change | Done[None]:
-        if not live.holds(state):
+        # Who has to plan anew has met a fence: files that were written before it may be gone.
+        if next(tries, None) is None or not live.holds(state):
             return Done(None)
         faults.point(f"{change.work}.before_commit")
         return table.Change(

@@ -170,7 +170,7 @@ class _Applied:
     def _change(self, piece: Replacement) -> Change:
         partition = piece.partition
         # An earlier pass that was cut off may have taken records further up.
-        holes = max(piece.end, self._log.cleaned_below(partition))
+        holes = max(piece.end, self._log.holes_below(partition))
         before = sum(s.num_records for s in piece.removes)
         return Change(
             work="compaction",

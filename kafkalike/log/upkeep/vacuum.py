@@ -16,7 +16,7 @@ from typing import Final
 from kafkalike import faults
 from kafkalike.log.store.port import Store
 from kafkalike.log.table.actions import log_name, parse_commit, version_of
-from kafkalike.log.table.checkpoints import duration_ms
+from kafkalike.log.table.checkpoints import LOG_STAYS, duration_ms
 from kafkalike.log.table.snapshot import load_snapshot
 from kafkalike.log.topic.notes import OPERATIONS
 from kafkalike.log.topic.segment_files import versions
@@ -206,4 +206,4 @@ def log_reach_ms(files: Store) -> int:
         LogCorruptError: the table's log cannot be read.
     """
     properties = load_snapshot(files).metadata().get("configuration") or {}
-    return duration_ms(properties.get("delta.logRetentionDuration") or "interval 30 days")
+    return duration_ms(properties, LOG_STAYS)

@@ -15,9 +15,9 @@ def orders() -> dict[str, Any]:
     return found
 
 
-def cluster(root: str, *, locking: bool = True) -> DeltaCluster:
-    """The cluster, with or without its advisory locks."""
-    return on_disk(root, queue=locking)
+def cluster(root: str, *, queue: bool = True) -> DeltaCluster:
+    """The cluster, whose writers queue or do not."""
+    return on_disk(root, queue=queue)
 
 
 def wait_for_go() -> None:

@@ -9,7 +9,7 @@ def main() -> None:
     asked = orders()
     partitions = range(asked["partitions"])
     consumer = KafkaConsumer(
-        bootstrap_servers=cluster(asked["root"], locking=asked.get("locking", True)),
+        bootstrap_servers=cluster(asked["root"], queue=asked.get("queue", True)),
         enable_auto_commit=False,
         auto_offset_reset="earliest",
         max_poll_records=asked.get("max_poll_records", 37),

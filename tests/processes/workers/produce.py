@@ -1,7 +1,6 @@
 """Producer worker: sends batches of unique values to some partitions, and records each of them.
 
-`through` says how: `log` is the append itself, `producer` a KafkaProducer, `write` a DataFrame; `engine` says by what a
-batch is written.
+`through` says how: `log` is the append itself, `producer` a KafkaProducer, `write` a DataFrame.
 """
 
 import random
@@ -40,7 +39,7 @@ def batch_of(records: Sequence[Send]) -> RecordBatch:
 
 
 def log_sender(asked: dict[str, Any]) -> Sender:
-    log = cluster(asked["root"], locking=asked.get("locking", True)).log(asked["topic"], asked.get("engine", "auto"))
+    log = cluster(asked["root"], queue=asked.get("queue", True)).log(asked["topic"])
     versions = iter(range(1_000_000))
 
     def send(records: Sequence[Send]) -> Sequence[int]:
@@ -54,7 +53,7 @@ def write_sender(asked: dict[str, Any]) -> Sender:
     from kafkalike.spark import session, write
 
     spark = session(master="local[2]", **SMALL_SPARK)
-    place = cluster(asked["root"], locking=asked.get("locking", True))
+    place = cluster(asked["root"], queue=asked.get("queue", True))
 
     def send(records: Sequence[Send]) -> Sequence[int]:
         frame = spark.createDataFrame(list(records), "partition INT, value STRING").coalesce(1)
@@ -67,8 +66,8 @@ def write_sender(asked: dict[str, Any]) -> Sender:
 def producer_sender(asked: dict[str, Any]) -> Sender:
     from kafkalike import KafkaProducer
 
-    place = cluster(asked["root"], locking=asked.get("locking", True))
-    producer = KafkaProducer(bootstrap_servers=place, append_engine=asked.get("engine", "auto"), linger_ms=2)
+    place = cluster(asked["root"], queue=asked.get("queue", True))
+    producer = KafkaProducer(bootstrap_servers=place, linger_ms=2)
 
     def send(records: Sequence[Send]) -> Sequence[int]:
         futures = [producer.send(asked["topic"], value.encode(), partition=p) for p, value in records]

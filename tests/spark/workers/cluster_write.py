@@ -7,7 +7,6 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from kafkalike.log.cluster.delta_cluster import DeltaCluster
 from kafkalike.spark import session, write
 
 ROWS = 400
@@ -37,7 +36,7 @@ def main() -> None:
         options = {"kafka.bootstrap.servers": asked["root"], "topic": "t"}
         frame.write.format("kafkalike").options(**options).mode("append").save()
     else:
-        write(frame, "t", DeltaCluster(asked["root"], local=True, locking=asked["locking"]))
+        write(frame, "t", asked["root"])
     spark.stop()
 
 

@@ -13,7 +13,6 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.streaming.query import StreamingQuery
 
 from kafkalike.spark import session, write, write_stream
-from tests.tools.clusters import on_disk
 
 TASKS = 4
 ROWS = 400
@@ -83,7 +82,7 @@ def put(spark: SparkSession, asked: dict[str, Any]) -> None:
     if by == "format":
         frame.write.format("kafkalike").options(**served, topic="t").mode("append").save()
     else:
-        write(frame, "t", on_disk(root, locking=by == "write"))
+        write(frame, "t", root)
 
 
 def stream(frame: DataFrame, asked: dict[str, Any], served: dict[str, str]) -> StreamingQuery:

@@ -1,0 +1,268 @@
+"""Import graph: a checkout's path in, the order of the rooms of `kafkalike/log` out.
+
+    python scripts/import_graph.py [PATH] [--package kafkalike.log] [--picture docs/architecture.md]
+
+Imports under `TYPE_CHECKING` and inside functions count: whoever changes a module has to know what it names. PATH may
+be any checkout, such as one of an older commit to compare with.
+
+The exit code is 1 when there is a circle, an import that goes up, a room that is too large, or too many floors.
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from collections import Counter
+from collections.abc import Hashable, Sequence
+from collections.abc import Set as AbstractSet
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final, TypeVar
+
+import grimp
+
+Node = TypeVar("Node", bound=Hashable)
+
+PACKAGE: Final = "kafkalike.log"
+
+TOP: Final = "top"
+"""The modules of `kafkalike/log` itself that are no room of their own."""
+
+LAYERS: Final = (
+    ("jvm",),
+    (TOP,),
+    ("inspect", "staged", "upkeep"),
+    ("cluster",),
+    ("port",),
+    ("topic",),
+    ("table",),
+    ("store",),
+)
+"""Rooms from the top; each may import those below it, and rooms of one line not each other. `port`, what the rest of
+the package may ask of a log, is a module that counts as a room."""
+
+MOST_MODULES: Final = 25
+"""In a room."""
+
+MOST_FLOORS: Final = 8
+"""Of rooms, the longest way down."""
+
+BEGIN: Final = "<!-- rooms: written by `make graph` -->"
+END: Final = "<!-- end of rooms -->"
+
+
+@dataclass(frozen=True, slots=True)
+class Measured:
+    """What a package's imports look like."""
+
+    package: str
+    modules: AbstractSet[str]
+    """Full names, packages' own `__init__` left out unless it imports or is imported."""
+    imports: AbstractSet[tuple[str, str]]
+    """Importer and imported, both within the package."""
+
+    def room(self, module: str) -> str:
+        """The room that a module lies in."""
+        name, _, below = module.removeprefix(self.package).removeprefix(".").partition(".")
+        if below or name in _ROOM_FLOOR or f"{self.package}.{name}" in self._packages():
+            return name
+        return TOP
+
+    def _packages(self) -> set[str]:
+        return {module.rpartition(".")[0] for module in self.modules}
+
+    def sizes(self) -> Counter[str]:
+        """Modules by room."""
+        return Counter(self.room(module) for module in self.modules)
+
+    def room_imports(self) -> Counter[tuple[str, str]]:
+        """Imports between rooms, each with the number of the modules' own."""
+        pairs = ((self.room(a), self.room(b)) for a, b in self.imports)
+        return Counter((a, b) for a, b in pairs if a != b)
+
+    def upwards(self) -> list[tuple[str, str]]:
+        """Imports from a room into one that is not below it."""
+        return sorted((a, b) for a, b in self.imports if not _allowed(self.room(a), self.room(b)))
+
+    def circles(self) -> list[list[str]]:
+        """Groups of modules each of which imports, by however many steps, all the others."""
+        return [sorted(c) for c in components(self.modules, self.imports) if len(c) > 1]
+
+    def floors(self) -> int:
+        """Modules on the longest way down; a circle counts once."""
+        return longest(self.modules, self.imports)
+
+    def room_floors(self) -> int:
+        """The same of rooms."""
+        return longest(set(self.sizes()), set(self.room_imports()))
+
+
+_ROOM_FLOOR: Final = {room: floor for floor, rooms in enumerate(LAYERS) for room in rooms}
+
+
+def _allowed(importer: str, imported: str) -> bool:
+    if importer == imported:
+        return True
+    below = len(LAYERS)
+    # A room that nobody has placed is out of order, whoever imports it.
+    return _ROOM_FLOOR.get(importer, below) < _ROOM_FLOOR.get(imported, -1)
+
+
+def measure(path: Path, package: str = PACKAGE) -> Measured:
+    """Read the imports of a package's source.
+
+    Args:
+        path: the folder that holds the root package.
+        package: the full name of the package.
+
+    Raises:
+        ValueError: there is no such package.
+    """
+    root = package.partition(".")[0]
+    if not (path / root / "__init__.py").is_file():
+        message = f"{path} has no package {root}"
+        raise ValueError(message)
+    sys.path.insert(0, str(path))
+    graph = grimp.build_graph(root, cache_dir=None, exclude_type_checking_imports=False)
+    modules = {m for m in graph.modules if m == package or m.startswith(f"{package}.")}
+    imports = {(a, b) for a in modules for b in graph.find_modules_directly_imported_by(a) if b in modules}
+    parents = {m.rpartition(".")[0] for m in modules}
+    used = {module for pair in imports for module in pair}
+    return Measured(package, {m for m in modules if m not in parents or m in used}, imports)
+
+
+def components(nodes: AbstractSet[Node], edges: AbstractSet[tuple[Node, Node]]) -> list[set[Node]]:
+    """Strongly connected groups, those at the end of all ways first (Tarjan's algorithm)."""
+    following: dict[Node, list[Node]] = {node: [] for node in nodes}
+    for a, b in edges:
+        following[a].append(b)
+    seen: dict[Node, int] = {}
+    lowest: dict[Node, int] = {}
+    stack: list[Node] = []
+    found: list[set[Node]] = []
+
+    def visit(node: Node) -> None:
+        seen[node] = lowest[node] = len(seen)
+        stack.append(node)
+        for other in following[node]:
+            if other not in seen:
+                visit(other)
+                lowest[node] = min(lowest[node], lowest[other])
+            elif other in stack:
+                lowest[node] = min(lowest[node], seen[other])
+        if lowest[node] == seen[node]:
+            at = stack.index(node)
+            found.append(set(stack[at:]))
+            del stack[at:]
+
+    for node in nodes:
+        if node not in seen:
+            visit(node)
+    return found
+
+
+def longest(nodes: AbstractSet[Node], edges: AbstractSet[tuple[Node, Node]]) -> int:
+    """Nodes on the longest way along the edges, where a circle counts as one."""
+    groups = components(nodes, edges)
+    where = {node: at for at, group in enumerate(groups) for node in group}
+    below: dict[int, set[int]] = {at: set() for at in range(len(groups))}
+    for a, b in edges:
+        if where[a] != where[b]:
+            below[where[a]].add(where[b])
+    height: dict[int, int] = {}
+    # `components` gives what is imported before those who import it.
+    for at in range(len(groups)):
+        height[at] = 1 + max((height[other] for other in below[at]), default=0)
+    return max(height.values(), default=0)
+
+
+def table(measured: Measured) -> str:
+    """The numbers, for a terminal."""
+    sizes, between = measured.sizes(), measured.room_imports()
+    order = sorted(sizes, key=lambda room: (_ROOM_FLOOR.get(room, -1), room))
+    lines = [f"{'room':<10} {'modules':>7}  imports"]
+    for room in order:
+        below = ", ".join(f"{b} {n}" for (a, b), n in sorted(between.items()) if a == room)
+        lines.append(f"{room:<10} {sizes[room]:>7}  {below}")
+    circles = measured.circles()
+    lines += [
+        "",
+        f"modules {sum(sizes.values())} on {measured.floors()} floors, imports {len(measured.imports)}",
+        f"rooms {len(sizes)} on {measured.room_floors()} floors, imports {len(between)}",
+        f"circles {len(circles)}, imports that go up {len(measured.upwards())}, largest room {max(sizes.values())}",
+    ]
+    return "\n".join(lines)
+
+
+def flaws(measured: Measured) -> list[str]:
+    """What is out of order, one line each."""
+    return [
+        *(f"circle: {', '.join(circle)}" for circle in measured.circles()),
+        *(f"up: {a} imports {b}" for a, b in measured.upwards()),
+        *(
+            f"room: {r} has {n} modules, not {MOST_MODULES} at most"
+            for r, n in measured.sizes().items()
+            if n > MOST_MODULES
+        ),
+        *(
+            [f"floors: {measured.room_floors()}, not {MOST_FLOORS} at most"]
+            if measured.room_floors() > MOST_FLOORS
+            else []
+        ),
+    ]
+
+
+def picture(measured: Measured) -> str:
+    """The rooms as a mermaid flow chart; arrows that another way says as well are left out."""
+    edges = set(measured.room_imports())
+    lines = ["```mermaid", "flowchart TD"]
+    lines += [f"    {room}[{room}: {n}]" for room, n in sorted(measured.sizes().items())]
+    for a, b in sorted(edges):
+        if not any(_leads(edges - {(a, b)}, c, b) for x, c in edges if x == a and c != b):
+            lines.append(f"    {a} --> {b}")
+    return "\n".join([*lines, "```"])
+
+
+def _leads(edges: AbstractSet[tuple[str, str]], start: str, end: str) -> bool:
+    """Whether there is a way from a room to another one."""
+    reached, new = {start}, {start}
+    while new:
+        new = {b for a, b in edges if a in new} - reached
+        reached |= new
+    return end in reached
+
+
+def write_picture(page: Path, drawn: str) -> None:
+    """Put the picture between its marks on a page.
+
+    Raises:
+        ValueError: the page has no marks.
+    """
+    text = page.read_text(encoding="utf-8")
+    before, begin, rest = text.partition(BEGIN)
+    _, end, after = rest.partition(END)
+    if not begin or not end:
+        message = f"{page} has no lines {BEGIN!r} and {END!r}"
+        raise ValueError(message)
+    page.write_text(f"{before}{BEGIN}\n{drawn}\n{END}{after}", encoding="utf-8")
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Print the table, and what is out of order; returns the exit code."""
+    parser = argparse.ArgumentParser(description="Measure the imports inside kafkalike/log.")
+    parser.add_argument("path", nargs="?", type=Path, default=Path(__file__).parents[1], help="checkout to measure")
+    parser.add_argument("--package", default=PACKAGE, help="package to measure (%(default)s)")
+    parser.add_argument("--picture", type=Path, help="page to write the picture of the rooms into")
+    given = parser.parse_args(arguments)
+    measured = measure(given.path.resolve(), given.package)
+    print(table(measured))
+    found = flaws(measured)
+    for flaw in found:
+        print(flaw, file=sys.stderr)
+    if given.picture is not None:
+        write_picture(given.picture, picture(measured))
+    return 1 if found else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
