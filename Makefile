@@ -30,9 +30,12 @@ check: lint types arch ## the fast gate: lint, types, layers, the tests without 
 	@$(env) KAFKALIKE_TESTS=quick $(bin)/python -m pytest -n 2 -m "not (slow or soak or spark or processes or e2e)" \
 	    kafkalike tests/unit tests/contract tests/architecture
 
+# Those that start other programs or a JVM need both cores for themselves; the others share them.
 test: lint types arch ## everything that must pass: lint, types, layers, all tests
-	$(call step,all tests)
-	@$(pytest)
+	$(call step,tests in one process)
+	@$(pytest) -n 2 kafkalike tests/unit tests/contract tests/architecture tests/jepsen
+	$(call step,tests that start programs and JVMs)
+	@$(pytest) tests/processes tests/spark tests/e2e
 
 fmt: setup ## rewrite the code to the house format
 	@$(bin)/ruff format .

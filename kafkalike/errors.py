@@ -110,7 +110,7 @@ class DataLossError(KafkaError):
 
 
 class LogCorruptError(KafkaError):
-    """A topic table breaks an invariant of the log: an outsider changed it, or a file is damaged."""
+    """A topic table breaks an invariant of the log: a foreign writer changed it, or a file is damaged."""
 
 
 # --- answers a Kafka broker would give -------------------------------------------------------------

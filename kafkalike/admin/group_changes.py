@@ -1,6 +1,6 @@
 """Group changes: offsets of groups set, reset and deleted, groups deleted, members removed; never under a live group.
 
-Members whose session is over do not count: after two heartbeats without a sign of life from them, which are waited for,
+Members whose session is over do not count: after two heartbeat intervals without one from them, which are waited for,
 they are taken out in the same transaction. A change of a group is one table commit: it happens whole or not at all.
 """
 

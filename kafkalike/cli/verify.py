@@ -42,9 +42,9 @@ def verify(
 ) -> None:
     """Check that every partition holds every offset from log start to log end once, readable and in order.
 
-    Reads all data files. Also checked: file statistics, the tables' columns, commits by outsiders, committed offsets
-    and generations of groups. Records in another partition than the one their key hashes to are a warning, as an
-    explicit partition or another partitioner may have put them there.
+    Reads all data files. Also checked: file statistics, the tables' columns, commits by foreign writers, committed
+    offsets and generations of groups. Records in another partition than the one their key hashes to are a warning, as
+    an explicit partition or another partitioner may have put them there.
 
     With --repair, damaged files of table logs and control tables are listed with what would be done about each; with
     --execute, the files are moved to `__damaged` below the root and the tables made readable and writable again.

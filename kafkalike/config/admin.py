@@ -53,7 +53,7 @@ class AdminConfig:
     reconnect_backoff_ms: float = 50
     """No effect (ms)."""
     request_timeout_ms: float = 30_000
-    """No effect (ms): a change of metadata waits 60 s for rivals at most."""
+    """No effect (ms): a change of metadata waits 60 s for concurrent writers at most."""
     retry_backoff_ms: float = 100
     """No effect (ms)."""
     send_buffer_bytes: int | None = None

@@ -115,10 +115,10 @@ class ConsumerConfig(IdleSettings):
     metric_reporters: Any = ()
     """Must be empty: read `metrics()`."""
     session_timeout_ms: float = 45_000
-    """ms without a sign of life after which the group takes a member for dead and shares out its partitions. A local
-    root has no lower bound; in an object store a sign of life is a request, and some seconds are wise."""
+    """ms without a heartbeat after which the group takes a member for dead and shares out its partitions. A local
+    root has no lower bound; in an object store a heartbeat is a request, and some seconds are wise."""
     heartbeat_interval_ms: float = 3000
-    """ms between two signs of life, given by a thread of its own; below `session_timeout_ms`, a third of it at most
+    """ms between two heartbeats, given by a thread of its own; below `session_timeout_ms`, a third of it at most
     as a rule. The others are looked after at the same interval, and their changes are seen by each `poll`."""
     max_poll_interval_ms: float = 300_000
     """ms between two calls of `poll` after which the consumer leaves its group by itself: its application hangs."""

@@ -75,7 +75,7 @@ class Assigner:
 
     @property
     def lapsed(self) -> bool:
-        """Whether what is held may be another member's by now: this one gave no sign of life for its session."""
+        """Whether what is held may be another member's by now: this one gave no heartbeat for its session."""
         return self._member is not None and self._subscription.automatic and self._member.lapsed
 
     @property

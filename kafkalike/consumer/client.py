@@ -46,7 +46,7 @@ class KafkaConsumer(Questions):
     committed only when the caller comes back for more. An exception inside a `with` block skips the last commit.
 
     Consumers of one group share its partitions. The first `poll` joins, and each `poll` looks at the group and does its
-    part of a rebalance: it gives up, waits, takes over, and tells the listener. A thread gives signs of life
+    part of a rebalance: it gives up, waits, takes over, and tells the listener. A thread gives heartbeats
     meanwhile. A consumer that was taken for dead hears `on_partitions_lost`, cannot commit (`CommitFailedError`), and
     joins again with its next `poll`. docs/groups.md says what holds.
 
@@ -341,7 +341,7 @@ class KafkaConsumer(Questions):
         Args:
             offsets: by partition, `OffsetAndMetadata` with the next offset to read: last one worked on + 1. None
                 commits the positions of all partitions.
-            timeout_ms: how long rivals may hold it up; None takes `default_api_timeout_ms`.
+            timeout_ms: how long concurrent writers may hold it up; None takes `default_api_timeout_ms`.
 
         Raises:
             IllegalStateError: there is no `group_id`.

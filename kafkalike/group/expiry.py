@@ -1,4 +1,4 @@
-"""Expiry: members without a sign of life, and offsets that nobody needs any more, out of the offsets table."""
+"""Expiry: members without a heartbeat, and offsets that nobody needs any more, out of the offsets table."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from kafkalike.model.structs import TopicPartition
 
 NS_PER_MS: Final = 1_000_000
 
-SILENT: Final = "no sign of life"
+SILENT: Final = "no heartbeat"
 """Why members were taken out; stands in the row's `metadata`."""
 
 NOBODY: Final = ""
@@ -38,7 +38,7 @@ class Expired:
 
 
 def silent_members(cluster: Cluster, groups: Mapping[str, Group], now_ns: int) -> dict[str, frozenset[str]]:
-    """Members whose last sign of life is older than their session timeout, by group; groups without any are left out.
+    """Members whose last heartbeat is older than their session timeout, by group; groups without any are left out.
 
     For showing who is there: two clocks may be compared here. `dead_members` is for taking somebody out.
 
@@ -66,7 +66,7 @@ def silent_members(cluster: Cluster, groups: Mapping[str, Group], now_ns: int) -
 def dead_members(cluster: Cluster, groups: Mapping[str, Group], clock: Clock) -> dict[str, frozenset[str]]:
     """Members that may be taken out, by group.
 
-    Their last sign of life is older than their session by the clock of the storage that stamps it, and none came for
+    Their last heartbeat is older than their session by the clock of the storage that stamps it, and none came for
     two heartbeats more, which this waits: a clock that was set forward, or a machine that slept, takes nobody out.
 
     Args:
@@ -152,7 +152,7 @@ def expire_offsets(cluster: Cluster, clock: Clock) -> Expired:
 
     def plan(state: GroupsState) -> Sequence[GroupRow]:
         nonlocal done
-        # One that has given a sign of life meanwhile goes on reading.
+        # One that has given a heartbeat meanwhile goes on reading.
         groups = {group_id: state.group(group_id) for group_id in dead}
         silent = silent_members(cluster, groups, _storage_time_ns(cluster.leases)) if dead else {}
         out = {group_id: members & silent.get(group_id, frozenset()) for group_id, members in dead.items()}

@@ -41,7 +41,7 @@ class GroupMember:
 
     Args:
         store: the group's roster.
-        leases: where signs of life go.
+        leases: where heartbeats go.
         topics: looks at the cluster's topics.
         settings: what the member is like.
         clock: time.
@@ -173,10 +173,10 @@ class GroupMember:
         if self._id in roster.members:
             return self._adopt(roster)
         lost, self._id, self.membership = self._id, "", None
-        heir = roster.instance(self.settings.group_instance_id)
-        if heir is not None:
+        owner = roster.instance(self.settings.group_instance_id)
+        if owner is not None:
             raise FencedInstanceIdError(
-                f"group {self.settings.group_id!r}: {heir.member_id!r} has taken over as "
+                f"group {self.settings.group_id!r}: {owner.member_id!r} has taken over as "
                 f"{self.settings.group_instance_id!r}; {lost!r} is no member any more"
             )
         return None
@@ -268,7 +268,7 @@ class GroupMember:
         """Stop without leaving: a static member's place is kept until its session is over."""
         self._id, self.membership = "", None
 
-    # --- signs of life -----------------------------------------------------------------------
+    # --- heartbeats -----------------------------------------------------------------------
 
     def beat(self) -> float:
         """Give a sign of life if it is time, and look after the others. Caller: the pacemaker, or poll without one.
@@ -347,7 +347,7 @@ class GroupMember:
             by: whose doing it is.
             why: for people.
             timeout_ms: how long rivals may hold it up.
-            stamps: their last signs of life; one that has given another one when it is written stays.
+            stamps: their last heartbeats; one that has given another one when it is written stays.
         """
         group_id, known, out = self.settings.group_id, self._known(), gone
 

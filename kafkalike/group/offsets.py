@@ -58,7 +58,7 @@ class GroupOffsets:
             membership: in whose name.
             offsets: by partition, the next offset to read; an empty mapping writes nothing.
             topic_ids: by topic, the id of the topic that the offsets belong to.
-            timeout_ms: how long rivals may hold the commit up; None without end.
+            timeout_ms: how long concurrent writers may hold the commit up; None without end.
 
         Returns:
             The group's generation that the offsets were committed in; -1 from outside the membership.
@@ -72,7 +72,7 @@ class GroupOffsets:
             OffsetMetadataTooLargeError: nothing was written.
             IllegalArgumentError: an offset that is no int from 0 to 2**63-1, or metadata that is no valid text.
             TypeError: anything but `TopicPartition` and `OffsetAndMetadata`, or metadata that is no str.
-            KafkaTimeoutError: rivals were faster until time ran out; nothing was written.
+            KafkaTimeoutError: concurrent writers were faster until time ran out; nothing was written.
             UnknownOutcomeError: the write may have happened; committing again is harmless.
         """
         checked = {tp: check_position(tp, at, self.max_metadata_bytes) for tp, at in offsets.items()}

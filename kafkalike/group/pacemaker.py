@@ -1,4 +1,4 @@
-"""Pacemaker: a member in; a thread that lets it give signs of life while the application works."""
+"""Pacemaker: a member in; a thread that lets it give heartbeats while the application works."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ class Pacemaker:
 
     It holds its member weakly: a consumer that is forgotten without `close` dies with its session, and its partitions
     go to others. With a clock of a test's own there is no thread, as that clock does not run by itself; then `poll`
-    gives the signs of life.
+    gives the heartbeats.
 
     Args:
         member: whose; None for a client without a group, which has no heartbeat.

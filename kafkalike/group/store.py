@@ -30,7 +30,7 @@ class RosterStore(Protocol):
             change: makes the next roster. What it raises leaves everything as it was.
             by: id of the member whose doing it is.
             why: for people.
-            timeout_ms: how long rivals may hold it up; None without end.
+            timeout_ms: how long concurrent writers may hold it up; None without end.
 
         Returns:
             The roster after it.

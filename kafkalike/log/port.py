@@ -97,11 +97,11 @@ class TopicLog(Protocol):
         Args:
             batch: at least one record, every partition known.
             codec: compression, used when the topic's `compression.type` is `producer`.
-            timeout_ms: how long to wait for rivals and retry (delivery.timeout.ms); None without end.
+            timeout_ms: how long to wait for concurrent writers and retry (delivery.timeout.ms); None without end.
             txn: makes a rerun of the same write add nothing; versions of an application must rise.
 
         Raises:
-            KafkaTimeoutError: rivals held the topic for too long; nothing was written.
+            KafkaTimeoutError: concurrent writers held the topic for too long; nothing was written.
             OutOfOrderSequenceNumberError: `txn` is below the application's latest version and was never seen, or
                 another writer of the application came between.
             KafkaStorageError: the storage refused; nothing was written.
@@ -196,7 +196,7 @@ class Cluster(Protocol):
 
     @property
     def leases(self) -> Leases:
-        """Signs of life of group members."""
+        """Heartbeats of group members."""
         ...
 
     @property

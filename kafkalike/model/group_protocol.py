@@ -185,9 +185,9 @@ def check_commit(
     head = f"group {group_id!r}: offsets were not committed: "
     member = roster.members.get(member_id)
     if member is None:
-        heir = roster.instance(group_instance_id)
-        if heir is not None:
-            raise FencedInstanceIdError(f"{head}{heir.member_id!r} has taken over as {group_instance_id!r}")
+        owner = roster.instance(group_instance_id)
+        if owner is not None:
+            raise FencedInstanceIdError(f"{head}{owner.member_id!r} has taken over as {group_instance_id!r}")
         held = f"{_ids(roster.members)} hold it in generation {roster.generation}" if roster.members else "it is empty"
         raise UnknownMemberCommitError(f"{head}{member_id!r} is not its member; {held}")
     if not member.since <= generation <= roster.generation:

@@ -41,9 +41,9 @@ class Member:
     protocols: tuple[str, ...] = ()
     """Names of its assignors, the one that it likes best first."""
     session_timeout_ms: float = 45_000
-    """ms without a sign of life after which it counts as dead."""
+    """ms without a heartbeat after which it counts as dead."""
     heartbeat_interval_ms: float = 3000
-    """ms between two signs of life."""
+    """ms between two heartbeats."""
     rebalance_timeout_ms: float = 300_000
     """`max_poll_interval_ms`: it leaves by itself when its application does not poll for so long."""
     assignment: Partitions = ()

@@ -1,4 +1,4 @@
-"""Sessions: signs of life of members in, whose session is over out; as one observer sees it."""
+"""Sessions: heartbeats of members in, whose session is over out; as one observer sees it."""
 
 from __future__ import annotations
 
@@ -10,23 +10,23 @@ from kafkalike.model.group_roster import Member
 NS_PER_MS = 1_000_000
 
 TICK_MS = 20
-"""A storage's clock may go in steps, so that a sign of life looks older than it is."""
+"""A storage's clock may go in steps, so that a heartbeat looks older than it is."""
 
 
 @dataclass(slots=True)
 class _Seen:
     stamp: int | None
-    """The sign of life seen last; None when there was none."""
+    """The heartbeat seen last; None when there was none."""
     since: float
     """Since when it has been the last one; seconds of the observer's monotonic clock."""
 
 
 class Sessions:
-    """Who of the others gave no sign of life for `session_timeout_ms`.
+    """Who of the others gave no heartbeat for `session_timeout_ms`.
 
-    A member is dead when its last sign of life stayed the same for so long *on the observer's monotonic clock*: clocks
+    A member is dead when its last heartbeat stayed the same for so long *on the observer's monotonic clock*: clocks
     of two machines are never compared, and one that is set forward or back kills nobody. So that a group that
-    was left for dead an hour ago is not waited for again, a sign of life that is older than the session by the
+    was left for dead an hour ago is not waited for again, a heartbeat that is older than the session by the
     storage's own clock counts after two heartbeat intervals without another one. Not thread-safe.
 
     Args:
@@ -38,7 +38,7 @@ class Sessions:
         self._seen: dict[str, _Seen] = {}
         self._observed: float | None = None
         self.lively = False
-        """Whether anybody gave a sign of life while he was watched."""
+        """Whether anybody gave a heartbeat while he was watched."""
 
     def observe(
         self,
@@ -52,9 +52,9 @@ class Sessions:
         """Look at everybody once.
 
         Args:
-            now: when the signs of life began to be read, seconds of the monotonic clock.
+            now: when the heartbeats began to be read, seconds of the monotonic clock.
             others: the other members.
-            stamps: their last signs of life, ns of the storage's clock.
+            stamps: their last heartbeats, ns of the storage's clock.
             own_stamp: the observer's own one, made just now: what time it is by that clock. None leaves its age out.
             read_by: when they had been read; None for at once. An observer may be held up in between, so a silence
                 counts from here, and up to the next look's `now`.

@@ -92,7 +92,7 @@ class SegmentIndex:
             return
         run = self._by_partition[segment.partition]
         at = bisect_left(run, segment.start, key=_start)
-        # Several begin at the same offset where an outsider has copied files.
+        # Several begin at the same offset where a foreign writer has copied files.
         del run[run.index(segment, at)]
         if segment.partition in self._overlapping and all(a.stop <= b.start for a, b in pairwise(run)):
             self._overlapping.remove(segment.partition)

@@ -79,7 +79,7 @@ class TopicWork:
         log = self._cluster.log(self._report.topic)
         log.refresh()
         if isinstance(log, DeltaTopicLog):
-            # In a table that an outsider has rewound, files that look dead may be all that is left of its records.
+            # In a table that a foreign writer has rewound, files that look dead may be all that is left of its records.
             log.ready_to_append()
             log.check_removable()
         config = MaintenanceConfig.from_properties(self._cluster.server.effective(log.info.configs))

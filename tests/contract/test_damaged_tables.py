@@ -10,6 +10,7 @@ import pytest
 
 from kafkalike import KafkaConsumer, KafkaProducer
 from kafkalike.errors import LogCorruptError
+from kafkalike.log.cluster.delta_cluster import DeltaCluster
 from kafkalike.log.connect import connect
 from kafkalike.model.structs import OffsetAndMetadata, TopicPartition
 from tests.tools.cli import call
@@ -19,7 +20,6 @@ from tests.tools.records import all_records, batch, fill, open_log
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from kafkalike.log.cluster.delta_cluster import DeltaCluster
 
 METADATA = "__cluster_metadata"
 OFFSETS = "__consumer_offsets"
@@ -29,6 +29,7 @@ OFFSETS = "__consumer_offsets"
 def cluster(root: str) -> DeltaCluster:
     """Topics `first` and `last` with two appends each, and a group that has committed 1, then 2 in both."""
     cluster = connect(root)
+    assert isinstance(cluster, DeltaCluster)
     for topic in ("first", "last"):
         cluster.create_topic(topic, 1, {})
         fill(cluster, topic, "a")

@@ -240,7 +240,7 @@ def test_a_damaged_commit_file_is_named(root: Path) -> None:
     report = check(connect(str(root)))
 
     assert report.errors() >= 1
-    assert kinds(report) <= {"table", "table-log", "gap"}
+    assert kinds(report) <= {"damaged-commit", "missing-commit", "gap"}
 
 
 def test_a_table_that_was_replaced_is_named(root: Path) -> None:
@@ -251,6 +251,7 @@ def test_a_table_that_was_replaced_is_named(root: Path) -> None:
     for action in actions:
         if "metaData" in action:
             action["metaData"]["id"] = "00000000-0000-0000-0000-000000000000"
+        action.get("commitInfo", {}).pop("kafkalikeChecksum", None)
     first.write_text("\n".join(map(json.dumps, actions)))
 
     assert kinds(check(connect(str(root)))) == {"table"}

@@ -6,6 +6,7 @@ import datetime as dt
 import os
 import re
 import subprocess
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -29,8 +30,8 @@ from kafkalike.spark import read, register_sql, session
 from kafkalike.spark.sql import view_statements
 from kafkalike.spark.sql_names import literal, quoted
 from kafkalike.testing import MemoryCluster
+from tests.tools import records
 from tests.tools.clusters import on_disk
-from tests.tools.records import fill
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -53,6 +54,8 @@ ODD_TOPICS = [
     "Z" * 249,
 ]
 UTC = dt.UTC
+
+fill = partial(records.fill, key=b"k", step_ms=0)
 
 
 @pytest.fixture

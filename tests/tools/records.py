@@ -50,10 +50,11 @@ def fill(
     partition: int = 0,
     key: bytes | None = None,
     at_ms: int = 1_000,
+    step_ms: int = 1,
     headers: Headers | None = None,
 ) -> None:
-    """One append to a topic that exists; records are 1 ms apart."""
-    made = batch(*records, partition=partition, key=key, at_ms=at_ms, step_ms=1, headers=headers)
+    """One append to a topic that exists; records are `step_ms` apart."""
+    made = batch(*records, partition=partition, key=key, at_ms=at_ms, step_ms=step_ms, headers=headers)
     cluster.log(topic).append(made)
 
 

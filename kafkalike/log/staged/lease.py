@@ -3,7 +3,7 @@
 A Spark job that writes through the format runs in many Python processes, none of which lives as long as the job, so no
 process can hold a lock for it. Instead the folder's owner file names the driver's JVM, and whoever works for the job
 sets the file's time. The folder may go when that JVM is dead, which only its own machine can tell, or else when there
-was no sign of life for `LEASE_MS`, or none at all for `START_MS` more.
+was no heartbeat for `LEASE_MS`, or none at all for `START_MS` more.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ START_MS: Final = 7 * 24 * 60 * 60 * 1000
 """How much longer before its first task is at work, ms: stages that come before may run for days."""
 
 RENEWAL_SECONDS: Final = 60.0
-"""Least time between two signs of life of a task."""
+"""Least time between two heartbeats of a task."""
 
 _JVM: Final = "java"
 
@@ -161,7 +161,7 @@ class HeldFolder:
 
 
 class Lease:
-    """Gives the signs of life of one process at work.
+    """Gives the heartbeats of one process at work.
 
     Args:
         owner: the folder's owner file.
@@ -174,7 +174,7 @@ class Lease:
         self._last = clock.monotonic()
 
     def give(self) -> None:
-        """Give a sign of life.
+        """Give a heartbeat.
 
         Raises:
             OSError: the folder is gone.
@@ -183,7 +183,7 @@ class Lease:
         os.utime(self._owner)
 
     def renew(self) -> None:
-        """Give a sign of life, unless the last one is fresh."""
+        """Give a heartbeat, unless the last one is fresh."""
         if self._clock.monotonic() - self._last >= RENEWAL_SECONDS:
             with contextlib.suppress(OSError):
                 self.give()

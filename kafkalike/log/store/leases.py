@@ -1,6 +1,6 @@
-"""Leases: signs of life of group members in, when each was seen last out; one small file per member.
+"""Leases: heartbeats of group members in, when each was seen last out; one small file per member.
 
-A sign of life in the offsets table would be a table version every few seconds and member, for ever. Nothing rests on a
+A heartbeat in the offsets table would be a table version every few seconds and member, for ever. Nothing rests on a
 lease but who is *looked upon* as dead; that he is a member no more is written to the table (decision 007).
 """
 
@@ -24,17 +24,17 @@ def _file_name(group_id: str, member_id: str) -> str:
 
 
 class LocalLeases:
-    """Leases in a folder of a local disk; a sign of life sets the file's time. Thread-safe.
+    """Leases in a folder of a local disk; a heartbeat sets the file's time. Thread-safe.
 
     Args:
-        folder: made at the first sign of life.
+        folder: made at the first heartbeat.
     """
 
     def __init__(self, folder: str) -> None:
         self._folder = folder
 
     def renew(self, group_id: str, member_id: str) -> None:
-        """Give a sign of life."""
+        """Give a heartbeat."""
         path = f"{self._folder}/{_file_name(group_id, member_id)}"
         try:
             try:
@@ -48,7 +48,7 @@ class LocalLeases:
             raise KafkaStorageError(message) from cause
 
     def read(self, group_id: str, member_ids: Iterable[str]) -> dict[str, int]:
-        """When members gave their last sign of life."""
+        """When members gave their last heartbeat."""
         found = {}
         for member_id in member_ids:
             path = f"{self._folder}/{_file_name(group_id, member_id)}"
@@ -81,13 +81,13 @@ class MemoryLeases:
         self._lock = threading.Lock()
 
     def renew(self, group_id: str, member_id: str) -> None:
-        """Give a sign of life."""
+        """Give a heartbeat."""
         with self._lock:
             self._count += 1
             self._stamps[group_id, member_id] = self._now_ms() * 1_000_000 + self._count % 1_000_000
 
     def read(self, group_id: str, member_ids: Iterable[str]) -> dict[str, int]:
-        """When members gave their last sign of life."""
+        """When members gave their last heartbeat."""
         with self._lock:
             return {i: self._stamps[group_id, i] for i in member_ids if (group_id, i) in self._stamps}
 

@@ -1,7 +1,7 @@
 """Layout: what the tables are called, which columns and properties they have; stated once, here.
 
 Topic table: `<root>/<location>`, partitioned by `partition`. Control tables: `<root>/__cluster_metadata` and
-`<root>/__consumer_offsets`. Locks of a local root: `<root>/__locks/`. Signs of life of group members:
+`<root>/__consumer_offsets`. Locks of a local root: `<root>/__locks/`. Heartbeats of group members:
 `<root>/__leases/`.
 """
 

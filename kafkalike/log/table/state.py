@@ -76,6 +76,9 @@ class TableState:
     damage: Damage | None = None
     """Why it is not of the newest version, if that cannot be read: then nothing may be written."""
 
+    went_on: bool = False
+    """Whether a change of ours has been seen, which is made on no table whose log end was taken back."""
+
     def end(self, partition: int) -> int:
         """Offset after the last one that was ever given out in a partition; 0 when there is none."""
         return max(self.index.end(partition), self.txns.get(end_app(partition), 0))
@@ -102,7 +105,7 @@ class TableState:
         if rewinds(commit):
             self.rewound = commit
         elif _goes_on(commit):
-            self.rewound = None
+            self.rewound, self.went_on = None, True
         self.version = commit.version
 
     def note_recorded(self, partitions: Iterable[int]) -> None:

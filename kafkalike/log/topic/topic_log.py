@@ -453,7 +453,7 @@ def _look_back(state: TableState, checkpoint: int, files: Store) -> None:
     That is a rewind, by the commits back to the last one of ours, and the ends of records that are gone from a table
     whose ends no commit has noted yet. A checkpoint is no reason to stop: RESTORE writes one itself.
     """
-    rewind_possible = state.version == checkpoint
+    rewind_possible = not state.went_on
     seen: list[TableCommit] = []
     for version in range(checkpoint, max(-1, checkpoint - LOOK_BACK), -1):
         try:
