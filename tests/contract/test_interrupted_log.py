@@ -164,10 +164,11 @@ def test_after_an_interrupted_load_no_offset_is_given_out_twice(root: str) -> No
     """The table's log has moved on past what the client knows, so that it loads the table anew, and is interrupted."""
     interrupts = Interrupts()
     for number in interrupts:
-        if number % 10 == 0:  # a load takes the longer, the more files the table has
-            topic = f"t{number}"
-            writer = make_topic(root, (0, "first"), partitions=1, topic=topic)
-        log = open_log(connect(root), topic)
+        # A load takes the longer, the more files the table has.
+        topic = f"t{number // 10}"
+        if number % 10 == 0:
+            make_topic(root, (0, "first"), partitions=1, topic=topic)
+        writer, log = open_log(connect(root), topic), open_log(connect(root), topic)
         end = writer.append(batch((0, "a"), (0, "b"))).ranges[0].stop
         cleaned_up_to_now(root, topic)
 
