@@ -96,4 +96,5 @@ def main(root: str, how: str) -> None:
     sys.stdout.write(f"children={count} read={','.join(map(str, read))} sent={len(extra) + count * SENT}\n")
 
 
-main(*sys.argv[1:])
+if __name__ == "__main__":
+    main(*sys.argv[1:])
