@@ -17,7 +17,9 @@ WORKER = Path(__file__).parent / "workers" / "fork.py"
 pytestmark = pytest.mark.skipif(not hasattr(os, "fork"), reason="this system does not fork")
 
 
-@pytest.mark.parametrize("how", ["fork", "pool", "busy"])
+# A fork in the middle of other threads' work copies whatever locks Arrow's allocators hold; a child then hung once in a
+# while. It is no promise, and tried in the soak only.
+@pytest.mark.parametrize("how", ["fork", "pool", pytest.param("busy", marks=pytest.mark.soak)])
 def test_a_forked_child_produces_consumes_commits_and_creates_topics(root: str, how: str) -> None:
     """With `os.fork`, with multiprocessing, and while threads of the parent are in the middle of their work."""
     done = subprocess.run(

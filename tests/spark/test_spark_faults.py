@@ -13,7 +13,7 @@ from kafkalike.log.connect import connect
 from kafkalike.spark import read, write
 from tests.tools.clusters import on_disk
 from tests.tools.findings import errors_of
-from tests.tools.records import all_records, batch, make_topic
+from tests.tools.records import all_records, batch, make_topic, open_log
 
 ROWS = StructType([StructField("partition", IntegerType()), StructField("value", StringType())])
 
@@ -124,7 +124,9 @@ def test_a_producer_and_a_consumer_are_told_that_their_topic_was_made_anew(root:
 def test_times_that_stand_still_or_go_back_are_looked_up_in_offset_order(root: str) -> None:
     """Row 22: the answer is the first offset, in offset order, whose time is at or after the time asked for."""
     times = [50, 40, 40, 90, 10, 90, 0, 253_402_214_399_999]
-    log = make_topic(root, partitions=1)
+    make_topic(root, partitions=1)
+    connect(root).set_configs("t", {"message.timestamp.after.max.ms": str(2**63 - 1)})
+    log = open_log(connect(root))
     for at, time in enumerate(times):
         log.append(batch((0, f"v{at}"), at_ms=time))
     fresh = connect(root).log("t")
