@@ -131,9 +131,10 @@ def _select(cluster: DeltaCluster, info: TopicInfo) -> str:
     """The query of a topic's view: what `topic_frame` gives."""
     columns = f"key, value, {literal(info.name)} AS topic, partition, offset, timestamp, timestampType, headers"
     below = [f"NOT (partition = {p} AND offset < {start.offset})" for p, start in sorted(info.log_starts.items())]
-    where = f" WHERE {' AND '.join(below)}" if below else ""
+    # Delta deletes and updates through a view that only selects columns; through one with a condition it does not.
+    where = " AND ".join(["offset >= 0", *below])
     # Names and texts are quoted.
-    return f"SELECT {columns} FROM delta.{quoted(cluster.table_uri(info))}{where}"  # noqa: S608
+    return f"SELECT {columns} FROM delta.{quoted(cluster.table_uri(info))} WHERE {where}"  # noqa: S608
 
 
 def _old_tables(spark: SparkSession, topics: Iterable[str], database: str) -> list[str]:
