@@ -9,9 +9,9 @@ import sys
 
 import click
 
-from kafkalike.cli.job import pairs, report, run
+from kafkalike.cli.jobs.job import pairs, report, run
+from kafkalike.cli.jobs.record_options import check_target, decoding_options
 from kafkalike.cli.options import bootstrap_option
-from kafkalike.cli.record_options import check_target, decoding_options
 from kafkalike.spark import session
 from kafkalike.spark.batch import Decoding, consume
 from kafkalike.spark.files import MODES, TARGETS, Target

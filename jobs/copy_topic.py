@@ -9,9 +9,9 @@ import sys
 
 import click
 
-from kafkalike.cli.job import run
+from kafkalike.cli.jobs.job import run
+from kafkalike.cli.jobs.stream_job import check_trigger, source_options, topics_stream, trigger_options, watch
 from kafkalike.cli.options import bootstrap_option
-from kafkalike.cli.stream_job import check_trigger, source_options, topics_stream, trigger_options, watch
 from kafkalike.log.connect import connect
 from kafkalike.spark import session, write_stream
 

@@ -10,9 +10,9 @@ import sys
 
 import click
 
-from kafkalike.cli.job import pairs, run
+from kafkalike.cli.jobs.job import pairs, run
+from kafkalike.cli.jobs.stream_job import watch
 from kafkalike.cli.options import bootstrap_option
-from kafkalike.cli.stream_job import watch
 from kafkalike.spark import session
 from kafkalike.spark.kafka_import import REFUSED_OPTIONS, import_kafka
 

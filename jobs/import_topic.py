@@ -9,7 +9,7 @@ import sys
 
 import click
 
-from kafkalike.cli.job import pairs, report, run
+from kafkalike.cli.jobs.job import pairs, report, run
 from kafkalike.cli.options import bootstrap_option
 from kafkalike.spark import session
 from kafkalike.spark.transfer import FORMATS, import_topic

@@ -9,9 +9,9 @@ import sys
 
 import click
 
-from kafkalike.cli.job import pairs, report, run
+from kafkalike.cli.jobs.job import pairs, report, run
+from kafkalike.cli.jobs.record_options import column_options
 from kafkalike.cli.options import bootstrap_option
-from kafkalike.cli.record_options import column_options
 from kafkalike.config.topic import CODECS
 from kafkalike.expr.rows import RecordColumns, record_columns
 from kafkalike.spark import session, write

@@ -10,10 +10,10 @@ import sys
 import click
 from pyspark.sql import DataFrame
 
-from kafkalike.cli.job import pairs, run
+from kafkalike.cli.jobs.job import pairs, run
+from kafkalike.cli.jobs.record_options import check_target, decoding_options
+from kafkalike.cli.jobs.stream_job import source_options, topics_stream, trigger, trigger_options, watch
 from kafkalike.cli.options import bootstrap_option
-from kafkalike.cli.record_options import check_target, decoding_options
-from kafkalike.cli.stream_job import source_options, topics_stream, trigger, trigger_options, watch
 from kafkalike.log.connect import connect
 from kafkalike.spark import CheckpointProgress, session
 from kafkalike.spark.batch import Decoding, decoded

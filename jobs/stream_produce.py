@@ -10,10 +10,10 @@ import sys
 import click
 from pyspark.sql import DataFrame, SparkSession
 
-from kafkalike.cli.job import pairs, run
+from kafkalike.cli.jobs.job import pairs, run
+from kafkalike.cli.jobs.record_options import column_options
+from kafkalike.cli.jobs.stream_job import check_trigger, trigger_options, watch
 from kafkalike.cli.options import bootstrap_option
-from kafkalike.cli.record_options import column_options
-from kafkalike.cli.stream_job import check_trigger, trigger_options, watch
 from kafkalike.config.topic import CODECS
 from kafkalike.expr.rows import RecordColumns, record_columns
 from kafkalike.spark import session, write_stream

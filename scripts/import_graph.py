@@ -1,11 +1,11 @@
-"""Import graph: a checkout's path in, the order of the rooms of `kafkalike/log` out.
+"""Import graph: a checkout's path in, the order of the folders of `kafkalike/log` out.
 
     python scripts/import_graph.py [PATH] [--package kafkalike.log] [--picture docs/architecture.md]
 
 Imports under `TYPE_CHECKING` and inside functions count: whoever changes a module has to know what it names. PATH may
 be any checkout, such as one of an older commit to compare with.
 
-The exit code is 1 when there is a circle, an import that goes up, a room that is too large, or too many floors.
+The exit code is 1 when there is a circle, an import that goes up, a folder that is too large, or too many levels.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ Node = TypeVar("Node", bound=Hashable)
 PACKAGE: Final = "kafkalike.log"
 
 TOP: Final = "top"
-"""The modules of `kafkalike/log` itself that are no room of their own."""
+"""The modules of `kafkalike/log` itself that are no folder of their own."""
 
 LAYERS: Final = (
     ("jvm",),
@@ -38,17 +38,17 @@ LAYERS: Final = (
     ("table",),
     ("store",),
 )
-"""Rooms from the top; each may import those below it, and rooms of one line not each other. `port`, what the rest of
-the package may ask of a log, is a module that counts as a room."""
+"""Folders from the top; each may import those below it, and folders of one line not each other. `port`, what the rest
+of the package may ask of a log, is a module that counts as a folder."""
 
 MOST_MODULES: Final = 25
-"""In a room."""
+"""In a folder."""
 
-MOST_FLOORS: Final = 8
-"""Of rooms, the longest way down."""
+MOST_LEVELS: Final = 8
+"""Of folders, the longest way down."""
 
-BEGIN: Final = "<!-- rooms: written by `make graph` -->"
-END: Final = "<!-- end of rooms -->"
+BEGIN: Final = "<!-- folders: written by `make graph` -->"
+END: Final = "<!-- end of folders -->"
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,10 +61,10 @@ class Measured:
     imports: AbstractSet[tuple[str, str]]
     """Importer and imported, both within the package."""
 
-    def room(self, module: str) -> str:
-        """The room that a module lies in."""
+    def folder(self, module: str) -> str:
+        """The folder that a module lies in."""
         name, _, below = module.removeprefix(self.package).removeprefix(".").partition(".")
-        if below or name in _ROOM_FLOOR or f"{self.package}.{name}" in self._packages():
+        if below or name in _FOLDER_LEVEL or f"{self.package}.{name}" in self._packages():
             return name
         return TOP
 
@@ -72,40 +72,40 @@ class Measured:
         return {module.rpartition(".")[0] for module in self.modules}
 
     def sizes(self) -> Counter[str]:
-        """Modules by room."""
-        return Counter(self.room(module) for module in self.modules)
+        """Modules by folder."""
+        return Counter(self.folder(module) for module in self.modules)
 
-    def room_imports(self) -> Counter[tuple[str, str]]:
-        """Imports between rooms, each with the number of the modules' own."""
-        pairs = ((self.room(a), self.room(b)) for a, b in self.imports)
+    def folder_imports(self) -> Counter[tuple[str, str]]:
+        """Imports between folders, each with the number of the modules' own."""
+        pairs = ((self.folder(a), self.folder(b)) for a, b in self.imports)
         return Counter((a, b) for a, b in pairs if a != b)
 
     def upwards(self) -> list[tuple[str, str]]:
-        """Imports from a room into one that is not below it."""
-        return sorted((a, b) for a, b in self.imports if not _allowed(self.room(a), self.room(b)))
+        """Imports from a folder into one that is not below it."""
+        return sorted((a, b) for a, b in self.imports if not _allowed(self.folder(a), self.folder(b)))
 
     def circles(self) -> list[list[str]]:
         """Groups of modules each of which imports, by however many steps, all the others."""
         return [sorted(c) for c in components(self.modules, self.imports) if len(c) > 1]
 
-    def floors(self) -> int:
+    def levels(self) -> int:
         """Modules on the longest way down; a circle counts once."""
         return longest(self.modules, self.imports)
 
-    def room_floors(self) -> int:
-        """The same of rooms."""
-        return longest(set(self.sizes()), set(self.room_imports()))
+    def folder_levels(self) -> int:
+        """The same of folders."""
+        return longest(set(self.sizes()), set(self.folder_imports()))
 
 
-_ROOM_FLOOR: Final = {room: floor for floor, rooms in enumerate(LAYERS) for room in rooms}
+_FOLDER_LEVEL: Final = {folder: level for level, folders in enumerate(LAYERS) for folder in folders}
 
 
 def _allowed(importer: str, imported: str) -> bool:
     if importer == imported:
         return True
     below = len(LAYERS)
-    # A room that nobody has placed is out of order, whoever imports it.
-    return _ROOM_FLOOR.get(importer, below) < _ROOM_FLOOR.get(imported, -1)
+    # A folder that nobody has placed is out of order, whoever imports it.
+    return _FOLDER_LEVEL.get(importer, below) < _FOLDER_LEVEL.get(imported, -1)
 
 
 def measure(path: Path, package: str = PACKAGE) -> Measured:
@@ -178,18 +178,18 @@ def longest(nodes: AbstractSet[Node], edges: AbstractSet[tuple[Node, Node]]) -> 
 
 def table(measured: Measured) -> str:
     """The numbers, for a terminal."""
-    sizes, between = measured.sizes(), measured.room_imports()
-    order = sorted(sizes, key=lambda room: (_ROOM_FLOOR.get(room, -1), room))
-    lines = [f"{'room':<10} {'modules':>7}  imports"]
-    for room in order:
-        below = ", ".join(f"{b} {n}" for (a, b), n in sorted(between.items()) if a == room)
-        lines.append(f"{room:<10} {sizes[room]:>7}  {below}")
+    sizes, between = measured.sizes(), measured.folder_imports()
+    order = sorted(sizes, key=lambda folder: (_FOLDER_LEVEL.get(folder, -1), folder))
+    lines = [f"{'folder':<10} {'modules':>7}  imports"]
+    for folder in order:
+        below = ", ".join(f"{b} {n}" for (a, b), n in sorted(between.items()) if a == folder)
+        lines.append(f"{folder:<10} {sizes[folder]:>7}  {below}")
     circles = measured.circles()
     lines += [
         "",
-        f"modules {sum(sizes.values())} on {measured.floors()} floors, imports {len(measured.imports)}",
-        f"rooms {len(sizes)} on {measured.room_floors()} floors, imports {len(between)}",
-        f"circles {len(circles)}, imports that go up {len(measured.upwards())}, largest room {max(sizes.values())}",
+        f"modules {sum(sizes.values())} on {measured.levels()} levels, imports {len(measured.imports)}",
+        f"folders {len(sizes)} on {measured.folder_levels()} levels, imports {len(between)}",
+        f"circles {len(circles)}, imports that go up {len(measured.upwards())}, largest folder {max(sizes.values())}",
     ]
     return "\n".join(lines)
 
@@ -200,23 +200,23 @@ def flaws(measured: Measured) -> list[str]:
         *(f"circle: {', '.join(circle)}" for circle in measured.circles()),
         *(f"up: {a} imports {b}" for a, b in measured.upwards()),
         *(
-            f"room: {r} has {n} modules, not {MOST_MODULES} at most"
+            f"folder: {r} has {n} modules, not {MOST_MODULES} at most"
             for r, n in measured.sizes().items()
             if n > MOST_MODULES
         ),
         *(
-            [f"floors: {measured.room_floors()}, not {MOST_FLOORS} at most"]
-            if measured.room_floors() > MOST_FLOORS
+            [f"levels: {measured.folder_levels()}, not {MOST_LEVELS} at most"]
+            if measured.folder_levels() > MOST_LEVELS
             else []
         ),
     ]
 
 
 def picture(measured: Measured) -> str:
-    """The rooms as a mermaid flow chart; arrows that another way says as well are left out."""
-    edges = set(measured.room_imports())
+    """The folders as a mermaid flow chart; arrows that another way says as well are left out."""
+    edges = set(measured.folder_imports())
     lines = ["```mermaid", "flowchart TD"]
-    lines += [f"    {room}[{room}: {n}]" for room, n in sorted(measured.sizes().items())]
+    lines += [f"    {folder}[{folder}: {n}]" for folder, n in sorted(measured.sizes().items())]
     for a, b in sorted(edges):
         if not any(_leads(edges - {(a, b)}, c, b) for x, c in edges if x == a and c != b):
             lines.append(f"    {a} --> {b}")
@@ -224,7 +224,7 @@ def picture(measured: Measured) -> str:
 
 
 def _leads(edges: AbstractSet[tuple[str, str]], start: str, end: str) -> bool:
-    """Whether there is a way from a room to another one."""
+    """Whether there is a way from a folder to another one."""
     reached, new = {start}, {start}
     while new:
         new = {b for a, b in edges if a in new} - reached
@@ -252,7 +252,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser = argparse.ArgumentParser(description="Measure the imports inside kafkalike/log.")
     parser.add_argument("path", nargs="?", type=Path, default=Path(__file__).parents[1], help="checkout to measure")
     parser.add_argument("--package", default=PACKAGE, help="package to measure (%(default)s)")
-    parser.add_argument("--picture", type=Path, help="page to write the picture of the rooms into")
+    parser.add_argument("--picture", type=Path, help="page to write the picture of the folders into")
     given = parser.parse_args(arguments)
     measured = measure(given.path.resolve(), given.package)
     print(table(measured))

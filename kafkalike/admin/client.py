@@ -44,7 +44,7 @@ class KafkaAdminClient(
         self._clock = clock
         self._client_id = self.config.client_id
         self._closed = False
-        self._connected = connect(self.config.bootstrap_servers)
+        self._connected = connect(self.config.bootstrap_servers, self.config.storage_options)
         unused = sorted(NO_EFFECT & configs.keys())
         if unused:
             logger.info("%s: settings without effect here: %s", self.config.client_id, ", ".join(unused))

@@ -19,28 +19,34 @@ from kafkalike.errors import KafkaError
 DEBUG_VARIABLE: Final = "KAFKALIKE_DEBUG"
 
 COMMANDS: Final[Mapping[str, tuple[str, str]]] = {
-    "topics": ("kafkalike.cli.topics:topics", "Create, list, describe, alter and delete topics."),
-    "configs": ("kafkalike.cli.configs:configs", "Describe and alter settings of topics."),
-    "console-producer": ("kafkalike.cli.console_producer:console_producer", "Send lines from standard input."),
-    "console-consumer": ("kafkalike.cli.console_consumer:console_consumer", "Print records to standard output."),
-    "consumer-groups": ("kafkalike.cli.consumer_groups:consumer_groups", "List, describe, delete and reset groups."),
-    "metrics": ("kafkalike.cli.metrics:metrics", "Serve lag and sizes to Prometheus, or print them as JSON."),
-    "get-offsets": ("kafkalike.cli.get_offsets:get_offsets", "Print offsets of partitions by time."),
-    "delete-records": ("kafkalike.cli.delete_records:delete_records", "Delete records below an offset."),
-    "producer-perf-test": ("kafkalike.cli.producer_perf:producer_perf_test", "Measure how fast records are sent."),
-    "consumer-perf-test": ("kafkalike.cli.consumer_perf:consumer_perf_test", "Measure how fast records are read."),
+    "topics": ("kafkalike.cli.topics.topics:topics", "Create, list, describe, alter and delete topics."),
+    "configs": ("kafkalike.cli.topics.configs:configs", "Describe and alter settings of topics."),
+    "console-producer": ("kafkalike.cli.records.console_producer:console_producer", "Send lines from standard input."),
+    "console-consumer": (
+        "kafkalike.cli.records.console_consumer:console_consumer",
+        "Print records to standard output.",
+    ),
+    "consumer-groups": (
+        "kafkalike.cli.groups.consumer_groups:consumer_groups",
+        "List, describe, delete and reset groups.",
+    ),
+    "metrics": ("kafkalike.cli.metrics.metrics:metrics", "Serve lag and sizes to Prometheus, or print them as JSON."),
+    "get-offsets": ("kafkalike.cli.topics.get_offsets:get_offsets", "Print offsets of partitions by time."),
+    "delete-records": ("kafkalike.cli.topics.delete_records:delete_records", "Delete records below an offset."),
+    "producer-perf-test": ("kafkalike.cli.perf.producer_perf:producer_perf_test", "Measure how fast records are sent."),
+    "consumer-perf-test": ("kafkalike.cli.perf.consumer_perf:consumer_perf_test", "Measure how fast records are read."),
     "verifiable-producer": (
-        "kafkalike.cli.verifiable_producer:verifiable_producer",
+        "kafkalike.cli.verifiable.verifiable_producer:verifiable_producer",
         "Send numbers; print a line of JSON for each.",
     ),
     "verifiable-consumer": (
-        "kafkalike.cli.verifiable_consumer:verifiable_consumer",
+        "kafkalike.cli.verifiable.verifiable_consumer:verifiable_consumer",
         "Read in a group; print a line of JSON for each event.",
     ),
-    "dump-log": ("kafkalike.cli.dump_log:dump_log", "Print table commits, segments and records of a topic."),
-    "maintain": ("kafkalike.cli.maintain:maintain", "Apply retention and compaction, merge small files, vacuum."),
-    "history": ("kafkalike.cli.history:history", "Show who appended, retained, compacted and configured what."),
-    "verify": ("kafkalike.cli.verify:verify", "Check that a cluster's logs are sound."),
+    "dump-log": ("kafkalike.cli.log.dump_log:dump_log", "Print table commits, segments and records of a topic."),
+    "maintain": ("kafkalike.cli.log.maintain:maintain", "Apply retention and compaction, merge small files, vacuum."),
+    "history": ("kafkalike.cli.log.history:history", "Show who appended, retained, compacted and configured what."),
+    "verify": ("kafkalike.cli.log.verify:verify", "Check that a cluster's logs are sound."),
     "sql-views": ("kafkalike.cli.sql_views:sql_views", "Print SQL that makes topics views, for spark-sql."),
     "demo": ("kafkalike.cli.demo:demo", "Show on real data what kafkalike does."),
 }
@@ -99,7 +105,7 @@ def run(args: Sequence[str] | None = None, environment: Environment | None = Non
     given = list(sys.argv[1:] if args is None else args)
     debug = "--debug" in given or os.environ.get(DEBUG_VARIABLE, "") not in {"", "0"}
     if debug and "--debug" not in given[:1]:
-        # The option belongs to the group; people put it behind the command.
+        # The option belongs to the group; users often put it after the command.
         given = ["--debug", *(arg for arg in given if arg != "--debug")]
     try:
         code = _invoke(given, environment or Environment())

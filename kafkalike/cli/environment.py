@@ -5,7 +5,8 @@ from __future__ import annotations
 import sys
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, BinaryIO
+from functools import wraps
+from typing import TYPE_CHECKING, Any, BinaryIO, TypeVar
 
 import click
 
@@ -31,11 +32,12 @@ class Environment:
     spark: Callable[[], SparkSession | None] = lambda: None
     """The session that `maintain` runs its tasks in; None: in this process."""
 
-    def connect(self, bootstrap_server: str | None) -> Cluster:
-        """The cluster that `--bootstrap-server` names."""
+    def connect(self, bootstrap_server: str | None, settings: dict[str, Any] | None = None) -> Cluster:
+        """The cluster that `--bootstrap-server` names; takes `storage_options` out of a client's settings for it."""
         from kafkalike.log.connect import connect
 
-        return connect(self.cluster if self.cluster is not None else bootstrap_server)
+        options = None if settings is None else settings.pop("storage_options", None)
+        return connect(self.cluster if self.cluster is not None else bootstrap_server, options)
 
     def admin(self, bootstrap_server: str | None, settings: Mapping[str, Any]) -> KafkaAdminClient:
         """An admin client; `settings` are keyword arguments from `--command-config`."""
@@ -43,8 +45,29 @@ class Environment:
 
         given = dict(settings)
         named = bootstrap_server or given.pop("bootstrap_servers", None)
-        given["bootstrap_servers"] = self.connect(named)
+        given["bootstrap_servers"] = self.connect(named, given)
         return KafkaAdminClient(clock=self.clock, **given)
 
 
 pass_environment = click.make_pass_decorator(Environment)
+
+Options = TypeVar("Options")
+
+
+def pass_options(
+    kind: Callable[..., Options],
+) -> Callable[[Callable[[Environment, Options], None]], Callable[..., None]]:
+    """Give a command its environment and its options.
+
+    Args:
+        kind: a dataclass with one field for each option, under the name that click uses.
+    """
+
+    def decorate(command: Callable[[Environment, Options], None]) -> Callable[..., None]:
+        @wraps(command)
+        def call(environment: Environment, /, **given: object) -> None:
+            command(environment, kind(**given))
+
+        return pass_environment(call)
+
+    return decorate

@@ -12,7 +12,7 @@ from typing import Any, Self
 class Interrupt:
     """While entered, the first signal only sets `seen`; the second one raises `KeyboardInterrupt`.
 
-    A record that is printed must also be counted and committed; an exception between the two would come back twice.
+    A record that is printed must also be counted and committed; an exception between the two would print it twice.
     Does nothing outside the main thread, where Python delivers no signals.
 
     Args:

@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import logging
 import re
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from pathlib import Path
 from typing import Any, Final, TypeVar
 
 import click
+
+STORAGE_OPTION: Final = re.compile(r"storage[._]options\.(.+)")
+"""A line of a settings file that is an option of an object store: `storage.options.region=eu-west-1`."""
 
 F = TypeVar("F", bound=Callable[..., Any])
 
@@ -50,7 +53,23 @@ def command_config_option(*more: str) -> Callable[[F], F]:
         "command_config",
         metavar="FILE",
         type=click.Path(exists=True, dir_okay=False),
-        help="File of client settings in .properties form.",
+        help="File of client settings in .properties form; storage.options.NAME=VALUE is for object stores.",
+    )
+
+
+def client_property(client: str) -> Callable[[F], F]:
+    """The option for single settings of a command's client.
+
+    Args:
+        client: `producer` or `consumer`; the option has the name of Kafka's older commands, too.
+    """
+    return click.option(
+        "--command-property",
+        f"--{client}-property",
+        "command_property",
+        multiple=True,
+        metavar="NAME=VALUE",
+        help=f"Setting of the {client}; may be repeated.",
     )
 
 
@@ -102,6 +121,33 @@ def without_effect(flag: str, reason: str, *, is_flag: bool = False) -> Callable
     )
 
 
+def is_given(value: object) -> bool:
+    """Whether an option was given: click passes None, False or nothing for one that was not."""
+    return value is not None and value is not False and value != ()
+
+
+def flag_name(option: str) -> str:
+    """The flag of an option's Python name, without its dashes: `dry-run` of `dry_run`."""
+    return option.replace("_", "-")
+
+
+def check_belongs(options: object, action: str, allowed: Mapping[str, Collection[str]]) -> None:
+    """Refuse options that do not belong to an action, in Kafka's words.
+
+    Args:
+        options: a command's options.
+        action: what the command is to do.
+        allowed: by option, the actions that it belongs to.
+
+    Raises:
+        click.UsageError: one was given that belongs to others.
+    """
+    for option, actions in allowed.items():
+        if is_given(getattr(options, option)) and action not in actions:
+            message = f'Option "[{flag_name(option)}]" can\'t be used with option "[{flag_name(action)}]"'
+            raise click.UsageError(message)
+
+
 def failures_are_printed() -> None:
     """Keep the producer from logging what the command itself prints, one line per failure; not with --debug."""
     if logging.getLogger().getEffectiveLevel() > logging.DEBUG:
@@ -145,10 +191,15 @@ def read_properties(path: str | None) -> dict[str, str]:
 def client_settings(properties: Mapping[str, str]) -> dict[str, Any]:
     """Kafka's dotted settings as keyword arguments of a client: `linger.ms=5` becomes `linger_ms=5`.
 
-    Numbers, `true` and `false` become what they look like; `TEXT_SETTINGS` stay text.
+    Numbers, `true` and `false` become what they look like; `TEXT_SETTINGS` stay text. What begins with
+    `storage.options.` becomes one dict of texts, by the names behind it as they are.
     """
     settings: dict[str, Any] = {}
     for dotted, text in properties.items():
+        stored = STORAGE_OPTION.fullmatch(dotted.strip())
+        if stored is not None:
+            settings.setdefault("storage_options", {})[stored[1]] = text.strip()
+            continue
         name = dotted.strip().replace(".", "_").replace("-", "_")
         settings[name] = text if name in TEXT_SETTINGS else _value(text.strip())
     return settings

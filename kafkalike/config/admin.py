@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from kafkalike.config.client import build, number, optional, text
+from kafkalike.config.storage import StorageOptions, check_options
 from kafkalike.errors import KafkaConfigurationError
 
 
@@ -20,6 +21,9 @@ class AdminConfig:
 
     bootstrap_servers: Any = None
     """Storage root; see `kafkalike.log.connect.connect`."""
+    storage_options: StorageOptions | None = None
+    """Of a root in an object store: a dict by the names that obstore and deltalake share, such as `access_key_id` or
+    `AWS_ACCESS_KEY_ID`. Environment variables say what it does not. Never shown."""
     client_id: str = "kafkalike-admin"
     """Name of this client in messages."""
     api_version: Any = None
@@ -77,7 +81,12 @@ class AdminConfig:
         return config
 
 
-NO_EFFECT: Final = frozenset(AdminConfig.__dataclass_fields__) - {"bootstrap_servers", "client_id", "metric_reporters"}
+NO_EFFECT: Final = frozenset(AdminConfig.__dataclass_fields__) - {
+    "bootstrap_servers",
+    "client_id",
+    "metric_reporters",
+    "storage_options",
+}
 """Settings that are accepted and change nothing."""
 
 
@@ -90,6 +99,7 @@ def _no_reporters(value: Any) -> Sequence[Any]:  # noqa: ANN401 - what a user ma
 
 _CHECKS: Final[Mapping[str, Callable[[Any], Any]]] = {
     "client_id": text,
+    "storage_options": check_options,
     "metric_reporters": _no_reporters,
     "client_dns_lookup": text,
     **{name: optional(number(0)) for name in NO_EFFECT if name.endswith(("_ms", "_bytes", "_samples", "_connection"))},

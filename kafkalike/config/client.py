@@ -173,7 +173,7 @@ def optional(check: Callable[[Any], Any]) -> Callable[[Any], Any]:
 
 
 def choice(*allowed: Any) -> Callable[[Any], Any]:  # noqa: ANN401
-    """Check of one value out of several; `1` and `True` are told apart."""
+    """Check of one value out of several; `1` and `True` are different values."""
 
     def check(value: Any) -> Any:  # noqa: ANN401
         for candidate in allowed:

@@ -11,6 +11,7 @@ from dataclasses import dataclass, fields
 from typing import Any, Final
 
 from kafkalike.config.client import IdleSettings, build, choice, flag, number, optional, text
+from kafkalike.config.storage import StorageOptions, check_options
 from kafkalike.errors import InvalidGroupIdError, KafkaConfigurationError
 from kafkalike.model.names import check_group_id
 
@@ -42,7 +43,7 @@ WITHOUT_EFFECT: Final = frozenset(
     }
 )
 """Settings that ported code passes and that change nothing here, as there is no network.
-They are checked where a wrong value can be told, and named once in the log."""
+A value that is plainly wrong is refused; each is named once in the log."""
 
 _OLD_RESETS: Final = {"smallest": "earliest", "largest": "latest"}
 _INSTANCE_ID: Final = re.compile(r"[a-zA-Z0-9._-]{1,249}")
@@ -58,6 +59,9 @@ class ConsumerConfig(IdleSettings):
     bootstrap_servers: Any = None
     """The cluster: a path or URI, a list with one of them, or an opened `Cluster`. None takes the environment
     variable `KAFKALIKE_BOOTSTRAP_SERVERS`, else `./kafkalike-data`."""
+    storage_options: StorageOptions | None = None
+    """Of a root in an object store: a dict by the names that obstore and deltalake share, such as `access_key_id` or
+    `AWS_ACCESS_KEY_ID`. Environment variables say what it does not. Never shown."""
     client_id: str = "kafkalike"
     """Name of this client; shown beside the offsets it commits."""
     group_id: str | None = None
@@ -105,7 +109,7 @@ class ConsumerConfig(IdleSettings):
     """ms for the commit that `close` makes. As in kafka-python it must be above `fetch_max_wait_ms` and below
     `connections_max_idle_ms`."""
     default_api_timeout_ms: float = 60_000
-    """ms that `commit` may take when it is not told otherwise."""
+    """ms that `commit` may take when no timeout is given."""
     retry_backoff_ms: float = 100
     """ms until an automatic commit that failed for a passing reason is tried again."""
     isolation_level: str = "read_uncommitted"
@@ -247,6 +251,7 @@ _CHECKS: Final[dict[str, Callable[[Any], Any]]] = {
         flag,
     ),
     "client_id": text,
+    "storage_options": check_options,
     "group_id": optional(_group),
     "group_instance_id": optional(_instance),
     "auto_offset_reset": _reset,

@@ -11,6 +11,7 @@ from itertools import count
 from typing import Any, Final
 
 from kafkalike.config.client import IdleSettings, build, choice, flag, number, optional, text
+from kafkalike.config.storage import StorageOptions, check_options
 from kafkalike.config.topic import CODECS
 from kafkalike.errors import KafkaConfigurationError
 
@@ -40,7 +41,7 @@ WITHOUT_EFFECT: Final = frozenset(
     }
 )
 """Settings that ported code passes and that change nothing here: there is no network, and a topic has one append
-under way at a time. They are checked where a wrong value can be told, and named once in the log."""
+under way at a time. A value that is plainly wrong is refused; each is named once in the log."""
 
 MAX_IN_FLIGHT: Final = 5
 """Most requests in flight that Kafka's idempotence allows; more switches it off or is refused, as in kafka-python."""
@@ -58,6 +59,9 @@ class ProducerConfig(IdleSettings):
     bootstrap_servers: Any = None
     """The cluster: a path or URI, a list with one of them, or an opened `Cluster`. None takes the environment
     variable `KAFKALIKE_BOOTSTRAP_SERVERS`, else `./kafkalike-data`."""
+    storage_options: StorageOptions | None = None
+    """Of a root in an object store: a dict by the names that obstore and deltalake share, such as `access_key_id` or
+    `AWS_ACCESS_KEY_ID`. Environment variables say what it does not. Never shown."""
     client_id: str | None = None
     """Name of this client, in log lines. None becomes `kafkalike-producer-N`."""
     key_serializer: Any = None
@@ -229,6 +233,7 @@ _CHECKS: Final[dict[str, Callable[[Any], Any]]] = {
     "batch_size": _count(0),
     "buffer_memory": _count(1),
     "client_id": optional(text),
+    "storage_options": check_options,
     "compression_type": choice(None, *CODECS),
     "delivery_timeout_ms": number(1),
     "max_in_flight_requests_per_connection": _count(1),

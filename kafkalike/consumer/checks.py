@@ -1,11 +1,12 @@
-"""Checks: what users pass as timeouts and counts in, plain numbers or a named error out."""
+"""Checks: what users pass as timeouts, counts and deserialisers in, one plain form or a named error out."""
 
 from __future__ import annotations
 
 import math
 import operator
 
-from kafkalike.errors import IllegalArgumentError
+from kafkalike.errors import IllegalArgumentError, KafkaConfigurationError
+from kafkalike.serialization import DeserializeFunction, as_deserializer
 
 
 def check_timeout(timeout_ms: object) -> float:
@@ -23,6 +24,12 @@ def check_timeout(timeout_ms: object) -> float:
     return number
 
 
+def check_no_effect(timeout_ms: float | None) -> None:
+    """Check a timeout that nothing here waits for."""
+    if timeout_ms is not None:
+        check_timeout(timeout_ms)
+
+
 def check_max(max_records: object) -> int:
     """A number of records of at least 1.
 
@@ -36,3 +43,17 @@ def check_max(max_records: object) -> int:
     if number < 1:
         raise IllegalArgumentError(f"max_records must be positive, not {number}")
     return number
+
+
+def check_deserializer(obj: object, setting: str) -> DeserializeFunction | None:
+    """A deserialiser as one form of function; None when there is nothing to do.
+
+    Raises:
+        KafkaConfigurationError: it is none.
+    """
+    if obj is None:
+        return None
+    try:
+        return as_deserializer(obj)
+    except IllegalArgumentError as cause:
+        raise KafkaConfigurationError(f"invalid value for setting {setting!r}: {cause}") from cause

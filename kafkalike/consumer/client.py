@@ -5,39 +5,36 @@ from __future__ import annotations
 import logging
 import math
 import re
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import fields
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, ClassVar, Literal, Self, TypeVar
+from typing import TYPE_CHECKING, Any, ClassVar, Literal, Self
 
 from kafkalike.clock import SYSTEM_CLOCK, Clock
 from kafkalike.config.consumer import ConsumerConfig
-from kafkalike.consumer.checks import check_max, check_timeout
+from kafkalike.consumer.checks import check_deserializer, check_timeout
+from kafkalike.consumer.closing import end
 from kafkalike.consumer.commits import CommitCallback, Offsets
 from kafkalike.consumer.context import Context
-from kafkalike.consumer.fetcher import Build, Taken
+from kafkalike.consumer.fetcher import Taken
 from kafkalike.consumer.futures import CommitFuture
 from kafkalike.consumer.guard import Guard, guarded
+from kafkalike.consumer.handout import Handout, by_partition
 from kafkalike.consumer.listener import ConsumerRebalanceListener
-from kafkalike.consumer.polling import Polling, arrow_builder, count, record_builder
+from kafkalike.consumer.places import Places
+from kafkalike.consumer.polling import Polling, arrow_builder, record_builder
 from kafkalike.consumer.questions import Questions
-from kafkalike.consumer.subscription import PartitionState, Reset
-from kafkalike.errors import IllegalArgumentError, KafkaConfigurationError, KafkaError
-from kafkalike.group.offsets import check_offset
 from kafkalike.log.connect import connect
 from kafkalike.log.topic.chunk import concat_tables
 from kafkalike.model.structs import ConsumerRecord, TopicPartition
-from kafkalike.serialization import DeserializeFunction, as_deserializer
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
 log = logging.getLogger(__name__)
 
-T = TypeVar("T")
 
-
-class KafkaConsumer(Questions):
+class KafkaConsumer(Questions, Places):
     """Reads records of topics, and remembers for a group how far it got.
 
     Methods, arguments, defaults and errors are kafka-python 3.x's, and the settings are those of `ConsumerConfig`.
@@ -46,7 +43,7 @@ class KafkaConsumer(Questions):
     committed only when the caller comes back for more. An exception inside a `with` block skips the last commit.
 
     Consumers of one group share its partitions. The first `poll` joins, and each `poll` looks at the group and does its
-    part of a rebalance: it gives up, waits, takes over, and tells the listener. A thread gives heartbeats
+    part of a rebalance: it gives up, waits, takes over, and calls the listener. A thread gives heartbeats
     meanwhile. A consumer that was taken for dead hears `on_partitions_lost`, cannot commit (`CommitFailedError`), and
     joins again with its next `poll`. docs/groups.md says what holds.
 
@@ -70,16 +67,17 @@ class KafkaConsumer(Questions):
     def __init__(self, *topics: str, clock: Clock = SYSTEM_CLOCK, **configs: Any) -> None:  # noqa: ANN401
         self.config = ConsumerConfig.of(configs)
         self._build = record_builder(
-            _deserializer(self.config.key_deserializer, "key_deserializer"),
-            _deserializer(self.config.value_deserializer, "value_deserializer"),
+            check_deserializer(self.config.key_deserializer, "key_deserializer"),
+            check_deserializer(self.config.value_deserializer, "value_deserializer"),
         )
-        self._context = Context.of(connect(self.config.bootstrap_servers), self.config, clock)
+        self._context = Context.of(
+            connect(self.config.bootstrap_servers, self.config.storage_options), self.config, clock
+        )
         self._subscription = self._context.subscription
         self._polling = Polling(self._context)
         self._commits = self._polling.commits
         self._guard = Guard("KafkaConsumer")
-        self._walk: Iterator[tuple[PartitionState, ConsumerRecord]] | None = None
-        """What an iteration has left of its last poll."""
+        self._handout = Handout(self._context, self._polling, self._guard, self._build)
         if topics:
             self.subscribe(topics)
         if self.config.enable_auto_commit and self.config.group_id is None and "enable_auto_commit" in configs:
@@ -102,7 +100,7 @@ class KafkaConsumer(Questions):
         Args:
             topics: names; a topic that does not exist is waited for.
             pattern: regular expression, matched at the begin of a name (`re.match`); at most 1024 bytes. It runs in
-                Python's `re`, so take none from strangers.
+                Python's `re`, so do not accept patterns from users you do not trust.
             listener: hears of changes.
 
         Raises:
@@ -111,14 +109,14 @@ class KafkaConsumer(Questions):
             TypeError: `topics` is no list, or the listener no `ConsumerRebalanceListener`.
             InvalidTopicError: a name that no topic can have.
         """
-        self._not_in_callback("subscribe")
+        self._polling.assigner.refuse_in_callback("subscribe")
         self._subscription.subscribe(topics, pattern, listener)
-        self._walk = None
+        self._handout.drop()
 
     @guarded
     def unsubscribe(self) -> None:
         """Read nothing; commits automatically first, and leaves the group."""
-        self._not_in_callback("unsubscribe")
+        self._polling.assigner.refuse_in_callback("unsubscribe")
         self._release()
 
     @guarded
@@ -132,7 +130,7 @@ class KafkaConsumer(Questions):
             TypeError: anything but `TopicPartition`.
             InvalidTopicError, IllegalArgumentError: a bad topic name or partition number.
         """
-        self._not_in_callback("assign")
+        self._polling.assigner.refuse_in_callback("assign")
         wanted = list(partitions)
         if not wanted:
             self._release()
@@ -140,11 +138,11 @@ class KafkaConsumer(Questions):
         self._commits.commit_automatically()
         self._subscription.assign(wanted)
         self._polling.assigner.renew()
-        self._walk = None
+        self._handout.drop()
 
     def _release(self) -> None:
         self._commits.commit_automatically()
-        self._walk = None
+        self._handout.drop()
         self._polling.fetcher.clear()
         self._polling.assigner.release()
 
@@ -184,7 +182,7 @@ class KafkaConsumer(Questions):
             KafkaConnectionError: the storage root has vanished; poll again when it is back.
         """
         most = self.config.max_poll_records if max_records is None else max_records
-        return self._hand_out("poll", timeout_ms, most, self._build, _by_partition, update_offsets)
+        return self._handout.hand_out("poll", timeout_ms, most, self._build, by_partition, update_offsets)
 
     def poll_arrow(self, timeout_ms: float = 0, max_records: int | None = None) -> pa.Table | None:
         """Records as one Arrow table, for throughput; moves the positions as `poll` does.
@@ -202,38 +200,14 @@ class KafkaConsumer(Questions):
         Raises:
             KafkaError: as `poll`.
         """
-        return self._hand_out("poll_arrow", timeout_ms, max_records, arrow_builder, _as_table, True)  # noqa: FBT003
-
-    def _hand_out(  # noqa: PLR0917 - positional, so that Python calls it without a place for an interrupt
-        self,
-        call: str,
-        timeout_ms: float,
-        max_records: int | None,
-        build: Build,
-        form: Callable[[list[Taken]], T],
-        move: bool,  # noqa: FBT001
-    ) -> T:
-        """Collect records, bring them into the form that the caller gets, and move the positions past them.
-
-        An interrupt on any line leaves the positions where they were: the caller has not got the records.
-        """
-        taken: list[Taken] = []
-        try:
-            with self._guard:
-                self._not_in_callback(call)
-                limit = None if max_records is None else check_max(max_records)
-                timeout = check_timeout(timeout_ms)
-                self._walk = None
-                taken = self._polling.wait(timeout, limit, build)
-                made = form(taken)
-                self._context.metrics.records_consumed += count(taken)
-                if move:
-                    self._polling.fetcher.advance(taken)
-            return made  # noqa: TRY300 - an interrupt here must be caught, too
-        except BaseException:
-            if move:
-                self._polling.fetcher.retreat(taken)
-            raise
+        return self._handout.hand_out(
+            "poll_arrow",
+            timeout_ms,
+            max_records,
+            arrow_builder,
+            _as_table,
+            True,  # noqa: FBT003
+        )
 
     def __iter__(self) -> Self:
         return self
@@ -247,90 +221,7 @@ class KafkaConsumer(Questions):
         """
         if self._guard.closed:
             raise StopIteration
-        state: PartitionState | None = None
-        before: int | None = None
-        try:
-            with self._guard:
-                found = None if self._walk is None else next(self._walk, None)
-                if found is None:
-                    self._walk = None
-                    self._not_in_callback("iterate")
-                    found = self._next_of_poll()
-                before = found[0].position
-                state, record = found
-                state.position = record.offset + 1
-                self._context.metrics.records_consumed += 1
-            return record  # noqa: TRY300 - an interrupt here must be caught, too
-        except BaseException:
-            # Interrupted: the caller has not got the record, and what the walk has left begins after it.
-            self._walk = None
-            if state is not None:
-                state.position = before
-            raise
-
-    def _next_of_poll(self) -> tuple[PartitionState, ConsumerRecord]:
-        """Poll for more; records of a partition that is paused or given up meanwhile are skipped."""
-        record = None
-        while record is None:
-            taken = self._polling.wait(self.config.consumer_timeout_ms, self.config.max_poll_records, self._build)
-            if not taken:
-                raise StopIteration
-            self._walk = self._polling.walk(taken)
-            record = next(self._walk, None)
-        return record
-
-    # --- where it stands -----------------------------------------------------------------------
-
-    @guarded
-    def seek(self, partition: TopicPartition, offset: int) -> None:
-        """Go to an offset, which is checked when it is read: one out of range is subject to `auto_offset_reset`.
-
-        Raises:
-            IllegalArgumentError: the partition is not assigned, or no int from 0 to 2**63-1 (a ValueError).
-            TypeError: it is no `TopicPartition`.
-        """
-        wanted = check_offset(offset)
-        state = self._held([partition])[partition]
-        state.seek(wanted)
-        self._walk = None
-
-    @guarded
-    def seek_to_beginning(self, *partitions: TopicPartition) -> None:
-        """Go to the log start, of all partitions when none is named; found at the next poll or `position`.
-
-        Raises:
-            IllegalArgumentError: a partition, or any partition at all, is not assigned (a ValueError).
-            TypeError: it is no `TopicPartition`.
-        """
-        self._seek_to("earliest", partitions)
-
-    @guarded
-    def seek_to_end(self, *partitions: TopicPartition) -> None:
-        """Go to the log end; as `seek_to_beginning`."""
-        self._seek_to("latest", partitions)
-
-    def _seek_to(self, reset: Reset, partitions: Sequence[TopicPartition]) -> None:
-        if not partitions and not len(self._subscription):
-            raise IllegalArgumentError("no partitions are assigned")
-        for state in self._held(partitions or list(self._subscription)).values():
-            state.find(reset)
-        self._walk = None
-
-    @guarded
-    def pause(self, *partitions: TopicPartition) -> None:
-        """Hand out nothing of these partitions until `resume`; what was read stays in the buffer.
-
-        Raises:
-            TypeError, IllegalStateError: it is no `TopicPartition`, or not assigned.
-        """
-        for state in [self._subscription.require(tp) for tp in partitions]:
-            state.pause(on=True)
-
-    @guarded
-    def resume(self, *partitions: TopicPartition) -> None:
-        """Undo `pause`."""
-        for state in [self._subscription.require(tp) for tp in partitions]:
-            state.pause(on=False)
+        return self._handout.next()
 
     # --- commits -------------------------------------------------------------------------------
 
@@ -380,7 +271,7 @@ class KafkaConsumer(Questions):
     # --- the end -------------------------------------------------------------------------------
 
     def close(self, autocommit: bool = True, timeout_ms: float | None = None) -> None:  # noqa: FBT001, FBT002
-        """Commit if that is automatic, tell the listener, leave the group.
+        """Commit if that is automatic, call the listener, leave the group.
 
         A second call does nothing, and so does a call in a child process after a fork. After an exception that
         interrupted it, such as `KeyboardInterrupt`, a second call does what is left to do.
@@ -402,38 +293,11 @@ class KafkaConsumer(Questions):
         try:
             if self._guard.closed:
                 return
-            self._not_in_callback("close")
-            self._close(timeout, autocommit=autocommit)
+            self._polling.assigner.refuse_in_callback("close")
+            self._handout.drop()
+            end(self._context, self._polling, self._guard, timeout, autocommit=autocommit)
         finally:
             self._guard.__exit__()
-
-    def _close(self, timeout_ms: float, *, autocommit: bool) -> None:
-        try:
-            if autocommit:
-                self._commits.commit_automatically(timeout_ms)
-            self._commits.run_callbacks()
-        finally:
-            self._leave(timeout_ms)
-
-    def _leave(self, timeout_ms: float) -> None:
-        """Leave the group, then end. An interrupt that comes before it has left leaves the rest to the next `close`."""
-        try:
-            self._polling.assigner.release(timeout_ms)
-        except KafkaError:
-            self._end(timeout_ms)
-            raise
-        self._end(timeout_ms)
-
-    def _end(self, timeout_ms: float) -> None:
-        self._guard.closed = True
-        self._walk = None
-        self._polling.fetcher.clear()
-        self._context.logs.forget()
-        self._context.cluster.settle(timeout_ms / 1000)
-        for deserializer in (self.config.key_deserializer, self.config.value_deserializer):
-            close = getattr(deserializer, "close", None)
-            if callable(close):
-                close()
 
     def __enter__(self) -> Self:
         return self
@@ -446,19 +310,5 @@ class KafkaConsumer(Questions):
         return False
 
 
-def _by_partition(taken: list[Taken]) -> dict[TopicPartition, list[ConsumerRecord]]:
-    return {t.tp: t.parts[0] if len(t.parts) == 1 else [r for part in t.parts for r in part] for t in taken}
-
-
 def _as_table(taken: list[Taken]) -> pa.Table | None:
     return concat_tables([part for t in taken for part in t.parts]) if taken else None
-
-
-def _deserializer(obj: object, setting: str) -> DeserializeFunction | None:
-    """A deserialiser as one form of function; None when there is nothing to do."""
-    if obj is None:
-        return None
-    try:
-        return as_deserializer(obj)
-    except IllegalArgumentError as cause:
-        raise KafkaConfigurationError(f"invalid value for setting {setting!r}: {cause}") from cause

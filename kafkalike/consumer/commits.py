@@ -74,7 +74,7 @@ class Commits:
         self._metrics.commits += 1
 
     def commit_async(self, offsets: Offsets | None, callback: CommitCallback | None) -> CommitFuture:
-        """Commit now, and tell the callback later. See `KafkaConsumer.commit_async`."""
+        """Commit now, and call the callback later. See `KafkaConsumer.commit_async`."""
         wanted = dict(self._subscription.positions() if offsets is None else _checked(offsets))
         error: KafkaError | None = None
         try:

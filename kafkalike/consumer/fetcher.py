@@ -324,9 +324,10 @@ class Fetcher:
         if chunk is None:
             self._rest(feed, topic_log, version, end)
             return None
-        turn.budget -= chunk.num_bytes
+        size = chunk.num_bytes
+        turn.budget -= size
         self._metrics.fetches += 1
-        self._metrics.bytes_fetched += chunk.num_bytes
+        self._metrics.bytes_fetched += size
         return chunk
 
     def _after_reset(self, feed: _Feed, turn: _Turn, error: OffsetOutOfRangeError) -> Chunk | None:

@@ -70,7 +70,7 @@ class Guard:
 
 
 class Running:
-    """Whether a `with` block is being run by this thread, told by the stack.
+    """Whether a `with` block is being run by this thread, as the stack shows.
 
     A flag would stay set when an interrupt hits the line that resets it.
     """

@@ -34,7 +34,7 @@ class Positions:
     def resolve(self) -> None:
         """Find the positions that are missing and whose topic exists.
 
-        Caller: client, before it fetches or tells a position. Changes: positions.
+        Caller: client, before it fetches or returns a position. Changes: positions.
 
         Raises:
             NoOffsetForPartitionError: nothing is committed and `auto_offset_reset` is `none`.

@@ -6,17 +6,15 @@ from collections.abc import Iterable, Mapping
 from typing import Any, Literal, overload
 
 from kafkalike.config.consumer import ConsumerConfig
-from kafkalike.consumer.checks import check_timeout
+from kafkalike.consumer.checks import check_no_effect
 from kafkalike.consumer.context import Context
 from kafkalike.consumer.guard import Guard, guarded, readable
 from kafkalike.consumer.polling import Polling
-from kafkalike.consumer.subscription import Mode, PartitionState, Subscription
+from kafkalike.consumer.subscription import Subscription
 from kafkalike.errors import (
-    IllegalArgumentError,
     IllegalStateError,
     KafkaConnectionError,
     KafkaStorageError,
-    UnknownTopicOrPartitionError,
 )
 from kafkalike.model.names import check_topic_name
 from kafkalike.model.structs import ConsumerGroupMetadata, OffsetAndMetadata, OffsetAndTimestamp, TopicPartition
@@ -45,41 +43,6 @@ class Questions:
     def assignment(self) -> set[TopicPartition]:
         """Partitions read; those of a subscription are there after the first poll. Any thread may ask."""
         return set(self._subscription)
-
-    @guarded
-    def paused(self) -> set[TopicPartition]:
-        """Partitions that `pause` was called for."""
-        return {tp for tp, state in self._subscription.items() if state.paused}
-
-    @guarded
-    def position(self, partition: TopicPartition, timeout_ms: float | None = None) -> int:
-        """The next offset that will be handed out; found now if it is not known yet.
-
-        As in Kafka, this also finds the positions of all other assigned partitions that have none.
-
-        Raises:
-            TypeError, IllegalStateError: it is no `TopicPartition`, or not assigned.
-            UnknownTopicOrPartitionError: it does not exist.
-            NoOffsetForPartitionError: nothing is committed, for this or another assigned partition, and
-                `auto_offset_reset` is `none`.
-        """
-        _no_effect(timeout_ms)
-        state = self._subscription.require(partition)
-        if state.position is None and self._subscription.mode is Mode.ASSIGNED:
-            self._polling.assigner.look()
-        self._polling.positions.resolve()
-        if state.position is None:
-            raise UnknownTopicOrPartitionError(f"{partition.topic}-{partition.partition} does not exist")
-        return state.position
-
-    @guarded
-    def highwater(self, partition: TopicPartition) -> int | None:
-        """Log end of a partition at its last look; None before the first one.
-
-        Raises:
-            TypeError, IllegalStateError: it is no `TopicPartition`, or not assigned.
-        """
-        return self._subscription.require(partition).highwater
 
     @guarded
     def metrics(self, raw: bool = False) -> dict[Any, Any] | None:  # noqa: FBT001, FBT002 - kafka-python's
@@ -112,7 +75,7 @@ class Questions:
     @guarded
     def topics(self, timeout_ms: float | None = None) -> set[str]:
         """Names of all topics, fresh."""
-        _no_effect(timeout_ms)
+        check_no_effect(timeout_ms)
         return set(self._context.cluster.metadata.refresh().topics)
 
     @guarded
@@ -122,7 +85,7 @@ class Questions:
         Raises:
             InvalidTopicError: a name that no topic can have.
         """
-        _no_effect(timeout_ms)
+        check_no_effect(timeout_ms)
         info = self._context.cluster.metadata.refresh().topics.get(check_topic_name(topic))
         return set() if info is None else set(info.partitions)
 
@@ -136,7 +99,7 @@ class Questions:
             UnknownTopicOrPartitionError: one does not exist (kafka-python waits for it).
             TypeError: anything but `TopicPartition`.
         """
-        _no_effect(timeout_ms)
+        check_no_effect(timeout_ms)
         return self._context.logs.beginning_offsets(partitions)
 
     @guarded
@@ -144,7 +107,7 @@ class Questions:
         self, partitions: Iterable[TopicPartition], timeout_ms: float | None = None
     ) -> dict[TopicPartition, int]:
         """Offset of the next record to be written, by partition: last one + 1. Errors as `beginning_offsets`."""
-        _no_effect(timeout_ms)
+        check_no_effect(timeout_ms)
         return self._context.logs.end_offsets(partitions)
 
     @guarded
@@ -164,7 +127,7 @@ class Questions:
             IllegalArgumentError: a time that is no int, or negative (a ValueError).
             UnknownTopicOrPartitionError: a partition that does not exist.
         """
-        _no_effect(timeout_ms)
+        check_no_effect(timeout_ms)
         return self._context.logs.offsets_for_times(timestamps)
 
     # --- the group -----------------------------------------------------------------------------
@@ -199,7 +162,7 @@ class Questions:
             IllegalStateError: there is no `group_id`.
             TypeError: it is no `TopicPartition`.
         """
-        _no_effect(timeout_ms)
+        check_no_effect(timeout_ms)
         with self._guard:
             found = self._committed(partition)
         return found if metadata or found is None else found.offset
@@ -242,25 +205,3 @@ class Questions:
         if self.config.group_id is None:
             raise IllegalStateError("this needs a group_id")
         return self.config.group_id
-
-    def _held(self, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, PartitionState]:
-        """States of partitions to seek in; kafka-python raises a ValueError for one that is not assigned."""
-        try:
-            return {tp: self._subscription.require(tp) for tp in partitions}
-        except IllegalStateError as cause:
-            raise IllegalArgumentError(str(cause)) from cause
-
-    def _not_in_callback(self, call: str) -> None:
-        """Keep a rebalance listener from calling what changes the assignment.
-
-        Raises:
-            IllegalStateError: a listener is being called.
-        """
-        if self._polling.assigner.in_callback:
-            raise IllegalStateError(f"a rebalance listener cannot {call}")
-
-
-def _no_effect(timeout_ms: float | None) -> None:
-    """Check a timeout that nothing here waits for."""
-    if timeout_ms is not None:
-        check_timeout(timeout_ms)

@@ -16,7 +16,7 @@ INTERVAL_SECONDS: Final = 10.0
 
 
 class RootWatch:
-    """Tells an empty log from one that is gone. Belongs to its consumer.
+    """Distinguishes an empty log from one that is gone. Belongs to its consumer.
 
     A root that has vanished (removed, or its file system is not mounted) looks like one in which nothing is new. One
     that has never been there may be made later, so that is a warning.

@@ -89,6 +89,24 @@ class PartitionState:
         self.topic_id = self.position = self.reset = self.highwater = None
 
 
+class _Held(Mapping[TopicPartition, str | None]):
+    """Topic ids of the partitions held, looked up when they are asked for: a consumer may hold very many."""
+
+    __slots__ = ("_states",)
+
+    def __init__(self, states: Mapping[TopicPartition, PartitionState]) -> None:
+        self._states = states
+
+    def __getitem__(self, tp: TopicPartition) -> str | None:
+        return self._states[tp].topic_id
+
+    def __iter__(self) -> Iterator[TopicPartition]:
+        return iter(self._states)
+
+    def __len__(self) -> int:
+        return len(self._states)
+
+
 class Subscription:
     """What one consumer reads. Not thread-safe; belongs to its consumer."""
 
@@ -191,7 +209,7 @@ class Subscription:
         infos = [known[name] for name in sorted(self.topics) if name in known]
         return {TopicPartition(info.name, p): info.topic_id for info in infos for p in info.partitions}
 
-    def apply(self, target: Mapping[TopicPartition, str]) -> None:
+    def apply(self, target: Mapping[TopicPartition, str | None]) -> None:
         """Hold exactly these partitions; one of the same topic id keeps its state. Caller: assigner."""
         kept = self._partitions
         self._hold(
@@ -214,6 +232,11 @@ class Subscription:
 
     def __len__(self) -> int:
         return len(self._partitions)
+
+    @property
+    def held(self) -> Mapping[TopicPartition, str | None]:
+        """All partitions held, with the ids of their topics; None where that is not known, or the topic is gone."""
+        return _Held(self._partitions)
 
     def get(self, tp: TopicPartition) -> PartitionState | None:
         """State of a partition; None when it is not held."""

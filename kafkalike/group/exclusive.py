@@ -28,7 +28,7 @@ def held_alone(
     """Be the one member of a group for the length of a block.
 
     The group must have no live members. Those that died are waited for until their session is over. Whoever wants
-    to join meanwhile is told `InconsistentGroupProtocolError`, or `NonEmptyGroupError` if it wants the group alone.
+    to join meanwhile gets `InconsistentGroupProtocolError`, or `NonEmptyGroupError` if it wants the group alone.
 
     Args:
         cluster: where the group is.

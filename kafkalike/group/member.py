@@ -9,8 +9,9 @@ import logging
 import math
 import threading
 import uuid
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable
 from dataclasses import replace
+from functools import partial
 from typing import Final
 
 from kafkalike.clock import Clock
@@ -22,11 +23,11 @@ from kafkalike.errors import (
 )
 from kafkalike.group.membership import Counts, MemberSettings, Membership, Topics
 from kafkalike.group.store import GroupStore, RosterStore
+from kafkalike.group.watch import Watch
 from kafkalike.log.port import Cluster
 from kafkalike.model import group_protocol as protocol
 from kafkalike.model.group_protocol import Known
-from kafkalike.model.group_roster import Member, Partitions, Roster
-from kafkalike.model.group_sessions import Sessions
+from kafkalike.model.group_roster import Member, Roster
 from kafkalike.model.leases import Leases
 from kafkalike.model.structs import TopicPartition
 
@@ -63,11 +64,12 @@ class GroupMember:
         """None while it is no member, as far as it knows."""
         self._store = store
         self._leases = leases
-        self._topics = topics
         self._clock = clock
         self._new_id = new_id
         self._id = ""
-        self._sessions = Sessions(settings.heartbeat_interval_ms / 1000)
+        # Not a method: that would keep a member alive that its consumer has forgotten.
+        self._known = partial(_known, topics, settings, clock)
+        self._watch = Watch(store, leases, self._known, settings, clock)
         self._polled = clock.monotonic()
         self._due = self._polled
         self.lease_end = -math.inf
@@ -86,6 +88,11 @@ class GroupMember:
         return cls(GroupStore(cluster.groups, settings.group_id), cluster.leases, topics, settings, clock=clock)
 
     # --- the owner's thread ------------------------------------------------------------------
+
+    @property
+    def member_id(self) -> str:
+        """Its id in the group; empty while it has none."""
+        return self._id
 
     def polled(self) -> None:
         """Note that the application works: `max_poll_interval_ms` begins anew."""
@@ -146,23 +153,18 @@ class GroupMember:
         try:
             return self.join(subscription)
         except (InconsistentGroupProtocolError, NonEmptyGroupError):
-            if self._sessions.lively:
+            if self._watch.lively:
                 self._leases.drop(self.settings.group_id, self._id)
                 raise
             with self._beating:
-                self._watch_from_outside()
+                self._watch.bury(self._id, self._store.read())
             return None
-
-    def _watch_from_outside(self) -> None:
-        """Look at those who stand in the way, and take out whose session is over."""
-        roster = self._store.read()
-        self._bury(self._id, roster)
 
     def look(self) -> Roster | None:
         """The roster now; None when this is no member any more: its session is over, or it did not poll in time.
 
         Raises:
-            FencedInstanceIdError: another process has taken its static name over.
+            FencedInstanceIdError: another process has taken its static name over; also the next time, until `forget`.
             KafkaError: as `RosterStore.change`; only for one that was silent for its session.
         """
         if self.membership is None:
@@ -172,13 +174,13 @@ class GroupMember:
             roster = self._revive()
         if self._id in roster.members:
             return self._adopt(roster)
-        lost, self._id, self.membership = self._id, "", None
         owner = roster.instance(self.settings.group_instance_id)
         if owner is not None:
             raise FencedInstanceIdError(
                 f"group {self.settings.group_id!r}: {owner.member_id!r} has taken over as "
-                f"{self.settings.group_instance_id!r}; {lost!r} is no member any more"
+                f"{self.settings.group_instance_id!r}; {self._id!r} is no member any more"
             )
+        self.forget()
         return None
 
     def _revive(self) -> Roster:
@@ -200,7 +202,7 @@ class GroupMember:
         return roster
 
     def follow(self, roster: Roster, subscription: tuple[str, ...]) -> Roster | None:
-        """Tell the group what this member wants by now, and have the targets made anew when topics changed.
+        """Write what this member wants now, and have the targets made anew when topics changed.
 
         Returns:
             The roster after it; None when this is no member any more.
@@ -224,21 +226,8 @@ class GroupMember:
             return roster
         return self._mine(lambda now: protocol.renew(now, known), "topics changed")
 
-    def owned(self, roster: Roster) -> Partitions:
-        """What it may read."""
-        return roster.members[self._id].assignment
-
-    def owes(self, roster: Roster) -> Partitions:
-        """What it is to give up."""
-        return protocol.owed(roster, roster.members[self._id])
-
-    def waits(self, roster: Roster) -> bool:
-        """Whether it waits until others have given up what it is to own."""
-        me = roster.members[self._id]
-        return roster.rebalancing and me.assignment != me.target
-
     def release(self, given_up: Iterable[TopicPartition]) -> Roster | None:
-        """Say that it holds partitions no more. Caller: after the application has been told.
+        """Say that it holds partitions no more. Caller: after the listener was called.
 
         Args:
             given_up: what it owed at its last look; it may owe more by now.
@@ -256,7 +245,7 @@ class GroupMember:
         """
         self.membership = None
         if self._id:
-            self._take_out([self._id], self._id, why, timeout_ms)
+            self._watch.take_out([self._id], self._id, why, timeout_ms)
             self._id = ""
 
     def saw(self, generation: int) -> None:
@@ -265,7 +254,7 @@ class GroupMember:
             self.membership = replace(self.membership, generation=generation)
 
     def forget(self) -> None:
-        """Stop without leaving: a static member's place is kept until its session is over."""
+        """Be no member for its own part. A static member's place in the group is kept until its session is over."""
         self._id, self.membership = "", None
 
     # --- heartbeats -----------------------------------------------------------------------
@@ -301,7 +290,7 @@ class GroupMember:
                 settings.max_poll_interval_ms,
             )
             self.lease_end = -math.inf
-            self._take_out([member_id], member_id, "did not poll in time")
+            self._watch.take_out([member_id], member_id, "did not poll in time")
             self.lease_end = -math.inf  # once more: the owner's thread may have looked meanwhile
             return
         self._leases.renew(settings.group_id, member_id)
@@ -314,64 +303,11 @@ class GroupMember:
                 self.lease_end = -math.inf
             self._leases.drop(settings.group_id, member_id)
             return
-        others = [m for m in roster if m.member_id != member_id]
-        over = self._bury(member_id, others)
-        soonest = self._sessions.next_check(m for m in others if m.member_id not in over)
+        soonest = self._watch.bury(member_id, [m for m in roster if m.member_id != member_id])
         if soonest is not None:
             self._due = min(self._due, max(soonest, now + SHORTEST_BEAT))
 
-    def _bury(self, by: str, others: Iterable[Member]) -> list[str]:
-        """Take out whose session is over; returns who that is."""
-        group_id, watched = self.settings.group_id, list(others)
-        begun = self._clock.monotonic()
-        stamps = self._leases.read(group_id, [by, *(m.member_id for m in watched)])
-        read_by = self._clock.monotonic()
-        over = self._sessions.observe(begun, watched, stamps, stamps.get(by), read_by=read_by)
-        if over:
-            log.warning("group %s: sessions are over: %s", group_id, ", ".join(over))
-            self._take_out(over, by, f"sessions over: {', '.join(over)}", stamps=stamps)
-        return over
-
-    def _take_out(
-        self,
-        gone: list[str],
-        by: str,
-        why: str,
-        timeout_ms: float | None = 60_000,
-        stamps: Mapping[str, int] | None = None,
-    ) -> None:
-        """Write that some are members no more.
-
-        Args:
-            gone: their ids.
-            by: whose doing it is.
-            why: for people.
-            timeout_ms: how long rivals may hold it up.
-            stamps: their last heartbeats; one that has given another one when it is written stays.
-        """
-        group_id, known, out = self.settings.group_id, self._known(), gone
-
-        def change(now: Roster) -> Roster:
-            nonlocal out
-            if stamps is not None:
-                latest = self._leases.read(group_id, gone)
-                out = [i for i in gone if latest.get(i) == stamps.get(i)]
-            return protocol.leave(now, out, known)
-
-        self._store.change(change, by, why, timeout_ms)
-        for member_id in out:
-            self._leases.drop(group_id, member_id)
-
     # --- both --------------------------------------------------------------------------------
-
-    def _known(self) -> Known:
-        topics = self._topics()
-        return Known(
-            schemes=self.settings.schemes,
-            topics=Counts(topics.infos),
-            metadata_seq=topics.seq,
-            now_ms=self._clock.now_ms(),
-        )
 
     def _mine(self, change: Callable[[Roster], Roster], why: str) -> Roster | None:
         roster = self._adopt(self._store.change(change, self._id, why))
@@ -389,3 +325,14 @@ class GroupMember:
                 group_instance_id=self.settings.group_instance_id,
             )
         return roster
+
+
+def _known(topics: Callable[[], Topics], settings: MemberSettings, clock: Clock) -> Known:
+    """What a member knows now."""
+    now = topics()
+    return Known(
+        schemes=settings.schemes,
+        topics=Counts(now.infos),
+        metadata_seq=now.seq,
+        now_ms=clock.now_ms(),
+    )

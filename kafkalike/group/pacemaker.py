@@ -27,30 +27,37 @@ class Pacemaker:
     def __init__(self, member: GroupMember | None, clock: Clock) -> None:
         self._member = None if member is None else weakref.ref(member)
         self._real = isinstance(clock, SystemClock)
-        self._stop = threading.Event()
-        self._thread: threading.Thread | None = None
+        self._begun: tuple[threading.Thread, threading.Event] | None = None
+        """The thread, which an interrupt may have kept from running, and what ends it."""
 
     @property
     def running(self) -> bool:
-        """Whether there is a thread."""
-        return self._thread is not None
+        """Whether there is a thread that has not been told to end."""
+        if self._begun is None:
+            return False
+        thread, stop = self._begun
+        return thread.ident is not None and not stop.is_set()
 
     def start(self) -> None:
         """Begin; does nothing when it runs."""
-        if self._thread is None and self._member is not None and self._real:
-            self._stop = threading.Event()
-            self._thread = threading.Thread(
-                target=_run, args=(self._member, self._stop), name="kafkalike-heartbeat", daemon=True
-            )
-            self._thread.start()
+        if self._member is None or not self._real or self.running:
+            return
+        if self._begun is not None:
+            # Its start was interrupted: should it run nevertheless, it ends.
+            self._begun[1].set()
+        stop = threading.Event()
+        thread = threading.Thread(target=_run, args=(self._member, stop), name="kafkalike-heartbeat", daemon=True)
+        self._begun = thread, stop
+        thread.start()
 
     def stop(self) -> None:
         """End, and wait for a heartbeat that is under way."""
-        thread = self._thread
-        if thread is not None:
-            self._stop.set()
-            thread.join()
-            self._thread = None
+        if self._begun is not None:
+            thread, stop = self._begun
+            stop.set()
+            if thread.is_alive():
+                thread.join()
+            self._begun = None
 
 
 def _run(reference: weakref.ref[GroupMember], stop: threading.Event) -> None:

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
-from kafkalike.errors import UnknownTopicOrPartitionError
+from kafkalike.errors import KafkaError, UnknownTopicOrPartitionError
 from kafkalike.log.port import Cluster, TopicLog
 from kafkalike.model.group_state import CommittedOffset, Group
 from kafkalike.model.lag import Lag, PartitionIndex
@@ -37,10 +37,15 @@ class Lags:
 
     Args:
         cluster: where groups and topics are.
+        leave_out_damaged: a topic whose table is gone or damaged has no partitions and stands in `damaged`; otherwise
+            asking for it raises.
     """
 
-    def __init__(self, cluster: Cluster) -> None:
+    def __init__(self, cluster: Cluster, *, leave_out_damaged: bool = False) -> None:
         self.cluster = cluster
+        self.damaged: dict[str, KafkaError] = {}
+        """Topics that could not be read since the last refresh, and why."""
+        self._leave_out_damaged = leave_out_damaged
         self._topics: Mapping[str, TopicInfo] = {}
         self._groups: Mapping[str, Group] = {}
         self._logs: dict[str, TopicLog] = {}
@@ -49,11 +54,9 @@ class Lags:
 
     def refresh(self) -> None:
         """Look at groups, topics and logs anew; each log when it is asked for."""
-        # A copy: the state goes on changing when others look at the same cluster.
-        known = self.cluster.groups.refresh().groups
-        self._groups = {group_id: replace(group, offsets=dict(group.offsets)) for group_id, group in known.items()}
+        self._groups = self.cluster.groups.refresh().groups
         self._topics = self.cluster.topics()
-        self._indexes = {}
+        self._indexes, self.damaged = {}, {}
         self._logs = {
             name: log
             for name, log in self._logs.items()
@@ -71,7 +74,7 @@ class Lags:
         return self._topics
 
     def index(self, tp: TopicPartition) -> PartitionIndex | None:
-        """What a partition's segments tell; None for one that does not exist (any more)."""
+        """What a partition's segments say; None for one that does not exist (any more)."""
         return self.partitions(tp.topic).get(tp.partition)
 
     def partitions(self, topic: str) -> Mapping[int, PartitionIndex]:
@@ -85,10 +88,16 @@ class Lags:
             log = self._logs.get(topic)
             if log is None:
                 log = self._logs[topic] = self.cluster.log(topic)
-            log.refresh()
+            log.check_sound() if self._leave_out_damaged else log.refresh()
         except UnknownTopicOrPartitionError:
             # Deleted since the list of topics was read.
             self._logs.pop(topic, None)
+            return {}
+        except KafkaError as error:
+            if not self._leave_out_damaged:
+                raise
+            self._logs.pop(topic, None)
+            self.damaged[topic] = error
             return {}
         return {p: PartitionIndex(log.log_start(p), log.log_end(p), log.segments(p)) for p in log.info.partitions}
 

@@ -6,31 +6,46 @@ from pathlib import Path
 from typing import Any, cast
 
 from kafkalike.config.client import default_bootstrap_servers
-from kafkalike.errors import KafkaConfigurationError, KafkaConnectionError
+from kafkalike.config.storage import check_options
+from kafkalike.errors import KafkaConfigurationError, KafkaConnectionError, UnsafeStorageError
 from kafkalike.log.cluster.delta_cluster import DeltaCluster, open_cluster
 from kafkalike.log.port import Cluster
+from kafkalike.log.store.object_root import NOT_STAGEABLE, object_root
 from kafkalike.log.table.layout import CLUSTER_METADATA
 
 
-def connect(bootstrap_servers: Any = None) -> Cluster:  # noqa: ANN401 - a path, a list with one path, or a cluster
+def connect(
+    bootstrap_servers: Any = None,  # noqa: ANN401 - a path, a list with one path, or a cluster
+    storage_options: Any = None,  # noqa: ANN401 - what a user may give
+) -> Cluster:
     """Open the cluster that `bootstrap_servers` names; no folder is made before the first write.
+
+    An object store is tried out the first time that this process connects to it: see `Store.try_out`.
 
     Args:
         bootstrap_servers: a path or URI (`./kafkalike-data`, `s3a://bucket/log`), a list with one of them, an opened
             `Cluster`, or None for the environment variable `KAFKALIKE_BOOTSTRAP_SERVERS`, else `./kafkalike-data`.
+        storage_options: of an object store: a dict by the names that obstore and deltalake share. Environment variables
+            such as `AWS_ACCESS_KEY_ID` say what it does not.
 
     Raises:
         KafkaConfigurationError: for anything else, several roots included (replication does not exist yet).
         UnsafeStorageError: when the storage cannot keep several writers apart.
+        KafkaConnectionError: when an object store gives no answer, or has no such bucket.
     """
-    named = default_bootstrap_servers() if bootstrap_servers is None else bootstrap_servers
-    if hasattr(named, "metadata") and hasattr(named, "ensure_topic"):
-        return cast("Cluster", named)
-    roots = [part for item in (named if isinstance(named, (list, tuple)) else [named]) for part in _split(item)]
-    if len(roots) != 1:
-        message = f"bootstrap_servers must name one storage root, not {len(roots)}: {named!r}"
-        raise KafkaConfigurationError(message)
-    return open_cluster(roots[0])
+    try:
+        options = check_options(storage_options)
+    except ValueError as cause:
+        message = f"invalid value for setting 'storage_options': {cause}"
+        raise KafkaConfigurationError(message) from None
+    root = _root_or_cluster(bootstrap_servers)
+    if not isinstance(root, str):
+        if options:
+            raise KafkaConfigurationError("storage_options are for a root, and bootstrap_servers is an opened cluster")
+        return root
+    cluster = open_cluster(root, options)
+    cluster.store.try_out()
+    return cluster
 
 
 def check_there(cluster: Cluster) -> None:
@@ -60,6 +75,33 @@ def connect_delta(bootstrap_servers: Any = None) -> DeltaCluster:  # noqa: ANN40
         message = f"Spark works on Delta tables, and the cluster {cluster.root!r} has none"
         raise KafkaConfigurationError(message)
     return cluster
+
+
+def connect_to_stage(bootstrap_servers: Any = None) -> DeltaCluster:  # noqa: ANN401 - see `connect`
+    """The same for a Spark job that writes: an object store is refused before anybody asks it for anything.
+
+    Raises:
+        UnsafeStorageError: the root is in an object store, where Spark cannot write yet, or can only be read.
+    """
+    root = _root_or_cluster(bootstrap_servers)
+    refused = object_root(root) if isinstance(root, str) else None
+    if refused is not None:
+        raise UnsafeStorageError(NOT_STAGEABLE.format(refused.uri))
+    cluster = connect_delta(bootstrap_servers)
+    cluster.store.check_stageable()
+    return cluster
+
+
+def _root_or_cluster(bootstrap_servers: Any) -> str | Cluster:  # noqa: ANN401 - see `connect`
+    """The one root that is named, or the opened cluster that was given."""
+    named = default_bootstrap_servers() if bootstrap_servers is None else bootstrap_servers
+    if hasattr(named, "metadata") and hasattr(named, "ensure_topic"):
+        return cast("Cluster", named)
+    roots = [part for item in (named if isinstance(named, (list, tuple)) else [named]) for part in _split(item)]
+    if len(roots) != 1:
+        message = f"bootstrap_servers must name one storage root, not {len(roots)}: {named!r}"
+        raise KafkaConfigurationError(message)
+    return roots[0]
 
 
 def _split(item: object) -> list[str]:

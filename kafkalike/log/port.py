@@ -71,8 +71,20 @@ class TopicLog(Protocol):
         """Table version of the last `refresh`: as long as it stays, no log end has moved."""
         ...
 
-    def refresh(self) -> None:
-        """Look for new table commits and metadata. Costs a file look-up when there is nothing new."""
+    def refresh(self, *, metadata: bool = True) -> None:
+        """Look for new table commits and metadata. Costs two file look-ups when there is nothing new, or one.
+
+        Args:
+            metadata: False takes the cluster's metadata as of their last refresh, for who has just looked at them.
+        """
+        ...
+
+    def check_sound(self) -> None:
+        """Refresh; what is seen must be all that there is.
+
+        Raises:
+            LogCorruptError: the table is gone or damaged, so that only an older state of it is known.
+        """
         ...
 
     def log_start(self, partition: int) -> int:

@@ -3,19 +3,20 @@
 Every row is the whole truth about its keys (a topic, or the log starts of some partitions), so the latest row of a key
 wins and a table that keeps only latest rows says the same as one that keeps all.
 
-`apply` reads a row to its end before it changes anything; then each thing that changes is replaced in one assignment,
-`seq` last. A row that cannot be read changes nothing and is the same error every time. An interrupt leaves a row that
-is not counted yet: applied again, it makes the same state. What is handed out (`TopicInfo`) never changes.
+A state is a value: rows make a new one, and one handed out stays as it is. A row that cannot be read makes none,
+and is the same error every time.
 """
 
 from __future__ import annotations
 
 import json
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, field, replace
 from typing import Any, Final, NamedTuple
 
 from kafkalike.errors import UnknownTopicOrPartitionError
+from kafkalike.model.frozen_map import Draft, FrozenMap
 from kafkalike.model.names import TopicId, TopicName
 from kafkalike.model.row_value import UNREADABLE, VERSION, as_text, damaged, flag, row_value, text, whole
 from kafkalike.model.topic import LogStart, TopicInfo
@@ -189,57 +190,42 @@ def _log_starts_moved(value: Mapping[str, Any]) -> LogStartsMoved:
     return LogStartsMoved(moves=moves, reason=reason, run=run)
 
 
-@dataclass(slots=True)
+@dataclass(frozen=True, slots=True)
 class ClusterState:
-    """The topics, as of the rows applied so far. Caller: the control log, row by row in `seq` order."""
+    """The topics, as of the rows applied so far. Caller: the control log, in `seq` order."""
 
     seq: int = 0
     """Number of the last row applied."""
-    topics: dict[str, TopicInfo] = field(default_factory=dict)
-    used_names: set[str] = field(default_factory=set)
-    """Names that ever belonged to a topic, the deleted ones included."""
-    _log_starts: dict[str, Mapping[int, LogStart]] = field(default_factory=dict)
+    topics: FrozenMap[str, TopicInfo] = field(default_factory=FrozenMap)
+    gone: FrozenMap[str, TopicInfo] = field(default_factory=FrozenMap)
+    """The last topic, without its log starts, of each name that was used and belongs to no topic now."""
+    log_starts: FrozenMap[str, Mapping[int, LogStart]] = field(default_factory=FrozenMap)
     """By topic id. In a compacted table a topic's row may come after those of its log starts."""
 
-    def apply(self, row: MetadataRow) -> None:
-        """Take in one row; rows that were applied before change nothing.
+    @property
+    def used_names(self) -> AbstractSet[str]:
+        """Names that ever belonged to a topic, the deleted ones included."""
+        return self.topics.keys() | self.gone.keys()
+
+    def was_used(self, name: str) -> bool:
+        """Whether a topic ever had that name."""
+        return name in self.topics or name in self.gone
+
+    def last(self, name: str) -> TopicInfo | None:
+        """The last topic that had that name, deleted or not."""
+        return self.topics.get(name) or self.gone.get(name)
+
+    def applied(self, rows: Iterable[MetadataRow]) -> ClusterState:
+        """The state after some more rows; those that were applied before change nothing.
 
         Raises:
-            UnsupportedVersionError, LogCorruptError: see `parse_row`; nothing has changed.
+            UnsupportedVersionError, LogCorruptError: see `parse_row`.
         """
-        if row.seq <= self.seq:
-            return
-        change = parse_row(row)
-        if isinstance(change, TopicChange):
-            self._apply_topic(change)
-        else:
-            self._apply_log_starts(row, change)
-        self.seq = row.seq
-
-    def _apply_topic(self, change: TopicChange) -> None:
-        info = change.info
-        self.used_names.add(info.name)
-        if change.deleted:
-            self.topics.pop(info.name, None)
-            self._log_starts.pop(info.topic_id, None)
-        else:
-            self.topics[info.name] = replace(info, log_starts=self._log_starts.get(info.topic_id, {}))
-
-    def _apply_log_starts(self, row: MetadataRow, moved: LogStartsMoved) -> None:
-        known = self._log_starts.get(row.topic_id, {})
-        risen = {
-            p: LogStart(offset=move.offset, reason=moved.reason, run=moved.run, time_ms=row.time_ms)
-            for p, move in moved.moves.items()
-            if p not in known or move.offset > known[p].offset
-        }
-        if not risen:
-            return
-        # One copy for all partitions of the row; topics that were handed out keep theirs.
-        starts = {**known, **risen}
-        self._log_starts[row.topic_id] = starts
-        info = self.topics.get(row.topic)
-        if info is not None and info.topic_id == row.topic_id:
-            self.topics[row.topic] = replace(info, log_starts=starts)
+        draft = _Draft(self)
+        for row in rows:
+            if row.seq > draft.seq:
+                draft.apply(row)
+        return draft.state()
 
     def require(self, name: str) -> TopicInfo:
         """The topic of that name.
@@ -252,3 +238,63 @@ class ClusterState:
             message = f"topic {name!r} does not exist"
             raise UnknownTopicOrPartitionError(message)
         return info
+
+
+class _Draft:
+    """A state in the making."""
+
+    def __init__(self, state: ClusterState) -> None:
+        self._before = state
+        self.seq = state.seq
+        self._topics = Draft(state.topics)
+        self._gone = Draft(state.gone)
+        self._log_starts = Draft(state.log_starts)
+        self._own: dict[str, dict[int, LogStart]] = {}
+        """Log starts by topic id that nobody else sees yet: copied once, however many rows move them."""
+        self._moved: dict[str, str] = {}
+        """Name by id of topics whose log starts have moved."""
+
+    def state(self) -> ClusterState:
+        if self.seq == self._before.seq:
+            return self._before
+        for topic_id, name in self._moved.items():
+            info = self._topics.get(name)
+            if info is not None and info.topic_id == topic_id:
+                self._topics.put(name, replace(info, log_starts=self._log_starts.get(topic_id) or {}))
+        return ClusterState(self.seq, self._topics.frozen(), self._gone.frozen(), self._log_starts.frozen())
+
+    def apply(self, row: MetadataRow) -> None:
+        change = parse_row(row)
+        if isinstance(change, TopicChange):
+            self._apply_topic(change)
+        else:
+            self._apply_log_starts(row, change)
+        self.seq = row.seq
+
+    def _apply_topic(self, change: TopicChange) -> None:
+        info = change.info
+        if change.deleted:
+            self._gone.put(info.name, info)
+            self._topics.drop(info.name)
+            self._log_starts.drop(info.topic_id)
+            self._own.pop(info.topic_id, None)
+            return
+        starts = self._log_starts.get(info.topic_id)
+        self._topics.put(info.name, replace(info, log_starts=starts) if starts else info)
+        self._gone.drop(info.name)
+
+    def _apply_log_starts(self, row: MetadataRow, moved: LogStartsMoved) -> None:
+        known = self._log_starts.get(row.topic_id) or {}
+        risen = {
+            p: LogStart(offset=move.offset, reason=moved.reason, run=moved.run, time_ms=row.time_ms)
+            for p, move in moved.moves.items()
+            if p not in known or move.offset > known[p].offset
+        }
+        if not risen:
+            return
+        own = self._own.get(row.topic_id)
+        if own is None:
+            own = self._own[row.topic_id] = dict(known)
+        own.update(risen)
+        self._log_starts.put(row.topic_id, own)
+        self._moved[row.topic_id] = row.topic

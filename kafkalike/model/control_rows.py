@@ -124,9 +124,7 @@ def kept_group_rows(rows: Sequence[GroupRow], since_ms: int, at_most: int | None
     """
     first = 0 if at_most is None else max(0, len(rows) - at_most)
     recent = {row.seq for row in rows[first:] if row.time_ms >= since_ms}
-    state = GroupsState()
-    for row in rows:
-        state.apply(row)
+    state = GroupsState().applied(rows)
     last = {_group_key(row): row.seq for row in rows}
     known = {_group_key(row) for row in rows if row.seq in recent}
     groups = {row.group_id for row in rows if row.seq in recent} | state.groups.keys()

@@ -60,7 +60,10 @@ class Member:
     @property
     def surplus(self) -> Partitions:
         """What it owns and is to give up."""
-        return tuple(tp for tp in self.assignment if tp not in self.target)
+        if self.assignment == self.target:  # at nearly every look
+            return ()
+        target = set(self.target)
+        return tuple(tp for tp in self.assignment if tp not in target)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

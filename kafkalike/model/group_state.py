@@ -1,17 +1,16 @@
 """GroupsState: rows of `__consumer_offsets` in, committed offsets and members of each group out.
 
-`apply` reads a row to its end before it changes anything; then the one offset or the roster that it is about is
-replaced in one assignment, `seq` last: a row costs the same however many offsets and groups there are. A row that
-cannot be read changes nothing and is the same error every time. An interrupt leaves a row that is not counted yet:
-applied again, it makes the same state.
+A state is a value: rows make a new one, and one that has been handed out stays as it is. A row costs about the same
+however many offsets and groups there are. One that cannot be read makes no state, and is the same error every time.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Final
 
+from kafkalike.model.frozen_map import Draft, FrozenMap
 from kafkalike.model.group_roster import PROTOCOL_TYPE, ROSTER_VERSION, Member, Roster, dump_roster, load_roster
 from kafkalike.model.row_value import UNREADABLE, damaged, row_value
 from kafkalike.model.structs import GroupState, OffsetAndMetadata, TopicPartition
@@ -98,11 +97,11 @@ class CommittedOffset:
     client_id: str
 
 
-@dataclass(slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Group:
     """One consumer group."""
 
-    offsets: dict[TopicPartition, CommittedOffset] = field(default_factory=dict)
+    offsets: FrozenMap[TopicPartition, CommittedOffset] = field(default_factory=FrozenMap)
     roster: Roster = field(default_factory=Roster)
     """Members, what they own, generation."""
 
@@ -127,63 +126,122 @@ class Group:
         return self.roster.protocol
 
 
+_UNKNOWN: Final = Group()
+"""A group without a past."""
+
+
+@dataclass(frozen=True, slots=True)
 class GroupsState:
-    """All groups, as of the rows applied so far. Caller: the control log, row by row in `seq` order."""
+    """All groups, as of the rows applied so far. Caller: the control log, in `seq` order."""
 
-    __slots__ = ("_generations", "groups", "seq")
+    seq: int = 0
+    """Number of the last row applied."""
+    groups: FrozenMap[str, Group] = field(default_factory=FrozenMap)
+    """Groups that have members or committed offsets, by id."""
+    generations: FrozenMap[str, int] = field(default_factory=FrozenMap)
+    """Where groups that are gone stopped. A client that was there goes on from it. Once compaction has forgotten the
+    group, a new client begins at 0 again: ids of members are never given twice, so nobody of the group's past can
+    commit."""
 
-    def __init__(self) -> None:
-        self.seq = 0
-        self.groups: dict[str, Group] = {}
-        """Groups that have members or committed offsets, by id."""
-        self._generations: dict[str, int] = {}
-        """Where groups that are gone stopped. A client that was there goes on from it. Once compaction has forgotten
-        the group, a new client begins at 0 again: ids of members are never given twice, so nobody of the group's past
-        can commit."""
-
-    def apply(self, row: GroupRow) -> None:
-        """Take in one row; rows that were applied before change nothing.
+    def applied(self, rows: Iterable[GroupRow]) -> GroupsState:
+        """The state after some more rows; those that were applied before change nothing.
 
         Raises:
-            UnsupportedVersionError: a newer release wrote it; nothing has changed.
-            LogCorruptError: it is damaged; nothing has changed.
+            UnsupportedVersionError: a newer release wrote one.
+            LogCorruptError: one is damaged.
         """
-        if row.seq <= self.seq:
-            return
-        entry = _entry(row)
-        group = self.group(row.group_id)
-        if isinstance(entry, Roster):
-            group.roster = entry
-        elif isinstance(entry, CommittedOffset):
-            group.offsets[_where(row)] = entry
-        else:
-            group.offsets.pop(_where(row), None)
-        if group.offsets or group.members:
-            self.groups[row.group_id] = group
-            self._generations.pop(row.group_id, None)
-        else:
-            self._generations[row.group_id] = group.generation
-            self.groups.pop(row.group_id, None)
-        self.seq = row.seq
+        draft = _Draft(self)
+        for row in rows:
+            if row.seq > draft.seq:
+                draft.apply(row)
+        return draft.state()
 
     def group(self, group_id: str) -> Group:
         """The group of that id; an empty one when it is not known."""
         known = self.groups.get(group_id)
-        return Group(roster=Roster(generation=self._generations.get(group_id, 0))) if known is None else known
+        if known is not None:
+            return known
+        generation = self.generations.get(group_id, 0)
+        return Group(roster=Roster(generation=generation)) if generation else _UNKNOWN
 
 
-def _entry(row: GroupRow) -> Roster | CommittedOffset | None:
-    """What a row says: the roster, an offset, or None where an offset is deleted."""
+class _Draft:
+    """A state in the making."""
+
+    def __init__(self, state: GroupsState) -> None:
+        self._before = state
+        self.seq = state.seq
+        self._touched: dict[str, _GroupDraft] = {}
+
+    def apply(self, row: GroupRow) -> None:
+        entry = _entry(row)
+        group = self._touched.get(row.group_id)
+        if group is None:
+            group = self._touched[row.group_id] = _GroupDraft(self._before.group(row.group_id))
+        group.apply(entry)
+        self.seq = row.seq
+
+    def state(self) -> GroupsState:
+        before = self._before
+        if self.seq == before.seq:
+            return before
+        groups, generations = Draft(before.groups), Draft(before.generations)
+        for group_id, group in self._touched.items():
+            if group.alive:
+                groups.put(group_id, Group(offsets=group.offsets.frozen(), roster=group.roster))
+                generations.drop(group_id)
+            else:
+                groups.drop(group_id)
+                generations.put(group_id, group.roster.generation)
+        return GroupsState(self.seq, groups.frozen(), generations.frozen())
+
+
+class _GroupDraft:
+    """A group in the making."""
+
+    __slots__ = ("offsets", "roster")
+
+    def __init__(self, group: Group) -> None:
+        self.roster = group.roster
+        self.offsets = Draft(group.offsets)
+
+    @property
+    def alive(self) -> bool:
+        return len(self.offsets) > 0 or bool(self.roster.members)
+
+    def apply(self, entry: _Entry) -> None:
+        if isinstance(entry, Roster):
+            self.roster = entry
+        else:
+            where, committed = entry
+            if committed is not None:
+                self.offsets.put(where, committed)
+                return
+            self.offsets.drop(where)
+        if not self.alive:
+            # Of a group that is gone nothing is known but how far it came.
+            self.roster = Roster(generation=self.roster.generation)
+
+
+_Entry = Roster | tuple[TopicPartition, CommittedOffset | None]
+"""What a row says: the roster, or a partition's offset, None where that is deleted."""
+
+
+def _entry(row: GroupRow) -> _Entry:
+    """What a row says."""
     try:
         value = row_value(TABLE, row, VERSIONS)
         if row.kind == MEMBER:
             if not row.value:
                 return Roster(generation=row.generation, changed_ms=row.time_ms)
             return load_roster(value, row.generation, row.time_ms)
-        _where(row)
+        if row.topic is None or row.partition is None:
+            message = "no topic or partition"
+            raise ValueError(message)
+        where = TopicPartition(row.topic, row.partition)
         if row.offset is None:
-            return None
-        return CommittedOffset(
+            return where, None
+        return where, CommittedOffset(
             position=OffsetAndMetadata(row.offset, row.metadata, row.leader_epoch),
             topic_id=row.topic_id or "",
             time_ms=row.time_ms,
@@ -192,10 +250,3 @@ def _entry(row: GroupRow) -> Roster | CommittedOffset | None:
         )
     except UNREADABLE as cause:
         raise damaged(TABLE, row, cause) from cause
-
-
-def _where(row: GroupRow) -> TopicPartition:
-    if row.topic is None or row.partition is None:
-        message = "no topic or partition"
-        raise ValueError(message)
-    return TopicPartition(row.topic, row.partition)

@@ -29,7 +29,7 @@ class Lag:
 
 
 class PartitionIndex:
-    """What the segments of a partition tell about lag, for any number of committed offsets.
+    """What the segments of a partition say about lag, for any number of committed offsets.
 
     Args:
         log_start: first offset that may be read.

@@ -43,11 +43,11 @@ class Moment:
 
 
 class GrowthIndex:
-    """When a partition's log reached which offset, as far as its live segments tell.
+    """When a partition's log reached which offset, as far as its live segments show.
 
     A segment was there when its file was made. Merging makes files anew, but offsets are appended in order, so a
     segment is not younger than any after it; one whose file is younger than that was rewritten, and inside it the
-    records' own times tell how it grew.
+    records' own times show how it grew.
 
     Args:
         log_start: first offset that may be read; the log is not known to have been shorter.

@@ -6,28 +6,16 @@ import math
 import os
 import threading
 from collections import deque
-from collections.abc import Mapping
 from contextlib import suppress
 from queue import Empty, SimpleQueue
-from typing import TYPE_CHECKING, Final, TypeAlias
+from typing import Final
 from weakref import WeakSet
 
 from kafkalike.clock import Clock, Deadline
 from kafkalike.errors import IllegalStateError, KafkaTimeoutError
-from kafkalike.log.topic.validate import record_size
-from kafkalike.model.batch import Headers, RecordBatch
 from kafkalike.model.topic import TopicInfo
-from kafkalike.partitioner import ClusterView
+from kafkalike.producer.batches import Batch, Row, TopicQueue
 from kafkalike.producer.future import Outcome
-
-if TYPE_CHECKING:
-    from kafkalike.log.port import TopicLog
-
-Row: TypeAlias = tuple[int, bytes | None, bytes | None, int, Headers | None]
-"""A record: partition, key, value, timestamp in ms, headers."""
-
-UNROUTED: Final = -1
-"""Partition of a record whose partition the sender chooses, for many records at once."""
 
 MAX_BATCH_BYTES: Final = 134_217_728
 """Bytes after which a topic's next records go into another append: Arrow copies a batch's columns, and addresses no
@@ -37,98 +25,6 @@ CLOSED: Final = "the producer is closed"
 FORKED: Final = "the producer was made before a fork, and its sending thread is in the other process; make one here"
 
 
-class Batch:
-    """Records of one topic on their way into one append."""
-
-    __slots__ = ("born", "full", "outcome", "puzzled", "records", "refused", "retries", "retry_at", "rows", "size")
-
-    def __init__(self, outcome: Outcome, born: float) -> None:
-        self.outcome = outcome
-        self.born = born
-        """Monotonic time, s, of the first record; what `linger_ms` and `delivery_timeout_ms` count from."""
-        # A list of rows: one append each, so that an interrupted `send` cannot leave columns of unequal length.
-        self.rows: list[Row] = []
-        self.size = 0
-        """Bytes, as the buffer counts them."""
-        self.full = False
-        """Whether it is sent before its linger time is over: there is enough in it, or a flush waits for it."""
-        self.retries = 0
-        self.retry_at: float | None = None
-        """Monotonic time, s, before which it must not be tried again."""
-        self.records: RecordBatch | None = None
-        """The rows as columns, once the sender has it."""
-        self.refused: Mapping[int, Exception] = {}
-        """Why single records cannot be written, by row."""
-        self.puzzled = False
-        """Whether it was refused for the sake of a record that could not be found."""
-
-    def columns(self) -> RecordBatch:
-        """All rows as columns, made once. Caller: sender; no row is added any more."""
-        if self.records is None:
-            rows, self.rows = self.rows, []
-            # Six times as fast as `zip(*rows)`, which makes an iterator per row.
-            self.records = RecordBatch(
-                partitions=[row[0] for row in rows],
-                keys=[row[1] for row in rows],
-                values=[row[2] for row in rows],
-                timestamps=[row[3] for row in rows],
-                headers=[row[4] for row in rows],
-            )
-        return self.records
-
-    def sendable(self) -> RecordBatch:
-        """The records that are not refused, in order."""
-        everything = self.columns()
-        if not self.refused:
-            return everything
-        kept = [row for row in range(len(everything)) if row not in self.refused]
-        return RecordBatch(
-            partitions=[everything.partitions[row] for row in kept],
-            keys=[everything.keys[row] for row in kept],
-            values=[everything.values[row] for row in kept],
-            timestamps=[everything.timestamps[row] for row in kept],
-            headers=[everything.headers[row] for row in kept],
-        )
-
-    def sent_size(self) -> int:
-        """Bytes of the records that are not refused."""
-        all_of = self.columns()
-        refused = (record_size(all_of.keys[row], all_of.values[row], all_of.headers[row]) for row in self.refused)
-        return self.size - sum(refused)
-
-
-class TopicQueue:
-    """One life of a topic: what is queued for it, and what is known of it."""
-
-    __slots__ = ("batches", "gone", "last", "log", "looked_at", "name", "num_partitions", "sticky", "topic_id", "view")
-
-    def __init__(self, info: TopicInfo, now: float) -> None:
-        self.name: str = info.name
-        self.topic_id: str = info.topic_id
-        self.batches: deque[Batch] = deque()
-        """In sending order. Changed under the buffer's lock."""
-        self.last: Batch | None = None
-        """The one that takes records; None when a new one is needed. Changed under the buffer's lock."""
-        self.gone = False
-        """Whether the topic was deleted; then a send looks for the topic that has its name now."""
-        self.log: TopicLog | None = None
-        """Belongs to the sender."""
-        self.sticky: tuple[int, int] | None = None
-        """Partition of the last record without key, and bytes sent there in a row. Belongs to routing."""
-        self.learn(info, now)
-
-    def learn(self, info: TopicInfo, now: float) -> None:
-        """Take in how many partitions there are; they only become more.
-
-        Args:
-            info: the topic, of this life.
-            now: monotonic time, s.
-        """
-        self.looked_at = now
-        self.num_partitions = info.num_partitions
-        self.view = ClusterView(partitions={self.name: frozenset(info.partitions)})
-
-
 class Buffer:
     """Where records wait. Thread-safe.
 
@@ -136,7 +32,7 @@ class Buffer:
     before those behind it. Topics leave in turn.
 
     A sending thread may be interrupted (Ctrl-C) at any line. So what it changes is complete after each single step,
-    the step that counts comes last, and who must hear of it is told before: it looks when the lock is free. Sending
+    the step that counts comes last, and who waits for it is woken before: it looks when the lock is free. Sending
     threads never wait on a condition: one that is interrupted at a bad moment frees a lock that another thread holds.
 
     Args:
@@ -164,7 +60,7 @@ class Buffer:
         self._lock = threading.Lock()
         self._work = threading.Condition(self._lock)
         self._line: deque[SimpleQueue[None]] = deque()
-        """Threads that wait for room, first come first served; each is told through its queue when to look again."""
+        """Threads that wait for room, first come first served; each is woken through its queue to look again."""
         self._turns: dict[TopicQueue, None] = {}
         """Topics that have batches; the next in turn first."""
         self._unsettled: dict[Batch, None] = {}
@@ -193,7 +89,7 @@ class Buffer:
             size: its bytes, no more than `limit`.
 
         Returns:
-            What tells its outcome, and its row there; None when the topic is gone, so that it must be looked up again.
+            What reports its outcome, and its row there; None when the topic is gone, so it must be looked up again.
 
         Raises:
             KafkaTimeoutError: there was no room for it in time.

@@ -12,7 +12,6 @@ from kafkalike.config.producer import ProducerConfig
 from kafkalike.errors import (
     IllegalArgumentError,
     IllegalStateError,
-    KafkaConfigurationError,
     KafkaConnectionError,
     KafkaStorageError,
     MessageSizeTooLargeError,
@@ -20,16 +19,15 @@ from kafkalike.errors import (
 )
 from kafkalike.log.connect import connect
 from kafkalike.log.topic.validate import RECORD_OVERHEAD
-from kafkalike.model.batch import Headers
 from kafkalike.model.names import check_topic_name
 from kafkalike.model.topic import TopicInfo
-from kafkalike.partitioner import DefaultPartitioner, Partitioner, as_partitioner
-from kafkalike.producer.buffer import FORKED, UNROUTED, Buffer, Row, TopicQueue
+from kafkalike.producer.batches import UNROUTED, Row, TopicQueue
+from kafkalike.producer.buffer import FORKED, Buffer
 from kafkalike.producer.checks import check_headers, check_partition, check_timeout, check_timestamp, headers_size
+from kafkalike.producer.functions import check_partitioner, check_serializer
 from kafkalike.producer.future import FutureRecordMetadata, Outcome
 from kafkalike.producer.routing import Router
 from kafkalike.producer.sender import Sender
-from kafkalike.serialization import SerializeFunction, as_serializer
 
 NO_SIZE: Final = -1
 """Size of a key, value or headers that are not there, in `RecordMetadata`."""
@@ -60,10 +58,10 @@ class KafkaProducer:
     def __init__(self, *, clock: Clock = SYSTEM_CLOCK, **configs: Any) -> None:  # noqa: ANN401
         self.config = config = ProducerConfig.of(configs)
         self._clock = clock
-        self._key = _serializer(config.key_serializer, "key_serializer")
-        self._value = _serializer(config.value_serializer, "value_serializer")
-        self._router = Router(_partitioner(config.partitioner), config.batch_size)
-        self._cluster = connect(config.bootstrap_servers)
+        self._key = check_serializer(config.key_serializer, "key_serializer")
+        self._value = check_serializer(config.value_serializer, "value_serializer")
+        self._router = Router(check_partitioner(config.partitioner), config.batch_size)
+        self._cluster = connect(config.bootstrap_servers, config.storage_options)
         self._buffer = Buffer(
             limit=config.buffer_memory,
             linger=config.linger_ms / 1000,
@@ -307,7 +305,6 @@ class KafkaProducer:
         return f"<KafkaProducer client_id={self.config.client_id} root={self._cluster.root}>"
 
 
-_any_bytes: Final = as_serializer(None)
 _NO_HEADERS: Final[list[tuple[str, bytes | None]]] = []
 
 
@@ -329,31 +326,3 @@ def _close_elsewhere(buffer: Buffer) -> None:
     """
     if buffer.refusal is None:
         threading.Thread(target=buffer.close, name="kafkalike-producer-closer", daemon=True).start()
-
-
-def _serializer(obj: object, setting: str) -> SerializeFunction:
-    """A serialiser as one form of function."""
-    if obj is None:
-        return _bytes
-    try:
-        return as_serializer(obj)
-    except IllegalArgumentError as cause:
-        raise KafkaConfigurationError(f"invalid value for setting {setting!r}: {cause}") from cause
-
-
-def _bytes(topic: str, headers: Headers, data: object) -> bytes | None:
-    """`as_serializer(None)`, faster for bytes."""
-    if data is None or type(data) is bytes:
-        return data
-    return _any_bytes(topic, headers, data)
-
-
-def _partitioner(obj: object) -> Partitioner:
-    if obj is None:
-        return DefaultPartitioner()
-    if isinstance(obj, str | bytes):  # they have a method `partition` too
-        raise KafkaConfigurationError(f"invalid value for setting 'partitioner': an object is needed, not {obj!r}")
-    try:
-        return as_partitioner(obj)
-    except IllegalArgumentError as cause:
-        raise KafkaConfigurationError(f"invalid value for setting 'partitioner': {cause}") from cause

@@ -8,7 +8,7 @@ from random import Random
 from kafkalike.errors import IllegalArgumentError
 from kafkalike.model.batch import RecordBatch
 from kafkalike.partitioner import DefaultPartitioner, Partitioner, partitions_for_keys
-from kafkalike.producer.buffer import UNROUTED, TopicQueue
+from kafkalike.producer.batches import UNROUTED, TopicQueue
 
 
 class Router:

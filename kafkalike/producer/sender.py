@@ -23,7 +23,8 @@ from kafkalike.latch import Latch
 from kafkalike.log.port import Cluster, TopicLog
 from kafkalike.log.topic.validate import RECORD_ERRORS, refused_rows
 from kafkalike.model.appends import Appended
-from kafkalike.producer.buffer import Batch, Buffer, TopicQueue
+from kafkalike.producer.batches import Batch, TopicQueue
+from kafkalike.producer.buffer import Buffer
 from kafkalike.producer.metrics import Metrics
 from kafkalike.producer.routing import Router
 
@@ -272,7 +273,7 @@ class Sender:
         return f"delivery_timeout_ms={self._config.delivery_timeout_ms:g}"
 
     def _settle(self, batch: Batch, ranges: Mapping[int, range], append_time_ms: int | None) -> None:
-        """Tell where the records are, and that the refused ones are nowhere."""
+        """Give the futures their offsets, and errors for refused records."""
         topic = batch.outcome.topic
         if batch.refused:
             self.metrics.of_topic(topic).failed += len(batch.refused)
@@ -283,7 +284,7 @@ class Sender:
         self._buffer.forget(batch)
 
     def _fail(self, batches: Iterable[Batch], error: KafkaError) -> None:
-        """Tell that no record of these batches is written, or that nobody knows."""
+        """Give the futures the error: not written, or unknown."""
         for batch in batches:
             topic = batch.outcome.topic
             records = len(batch.rows) if batch.records is None else len(batch.records)
@@ -294,7 +295,7 @@ class Sender:
             self._buffer.forget(batch)
 
     def _say_failed(self, topic: str, records: int, error: Exception) -> None:
-        # With acks=0 no future tells it.
+        # With acks=0 no future reports it.
         level = logging.ERROR if self._config.acks == 0 else logging.WARNING
         logger.log(level, "producer %s: %d records to %r failed: %s", self._config.client_id, records, topic, error)
 

@@ -15,6 +15,7 @@ from kafkalike.log.upkeep.control_tables import (
     LOCKS,
     STAGING,
     clear_deleted,
+    clear_folders,
     clear_locks,
     compact_control,
     control_tables,
@@ -59,6 +60,10 @@ def maintain_control(cluster: Cluster, report: MaintenanceReport, clock: Clock) 
 
 
 def _clear_leftovers(cluster: DeltaCluster, report: MaintenanceReport, clock: Clock) -> None:
+    try:
+        clear_folders(cluster)
+    except (KafkaError, OSError) as error:
+        report.problems.append(f"folders of topics: {type(error).__name__}: {error}")
     try:
         report.problems += clear_deleted(cluster)
     except (KafkaError, OSError) as error:

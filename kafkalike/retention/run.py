@@ -64,12 +64,13 @@ def maintain(
         spark: compaction and merging read and write data files in tasks of this session, several partitions at a time;
             table versions are made by this process all the same. None does all of it here, one after another.
         run: id of the run; a random one by default.
-        progress: told what begins.
+        progress: called with the topic and the piece of work that begins.
 
     Returns:
         What was done, topic by topic. A topic that fails does not keep the others back.
 
     Raises:
+        UnsafeStorageError: `spark` with a root in an object store.
         IllegalArgumentError: an unknown kind of work, `max_minutes` that is not above 0, or a session of Spark Connect.
         UnknownTopicOrPartitionError: a topic that is named does not exist; nothing was done.
     """
@@ -92,7 +93,7 @@ def maintain(
         clock=clock,
         budget=budget,
         buffer_bytes=buffer_bytes or int(cluster.server.get("log.cleaner.dedupe.buffer.size")),
-        tasks=_tasks(spark),
+        tasks=_tasks(cluster, spark),
     )
     for name in names:
         topic = TopicReport(topic=name)
@@ -110,16 +111,22 @@ def maintain(
     return report
 
 
-def _tasks(spark: SparkSession | None) -> Tasks:
+def _tasks(cluster: Cluster, spark: SparkSession | None) -> Tasks:
     if spark is None:
         return IN_PROCESS
+    if isinstance(cluster, DeltaCluster):
+        cluster.store.check_stageable()
     from kafkalike.log.jvm.tasks_spark import SparkTasks
 
     return SparkTasks(spark)
 
 
 def _one_topic(cluster: Cluster, settings: RunSettings, report: TopicReport, progress: Callable[[str], None]) -> None:
-    work = TopicWork(cluster, settings, report, progress)
+    try:
+        work = TopicWork(cluster, settings, report, progress)
+    except UnknownTopicOrPartitionError:
+        report.status = GONE
+        return
     try:
         if settings.dry_run or not isinstance(cluster, DeltaCluster):
             work.go()
@@ -133,24 +140,24 @@ def _one_topic(cluster: Cluster, settings: RunSettings, report: TopicReport, pro
         report.status = GONE
         return
     except (KafkaError, OSError) as error:
-        if _is_gone(cluster, report.topic):
+        if _is_gone(cluster, report.topic, work.topic_id):
             # A step stumbled over files that went with the topic.
             report.status = GONE
             return
         report.status = FAILED
         report.problems.append(f"{type(error).__name__}: {error}")
         return
-    if report.status == UNFINISHED:
-        return
-    if report.changed:
+    if report.status not in {UNFINISHED, FAILED} and report.changed:
         report.status = DONE
 
 
-def _is_gone(cluster: Cluster, topic: str) -> bool:
+def _is_gone(cluster: Cluster, topic: str, topic_id: str) -> bool:
+    """Whether a topic was deleted since its work began, whatever has its name now."""
     try:
-        return topic not in cluster.topics()
+        now = cluster.topics().get(topic)
     except (KafkaError, OSError):
         return False
+    return now is None or now.topic_id != topic_id
 
 
 def _checked(works: Iterable[str], max_minutes: float | None) -> frozenset[str]:

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Final
 from kafkalike import faults
 from kafkalike.clock import Clock, Deadline
 from kafkalike.config.maintenance import MaintenanceConfig
+from kafkalike.errors import TopicDeletedError
 from kafkalike.log.topic.topic_log import DeltaTopicLog
 from kafkalike.log.upkeep.change import COMMIT_TIMEOUT_MS, delete_dead
 from kafkalike.log.upkeep.compact import Compacted, DuePass, checkpoints_of, compact
@@ -59,12 +60,14 @@ class TopicWork:
         cluster: where it is.
         settings: of the run.
         report: of the topic, which it names; filled on the way.
-        progress: told what begins.
+        progress: called with the name of each piece of work that begins.
     """
 
     def __init__(
         self, cluster: Cluster, settings: RunSettings, report: TopicReport, progress: Callable[[str], None]
     ) -> None:
+        self.topic_id = str(cluster.topic(report.topic).topic_id)
+        """Which topic this is about: another one may get its name meanwhile."""
         self._cluster = cluster
         self._settings = settings
         self._report = report
@@ -77,11 +80,14 @@ class TopicWork:
             KafkaError: a step failed; the steps before it are done.
         """
         log = self._cluster.log(self._report.topic)
-        log.refresh()
+        if log.info.topic_id != self.topic_id:
+            raise TopicDeletedError(self._report.topic, self.topic_id, log.info.topic_id)
         if isinstance(log, DeltaTopicLog):
             # In a table that a foreign writer has rewound, files that look dead may be all that is left of its records.
             log.ready_to_append()
             log.check_removable()
+            # Nor is anything written beside a table that no version can be added to.
+            log.check_sound()
         config = MaintenanceConfig.from_properties(self._cluster.server.effective(log.info.configs))
         if "retention" in self._settings.works:
             self._retain(log, config)

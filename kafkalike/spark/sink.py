@@ -12,7 +12,7 @@ from pyspark.sql import functions as F  # noqa: N812
 from kafkalike.config.topic import CODECS
 from kafkalike.errors import IllegalArgumentError, UnsupportedCodecError
 from kafkalike.expr.sink import sink_columns
-from kafkalike.log.connect import connect_delta
+from kafkalike.log.connect import connect_to_stage
 from kafkalike.log.jvm.append_frame import append_staged
 from kafkalike.log.staged.commit import TxnOf, found_again, target_of
 from kafkalike.log.staged.topics import Target
@@ -75,7 +75,7 @@ def write(
 
     Raises:
         AnalysisException: a column is missing or has a wrong type.
-        UnsafeStorageError: the root is in an object store, which can only be read.
+        UnsafeStorageError: the root is in an object store, where Spark cannot write yet.
         IllegalArgumentError: bad arguments, or a null topic in the data.
         MessageSizeTooLargeError, InvalidTimestampError, InvalidRecordError, UnknownTopicOrPartitionError: a record
             that its topic does not take; nothing was written to that topic.
@@ -113,8 +113,7 @@ def produce(
     if codec not in CODECS:
         message = f"compression_type must be None or one of {', '.join(CODECS)}, not {compression_type!r}"
         raise UnsupportedCodecError(message)
-    cluster = connect_delta(bootstrap_servers)
-    cluster.store.check_writable()
+    cluster = connect_to_stage(bootstrap_servers)
     records = sink_columns(frame, needs_topic=topic is None)
     names: dict[str, TxnId | None] = {}
 

@@ -22,7 +22,7 @@ from kafkalike.errors import (
     UnsupportedCodecError,
 )
 from kafkalike.expr.sink import sink_columns
-from kafkalike.log.connect import connect_delta
+from kafkalike.log.connect import connect_delta, connect_to_stage
 from kafkalike.log.jvm.stream_checkpoint import BatchOffsets, Checkpoint
 from kafkalike.model.appends import TxnId
 from kafkalike.model.names import check_topic_name
@@ -87,7 +87,7 @@ class StreamWriter:
         if group_id is None and group_bootstrap_servers is not None:
             raise IllegalArgumentError("group_bootstrap_servers needs a group_id")
         self._topic = None if topic is None else check_topic_name(topic)
-        self._cluster: DeltaCluster = connect_delta(bootstrap_servers)
+        self._cluster: DeltaCluster = connect_to_stage(bootstrap_servers)
         self._checkpoint = checkpoint
         self._txn_id = txn_id
         self._progress: GroupProgress | None = None

@@ -31,14 +31,14 @@ def graph(root: Path, modules: dict[str, str]) -> tuple[int, str, list[str]]:
     return done.returncode, done.stdout, done.stderr.splitlines()
 
 
-def test_rooms_that_import_downwards_only_are_in_order(tmp_path: Path) -> None:
-    """Four floors: connect, topic, table, store; the others stand beside."""
+def test_folders_that_import_downwards_only_are_in_order(tmp_path: Path) -> None:
+    """Four levels: connect, topic, table, store; the others stand beside."""
     code, printed, complaints = graph(tmp_path, SOUND)
 
     assert complaints == []
     assert code == 0
-    assert "modules 6 on 4 floors, imports 6" in printed
-    assert "rooms 6 on 4 floors, imports 6" in printed
+    assert "modules 6 on 4 levels, imports 6" in printed
+    assert "folders 6 on 4 levels, imports 6" in printed
 
 
 @pytest.mark.parametrize(
@@ -65,7 +65,7 @@ def test_rooms_that_import_downwards_only_are_in_order(tmp_path: Path) -> None:
             "up: kafkalike.log.topic.reader imports kafkalike.log.cellar.box",
         ),
     ],
-    ids=["circle", "up-in-types-only", "beside", "unknown-room"],
+    ids=["circle", "up-in-types-only", "beside", "unknown-folder"],
 )
 def test_a_planted_flaw_is_named(tmp_path: Path, module: str, source: str, complaint: str) -> None:
     """Imports in functions and those for types count like others."""
@@ -79,13 +79,13 @@ def test_a_planted_flaw_is_named(tmp_path: Path, module: str, source: str, compl
     assert code == 1
 
 
-def test_a_room_of_more_than_25_modules_is_named(tmp_path: Path) -> None:
+def test_a_folder_of_more_than_25_modules_is_named(tmp_path: Path) -> None:
     """Nobody finds anything in it."""
     many = {f"store.part{number}": "" for number in range(25)}
 
     code, _, complaints = graph(tmp_path, {**SOUND, **many})
 
-    assert complaints == ["room: store has 26 modules, not 25 at most"]
+    assert complaints == ["folder: store has 26 modules, not 25 at most"]
     assert code == 1
 
 
@@ -94,7 +94,7 @@ def test_the_picture_goes_between_its_marks_and_leaves_out_what_another_way_says
     graph(tmp_path, SOUND)
     page = tmp_path / "page.md"
     page.write_text(
-        "before\n<!-- rooms: written by `make graph` -->\nold\n<!-- end of rooms -->\nafter\n", encoding="utf-8"
+        "before\n<!-- folders: written by `make graph` -->\nold\n<!-- end of folders -->\nafter\n", encoding="utf-8"
     )
 
     subprocess.run([sys.executable, SCRIPT, tmp_path, "--picture", page], capture_output=True, check=True)
@@ -103,7 +103,7 @@ def test_the_picture_goes_between_its_marks_and_leaves_out_what_another_way_says
     assert lines[0] == "before"
     assert lines[-1] == "after"
     assert "old" not in lines
-    assert {line for line in lines if "-->" in line and "rooms" not in line} == {
+    assert {line for line in lines if "-->" in line and "folders" not in line} == {
         "staged --> topic",
         "table --> store",
         "top --> topic",

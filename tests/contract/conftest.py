@@ -1,6 +1,7 @@
-"""What every test of a contract may ask for: the same cluster in memory and on Delta tables."""
+"""What every test of a contract may ask for: the same cluster in memory, on Delta tables and in object stores."""
 
-from collections.abc import Callable
+import contextlib
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -12,24 +13,37 @@ from kafkalike.log.connect import connect
 from kafkalike.log.port import Cluster
 from kafkalike.log.store.memory import MemoryStore
 from kafkalike.testing import ManualClock, MemoryCluster
-from tests.tools.clusters import on_disk
+from tests.tools.clusters import OBJECT_STORES, on_disk
+from tests.tools.object_servers import KINDS, ObjectServer, running
 
 Opener = Callable[[], Cluster]
+Servers = Callable[[str], ObjectServer]
 
 
-@pytest.fixture(params=["memory", "delta"])
-def cluster(request: pytest.FixtureRequest, tmp_path: Path) -> Cluster:
+@pytest.fixture(scope="session")
+def object_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Servers]:
+    """Real object stores by kind, each started when it is first asked for."""
+    with contextlib.ExitStack() as stack:
+        started: dict[str, ObjectServer] = {}
+
+        def start(kind: str) -> ObjectServer:
+            if kind not in started:
+                started[kind] = stack.enter_context(running(kind, tmp_path_factory.mktemp(kind)))
+            return started[kind]
+
+        yield start
+
+
+@pytest.fixture(params=["memory", "delta", *OBJECT_STORES])
+def cluster(request: pytest.FixtureRequest, tmp_path: Path, object_server: Servers) -> Cluster:
     """An empty cluster."""
-    if request.param == "memory":
-        return MemoryCluster()
-    return connect(str(tmp_path / "cluster"))
+    return _opener(request.param, str(tmp_path / "cluster"), object_server)()
 
 
-@pytest.fixture(params=["memory", "delta", "delta without lock"])
-def open_log_cluster(request: pytest.FixtureRequest, tmp_path: Path) -> Opener:
+@pytest.fixture(params=["memory", "delta", "delta without lock", *OBJECT_STORES])
+def open_log_cluster(request: pytest.FixtureRequest, tmp_path: Path, object_server: Servers) -> Opener:
     """Opens the same cluster again and again, as other processes would; its logs take appends without a JVM."""
-    root = str(tmp_path / "cluster")
-    return _opener(request.param, root)
+    return _opener(request.param, str(tmp_path / "cluster"), object_server)
 
 
 @pytest.fixture
@@ -38,14 +52,17 @@ def log_cluster(open_log_cluster: Opener) -> Cluster:
     return open_log_cluster()
 
 
-@pytest.fixture(params=["memory", "delta", "delta without lock", "delta in memory"])
-def open_control(request: pytest.FixtureRequest, tmp_path: Path) -> Opener:
+@pytest.fixture(params=["memory", "delta", "delta without lock", "delta in memory", *OBJECT_STORES])
+def open_control(request: pytest.FixtureRequest, tmp_path: Path, object_server: Servers) -> Opener:
     """Opens the same cluster again and again; for what concerns its control tables only."""
-    root = str(tmp_path / "cluster")
-    return _opener(request.param, root)
+    return _opener(request.param, str(tmp_path / "cluster"), object_server)
 
 
-def _opener(kind: str, root: str) -> Opener:
+def _opener(kind: str, root: str, object_server: Servers) -> Opener:
+    if kind in KINDS:
+        server = object_server(kind)
+        place = server.new_root()
+        return lambda: connect(place, server.options)
     if kind == "memory":
         shared = MemoryCluster()
         return lambda: shared

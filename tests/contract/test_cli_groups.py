@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from kafkalike.admin import KafkaAdminClient
-from kafkalike.cli.reset_plan import parse_duration
+from kafkalike.cli.groups.reset_plan import parse_duration
 from kafkalike.log.port import Cluster
 from kafkalike.model.batch import RecordBatch
 from kafkalike.model.group_state import Member, Roster, roster_row

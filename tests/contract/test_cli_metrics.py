@@ -4,9 +4,12 @@ import json
 from pathlib import Path
 
 import pytest
+from prometheus_client import CollectorRegistry, generate_latest
 from prometheus_client.parser import text_string_to_metric_families
 
 from kafkalike.admin import KafkaAdminClient
+from kafkalike.cli.metrics.prometheus import ClusterCollector
+from kafkalike.lag.measure import Lags
 from kafkalike.log.cluster.delta_cluster import DeltaCluster
 from kafkalike.log.connect import connect
 from kafkalike.log.port import Cluster
@@ -14,6 +17,7 @@ from kafkalike.model.batch import RecordBatch
 from kafkalike.model.group_state import Member, Roster, roster_row
 from kafkalike.model.structs import OffsetAndMetadata, TopicPartition
 from tests.tools.cli import call
+from tests.tools.records import batch
 
 P0 = TopicPartition("t", 0)
 
@@ -51,6 +55,7 @@ def test_lag_is_measured_three_ways(groups: Cluster) -> None:
     where = ("g", "0", "t")
     assert found == {
         ("kafkalike_up",): 1,
+        ("kafkalike_topic_up", "t"): 1,
         ("kafka_topic_partitions", "t"): 2,
         ("kafka_topic_partition_current_offset", "0", "t"): 3,
         ("kafka_topic_partition_current_offset", "1", "t"): 0,
@@ -89,7 +94,7 @@ def test_a_snapshot_holds_the_same_as_json(groups: Cluster) -> None:
 
 def test_a_cluster_without_anything_is_up(cluster: Cluster) -> None:
     """No topics, no groups; only the root."""
-    if isinstance(cluster, DeltaCluster):
+    if isinstance(cluster, DeltaCluster) and cluster.store.reach == "machine":
         Path(cluster.root).mkdir(exist_ok=True)
     assert samples(call(cluster, "metrics").out) == {("kafkalike_up",): 1}
     assert json.loads(call(cluster, "metrics", "--json").out)["groups"] == {}
@@ -114,3 +119,35 @@ def test_wrong_usage_is_one_line(cluster: Cluster, args: str) -> None:
     done = call(cluster, "metrics", *args.split())
 
     assert (done.code, done.out, done.err.count("\n")) == (2, "", 1)
+
+
+@pytest.mark.parametrize("damage", ["gone", "truncated", "gone while it was open"])
+def test_a_topic_whose_table_is_gone_or_damaged_has_no_figures_and_the_others_have(root: str, damage: str) -> None:
+    """The old ones would hide it; also in a scrape right after it happened."""
+    cluster = connect(root)
+    for name in ("bad", "good"):
+        cluster.create_topic(name, 1, {})
+        for _ in range(2):
+            cluster.log(name).append(batch("a"))
+    admin = KafkaAdminClient(bootstrap_servers=cluster)
+    for name in ("bad", "good"):
+        admin.alter_group_offsets("g", {TopicPartition(name, 0): OffsetAndMetadata(1)})
+    registry = CollectorRegistry()
+    registry.register(ClusterCollector(admin, Lags(cluster, leave_out_damaged=True)))
+    if damage == "gone while it was open":
+        assert samples(generate_latest(registry).decode())["kafkalike_topic_up", "bad"] == 1
+
+    if damage == "truncated":
+        Path(root, "bad", "_delta_log", f"{2:020d}.json").write_bytes(b"")
+    else:
+        Path(root, "bad").rename(Path(root).parent / "elsewhere")
+
+    found = samples(generate_latest(registry).decode())
+    assert (found["kafkalike_up",], found["kafkalike_topic_up", "bad"], found["kafkalike_topic_up", "good"]) == (
+        1,
+        0,
+        1,
+    )
+    assert {name for name, *labels in found if "bad" in labels} == {"kafkalike_topic_up", "kafka_topic_partitions"}
+    assert found["kafka_consumergroup_lag", "g", "0", "good"] == 1
+    assert found["kafka_topic_partition_current_offset", "0", "good"] == 2

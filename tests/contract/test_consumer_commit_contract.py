@@ -259,9 +259,9 @@ def test_a_member_whose_session_is_over_cannot_commit(cluster: Cluster, consumer
     write(cluster, b"a", b"b")
     zombie = consumer_of("orders", group_id="g", enable_auto_commit=False)
     zombie.poll(max_records=1)
-    heir = consumer_of("orders", group_id="g", enable_auto_commit=False)
-    got = outlive([heir], clock)
-    heir.commit()
+    successor = consumer_of("orders", group_id="g", enable_auto_commit=False)
+    got = outlive([successor], clock)
+    successor.commit()
 
     future = zombie.commit_async()
     with pytest.raises(CommitFailedError) as caught:
@@ -271,8 +271,8 @@ def test_a_member_whose_session_is_over_cannot_commit(cluster: Cluster, consumer
     assert isinstance(caught.value, UnknownMemberIdError)
     assert future.failed()
     assert isinstance(future.exception, CommitFailedError)
-    assert heir.committed(T0) == 2
-    assert heir.group_metadata().generation_id > zombie.group_metadata().generation_id
+    assert successor.committed(T0) == 2
+    assert successor.group_metadata().generation_id > zombie.group_metadata().generation_id
 
 
 def test_a_member_whose_session_is_over_gets_nothing_from_its_buffer(

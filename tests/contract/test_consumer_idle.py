@@ -11,8 +11,10 @@ from deltalake import DeltaTable
 
 from kafkalike.clock import SYSTEM_CLOCK
 from kafkalike.consumer import KafkaConsumer
-from kafkalike.errors import KafkaConnectionError
+from kafkalike.errors import KafkaConnectionError, OffsetOutOfRangeError
 from kafkalike.log.port import Cluster
+from kafkalike.log.store.local import LocalStore
+from kafkalike.log.table.layout import CLUSTER_METADATA
 from kafkalike.model.batch import RecordBatch
 from kafkalike.model.structs import ConsumerRecord, TopicPartition
 from kafkalike.retention import maintain
@@ -119,6 +121,36 @@ def test_an_idle_poll_does_not_ask_partitions_whose_table_has_not_moved(
     assert set(asked) == {7}
 
 
+def test_an_idle_poll_looks_at_the_metadata_as_often_for_many_topics_as_for_one(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """They are one table for all topics; each topic's own table is looked at once."""
+    cluster = on_disk(str(tmp_path))
+    names = [f"topic-{number}" for number in range(20)]
+    for name in names:
+        cluster.create_topic(name, 1, {})
+    looked: list[str] = []
+    read = LocalStore.read
+
+    def counted(store: LocalStore, name: str) -> bytes:
+        looked.append(Path(store.uri).name)
+        return read(store, name)
+
+    found = []
+    for subscribed in (names[:1], names):
+        with KafkaConsumer(*subscribed, bootstrap_servers=on_disk(str(tmp_path))) as consumer:
+            consumer.poll()
+            consumer.poll()
+            with monkeypatch.context() as patched:
+                patched.setattr(LocalStore, "read", counted)
+                looked.clear()
+                consumer.poll()
+                found.append((looked.count(CLUSTER_METADATA), [looked.count(name) for name in subscribed]))
+
+    assert found[0][0] > 0
+    assert found == [(found[0][0], [1]), (found[0][0], [1] * 20)]
+
+
 # --- what is gone ------------------------------------------------------------------------------
 
 
@@ -188,6 +220,25 @@ def test_a_reader_that_was_suspended_looks_anew_before_it_speaks_of_loss(tmp_pat
 
     consumer.seek(TopicPartition("orders", 0), 0)
     assert values(consumer.poll()) == {0: [*written, b"last"]}
+
+
+def test_a_reader_whose_metadata_are_old_tells_retention_from_loss(tmp_path: Path) -> None:
+    """The log start has moved and the files below it are gone, and only the table was looked at since."""
+    other = on_disk(str(tmp_path))
+    other.create_topic("orders", 1, {**AT_ONCE, "retention.ms": "-1"})
+    for nth in range(6):
+        write(other, 0, b"%d" % nth)
+    log = on_disk(str(tmp_path)).log("orders")
+    reader = log.reader(0, 0)
+
+    other.move_log_start("orders", {0: 3}, "delete_records", "r")
+    maintain(other, clock=SYSTEM_CLOCK)
+    log.refresh(metadata=False)
+
+    assert log.log_start(0) == 0
+    with pytest.raises(OffsetOutOfRangeError, match="delete_records"):
+        reader.read(1 << 20)
+    assert log.log_start(0) == 3
 
 
 def test_the_systems_clock_counts_a_suspend_where_there_is_one_that_does() -> None:

@@ -10,6 +10,7 @@ import pytest
 
 import kafkalike
 from kafkalike.consumer import ConsumerRebalanceListener, KafkaConsumer
+from kafkalike.errors import FencedInstanceIdError
 from kafkalike.log.port import Cluster
 from kafkalike.model.batch import RecordBatch
 from kafkalike.model.structs import TopicPartition
@@ -145,6 +146,25 @@ def test_after_an_interrupt_a_commit_is_of_what_was_handed_out(take: Callable[[K
         assert {tp: consumer.committed(tp) or 0 for tp in got} == {tp: len(have) for tp, have in got.items()}, line
 
 
+def test_a_seek_that_was_interrupted_leaves_an_iteration_where_the_consumer_says_it_stands() -> None:
+    """It was done or it was not, on whatever line the interrupt came."""
+    clock, line, done = ManualClock(), 0, True
+    while done:
+        line += 1
+        consumer = KafkaConsumer(
+            bootstrap_servers=filled(), auto_offset_reset="earliest", clock=clock, consumer_timeout_ms=0
+        )
+        consumer.assign([T0])
+        first = next(consumer)
+
+        done = interrupted(lambda consumer=consumer: consumer.seek(T0, 0), line)  # type: ignore[misc]
+        stands = consumer.position(T0)
+
+        assert first.offset == 0
+        assert next(consumer).offset == stands, line
+    assert line > 5
+
+
 def test_an_interrupt_inside_a_listener_has_it_told_again() -> None:
     """What it does there, a seek for instance, is not left out."""
     calls: list[set[TopicPartition]] = []
@@ -163,3 +183,72 @@ def test_an_interrupt_inside_a_listener_has_it_told_again() -> None:
     consumer.poll()
 
     assert calls == [{T0, T1}, {T0, T1}]
+
+
+class Interrupting(Told):
+    """Is interrupted in its first call of one kind."""
+
+    def __init__(self, kind: str) -> None:
+        super().__init__()
+        self.calls: list[tuple[str, set[TopicPartition]]] = []
+        self._kind: str | None = kind
+
+    def _told(self, kind: str, partitions: Any) -> None:
+        self.calls.append((kind, set(partitions)))
+        if self._kind == kind:
+            self._kind = None
+            raise KeyboardInterrupt
+
+    def on_partitions_revoked(self, revoked: Any) -> None:
+        self._told("revoked", revoked)
+        super().on_partitions_revoked(revoked)
+
+    def on_partitions_assigned(self, assigned: Any) -> None:
+        self._told("assigned", assigned)
+        super().on_partitions_assigned(assigned)
+
+    def on_partitions_lost(self, lost: Any) -> None:
+        self._told("lost", lost)
+        self.held -= lost
+
+
+def test_a_listener_is_not_told_again_of_what_has_gone_to_another_member_meanwhile() -> None:
+    """Interrupted in `on_partitions_assigned`, it is told again; a rebalance came between, and one partition moves."""
+    cluster, clock = filled(), ManualClock()
+    settings = {"group_id": "g", "partition_assignment_strategy": "cooperative-sticky", "clock": clock}
+    listener = Interrupting("assigned")
+    one, two = (KafkaConsumer(bootstrap_servers=cluster, **settings) for _ in range(2))  # type: ignore[arg-type]
+    one.subscribe(["orders"], listener=listener)
+    two.subscribe(["orders"])
+    with pytest.raises(KeyboardInterrupt):
+        one.poll()
+
+    two.poll()
+    one.poll()
+    two.poll()
+
+    (moved,), (stayed,) = two.assignment(), one.assignment()
+    assert listener.calls == [("assigned", {T0, T1}), ("revoked", {moved}), ("assigned", {stayed})]
+    assert listener.held == {stayed}
+
+
+def test_one_that_was_interrupted_as_it_heard_of_a_rival_with_its_name_hears_it_again() -> None:
+    """It holds nothing after that, and every poll says why."""
+    cluster, clock = filled(), ManualClock()
+    settings = {"group_id": "g", "group_instance_id": "a", "clock": clock}
+    listener = Interrupting("lost")
+    old, new = (KafkaConsumer(bootstrap_servers=cluster, **settings) for _ in range(2))  # type: ignore[arg-type]
+    old.subscribe(["orders"], listener=listener)
+    new.subscribe(["orders"])
+    old.poll()
+    new.poll()
+    with pytest.raises(KeyboardInterrupt):
+        old.poll()
+
+    for _ in range(2):
+        with pytest.raises(FencedInstanceIdError):
+            old.poll()
+
+    assert listener.calls[2:] == [("lost", {T0, T1}), ("lost", {T0, T1})]
+    assert old.assignment() == set()
+    assert new.assignment() == {T0, T1}

@@ -20,7 +20,9 @@ from kafkalike.log.table.control_log import MERGE_INTERVAL
 from kafkalike.log.upkeep.control_tables import compact_control, vacuum_control
 from kafkalike.model.cluster_state import topic_row
 from kafkalike.model.group_state import OFFSET, GroupRow, GroupsState
+from kafkalike.model.names import TopicId, TopicName
 from kafkalike.model.structs import TopicPartition
+from kafkalike.model.topic import TopicInfo
 from tests.tools.clusters import on_disk
 
 if TYPE_CHECKING:
@@ -57,11 +59,17 @@ def committed(cluster: Cluster, group: str = "g") -> dict[int, int]:
     return {where.partition: known.position.offset for where, known in offsets.items()}
 
 
+def create(cluster: Cluster, name: str) -> None:
+    """Write the row of a new topic, without a table."""
+    info = TopicInfo(name=TopicName(name), topic_id=TopicId(f"id of {name}"), location=name, num_partitions=1)
+    cluster.metadata.transact(lambda state: [topic_row(state.seq + 1, 1, info, "created")])
+
+
 def test_a_new_cluster_has_no_rows(open_control: Callable[[], Cluster]) -> None:
     """Looking makes nothing."""
     state = open_control().groups.refresh()
 
-    assert (state.seq, state.groups) == (0, {})
+    assert (state.seq, dict(state.groups)) == (0, {})
 
 
 def test_rows_are_there_for_the_writer_and_for_others(open_control: Callable[[], Cluster]) -> None:
@@ -154,6 +162,25 @@ def test_counters_in_a_race_lose_no_update(open_control: Callable[[], Cluster], 
     assert not failed
     assert committed(fresh) == {0: 20}
     assert seen == list(range(1, 21))
+
+
+def test_a_state_that_was_handed_out_does_not_change(open_control: Callable[[], Cluster]) -> None:
+    """Somebody else may be going through it, in another thread; the topics' state as well as the groups'."""
+    cluster = open_control()
+    commit(cluster, 5)
+    create(cluster, "orders")
+    groups, topics = cluster.groups.refresh(), cluster.metadata.refresh()
+    offsets = groups.group("g").offsets
+
+    for group, _ in zip("gh", groups.groups.items(), strict=False):
+        commit(cluster, 7, group=group)
+    for name, _ in zip(["bills"], topics.topics.items(), strict=True):
+        create(cluster, name)
+    commit(cluster, 8, group="h", partition=3)
+
+    assert [known.position.offset for known in offsets.values()] == [5]
+    assert (groups.seq, set(groups.groups), set(topics.topics), set(topics.used_names)) == (1, {"g"}, *[{"orders"}] * 2)
+    assert (set(cluster.groups.state.groups), set(cluster.metadata.state.topics)) == ({"g", "h"}, {"orders", "bills"})
 
 
 @pytest.mark.slow
@@ -251,7 +278,7 @@ def test_a_holder_that_does_nothing_is_told_of_once(root: str, caplog: pytest.Lo
     stopped, writer = (on_disk(root) for _ in range(2))
     commit(stopped, 0)
     writer.groups.refresh()
-    writer.groups._patience = 0.01
+    writer.groups._turns.patience = 0.01
 
     with stopped.groups.exclusive(Deadline(SYSTEM_CLOCK, None)):
         for n in range(1, 4):

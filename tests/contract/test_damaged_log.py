@@ -19,13 +19,15 @@ from kafkalike.clock import SYSTEM_CLOCK
 from kafkalike.errors import CorruptRecordError, DataLossError, KafkaStorageError, LogCorruptError
 from kafkalike.log.cluster.range_reader import FIELDS, plan_range, read_range
 from kafkalike.log.connect import connect
-from kafkalike.log.topic import segment_rows
+from kafkalike.log.port import PartitionReader
+from kafkalike.log.topic.open_files import open_files as kept_open
 from kafkalike.log.topic.topic_log import DeltaTopicLog
 from kafkalike.log.upkeep.rewrite import read_segment
 from kafkalike.model.batch import RecordBatch
 from kafkalike.model.structs import OffsetAndTimestamp
 from kafkalike.retention import maintain
 from tests.tools.findings import errors_of
+from tests.tools.interrupts import Interrupt
 from tests.tools.records import NOW_MS, all_records, batch, make_topic, open_log
 from tests.tools.upkeep import AT_ONCE, EAGER, open_cluster, topic
 
@@ -431,7 +433,7 @@ def test_partitions_in_the_middle_of_their_files_hold_a_bounded_number_open(
     wide: DeltaTopicLog, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The others are opened again where they stopped."""
-    monkeypatch.setattr(segment_rows._open_files, "_limit", 10)
+    monkeypatch.setattr(kept_open, "_limit", 10)
     wide.fetch_bytes = 1
     readers = [wide.reader(p, 0) for p in wide.info.partitions]
     before = open_files()
@@ -462,6 +464,7 @@ def test_running_out_of_open_files_is_an_error_that_passes(log_folder: Path, roo
             with pytest.raises(KafkaStorageError, match="cannot be read now") as caught:
                 read()
             assert caught.value.retriable
+            assert "lost" not in str(caught.value)
     finally:
         for number in held:
             os.close(number)
@@ -470,6 +473,36 @@ def test_running_out_of_open_files_is_an_error_that_passes(log_folder: Path, roo
     chunk = reader.read(1 << 20)
     assert chunk is not None
     assert chunk.columns().offsets == list(range(RECORDS))
+
+
+def test_running_out_of_memory_at_any_line_of_a_read_is_not_called_a_loss(root: str) -> None:
+    """It says nothing about the data: a reader that has said so goes on, and hands out everything."""
+    log = make_topic(root, partitions=1)
+    log.append(batch(*((0, f"v{number}") for number in range(RECORDS))))
+    log.reader(0, 0).read(1 << 20)  # What is kept from the first read on is no part of the others.
+    counting, first = Interrupt(0, MemoryError), log.reader(0, 0)
+    counting.run(lambda: first.read(1 << 20))
+
+    said = set()
+    for place in (n for n, (code, _, _) in enumerate(counting.places, 1) if "/topic/" in code.co_filename):
+        reader = log.reader(0, 0)
+        found: list[int] = []
+
+        def read(reader: PartitionReader = reader, found: list[int] = found) -> None:
+            if (chunk := reader.read(1 << 20)) is not None:
+                found += chunk.columns().offsets
+
+        try:
+            Interrupt(place, MemoryError).run(read)
+        except MemoryError:
+            continue
+        except KafkaStorageError as error:
+            head, _, tail = str(error).partition(log.files.uri)
+            said.add((head, tail.rpartition(".parquet ")[2]))
+        read()
+        assert found == list(range(RECORDS))
+
+    assert said == {("t-0: offsets [0, 6): ", "cannot be read now: MemoryError")}
 
 
 def test_times_are_looked_up_without_files_where_the_log_says_enough(wide: DeltaTopicLog) -> None:

@@ -30,6 +30,7 @@ from kafkalike.log.table.checkpoints import INTERVAL as CHECKPOINT_INTERVAL
 from kafkalike.log.table.snapshot import last_checkpoint
 from kafkalike.log.topic.topic_log import DeltaTopicLog
 from kafkalike.model.appends import TxnId
+from kafkalike.model.names import TopicName
 from kafkalike.producer import KafkaProducer
 from tests.tools.clusters import on_disk
 from tests.tools.records import batch, partition_values
@@ -276,7 +277,7 @@ def test_a_topic_created_while_another_is_deleted_keeps_its_table(
 def test_a_leftover_folder_of_a_killed_creation_is_no_hindrance(root: str) -> None:
     """Its table has no topic, so it is made anew."""
     other = on_disk(root, queue=False)
-    other._create_table("orders", "orders")
+    other._create_table(TopicName("orders"), "orders")
 
     info = connect(root).create_topic("orders", 1, {})
 
@@ -286,7 +287,7 @@ def test_a_leftover_folder_of_a_killed_creation_is_no_hindrance(root: str) -> No
 def test_a_leftover_table_in_an_object_store_is_taken_over(root: str) -> None:
     """The same where folders cannot be locked."""
     remote = DeltaCluster(MemoryStore())
-    leftover = remote._create_table("orders", "orders")
+    leftover = remote._create_table(TopicName("orders"), "orders")
 
     assert remote.create_topic("orders", 1, {}).topic_id == leftover
 
@@ -305,7 +306,7 @@ def test_a_table_that_holds_records_is_never_taken_over(root: str) -> None:
 
 
 def test_an_append_that_may_not_be_tried_again_leaves_no_file(root: str) -> None:
-    """Here it loses against a rival, and then an outsider rewinds the table."""
+    """Here it loses against a rival, and then a foreign writer rewinds the table."""
 
     class Meddling(ShiftedClock):
         rivals = 0
@@ -363,7 +364,7 @@ def test_a_truncated_data_file_is_named(log: DeltaTopicLog) -> None:
 
 
 def test_a_hole_in_the_log_is_data_loss(log: DeltaTopicLog) -> None:
-    """An outsider removed a file by a commit of its own; the reader does not skip it in silence."""
+    """A foreign writer removed a file by a commit of its own; the reader does not skip it in silence."""
     for value in (b"a", b"b", b"c"):
         log.append(batch(value))
     DeltaTable(log.files.uri).delete("offset = 1")

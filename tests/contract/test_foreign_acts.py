@@ -23,7 +23,7 @@ from kafkalike.errors import (
 )
 from kafkalike.log.connect import connect
 from kafkalike.log.store.parquet import open_parquet
-from kafkalike.log.table.checkpoints import DURATIONS, LOG_STAYS, duration_ms
+from kafkalike.log.table.expired_log import DURATIONS, LOG_STAYS, duration_ms
 from kafkalike.log.topic.topic_log import DeltaTopicLog
 from kafkalike.retention import maintain
 from tests.tools.clusters import on_disk
@@ -123,7 +123,7 @@ class Act:
     """Kinds of what `verify` calls an error; nothing when empty."""
 
 
-FOREIGN = frozenset({"outsider-commit"})
+FOREIGN = frozenset({"foreign-commit"})
 UNKNOWN_FEATURE = UnsupportedVersionError
 
 ACTS = {
@@ -284,7 +284,7 @@ def test_what_compaction_took_is_no_loss_and_what_was_deleted_above_it_is(root: 
 
 
 def test_maintenance_takes_nothing_out_of_a_table_that_was_made_append_only(root: str) -> None:
-    """Every Delta writer has to heed that property; the run says so."""
+    """Every Delta writer must respect that property; the run says so."""
     log = topic(root, "t", 1, {**AT_ONCE, "retention.ms": "1"})
     log.append(batch("old"))
     with_property("delta.appendOnly", "true")(root)

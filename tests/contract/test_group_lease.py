@@ -58,19 +58,19 @@ class Sleeper(Diary):
 def test_one_that_is_stopped_between_its_look_and_its_records_hands_out_nothing(
     cluster: Cluster, consumer_of: Make, clock: ManualClock, read: Read, strategy: str
 ) -> None:
-    """Its heir has read them by then. It hears that they are lost, and goes on as a new member."""
+    """Its successor has read them by then. It hears that they are lost, and goes on as a new member."""
     cluster.create_topic("t", 1, {})
     write(cluster, each=8)
     sleeper = Sleeper(consumer_of, partition_assignment_strategy=[strategy])
-    heir = consumer_of("t", group_id="g", enable_auto_commit=False, partition_assignment_strategy=[strategy])
-    sleeper.when_assigned = [lambda: outlive([heir], clock)]
+    successor = consumer_of("t", group_id="g", enable_auto_commit=False, partition_assignment_strategy=[strategy])
+    sleeper.when_assigned = [lambda: outlive([successor], clock)]
 
     found = read(sleeper.consumer)
 
     assert found == []
     assert ("lost", tps(0)) in sleeper.entries
-    assert heir.assignment() == tps(0)
-    assert heir.position(TopicPartition("t", 0)) == 8
+    assert successor.assignment() == tps(0)
+    assert successor.position(TopicPartition("t", 0)) == 8
 
 
 @pytest.mark.parametrize("read", [by_poll, by_iteration])
@@ -80,8 +80,8 @@ def test_one_that_is_stopped_while_it_makes_its_records_hands_out_none(
     """A deserialiser runs between the look at the group and the hand-out."""
     cluster.create_topic("t", 1, {})
     write(cluster, each=8)
-    sleeper, heir = Sleeper(consumer_of), consumer_of("t", group_id="g", enable_auto_commit=False)
-    sleeper.when_made = [lambda: outlive([heir], clock)]
+    sleeper, successor = Sleeper(consumer_of), consumer_of("t", group_id="g", enable_auto_commit=False)
+    sleeper.when_made = [lambda: outlive([successor], clock)]
 
     found = read(sleeper.consumer)
 
@@ -95,10 +95,10 @@ def test_one_that_is_stopped_between_two_records_goes_on_with_none(
     """Iteration hands out what a poll found one by one, without a look in between."""
     cluster.create_topic("t", 1, {})
     write(cluster, each=8)
-    sleeper, heir = Sleeper(consumer_of), consumer_of("t", group_id="g", enable_auto_commit=False)
+    sleeper, successor = Sleeper(consumer_of), consumer_of("t", group_id="g", enable_auto_commit=False)
     first = next(sleeper.consumer).offset
 
-    outlive([heir], clock)
+    outlive([successor], clock)
     rest = [record.offset for record in sleeper.consumer]
 
     assert (first, rest) == (0, [])

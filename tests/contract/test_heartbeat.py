@@ -10,6 +10,7 @@ import pytest
 from kafkalike.clock import SYSTEM_CLOCK, Deadline
 from kafkalike.consumer import KafkaConsumer
 from kafkalike.errors import CommitFailedError, KafkaTimeoutError
+from kafkalike.group.pacemaker import Pacemaker
 from kafkalike.log.cluster.delta_cluster import DeltaCluster
 from kafkalike.log.connect import connect
 from kafkalike.log.port import Cluster
@@ -18,6 +19,8 @@ from kafkalike.log.store.lock import TableLock
 from kafkalike.model.group_state import GroupsState, Roster, roster_row
 from kafkalike.model.leases import Leases
 from kafkalike.model.structs import GroupState, OffsetAndMetadata, TopicPartition
+from kafkalike.testing import MemoryCluster
+from tests.tools.interrupts import Interrupt
 
 T0 = TopicPartition("t", 0)
 
@@ -81,8 +84,8 @@ def test_a_consumer_that_is_forgotten_without_close_dies(cluster: Cluster) -> No
     gc.collect()
     await_that(lambda: not its_own.is_alive())
 
-    with member(cluster) as heir:
-        await_that(lambda: heir.poll() == {} and heir.assignment() == {T0})
+    with member(cluster) as successor:
+        await_that(lambda: successor.poll() == {} and successor.assignment() == {T0})
 
 
 def test_closing_ends_the_thread(cluster: Cluster) -> None:
@@ -98,6 +101,37 @@ def test_closing_ends_the_thread(cluster: Cluster) -> None:
     assert not its_own.is_alive()
     assert heartbeats() <= before
     assert cluster.leases.read("g", [name]) == {}
+
+
+@pytest.mark.parametrize("interrupted", ["start", "stop"])
+def test_an_interrupt_at_any_line_leaves_a_heartbeat_that_can_begin_and_end(interrupted: str) -> None:
+    """It would be missed only when the session is over; and `close` must not fail for want of a thread."""
+    cluster = MemoryCluster()
+    cluster.create_topic("t", 1, {})
+    consumer = member(cluster)
+    whose = consumer._context.member
+    place, hit = 0, True
+    while hit:
+        place += 1
+        before = heartbeats()
+        pacemaker = Pacemaker(whose, SYSTEM_CLOCK)
+        if interrupted == "stop":
+            pacemaker.start()
+        hit = False
+        try:
+            Interrupt(place, KeyboardInterrupt).run(getattr(pacemaker, interrupted))
+        except KeyboardInterrupt:
+            hit = True
+
+        pacemaker.start()
+        running = pacemaker.running
+        await_that(lambda before=before: len(heartbeats() - before) == 1)  # type: ignore[misc]
+        pacemaker.stop()
+
+        assert running, place
+        await_that(lambda before=before: heartbeats() <= before)  # type: ignore[misc]
+    assert place > 5
+    consumer.close()
 
 
 # --- leases ----------------------------------------------------------------------------------

@@ -8,12 +8,14 @@ import pytest
 from kafkalike.model.names import check_topic_name
 from tests.tools.interrupt_cases import CASES, CloseConsumer, Commit, Create, Refresh
 from tests.tools.interrupt_world import Copies, World, make_base
-from tests.tools.interrupts import Sweep, sweep
+from tests.tools.interrupts import sweep
 
 SHORT = 6
 """Interrupts per operation in the normal run; all together take half a minute."""
 
-Sweeper = Callable[..., Sweep]
+# Between opening a file or a folder and the `with` around it nothing but Python itself can close it, which says so.
+pytestmark = pytest.mark.filterwarnings("ignore:unclosed:ResourceWarning")
+
 EVERY = pytest.mark.parametrize("case", CASES, ids=lambda case: case.__name__)
 
 

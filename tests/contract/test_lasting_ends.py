@@ -9,8 +9,11 @@ from deltalake import DeltaTable
 
 from kafkalike.errors import DataLossError, IllegalArgumentError, LogCorruptError
 from kafkalike.log.connect import connect
-from kafkalike.log.table.actions import CHECKSUM_KEY
-from kafkalike.log.topic.topic_log import LOOK_BACK
+from kafkalike.log.store.local import LocalStore
+from kafkalike.log.table.actions import CHECKSUM_KEY, log_name
+from kafkalike.log.table.loading import load_with_base
+from kafkalike.log.topic.look_back import LOOK_BACK, look_back
+from kafkalike.log.topic.segment_files import segment_of
 from kafkalike.model.appends import TxnId
 from tests.tools.findings import errors_of, kinds_of
 from tests.tools.records import all_records, batch, make_topic, open_log
@@ -119,6 +122,39 @@ def test_a_deletion_above_a_checkpoint_leaves_the_end_that_the_checkpoint_tells(
         Path(root, "t", name).unlink()
 
     assert open_log(connect(root)).append(batch((0, "new"))).ranges == {0: range(2, 3)}
+
+
+class NotedStore(LocalStore):
+    """Knows what was read of it."""
+
+    def __init__(self, uri: str) -> None:
+        super().__init__(uri)
+        self.reads: list[str] = []
+
+    def read(self, name: str) -> bytes:
+        self.reads.append(name)
+        return super().read(name)
+
+
+@pytest.mark.parametrize(("recorded", "looked_at"), [(True, [6]), (False, [6, 5, 4, 3, 2, 1, 0])])
+def test_a_load_looks_back_to_the_last_append_that_recorded_the_ends(
+    root: str, *, recorded: bool, looked_at: list[int]
+) -> None:
+    """Whoever made it had looked back from there; a table of an older version is looked through."""
+    log = make_topic(root, (0, "a"))
+    for number in range(5):
+        log.append(batch((1, f"n{number}")))
+    if not recorded:
+        without_ends(root)
+    DeltaTable(f"{root}/t").create_checkpoint()
+    store = NotedStore(f"{root}/t")
+    state, checkpoint = load_with_base(store, segment_of)
+    store.reads.clear()
+
+    look_back(state, checkpoint, store)
+
+    assert store.reads == [log_name(version) for version in looked_at]
+    assert {p: state.end(p) for p in (0, 1)} == {0: 1, 1: 5}
 
 
 def without_stats(line: str) -> str:

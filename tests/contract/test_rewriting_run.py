@@ -24,9 +24,9 @@ from kafkalike.log.upkeep.control_tables import MOVES_KEPT
 from kafkalike.model.batch import RecordBatch
 from kafkalike.model.group_state import OFFSET, GroupRow, GroupsState, Roster, roster_row
 from kafkalike.retention import maintain
-from kafkalike.retention.report import FAILED, GONE, NOTHING, UNFINISHED
+from kafkalike.retention.report import DONE, FAILED, GONE, NOTHING, UNFINISHED
 from tests.tools.findings import errors_of, kinds_of
-from tests.tools.records import all_records, batch
+from tests.tools.records import all_records, batch, open_log
 from tests.tools.upkeep import (
     AT_ONCE,
     EAGER,
@@ -162,8 +162,10 @@ def test_a_damaged_file_stays_where_it_is_and_is_named(root: str, many: DeltaTop
     victim = many.segments(0)[2]
     Path(many.files.uri, victim.path).write_bytes(b"PAR1 nothing PAR1")
 
-    done = upkeep(root)
+    report = maintain(open_cluster(root), clock=SYSTEM_CLOCK)
 
+    (done,) = report.topics
+    assert (done.status, report.exit_code) == (FAILED, 1)
     assert victim.path in done.problems[0]
     assert victim.path in live_files(many)
     assert len(many.segments(1)) == 1
@@ -633,7 +635,7 @@ def test_what_a_killed_spark_write_has_put_down_goes(root: str) -> None:
         assert list(own.parent.glob("*/")) == [own]
 
 
-def test_a_log_that_an_outsider_has_rewound_is_left_alone(root: str, many: DeltaTopicLog) -> None:
+def test_a_log_that_a_foreign_writer_has_rewound_is_left_alone(root: str, many: DeltaTopicLog) -> None:
     """Row 25: whatever maintenance would do could make it worse."""
     DeltaTable(many.files.uri).restore(3)
 
@@ -641,3 +643,36 @@ def test_a_log_that_an_outsider_has_rewound_is_left_alone(root: str, many: Delta
 
     assert report.topics[0].status == FAILED
     assert "took records back" in report.topics[0].problems[0]
+
+
+@pytest.mark.parametrize("damage", ["commit", "data file", "folder"])
+def test_a_damaged_topic_is_named_and_keeps_nothing_back_from_the_others(root: str, damage: str) -> None:
+    """Nothing of it is removed, leftovers included; the run says that it failed."""
+    for name in ("bad", "good"):
+        log = topic(root, name, 1, {**AT_ONCE, "retention.ms": "-1"})
+        for number in range(8):
+            log.append(batch((0, f"v{number}"), at_ms=NOW))
+        left = Path(root, name, "partition=0", "part-left.parquet")
+        left.write_bytes(b"left by a killed writer")
+        os.utime(left, (0, 0))
+    victim = Path(root, "bad", open_log(open_cluster(root), "bad").segments(0)[2].path)
+    if damage == "folder":
+        victim = Path(root, "bad", "_delta_log")
+        victim.rename(Path(root, "elsewhere"))
+    elif damage == "commit":
+        victim = max(Path(root, "bad", "_delta_log").glob("*.json"))
+        victim.write_bytes(b"")
+    else:
+        victim.write_bytes(b"PAR1 nothing PAR1")
+    before = {path for path in Path(root, "bad").rglob("*.parquet") if path.name != "part-left.parquet"}
+
+    report = maintain(open_cluster(root), clock=SYSTEM_CLOCK)
+
+    bad, good = report.topics
+    assert (bad.status, report.exit_code) == (FAILED, 1)
+    assert ("/bad" if damage == "folder" else victim.name) in " ".join(bad.problems)
+    assert (good.status, good.merged_segments) == (DONE, 8)
+    assert not Path(root, "good", "partition=0", "part-left.parquet").exists()
+    assert {path for path in Path(root, "bad").rglob("*.parquet") if path.name != "part-left.parquet"} == before
+    if damage != "data file":
+        assert Path(root, "bad", "partition=0", "part-left.parquet").exists()

@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from kafkalike.errors import KafkaConfigurationError, UnsafeStorageError
-from kafkalike.log.connect import connect
+from kafkalike.log.connect import connect, connect_to_stage
 from kafkalike.log.store.roots import file_system_type, is_network_file_system, normalise_root
 from kafkalike.testing import MemoryCluster
 
@@ -28,19 +28,10 @@ def test_a_local_root_becomes_an_absolute_path(root: str, found: str) -> None:
     assert normalise_root(root, {}) == (found, True)
 
 
-@pytest.mark.parametrize("root", ["abfss://c@account/log", "gs://bucket/log", "hdfs://host/log"])
-def test_storages_that_keep_writers_apart_are_taken(root: str) -> None:
-    """As they are, without the last slash."""
+@pytest.mark.parametrize("root", ["s3://bucket/log", "gs://bucket/log", "hdfs://host/log"])
+def test_remote_storages_are_taken(root: str) -> None:
+    """As they are, without the last slash; more of their spellings are in `unit/test_object_root.py`."""
     assert normalise_root(root + "/", {}) == (root, False)
-
-
-@pytest.mark.parametrize("root", ["s3://bucket/log", "s3a://bucket/log"])
-def test_s3_needs_a_lock_table(root: str) -> None:
-    """Two drivers would overwrite each other's commits without one."""
-    with pytest.raises(UnsafeStorageError, match="S3DynamoDBLogStore"):
-        normalise_root(root, {})
-
-    assert normalise_root(root, {"AWS_S3_LOCKING_PROVIDER": "dynamodb"}) == (root, False)
 
 
 @pytest.mark.parametrize("root", ["localhost:9092", "kafka-1.internal:9092", "localhost", "127.0.0.1:9092"])
@@ -126,3 +117,12 @@ def test_a_network_file_system_is_refused_unless_it_is_allowed() -> None:
 def test_a_local_disk_of_this_machine_is_taken(tmp_path: Path) -> None:
     """By its real list of mounts."""
     assert normalise_root(str(tmp_path), {}) == (str(tmp_path), True)
+
+
+def test_sparks_writes_to_an_object_store_are_refused_however_it_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    """In a list, or by the environment; nobody has to say who asks first."""
+    monkeypatch.setenv("KAFKALIKE_BOOTSTRAP_SERVERS", "gs://bucket/log")
+
+    for named in (["gs://bucket/log"], " gs://bucket/log/ ", None):
+        with pytest.raises(UnsafeStorageError, match=r"gs://bucket/log was not written: .* object store yet"):
+            connect_to_stage(named)

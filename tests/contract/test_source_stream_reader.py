@@ -606,7 +606,7 @@ def test_a_damaged_file_is_named_whatever_the_options(root: str, cluster: DeltaC
 
 
 def test_a_file_that_is_missing_without_a_reason_is_data_loss(root: str, cluster: DeltaCluster) -> None:
-    """Nobody moved the log start, so an outsider must have removed it."""
+    """Nobody moved the log start, so a foreign writer must have removed it."""
     for value in "abc":
         fill(cluster, "t", value)
     (segment,) = cluster.log("t").segments_within(0, range(1, 2))
@@ -618,7 +618,7 @@ def test_a_file_that_is_missing_without_a_reason_is_data_loss(root: str, cluster
 
 
 def test_a_file_with_other_records_than_its_statistics_say_is_damage(root: str, cluster: DeltaCluster) -> None:
-    """Put in another one's place by an outsider."""
+    """Put in another one's place by a foreign writer."""
     fill(cluster, "t", "a", "b", "c")
     fill(cluster, "t", "d")
     whole, small = cluster.log("t").segments_within(0, range(4))

@@ -17,16 +17,18 @@ from hypothesis import strategies as st
 from kafkalike.clock import SYSTEM_CLOCK
 from kafkalike.errors import LogCorruptError
 from kafkalike.log.connect import connect
+from kafkalike.log.inspect.flaws import find_flaws
 from kafkalike.log.store.local import LocalStore
 from kafkalike.log.store.memory import MemoryStore
-from kafkalike.log.store.port import Store
+from kafkalike.log.store.port import Entry, Store
 from kafkalike.log.table.actions import Add, Commit, creation, lines_of, log_name, parse_commit
-from kafkalike.log.table.checkpoints import HOUR_MS, SHARE, checkpoint_name, clean_log, make_checkpoint
+from kafkalike.log.table.checkpoints import SHARE, checkpoint_name, make_checkpoint
+from kafkalike.log.table.expired_log import HOUR_MS, clean_log
 from kafkalike.log.table.layout import TOPIC_SCHEMA
+from kafkalike.log.table.loading import load_table
 from kafkalike.log.table.log_cleaner import Helpers, LogCleaner
 from kafkalike.log.table.snapshot import load_snapshot
 from kafkalike.log.table.state import TableState, end_app
-from kafkalike.log.table.table import load_table
 from kafkalike.log.topic.segment_files import segment_of
 from kafkalike.model.batch import RecordBatch
 from kafkalike.testing import ManualClock
@@ -36,7 +38,9 @@ from tests.tools.records import make_topic
 BEGIN_MS = 1_700_000_000_000
 KEPT_MS = 5 * HOUR_MS
 TABLE_ID = "0b0a3f1e-6a4c-4f6e-9d1b-6f0f7d1f2a3b"
-PROPERTIES = {"delta.logRetentionDuration": "interval 5 hours", "delta.enableExpiredLogCleanup": "false"}
+RETENTION = {"delta.logRetentionDuration": "interval 5 hours"}
+PROPERTIES = {**RETENTION, "delta.enableExpiredLogCleanup": "false"}
+"""So that other writers, which a test asks for a checkpoint, leave the cleaning to it."""
 
 Known = tuple[Any, ...]
 """What a version holds, as values that can be compared."""
@@ -66,8 +70,11 @@ def as_deltalake(state: TableState) -> Known:
 class History:
     """A table to which a test commits, hour by hour, and what each version has to be."""
 
-    def __init__(self, store: Store, clock: ManualClock | None = None) -> None:
+    def __init__(
+        self, store: Store, clock: ManualClock | None = None, properties: Mapping[str, str] = PROPERTIES
+    ) -> None:
         self.store = store
+        self.properties = properties
         self.clock = clock or ManualClock(BEGIN_MS / 1000)
         self.live: dict[str, Add] = {}
         self.ends: dict[int, int] = {}
@@ -76,7 +83,7 @@ class History:
         self.versions: list[Known] = []
         store.make_folder("_delta_log")
         created = creation(
-            TABLE_ID, TOPIC_SCHEMA, partition_by=["partition"], properties=PROPERTIES, time_ms=self.now_ms
+            TABLE_ID, TOPIC_SCHEMA, partition_by=["partition"], properties=properties, time_ms=self.now_ms
         )
         self._put(created)
 
@@ -140,7 +147,7 @@ class History:
     def configure(self, value: int) -> None:
         """Change the table's properties, as `ALTER TABLE` does."""
         snapshot = load_snapshot(self.store)
-        metadata = {**snapshot.metadata(), "configuration": {**PROPERTIES, "user.value": str(value)}}
+        metadata = {**snapshot.metadata(), "configuration": {**self.properties, "user.value": str(value)}}
         self._put(lines_of({"timestamp": self.now_ms, "operation": "SET TBLPROPERTIES"}, [{"metaData": metadata}]))
 
     def check(self, *, deltalake: bool) -> None:
@@ -185,7 +192,7 @@ def play(history: History, taken: list[tuple[str, Any]], *, foreign: bool) -> No
         elif kind == "hours":
             history.clock.sleep(what * HOUR_MS / 1000)
         elif kind == "clean":
-            clean_log(history.store, history.now_ms, PROPERTIES)
+            clean_log(history.store, history.now_ms, RETENTION)
         elif kind == "foreign checkpoint" and foreign:
             DeltaTable(history.store.uri).create_checkpoint()
         else:
@@ -227,7 +234,7 @@ def test_all_checkpoints_together_grow_with_the_table_and_not_with_its_square() 
 
     root = Counting()
     helpers = Helpers()
-    history = History(root.at("t"))
+    history = History(root.at("t"), properties=RETENTION)
     cleaner = LogCleaner(root, "t", helpers, SYSTEM_CLOCK)
     for version in range(1, 3001):
         history.commit(adds=1, partition=0, removes=0, special=False)
@@ -240,6 +247,26 @@ def test_all_checkpoints_together_grow_with_the_table_and_not_with_its_square() 
     assert sum(written) <= (SHARE + 1) * last
     assert sum(sizes) <= 6 * last
     assert known(load_table(files, segment_of)) == history.versions[-1]
+
+
+@pytest.mark.parametrize(("properties", "kept"), [(PROPERTIES, True), (RETENTION, False)])
+def test_a_log_is_shortened_unless_its_table_forbids_it(properties: dict[str, str], *, kept: bool) -> None:
+    """`delta.enableExpiredLogCleanup=false` keeps all commits and checkpoints, whatever is expired."""
+    clock = ManualClock(BEGIN_MS / 1000)
+    root = MemoryStore(now_ns=lambda: clock.now_ms() * 1_000_000)
+    history = History(root.at("t"), clock, properties)
+    for version in range(1, 13):
+        history.commit(adds=1, partition=0, removes=0, special=False)
+        if version in {2, 3, 4, 5}:
+            make_checkpoint(history.store, load_snapshot(history.store), history.now_ms)
+        clock.sleep(HOUR_MS / 1000)
+    before = {entry.name for entry in history.store.list("_delta_log")}
+
+    assert LogCleaner(root, "t", Helpers(), clock).clean(TABLE_ID)
+
+    after = {entry.name for entry in history.store.list("_delta_log")}
+    assert (after == before) == kept
+    assert known(load_table(history.store, segment_of)) == history.versions[-1]
 
 
 def test_a_topic_is_the_same_for_deltalake_after_a_checkpoint(root: str) -> None:
@@ -303,6 +330,34 @@ def test_a_hole_in_the_log_is_named(history: History) -> None:
     with pytest.raises(LogCorruptError, match=r"00000000000000000005.json is missing"):
         load_snapshot(history.store)
     assert known(load_table(history.store, segment_of, 4)) == history.versions[4]
+
+
+class ListedWhileWritten(LocalStore):
+    """A folder whose lists take long: two more commits come while one is made, and it has the second one only."""
+
+    history: History | None = None
+
+    def list(self, folder: str = "", *, deep: bool = False) -> list[Entry]:
+        if self.history is None or len(self.history.times) > 20:
+            return super().list(folder, deep=deep)
+        for _ in range(2):
+            self.history.commit(adds=1, partition=0, removes=0, special=False)
+        missed = log_name(len(self.history.times) - 2).rpartition("/")[2]
+        return [entry for entry in super().list(folder, deep=deep) if entry.name != missed]
+
+
+def test_commits_that_come_while_the_folder_is_listed_are_no_hole(tmp_path: Path) -> None:
+    """Neither for who opens the table, nor for who looks for damage: a list of a folder is of no one moment."""
+    store = ListedWhileWritten(str(tmp_path))
+    store.history = history = History(store)
+
+    for _ in range(2):
+        newest = len(history.times) - 1
+        loaded = load_table(store, segment_of)
+        assert loaded.version > newest
+        assert known(loaded) == history.versions[loaded.version]
+    assert find_flaws(store, control=False) == []
+    assert len(history.times) < 20
 
 
 def test_a_hole_below_a_checkpoint_is_none(history: History) -> None:

@@ -11,7 +11,7 @@ from deltalake import DeltaTable
 from kafkalike.errors import KafkaStorageError, UnknownOutcomeError
 from kafkalike.log.connect import connect
 from kafkalike.log.store.local import LocalStore
-from kafkalike.log.table.table import SETTLE_TRIES
+from kafkalike.log.table.settling import SETTLE_TRIES
 from kafkalike.log.topic.topic_log import DeltaTopicLog
 from tests.tools.records import all_records, batch, make_topic
 

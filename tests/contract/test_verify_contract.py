@@ -11,8 +11,8 @@ from deltalake import DeltaTable, write_deltalake
 
 from kafkalike.admin import KafkaAdminClient
 from kafkalike.log.connect import connect
-from kafkalike.log.inspect.findings import Finding
-from kafkalike.log.inspect.verify import Report, total_bytes, verify
+from kafkalike.log.inspect.findings import Finding, Report
+from kafkalike.log.inspect.verify import total_bytes, verify
 from kafkalike.log.port import Cluster
 from kafkalike.model.batch import RecordBatch
 from kafkalike.model.group_state import OFFSET, GroupRow
@@ -212,7 +212,7 @@ def test_a_file_without_offsets_is_named_once(root: Path) -> None:
     assert kinds(check(connect(str(root)))) == {"file-size", "schema"}
 
 
-def test_rows_that_an_outsider_inserts_are_named(root: Path) -> None:
+def test_rows_that_a_foreign_writer_inserts_are_named(root: Path) -> None:
     """An INSERT beside kafkalike gives offsets twice."""
     table = DeltaTable(str(root / TOPIC))
     rows = table.to_pyarrow_dataset().to_table().slice(0, 1)
@@ -220,17 +220,17 @@ def test_rows_that_an_outsider_inserts_are_named(root: Path) -> None:
 
     report = check(connect(str(root)))
 
-    assert {"outsider-commit", "overlap"} <= kinds(report)
-    assert "WRITE by delta-rs" in only(report, "outsider-commit").message
+    assert {"foreign-commit", "overlap"} <= kinds(report)
+    assert "WRITE by delta-rs" in only(report, "foreign-commit").message
 
 
-def test_rows_that_an_outsider_deletes_are_named(root: Path) -> None:
+def test_rows_that_a_foreign_writer_deletes_are_named(root: Path) -> None:
     """A DELETE leaves a hole."""
     DeltaTable(str(root / TOPIC)).delete("partition = 0 AND offset = 1")
 
     report = check(connect(str(root)))
 
-    assert {"outsider-commit", "hole-in-file"} <= kinds(report)
+    assert {"foreign-commit", "hole-in-file"} <= kinds(report)
 
 
 def test_a_damaged_commit_file_is_named(root: Path) -> None:

@@ -12,7 +12,7 @@ from pyspark.sql import SparkSession
 
 from kafkalike import KafkaConsumer, KafkaProducer, TopicPartition
 from kafkalike.admin import KafkaAdminClient
-from kafkalike.cli.job import run
+from kafkalike.cli.jobs.job import run
 from tests.tools.submit import REPOSITORY, submit
 
 ORDERS = 'id,name,at,part\n1,ann,2024-01-01 00:00:00,0\n2,"b,c",2024-01-01 01:00:00,1\n3,,2024-01-02 00:00:00,0\n'

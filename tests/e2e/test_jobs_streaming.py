@@ -12,7 +12,7 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812
 
 from kafkalike import KafkaConsumer, TopicPartition
-from kafkalike.cli.job import run
+from kafkalike.cli.jobs.job import run
 from kafkalike.errors import IllegalArgumentError
 from kafkalike.log.connect import connect
 from kafkalike.model.batch import Headers

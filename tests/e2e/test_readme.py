@@ -6,7 +6,12 @@ import os
 import re
 import subprocess
 import sys
+from collections.abc import Mapping
 from pathlib import Path
+
+import pytest
+
+from tests.tools.object_servers import S3, in_environment, running
 
 PROJECT = Path(__file__).parents[2]
 
@@ -18,16 +23,16 @@ def blocks(heading: str) -> list[tuple[str, str]]:
     return re.findall(r"^```(\w+)\n(.*?)^```", section, re.DOTALL | re.MULTILINE)
 
 
-def test_the_tour_runs_as_it_stands(tmp_path: Path) -> None:
-    """Every block of the tour ends well in an empty folder, and they see each other's records."""
-    environment = {**os.environ, "PATH": f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"}
+def outputs_of(heading: str, folder: Path, more: Mapping[str, str]) -> list[str]:
+    """What the blocks below a heading print; each must end well."""
+    path = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
+    environment = {**os.environ, "PATH": path, **more}
     commands = {"python": [sys.executable, "-c"], "sh": ["bash", "-euc"]}
-
     outputs = []
-    for language, text in blocks("Five minutes"):
+    for language, text in blocks(heading):
         done = subprocess.run(
             [*commands[language], text],
-            cwd=tmp_path,
+            cwd=folder,
             env=environment,
             capture_output=True,
             text=True,
@@ -36,10 +41,27 @@ def test_the_tour_runs_as_it_stands(tmp_path: Path) -> None:
         )
         assert done.returncode == 0, f"{text}\n{done.stdout}\n{done.stderr}"
         outputs.append(done.stdout + done.stderr)
+    return outputs
 
-    python, spark, shell = outputs
+
+def test_the_tour_runs_as_it_stands(tmp_path: Path) -> None:
+    """Every block of the tour ends well in an empty folder, and they see each other's records."""
+    python, spark, shell = outputs_of("Five minutes", tmp_path, {})
+
     assert "{'item': 'tea', 'price': 4}" in python
     assert "orders" in spark
     assert "billing" in spark
     assert "PartitionCount: 4" in shell
     assert "Processed a total of 3 messages" in shell
+
+
+@pytest.mark.objects
+@pytest.mark.slow
+def test_the_blocks_on_s3_run_as_they_stand(tmp_path: Path) -> None:
+    """Against a real server, which the environment names."""
+    with running(S3, tmp_path / "server") as server:
+        shell, python = outputs_of("On S3", tmp_path, in_environment(server))
+
+    assert "Created topic orders." in shell
+    assert "RecordMetadata" in python
+    assert "[b'tea']" in python

@@ -17,3 +17,22 @@ with KafkaProducer(bootstrap_servers=sys.argv[1]) as producer:
 sys.exit(sys.argv[2] in sys.modules)
 """
     subprocess.run([sys.executable, "-c", code, root, package], check=True, timeout=120)
+
+
+def test_a_thread_that_makes_a_checkpoint_does_not_import_pandas(root: str) -> None:
+    """It would take the interpreter from the appends beside it."""
+    code = """
+import sys
+from kafkalike import KafkaProducer
+from kafkalike.log.store.local import LocalStore
+from kafkalike.log.table.checkpoints import make_checkpoint
+from kafkalike.log.table.snapshot import load_snapshot
+with KafkaProducer(bootstrap_servers=sys.argv[1]) as producer:
+    producer.send("orders", b"v").get(60)
+store = LocalStore(sys.argv[1]).at("orders")
+for _ in range(2):
+    make_checkpoint(store, load_snapshot(store), 1)
+assert store.read("_delta_log/_last_checkpoint")
+sys.exit("pandas" in sys.modules)
+"""
+    subprocess.run([sys.executable, "-c", code, root], check=True, timeout=120)

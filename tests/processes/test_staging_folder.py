@@ -19,7 +19,7 @@ with contextlib.suppress(OSError):
 
 
 def test_a_task_that_outlives_its_write_leaves_nothing(tmp_path: Path) -> None:
-    """Spark does not wait for an attempt that lost to another one: it may put files down while they are removed."""
+    """Spark does not wait for an attempt that lost to another one: it may write files while they are removed."""
     with contextlib.ExitStack() as late:
         with staging_folder(str(tmp_path)) as folder:
             for number in range(MANY):

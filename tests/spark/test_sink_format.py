@@ -43,7 +43,7 @@ def save(frame: DataFrame, root: str, **given: str) -> None:
 
 
 def staged(root: str) -> list[Path]:
-    """What is left of records that were put down."""
+    """What is left of records that were staged."""
     return list(Path(root, "__staging").glob("*"))
 
 
@@ -285,7 +285,7 @@ def failing_once(folder: str) -> Any:
 
 
 def test_a_task_that_is_tried_again_counts_once(spark: SparkSession, root: str, tmp_path: Path) -> None:
-    """Only what the results name is committed; what the first try has put down goes."""
+    """Only what the results name is committed; what the first try has staged is removed."""
     make_topic(root)
     numbers = spark.range(0, 40, numPartitions=2).selectExpr("cast(id AS string) AS key", "cast(id AS string) AS value")
 

@@ -36,7 +36,7 @@ def values(root: str, topic: str = "t") -> list[str]:
 
 
 def test_each_batch_is_one_commit_and_a_restart_goes_on(lines: Lines, root: str, checkpoint: str) -> None:
-    """Order within a batch too; nothing that was put down is left."""
+    """Order within a batch too; nothing that was staged is left."""
     log = make_topic(root, partitions=1)
     before = log.version
     lines.add("a", "b")

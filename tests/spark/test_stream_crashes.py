@@ -122,7 +122,7 @@ def test_a_topic_copied_by_a_stream_killed_anywhere_is_the_same_after_its_restar
 def test_a_query_of_the_format_killed_at_its_commit_has_written_each_line_once_after_its_restart(
     spark: SparkSession, root: str, tmp_path: Path, fault: str, until: str, there: int
 ) -> None:
-    """The JVM is killed while the process that commits is held; what was put down goes with the restart."""
+    """The JVM is killed while the process that commits is held; what was staged is removed at the restart."""
     make_topic(root, topic="out", partitions=1)
     for nth, lines in enumerate(LINES):
         (tmp_path / f"{nth}.txt").write_text("\n".join(lines) + "\n")

@@ -587,7 +587,7 @@ def test_a_source_is_computed_once_and_before_the_lock(spark: SparkSession, root
 def test_a_source_that_takes_long_leaves_the_whole_delivery_timeout_for_rivals(
     spark: SparkSession, root: str, cluster: DeltaCluster
 ) -> None:
-    """Another writer holds the topic until the records are put down, which takes longer than the timeout."""
+    """Another writer holds the topic until the records are staged, which takes longer than the timeout."""
     cluster.create_topic("orders", 1, {})
     held, failed = threading.Event(), threading.Event()
 

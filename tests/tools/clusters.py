@@ -1,4 +1,4 @@
-"""Clusters for tests: on a disk, on a disk whose writers do not queue, and on tables in memory."""
+"""Clusters for tests: on a disk, on a disk whose writers do not queue, on tables in memory, and in object stores."""
 
 from __future__ import annotations
 
@@ -7,9 +7,19 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
+import pytest
+
 from kafkalike.clock import Deadline
+from kafkalike.config.storage import StorageOptions
 from kafkalike.log.cluster.delta_cluster import DeltaCluster
 from kafkalike.log.store.local import LocalStore
+from kafkalike.log.store.objects import ObjectStore, open_objects
+from tests.tools.object_servers import AZURE, S3, ObjectServer
+
+OBJECT_STORES = [pytest.param(kind, marks=[pytest.mark.objects, pytest.mark.slow]) for kind in (S3, AZURE)]
+"""Parameters of a fixture that is to run over real object stores too."""
+
+ALL_STORES = ["local", "memory", *OBJECT_STORES]
 
 
 class UnqueuedStore(LocalStore):
@@ -26,5 +36,16 @@ class UnqueuedStore(LocalStore):
 
 
 def on_disk(root: str | Path, *, queue: bool = True, **settings: Any) -> DeltaCluster:
-    """The cluster of a folder."""
+    """The cluster of a folder; of an object store, with the environment's options, where the root is a URI."""
+    if "://" in str(root):
+        store = open_objects(str(root))
+        assert store is not None
+        return DeltaCluster(store, **settings)
     return DeltaCluster(LocalStore(str(root)) if queue else UnqueuedStore(str(root)), **settings)
+
+
+def object_store(server: ObjectServer, root: str | None = None) -> ObjectStore:
+    """A place in a real object store that nobody has used; or another handle on one."""
+    store = open_objects(server.new_root() if root is None else root, StorageOptions(server.options))
+    assert store is not None
+    return store

@@ -1,6 +1,7 @@
 """Effort: how long a test may search in, a number of examples out.
 
 `make check` sets KAFKALIKE_TESTS=quick and tries few examples; `make test` tries all of them.
+A long trial tries other seeds, in pieces: KAFKALIKE_SEEDS=2000-4000 is those from 2000 to 3999.
 """
 
 import os
@@ -23,3 +24,12 @@ QUICK = _quick()
 def examples(everything: int, quick: int) -> int:
     """How many examples this run tries."""
     return quick if QUICK else everything
+
+
+def seeds(everything: int, quick: int) -> range:
+    """Which seeds this run tries."""
+    asked = os.environ.get("KAFKALIKE_SEEDS")
+    if asked is None:
+        return range(examples(everything, quick))
+    first, _, end = asked.partition("-")
+    return range(int(first), int(end))

@@ -1,11 +1,11 @@
 """GroupWorld: a seed in, one interleaving of several members of a group out, with every rule checked at every step.
 
-The members are the real ones (`GroupMember`, `group_protocol`, the assignors, `Sessions`); store, leases and clock are
-this world's. A write may succeed, meet a rival that was faster, be refused, or have an unknown outcome whether it
-landed or not. Members pause, crash, come back, leave, subscribe to other topics, by name or by pattern; topics are
-created, get partitions, are deleted and created again, also between the moment in which a member looks at them and that
-of its write. What a member does around the protocol (hold, read, commit, give up) is done here as `KafkaConsumer` does
-it.
+The members are the real ones (`GroupMember`, `group_protocol`, `assignment`, the assignors, `Sessions`); store, leases
+and clock are this world's. A write may succeed, meet a rival that was faster, be refused, or have an unknown outcome
+whether it landed or not. Members pause, crash, come back, leave, subscribe to other topics, by name or by pattern;
+topics are created, get partitions, are deleted and created again, also between the moment in which a member looks at
+them and that of its write. What a member does around the protocol (hold, read, commit) is done here as `KafkaConsumer`
+does it.
 """
 
 import contextlib
@@ -26,6 +26,7 @@ from kafkalike.group.assignors import schemes_of
 from kafkalike.group.member import GroupMember
 from kafkalike.group.membership import MemberSettings, Membership, Topics
 from kafkalike.group.store import Change
+from kafkalike.model import assignment as rule
 from kafkalike.model import group_protocol as protocol
 from kafkalike.model.group_roster import Roster
 from kafkalike.model.names import TopicId, TopicName
@@ -291,7 +292,7 @@ class Actor:
         self.held: Held = {}
         self.seen: Roster | None = None
         """What it saw last; by the time it acts on it, it may be old."""
-        self.generation: int | None = None
+        self.phase: rule.Phase = rule.Unassigned()
         self.fenced = False
         self.late: tuple[Membership, Held, int] | None = None
         """A commit that was begun before partitions were given up and comes through long after."""
@@ -363,27 +364,28 @@ class Actor:
         roster = self.member.follow(roster, self.wanted)
         if roster is None:
             return
-        owed = self.member.owes(roster)
-        going = [tp for tp in self.held if tp in owed or (owed and not roster.cooperative)]
-        if going:
-            self.commit()
-            assert self.member.membership is not None
-            self.late = self.member.membership, dict(self.held), len(self.world.trace)
-            for tp in going:
-                del self.held[tp]
-            self.generation = None
-        if owed:
-            roster = self.member.release(owed)
-            if roster is None:
-                return
-        self.seen = roster
-        if roster.generation == self.generation:
-            return
-        self.generation = roster.generation
-        if self.member.waits(roster) and not roster.cooperative:
-            return
-        owned = self.member.owned(roster)
-        self.held = {tp: self.held.get(tp) or self._resumed(tp) for tp in owned}
+        while roster is not None and not self.member.lapsed:
+            held = {tp: life for tp, (_, life) in self.held.items()}
+            self.phase, acts = rule.step(self.phase, rule.Seen(roster, self.member_id, held))
+            match acts:
+                case ():
+                    self.seen = roster
+                    return
+                case (rule.Release(given_up),):
+                    roster = self.member.release(given_up)
+                case _:
+                    self._do(acts)
+
+    def _do(self, acts: rule.Acts) -> None:
+        """What the rule says; a fault cuts it short."""
+        for act in acts:
+            if isinstance(act, rule.Commit) and self.held:
+                self.commit()
+                assert self.member.membership is not None
+                self.late = self.member.membership, dict(self.held), len(self.world.trace)
+            if isinstance(act, rule.Hold | rule.Take):
+                self.held = {tp: self.held.get(tp) or self._resumed(tp) for tp in act.target}
+        self.phase, _ = rule.step(self.phase, rule.Done())
 
     def _resumed(self, tp: TopicPartition) -> tuple[int, str | None]:
         return self.world.committed.get(tp, 0), self.world.life(tp)
@@ -420,7 +422,8 @@ class Actor:
 
     def lose(self) -> None:
         self.held = {}
-        self.generation = self.seen = None
+        self.seen = None
+        self.phase = rule.Unassigned()
 
     def leave(self) -> None:
         """Close and begin anew under another id."""

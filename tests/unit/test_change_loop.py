@@ -6,20 +6,24 @@ import os
 import random
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
+from typing import Any
 
 import pytest
 
-from kafkalike.clock import Deadline
+from kafkalike.clock import Clock, Deadline
 from kafkalike.errors import KafkaError, KafkaStorageError, UnknownOutcomeError
 from kafkalike.log.store.memory import MemoryStore
 from kafkalike.log.store.port import NotStoredError, Store
 from kafkalike.log.table.actions import Add, creation, log_name
+from kafkalike.log.table.settling import CommitPuts
 from kafkalike.log.table.state import EndsAt, TableState, end_app
 from kafkalike.log.table.table import Change, Done, Landed, Plan, T, Table
 from kafkalike.model.offsets import gaps_and_overlaps
 from kafkalike.model.segments import Segment
+from tests.tools.effort import seeds
 
 SCHEDULES = int(os.environ.get("KAFKALIKE_SCHEDULES", "1500"))
+"""In all, a third of them with each amount of trouble; KAFKALIKE_SEEDS names others."""
 
 
 class SimulatedClock:
@@ -222,7 +226,7 @@ def judge(store: LyingStore, ledger: Ledger) -> None:
 def test_no_schedule_loses_or_doubles_an_append(trouble: float) -> None:
     """Two to four writers, every call of the storage a place where others act and where it may fail or lie."""
     told = Ledger()
-    for seed in range(SCHEDULES // 3):
+    for seed in seeds(SCHEDULES // 3, SCHEDULES // 3):
         store, ledger = run(seed, trouble)
         try:
             judge(store, ledger)
@@ -237,30 +241,52 @@ def test_no_schedule_loses_or_doubles_an_append(trouble: float) -> None:
     assert bool(told.unknown) == (trouble > 0.5)
 
 
-class ExistsMeansAnothers(Table):
-    """Takes "exists" for "a concurrent writer's"."""
+class PutsAsSaid(Table):
+    """Puts its versions in another way."""
 
+    puts: type[CommitPuts]
+
+    def __init__(self, store: Store, clock: Clock, **others: Any) -> None:
+        super().__init__(store, clock, **others)
+        self._puts = self.puts(store, clock, self._jitter)
+
+
+class ExistsMeansAnothersPuts(CommitPuts):
     def _maker(self, name: str) -> str | None:
         return super()._maker(name) and ""
 
 
-class FailedMeansNothingThere(Table):
-    """Takes a put without an answer for one that did nothing."""
+class ExistsMeansAnothers(PutsAsSaid):
+    """Takes "exists" for "a concurrent writer's"."""
 
-    def _put(self, version: int, content: bytes, append_id: str) -> bool:
-        del append_id
+    puts = ExistsMeansAnothersPuts
+
+
+class FailedMeansNothingTherePuts(CommitPuts):
+    def put(self, version: int, content: bytes, append_id: str, *, durable: bool) -> bool:
+        del append_id, durable
         try:
-            return self.store.put_if_absent(log_name(version), content)
+            return self._store.put_if_absent(log_name(version), content)
         except OSError as cause:
             raise KafkaStorageError(str(cause)) from cause
 
 
-class NotThereMeansNeverThere(Table):
+class FailedMeansNothingThere(PutsAsSaid):
+    """Takes a put without an answer for one that did nothing."""
+
+    puts = FailedMeansNothingTherePuts
+
+
+class NotThereMeansNeverTherePuts(CommitPuts):
+    def _fenced(self, version: int, append_id: str, cause: OSError, *, durable: bool) -> bool:
+        del version, append_id, durable
+        raise KafkaStorageError(str(cause)) from cause
+
+
+class NotThereMeansNeverThere(PutsAsSaid):
     """Looks once what became of a put, and gives no fence."""
 
-    def _fenced(self, version: int, append_id: str, cause: OSError) -> bool:
-        del version, append_id
-        raise KafkaStorageError(str(cause)) from cause
+    puts = NotThereMeansNeverTherePuts
 
 
 class NeverPlansAnew(Table):
@@ -280,14 +306,18 @@ class NeverPlansAnew(Table):
         return super().change(careless, deadline, refresh, discard)
 
 
-class RemovesInDoubt(Table):
-    """Removes the files of a change whose outcome it does not know."""
-
-    def _put(self, version: int, content: bytes, append_id: str) -> bool:
+class RemovesInDoubtPuts(CommitPuts):
+    def put(self, version: int, content: bytes, append_id: str, *, durable: bool) -> bool:
         try:
-            return super()._put(version, content, append_id)
+            return super().put(version, content, append_id, durable=durable)
         except UnknownOutcomeError as error:
             raise KafkaStorageError(str(error)) from error
+
+
+class RemovesInDoubt(PutsAsSaid):
+    """Removes the files of a change whose outcome it does not know."""
+
+    puts = RemovesInDoubtPuts
 
 
 @pytest.mark.parametrize(

@@ -7,14 +7,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kafkalike.cli.configs import parse_added
-from kafkalike.cli.consumer_perf import java_date_format
-from kafkalike.cli.formatter import Formatter
 from kafkalike.cli.interrupt import Interrupt
-from kafkalike.cli.line_reader import Line, LineError, LineReader
 from kafkalike.cli.options import client_settings, key_values, topic_filter
-from kafkalike.cli.perf_stats import SendStats, percentile
-from kafkalike.cli.producer_perf import Pace
+from kafkalike.cli.pace import Pace
+from kafkalike.cli.perf.consumer_perf import java_date_format
+from kafkalike.cli.perf.perf_stats import SendStats, percentile
+from kafkalike.cli.records.formatter import Formatter
+from kafkalike.cli.records.line_reader import Line, LineError, LineReader
+from kafkalike.cli.topics.configs import parse_added
 from kafkalike.model.structs import ConsumerRecord
 from kafkalike.testing import ManualClock
 
@@ -115,6 +115,13 @@ def test_settings_become_what_they_look_like() -> None:
         "ratio": -0.5,
         "acks": "all",
     }
+
+
+def test_options_of_an_object_store_become_one_dict_of_texts() -> None:
+    """By the names behind the prefix, dots and case as they are."""
+    given_ = {"storage.options.AWS_REGION": "r", "storage_options.timeout": "5", "client.id": "c"}
+
+    assert client_settings(given_) == {"storage_options": {"AWS_REGION": "r", "timeout": "5"}, "client_id": "c"}
 
 
 def test_a_value_may_hold_the_sign() -> None:

@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 from dataclasses import replace
+from itertools import pairwise
 
 import pytest
 from hypothesis import given
@@ -43,15 +44,12 @@ def rows_of(steps: Sequence[tuple[str, str, int]]) -> list[MetadataRow]:
         else:
             row = log_start_row(seq, number, info, {0: info.log_start(0) + amount}, reason="retention", run="r")
         rows.append(row)
-        state.apply(row)
+        state = state.applied([row])
     return rows
 
 
 def state_of(rows: Sequence[MetadataRow]) -> ClusterState:
-    state = ClusterState()
-    for row in rows:
-        state.apply(row)
-    return state
+    return ClusterState().applied(rows)
 
 
 @given(steps=changes)
@@ -75,10 +73,10 @@ def test_rows_that_come_again_change_nothing(steps: list[tuple[str, str, int]], 
     state = state_of(rows)
     before = dict(state.topics)
 
-    for row in rows[: data.draw(st.integers(0, len(rows)))]:
-        state.apply(row)
+    after = state.applied(rows[: data.draw(st.integers(0, len(rows)))])
 
-    assert state.topics == before
+    assert after is state
+    assert after.topics == before
 
 
 def test_a_log_start_of_an_earlier_life_does_not_count() -> None:
@@ -97,6 +95,20 @@ def test_a_log_start_of_an_earlier_life_does_not_count() -> None:
     assert state_of(rows).topics["a"].log_start(0) == 9
 
 
+def test_the_last_topic_of_a_name_is_known_deleted_or_not() -> None:
+    """None for a name that no topic ever had."""
+    topic = TopicInfo(name=TopicName("a"), topic_id=TopicId("one"), location="a", num_partitions=1)
+    created = topic_row(1, 1, topic, "created")
+    deleted = topic_row(2, 2, topic, "deleted", deleted=True)
+
+    alive, gone = state_of([created]).last("a"), state_of([created, deleted]).last("a")
+
+    assert alive is not None
+    assert gone is not None
+    assert alive.topic_id == gone.topic_id == "one"
+    assert state_of([created]).last("b") is None
+
+
 def test_an_unknown_topic_is_named() -> None:
     """With the name in quotes."""
     with pytest.raises(UnknownTopicOrPartitionError, match="'nowhere'"):
@@ -109,13 +121,17 @@ def test_a_group_is_gone_with_its_last_offset_unless_it_has_a_member() -> None:
     offset = GroupRow(seq=1, kind=OFFSET, group_id="g", topic="a", topic_id="i", partition=0, offset=5, time_ms=1)
     member = roster_row(2, "h", Roster(generation=3, members={"m": Member(member_id="m")}))
     for row in (offset, member, replace(offset, seq=3, group_id="h")):
-        state.apply(row)
+        state = state.applied([row])
 
-    state.apply(replace(offset, seq=4, offset=None))
-    state.apply(replace(offset, seq=5, group_id="h", offset=None))
+    state = state.applied([replace(offset, seq=4, offset=None)])
+    state = state.applied([replace(offset, seq=5, group_id="h", offset=None)])
 
     assert set(state.groups) == {"h"}
-    assert (state.group("h").generation, set(state.group("h").members), state.group("h").offsets) == (3, {"m"}, {})
+    assert (state.group("h").generation, set(state.group("h").members), dict(state.group("h").offsets)) == (
+        3,
+        {"m"},
+        {},
+    )
     assert state.group("g").offsets == {}
 
 
@@ -125,6 +141,45 @@ def test_a_deleted_offset_may_come_again() -> None:
     row = GroupRow(seq=1, kind=OFFSET, group_id="g", topic="a", topic_id="i", partition=0, offset=5, time_ms=1)
 
     for at, offset in enumerate((5, None, 3), start=1):
-        state.apply(replace(row, seq=at, offset=offset))
+        state = state.applied([replace(row, seq=at, offset=offset)])
 
     assert state.group("g").offsets[TopicPartition("a", 0)].position.offset == 3
+
+
+@given(steps=changes, cuts=st.sets(st.integers(0, 25)))
+def test_rows_that_come_one_by_one_or_together_make_the_same_state(
+    steps: list[tuple[str, str, int]], cuts: set[int]
+) -> None:
+    """In whatever portions a client reads them."""
+    rows = rows_of(steps)
+    state = ClusterState()
+
+    for begin, end in pairwise(sorted({0, len(rows), *(cut for cut in cuts if cut < len(rows))})):
+        state = state.applied(rows[begin:end])
+
+    assert state == state_of(rows)
+
+
+@given(
+    made=st.lists(st.tuples(st.sampled_from("gh"), st.integers(0, 2), st.none() | st.integers(0, 3)), max_size=20),
+    cuts=st.sets(st.integers(0, 20)),
+)
+def test_rows_of_groups_that_come_one_by_one_or_together_make_the_same_state(
+    made: list[tuple[str, int, int | None]], cuts: set[int]
+) -> None:
+    """Partition 2 stands for a change of members, with none of them left when it has no offset."""
+    rows = []
+    for seq, (group, partition, offset) in enumerate(made, start=1):
+        members = {} if offset is None else {"m": Member(member_id="m")}
+        if partition == 2:
+            rows.append(roster_row(seq, group, Roster(generation=seq, members=members, changed_ms=seq)))
+        else:
+            rows.append(
+                GroupRow(seq=seq, kind=OFFSET, group_id=group, topic="t", partition=partition, offset=offset, time_ms=1)
+            )
+    state = GroupsState()
+
+    for begin, end in pairwise(sorted({0, len(rows), *(cut for cut in cuts if cut < len(rows))})):
+        state = state.applied(rows[begin:end])
+
+    assert state == GroupsState().applied(rows)

@@ -2,7 +2,8 @@
 
 from dataclasses import replace
 
-from hypothesis import given
+import pytest
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from kafkalike.model.compaction import (
@@ -44,13 +45,16 @@ def segment(start: int, *, time: int = NOW, size: int = 10, count: int = 1) -> S
 
 
 def plan(segments: list[Segment], policy: CompactionPolicy, cleaned: Cleaned | None = None) -> CompactionPlan:
-    return plan_compaction(0, segments, cleaned or Cleaned(), NOW, policy)
+    return plan_compaction(3, segments, cleaned or Cleaned(), NOW, policy)
 
 
 # --- the active segment ----------------------------------------------------------------------------
 
 
 @given(st.lists(st.tuples(st.integers(1, 30), st.integers(0, 100)), min_size=1, max_size=15), st.integers(14, 60))
+@example([(10, 0), (10, 0)], 20)
+@example([(20, 0), (10, 0), (10, 0)], 20)
+@example([(1, 0), (1, 50), (1, 51)], 60)
 def test_the_active_segment_is_the_one_that_kafka_would_still_write_to(
     batches: list[tuple[int, int]], limit: int
 ) -> None:
@@ -104,6 +108,8 @@ def test_a_record_past_the_longest_lag_makes_compaction_due() -> None:
     policy = replace(EAGER, min_dirty_ratio=0.9, segment_bytes=1000)
 
     assert not plan(segments, policy, Cleaned(dirty=1)).due
+    assert not plan(segments, replace(policy, segment_bytes=10, max_lag_ms=500), Cleaned(dirty=1)).due
+    assert plan(segments, replace(policy, segment_bytes=10, max_lag_ms=499), Cleaned(dirty=1)).due
     assert plan(segments, replace(policy, max_lag_ms=400), Cleaned(dirty=1)).reason == "max.compaction.lag.ms"
 
 
@@ -113,6 +119,25 @@ def test_what_is_younger_than_the_shortest_lag_stays_with_all_above_it() -> None
     segments = [replace(segment(at, time=time), modification_ms=NOW) for at, time in enumerate(times)]
 
     assert [s.start for s in plan(segments, replace(EAGER, min_lag_ms=50)).dirty] == [0]
+
+
+@pytest.mark.parametrize(
+    ("lag", "age", "dirty"), [(50, 50, [0]), (50, 49, []), (1, 1, [0]), (1, 0, []), (0, 0, [0]), (0, -1, [0])]
+)
+def test_the_shortest_lag_is_counted_to_the_millisecond(lag: int, age: int, dirty: list[int]) -> None:
+    """Without one, a record is compacted whose writer's clock is ahead."""
+    segments = [segment(0, time=NOW - age), segment(1, time=NOW + 9)]
+
+    assert [s.start for s in plan(segments, replace(EAGER, min_lag_ms=lag)).dirty] == dirty
+
+
+def test_by_the_appends_clock_an_old_record_that_came_late_is_young() -> None:
+    """Its own time does not count then."""
+    segments = [replace(segment(0, time=NOW - 100), modification_ms=NOW - 10), segment(1)]
+    policy = replace(EAGER, min_lag_ms=50)
+
+    assert [s.start for s in plan(segments, policy).dirty] == [0]
+    assert plan(segments, replace(policy, clock="append")).dirty == ()
 
 
 def test_a_far_future_record_is_compacted_by_its_append() -> None:
@@ -175,9 +200,20 @@ def test_tombstones_past_their_time_make_a_pass_due_once() -> None:
 
     found = plan(segments, EAGER, waiting)
 
-    assert found.tombstones_below == 1
-    assert found.due
+    assert (found.partition, found.tombstones_below) == (3, 1)
+    assert found.reason == "tombstones past delete.retention.ms"
     assert not plan(segments, EAGER, waiting.after(1, NOW, 1)).due
+
+
+def test_tombstones_that_wait_keep_their_time_and_those_cleaned_meanwhile_wait_for_the_next() -> None:
+    """When all that waited are gone, the next time begins for all that is clean then."""
+    first = Cleaned().after(5, 100, 0)
+    second = first.after(9, 150, 3)
+    third = second.after(12, 300, 5)
+
+    assert first == Cleaned(dirty=5, horizon=5, horizon_ms=100, settled=0)
+    assert second == Cleaned(dirty=9, horizon=5, horizon_ms=100, settled=3)
+    assert third == Cleaned(dirty=12, horizon=12, horizon_ms=300, settled=5)
 
 
 def test_a_clock_that_goes_back_keeps_tombstones() -> None:
@@ -235,3 +271,30 @@ def test_dropping_clean_tombstones_changes_no_value(
 
     assert latest_values(twice) == latest_values(whole)
     assert not [r for r in twice if r.tombstone and r.offset < middle]
+
+
+@pytest.mark.parametrize(
+    ("cleaned_to", "clean_end", "kept"),
+    [
+        (0, 4, [3]),
+        (0, 3, [2, 3]),
+        (0, 1, [0, 1, 2, 3]),
+        (2, 4, [3]),
+        (3, 4, [3]),
+        (4, 4, [0, 1, 2, 3]),
+    ],
+)
+def test_only_a_record_of_the_part_that_is_cleaned_shadows_those_before_it(
+    cleaned_to: int, clean_end: int, kept: list[int]
+) -> None:
+    """Four values of one key: those cleaned before, and those above the end of the pass, shadow nothing."""
+    values = numbered([(b"a", False)] * 4)
+
+    assert [r.offset for r in survivors(values, cleaned_to, clean_end, 0)] == kept
+
+
+def test_what_is_at_a_bound_is_above_it() -> None:
+    """A record without a key at the end of the pass, and a tombstone at the offset below which they go."""
+    assert survivors(numbered([(None, False)]), 0, 0, 0) == numbered([(None, False)])
+    assert survivors(numbered([(b"a", True)]), 0, 1, 0) == numbered([(b"a", True)])
+    assert survivors(numbered([(b"a", True)]), 0, 1, 1) == []

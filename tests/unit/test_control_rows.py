@@ -57,9 +57,7 @@ def metadata_rows(made: list[tuple[str, str, int]]) -> list[MetadataRow]:
 
 
 def cluster_state(rows: list[MetadataRow]) -> object:
-    state = ClusterState()
-    for row in rows:
-        state.apply(row)
+    state = ClusterState().applied(rows)
     return state.topics, state.used_names
 
 
@@ -113,9 +111,7 @@ def group_rows(made: list[tuple[str, int, int | None]]) -> list[GroupRow]:
 
 def groups_state(rows: list[GroupRow], remembered: set[str]) -> object:
     """Of groups that are gone, only the generation of those that are to be remembered."""
-    state = GroupsState()
-    for row in rows:
-        state.apply(row)
+    state = GroupsState().applied(rows)
     places = [TopicPartition("t", p) for p in range(2)]
     return {
         g: (
@@ -258,3 +254,11 @@ def test_rows_are_written_again_only_as_the_table_grows(each: int, merges: int) 
     assert sum(files) == total
     assert len(files) <= total.bit_length() + 1
     assert written <= total * (MERGE_FACTOR + 2) * total.bit_length()
+
+
+def test_an_offset_that_was_deleted_long_ago_leaves_nothing_in_a_group_that_lives() -> None:
+    """Another of its offsets keeps the group."""
+    row = GroupRow(seq=1, kind=OFFSET, group_id="g", topic="t", topic_id="id", partition=0, offset=5, time_ms=1)
+    rows = [row, replace(row, seq=2, partition=1), replace(row, seq=3, offset=None), replace(row, seq=4, group_id="h")]
+
+    assert [kept.seq for kept in kept_group_rows(rows, 2)] == [2, 4]

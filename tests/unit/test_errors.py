@@ -1,5 +1,7 @@
 """Errors: what ported code may catch, with Kafka's codes, in the place where kafka-python has it."""
 
+import pickle
+
 import pytest
 
 from kafkalike import errors
@@ -44,3 +46,13 @@ def test_a_rebalance_is_not_retriable_by_the_same_call_as_in_kafka_python() -> N
     """The caller must poll first."""
     assert errors.RebalanceInProgressError.retriable is False
     assert errors.TopicDeletedError.retriable is False
+
+
+def test_errors_have_one_name_wherever_they_are_defined() -> None:
+    """In a traceback, in a pickle, and in the list of what `*` imports."""
+    found = [getattr(errors, name) for name in errors.__all__]
+
+    assert {one.__module__ for one in found} == {"kafkalike.errors"}
+    assert errors.__all__ == sorted(errors.__all__)
+    assert pickle.dumps(errors.KafkaTimeoutError("late")).count(b"kafkalike.errors") == 1
+    assert str(pickle.loads(pickle.dumps(errors.KafkaTimeoutError("late")))) == "late"  # noqa: S301 - our own bytes

@@ -64,6 +64,39 @@ def test_an_observer_that_was_stopped_itself_begins_anew() -> None:
     assert later == [[]] * 9 + [["quiet"]]
 
 
+def test_an_observer_that_looks_late_three_intervals_after_is_not_taken_for_stopped() -> None:
+    """A little more, and what it has not seen counts for nothing."""
+    brief = Member(member_id="brief", session_timeout_ms=3000, heartbeat_interval_ms=1000)
+    found = []
+    for gap in (3.0, 3.5):
+        sessions = Sessions(interval_s=1)
+        sessions.observe(100, [brief], {"brief": 7}, None)
+        found.append(sessions.observe(100 + gap, [brief], {"brief": 7}, None))
+
+    assert found == [["brief"], []]
+
+
+def test_a_session_is_over_to_the_millisecond() -> None:
+    """And not a moment before."""
+    sessions = Sessions(interval_s=5)
+    sessions.observe(100, [QUIET], {"quiet": 7}, None)
+
+    assert sessions.observe(109.995, [QUIET], {"quiet": 7}, None) == []
+    assert sessions.observe(110, [QUIET], {"quiet": 7}, None) == ["quiet"]
+
+
+def test_a_group_is_lively_when_somebody_gave_a_sign_while_he_was_watched() -> None:
+    """What was there at the first look may be as old as the table."""
+    sessions = Sessions(interval_s=1)
+    seen = [sessions.lively]
+
+    for nth, stamp in enumerate([7, 7, 8, 8]):
+        sessions.observe(100 + nth, [QUIET], {"quiet": stamp}, None)
+        seen.append(sessions.lively)
+
+    assert seen == [False, False, False, True, True]
+
+
 def test_a_short_session_is_over_though_its_observer_looks_seldom() -> None:
     """The observer's own interval is longer than the session of the one it looks at."""
     assert watch([7] * 2, step=30) == [30]
@@ -85,6 +118,7 @@ def test_a_storage_clock_that_goes_in_steps_kills_nobody_too_early() -> None:
     step = 4_000_000
 
     assert watch([0] * 4, [0, 0, 10 * SECOND + step, 11 * SECOND]) == [3]
+    assert watch([0] * 3, [0, 0, 10 * SECOND + 5 * step]) == [2]
 
 
 def test_who_was_heard_of_is_remembered_until_he_is_no_member() -> None:

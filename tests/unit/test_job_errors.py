@@ -2,7 +2,7 @@
 
 import pytest
 
-from kafkalike.cli.job import first_line
+from kafkalike.cli.jobs.job import first_line
 
 JAVA = """An error occurred while calling o154.save.
 : org.apache.spark.SparkException: Job aborted.

@@ -68,6 +68,31 @@ def test_offsets_that_compaction_took_are_lag_in_offsets_only() -> None:
     assert index.lag(100) == Lag(offsets=100, records=3, behind_ms=9)
 
 
+def test_a_part_of_a_record_counts_as_one() -> None:
+    """Three records in ten offsets: from the middle on there is one and a half."""
+    index = PartitionIndex(0, 10, [segment(0, 10, records=3)])
+
+    assert [index.records_from(offset) for offset in (0, 5, 9, 10)] == [3, 2, 1, 0]
+
+
+def test_the_time_of_an_offset_is_in_proportion_between_the_first_and_the_last_record() -> None:
+    """Where there is no record, that of the last one before it; none before the first."""
+    four = PartitionIndex(10, 20, [segment(10, 14, times=(1_000, 4_000))])
+    short = PartitionIndex(0, 3, [segment(0, 1, times=(3, 3)), segment(1, 3, times=(5, 9))])
+
+    assert [four.time_of(offset) for offset in range(9, 16)] == [None, 1_000, 2_000, 3_000, 4_000, 4_000, 4_000]
+    assert [short.time_of(offset) for offset in range(4)] == [3, 5, 9, 9]
+
+
+@pytest.mark.parametrize("committed", [3, 5])
+def test_records_below_the_log_start_count_as_read_by_nobody(committed: int) -> None:
+    """It was moved into a segment: the time of what was deleted there says nothing about who waits."""
+    index = PartitionIndex(5, 10, [segment(0, 10, times=(0, 9_000))])
+
+    assert index.lag(committed) == Lag(offsets=10 - committed, records=5, behind_ms=9_000)
+    assert index.lag(6).behind_ms == 4_000
+
+
 def test_who_has_read_nothing_is_as_far_behind_as_the_oldest_record_is_old() -> None:
     """Also a group whose offset is below the log start."""
     index = PartitionIndex(10, 20, [segment(10, 20, times=(1_000, 4_000))])

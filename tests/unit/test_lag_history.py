@@ -72,6 +72,22 @@ def test_a_rewind_gives_no_rate() -> None:
     assert [m.consumed_per_second for m in seen] == [10.0, None, 10.0, 0.0]
 
 
+def test_a_rewind_right_after_the_first_commit_gives_no_rate() -> None:
+    """The first commit is one to go back behind."""
+    (moment,) = found([(0, 50), (1_000, 5)], [appended(0, 100, 0)], 1_000, rate_ms=1_000)
+
+    assert (moment.consumed_per_second, moment.produced_per_second) == (None, None)
+
+
+def test_a_commit_of_the_same_offset_is_no_rewind() -> None:
+    """A group that commits on and on while it waits."""
+    commits: list[tuple[int, int | None]] = [(0, 5), (500, 5), (1_000, 9)]
+
+    (moment,) = found(commits, [appended(0, 10, 0)], 1_000, rate_ms=1_000)
+
+    assert moment.consumed_per_second == 4.0
+
+
 def test_the_order_of_commits_counts_and_not_their_clocks() -> None:
     """The second one comes from a host whose clock is behind."""
     seen = found([(2_000, 5), (1_000, 7)], [appended(0, 10, 0)], 1_500, 2_000, rate_ms=100)
@@ -101,6 +117,22 @@ def test_a_merged_segment_still_tells_how_it_grew() -> None:
     assert [growth.log_end(at) for at in (0, 2_500, 5_000, 10_000, 12_000, 60_000)] == [0, 25, 50, 100, 120, 120]
 
 
+def test_a_merged_segment_that_does_not_begin_at_once_grew_between_its_own_times() -> None:
+    """Neither before its first record nor beyond its last one; compaction has taken what was below it."""
+    merged = replace(appended(20, 100, 10_000, first_ms=2_000), modification_ms=60_000)
+    growth = GrowthIndex(0, [merged, appended(100, 120, 12_000)])
+
+    assert [growth.log_end(at) for at in (1_999, 2_000, 4_000, 10_000, 11_000)] == [0, 20, 40, 100, 100]
+
+
+def test_a_merged_segment_of_two_milliseconds_is_whole_at_the_second() -> None:
+    """Its first record comes with the first one."""
+    merged = replace(appended(0, 100, 8, first_ms=7), modification_ms=60_000)
+    growth = GrowthIndex(0, [merged, appended(100, 120, 9)])
+
+    assert [growth.log_end(at) for at in (6, 7, 8, 9)] == [0, 0, 100, 120]
+
+
 def test_records_with_old_times_count_from_when_they_were_written() -> None:
     """An import of last year's records does not change last year's lag."""
     growth = GrowthIndex(0, [replace(appended(0, 100, 10_000, first_ms=0), modification_ms=60_000)])
@@ -127,3 +159,4 @@ def test_the_log_never_shrinks_as_time_goes_on(runs: list[tuple[int, int, int]],
 def test_moments_end_now() -> None:
     """And are as many as the span has steps, and one."""
     assert moments(1_000, 250, 100) == [800, 900, 1_000]
+    assert moments(5, 2, 1) == [3, 4, 5]

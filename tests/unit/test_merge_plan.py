@@ -135,6 +135,35 @@ def test_few_files_wait_for_more() -> None:
     assert [len(run) for run in plan_merges(of(10, 10, 10, 990), NOW, POLICY)] == [3]
 
 
+def runs_of(segments: list[Segment], policy: MergePolicy = POLICY) -> list[list[int]]:
+    return [[s.start for s in run] for run in plan_merges(segments, NOW, policy)]
+
+
+def test_two_files_before_one_that_does_not_fit_are_put_together() -> None:
+    """Nothing can join them any more; the same holds before lost records, and at the end of the span of time."""
+    short = replace(POLICY, max_span_ms=30)
+
+    assert runs_of(of(10, 10, 990)) == [[0, 1]]
+    assert runs_of([s for s in of(10, 10, 10, 10) if s.start != 2]) == [[0, 1]]
+    assert runs_of([segment(at, 10, time=NOW - 100 + 16 * at) for at in range(3)], short) == [[0, 1]]
+
+
+def test_a_run_may_take_exactly_the_longest_span_and_be_of_exactly_the_age() -> None:
+    """A millisecond more is too much."""
+    segments = [segment(at, 10, time=NOW - 100 + 10 * at) for at in range(4)]
+
+    assert runs_of(segments, replace(POLICY, max_span_ms=30, min_age_ms=70)) == [[0, 1, 2, 3]]
+    assert runs_of(segments, replace(POLICY, max_span_ms=29)) == [[0, 1, 2]]
+    assert runs_of(segments, replace(POLICY, min_age_ms=71)) == []
+
+
+def test_a_large_file_joins_when_the_others_together_are_as_large() -> None:
+    """The result is twice as large then. Too few small ones beside a larger one wait."""
+    assert runs_of(of(30, 10, 10, 10)) == [[0, 1, 2, 3]]
+    assert runs_of(of(31, 10, 10, 10)) == []
+    assert runs_of(of(10, 10, 500, 10, 10, 10, 10)) == [[3, 4, 5, 6]]
+
+
 def test_ten_thousand_files_are_planned_at_once() -> None:
     """All of them in runs of the target's size."""
     runs = plan_merges([segment(at, 10) for at in range(10_000)], NOW, POLICY)

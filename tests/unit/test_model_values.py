@@ -4,7 +4,9 @@ from dataclasses import replace
 
 import pytest
 
-from kafkalike.errors import IllegalStateError, LogCorruptError, UnsupportedVersionError
+from kafkalike.errors import IllegalArgumentError, IllegalStateError, LogCorruptError, UnsupportedVersionError
+from kafkalike.model.appends import TxnId
+from kafkalike.model.batch import RecordBatch
 from kafkalike.model.cluster_state import ClusterState, MetadataRow
 from kafkalike.model.compaction import HOLES, cleaner_app
 from kafkalike.model.group_protocol import Assign, Known, Scheme, join
@@ -83,7 +85,7 @@ def test_a_metadata_row_of_an_unknown_kind_is_refused() -> None:
     state = ClusterState()
 
     with pytest.raises(UnsupportedVersionError, match="row 4 of __cluster_metadata is of kind 'quota'"):
-        state.apply(MetadataRow(seq=4, time_ms=1, kind="quota", topic="t", topic_id="id", change="set", value="{}"))
+        state.applied([MetadataRow(seq=4, time_ms=1, kind="quota", topic="t", topic_id="id", change="set", value="{}")])
 
     assert (state.seq, dict(state.topics)) == (0, {})
 
@@ -91,6 +93,30 @@ def test_a_metadata_row_of_an_unknown_kind_is_refused() -> None:
 def test_the_cleaner_keeps_its_facts_by_partition() -> None:
     """A name for each fact, below the cleaner's own."""
     assert cleaner_app(3, HOLES) == "kafkalike.cleaner/3/holes"
+
+
+# --- appends -----------------------------------------------------------------------------------
+
+
+def test_records_of_a_batch_stand_in_columns() -> None:
+    """In the order in which they were added; no headers are None."""
+    records = RecordBatch()
+
+    records.add(1, b"k", b"v", 5, [("h", None)])
+    records.add(0, None, None, 4, [])
+
+    assert (records.partitions, records.timestamps, len(records)) == ([1, 0], [5, 4], 2)
+    assert (records.keys, records.values) == ([b"k", None], [b"v", None])
+    assert records.headers == [[("h", None)], None]
+
+
+def test_an_id_of_a_write_is_not_one_of_the_tables_own() -> None:
+    """Under those a table keeps facts about itself."""
+    said = "txn_id must not begin with 'kafkalike.', which is kafkalike's own, as 'kafkalike.end' does"
+
+    with pytest.raises(IllegalArgumentError, match=said):
+        TxnId("kafkalike.end", 1)
+    assert TxnId("kafkalike", 1).after is None
 
 
 # --- segments and lag --------------------------------------------------------------------------
@@ -151,11 +177,11 @@ def commit(seq: int, offset: int | None, topic: str | None = "t") -> GroupRow:
 def test_a_group_row_that_comes_again_changes_nothing() -> None:
     """And one of a commit without a topic is refused."""
     state = GroupsState()
-    state.apply(commit(1, 5))
+    state = state.applied([commit(1, 5)])
 
-    state.apply(commit(1, 9))
+    state = state.applied([commit(1, 9)])
     with pytest.raises(LogCorruptError, match="no topic or partition"):
-        state.apply(commit(2, 9, topic=None))
+        state.applied([commit(2, 9, topic=None)])
 
     assert {tp: found.position.offset for tp, found in state.groups["g"].offsets.items()} == {TopicPartition("t", 0): 5}
     assert state.seq == 1
@@ -164,8 +190,8 @@ def test_a_group_row_that_comes_again_changes_nothing() -> None:
 def test_a_group_without_members_is_empty_and_its_generation_stays() -> None:
     """Its roster says so."""
     state = GroupsState()
-    state.apply(commit(1, 5))
-    state.apply(roster_row(2, "g", Roster(generation=7, changed_ms=3)))
+    state = state.applied([commit(1, 5)])
+    state = state.applied([roster_row(2, "g", Roster(generation=7, changed_ms=3))])
 
     group = state.groups["g"]
 

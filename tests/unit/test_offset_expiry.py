@@ -4,7 +4,17 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kafkalike.model.group_state import CommittedOffset, Group, GroupsState, Member, Roster, roster_row
+from kafkalike.model.frozen_map import FrozenMap
+from kafkalike.model.group_state import (
+    OFFSET,
+    CommittedOffset,
+    Group,
+    GroupRow,
+    GroupsState,
+    Member,
+    Roster,
+    roster_row,
+)
 from kafkalike.model.offset_expiry import deletion_rows, expired, orphaned
 from kafkalike.model.structs import OffsetAndMetadata, TopicPartition
 
@@ -19,7 +29,7 @@ def committed(at_ms: int, topic_id: str = "id") -> CommittedOffset:
 
 def group(members: dict[str, Member] | None = None, changed_ms: int = 0, *, pending: bool = False) -> Group:
     roster = Roster(generation=1, members=members or {}, changed_ms=changed_ms, pending=pending)
-    return Group(offsets={READ: committed(100), LEFT: committed(200)}, roster=roster)
+    return Group(offsets=FrozenMap({READ: committed(100), LEFT: committed(200)}), roster=roster)
 
 
 def test_offsets_are_kept_from_when_the_last_member_left() -> None:
@@ -41,6 +51,7 @@ def test_a_live_group_loses_the_offsets_of_topics_that_it_reads_no_more() -> Non
     live = group({"m": Member(member_id="m", subscription=("read",))}, changed_ms=10_000)
 
     assert expired(live, 10**12, 500) == [LEFT]
+    assert expired(live, 10_001, 500) == [LEFT]
 
 
 def test_nothing_expires_while_a_group_is_being_rebalanced() -> None:
@@ -53,7 +64,7 @@ def test_an_offset_goes_when_both_its_commit_and_the_group_are_old(
     commit_ms: int, empty_ms: int, now_ms: int, retention_ms: int
 ) -> None:
     """One that an administrator has set after the group became empty lives from then on."""
-    one = Group(offsets={READ: committed(commit_ms)}, roster=Roster(generation=1, changed_ms=empty_ms))
+    one = Group(offsets=FrozenMap({READ: committed(commit_ms)}), roster=Roster(generation=1, changed_ms=empty_ms))
 
     gone = bool(expired(one, now_ms, retention_ms))
 
@@ -71,14 +82,12 @@ def test_offsets_of_topics_that_are_gone_are_orphaned() -> None:
 @pytest.mark.parametrize("after", [0, 3])
 def test_deleting_all_offsets_of_an_empty_group_deletes_the_group(after: int) -> None:
     """Its generation goes on when it comes back."""
-    state = GroupsState()
-    state.apply(roster_row(1, "g", Roster(generation=7)))
-    state.groups["g"] = Group(offsets={READ: committed(1)}, roster=Roster(generation=7))
+    commit = GroupRow(seq=1, kind=OFFSET, group_id="g", topic="read", topic_id="id", partition=0, offset=5, time_ms=1)
+    state = GroupsState().applied([commit, roster_row(2, "g", Roster(generation=7))])
 
     rows = deletion_rows(state, "g", [READ, LEFT], 9, after)
-    for row in rows:
-        state.apply(row)
+    state = state.applied(rows)
 
-    assert [row.seq for row in rows] == [2 + after]
+    assert [row.seq for row in rows] == [3 + after]
     assert state.groups == {}
     assert state.group("g").generation == 7

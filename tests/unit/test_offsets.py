@@ -44,7 +44,10 @@ def test_a_plan_holds_as_long_as_its_log_ends_do(ends: dict[int, int], counts: d
 
 @given(runs=st.lists(ranges, max_size=6), start=st.integers(0, 12))
 def test_gaps_and_overlaps_are_those_a_count_finds(runs: list[range], start: int) -> None:
-    """Offsets from the log start to the last run: missing where no run has them, doubled where two or more do."""
+    """Offsets from the log start to the last run: missing where no run has them, doubled where two or more do.
+
+    Nothing is told of runs that meet: no flaw is empty.
+    """
     covered = Counter(offset for run in runs for offset in run if offset >= start)
     stop = max(covered, default=start - 1) + 1
 
@@ -55,3 +58,4 @@ def test_gaps_and_overlaps_are_those_a_count_finds(runs: list[range], start: int
     assert sorted(missing) == [offset for offset in range(start, stop) if not covered[offset]]
     assert doubled == {offset for offset, times in covered.items() if times > 1}
     assert all(flaw.partition == 7 for flaw in found)
+    assert all(flaw.missing if isinstance(flaw, Gap) else flaw.doubled for flaw in found)

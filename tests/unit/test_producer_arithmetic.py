@@ -12,7 +12,7 @@ from kafkalike.model.batch import RecordBatch
 from kafkalike.model.names import TopicId, TopicName
 from kafkalike.model.topic import TopicInfo
 from kafkalike.partitioner import DefaultPartitioner, partition_for_key
-from kafkalike.producer.buffer import UNROUTED
+from kafkalike.producer.batches import UNROUTED
 from kafkalike.producer.future import Outcome
 from kafkalike.producer.routing import Router
 

@@ -1,14 +1,13 @@
 """Scenarios of a reset against records looked at one by one."""
 
 from dataclasses import dataclass
-from typing import Any
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from kafkalike.admin import KafkaAdminClient
-from kafkalike.cli.reset_plan import Resetter, parse_topic
+from kafkalike.cli.groups.reset_plan import Resetter, Scenario, parse_topic
 from kafkalike.errors import IllegalArgumentError, TopicDeletedError
 from kafkalike.model.batch import RecordBatch
 from kafkalike.model.structs import OffsetAndMetadata, TopicPartition
@@ -70,28 +69,28 @@ def worlds(draw: st.DrawFn) -> World:
 @given(worlds(), st.integers(-10, 10), st.integers(0, 12), st.integers(0, 2_500))
 def test_every_scenario_is_what_looking_at_each_record_gives(world: World, shift: int, offset: int, time: int) -> None:
     """Whatever log start, times and committed offset there are; a warning comes when an offset was out of the log."""
-    expected: dict[str, tuple[Any, int | None]] = {
-        "to_earliest": (True, world.start),
-        "to_latest": (True, world.end),
-        "to_current": (True, world.end if world.committed is None else world.committed),
-        "to_offset": (offset, world.within(offset)),
-        "shift_by": (shift, None if world.committed is None else world.within(world.committed + shift)),
-        "to_datetime": (time, world.first_at(time)),
-        "by_duration": (time, world.first_at(max(0, NOW_MS - time))),
-        "from_file": ({"g": {P0: offset}}, world.within(offset)),
-    }
+    expected = [
+        (Scenario("to_earliest"), world.start),
+        (Scenario("to_latest"), world.end),
+        (Scenario("to_current"), world.end if world.committed is None else world.committed),
+        (Scenario("to_offset", offset), world.within(offset)),
+        (Scenario("shift_by", shift), None if world.committed is None else world.within(world.committed + shift)),
+        (Scenario("to_datetime", time), world.first_at(time)),
+        (Scenario("by_duration", time), world.first_at(max(0, NOW_MS - time))),
+        (Scenario("from_file", plans={"g": {P0: offset}}), world.within(offset)),
+    ]
     warnings: list[str] = []
     resetter = world.resetter(warnings)
 
-    for scenario, (value, wanted) in expected.items():
+    for scenario, wanted in expected:
         warnings.clear()
         if wanted is None:
             with pytest.raises(IllegalArgumentError, match="no current committed offset"):
-                resetter.plan("g", scenario, value, [P0])
+                resetter.plan("g", scenario, [P0])
             continue
-        assert resetter.plan("g", scenario, value, [P0]) == {P0: wanted}
+        assert resetter.plan("g", scenario, [P0]) == {P0: wanted}
         asked = {"to_offset": offset, "from_file": offset, "shift_by": (world.committed or 0) + shift}
-        assert len(warnings) == (scenario in asked and asked[scenario] != wanted)
+        assert len(warnings) == (scenario.name in asked and asked[scenario.name] != wanted)
 
 
 def test_a_plan_is_not_carried_out_for_a_topic_that_was_created_again() -> None:
@@ -107,7 +106,7 @@ def test_a_plan_is_not_carried_out_for_a_topic_that_was_created_again() -> None:
         cluster.create_topic("t", 1, {})
 
     resetter = Resetter(admin, ids(cluster), NOW_MS, create_again)
-    plan = resetter.plan("g", "to_offset", 5, [P0])
+    plan = resetter.plan("g", Scenario("to_offset", 5), [P0])
 
     done = resetter.execute("g", plan)
 

@@ -140,6 +140,14 @@ def test_the_newest_segment_stays_whatever_its_size() -> None:
     assert [s.start for s in found.expired] == [0]
 
 
+def test_so_many_segments_go_as_are_above_the_size() -> None:
+    """The third one would bring the partition below it."""
+    policy = replace(FOREVER, retention_bytes=15)
+
+    assert plan(log_of(*[(1, 10, 0)] * 4), policy).new_log_start == 2
+    assert plan(log_of(*[(1, 10, 0)] * 4), replace(FOREVER, retention_bytes=10)).new_log_start == 3
+
+
 def test_without_delete_only_what_lies_below_the_log_start_goes() -> None:
     """As `cleanup.policy=compact` or an empty one ask."""
     policy = RetentionPolicy(delete=False, retention_ms=0, retention_bytes=0)
@@ -198,6 +206,14 @@ def test_append_times_never_fall_and_are_never_later_than_noted(noted: list[int]
     known = [t for t in times if t]
     assert known == sorted(known)
     assert all(time <= was for time, was in zip(times, noted, strict=True) if was)
+
+
+def test_a_segment_without_a_noted_time_was_appended_before_those_after_it() -> None:
+    """0 is no time; the first millisecond is one."""
+    segments = [segment(at, 1, appended=noted) for at, noted in enumerate([5, 0, 9, 0])]
+
+    assert append_times(segments) == [5, 9, 9, 0]
+    assert append_times([segment(0, 1, appended=1), segment(1, 1, appended=7)]) == [1, 7]
 
 
 @given(st.lists(st.tuples(st.integers(0, 1000), st.integers(1, 1000)), max_size=12))

@@ -2,11 +2,12 @@
 
 import itertools
 
-from hypothesis import given
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 
 from kafkalike.model.segments import Segment, SegmentIndex
+from tests.tools.effort import examples
 
 PARTITIONS = 2
 
@@ -96,3 +97,48 @@ def test_an_index_made_of_segments_in_any_order_is_the_same(order: list[int]) ->
 
     assert [s.start for s in index.segments(0)] == [0, 2, 4, 6, 8]
     assert (index.end(0), index.end(1), index.segments(1)) == (10, 0, ())
+
+
+spans = st.tuples(st.integers(0, 1), st.integers(0, 9), st.integers(1, 5))
+
+
+@settings(max_examples=examples(300, 100))
+@given(
+    loaded=st.lists(spans, max_size=4),
+    steps=st.lists(spans | st.integers(0, 7), max_size=10),
+    wanted=st.tuples(st.integers(0, 15), st.integers(0, 15)),
+)
+@example(loaded=[(0, 0, 9), (0, 9, 3), (0, 2, 1), (0, 4, 1)], steps=[], wanted=(8, 9))
+@example(loaded=[(0, 0, 3), (0, 3, 3)], steps=[(0, 3, 3), 2, 1], wanted=(3, 3))
+@example(loaded=[(0, 0, 3), (0, 3, 3), (0, 6, 3)], steps=[(1, 0, 3), (0, 4, 1), 4], wanted=(3, 6))
+@example(loaded=[(0, 0, 3), (0, 6, 3)], steps=[], wanted=(6, 3))
+@example(loaded=[(0, 0, 3), (0, 3, 3), (0, 3, 3)], steps=[], wanted=(2, 3))
+def test_segments_of_foreign_writers_may_hold_an_offset_twice(
+    loaded: list[tuple[int, int, int]], steps: list[tuple[int, int, int] | int], wanted: tuple[int, int]
+) -> None:
+    """Whatever they cover, the index answers as a list of them does. A number removes that one of the live segments."""
+    live = [segment(p, start, length, 1, f"f{n}") for n, (p, start, length) in enumerate(loaded)]
+    index, ends = SegmentIndex(live), {p: max((s.stop for s in live if s.partition == p), default=0) for p in (0, 1)}
+
+    for n, step in enumerate(steps, start=len(loaded)):
+        if isinstance(step, int):
+            for gone in live[step : step + 1]:
+                index.remove(gone.path)
+                live.remove(gone)
+        else:
+            live.append(segment(*step, 1, f"f{n}"))
+            index.add(live[-1])
+            ends[step[0]] = max(ends[step[0]], live[-1].stop)
+
+    for p in (0, 1):
+        mine = sorted((s for s in live if s.partition == p), key=lambda s: s.start)
+        assert (list(index.segments(p)), index.end(p)) == (mine, ends[p])
+        for offset in range(16):
+            assert index.at_or_after(p, offset) == next((s for s in mine if s.stop > offset), None)
+        for run in (range(*wanted), range(wanted[0], wanted[0] + 1), range(10, 10)):
+            assert index.within(p, run) == [s for s in mine if run and s.start < run.stop and s.stop > run.start]
+        for one in mine:
+            others = (s for s in mine if s is not one and s.start < one.stop and s.stop > one.start)
+            assert index.overlap(one) == next(others, None)
+    assert index.paths == {s.path for s in live}
+    assert dict(index.ends) == {p: end for p, end in ends.items() if end}

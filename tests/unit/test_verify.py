@@ -9,18 +9,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from kafkalike.log.inspect.commits import CommitInfo
-from kafkalike.log.inspect.findings import (
-    Finding,
-    SegmentCheck,
-    check_commits,
-    check_committed,
-    check_coverage,
-    check_group_rows,
-    check_partitions,
-    check_place,
-    check_schema,
-    misplaced_keys,
-)
+from kafkalike.log.inspect.file_rules import SegmentCheck, misplaced_keys
+from kafkalike.log.inspect.findings import Finding
+from kafkalike.log.inspect.group_rules import check_committed, check_group_rows
+from kafkalike.log.inspect.table_rules import check_commits, check_coverage, check_partitions, check_place, check_schema
 from kafkalike.model.group_state import MEMBER, OFFSET, GroupRow, GroupsState
 from kafkalike.model.segments import Segment
 from kafkalike.partitioner.murmur2 import partition_for_key
@@ -229,11 +221,11 @@ def commit_info(operation: str, append_id: str | None = None) -> CommitInfo:
 
 
 @pytest.mark.parametrize("operation", ["WRITE", "RESTORE", "UPDATE", "MERGE", "ADD COLUMNS", "UPGRADE PROTOCOL"])
-def test_a_commit_by_an_outsider_is_named(operation: str) -> None:
+def test_a_commit_by_a_foreign_writer_is_named(operation: str) -> None:
     """Only appends with an id are kafkalike's."""
     (found,) = check_commits("t", [commit_info(operation)])
 
-    assert (found.kind, found.warning) == ("outsider-commit", False)
+    assert (found.kind, found.warning) == ("foreign-commit", False)
     assert operation in found.message
     assert "version 3" in found.message
 
@@ -277,7 +269,7 @@ def member_row(seq: int, generation: int) -> GroupRow:
 def state(*rows: GroupRow) -> GroupsState:
     groups = GroupsState()
     for row in rows:
-        groups.apply(row)
+        groups = groups.applied([row])
     return groups
 
 

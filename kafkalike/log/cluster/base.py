@@ -21,8 +21,12 @@ from kafkalike.errors import (
 from kafkalike.log.port import ControlLog, TopicLog
 from kafkalike.model.cluster_state import ClusterState, MetadataRow, log_start_row, topic_row
 from kafkalike.model.group_state import GroupRow, GroupsState
-from kafkalike.model.names import TopicId, check_topic_name
+from kafkalike.model.names import TopicId, TopicName, check_topic_name
 from kafkalike.model.topic import TopicInfo
+
+
+class OutdatedError(Exception):
+    """The metadata have moved on since a change was planned: it is to be planned anew."""
 
 
 class ClusterBase(abc.ABC):
@@ -37,11 +41,19 @@ class ClusterBase(abc.ABC):
         self.clock = clock
 
     @abc.abstractmethod
-    def _create_table(self, name: str, location: str) -> TopicId:
-        """Make an empty table, replacing leftovers of a deleted topic, and return its id."""
+    def _create_table(self, name: TopicName, location: str) -> TopicId:
+        """Make an empty table, or take one that is there, and return its id.
+
+        Raises:
+            OutdatedError: `location` was chosen by metadata that do not hold any more.
+        """
 
     @abc.abstractmethod
-    def _location(self, name: str, *, used_before: bool) -> str:
+    def _discard_table(self, info: TopicInfo) -> None:
+        """Remove a table that was made for a topic that does not come to be, if nobody else can have taken it."""
+
+    @abc.abstractmethod
+    def _location(self, name: TopicName, *, used_before: bool) -> str:
         """Folder, relative to the root, for the table of a new topic."""
 
     @abc.abstractmethod
@@ -80,14 +92,14 @@ class ClusterBase(abc.ABC):
         checked = check_topic_name(name)
         settings = TOPIC_PROPERTIES.check_all(configs)
         total = check_partition_count(self.server.num_partitions if num_partitions == -1 else num_partitions)
-        created: list[TopicInfo] = []
+        made: list[TopicInfo] = []
 
         def plan(state: ClusterState) -> Sequence[MetadataRow]:
             if checked in state.topics:
                 message = f"topic {name!r} already exists"
                 raise TopicAlreadyExistsError(message)
             now = self.clock.now_ms()
-            used = checked in state.used_names
+            used = state.was_used(checked)
             location = self._location(checked, used_before=used)
             info = TopicInfo(
                 name=checked,
@@ -97,11 +109,25 @@ class ClusterBase(abc.ABC):
                 configs=settings,
                 created_ms=now,
             )
-            created[:] = [info]
+            made.append(info)
             return [] if validate_only else [topic_row(state.seq + 1, now, info, "created")]
 
-        self.metadata.transact(plan)
-        return created[0]
+        while True:
+            try:
+                self.metadata.transact(plan)
+            except OutdatedError:
+                continue
+            except TopicAlreadyExistsError:
+                self._discard(made)
+                raise
+            self._discard(made[:-1])
+            return made[-1]
+
+    def _discard(self, made: Sequence[TopicInfo]) -> None:
+        """Remove tables of plans that surely did not land; those of calls that failed, maintenance removes."""
+        for info in made:
+            if info.topic_id:
+                self._discard_table(info)
 
     def delete_topic(self, name: str) -> None:
         """Delete a topic and its data."""

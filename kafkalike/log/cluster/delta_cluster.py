@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
-import json
-import re
 import shutil
 import uuid
 from collections.abc import Callable
@@ -15,31 +12,40 @@ from typing import Final
 from kafkalike import faults
 from kafkalike.clock import SYSTEM_CLOCK, Clock, Deadline
 from kafkalike.config.server import ServerConfig
-from kafkalike.errors import KafkaError, KafkaStorageError, TopicAlreadyExistsError
-from kafkalike.log.cluster.base import ClusterBase
+from kafkalike.config.storage import StorageOptions
+from kafkalike.errors import KafkaConfigurationError, KafkaError, KafkaStorageError
+from kafkalike.log.cluster.base import ClusterBase, OutdatedError
+from kafkalike.log.cluster.topic_folders import (
+    check_first,
+    is_later_life,
+    live_topic,
+    location_of,
+    put_aside,
+    refuse_link,
+    remove_folder,
+    topic_table,
+)
 from kafkalike.log.store.local import LocalStore
 from kafkalike.log.store.port import Store
 from kafkalike.log.store.roots import normalise_root
-from kafkalike.log.table.actions import creation
+from kafkalike.log.table.actions import creation, log_name
 from kafkalike.log.table.control_log import DeltaControlLog
 from kafkalike.log.table.layout import (
     CLUSTER_METADATA,
     CONSUMER_OFFSETS,
-    DELETED,
     METADATA_SCHEMA,
     OFFSETS_SCHEMA,
     TOPIC_SCHEMA,
     TOPIC_TABLE_PROPERTIES,
 )
 from kafkalike.log.table.log_cleaner import Helpers, cleaning_turn, maintenance_turn
-from kafkalike.log.table.snapshot import Snapshot, load_snapshot
 from kafkalike.log.table.table import Table
 from kafkalike.log.topic.segment_files import segment_of
 from kafkalike.log.topic.topic_log import DeltaTopicLog, Home
 from kafkalike.model.cluster_state import ClusterState, MetadataRow
 from kafkalike.model.group_state import GroupRow, GroupsState
 from kafkalike.model.leases import Leases
-from kafkalike.model.names import TopicId
+from kafkalike.model.names import TopicId, TopicName
 from kafkalike.model.topic import TopicInfo
 
 LOCAL_TAIL_SECONDS: Final = 0.002
@@ -49,11 +55,6 @@ REMOTE_TAIL_SECONDS: Final = 0.25
 GROUPS_PATIENCE_SECONDS: Final = 1.0
 """How long a commit queues for the lock of `__consumer_offsets`: many times what a turn takes, and short against a
 session, since a member that is stopped while it holds the lock must not stop its group (decision 007)."""
-
-UUID_LENGTH: Final = 36
-
-VERSION_FILE: Final = re.compile(r"\d{20}\.(json|.*parquet)|_last_checkpoint")
-"""A file of a table version: where there is one, there is a table."""
 
 
 class DeltaCluster(ClusterBase):
@@ -136,110 +137,88 @@ class DeltaCluster(ClusterBase):
 
     def table_uri(self, info: TopicInfo) -> str:
         """Where Spark finds a topic's table."""
-        return f"{self.root}/{info.location}"
+        # Spark has S3 under this scheme alone.
+        root = f"s3a{self.root[2:]}" if self.root.startswith("s3:") else self.root
+        return f"{root}/{info.location}"
 
-    def _location(self, name: str, *, used_before: bool) -> str:
-        if self.store.reach == "machine" or not used_before:
-            return name
-        # A late writer of the deleted topic could still commit to the old folder; `~` cannot be part of a topic's name.
-        # On a local root the topic's lock keeps late writers out.
-        return f"{name}~{uuid.uuid4().hex}"
+    def _location(self, name: TopicName, *, used_before: bool) -> str:
+        return location_of(name, used_before=used_before)
 
-    def _create_table(self, name: str, location: str) -> TopicId:
+    def _create_table(self, name: TopicName, location: str) -> TopicId:
         files = self.store.at(location)
         # The metadata survive a power failure, so the table that they name must.
         table, table_id = Table(files, self.clock, to_segment=segment_of, durable=True), str(uuid.uuid4())
+        content = creation(
+            table_id,
+            TOPIC_SCHEMA,
+            partition_by=["partition"],
+            properties=TOPIC_TABLE_PROPERTIES,
+            time_ms=self.clock.now_ms(),
+        )
         try:
             if self.store.reach == "machine":
-                self._refuse_link(name, Path(files.uri))
-                self._clear_leftover(name, Path(files.uri))
-            content = creation(
-                table_id,
-                TOPIC_SCHEMA,
-                partition_by=["partition"],
-                properties=TOPIC_TABLE_PROPERTIES,
-                time_ms=self.clock.now_ms(),
-            )
+                self._make_room(name, location)
             if table.create(content):
                 return TopicId(table_id)
             # Another creator has made it just now, or one that was killed long ago. Who of them has the topic, the
             # metadata decide.
             found = topic_table(files)
-        except OSError as cause:
+        except (OSError, KafkaStorageError) as cause:
+            self._check_unused(name, location)
+            if isinstance(cause, KafkaError):
+                raise
             message = f"the table of topic {name!r} cannot be created at {files.uri}: {cause}"
             raise KafkaStorageError(message) from cause
         if found is None or found.newest > 0:
+            self._check_unused(name, location)
             message = f"the table of topic {name!r} cannot be created: there is another table at {files.uri}"
             raise KafkaStorageError(message)
         return TopicId(str(found.metadata()["id"]))
 
-    def _refuse_link(self, name: str, folder: Path) -> None:
-        """Refuse a symbolic link in the place of a new topic when it leads out of the root.
-
-        Raises:
-            KafkaStorageError: it does.
-        """
-        if folder.is_symlink() and not folder.resolve().is_relative_to(Path(self.root).resolve()):
-            message = (
-                f"topic {name!r} cannot be created: {folder} is a symbolic link to {folder.resolve()}, outside of "
-                "the root; remove the link or choose another name"
-            )
-            raise KafkaStorageError(message)
-
-    def _clear_leftover(self, name: str, folder: Path) -> None:
-        """Make room for a new topic's table where a creation or deletion was killed; touch nothing else.
-
-        A killed creation leaves an empty folder or an empty table of ours, a killed deletion a table of ours whose
-        topic the metadata know as deleted. Anything else is somebody's data. The table is only put aside; maintenance
-        removes it.
-
-        Raises:
-            TopicAlreadyExistsError: the table is a topic's; what this client remembered was wrong, and is read anew.
-            KafkaStorageError: the folder holds something else, or cannot be put aside.
-        """
-        if not folder.exists() or _holds_nothing(folder):
+    def _make_room(self, name: TopicName, location: str) -> None:
+        """Look whether a new table may be made at a place, and remove what a killed deletion has left."""
+        root, folder = Path(self.root), Path(self.root, location)
+        refuse_link(name, folder, root)
+        if not is_later_life(location):
+            if folder.exists():
+                self._check_unused(name, location)
+                check_first(name, folder, topic_table(self.store.at(location)))
             return
-        table = topic_table(self.store.at(folder.name))
-        state = self.metadata_on_disk()
-        if name in state.topics or (table is not None and live_topic(state, str(table.metadata()["id"])) is not None):
+        last = self.metadata.state.last(name)
+        if last is not None and Path(root, last.location).exists():
+            table = topic_table(self.store.at(last.location))
+            if table is not None and table.metadata()["id"] == last.topic_id and not self._is_alive(last):
+                remove_folder(Path(root, last.location), root, last.topic_id)
+
+    def _is_alive(self, info: TopicInfo) -> bool:
+        return live_topic(self.metadata_on_disk(), info.topic_id) is not None
+
+    def _check_unused(self, name: TopicName, location: str) -> None:
+        """Look whether a place for the first topic of a name can still be that, by the metadata on disk.
+
+        Raises:
+            OutdatedError: the name was used since the creation was planned, or this client remembered it wrongly.
+        """
+        if not is_later_life(location) and self.metadata_on_disk().was_used(name):
             self.metadata.reload()
-            message = f"topic {name!r} already exists"
-            raise TopicAlreadyExistsError(message)
-        used_before = name in state.used_names
-        if table is not None and table.newest == 0 and not used_before:
-            # A creation that was killed, or is under way: the table is as good as a new one.
-            return
-        if table is None or not used_before:
-            what = (
-                "that kafkalike did not make" if table is None else "with records of a topic the metadata do not know"
-            )
-            message = f"topic {name!r} cannot be created: {folder} holds data {what}; move it or choose another name"
-            raise KafkaStorageError(message)
-        with self.store.turn(cleaning_turn(folder.name), Deadline(self.clock, 60_000)):
-            try:
-                _move_aside(folder, Path(self.root, DELETED, f"{table.metadata()['id']}~{uuid.uuid4().hex}"))
-            except OSError as cause:
-                message = f"topic {name!r} cannot be created: what is left at {folder} cannot be put aside: {cause}"
-                raise KafkaStorageError(message) from cause
+            raise OutdatedError
+
+    def _discard_table(self, info: TopicInfo) -> None:
+        if is_later_life(info.location):
+            self.files_of(info).discard(log_name(0))
+            if self.store.reach == "machine":
+                shutil.rmtree(Path(self.root, info.location), ignore_errors=True)
 
     def _drop_table(self, info: TopicInfo, forget: Callable[[], None]) -> None:
         if self.store.reach != "machine":
             forget()
             return
         deadline = Deadline(self.clock, 60_000)
-        folder = Path(self.root, info.location)
-        # The folder goes before anyone else can create the topic again: else it would be the new one's. Those who write
-        # to a table's log without its lock are kept out last: they take no other lock.
-        with (
-            self.store.turn(info.location, deadline),
-            self.metadata.exclusive(deadline),
-            self.store.turn(cleaning_turn(info.location), deadline),
-        ):
+        # Those who are about to write end first. Who comes later finds no folder, and never the next topic's.
+        with self.store.turn(info.location, deadline), self.store.turn(cleaning_turn(info.location), deadline):
             forget()
             faults.point("delete.after_forget")
-            # One that cannot be put aside is removed where it is.
-            with contextlib.suppress(OSError):
-                folder = _move_aside(folder, Path(self.root, DELETED, info.topic_id))
+            folder = put_aside(Path(self.root, info.location), Path(self.root), info.topic_id)
         # What somebody has in hand now, maintenance removes.
         self.store.forget_turns(turns_of(info.location))
         shutil.rmtree(folder, ignore_errors=True)
@@ -258,58 +237,36 @@ class DeltaCluster(ClusterBase):
         return log
 
 
-def topic_table(files: Store) -> Snapshot | None:
-    """The table at a place, when it can be read and has the columns of a topic."""
-    try:
-        found = load_snapshot(files)
-        schema = json.loads(found.metadata()["schemaString"])
-    except (KafkaError, OSError, KeyError, ValueError):
-        return None
-    return found if schema == TOPIC_SCHEMA else None
-
-
 def turns_of(location: str) -> list[str]:
     """What writers of a topic queue for, whose table has this folder."""
     return [location, cleaning_turn(location), maintenance_turn(location)]
 
 
-def topic_id_of(folder: str) -> str:
-    """The id of the topic whose table was put aside into a folder of `__deleted`."""
-    return folder[:UUID_LENGTH]
-
-
-def live_topic(state: ClusterState, topic_id: str) -> TopicInfo | None:
-    """The topic of that id, if there is one."""
-    return next((info for info in state.topics.values() if info.topic_id == topic_id), None)
-
-
-def _holds_nothing(folder: Path) -> bool:
-    """Whether a folder is empty but for what a killed creation leaves: a log without a version, half-written files."""
-    log = folder / "_delta_log"
-    files = [path for path in folder.rglob("*") if not path.is_dir()]
-    return all(path.parent == log and not VERSION_FILE.fullmatch(path.name) for path in files)
-
-
-def _move_aside(folder: Path, target: Path) -> Path:
-    """Rename a folder, which is quick however much is in it; returns where it is now.
-
-    Raises:
-        OSError: it cannot be renamed, or there is something at the target.
-    """
-    target.parent.mkdir(mode=0o700, exist_ok=True)
-    return folder.rename(target)
-
-
-def open_cluster(root: str) -> DeltaCluster:
+def open_cluster(root: str, storage_options: StorageOptions | None = None) -> DeltaCluster:
     """Open the cluster at a path or URI; nothing is made before the first write.
 
+    Args:
+        root: a path or URI.
+        storage_options: of an object store; environment variables say what these do not.
+
     Raises:
-        KafkaConfigurationError, UnsafeStorageError: see `normalise_root`.
+        KafkaConfigurationError, UnsafeStorageError: see `normalise_root`, `resolve_options` and `object_root`.
     """
     normalised, local = normalise_root(root)
     if local:
+        if storage_options:
+            message = f"storage_options are for object stores, and {root} is a folder of this machine"
+            raise KafkaConfigurationError(message)
         return DeltaCluster(LocalStore(normalised))
-    # It brings deltalake: 0.1 s, and a runtime with threads that a fork does not survive.
+    # They bring obstore or deltalake: 0.1 s, and a runtime with threads that a fork does not survive.
+    from kafkalike.log.store.objects import open_objects
+
+    objects = open_objects(root, storage_options)
+    if objects is not None:
+        return DeltaCluster(objects)
+    if storage_options:
+        message = f"storage_options are for object stores, and {root} is none"
+        raise KafkaConfigurationError(message)
     from kafkalike.log.store.remote import RemoteStore
 
     return DeltaCluster(RemoteStore(normalised))

@@ -9,7 +9,6 @@ import threading
 import uuid
 from collections.abc import Callable, Sequence
 from dataclasses import replace
-from typing import Generic, Protocol, TypeVar
 
 import pyarrow as pa
 
@@ -18,6 +17,7 @@ from kafkalike.config.server import ServerConfig
 from kafkalike.config.topic import TopicConfig
 from kafkalike.errors import OffsetOutOfRangeError, TopicDeletedError
 from kafkalike.log.cluster.base import ClusterBase
+from kafkalike.log.cluster.memory_control import MemoryControlLog
 from kafkalike.log.store.leases import MemoryLeases
 from kafkalike.log.topic.chunk import CHUNK_SCHEMA, Chunk
 from kafkalike.log.topic.validate import check_after, check_batch, codec_for, not_in_order
@@ -30,37 +30,6 @@ from kafkalike.model.offsets import assign_offsets, plan_offsets
 from kafkalike.model.segments import Segment
 from kafkalike.model.structs import OffsetAndTimestamp
 from kafkalike.model.topic import TopicInfo
-
-R_contra = TypeVar("R_contra", contravariant=True)
-
-
-class _State(Protocol[R_contra]):
-    def apply(self, row: R_contra) -> None: ...
-
-
-S = TypeVar("S", bound=_State)  # type: ignore[type-arg]
-R = TypeVar("R")
-
-
-class MemoryControlLog(Generic[S, R]):
-    """A control log whose rows are a list."""
-
-    def __init__(self, state: S) -> None:
-        self.state = state
-        self.rows: list[R] = []
-        self._lock = threading.RLock()
-
-    def refresh(self) -> S:
-        """The state."""
-        return self.state
-
-    def transact(self, plan: Callable[[S], Sequence[R]], timeout_ms: float | None = 60_000) -> None:
-        """Append what `plan` makes; the lock stands in for the compare-and-set."""
-        del timeout_ms
-        with self._lock:
-            for row in plan(self.state):
-                self.rows.append(row)
-                self.state.apply(row)
 
 
 class _Table:
@@ -116,6 +85,9 @@ class MemoryCluster(ClusterBase):
         self._tables[topic_id] = _Table()
         return topic_id
 
+    def _discard_table(self, info: TopicInfo) -> None:
+        self._tables.pop(info.topic_id, None)
+
     def _drop_table(self, info: TopicInfo, forget: Callable[[], None]) -> None:
         forget()
         self._tables.pop(info.topic_id, None)
@@ -151,12 +123,17 @@ class MemoryTopicLog:
             raise TopicDeletedError(self.info.name, self.info.topic_id, current.topic_id if current else None)
         return current
 
-    def refresh(self) -> None:
+    def refresh(self, *, metadata: bool = True) -> None:
         """See what was appended."""
+        del metadata
         self.info = self._current()
         version = self._table.version  # before the ends: an append meanwhile is seen at the next look, too
         self._visible = {p: len(self._table.rows.get(p, ())) for p in self.info.partitions}
         self.version = version
+
+    def check_sound(self) -> None:
+        """Memory is not damaged."""
+        self.refresh()
 
     def log_start(self, partition: int) -> int:
         """First offset that may be read."""

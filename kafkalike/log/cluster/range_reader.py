@@ -21,7 +21,8 @@ from kafkalike.errors import (
     UnknownTopicOrPartitionError,
 )
 from kafkalike.log.store.port import Store
-from kafkalike.log.topic.segment_rows import MissingInsideError, Reading, SegmentRows
+from kafkalike.log.topic.data_file import Reading
+from kafkalike.log.topic.segment_rows import MissingInsideError, SegmentRows
 from kafkalike.model.segments import Segment
 
 if TYPE_CHECKING:
@@ -116,7 +117,8 @@ def read_range(plan: RangePlan, columns: Sequence[str], *, fail_on_data_loss: bo
         DataLossError: records of the plan are gone; names topic, partition, offsets and reason.
         CorruptRecordError: a file is damaged.
     """
-    return _joined(RangeReader(plan, columns, fail_on_data_loss=fail_on_data_loss).batches())
+    reader = RangeReader(plan, columns, fail_on_data_loss=fail_on_data_loss)
+    return map(reader.shaped, _joined(reader.batches()))
 
 
 class RangeReader:
@@ -136,7 +138,7 @@ class RangeReader:
         self._stored = tuple(name for name in FIELDS if name in wanted)
 
     def batches(self) -> Iterator[pa.RecordBatch]:
-        """All records of the plan, as they come out of the files."""
+        """All records of the plan, with the columns that stand in files, as they come out of them."""
         stop = self._plan.offsets.stop
         while self._position < stop:
             segment = self._segment_here()
@@ -183,7 +185,7 @@ class RangeReader:
         try:
             while (batch := rows.next(stop)) is not None:
                 self._position = rows.position
-                yield self._shaped(batch)
+                yield batch
         except BaseException:
             rows.close()
             raise
@@ -192,7 +194,8 @@ class RangeReader:
         if rows.position < segment.stop:
             _keep_open(self._plan.uri, segment.path, self._stored, rows)
 
-    def _shaped(self, batch: pa.RecordBatch) -> pa.RecordBatch:
+    def shaped(self, batch: pa.RecordBatch) -> pa.RecordBatch:
+        """Records of `batches` with the columns that are wanted."""
         columns = []
         for field in self._schema:
             if field.name == "topic":

@@ -44,7 +44,7 @@ def list_commits(cluster: Cluster, topic: str) -> Iterator[CommitInfo]:
         try:
             commit = parse_commit(version, files.read(log_name(version)), files.uri)
         except LogCorruptError as cause:
-            # What is left is told; `find_flaws` tells the rest.
+            # The other commits are listed; `find_flaws` names the damaged ones.
             _log.warning("%s", cause)
             continue
         yield CommitInfo(

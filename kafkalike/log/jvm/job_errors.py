@@ -14,7 +14,7 @@ def raise_refusal(topic: str, cause: Exception) -> NoReturn:
     """Raise what a job that has written nothing means to the caller.
 
     Raises:
-        PySparkException: an error of the caller's own query, as Spark tells it.
+        PySparkException: an error of the caller's own query, as Spark raises it.
         KafkaStorageError: everything else.
     """
     if isinstance(cause, PySparkException) and cause.getCondition() is not None and not _is_io(str(cause)):

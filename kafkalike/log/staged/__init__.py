@@ -1,1 +1,1 @@
-"""Records of a Spark job: put down by its tasks, numbered and committed by a Python process."""
+"""Records of a Spark job: staged by its tasks, then numbered and committed by a Python process."""

@@ -65,7 +65,7 @@ def begin(cluster: DeltaCluster, topic: str | None, txn: TxnId | None = None, *,
     Args:
         cluster: where the records go.
         topic: the topic of all records; None: each record names its own.
-        txn: names the write; with a topic of its own the job is told when it is a rerun.
+        txn: names the write; with a topic of its own, the target says whether it is a rerun.
         timestamps: whether a column `timestamp` is the time of the records.
 
     Raises:

@@ -83,7 +83,7 @@ class StagedFile:
         self.runs: defaultdict[str, list[Run]] = defaultdict(list)
         """What has been written, by topic."""
         self._task = task
-        self._held: dict[str, list[pa.Table]] = {}
+        self._held: dict[tuple[str, int], list[pa.Table]] = {}
         self._size = self._nth = 0
         self._writer: ipc.RecordBatchFileWriter | None = None
 
@@ -100,16 +100,17 @@ class StagedFile:
 
     def add(self, topic: str, records: pa.Table) -> None:
         """Take records that have their partitions (`Router`); written when `HELD_BYTES` have come together."""
-        self._held.setdefault(topic, []).append(records)
+        # A small batch is sorted while the processor's cache holds it.
+        for partition, part in _by_partition(records):
+            self._held.setdefault((topic, partition), []).append(part)
         self._size += records.nbytes
         if self._size >= HELD_BYTES:
             self._flush()
 
     def _flush(self) -> None:
-        for topic, tables in self._held.items():
-            for partition, part in _by_partition(pa.concat_tables(tables)):
-                for batch in part.combine_chunks().to_batches():
-                    self._write(topic, partition, batch)
+        for (topic, partition), parts in self._held.items():
+            for batch in pa.concat_tables(parts).combine_chunks().to_batches():
+                self._write(topic, partition, batch)
         self._held, self._size = {}, 0
 
     def _write(self, topic: str, partition: int, batch: pa.RecordBatch) -> None:
@@ -128,7 +129,9 @@ def _by_partition(table: pa.Table) -> Iterator[tuple[int, pa.Table]]:
     if (partitions == first).all():
         yield first, body
         return
-    order = np.argsort(partitions, kind="stable")
+    # numpy sorts numbers of 16 bits in linear time.
+    few = partitions.astype(np.uint16) if partitions.max() <= np.iinfo(np.uint16).max else partitions
+    order = np.argsort(few, kind="stable")
     found, starts = np.unique(partitions[order], return_index=True)
     body = body.take(numbers(order, pa.int64()))
     bounds = [*starts.tolist(), len(order)]

@@ -47,7 +47,7 @@ class Driver:
 
     @classmethod
     def above(cls) -> Driver | None:
-        """The JVM that has started this Python process or its parents; None where `/proc` does not tell."""
+        """The JVM that has started this Python process or its parents; None where `/proc` does not say."""
         with contextlib.suppress(OSError, ValueError):
             pid = os.getpid()
             while pid > 1:
@@ -59,7 +59,7 @@ class Driver:
 
     @classmethod
     def of(cls, pid: int) -> Driver | None:
-        """A process of this machine by its number; None where `/proc` does not tell."""
+        """A process of this machine by its number; None where `/proc` does not say."""
         machine = this_machine()
         with contextlib.suppress(OSError, ValueError):
             return None if machine is None else cls(machine, pid, _process(pid).started)
@@ -77,7 +77,7 @@ class Driver:
 
 
 def this_machine() -> str | None:
-    """Names the running start of this machine, and this process's namespace; None where `/proc` does not tell."""
+    """Names the running start of this machine, and this process's namespace; None where `/proc` does not say."""
     try:
         boot = Path("/proc/sys/kernel/random/boot_id").read_text("ascii").strip()
         return f"{boot} {Path('/proc/self/ns/pid').readlink()}"
@@ -132,7 +132,7 @@ class JobFolder:
         """Begin to work in the folder.
 
         Raises:
-            FileNotFoundError: the job is over. A task may outlive it, and what that one put down nobody would remove.
+            FileNotFoundError: the job is over. A task may outlive it, and nobody would remove what it staged.
         """
         lease = Lease(Path(self.path, OWNER))
         lease.give()

@@ -35,7 +35,7 @@ Job = tuple[list[Run], Numbering]
 
 
 def raise_told(topic: str, refusal: str | None, text: str) -> NoReturn:
-    """Raise what a task has told instead of failing.
+    """Raise what a task has reported instead of failing.
 
     Args:
         topic: where the records were to go.

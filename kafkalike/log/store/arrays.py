@@ -1,15 +1,20 @@
-"""Arrays: NumPy numbers and Python bytes in, Arrow arrays out.
+"""Arrays: NumPy numbers and Python bytes in, Arrow arrays out; and Arrow's numbers in, NumPy's out.
 
 `pyarrow.array` looks for pandas objects in whatever it is given and imports pandas for it: up to a second at the first
-record that a process sends. Buffers say what they hold.
+record that a process sends. `to_numpy` and `pyarrow.compute` with a Python number do so, too. `cast`, `filter` and
+`is_valid` import `pyarrow.compute`, which takes 30 ms of whoever opens a cluster. Buffers say what they hold.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any, Final
 
 import numpy as np
 import pyarrow as pa
+
+FEW_TURNS: Final = 64
+"""Up to so many ends of runs, runs are put together one by one."""
 
 
 def numbers(values: np.ndarray, kind: pa.DataType) -> pa.Array:
@@ -19,6 +24,11 @@ def numbers(values: np.ndarray, kind: pa.DataType) -> pa.Array:
         message = f"{held.dtype} has another width than {kind}"
         raise TypeError(message)
     return pa.Array.from_buffers(kind, len(held), [None, pa.py_buffer(held)])
+
+
+def held_numbers(values: pa.Array) -> np.ndarray:
+    """What an array of numbers or times of 64 bits holds, with any number where it is null; shares the memory."""
+    return np.frombuffer(values.buffers()[1] or b"", np.int64)[values.offset : values.offset + len(values)]
 
 
 def binaries(values: Sequence[bytes | None]) -> pa.Array:
@@ -31,3 +41,29 @@ def binaries(values: Sequence[bytes | None]) -> pa.Array:
     valid = None if present.all() else pa.py_buffer(np.packbits(present, bitorder="little"))
     body = pa.py_buffer(b"".join(v for v in values if v is not None))
     return pa.Array.from_buffers(pa.binary(), len(values), [valid, pa.py_buffer(ends.astype(np.int32)), body])
+
+
+def whole_numbers(column: pa.ChunkedArray) -> list[Any]:
+    """What a column of whole numbers or times holds, times in its own unit; None for null.
+
+    Raises:
+        pa.ArrowException: it holds something else.
+    """
+    if column.type != pa.int64() and not pa.types.is_timestamp(column.type):
+        column = column.cast(pa.int64())
+    return [number for chunk in column.chunks for number in chunk.view(pa.int64()).to_pylist()]
+
+
+def without_nulls(values: pa.Array) -> pa.Array:
+    """An array without what is null in it; shares the memory where those that stay stand together."""
+    if not values.null_count:
+        return values
+    valid = np.unpackbits(np.frombuffer(values.buffers()[0], np.uint8), bitorder="little")
+    valid = valid[values.offset : values.offset + len(values)]
+    # Where runs of valid values begin and end.
+    turns = np.flatnonzero(np.diff(valid, prepend=np.uint8(0), append=np.uint8(0))).tolist()
+    if len(turns) > FEW_TURNS:
+        return values.filter(values.is_valid())
+    return pa.concat_arrays(
+        [values.slice(0, 0), *(values.slice(a, b - a) for a, b in zip(turns[::2], turns[1::2], strict=True))]
+    )

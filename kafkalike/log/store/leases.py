@@ -19,7 +19,8 @@ NAME_CHARACTERS: Final = 40
 """Of the hash that a lease's file is named by: group and member ids may hold any character."""
 
 
-def _file_name(group_id: str, member_id: str) -> str:
+def lease_name(group_id: str, member_id: str) -> str:
+    """Name of a member's lease within its folder."""
     return hashlib.sha256(f"{group_id}\0{member_id}".encode()).hexdigest()[:NAME_CHARACTERS]
 
 
@@ -35,7 +36,7 @@ class LocalLeases:
 
     def renew(self, group_id: str, member_id: str) -> None:
         """Give a heartbeat."""
-        path = f"{self._folder}/{_file_name(group_id, member_id)}"
+        path = f"{self._folder}/{lease_name(group_id, member_id)}"
         try:
             try:
                 os.utime(path)
@@ -51,7 +52,7 @@ class LocalLeases:
         """When members gave their last heartbeat."""
         found = {}
         for member_id in member_ids:
-            path = f"{self._folder}/{_file_name(group_id, member_id)}"
+            path = f"{self._folder}/{lease_name(group_id, member_id)}"
             try:
                 found[member_id] = os.stat(path).st_mtime_ns  # noqa: PTH116
             except FileNotFoundError:
@@ -64,7 +65,7 @@ class LocalLeases:
     def drop(self, group_id: str, member_id: str) -> None:
         """Forget a member; a lease that stays behind is harmless."""
         with contextlib.suppress(OSError):
-            os.unlink(f"{self._folder}/{_file_name(group_id, member_id)}")  # noqa: PTH108
+            os.unlink(f"{self._folder}/{lease_name(group_id, member_id)}")  # noqa: PTH108
 
 
 class MemoryLeases:

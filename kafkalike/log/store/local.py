@@ -85,6 +85,12 @@ class LocalStore:
     def check_writable(self) -> None:
         """Anything may be written here."""
 
+    def check_stageable(self) -> None:
+        """Anything may be put here."""
+
+    def try_out(self) -> None:
+        """What is known of it beforehand is enough."""
+
     def at(self, folder: str) -> LocalStore:
         """The store of a folder below."""
         return LocalStore(f"{self.uri}/{folder}", self._root)

@@ -55,6 +55,12 @@ class MemoryStore:
     def check_writable(self) -> None:
         """Anything may be written here."""
 
+    def check_stageable(self) -> None:
+        """Anything may be put here."""
+
+    def try_out(self) -> None:
+        """What is known of it beforehand is enough."""
+
     def at(self, folder: str) -> MemoryStore:
         """The store of a folder below."""
         below = copy.copy(self)

@@ -32,7 +32,7 @@ _NOT_DAMAGE: Final = frozenset(
         errno.ETIMEDOUT,
     }
 )
-"""What the operating system says when it cannot read now. It tells nothing about the file."""
+"""What the operating system says when it cannot read now. It says nothing about the file."""
 
 UNREADABLE: Final = (OSError, pa.ArrowException, ValueError, LookupError, TypeError, MemoryError)
 """What pyarrow raises over a damaged file."""
@@ -46,7 +46,7 @@ class _OwnFile(pq.ParquetFile):  # type: ignore[misc] # pyarrow has no types
         super().close(force)
 
 
-def open_parquet(store: Store, name: str, buffer_size: int = 0) -> pq.ParquetFile:
+def open_parquet(store: Store, name: str, buffer_size: int = 0, *, whole: bool = False) -> pq.ParquetFile:
     """Open a Parquet file of a store.
 
     Times in INT96, as a Spark without kafkalike's settings writes them, are read as microseconds: as nanoseconds, the
@@ -56,16 +56,17 @@ def open_parquet(store: Store, name: str, buffer_size: int = 0) -> pq.ParquetFil
         store: where it is.
         name: the file.
         buffer_size: bytes fetched at a time; 0 fetches the whole column of a row group.
+        whole: fetch the file at once, which is less work where it is small.
 
     Raises:
         FileNotFoundError: there is none.
         OSError, pa.ArrowException: it is damaged, or the storage does not answer.
     """
-    source = store.open_input(name, buffer_size)
+    source = pa.BufferReader(store.read(name)) if whole else store.open_input(name, buffer_size)
     try:
         return _OwnFile(
             source,
-            pre_buffer=store.reach == "everywhere" and not buffer_size,
+            pre_buffer=store.reach == "everywhere" and not buffer_size and not whole,
             buffer_size=buffer_size,
             coerce_int96_timestamp_unit="us",
             page_checksum_verification=True,

@@ -60,6 +60,27 @@ class Store(Protocol):
 
         Raises:
             UnsafeStorageError: nothing there keeps several writers apart.
+            TopicAuthorizationFailedError: these credentials may not write.
+            KafkaConnectionError: it gives no answer, or is not there.
+        """
+        ...
+
+    def check_stageable(self) -> None:
+        """Refuse a storage where tasks of a Spark job cannot put records before they are numbered.
+
+        Raises:
+            UnsafeStorageError: why.
+        """
+        ...
+
+    def try_out(self) -> None:
+        """Make sure that the storage keeps several writers apart, where that cannot be known beforehand.
+
+        Where these credentials may not write, nothing is tried, and every write is refused later.
+
+        Raises:
+            UnsafeStorageError: it does not; says what was seen.
+            KafkaConnectionError: it gives no answer, or is not there.
         """
         ...
 

@@ -1,4 +1,4 @@
-"""RemoteStore: an object store that can be read. Writing to one is refused."""
+"""RemoteStore: a remote storage that can be read (HDFS). Writing to one is refused."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 
 class RemoteStore:
-    """Files of an object store, through the clients that `deltalake` has.
+    """Files of a remote storage, through the clients that `deltalake` has.
 
     Args:
         uri: its root.
@@ -43,6 +43,13 @@ class RemoteStore:
     def check_writable(self) -> None:
         """Refused."""
         self._refuse("")
+
+    def check_stageable(self) -> None:
+        """Refused."""
+        self._refuse("")
+
+    def try_out(self) -> None:
+        """It is never written to."""
 
     def at(self, folder: str) -> RemoteStore:
         """The store of a folder below."""
@@ -147,6 +154,6 @@ class RemoteStore:
 
     def _refuse(self, name: str) -> NoReturn:
         raise UnsafeStorageError(
-            f"{self.at(name).uri.rstrip('/')} was not written: this version reads roots in object stores and does not "
-            "write to them, since nothing there keeps several writers apart yet; write to a folder of a local disk"
+            f"{self.at(name).uri.rstrip('/')} was not written: roots of this kind are read and not "
+            "written, since nothing there keeps several writers apart; write to a local disk or to S3, Azure or Google"
         )

@@ -1,4 +1,4 @@
-"""Roots: what the user named in, an absolute path or URI out; knows which storages keep several writers apart."""
+"""Roots: what the user named in, an absolute path or URI out; knows which file systems keep several writers apart."""
 
 from __future__ import annotations
 
@@ -9,18 +9,10 @@ from typing import Final
 from urllib.parse import urlsplit
 
 from kafkalike.errors import KafkaConfigurationError, UnsafeStorageError
+from kafkalike.log.store.object_root import OBJECT_SCHEMES, object_root
 
-SAFE_SCHEMES: Final = {
-    "abfs": "Azure Data Lake Gen2: rename without overwrite is atomic",
-    "abfss": "Azure Data Lake Gen2: rename without overwrite is atomic",
-    "gs": "Google Cloud Storage: put with a precondition is atomic",
-    "hdfs": "HDFS: rename without overwrite is atomic",
-}
-"""Remote storages whose own Delta log store keeps several writers apart, and why."""
-
-S3_SCHEMES: Final = ("s3", "s3a")
-S3_LOCK_VARIABLE: Final = "AWS_S3_LOCKING_PROVIDER"
-"""Set to `dynamodb` when every writer uses Delta's `S3DynamoDBLogStore`."""
+READABLE_SCHEMES: Final = ("hdfs",)
+"""Remote storages that are read through `deltalake`'s clients, and not written."""
 
 
 NETWORK_VARIABLE: Final = "KAFKALIKE_ALLOW_NETWORK_FILE_SYSTEM"
@@ -103,16 +95,13 @@ def normalise_root(root: str, environ: dict[str, str] | None = None, mounts: str
         if environ.get(NETWORK_VARIABLE, "") in {"", "0"}:
             _refuse_network(folder, mounts)
         return folder, True
-    if scheme in S3_SCHEMES:
-        if environ.get(S3_LOCK_VARIABLE, "").lower() != "dynamodb":
-            message = (
-                f"{root}: Delta's default log store on S3 lets two drivers overwrite each other's commits, which loses "
-                f"acknowledged records; use S3DynamoDBLogStore in every writer and set {S3_LOCK_VARIABLE}=dynamodb"
-            )
-            raise UnsafeStorageError(message)
-        return root.rstrip("/"), False
-    if scheme not in SAFE_SCHEMES:
-        message = f"{root}: storage scheme {scheme!r} is not known; known are file, {', '.join(SAFE_SCHEMES)}, s3, s3a"
+    found = object_root(root)
+    if found is not None:
+        return found.uri, False
+    if scheme not in READABLE_SCHEMES:
+        known = ", ".join(("file", *OBJECT_SCHEMES, *READABLE_SCHEMES))
+        shown = re.sub(r"//[^/]*@", "//", root.partition("?")[0])  # without what may be a password
+        message = f"{shown}: storage scheme {scheme!r} is not known; known are {known}"
         raise KafkaConfigurationError(message)
     return root.rstrip("/"), False
 

@@ -128,12 +128,11 @@ def parse_actions(version: int, content: bytes, where: str) -> list[dict[str, An
     Raises:
         LogCorruptError: it is empty, cut off, or not what Delta writes.
     """
-    lines = [line for line in content.split(b"\n") if line.strip()]
-    if not lines:
+    if not content.strip():
         message = f"{where}/{log_name(version)} is empty: the table's log is damaged"
         raise LogCorruptError(message)
     try:
-        actions = [_object(line) for line in lines]
+        actions = [_object(line) for line in content.decode().split("\n") if line.strip()]
         wanted = actions[0].get("commitInfo", {}).get(CHECKSUM_KEY)
     except (ValueError, TypeError, AttributeError) as cause:
         message = f"{where}/{log_name(version)} is damaged: {cause}"
@@ -144,7 +143,7 @@ def parse_actions(version: int, content: bytes, where: str) -> list[dict[str, An
     return actions
 
 
-def _object(line: bytes) -> dict[str, Any]:
+def _object(line: str) -> dict[str, Any]:
     action = json.loads(line)
     if not isinstance(action, dict):
         message = f"an action must be an object, not {line[:40]!r}"
@@ -206,6 +205,10 @@ def parse_commit(version: int, content: bytes, where: str) -> TableCommit:
         UnsupportedVersionError: it asks for a newer Delta protocol than this package knows.
     """
     return commit_of(version, parse_actions(version, content, where), where)
+
+
+ADD_FIELDS: Final = frozenset({"path", "partitionValues", "size", "modificationTime", "dataChange", "stats"})
+"""What `parse_add` reads."""
 
 
 def parse_add(add: Mapping[str, Any]) -> Add:
@@ -373,8 +376,8 @@ def lines_of(info: Mapping[str, Any], actions: Iterable[Action]) -> bytes:
     return _json({"commitInfo": {**info, CHECKSUM_KEY: zlib.crc32(body)}}).encode() + b"\n" + body
 
 
-def _json(value: Any) -> str:  # noqa: ANN401 - what JSON can say
-    return json.dumps(value, separators=(",", ":"))
+_json: Final = json.JSONEncoder(separators=(",", ":")).encode
+"""`json.dumps` would make an encoder for each call."""
 
 
 def _partition_values(add: Add) -> dict[str, str]:

@@ -7,10 +7,12 @@ damaged file had said.
 from __future__ import annotations
 
 import logging
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Final
 
-from kafkalike.errors import LogCorruptError
+from kafkalike.errors import KafkaStorageError, LogCorruptError
 
 _log = logging.getLogger(__name__)
 
@@ -78,3 +80,21 @@ class Damage:
             f"{self.where}: nothing was written, as {self.file} is damaged ({self.why}); the last good version is "
             f"{self.good}. Run `{REPAIR_COMMAND}`, which says what is lost and makes the table writable again"
         )
+
+
+@contextmanager
+def storage_errors(where: str) -> Iterator[None]:
+    """Turn a storage's failure to answer into the error of a client; that a file is missing stays what it is.
+
+    Args:
+        where: what was read.
+
+    Raises:
+        KafkaStorageError: in place of any other `OSError`.
+    """
+    try:
+        yield
+    except FileNotFoundError:
+        raise
+    except OSError as cause:
+        raise KafkaStorageError(f"{where} cannot be read: {cause}") from cause

@@ -17,7 +17,8 @@ from kafkalike.clock import SYSTEM_CLOCK, Clock, Deadline
 from kafkalike.errors import KafkaError
 from kafkalike.latch import Latch
 from kafkalike.log.store.port import Store
-from kafkalike.log.table.checkpoints import INTERVAL, clean_log, is_due, make_checkpoint
+from kafkalike.log.table.checkpoints import INTERVAL, is_due, make_checkpoint
+from kafkalike.log.table.expired_log import clean_log
 from kafkalike.log.table.snapshot import last_checkpoint, load_snapshot
 
 CLEANUP_INTERVAL: Final = 10 * INTERVAL

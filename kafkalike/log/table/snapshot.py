@@ -17,12 +17,17 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from kafkalike.errors import LogCorruptError, UnsupportedVersionError
+from kafkalike.log.store.arrays import without_nulls
+from kafkalike.log.store.parquet import is_storage_error
 from kafkalike.log.store.port import Store
 from kafkalike.log.table.actions import (
+    ADD_FIELDS,
+    Add,
     TableCommit,
     commit_of,
     log_name,
     parse_actions,
+    parse_add,
     parse_commit,
     version_of,
 )
@@ -52,7 +57,19 @@ class LogFiles:
 
     @classmethod
     def listed(cls, store: Store) -> LogFiles:
-        """List the folder: for opening, recovery and maintenance; not for the hot path."""
+        """List the folder: for opening, recovery and maintenance; not for the hot path.
+
+        A list of a folder is of no one moment: it may lack a file made meanwhile, and have one that was made later.
+        So where a commit is missing, the folder is listed once more, and counts up to what the first list knew of.
+        """
+        first = cls._listed(store)
+        if not first.commits or len(first.commits) == first.commits[-1] - first.commits[0] + 1:
+            return first
+        second = cls._listed(store)
+        return cls(tuple(v for v in second.commits if v <= first.commits[-1]), second.checkpoints, second.modified_ms)
+
+    @classmethod
+    def _listed(cls, store: Store) -> LogFiles:
         modified: dict[int, int] = {}
         parts: dict[int, dict[str, int]] = {}
         for entry in store.list("_delta_log"):
@@ -81,6 +98,8 @@ class Snapshot:
     """The checkpoint's, by kind."""
     commits: list[tuple[int, list[dict[str, Any]]]] = field(default_factory=list)
     """Versions above it with their actions, in order."""
+    committed: list[TableCommit] = field(default_factory=list)
+    """What these say."""
     damage: Damage | None = None
     """Why it is not of the newest version, if that cannot be read."""
 
@@ -102,10 +121,21 @@ class Snapshot:
         for action in () if found is None else found.to_pylist():
             yield _plain(action)
 
-    def committed(self, where: str) -> Iterator[TableCommit]:
-        """The commits above the checkpoint."""
-        for version, actions in self.commits:
-            yield commit_of(version, actions, where)
+    def adds(self) -> Iterator[Add]:
+        """The checkpoint's data files.
+
+        Raises:
+            ValueError, KeyError, TypeError: one lacks what the Delta protocol asks for.
+        """
+        found = self.actions.get("add")
+        if found is None:
+            return
+        # Column by column: row by row takes three times as long, and other writers have columns that nobody needs here.
+        names = [field.name for field in found.type if field.name in ADD_FIELDS]
+        for row in zip(*(found.field(name).to_pylist() for name in names), strict=True):
+            yield parse_add(
+                {n: dict(v) if n == "partitionValues" else v for n, v in zip(names, row, strict=True) if v is not None}
+            )
 
 
 def load_snapshot(store: Store, version: int | None = None) -> Snapshot:
@@ -149,14 +179,15 @@ def _read(store: Store, files: LogFiles, version: int | None) -> Snapshot:
         try:
             actions = {} if base < 0 else read_checkpoint(store, files.checkpoints[base])
         except (OSError, pa.ArrowException, ValueError) as cause:
-            if isinstance(cause, FileNotFoundError):
+            if isinstance(cause, FileNotFoundError) or is_storage_error(cause):
                 raise
             problems.append(f"checkpoint {base} cannot be read: {cause}")
             _log.warning("%s: checkpoint %d cannot be read, an older one is taken: %s", store.uri, base, cause)
             continue
         above = [v for v in files.commits if base < v <= target]
-        commits, damage = _commits(store, base, above, cut_end=version is None)
-        return Snapshot(version=base, actions=actions, commits=commits, damage=damage)
+        found = Snapshot(version=base, actions=actions)
+        _read_commits(store, found, above, cut_end=version is None)
+        return found
     if version is not None and not base_of(files, version):
         problems = [f"there is no version {version} any more, or not yet; the newest one is {newest}"]
     else:
@@ -165,25 +196,21 @@ def _read(store: Store, files: LogFiles, version: int | None) -> Snapshot:
     raise LogCorruptError(message)
 
 
-def _commits(
-    store: Store, base: int, versions: Sequence[int], *, cut_end: bool
-) -> tuple[list[tuple[int, list[dict[str, Any]]]], Damage | None]:
-    """The commits above a checkpoint, up to the first of a damaged end.
+def _read_commits(store: Store, snapshot: Snapshot, versions: Sequence[int], *, cut_end: bool) -> None:
+    """Read the commits above a checkpoint, up to the first of a damaged end.
 
     A damaged commit that sound ones follow is an error: what it said is not known, and they rest on it.
     """
-    commits: list[tuple[int, list[dict[str, Any]]]] = []
     for version in versions:
         try:
             actions = parse_actions(version, store.read(log_name(version)), store.uri)
-            commit_of(version, actions, store.uri)
-            commits.append((version, actions))
+            commit = commit_of(version, actions, store.uri)
         except LogCorruptError as cause:
             later = [v for v in versions if v > version]
-            if not cut_end or not (commits or base >= 0) or not all_damaged(store, later):
+            if not cut_end or not (snapshot.commits or snapshot.version >= 0) or not all_damaged(store, later):
                 message = f"{cause}; see `{REPAIR_COMMAND}`"
                 raise LogCorruptError(message) from cause
-            damage = Damage(
+            snapshot.damage = Damage(
                 where=store.uri,
                 file=log_name(version),
                 why=why_damaged(cause),
@@ -191,9 +218,10 @@ def _commits(
                 good=version - 1,
                 newest=versions[-1],
             )
-            damage.warn()
-            return commits, damage
-    return commits, None
+            snapshot.damage.warn()
+            return
+        snapshot.commits.append((version, actions))
+        snapshot.committed.append(commit)
 
 
 def all_damaged(store: Store, versions: Sequence[int]) -> bool:
@@ -245,7 +273,7 @@ def read_checkpoint(store: Store, names: Sequence[str]) -> dict[str, pa.StructAr
             table = pq.ParquetFile(stream, pre_buffer=False).read(use_threads=False)
         for kind in table.column_names:
             column = table.column(kind)
-            found.setdefault(kind, []).extend(chunk.filter(chunk.is_valid()) for chunk in column.chunks)
+            found.setdefault(kind, []).extend(map(without_nulls, column.chunks))
     actions = {kind: pa.concat_arrays(chunks) for kind, chunks in found.items() if chunks}
     if not len(actions.get("metaData", ())) or not len(actions.get("protocol", ())):
         message = "it lacks the table's metadata or protocol"

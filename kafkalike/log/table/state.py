@@ -24,6 +24,9 @@ REPAIR: Final = "REPAIR"
 """Operation of a commit that stands in the place of a damaged one, or that ends a repair. Whoever follows the table
 loads it anew: what they know may be what was lost."""
 
+APPEND_ONLY: Final = "delta.appendOnly"
+"""Property of a table from which no record may be taken out; every writer of our Delta protocol has to heed it."""
+
 END_APP: Final = "kafkalike.end/"
 """Applications of this name, followed by a partition's number, have the partition's log end as their version: so it
 outlives its records, whoever deletes them."""
@@ -49,6 +52,11 @@ def _goes_on(commit: TableCommit) -> bool:
     A fence or a repair may be.
     """
     return commit.append_id is not None and commit.operation not in {FENCE, REPAIR}
+
+
+def records_ends(commit: TableCommit) -> bool:
+    """Whether a commit is an append that recorded log ends: of its partitions, and of all that were not recorded."""
+    return commit.is_append and any(app_id.startswith(END_APP) for app_id in commit.txns)
 
 
 @dataclass(slots=True, kw_only=True)
@@ -78,6 +86,18 @@ class TableState:
 
     went_on: bool = False
     """Whether a change of ours has been seen, which is made on no table whose log end was taken back."""
+    ends_recorded: bool = False
+    """Whether an append has been seen that recorded log ends: then the table has all those below it."""
+
+    @property
+    def removal_refusal(self) -> str | None:
+        """Why no record may be taken out of the table; None when that is allowed."""
+        if self.properties.get(APPEND_ONLY, "").lower() != "true":
+            return None
+        return (
+            f"the table property {APPEND_ONLY}=true forbids to remove files, and maintenance does that; take it away, "
+            f"or leave the topic out: ALTER TABLE … UNSET TBLPROPERTIES ('{APPEND_ONLY}')"
+        )
 
     def end(self, partition: int) -> int:
         """Offset after the last one that was ever given out in a partition; 0 when there is none."""
@@ -106,6 +126,7 @@ class TableState:
             self.rewound = commit
         elif _goes_on(commit):
             self.rewound, self.went_on = None, True
+        self.ends_recorded = self.ends_recorded or records_ends(commit)
         self.version = commit.version
 
     def note_recorded(self, partitions: Iterable[int]) -> None:
@@ -117,7 +138,7 @@ class TableState:
                 self.unrecorded.discard(partition)
 
     def saw_below(self, commit: TableCommit, to_segment: Callable[[Add], Segment], rewind_possible: bool) -> bool:  # noqa: FBT001
-        """Take in what a commit below the loaded checkpoint told, newest first. Caller: whoever has just loaded it.
+        """Take in what a commit below the loaded checkpoint says, newest first. Caller: whoever has just loaded it.
 
         Args:
             commit: the next older one.
@@ -148,7 +169,7 @@ class Requirement(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class EndsAt:
-    """The log end of a partition, as the table tells it, is the one that offsets were counted from."""
+    """The log end of a partition, as the table has it, is the one that offsets were counted from."""
 
     partition: int
     offset: int

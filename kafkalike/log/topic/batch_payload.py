@@ -15,11 +15,10 @@ from typing import TYPE_CHECKING, Final, Protocol
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.compute as pc
 
 from kafkalike import faults
 from kafkalike.errors import KafkaStorageError
-from kafkalike.log.store.arrays import binaries, numbers
+from kafkalike.log.store.arrays import binaries, held_numbers, numbers
 from kafkalike.log.store.parquet import put_parquet
 from kafkalike.log.store.port import Store
 from kafkalike.log.table.actions import Add
@@ -145,8 +144,7 @@ def _header_structs(headers: object) -> list[dict[str, object]] | None:
 
 def _unwritten(name: str, partition: int, table: pa.Table, now_ms: int) -> Add:
     offsets = table.column("offset")
-    # Not `to_numpy` of a column in chunks, which imports pandas.
-    times = pc.min_max(table.column("timestamp").cast(pa.int64())).as_py()
+    times = held_numbers(table.column("timestamp").chunk(0))
     return Add(
         path=name,
         partition=partition,
@@ -156,7 +154,7 @@ def _unwritten(name: str, partition: int, table: pa.Table, now_ms: int) -> Add:
         stats=segment_stats(
             table.num_rows,
             (offsets[0].as_py(), offsets[-1].as_py()),
-            (times["min"] // 1000, times["max"] // 1000),
+            (int(times.min()) // 1000, int(times.max()) // 1000),
         ),
     )
 

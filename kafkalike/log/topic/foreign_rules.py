@@ -1,7 +1,8 @@
 """Foreign rules: a table's properties and columns in; what a foreign writer has asked for that we do not honour, out.
 
-Our tables are of Delta writer version 2, which asks a writer to honour `delta.appendOnly` and `delta.invariants`. A
-table that asks for something that this package does not do is refused by name: nothing that a user has set is ignored.
+Our tables are of Delta writer version 2, which asks a writer to honour `delta.appendOnly` (`Table.change` does) and
+`delta.invariants`. A table that asks for something that this package does not do is refused by name: nothing that a
+user has set is ignored.
 """
 
 from __future__ import annotations
@@ -11,7 +12,6 @@ from collections.abc import Iterator, Mapping
 from typing import Any, Final
 
 FORGETS: Final = "delta.setTransactionRetentionDuration"
-APPEND_ONLY: Final = "delta.appendOnly"
 _CONSTRAINT: Final = "delta.constraints."
 _COLUMN_RULES: Final = {
     "delta.invariants": "an invariant",
@@ -59,13 +59,3 @@ def _rules_below(kind: Any, above: str) -> Iterator[tuple[str, str]]:  # noqa: A
         yield from _rules_below(field["type"], f"{name}.")
     for part in ("elementType", "keyType", "valueType"):
         yield from _rules_below(kind.get(part), above)
-
-
-def removal_refusal(properties: Mapping[str, str]) -> str | None:
-    """Why no file may be removed from a table; None when that is allowed."""
-    if properties.get(APPEND_ONLY, "").lower() == "true":
-        return (
-            f"the table property {APPEND_ONLY}=true forbids to remove files, and maintenance does that; take it away, "
-            f"or leave the topic out: ALTER TABLE … UNSET TBLPROPERTIES ('{APPEND_ONLY}')"
-        )
-    return None

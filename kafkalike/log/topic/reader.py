@@ -10,7 +10,8 @@ import pyarrow as pa
 from kafkalike.errors import CorruptRecordError, DataLossError, KafkaError, OffsetOutOfRangeError
 from kafkalike.log.store.port import Store
 from kafkalike.log.topic.chunk import Chunk
-from kafkalike.log.topic.segment_rows import Reading, SegmentRows
+from kafkalike.log.topic.data_file import Reading, longs
+from kafkalike.log.topic.segment_rows import SegmentRows
 from kafkalike.model.segments import Segment
 from kafkalike.model.topic import TopicInfo
 
@@ -75,17 +76,17 @@ class DeltaReader:
         self._segment: Segment | None = None
         """The segment that `_rows` reads."""
         self._rows: SegmentRows | None = None
-        self._decoded: pa.Table | None = None
+        self._decoded: pa.RecordBatch | None = None
         """Rows of `_segment` that were decoded and not yet handed out, from the position on."""
 
     def read(self, max_bytes: int) -> Chunk | None:
         """Records from the position on; None at the log end."""
-        parts: list[pa.Table] = []
+        parts: list[pa.RecordBatch] = []
         left = max_bytes
         for _ in range(MAX_FILES):
             try:
                 segment = self._next_segment()
-                table = None if segment is None else self._rows_of(segment)
+                batch = None if segment is None else self._rows_of(segment)
             except KafkaError:
                 if parts:
                     # What comes before it is handed out; the next call meets it again.
@@ -93,20 +94,23 @@ class DeltaReader:
                 raise
             if segment is None:
                 break
-            if table is None:
+            if batch is None:
                 continue
-            fitting = _fitting(table, left, slack=max_bytes // 8)
+            size = int(batch.nbytes)
+            fitting = batch.num_rows if size <= left + max_bytes // 8 else _fitting(batch, left)
             count = fitting if parts else max(1, fitting)
-            self._decoded = table.slice(count) if count < table.num_rows else None
+            if count < batch.num_rows:
+                self._decoded, batch = batch.slice(count), batch.slice(0, count)
+                size = int(batch.nbytes)
             if count:
-                parts.append(table.slice(0, count))
-                left -= parts[-1].nbytes
-                self.position = int(parts[-1].column("offset")[-1].as_py()) + 1
+                parts.append(batch)
+                left -= size
+                self.position = int(longs(batch.column("offset"))[-1]) + 1
             if left <= 0 or self._decoded is not None:
                 break
         if not parts:
             return None
-        return Chunk(self._partition, parts[0] if len(parts) == 1 else pa.concat_tables(parts), self.position)
+        return Chunk(self._partition, pa.Table.from_batches(parts), self.position)
 
     def _check_position(self) -> None:
         log, p = self._log, self._partition
@@ -126,26 +130,35 @@ class DeltaReader:
         current = self._segment
         if current is not None and current.start <= self.position < current.stop and log.is_live(current):
             return current
-        segment = log.segment_at_or_after(p, self.position)
-        stop = log.log_end(p) if segment is None else segment.start
+        segment, stop = self._segment_and_begin()
         if stop > self.position:
             if stop > log.holes_below(p):
+                # Retention may have been there since the metadata were looked at.
+                log.look_anew()
+                self._check_position()
+                segment, stop = self._segment_and_begin()
+            if stop > max(self.position, log.holes_below(p)):
                 name = f"{log.info.name}-{p}"
                 message = (
                     f"{name}: offsets [{self.position}, {stop}) are missing though the log is [{log.log_start(p)}, "
                     f"{log.log_end(p)}): data loss; `kafkalike verify --topic {log.info.name}` says more"
                 )
                 raise DataLossError(message)
-            self.position = stop
+            self.position = max(self.position, stop)
         return segment
 
-    def _rows_of(self, segment: Segment) -> pa.Table | None:
+    def _segment_and_begin(self) -> tuple[Segment | None, int]:
+        """The segment that holds the position, or the next one above, and where it begins; or else the log end."""
+        segment = self._log.segment_at_or_after(self._partition, self.position)
+        return segment, self._log.log_end(self._partition) if segment is None else segment.start
+
+    def _rows_of(self, segment: Segment) -> pa.RecordBatch | None:
         """The next rows of a segment from the position on; None when the segment must be looked up again."""
-        table, self._decoded = self._decoded, None
-        if table is not None and segment is self._segment:
-            return table
+        batch, self._decoded = self._decoded, None
+        if batch is not None and segment is self._segment:
+            return batch
         try:
-            batch = self._rows_from(segment).next()
+            return self._rows_from(segment).next()
         except (FileNotFoundError, CorruptRecordError) as cause:
             self._forget()
             self._explain(segment, cause)
@@ -153,7 +166,6 @@ class DeltaReader:
         except BaseException:
             self._forget()
             raise
-        return None if batch is None else pa.Table.from_batches([batch])
 
     def _rows_from(self, segment: Segment) -> SegmentRows:
         rows = self._rows
@@ -191,13 +203,11 @@ class DeltaReader:
         raise CorruptRecordError(message) from cause
 
 
-def _fitting(table: pa.Table, max_bytes: int, slack: int) -> int:
-    """How many of the first rows come to `max_bytes` at most; all of them when the rest is below the slack."""
-    if table.nbytes <= max_bytes + slack:
-        return int(table.num_rows)
-    import pyarrow.compute as pc  # 30 ms, which most processes never need
-
-    sizes = np.full(table.num_rows, RECORD_COST + table.column("headers").nbytes // table.num_rows, np.int64)
+def _fitting(batch: pa.RecordBatch, max_bytes: int) -> int:
+    """How many of the first rows come to `max_bytes` at most."""
+    sizes = np.full(batch.num_rows, RECORD_COST + batch.column("headers").nbytes // batch.num_rows, np.int64)
     for name in ("key", "value"):
-        sizes += pc.fill_null(pc.binary_length(table.column(name)), 0).to_numpy()
+        column = batch.column(name)
+        # Where each row's bytes end; a null has none. `to_numpy` would import pandas, a second of the first poll.
+        sizes += np.diff(np.frombuffer(column.buffers()[1], np.int32, batch.num_rows + 1, column.offset * 4))
     return int(np.searchsorted(np.cumsum(sizes), max_bytes, side="right"))

@@ -4,12 +4,9 @@ from __future__ import annotations
 
 import contextlib
 import random
-from collections.abc import Callable, Iterable, Iterator, KeysView, Sequence
+from collections.abc import Callable, Iterator, KeysView, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final, TypeVar
-
-import numpy as np
-import pyarrow as pa
 
 from kafkalike import faults
 from kafkalike.clock import Clock, Deadline
@@ -17,25 +14,24 @@ from kafkalike.config.server import ServerConfig
 from kafkalike.config.topic import TopicConfig
 from kafkalike.errors import (
     CorruptRecordError,
-    KafkaError,
-    KafkaStorageError,
     LogCorruptError,
-    PolicyViolationError,
     TopicDeletedError,
     UnsupportedVersionError,
 )
 from kafkalike.log.store.port import Store
-from kafkalike.log.table.actions import APPEND, TableCommit, append_info, log_name, parse_commit
+from kafkalike.log.table.actions import APPEND, TableCommit
 from kafkalike.log.table.control_log import DeltaControlLog
 from kafkalike.log.table.log_cleaner import Helpers, LogCleaner
 from kafkalike.log.table.state import EndsAt, LastOf, Requirement, Still, TableState, end_app
 from kafkalike.log.table.table import Change, Done, Landed, Plan, Table
+from kafkalike.log.topic import times
 from kafkalike.log.topic.batch_payload import BatchPayload, Payload, append_note
-from kafkalike.log.topic.foreign_rules import append_refusal, removal_refusal
+from kafkalike.log.topic.foreign_rules import append_refusal
+from kafkalike.log.topic.known_writes import find_commit, find_write, ranges_of
+from kafkalike.log.topic.look_back import look_back
 from kafkalike.log.topic.reader import DeltaReader
-from kafkalike.log.topic.segment_files import segment_of, versions
-from kafkalike.log.topic.segment_rows import Reading, SegmentRows
-from kafkalike.log.topic.validate import check_after, codec_for, not_in_order
+from kafkalike.log.topic.segment_files import segment_of
+from kafkalike.log.topic.validate import codec_for
 from kafkalike.model.appends import Appended, TxnId
 from kafkalike.model.batch import RecordBatch
 from kafkalike.model.cluster_state import ClusterState, MetadataRow
@@ -47,11 +43,6 @@ from kafkalike.model.topic import TopicInfo
 
 FETCH_BYTES: Final = 1_048_576
 """Bytes a reader decodes at a time; Kafka's `max.partition.fetch.bytes`."""
-
-LOOK_BACK: Final = 100
-"""Commits below a checkpoint that a load looks through for what the live files do not tell; a few ms."""
-
-_TIMES: Final = ("offset", "timestamp")
 
 T = TypeVar("T")
 
@@ -87,9 +78,10 @@ class DeltaTopicLog:
         self.fetch_bytes = FETCH_BYTES
         self.clock: Clock = home.clock
         self._home = home
-        self._table = Table(self.files, self.clock, to_segment=segment_of, look_back=_look_back, jitter=jitter)
+        self._table = Table(self.files, self.clock, to_segment=segment_of, look_back=look_back, jitter=jitter)
         self._cleaner = LogCleaner(home.store, info.location, home.helpers, self.clock)
         self._config: tuple[TopicInfo, TopicConfig] | None = None
+        self._refusal: tuple[Mapping[str, str], str, str | None] | None = None
 
     @property
     def config(self) -> TopicConfig:
@@ -100,25 +92,40 @@ class DeltaTopicLog:
             known = self._config = (self.info, TopicConfig.from_properties(effective))
         return known[1]
 
-    def refresh(self) -> None:
+    def refresh(self, *, metadata: bool = True) -> None:
         """Look for new table commits and metadata."""
         # The metadata first, and not while this table is held: who holds theirs may want this.
-        current = self._home.metadata.refresh().topics.get(self.info.name)
+        self._look_at_metadata(anew=metadata)
+        self._checked(self._table.refresh)
+
+    def _look_at_metadata(self, *, anew: bool = True) -> None:
+        known = self._home.metadata.refresh() if anew else self._home.metadata.state
+        current = known.topics.get(self.info.name)
         if current is None or current.topic_id != self.info.topic_id:
             raise TopicDeletedError(self.info.name, self.info.topic_id, current.topic_id if current else None)
         self.info = current
-        self._checked(self._table.refresh)
 
     def look_anew(self) -> None:
         """Refresh, also when the log was cleaned up past what is known: before anything is said to be lost."""
         self.refresh()
         self._checked(self._table.check_there)
 
+    def check_sound(self) -> None:
+        """Refresh; the table must be there now, and be seen at its newest version.
+
+        Raises:
+            LogCorruptError: it is not; and see `refresh`.
+        """
+        self.look_anew()
+        self._table.check_sound()
+
     def _checked(self, look: Callable[[], object]) -> None:
         """Look at the table, which must be there and be the topic's."""
         try:
             look()
         except FileNotFoundError as cause:
+            # It may have been deleted since the metadata were looked at.
+            self._look_at_metadata()
             message = f"{self.info.name}: its table {self.files.uri} is gone though the topic exists"
             raise LogCorruptError(message) from cause
         if self._table.state.table_id != self.info.topic_id:
@@ -144,6 +151,11 @@ class DeltaTopicLog:
     def version(self) -> int:
         """Table version of the last `refresh`."""
         return self._table.state.version
+
+    @property
+    def fenced(self) -> int:
+        """The latest fence that the last `refresh` saw: files written before a later one may be gone."""
+        return self._table.state.fenced
 
     def snapshot(self) -> tuple[int, dict[int, int]]:
         """Table version and log ends that belong together, whatever other threads do with this log meanwhile."""
@@ -217,44 +229,12 @@ class DeltaTopicLog:
         A file is read only where the log's statistics do not say it: where its records have several timestamps.
         """
         start = self.log_start(partition)
-        for segment in list(self._table.state.index.first_with_time(partition, timestamp_ms, start)):
-            self.check_no_overlap(segment, start)
-            if segment.start >= start and segment.min_timestamp == segment.max_timestamp:
-                return OffsetAndTimestamp(segment.start, segment.min_timestamp)
-            for offsets, times in self._times(segment, start):
-                hit = int(np.argmax(times >= timestamp_ms))
-                if times[hit] >= timestamp_ms:
-                    return OffsetAndTimestamp(int(offsets[hit]), int(times[hit]))
-        return None
+        candidates = list(self._table.state.index.first_with_time(partition, timestamp_ms, start))
+        return times.first_at_or_after(self, candidates, timestamp_ms, start)
 
     def max_timestamp(self, partition: int) -> OffsetAndTimestamp | None:
         """The first record that has the largest timestamp."""
-        start = self.log_start(partition)
-        best: OffsetAndTimestamp | None = None
-        for segment in sorted(self.segments(partition), key=lambda s: (-s.max_timestamp, s.start)):
-            if best is not None and (segment.max_timestamp, -segment.start) <= (best.timestamp, -best.offset):
-                break
-            self.check_no_overlap(segment, start)
-            for offsets, times in self._times(segment, start):
-                at = int(np.argmax(times))
-                found = OffsetAndTimestamp(int(offsets[at]), int(times[at]))
-                if best is None or (found.timestamp, -found.offset) > (best.timestamp, -best.offset):
-                    best = found
-        return best
-
-    def _times(self, segment: Segment, start: int) -> Iterator[tuple[np.ndarray, np.ndarray]]:
-        """Offsets and times (ms) of a segment from an offset on, in offset order."""
-        name = f"{self.info.name}-{segment.partition}"
-        rows = SegmentRows(self.files, segment, start, Reading(columns=_TIMES, batch_bytes=self.fetch_bytes), name=name)
-        try:
-            while (batch := rows.next()) is not None:
-                times = batch.column("timestamp").cast(pa.int64()).to_numpy() // 1000
-                yield batch.column("offset").to_numpy(), times
-        except FileNotFoundError as cause:
-            message = f"{name}: {self.files.uri}/{segment.path} cannot be read: {cause}"
-            raise CorruptRecordError(message) from cause
-        finally:
-            rows.close()
+        return times.latest(self, self.segments(partition), self.log_start(partition))
 
     # --- append --------------------------------------------------------------------------------
 
@@ -275,7 +255,7 @@ class DeltaTopicLog:
             if isinstance(landed, Done):
                 return landed.value
         faults.point("append.after_commit")
-        ranges = _ranges(segment_of(add, self.files) for add in landed.change.adds)
+        ranges = ranges_of(segment_of(add, self.files) for add in landed.change.adds)
         return Appended(version=landed.version, ranges=ranges, append_time_ms=landed.change.time_ms)
 
     def _appending(self, state: TableState, payload: Payload, codec: str, txn: TxnId | None) -> Change | Done[Appended]:
@@ -312,16 +292,7 @@ class DeltaTopicLog:
         self, plan: Plan[T], deadline: Deadline, discard: Callable[[Change], None] | None = None
     ) -> Landed | Done[T]:
         """Change the topic's table; see `Table.change`. Caller: appends and maintenance, within `exclusive`."""
-
-        def flushed(state: TableState) -> Change | Done[T]:
-            found = plan(state)
-            if isinstance(found, Change) and any(old.data_change for old in found.removes):
-                self.check_removable()
-            if isinstance(found, Change) and self._table.durable:
-                self._flush(found, discard)
-            return found
-
-        landed = self._table.change(flushed, deadline, self.ready_to_append, discard)
+        landed = self._table.change(plan, deadline, self.ready_to_append, discard)
         if isinstance(landed, Landed):
             self._cleaner.after_commit(landed.version, self.info.topic_id, len(self._table.state.index))
         return landed
@@ -330,24 +301,6 @@ class DeltaTopicLog:
         """Make every writer that has data files in hand plan anew, and write new ones; see `Table.fence`."""
         with self.exclusive(deadline):
             self._table.fence(deadline)
-
-    def _flush(self, change: Change, discard: Callable[[Change], None] | None) -> None:
-        """Make the data files of a change survive a power failure, before a version names them.
-
-        Raises:
-            KafkaStorageError: the storage refused; the files are removed.
-        """
-        try:
-            for add in change.adds:
-                self.files.sync(add.path)
-        except OSError as cause:
-            if discard is not None:
-                discard(change)
-            else:
-                for add in change.adds:
-                    self.files.discard(add.path)
-            message = f"{self.files.uri}: the storage could not flush the records: {cause}"
-            raise KafkaStorageError(message) from cause
 
     def ready_to_append(self) -> None:
         """Refresh, and refuse a table that a foreign writer has replaced, or whose log end has been taken back.
@@ -358,7 +311,7 @@ class DeltaTopicLog:
         """
         self.look_anew()
         self._table.durable = self.config.flush
-        refusal = append_refusal(self._table.state.properties, self._table.state.schema)
+        refusal = self._append_refusal(self._table.state)
         if refusal is not None:
             message = f"{self.info.name}: nothing is written to {self.files.uri}: {refusal}"
             raise UnsupportedVersionError(message)
@@ -371,21 +324,25 @@ class DeltaTopicLog:
             )
             raise LogCorruptError(message)
 
+    def _append_refusal(self, state: TableState) -> str | None:
+        """See `append_refusal`; worked out once for each of the table's metadata, which are never changed in place."""
+        known, properties, schema = self._refusal, state.properties, state.schema
+        if known is None or known[0] is not properties or known[1] is not schema:
+            known = self._refusal = (properties, schema, append_refusal(properties, schema))
+        return known[2]
+
     def check_removable(self) -> None:
-        """Refuse a table whose files may not be removed. Caller: maintenance.
+        """Refuse a table whose files may not be removed, before any work; see `Table.check_removable`.
 
         Raises:
             PolicyViolationError: saying which property forbids it.
         """
-        refusal = removal_refusal(self._table.state.properties)
-        if refusal is not None:
-            message = f"{self.info.name}: nothing is removed from {self.files.uri}: {refusal}"
-            raise PolicyViolationError(message)
+        self._table.check_removable()
 
     def foreign_rules(self) -> list[str]:
         """What foreign writers have asked of the table that appends or maintenance do not honour, for people."""
         state = self._table.state
-        found = (append_refusal(state.properties, state.schema), removal_refusal(state.properties))
+        found = (self._append_refusal(state), state.removal_refusal)
         return [refusal for refusal in found if refusal is not None]
 
     def clean_log(self) -> bool:
@@ -403,18 +360,7 @@ class DeltaTopicLog:
             OutOfOrderSequenceNumberError: the application has written a higher version, and nothing shows that it ever
                 wrote this one: a counter that began anew, or two jobs that share a name. Or `after` is overtaken.
         """
-        if txn is None:
-            return None
-        known = self._table.state.txns.get(txn.app_id)
-        if known is None or known < txn.version:
-            check_after(self.info.name, txn, known)
-            return None
-        found = self.find_commit(lambda c: c.txns.get(txn.app_id) == txn.version)
-        if found is not None:
-            return _appended(found, self.files, duplicate=True)
-        if known > txn.version:
-            raise not_in_order(self.info.name, txn.app_id, txn.version, known)
-        return Appended(version=self._table.state.version, ranges={}, append_time_ms=0, duplicate=True)
+        return None if txn is None else find_write(self.info.name, self.files, self._table.state, txn)
 
     def txn_version(self, app_id: str) -> int | None:
         """Latest version that an application has written, as of the last `refresh`; None when it never has."""
@@ -422,62 +368,4 @@ class DeltaTopicLog:
 
     def find_commit(self, wanted: Callable[[TableCommit], bool]) -> TableCommit | None:
         """The newest commit that fits, among those the log still holds."""
-        for version in reversed(versions(self.files)):
-            try:
-                found = parse_commit(version, self.files.read(log_name(version)), self.files.uri)
-            except FileNotFoundError:
-                continue
-            if wanted(found):
-                return found
-        return None
-
-
-def _appended(found: TableCommit, files: Store, *, duplicate: bool) -> Appended:
-    when = int(append_info(found.user_metadata).get("time", found.timestamp_ms))
-    ranges = _ranges(segment_of(add, files) for add in found.adds)
-    return Appended(version=found.version, ranges=ranges, append_time_ms=when, duplicate=duplicate)
-
-
-def _ranges(segments: Iterable[Segment]) -> dict[int, range]:
-    """Offsets of an append's segments, by partition."""
-    runs: dict[int, range] = {}
-    for segment in segments:
-        known = runs.get(segment.partition, segment.offsets)
-        runs[segment.partition] = range(min(known.start, segment.start), max(known.stop, segment.stop))
-    return dict(sorted(runs.items()))
-
-
-def _look_back(state: TableState, checkpoint: int, files: Store) -> None:
-    """Look through the last commits below a checkpoint for what it does not tell.
-
-    That is a rewind, by the commits back to the last one of ours, and the ends of records that are gone from a table
-    whose ends no commit has noted yet. A checkpoint is no reason to stop: RESTORE writes one itself.
-    """
-    rewind_possible = not state.went_on
-    seen: list[TableCommit] = []
-    for version in range(checkpoint, max(-1, checkpoint - LOOK_BACK), -1):
-        try:
-            commit = parse_commit(version, files.read(log_name(version)), files.uri)
-        except (FileNotFoundError, LogCorruptError):
-            # The checkpoint has what was in it.
-            break
-        rewind_possible = state.saw_below(commit, lambda add: segment_of(add, files), rewind_possible)
-        seen.append(commit)
-    _keep_taken(state, seen, files)
-    state.note_recorded(state.index.ends)
-
-
-def _keep_taken(state: TableState, seen: Sequence[TableCommit], files: Store) -> None:
-    """Let the log end stay above files that foreign writers took out and whose own commits are not read any more.
-
-    Where nothing tells how far such a file went, the table counts as rewound.
-    """
-    known = {add.path for commit in seen for add in commit.adds}
-    foreign = [commit for commit in seen if commit.append_id is None]
-    for commit, old in [(c, old) for c in foreign for old in c.taken if old.path not in known]:
-        try:
-            state.index.raise_end(segment_of(old, files))
-        except KafkaError:
-            recorded = old.partition is not None and end_app(old.partition) in state.txns
-            if not recorded and (state.rewound is None or state.rewound.version < commit.version):
-                state.rewound = commit
+        return find_commit(self.files, wanted)

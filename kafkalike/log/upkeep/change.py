@@ -7,7 +7,7 @@ are read and written before.
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final
 
@@ -47,6 +47,8 @@ class Change:
     txns: Mapping[str, int] = field(default_factory=dict)
     facts: Mapping[str, Any] = field(default_factory=dict)
     """For people, in the commit's user metadata."""
+    fenced: int | None = None
+    """`DeltaTopicLog.fenced` as it was before the first added file was written; None when none is added."""
     data_change: bool = True
     """False when the added files hold the same records as the removed ones."""
 
@@ -78,7 +80,7 @@ def publish(log: DeltaTopicLog, change: Change, run: str) -> int | None:
         run: id of the maintenance run, for the table's history.
 
     Returns:
-        The version; None when another run has been at these files, and nothing was done.
+        The version; None when another run has been at these files, or may have removed new ones, and nothing was done.
 
     Raises:
         KafkaTimeoutError: producers held the topic for a minute; nothing was done.
@@ -90,8 +92,9 @@ def publish(log: DeltaTopicLog, change: Change, run: str) -> int | None:
     tries = iter([change])
 
     def plan(state: TableState) -> table.Change | Done[None]:
-        # Who has to plan anew has met a fence: files that were written before it may be gone.
-        if next(tries, None) is None or not live.holds(state):
+        # Files that were written before a fence may be gone. Who has to plan anew has met one.
+        late = next(tries, None) is None or change.fenced not in {None, state.fenced}
+        if late or not live.holds(state):
             return Done(None)
         faults.point(f"{change.work}.before_commit")
         return table.Change(
@@ -111,6 +114,12 @@ def publish(log: DeltaTopicLog, change: Change, run: str) -> int | None:
         landed = log.change(plan, deadline, discard=lambda _: None)
         faults.point(f"{change.work}.after_commit")
     return None if isinstance(landed, Done) else landed.version
+
+
+def still_live(log: DeltaTopicLog, segments: Iterable[Segment]) -> bool:
+    """Whether all these files are part of the table now: else another run may have replaced and removed them."""
+    log.refresh()
+    return all(log.is_live(segment) for segment in segments)
 
 
 def _remove(segment: Segment, *, data_change: bool) -> Add:

@@ -11,8 +11,8 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final
 
 from kafkalike.clock import Clock, Deadline
-from kafkalike.errors import KafkaTimeoutError
-from kafkalike.log.upkeep.change import NOT_COMMITTED, Change, publish
+from kafkalike.errors import CorruptRecordError, KafkaTimeoutError
+from kafkalike.log.upkeep.change import NOT_COMMITTED, Change, publish, still_live
 from kafkalike.log.upkeep.cleaning import Cleaning, Looked, Replacement, clean
 from kafkalike.log.upkeep.tasks import IN_PROCESS, Tasks
 from kafkalike.model.compaction import CLEANER_APP, HOLES, Cleaned, CompactionPlan, cleaner_app
@@ -130,11 +130,17 @@ def compact(
                 dry_run=dry_run,
             )
 
-    for piece in tasks.run(clean, jobs(), budget):
-        if isinstance(piece, Replacement):
-            begun[piece.partition].replace(piece)
-        else:
-            yield begun[piece.partition].finish(piece, clock.now_ms())
+    try:
+        for piece in tasks.run(clean, jobs(), budget):
+            if isinstance(piece, Replacement):
+                begun[piece.partition].replace(piece)
+            else:
+                yield begun.pop(piece.partition).finish(piece, clock.now_ms())
+    except CorruptRecordError as cause:
+        if all(applied.reads_live_files() for applied in begun.values()):
+            raise
+        message = f"{log.info.name}: another run has been at its files; try again"
+        raise KafkaTimeoutError(message) from cause
 
 
 class _Applied:
@@ -146,7 +152,14 @@ class _Applied:
         self._due = due
         self._run_id = run_id
         self._dry_run = dry_run
+        self._fenced = log.fenced
         self._done = Compacted()
+        self._replaced: set[str] = set()
+
+    def reads_live_files(self) -> bool:
+        """Whether what it still has to read is part of the table now."""
+        plan = self._due.plan
+        return still_live(self._log, (s for s in (*plan.clean, *plan.dirty) if s.path not in self._replaced))
 
     def replace(self, piece: Replacement) -> None:
         """One table version."""
@@ -165,6 +178,7 @@ class _Applied:
             self._discard(piece)
             message = f"{self._log.info.name}-{piece.partition}: another run has been at its files; try again"
             raise KafkaTimeoutError(message)
+        self._replaced.update(s.path for s in piece.removes)
         done.bytes_after += 0 if piece.add is None else piece.add.size
 
     def _change(self, piece: Replacement) -> Change:
@@ -176,6 +190,7 @@ class _Applied:
             work="compaction",
             removes=piece.removes,
             adds=[] if piece.add is None else [piece.add],
+            fenced=self._fenced,
             txns={CLEANER_APP: self._log.clock.now_ms(), cleaner_app(partition, HOLES): holes},
             facts={"partition": partition, "records_before": before, "records_after": piece.records_after},
         )

@@ -13,14 +13,16 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final, TypeVar
 
 from kafkalike.clock import Deadline
-from kafkalike.log.cluster.delta_cluster import live_topic, topic_id_of, turns_of
+from kafkalike.log.cluster.delta_cluster import turns_of
+from kafkalike.log.cluster.topic_folders import dead_folders, live_topic, remove_folder, topic_id_of
 from kafkalike.log.table.layout import CLUSTER_METADATA, CONSUMER_OFFSETS, DELETED, LOCKS, STAGING
 from kafkalike.log.upkeep.vacuum import Delays, leftovers, vacuum
 from kafkalike.model.control_rows import kept_group_rows, kept_metadata_rows
 
 if TYPE_CHECKING:
     from kafkalike.log.cluster.delta_cluster import DeltaCluster
-    from kafkalike.log.table.control_log import ControlState, DeltaControlLog
+    from kafkalike.log.table.control_log import DeltaControlLog
+    from kafkalike.model.row_value import ControlState
 
 S = TypeVar("S", bound="ControlState")
 R = TypeVar("R")
@@ -30,6 +32,7 @@ __all__ = [
     "LOCKS",
     "STAGING",
     "clear_deleted",
+    "clear_folders",
     "clear_locks",
     "compact_control",
     "control_tables",
@@ -138,6 +141,33 @@ def clear_deleted(cluster: DeltaCluster) -> list[str]:
     return problems
 
 
+def clear_folders(cluster: DeltaCluster) -> int:
+    """Remove tables that no topic has: what killed deletions have left, and creations that were killed or too late.
+
+    The metadata are read from nothing for it.
+
+    Returns:
+        How many there were.
+
+    Raises:
+        LogCorruptError: the metadata cannot be read; nothing was removed.
+    """
+    if cluster.store.reach != "machine":
+        return 0
+    state, now = cluster.metadata_on_disk(), cluster.clock.now_ms()
+    found = list(dead_folders(cluster.store, state, now))
+    if any(open_still for _, _, open_still in found):
+        # A creator that was stopped may have one of them in hand.
+        cluster.metadata.fence()
+        state = cluster.metadata_on_disk()
+    count = 0
+    for folder, topic_id, _ in found:
+        if live_topic(state, topic_id) is None:
+            remove_folder(folder, Path(cluster.root), topic_id)
+            count += 1
+    return count
+
+
 def clear_locks(cluster: DeltaCluster) -> int:
     """Remove the lock files of topics that are gone; those that somebody has in hand stay until the next run.
 
@@ -145,6 +175,7 @@ def clear_locks(cluster: DeltaCluster) -> int:
         How many locks there were.
     """
     state = cluster.metadata.refresh()
+    gone = list(state.gone.values())
     return cluster.store.forget_turns(
-        turn for name in state.used_names - state.topics.keys() for turn in turns_of(name)
+        turn for info in gone for place in {info.name, info.location} for turn in turns_of(place)
     )

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Final
 
 from kafkalike.clock import Deadline
 from kafkalike.errors import CorruptRecordError
-from kafkalike.log.upkeep.change import NOT_COMMITTED, Change, publish
+from kafkalike.log.upkeep.change import NOT_COMMITTED, Change, publish, still_live
 from kafkalike.log.upkeep.rewrite import codec_of, rewrite
 from kafkalike.log.upkeep.tasks import IN_PROCESS, Tasks
 
@@ -69,11 +69,11 @@ def merge(
         KafkaStorageError, TopicDeletedError: the storage refused, or the topic is gone; earlier rounds stay done.
     """
     compression = log.config.compression_type
-    jobs = (_Round(files, tuple(round_), compression) for round_ in _rounds(runs))
+    jobs = (_Round(files, tuple(round_), compression, log.fenced) for round_ in _rounds(runs))
     for written in tasks.run(_write, takewhile(lambda _: not budget.expired(), jobs), budget):
-        problems += written.problems
+        problems += [why for run, why in written.problems if still_live(log, run)]
         try:
-            landed = bool(written.removes) and _put_in_place(log, written.removes, written.adds, run_id)
+            landed = bool(written.removes) and _put_in_place(log, written, run_id)
         except NOT_COMMITTED:
             # After an unknown outcome the files must stay.
             _discard(files, written.adds)
@@ -96,27 +96,31 @@ class _Round:
     files: Store
     runs: tuple[Run, ...]
     compression: str
+    fenced: int
+    """See `Change`."""
 
 
 @dataclass(slots=True)
 class _Written:
     """What a round has read and written."""
 
+    fenced: int
     removes: list[Segment] = field(default_factory=list)
     adds: list[Add] = field(default_factory=list)
-    problems: list[str] = field(default_factory=list)
+    problems: list[tuple[Run, str]] = field(default_factory=list)
+    """Runs that cannot be read, and why."""
 
 
 def _write(round_: _Round, budget: Deadline) -> Iterator[_Written]:
     """Write the files of a round, which is short: it is not cut off; a `Work` of `kafkalike.log.upkeep.tasks`."""
     del budget
-    written = _Written()
+    written = _Written(round_.fenced)
     try:
         for run in round_.runs:
             try:
                 added = rewrite(round_.files, run, codec_of(round_.files, round_.compression, run[-1]))
             except CorruptRecordError as error:
-                written.problems.append(str(error))
+                written.problems.append((run, str(error)))
                 continue
             if added is not None:
                 written.adds.append(added)
@@ -127,9 +131,16 @@ def _write(round_: _Round, budget: Deadline) -> Iterator[_Written]:
     yield written
 
 
-def _put_in_place(log: DeltaTopicLog, removes: Sequence[Segment], adds: Sequence[Add], run_id: str) -> bool:
-    facts = {"segments": len(removes), "files": len(adds)}
-    change = Change(work="merge", removes=removes, adds=adds, facts=facts, data_change=False)
+def _put_in_place(log: DeltaTopicLog, written: _Written, run_id: str) -> bool:
+    facts = {"segments": len(written.removes), "files": len(written.adds)}
+    change = Change(
+        work="merge",
+        removes=written.removes,
+        adds=written.adds,
+        fenced=written.fenced,
+        facts=facts,
+        data_change=False,
+    )
     return publish(log, change, run_id) is not None
 
 

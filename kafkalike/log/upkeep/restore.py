@@ -12,12 +12,19 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
 from kafkalike.clock import Deadline
-from kafkalike.errors import IllegalArgumentError, KafkaError, KafkaStorageError, LogCorruptError
+from kafkalike.errors import (
+    IllegalArgumentError,
+    KafkaError,
+    KafkaStorageError,
+    LogCorruptError,
+    TopicDeletedError,
+    UnknownTopicOrPartitionError,
+)
 from kafkalike.log.store.port import Store
 from kafkalike.log.table.actions import Add, log_name, parse_commit
+from kafkalike.log.table.loading import load_table
 from kafkalike.log.table.log_cleaner import maintenance_turn
 from kafkalike.log.table.state import end_app
-from kafkalike.log.table.table import load_table
 from kafkalike.log.topic.batch_payload import add_of
 from kafkalike.log.topic.segment_files import segment_of
 from kafkalike.log.upkeep.change import COMMIT_TIMEOUT_MS, Change, publish
@@ -84,19 +91,23 @@ def _restore(cluster: DeltaCluster, info: TopicInfo, files: Store, version: int,
     made = cluster.create_topic(new, info.num_partitions, info.configs)
     target = cluster.files_of(made)
     facts = {"restored": f"{topic} version {version}", "files": len(adds)}
-    change = Change(work="restore", adds=adds, txns=earlier.holes, facts=facts)
     log = cluster.log(new)
+    if log.info.topic_id != made.topic_id:
+        raise TopicDeletedError(new, made.topic_id, log.info.topic_id)
+    change = Change(work="restore", adds=adds, fenced=log.fenced, txns=earlier.holes, facts=facts)
     # A linked file is as old as the first one: to a maintenance run it would look like what a dead writer has left.
     with _no_vacuum(cluster, new):
         try:
             for add in adds:
                 files.copy(add.path, target, add.path)
         except OSError as cause:
-            left = _unmade(cluster, new)
+            left = _unmade(cluster, made)
             message = f"{topic!r}: the files of version {version} cannot be taken over, {left}: {cause}"
             raise KafkaStorageError(message) from cause
-        if adds:
-            publish(log, change, run)
+        if adds and publish(log, change, run) is None:
+            left = _unmade(cluster, made)
+            message = f"{topic!r}: a maintenance run has been at the files of version {version}, {left}; try again"
+            raise KafkaStorageError(message)
     log.refresh()
     within = {p: min(start, log.log_end(p)) for p, start in starts.items() if log.log_end(p)}
     return cluster.move_log_start(new, within, REASON, run, made.topic_id) if within else made
@@ -107,11 +118,14 @@ def _no_vacuum(cluster: DeltaCluster, name: str) -> AbstractContextManager[None]
     return cluster.store.turn(maintenance_turn(name), Deadline(cluster.clock, COMMIT_TIMEOUT_MS))
 
 
-def _unmade(cluster: DeltaCluster, new: str) -> str:
+def _unmade(cluster: DeltaCluster, made: TopicInfo) -> str:
     try:
-        cluster.delete_topic(new)
+        if cluster.topic(made.name).topic_id == made.topic_id:
+            cluster.delete_topic(made.name)
+    except UnknownTopicOrPartitionError:
+        return "and the new topic was deleted"
     except KafkaError as error:
-        return f"and {new!r} is left empty ({error})"
+        return f"and {made.name!r} is left empty ({error})"
     return "nothing was made"
 
 

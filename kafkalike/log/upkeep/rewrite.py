@@ -16,7 +16,8 @@ from kafkalike.log.store.parquet import ROW_GROUP_BYTES, ROW_GROUP_ROWS, open_pa
 from kafkalike.log.table.actions import Add
 from kafkalike.log.topic.batch_payload import PARQUET_CODECS, segment_name, segment_stats
 from kafkalike.log.topic.chunk import CHUNK_SCHEMA
-from kafkalike.log.topic.segment_rows import COLUMNS, Reading, SegmentRows
+from kafkalike.log.topic.data_file import COLUMNS, Reading
+from kafkalike.log.topic.segment_rows import SegmentRows
 from kafkalike.model.segments import Segment
 
 if TYPE_CHECKING:

@@ -1,4 +1,4 @@
-"""Vacuum: a table's folder in, the files that nobody can need any more removed.
+"""Vacuum: a table's folder in, the files that nothing can need are removed.
 
 A file may go when the newest table version does not name it and either the commit that took it out is old enough, or no
 commit ever named it and it is old: what a process that was killed has left. Where the root has locks, a file of the
@@ -16,7 +16,7 @@ from typing import Final
 from kafkalike import faults
 from kafkalike.log.store.port import Store
 from kafkalike.log.table.actions import log_name, parse_commit, version_of
-from kafkalike.log.table.checkpoints import LOG_STAYS, duration_ms
+from kafkalike.log.table.expired_log import LOG_STAYS, duration_ms
 from kafkalike.log.table.snapshot import load_snapshot
 from kafkalike.log.topic.notes import OPERATIONS
 from kafkalike.log.topic.segment_files import versions

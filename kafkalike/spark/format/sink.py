@@ -11,7 +11,7 @@ from pyspark.sql.datasource import DataSourceArrowWriter, WriterCommitMessage
 from pyspark.sql.types import StructType
 
 from kafkalike.errors import IllegalArgumentError
-from kafkalike.log.connect import connect_delta
+from kafkalike.log.connect import connect_delta, connect_to_stage
 from kafkalike.log.jvm.task_number import task_number
 from kafkalike.log.staged.commit import begin, commit_results, job_folder
 from kafkalike.log.staged.topics import TaskResult, stage_topics
@@ -20,7 +20,6 @@ from kafkalike.spark.format.sink_options import SinkOptions, check_sink_columns
 if TYPE_CHECKING:
     from pyarrow import RecordBatch
 
-    from kafkalike.log.cluster.delta_cluster import DeltaCluster
     from kafkalike.log.topic.topic_log import DeltaTopicLog
     from kafkalike.model.appends import Appended, TxnId
 
@@ -53,7 +52,7 @@ class BatchWriter(DataSourceArrowWriter):
     def __init__(self, options: SinkOptions, schema: StructType, *, overwrite: bool) -> None:
         if overwrite:
             raise IllegalArgumentError("mode overwrite is not supported: records are added to a topic; use append")
-        cluster = writable_cluster(options.root)
+        cluster = connect_to_stage(options.root)
         check_sink_columns(schema, options)
         self._options = options
         self._target = begin(cluster, options.topic, options.txn, timestamps=options.timestamps)
@@ -81,17 +80,6 @@ class BatchWriter(DataSourceArrowWriter):
     def abort(self, messages: list[WriterCommitMessage | None]) -> None:  # noqa: ARG002 - Spark's signature
         """Remove what was staged."""
         self._folder.remove()
-
-
-def writable_cluster(root: str) -> DeltaCluster:
-    """The cluster of a root.
-
-    Raises:
-        UnsafeStorageError: the root is in an object store, which can only be read.
-    """
-    cluster = connect_delta(root)
-    cluster.store.check_writable()
-    return cluster
 
 
 def commit_messages(

@@ -17,11 +17,12 @@ from pyspark.sql.types import StructType
 
 from kafkalike import faults
 from kafkalike.errors import IllegalArgumentError
+from kafkalike.log.connect import connect_to_stage
 from kafkalike.log.jvm.stream_checkpoint import BatchOffsets, LocalCheckpoint
 from kafkalike.log.jvm.task_number import task_number
 from kafkalike.log.staged.commit import begin, job_folder
 from kafkalike.log.staged.topics import stage_topics
-from kafkalike.spark.format.sink import Message, commit_messages, say_duplicates, writable_cluster
+from kafkalike.spark.format.sink import Message, commit_messages, say_duplicates
 from kafkalike.spark.format.sink_options import SinkOptions, check_sink_columns
 from kafkalike.spark.stream_ids import StreamVersion, app_id, next_txn
 
@@ -32,7 +33,7 @@ if TYPE_CHECKING:
     from kafkalike.log.staged.lease import JobFolder
 
 QUERY_ID: Final = "sql.streaming.queryId"
-"""Local property in which Spark tells its tasks the query."""
+"""Local property in which Spark gives its tasks the query."""
 
 
 @dataclass
@@ -56,7 +57,7 @@ class StreamSink(DataSourceStreamArrowWriter):
     """
 
     def __init__(self, options: SinkOptions, schema: StructType) -> None:
-        cluster = writable_cluster(options.root)
+        cluster = connect_to_stage(options.root)
         check_sink_columns(schema, options)
         self._options = options
         self._target = begin(cluster, options.topic, timestamps=options.timestamps)

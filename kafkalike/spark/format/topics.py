@@ -33,11 +33,8 @@ class Topics:
 
     def __init__(self, root: str, choice: Choice) -> None:
         self.cluster: DeltaCluster = connect_delta(root)
-        self.replaced: dict[str, tuple[str, str]] = {}
-        """Topics that were created again since they were first seen: the id known before, and the one of now."""
         self._choice = choice
         self._logs: dict[str, DeltaTopicLog] = {}
-        self._ids: dict[str, str] = {}
 
     def look(self) -> frozenset[TopicPartition]:
         """Partitions that are to be read, as of now; their logs are fresh after it.
@@ -70,11 +67,7 @@ class Topics:
                 del self._logs[name]
                 raise
         else:
-            self._logs[name] = log = self.cluster.log(name)
-        known = self._ids.setdefault(name, log.info.topic_id)
-        if known != log.info.topic_id:
-            self.replaced[name] = (known, log.info.topic_id)
-            self._ids[name] = log.info.topic_id
+            self._logs[name] = self.cluster.log(name)
 
     def log(self, topic: str) -> DeltaTopicLog:
         """The log of a topic that the last look has found."""

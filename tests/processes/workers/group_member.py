@@ -31,7 +31,7 @@ class Worker(ConsumerRebalanceListener):
     def on_partitions_assigned(self, assigned: AbstractSet[TopicPartition]) -> None:
         self._owns(self.owned | assigned, "assigned", assigned)
         known = self.consumer.group_metadata()
-        if known.group_instance_id is None:  # a static member's heir owns the same in the same generation
+        if known.group_instance_id is None:  # a static member's successor owns the same in the same generation
             extra = {"group": self.group, "generation": known.generation_id}
             self.recorder.event("invoke", "assignment", _names(self.owned), **extra)
             self.recorder.event("ok", "assignment", _names(self.owned), **extra)

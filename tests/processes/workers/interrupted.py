@@ -1,7 +1,7 @@
 """Interrupted worker: works while signals raise in it, and looks after each whether it still sees what is there.
 
 Prints what was attempted, acknowledged and handed out, and what was wrong, as one line of JSON. A `steady` one is not
-interrupted, and works until it is told to stop.
+interrupted. It works until it is told to stop, and so do readers and maintenance after their last interrupt.
 """
 
 from __future__ import annotations
@@ -273,6 +273,8 @@ class Signals:
             finally:
                 signal.setitimer(signal.ITIMER_REAL, 0)
         except (KeyboardInterrupt, Alarm):
+            # Else the end of a step that takes longer than was thought would never be interrupted.
+            self._usual *= 1.2
             return True
         except Exception as error:  # noqa: BLE001 - judged
             # A KafkaError may be the answer to a signal, anything else comes up on its way.
@@ -302,7 +304,7 @@ def main() -> None:
             worker.compare()
             if worker.wrong:
                 break
-    while not worker.wrong and isinstance(worker, (Steady, Consume)):
+    while not worker.wrong and isinstance(worker, (Steady, Consume, Maintain)):
         last = stop.is_set()
         worker.step()
         worker.after()

@@ -1,0 +1,1 @@
+"""The command about consumer groups, and its reports."""

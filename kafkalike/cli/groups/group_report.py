@@ -1,0 +1,224 @@
+"""Group report: descriptions and lags of groups in, lines with the columns of kafka-consumer-groups out."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import Any, Final
+
+from kafkalike.lag.measure import GroupLag, Lags
+from kafkalike.model.structs import TopicPartition
+
+MISSING: Final = "-"
+"""What stands where there is no value."""
+
+OFFSET_HEADS: Final = (
+    "GROUP",
+    "TOPIC",
+    "PARTITION",
+    "LEADER-EPOCH",
+    "CURRENT-OFFSET",
+    "LOG-END-OFFSET",
+    "LAG",
+    "CONSUMER-ID",
+    "HOST",
+    "CLIENT-ID",
+)
+
+MEMBER_HEADS: Final = (
+    "GROUP",
+    "CONSUMER-ID",
+    "GROUP-INSTANCE-ID",
+    "HOST",
+    "CLIENT-ID",
+    "#PARTITIONS",
+    "CURRENT-EPOCH",
+    "CURRENT-ASSIGNMENT",
+    "TARGET-EPOCH",
+    "TARGET-ASSIGNMENT",
+)
+
+STATE_HEADS: Final = (
+    "GROUP",
+    "COORDINATOR (ID)",
+    "ASSIGNMENT-STRATEGY",
+    "STATE",
+    "GROUP-EPOCH",
+    "TARGET-ASSIGNMENT-EPOCH",
+    "#MEMBERS",
+)
+
+REBALANCING: Final = frozenset({"PreparingRebalance", "CompletingRebalance", "Assigning", "Reconciling"})
+
+Description = Mapping[str, Any]
+"""A group as `KafkaAdminClient.describe_groups` gives it."""
+
+
+def notice(group: Description) -> str | None:
+    """What Kafka says of a group's state on standard error before its table; None for a stable one."""
+    if group["group_state"] == "Empty":
+        return f"\nConsumer group '{group['group_id']}' has no active members."
+    if group["group_state"] in REBALANCING:
+        return f"\nWarning: Consumer group '{group['group_id']}' is rebalancing."
+    return None
+
+
+def beyond_end(group_id: str, lags: Lags) -> Iterator[str]:
+    """What is said, on standard error, of offsets above the log end: their lag is no number that means anything."""
+    for found in lags.of(group_id):
+        if found.beyond:
+            tp, offset = found.partition, found.committed.position.offset
+            yield (
+                f"\nWarning: Consumer group '{group_id}' has committed offset {offset} in {tp.topic}-{tp.partition}, "
+                f"and the log ends at {found.index.log_end}: the log has lost records, or the offset was set by "
+                "hand. Once the log has grown past it, the group misses the records below it; see `kafkalike verify`, "
+                "and --reset-offsets."
+            )
+
+
+def lag_text(found: GroupLag) -> str:
+    """A lag in offsets; `-` for a committed offset above the log end."""
+    return MISSING if found.beyond else str(found.lag.offsets)
+
+
+def listing(groups: Iterable[Mapping[str, str]], *, types: bool, states: bool) -> Iterator[str]:
+    """Lines of `--list` with `--type` or `--state`."""
+    known = [{**group, "group_id": shown(group["group_id"])} for group in groups]
+    width = max([15, *(len(group["group_id"]) for group in known)]) + 10
+    wanted = [("TYPE", "group_type")] * types + [("STATE", "group_state")] * states
+    yield _line((f"{'GROUP':<{width}}", *(f"{head:<20}" for head, _ in wanted)))
+    for group in known:
+        yield _line((f"{group['group_id']:<{width}}", *(f"{group[name]:<20}" for _, name in wanted)))
+
+
+def offsets(group: Description, lags: Lags, *, verbose: bool) -> Iterator[str]:
+    """Lines of `--describe --offsets`: what members own, then what was committed for partitions without an owner."""
+    rows = list(_offset_rows(group, lags))
+    if not rows:
+        return
+    widths = (15, 15, 10, 15, 15, 15, 15, 15, 15, 0)
+    yield from table(OFFSET_HEADS, rows, widths, {0, 1, 7, 8}, leave_out=() if verbose else (3,))
+
+
+def _offset_rows(group: Description, lags: Lags) -> Iterator[Sequence[str]]:
+    found = {lag.partition: lag for lag in lags.of(group["group_id"])}
+    owned: dict[TopicPartition, Description] = {}
+    for member in sorted(group["members"], key=lambda m: -len(_owned(m))):
+        owned.update(dict.fromkeys(_owned(member), member))
+    free = sorted(tp for tp in found if tp not in owned)
+    for tp, member in (*owned.items(), *((tp, None) for tp in free)):
+        index = lags.index(tp)
+        known = found.get(tp)
+        epoch = -1 if known is None else known.committed.position.leader_epoch
+        yield (
+            group["group_id"],
+            tp.topic,
+            str(tp.partition),
+            MISSING if epoch < 0 else str(epoch),
+            MISSING if known is None else str(known.committed.position.offset),
+            MISSING if index is None else str(index.log_end),
+            MISSING if known is None else lag_text(known),
+            *((MISSING,) * 3 if member is None else _who(member)),
+        )
+
+
+def members(group: Description, *, verbose: bool) -> Iterator[str]:
+    """Lines of `--describe --members`."""
+    if not group["members"]:
+        return
+    static = any(member["group_instance_id"] for member in group["members"])
+    rows = []
+    for member in group["members"]:
+        consumer, host, client = _who(member)
+        target = member["target_assignment"]["assigned_partitions"]
+        rows.append(
+            (
+                group["group_id"],
+                consumer,
+                member["group_instance_id"] or "",
+                host,
+                client,
+                str(len(_owned(member))),
+                str(member["member_metadata"]["generation_id"]),
+                _assignment(member["member_assignment"]["assigned_partitions"]),
+                str(group["generation_id"]),
+                _assignment(target),
+            )
+        )
+    left_out = () if verbose else (6, 7, 8, 9)
+    yield from table(
+        MEMBER_HEADS,
+        rows,
+        (15, 15, 17, 15, 15, 15, 15, 20, 15, 20),
+        {0, 1, 2, 3, 4, 7, 9},
+        leave_out=left_out if static else (2, *left_out),
+    )
+
+
+def state(group: Description, coordinator: str, *, verbose: bool) -> Iterator[str]:
+    """Lines of `--describe --state`."""
+    row = (
+        group["group_id"],
+        coordinator,
+        group["protocol_data"] or MISSING,
+        group["group_state"],
+        str(group["generation_id"]),
+        str(group["generation_id"]),
+        str(len(group["members"])),
+    )
+    left_out = () if verbose else (4, 5)
+    yield from table(STATE_HEADS, [row], (15, 25, 20, 20, 15, 25, 0), {0, 1}, leave_out=left_out)
+
+
+def table(
+    heads: Sequence[str],
+    rows: Iterable[Sequence[str]],
+    widths: Sequence[int],
+    flexible: Iterable[int],
+    *,
+    leave_out: Sequence[int] = (),
+) -> Iterator[str]:
+    """Columns in Kafka's form: an empty line, the heads, the rows; left-aligned.
+
+    Args:
+        heads: of all columns.
+        rows: their values.
+        widths: least width of each column.
+        flexible: columns that grow with their values.
+        leave_out: columns that are not shown.
+    """
+    known = [[shown(cell) for cell in row] for row in rows]
+    grown = list(widths)
+    for at in flexible:
+        grown[at] = max([widths[at], *(len(row[at]) for row in known)])
+    columns = [at for at in range(len(heads)) if at not in leave_out]
+    form = " ".join(f"%-{grown[at]}s" for at in columns)
+    yield ""
+    for row in (heads, *known):
+        yield (form % tuple(row[at] for at in columns)).rstrip()
+
+
+def _line(cells: Iterable[str]) -> str:
+    return " ".join(cells).rstrip()
+
+
+def shown(text: str) -> str:
+    r"""A name as it is printed: ids of groups and clients may hold any character, also those that steer a terminal.
+
+    >>> shown("a\nb"), shown("é")
+    ('a\\nb', 'é')
+    """
+    return text if text.isprintable() else text.encode("unicode_escape").decode()
+
+
+def _who(member: Description) -> tuple[str, str, str]:
+    return member["member_id"], member["client_host"] or MISSING, member["client_id"] or MISSING
+
+
+def _owned(member: Description) -> list[TopicPartition]:
+    by_topic = member["member_assignment"]["assigned_partitions"]
+    return [TopicPartition(entry["topic"], p) for entry in by_topic for p in entry["partitions"]]
+
+
+def _assignment(by_topic: Iterable[Mapping[str, Any]]) -> str:
+    """`orders:0,1;payments:2`, as Kafka writes an assignment."""
+    return ";".join(f"{e['topic']}:{','.join(map(str, e['partitions']))}" for e in by_topic) or MISSING

@@ -1,0 +1,222 @@
+"""Reset plan: a scenario of kafka-consumer-groups in, the offsets that a group is to go on from out."""
+
+from __future__ import annotations
+
+import csv
+import re
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Final
+
+import click
+
+from kafkalike.admin import KafkaAdminClient
+from kafkalike.admin.group_changes import Outcome
+from kafkalike.errors import IllegalArgumentError
+from kafkalike.model.offsets import MAX_OFFSET
+from kafkalike.model.structs import OffsetAndMetadata, OffsetSpec, OffsetTimestamp, TopicPartition
+
+WORDS: Final = {"to_earliest": OffsetSpec.EARLIEST, "to_latest": OffsetSpec.LATEST}
+
+Plan = Mapping[TopicPartition, int]
+Warn = Callable[[str], object]
+
+_DURATION: Final = re.compile(
+    r"P(?:(?P<days>\d+)D)?(?:T(?:(?P<hours>\d+)H)?(?:(?P<minutes>\d+)M)?(?:(?P<seconds>\d+(?:[.,]\d{1,9})?)S)?)?",
+    re.IGNORECASE,
+)
+_PARTITIONS: Final = re.compile(r"\d+(?:,\d+)*")
+
+
+@dataclass(frozen=True, slots=True)
+class Scenario:
+    """Where a group is to go on."""
+
+    name: str
+    """Of the option, such as `to_offset`."""
+    number: int = 0
+    """The offset of `to_offset`, the offsets of `shift_by`, the time or duration (ms) of the others that have one."""
+    plans: Mapping[str, Plan] = field(default_factory=dict)
+    """Offsets by group, of `from_file`."""
+
+
+@dataclass(frozen=True, slots=True)
+class Resetter:
+    """Makes plans, and carries them out for the topics that they were made for.
+
+    Args:
+        admin: of the cluster.
+        topic_ids: ids of its topics, from before the first plan: a topic that is created again later is left alone.
+        now_ms: the time, for durations.
+        warn: where it is said that an offset was brought into the live log.
+    """
+
+    admin: KafkaAdminClient
+    topic_ids: Mapping[str, str]
+    now_ms: int
+    warn: Warn
+
+    def plan(
+        self,
+        group_id: str,
+        scenario: Scenario,
+        partitions: Sequence[TopicPartition],
+    ) -> Plan:
+        """The offsets that a scenario means for a group. Changes nothing.
+
+        Args:
+            group_id: the group.
+            scenario: what is asked for.
+            partitions: the scope; `from_file` brings its own.
+
+        Raises:
+            UnknownTopicOrPartitionError: no such partition.
+            IllegalArgumentError: `shift_by` where nothing is committed.
+        """
+        if scenario.name in WORDS:
+            return self.admin.resolve_offsets(dict.fromkeys(partitions, WORDS[scenario.name]))
+        if scenario.name in {"to_datetime", "by_duration"}:
+            at_ms = scenario.number if scenario.name == "to_datetime" else max(0, self.now_ms - scenario.number)
+            return self.admin.resolve_offsets(dict.fromkeys(partitions, OffsetTimestamp(at_ms)))
+        if scenario.name == "to_offset":
+            return self._within(dict.fromkeys(partitions, scenario.number))
+        if scenario.name == "from_file":
+            return self._within(scenario.plans[group_id])
+        committed = {tp: at.offset for tp, at in self.admin.list_consumer_group_offsets(group_id).items()}
+        if scenario.name == "shift_by":
+            return self._within(_shifted(committed, scenario.number, partitions))
+        # To the current offsets: where there is none, to the log end.
+        ends = self.admin.resolve_offsets(dict.fromkeys(partitions, OffsetSpec.LATEST))
+        return {tp: committed.get(tp, ends[tp]) for tp in partitions}
+
+    def execute(self, group_id: str, plan: Plan) -> dict[TopicPartition, Outcome]:
+        """Set the offsets of a plan; see `KafkaAdminClient.alter_group_offsets` for the result."""
+        positions = {tp: OffsetAndMetadata(offset) for tp, offset in plan.items()}
+        return self.admin.alter_group_offsets(group_id, positions, topic_ids=self.topic_ids)
+
+    def _within(self, wanted: Plan) -> Plan:
+        """Offsets brought into the live log, and a warning for each that had to be."""
+        # Beyond 2**63-1, and below 0, is beyond or below every log.
+        bounded = {tp: min(max(offset, 0), MAX_OFFSET) for tp, offset in wanted.items()}
+        found = self.admin.resolve_offsets(bounded)
+        for tp, offset in wanted.items():
+            if found[tp] != offset:
+                edge = "higher than latest" if offset > found[tp] else "lower than earliest"
+                where = f"{tp.topic}-{tp.partition}"
+                self.warn(f"New offset ({offset}) is {edge} offset for topic partition {where}. "
+                          f"Value will be set to {found[tp]}")  # fmt: skip
+        return found
+
+
+def _shifted(committed: Plan, by: int, partitions: Iterable[TopicPartition]) -> Plan:
+    shifted = {}
+    for tp in partitions:
+        if tp not in committed:
+            where = f"{tp.topic}-{tp.partition}"
+            raise IllegalArgumentError(
+                f"Cannot shift offset for partition {where} since there is no current committed offset"
+            )
+        shifted[tp] = committed[tp] + by
+    return shifted
+
+
+def parse_datetime(text: str) -> int:
+    """`YYYY-MM-DDTHH:mm:SS.sss` as ms since the epoch; UTC unless it names a zone (`Z`, `+02:00`), as in Kafka.
+
+    Raises:
+        click.UsageError: it is none, or before 1970.
+
+    >>> parse_datetime("1970-01-02T00:00:00.001")
+    86400001
+    """
+    try:
+        moment = datetime.fromisoformat(text)
+    except ValueError as cause:
+        message = f"--to-datetime: YYYY-MM-DDTHH:mm:SS.sss is needed, not {text!r}"
+        raise click.UsageError(message) from cause
+    at_ms = (moment if moment.tzinfo else moment.replace(tzinfo=UTC)) - datetime(1970, 1, 1, tzinfo=UTC)
+    if "T" not in text.upper() or at_ms < timedelta(0):
+        message = f"--to-datetime: YYYY-MM-DDTHH:mm:SS.sss from 1970 on is needed, not {text!r}"
+        raise click.UsageError(message)
+    return at_ms // timedelta(milliseconds=1)
+
+
+def parse_duration(text: str) -> int:
+    """`PnDTnHnMnS` in ms.
+
+    Raises:
+        click.UsageError: it is none.
+
+    >>> parse_duration("P1DT2H3M4.5S")
+    93784500
+    """
+    match = _DURATION.fullmatch(text)
+    parts = {} if match is None else {name: given for name, given in match.groupdict().items() if given is not None}
+    if not parts or text.upper().endswith("T"):
+        message = f"--by-duration: PnDTnHnMnS is needed, such as P1D or PT30M, not {text!r}"
+        raise click.UsageError(message)
+    try:
+        span = timedelta(**{name: float(given.replace(",", ".")) for name, given in parts.items()})
+    except OverflowError as cause:
+        message = f"--by-duration: {text!r} is too long"
+        raise click.UsageError(message) from cause
+    return span // timedelta(milliseconds=1)
+
+
+def parse_topic(text: str) -> tuple[str, tuple[int, ...] | None]:
+    """`topic` or `topic:0,1` as a name and partition numbers, None for all.
+
+    Raises:
+        click.UsageError: no such form.
+
+    >>> parse_topic("orders:2,0")
+    ('orders', (2, 0))
+    """
+    topic, colon, numbers = text.partition(":")
+    if not colon:
+        return topic, None
+    if not _PARTITIONS.fullmatch(numbers):
+        message = f"--topic: topic or topic:0,1,2 is needed, not {text!r}"
+        raise click.UsageError(message)
+    return topic, tuple(dict.fromkeys(map(int, numbers.split(","))))
+
+
+def read_plan(path: str, group_ids: Sequence[str]) -> dict[str, dict[TopicPartition, int]]:
+    """A file of `topic,partition,offset` lines for one group, or `group,topic,partition,offset` lines for several.
+
+    Returns:
+        Offsets by group; empty for a group that has no line.
+
+    Raises:
+        click.UsageError: it cannot be read, or a line is not understood, names a partition twice, or another group.
+    """
+    found: dict[str, dict[TopicPartition, int]] = {group_id: {} for group_id in group_ids}
+    try:
+        with Path(path).open(newline="", encoding="utf-8") as stream:
+            for number, row in enumerate(csv.reader(stream), start=1):
+                if row:
+                    group_id, tp, offset = _parse_row(f"{path}, line {number}", row, group_ids)
+                    if tp in found[group_id]:
+                        message = f"{path}, line {number}: {tp.topic}-{tp.partition} is named twice"
+                        raise click.UsageError(message)
+                    found[group_id][tp] = offset
+    except (OSError, UnicodeDecodeError, csv.Error) as cause:
+        message = f"{path} cannot be read: {cause}"
+        raise click.UsageError(message) from cause
+    return found
+
+
+def _parse_row(where: str, row: Sequence[str], group_ids: Sequence[str]) -> tuple[str, TopicPartition, int]:
+    cells = [cell.strip() for cell in row]
+    if len(cells) == 3 and len(group_ids) == 1:  # noqa: PLR2004 - topic, partition, offset
+        cells = [group_ids[0], *cells]
+    if len(cells) != 4 or not (cells[2].isdecimal() and cells[3].isdecimal()):  # noqa: PLR2004 - a group before them
+        form = "topic,partition,offset" if len(group_ids) == 1 else "group,topic,partition,offset"
+        message = f"{where}: {form} is needed, not {','.join(row)!r}"
+        raise click.UsageError(message)
+    if cells[0] not in group_ids:
+        message = f"{where}: group {cells[0]!r} is not among those to reset"
+        raise click.UsageError(message)
+    return cells[0], TopicPartition(cells[1], int(cells[2])), int(cells[3])

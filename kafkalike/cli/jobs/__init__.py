@@ -1,0 +1,1 @@
+"""What the jobs for spark-submit share: options, reports, exit codes."""

@@ -1,0 +1,126 @@
+"""Record options: flags in; how rows become records, or records rows, out; what jobs share."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import wraps
+
+import click
+
+from kafkalike.expr.rows import RecordColumns
+from kafkalike.spark.batch import VALUE_FORMATS, Decoding
+
+Command = Callable[..., None]
+
+
+def column_options(command: Command) -> Command:
+    """`--key-column`, `--value-columns`, `--timestamp-column`, `--partition-column`; given on as `columns`."""
+
+    @wraps(command)
+    def with_columns(
+        *,
+        key_column: str | None,
+        value_columns: str | None,
+        timestamp_column: str | None,
+        partition_column: str | None,
+        **others: object,
+    ) -> None:
+        columns = RecordColumns(
+            key=key_column,
+            values=[name.strip() for name in value_columns.split(",")] if value_columns else (),
+            timestamp=timestamp_column,
+            partition=partition_column,
+        )
+        command(columns=columns, **others)
+
+    return with_options(
+        with_columns,
+        click.option("--key-column", metavar="NAME", help="Column of the key; without it keys are null."),
+        click.option(
+            "--value-columns",
+            metavar="NAMES",
+            help="One column: the value as it is. Several, with commas: a JSON object of them. Default: of all "
+            "columns, or for text the line.",
+        ),
+        click.option(
+            "--timestamp-column",
+            metavar="NAME",
+            help="Column of the time: a timestamp, or ms since 1970. Default: now.",
+        ),
+        click.option("--partition-column", metavar="NAME", help="Column of the partition. Default: chosen by the key."),
+    )
+
+
+def decoding_options(command: Command) -> Command:
+    """`--value-format`, `--schema`, `--malformed`, `--value-only`, `--include-headers`; given on as `decoding`."""
+
+    @wraps(command)
+    def with_decoding(
+        *,
+        value_format: str,
+        schema: str | None,
+        malformed: str,
+        value_only: bool,
+        include_headers: bool,
+        **others: object,
+    ) -> None:
+        decoding = Decoding(
+            value_format=value_format,
+            schema=schema,
+            malformed=malformed,
+            value_only=value_only,
+            headers=include_headers,
+        )
+        command(decoding=decoding, **others)
+
+    return with_options(
+        with_decoding,
+        click.option(
+            "--value-format", type=click.Choice(VALUE_FORMATS), default="string", show_default=True, help="Of values."
+        ),
+        click.option("--schema", metavar="DDL", help="Fields of JSON values, such as 'id BIGINT, name STRING'."),
+        click.option(
+            "--malformed",
+            type=click.Choice(["fail", "null"]),
+            default="fail",
+            show_default=True,
+            help="What a value that is not such JSON does.",
+        ),
+        click.option("--value-only", is_flag=True, help="Write values without key, partition, offset and timestamp."),
+        click.option("--include-headers", is_flag=True, help="Write the headers too."),
+    )
+
+
+def check_target(target_format: str, path: str, decoding: Decoding, more: dict[str, bool]) -> None:
+    """Refuse options that do not go together where records are written out.
+
+    Args:
+        target_format: `console`, or what is at the path.
+        path: where to; empty for the console.
+        decoding: how records become rows.
+        more: what else is refused, and whether it holds.
+
+    Raises:
+        click.UsageError: some do not.
+    """
+    console, is_json = target_format == "console", decoding.value_format == "json"
+    refused = {
+        "the console takes no TARGET": console and bool(path),
+        f"--format {target_format} needs a TARGET": not console and not path,
+        "--value-format json needs --schema": is_json and decoding.schema is None,
+        "--schema and --malformed are for --value-format json": not is_json
+        and (decoding.schema is not None or decoding.malformed != "fail"),
+        "--value-only leaves --include-headers out": decoding.value_only and decoding.headers,
+        "CSV has no nested columns: add --value-only, and leave --include-headers out": target_format == "csv"
+        and (decoding.headers or (is_json and not decoding.value_only)),
+    }
+    for problem, holds in (more | refused).items():
+        if holds:
+            raise click.UsageError(problem)
+
+
+def with_options(command: Command, *options: Callable[[Command], Command]) -> Command:
+    """A command with some more options, in their order."""
+    for option in reversed(options):
+        command = option(command)
+    return command

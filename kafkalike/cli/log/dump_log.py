@@ -1,0 +1,215 @@
+"""`kafkalike dump-log`: table commits, segments and records of topics, in the words of kafka-dump-log."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import PurePath
+from typing import TYPE_CHECKING, Final
+
+import click
+
+from kafkalike.cli.environment import Environment, pass_options
+from kafkalike.cli.options import bootstrap_option, refused, topic_filter, version_option, without_effect
+from kafkalike.clock import utc_text
+from kafkalike.errors import IllegalArgumentError, UnknownTopicOrPartitionError
+from kafkalike.model.segments import Segment
+from kafkalike.serialization import deserializer_for
+
+if TYPE_CHECKING:
+    from kafkalike.log.inspect.commits import CommitInfo
+    from kafkalike.log.port import Cluster, TopicLog
+    from kafkalike.log.topic.chunk import Columns
+
+READ_BYTES: Final = 1_048_576
+TIMESTAMP_NAMES: Final = {0: "CreateTime", 1: "LogAppendTime"}
+
+DECODERS: Final = {
+    "DefaultDecoder": "bytes",
+    "StringDecoder": "string",
+    "IntegerDecoder": "integer",
+    "LongDecoder": "long",
+}
+"""Kafka's decoder classes, and the format that each stands for."""
+
+ToText = Callable[[bytes], str]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DumpLogOptions:
+    """The command line, as click has read it."""
+
+    bootstrap_server: str | None
+    topic: str | None
+    files: str | None
+    print_data_log: bool
+    deep_iteration: bool
+    skip_record_metadata: bool
+    max_bytes: int | None
+    key_decoder_class: str
+    value_decoder_class: str
+
+
+@click.command(epilog="Example: kafkalike dump-log --topic orders --print-data-log")
+@bootstrap_option()
+@click.option("--topic", metavar="REGEX", help="Topics to dump.")
+@click.option("--files", metavar="FILE,FILE", help="Data files to dump: paths, or their ends such as part-….parquet.")
+@click.option("--print-data-log", is_flag=True, help="Print the records with key and payload.")
+@click.option("--deep-iteration", is_flag=True, help="Print the records, without key and payload.")
+@click.option("--skip-record-metadata", is_flag=True, help="With --print-data-log: key and payload only.")
+@click.option("--max-bytes", type=click.IntRange(min=1), help="Stop printing a file's records after this many bytes.")
+@click.option("--key-decoder-class", default="StringDecoder", show_default=True, help="As --value-decoder-class.")
+@click.option(
+    "--value-decoder-class", default="StringDecoder", show_default=True, help=f"One of {', '.join(DECODERS)}."
+)
+@refused("--verify-index-only", "there are no index files; see 'kafkalike verify'", is_flag=True)
+@refused("--index-sanity-check", "there are no index files; see 'kafkalike verify'", is_flag=True)
+@refused("--offsets-decoder", "committed offsets are a table, __consumer_offsets", is_flag=True)
+@refused("--transaction-log-decoder", "there are no transactions yet", is_flag=True)
+@refused("--cluster-metadata-decoder", "metadata are a table, __cluster_metadata", is_flag=True)
+@refused("--remote-log-metadata-decoder", "nothing is tiered", is_flag=True)
+@refused("--share-group-state-decoder", "there are no share groups", is_flag=True)
+@without_effect("--max-message-size", "records are found without scanning")
+@version_option
+@pass_options(DumpLogOptions)
+def dump_log(environment: Environment, options: DumpLogOptions) -> None:
+    """Print the table commits of topics with the segments each added, and the records if asked.
+
+    Only live segments have records to print: those that maintenance merged or deleted are named "removed".
+    """
+    if options.topic is None and options.files is None:
+        message = "--topic or --files is needed"
+        raise click.UsageError(message)
+    cluster = environment.connect(options.bootstrap_server)
+    allowed = topic_filter(options.topic)
+    names = sorted(name for name in cluster.topics() if allowed(name))
+    if not names:
+        message = f"Topic '{options.topic or ''}' does not exist as expected"
+        raise UnknownTopicOrPartitionError(message)
+    dump = Dump(cluster, options)
+    for name in names:
+        for line in dump.topic(name):
+            click.echo(line)
+    if options.files is not None and dump.missing:
+        message = f"no segment is called {', '.join(sorted(dump.missing))}"
+        raise IllegalArgumentError(message)
+
+
+class Dump:
+    """Turns topics into lines.
+
+    Args:
+        cluster: where they are.
+        given: the command's options.
+    """
+
+    def __init__(self, cluster: Cluster, options: DumpLogOptions) -> None:
+        self._cluster = cluster
+        self._files = _file_names(options.files)
+        self.missing = set(self._files or ())
+        """Files that were asked for and not seen yet."""
+        self._payload: bool = options.print_data_log
+        self._records: bool = options.print_data_log or options.deep_iteration
+        self._metadata: bool = not options.skip_record_metadata
+        self._max_bytes: int | None = options.max_bytes
+        self._key = _decoder(options.key_decoder_class)
+        self._value = _decoder(options.value_decoder_class)
+
+    def topic(self, name: str) -> Iterator[str]:
+        """Lines of one topic: its commits, then live segments whose commits have left the log."""
+        from kafkalike.log.inspect.commits import list_commits
+
+        log = self._cluster.log(name)
+        log.refresh()
+        live = {segment.path: segment for p in log.info.partitions for segment in log.segments(p)}
+        header: list[str] = [f"Dumping {name}"]
+        seen: set[str] = set()
+        for commit in list_commits(self._cluster, name):
+            seen.update(segment.path for segment in commit.added)
+            segments = [segment for segment in commit.added if self._wanted(segment)]
+            if segments or self._files is None:
+                yield from header
+                header = []
+                yield _commit_line(commit)
+                for segment in segments:
+                    yield from self._segment(log, segment, live=segment.path in live)
+        older = [segment for path, segment in live.items() if path not in seen and self._wanted(segment)]
+        if older or (header and self._files is None):
+            yield from header
+            for segment in older:
+                yield from self._segment(log, segment, live=True)
+
+    def _wanted(self, segment: Segment) -> bool:
+        if self._files is None:
+            return True
+        path = PurePath(segment.path)
+        hits = {name for name in self._files if name == str(path) or name.endswith(f"/{path}") or name == path.name}
+        self.missing -= hits
+        return bool(hits)
+
+    def _segment(self, log: TopicLog, segment: Segment, *, live: bool) -> Iterator[str]:
+        yield (
+            f"  partition: {segment.partition} baseOffset: {segment.start} lastOffset: {segment.stop - 1} "
+            f"count: {segment.num_records} minTimestamp: {segment.min_timestamp} "
+            f"maxTimestamp: {segment.max_timestamp} size: {segment.size_bytes} file: {segment.path}"
+            + ("" if live else " removed")
+        )
+        if self._records and live:
+            yield from self._lines(log, segment)
+
+    def _lines(self, log: TopicLog, segment: Segment) -> Iterator[str]:
+        reader = log.reader(segment.partition, max(segment.start, log.log_start(segment.partition)))
+        printed = 0
+        while reader.position < segment.stop:
+            chunk = reader.read(READ_BYTES)
+            if chunk is None:
+                return
+            columns = chunk.columns()
+            for row, offset in enumerate(columns.offsets):
+                if offset >= segment.stop or (self._max_bytes is not None and printed >= self._max_bytes):
+                    return
+                printed += len(columns.keys[row] or b"") + len(columns.values[row] or b"")
+                yield self._line(columns, row)
+
+    def _line(self, columns: Columns, row: int) -> str:
+        key, value = columns.keys[row], columns.values[row]
+        parts = ["|"]
+        if self._metadata:
+            headers = columns.headers[row] if columns.headers else ()
+            parts += [
+                f"offset: {columns.offsets[row]}",
+                f"{TIMESTAMP_NAMES[columns.timestamp_types[row]]}: {columns.timestamps[row]}",
+                f"keySize: {-1 if key is None else len(key)}",
+                f"valueSize: {-1 if value is None else len(value)}",
+                f"sequence: -1 headerKeys: [{','.join(name for name, _ in headers)}]",
+            ]
+        if self._payload and key is not None:
+            parts.append(f"key: {self._key(key)}")
+        if self._payload and value is not None:
+            parts.append(f"payload: {self._value(value)}")
+        return " ".join(parts)
+
+
+def _commit_line(commit: CommitInfo) -> str:
+    at = utc_text(commit.timestamp_ms)
+    line = f"version: {commit.version} time: {at} operation: {commit.operation} engine: {commit.engine}"
+    if commit.append_id is not None:
+        line += f" appendId: {commit.append_id}"
+    if commit.fences is not None:
+        line += f" notWritten: {commit.fences}"
+    return line + (f" removed: {len(commit.removed)} files" if commit.removed else "")
+
+
+def _file_names(given: str | None) -> Sequence[str] | None:
+    return None if given is None else [name.strip() for name in given.split(",") if name.strip()]
+
+
+def _decoder(name: str) -> ToText:
+    short = name.rpartition(".")[2]
+    if short not in DECODERS:
+        message = f"decoder {name!r} is not known; known are {', '.join(DECODERS)}"
+        raise click.UsageError(message)
+    if short == "StringDecoder":
+        return lambda content: content.decode(errors="replace")
+    found = deserializer_for(DECODERS[short])
+    return lambda content: str(found.deserialize("", [], content))

@@ -1,0 +1,223 @@
+"""`kafkalike maintain`: topics in; retention, compaction, merging and vacuum planned or done; a table or JSON out."""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Final
+
+import click
+
+from kafkalike.cli.environment import Environment, pass_options
+from kafkalike.cli.options import bootstrap_option, topic_filter, version_option
+from kafkalike.errors import KafkaError, UnknownTopicOrPartitionError
+
+if TYPE_CHECKING:
+    from kafkalike.log.port import Cluster
+    from kafkalike.retention import MaintenanceReport, TopicReport
+
+WORKS: Final = ("retention", "compaction", "merge", "vacuum", "control")
+HEADS: Final = ("TOPIC", "WORK", "SEGMENTS", "RECORDS", "BYTES", "DETAILS")
+SERVER_DEFAULT: Final = "default"
+"""`--every` without a duration: the server's `log.retention.check.interval.ms`."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MaintainOptions:
+    """The command line, as click has read it."""
+
+    bootstrap_server: str | None
+    topic: str | None
+    only: tuple[str, ...]
+    dry_run: bool
+    max_minutes: float | None
+    every: str | None
+    as_json: bool
+    report_file: str | None
+    metrics_file: str | None
+
+
+@click.command(epilog="Example: kafkalike maintain --topic 'orders.*' --dry-run")
+@bootstrap_option()
+@click.option("--topic", metavar="REGEX", help="Topics to maintain; default all.")
+@click.option(
+    "--only",
+    multiple=True,
+    type=click.Choice(WORKS),
+    help="Do this only; repeatable. control: expired offsets of groups, the control tables, leftovers of topics.",
+)
+@click.option("--dry-run", is_flag=True, help="Say what is due and change nothing.")
+@click.option(
+    "--max-minutes",
+    type=click.FloatRange(min=0, min_open=True),
+    metavar="MINUTES",
+    help="Begin nothing new after so long (exit code 3).",
+)
+@click.option(
+    "--every",
+    is_flag=False,
+    flag_value=SERVER_DEFAULT,
+    metavar="DURATION",
+    help="Run again and again, such as every 30s, 5m or 1h, until SIGTERM or Ctrl-C; without DURATION as often as the "
+    "server's log.retention.check.interval.ms says.",
+)
+@click.option("--json", "as_json", is_flag=True, help="Print one JSON object for each run.")
+@click.option("--report", "report_file", metavar="FILE", type=click.Path(dir_okay=False), help="Write the JSON there.")
+@click.option(
+    "--metrics-file",
+    metavar="FILE",
+    type=click.Path(dir_okay=False),
+    help="Write figures for Prometheus's textfile collector there.",
+)
+@version_option
+@pass_options(MaintainOptions)
+def maintain(environment: Environment, options: MaintainOptions) -> None:
+    """Keep topics as long, as compact and in as few files as their settings say.
+
+    \b
+    retention   retention.ms, retention.bytes, records below the log start
+    compaction  cleanup.policy=compact: the last value of each key
+    merge       adjacent small files into large ones
+    vacuum      files that nobody needs any more, after file.delete.delay.ms
+    control     control tables, expired offsets
+
+    Safe at any time and twice at once: one run works on a topic, the other one leaves it. A run that is killed is
+    finished by the next.
+
+    Exit code 0: done, 1: something failed, 3: time ran out, the next run goes on.
+    """  # noqa: D301 - click wants the backspace itself
+    from kafkalike.log.connect import check_there
+
+    cluster = environment.connect(options.bootstrap_server)
+    check_there(cluster)
+    if options.every is None:
+        code = _once(environment, cluster, options)
+        click.get_current_context().exit(code)
+    from kafkalike.retention.schedule import every, parse_duration_ms
+
+    text = options.every
+    check = cluster.server.get("log.retention.check.interval.ms")
+    every(
+        int(check) if text == SERVER_DEFAULT else parse_duration_ms(text), lambda: _again(environment, cluster, options)
+    )
+
+
+def _again(environment: Environment, cluster: Cluster, options: MaintainOptions) -> None:
+    """A turn of `--every`: an error is one line, and the next turn comes."""
+    from kafkalike.log.connect import check_there
+
+    try:
+        check_there(cluster)
+        _once(environment, cluster, options)
+    except (KafkaError, OSError) as error:
+        click.echo(f"Error: {error}", err=True)
+
+
+def _once(environment: Environment, cluster: Cluster, options: MaintainOptions) -> int:
+    from kafkalike import retention
+    from kafkalike.retention.metrics import write_metrics
+
+    allowed = topic_filter(options.topic)
+    names = sorted(name for name in cluster.topics() if allowed(name))
+    if options.topic is not None and not names:
+        message = f"Topic '{options.topic}' does not exist as expected"
+        raise UnknownTopicOrPartitionError(message)
+    with _progress(len(names)) as progress:
+        report = retention.maintain(
+            cluster,
+            names,
+            clock=environment.clock,
+            works=options.only or WORKS,
+            dry_run=options.dry_run,
+            max_minutes=options.max_minutes,
+            spark=environment.spark(),
+            progress=progress,
+        )
+    if options.report_file:
+        Path(options.report_file).write_text(json.dumps(report.as_dict(), indent=2) + "\n", encoding="utf-8")
+    if options.metrics_file:
+        write_metrics(report, options.metrics_file)
+    if options.as_json:
+        click.echo(json.dumps(report.as_dict()))
+    else:
+        for line in lines(report):
+            click.echo(line)
+    return report.exit_code
+
+
+@contextmanager
+def _progress(topics: int) -> Iterator[Callable[[str, str], None]]:
+    """A bar on standard error, when that is a terminal."""
+    if not sys.stderr.isatty():
+        yield lambda _topic, _what: None
+        return
+    from rich.console import Console
+    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
+
+    columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
+    with Progress(*columns, console=Console(stderr=True), transient=True) as bar:
+        task = bar.add_task("maintain", total=topics)
+
+        def progress(topic: str, what: str) -> None:
+            if what == "finished":
+                bar.advance(task)
+            else:
+                bar.update(task, description=f"{topic}: {what}")
+
+        yield progress
+
+
+def lines(report: MaintenanceReport) -> Iterator[str]:
+    """The report for people: a table of what was done, problems, one line of totals."""
+    rows = [row for topic in report.topics for row in _rows(topic)]
+    rows += [
+        (c.table, "control", f"{c.vacuumed_files}", f"{c.rows_before} -> {c.rows_after}", "", "rows")
+        for c in report.control
+        if c.rows_after != c.rows_before or c.vacuumed_files
+    ]
+    if rows:
+        yield from _table([HEADS, *rows])
+    for topic in report.topics:
+        for problem in topic.problems:
+            yield f"{topic.topic}: {problem}"
+    yield from report.problems
+    statuses = [topic.status for topic in report.topics]
+    counts = ", ".join(f"{statuses.count(status)} {status}" for status in dict.fromkeys(statuses))
+    what = "Dry run, nothing was changed" if report.dry_run else f"Run {report.run}"
+    expired = f", {report.expired_offsets} offsets expired" if report.expired_offsets else ""
+    yield f"{what}: {len(statuses)} topics ({counts or 'none'}){expired}, {report.seconds:.1f} s"
+
+
+Row = tuple[str, str, str, str, str, str]
+
+
+def _rows(topic: TopicReport) -> Iterator[Row]:
+    name = topic.topic
+    if topic.log_starts or topic.deleted_segments:
+        moved = ", ".join(f"{p}: {start} -> {stop}" for p, (start, stop) in sorted(topic.log_starts.items()))
+        details = f"log start {moved}" if moved else "below the log start"
+        counts = (f"{topic.deleted_segments}", f"{topic.deleted_records}", f"{topic.deleted_bytes}")
+        yield (name, "retention", *counts, details)
+    if topic.held_segments:
+        yield name, "held", f"{topic.held_segments}", "", "", f"unread by {', '.join(topic.held_by)}"
+    if topic.compaction_reasons:
+        why = ", ".join(f"{p}: {reason}" for p, reason in sorted(topic.compaction_reasons.items()))
+        counts = (f"{topic.compacted_segments}", f"{topic.compacted_records}", f"{topic.compacted_bytes}")
+        yield (name, "compaction", *counts, why)
+    if topic.merged_segments:
+        files = f"{topic.merged_segments} -> {topic.merged_files}"
+        yield name, "merge", files, "", f"{topic.merged_bytes}", ""
+    if topic.vacuumed_files:
+        yield name, "vacuum", f"{topic.vacuumed_files}", "", f"{topic.vacuumed_bytes}", "files"
+
+
+def _table(rows: Sequence[Row]) -> Iterator[str]:
+    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
+    for row in rows:
+        left = [text.ljust(width) for text, width in zip(row[:2], widths[:2], strict=True)]
+        right = [text.rjust(width) for text, width in zip(row[2:5], widths[2:5], strict=True)]
+        yield "  ".join([*left, *right, row[5]]).rstrip()

@@ -1,0 +1,94 @@
+"""`kafkalike verify --repair`: says what a repair of damaged tables would do, and does it with `--execute`."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from typing import TYPE_CHECKING
+
+import click
+
+from kafkalike.errors import IllegalArgumentError, KafkaError, LogCorruptError
+
+if TYPE_CHECKING:
+    from kafkalike.log.cluster.delta_cluster import DeltaCluster
+    from kafkalike.log.inspect.flaws import DamagedTable
+    from kafkalike.log.port import Cluster
+
+NO_EXECUTE = "WARN: No action will be performed as the --execute option is missing."
+
+
+def repair_tables(
+    cluster: Cluster, allowed: Callable[[str], bool], *, control: bool, execute: bool, say: Callable[[str], None]
+) -> bool:
+    """Repair what is damaged, the control tables first: they say which topics there are.
+
+    Args:
+        cluster: where.
+        allowed: which topics.
+        control: whether the control tables are looked at too.
+        execute: do it; else only say it.
+        say: prints a line.
+
+    Returns:
+        Whether there is nothing damaged, or all of it was repaired.
+
+    Raises:
+        IllegalArgumentError: the cluster has no tables.
+    """
+    from kafkalike.log.cluster.delta_cluster import DeltaCluster
+
+    if not isinstance(cluster, DeltaCluster):
+        message = "only a cluster in Delta tables can be repaired"
+        raise IllegalArgumentError(message)
+
+    sound = True
+    for table in _damaged(cluster, allowed, control=control, say=say):
+        for line in table.plan():
+            say(f"DAMAGED {line}")
+        sound = (execute and _repaired(cluster, table, say)) and sound
+    if sound and not execute:
+        say("Nothing is damaged that a repair could mend.")
+    elif not execute:
+        say(NO_EXECUTE)
+    return sound
+
+
+def _damaged(
+    cluster: DeltaCluster, allowed: Callable[[str], bool], *, control: bool, say: Callable[[str], None]
+) -> Iterator[DamagedTable]:
+    from kafkalike.log.inspect.flaws import damaged_tables
+
+    if control:
+        yield from damaged_tables(cluster, [])
+    try:
+        topics = cluster.topics()
+    except LogCorruptError:
+        say("The topics are not known before the cluster's metadata are repaired.")
+        return
+    yield from damaged_tables(cluster, [topics[n] for n in sorted(topics) if allowed(n)], control=False)
+
+
+def _repaired(cluster: DeltaCluster, table: DamagedTable, say: Callable[[str], None]) -> bool:
+    from kafkalike.log.inspect.repair import repair
+
+    try:
+        for line in repair(cluster, table):
+            say(f"REPAIRED {line}")
+    except KafkaError as error:
+        say(f"NOT REPAIRED {error}")
+        return False
+    return True
+
+
+def check_flags(*, repair: bool, execute: bool, as_json: bool) -> None:
+    """Refuse flags that mean nothing together.
+
+    Raises:
+        click.UsageError: saying which.
+    """
+    if execute and not repair:
+        message = "--execute needs --repair"
+        raise click.UsageError(message)
+    if repair and as_json:
+        message = "--repair prints text; leave --json out"
+        raise click.UsageError(message)

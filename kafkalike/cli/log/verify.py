@@ -1,0 +1,119 @@
+"""`kafkalike verify`: says what is wrong with a cluster's logs, and where."""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from typing import TYPE_CHECKING
+
+import click
+
+from kafkalike.cli.environment import Environment, pass_environment
+from kafkalike.cli.log.repairing import check_flags, repair_tables
+from kafkalike.cli.options import bootstrap_option, topic_filter, version_option
+from kafkalike.errors import UnknownTopicOrPartitionError
+
+if TYPE_CHECKING:
+    from kafkalike.log.inspect.findings import Report
+    from kafkalike.log.port import Cluster
+
+
+@click.command(epilog="Example: kafkalike verify --topic 'orders.*' --json")
+@bootstrap_option()
+@click.option("--topic", metavar="REGEX", help="Topics to check; default all.")
+@click.option("--json", "as_json", is_flag=True, help="Print one JSON object.")
+@click.option("--strict", is_flag=True, help="Warnings are errors.")
+@click.option("--repair", is_flag=True, help="Say how damaged tables would be repaired; do it with --execute.")
+@click.option("--execute", is_flag=True, help="Repair them, then check.")
+@version_option
+@pass_environment
+def verify(
+    environment: Environment,
+    /,
+    *,
+    bootstrap_server: str | None,
+    topic: str | None,
+    as_json: bool,
+    strict: bool,
+    repair: bool,
+    execute: bool,
+) -> None:
+    """Check that every partition holds every offset from log start to log end once, readable and in order.
+
+    Reads all data files. Also checked: file statistics, the tables' columns, commits by foreign writers, committed
+    offsets and generations of groups. Records in another partition than the one their key hashes to are a warning, as
+    an explicit partition or another partitioner may have put them there.
+
+    With --repair, damaged files of table logs and control tables are listed with what would be done about each; with
+    --execute, the files are moved to `__damaged` below the root and the tables made readable and writable again.
+
+    Exit code 0: sound, 1: something is wrong.
+    """
+    from kafkalike.log.inspect import verify as verify_run
+
+    check_flags(repair=repair, execute=execute, as_json=as_json)
+    cluster = environment.connect(bootstrap_server)
+    allowed = topic_filter(topic)
+    if repair:
+        sound = repair_tables(cluster, allowed, control=topic is None, execute=execute, say=click.echo)
+        if not execute:
+            click.get_current_context().exit(0 if sound else 1)
+    names = sorted(name for name in verify_run.known_topics(cluster) if allowed(name))
+    if topic is not None and not names:
+        message = f"Topic '{topic}' does not exist as expected"
+        raise UnknownTopicOrPartitionError(message)
+    with _progress(cluster, names, verify_run.total_bytes) as advance:
+        report = verify_run.verify(cluster, names, advance)
+    if as_json:
+        click.echo(json.dumps(_as_json(report, strict=strict), indent=2))
+    else:
+        for line in _lines(report, strict=strict):
+            click.echo(line)
+    if report.errors(strict=strict):
+        click.get_current_context().exit(1)
+
+
+@contextmanager
+def _progress(
+    cluster: Cluster, names: Sequence[str], measure: Callable[[Cluster, Sequence[str]], int]
+) -> Iterator[Callable[[int], None]]:
+    """A bar on standard error, when that is a terminal."""
+    if not sys.stderr.isatty():
+        yield lambda _: None
+        return
+    from rich.console import Console
+    from rich.progress import BarColumn, DownloadColumn, Progress, TimeRemainingColumn
+
+    columns = ("Reading", BarColumn(), DownloadColumn(), TimeRemainingColumn())
+    with Progress(*columns, console=Console(stderr=True), transient=True) as bar:
+        task = bar.add_task("read", total=measure(cluster, names))
+        yield lambda size: bar.advance(task, size)
+
+
+def _counts(report: Report, *, strict: bool) -> dict[str, int]:
+    errors = report.errors(strict=strict)
+    return {
+        "topics": report.topics,
+        "partitions": report.partitions,
+        "segments": report.segments,
+        "records": report.records,
+        "errors": errors,
+        "warnings": len(report.findings) - errors,
+    }
+
+
+def _as_json(report: Report, *, strict: bool) -> dict[str, object]:
+    return {
+        "sound": report.errors(strict=strict) == 0,
+        **_counts(report, strict=strict),
+        "findings": [finding.as_dict() for finding in report.findings],
+    }
+
+
+def _lines(report: Report, *, strict: bool) -> Iterator[str]:
+    yield from map(str, report.findings)
+    counts = _counts(report, strict=strict)
+    yield "Checked " + ", ".join(f"{counts[what]} {what}" for what in ("topics", "partitions", "segments", "records"))
+    yield f"{counts['errors']} errors, {counts['warnings']} warnings"

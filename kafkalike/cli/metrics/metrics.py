@@ -1,0 +1,76 @@
+"""`kafkalike metrics`: lag and sizes of a cluster, served to Prometheus, or printed once."""
+
+from __future__ import annotations
+
+import json
+import signal
+from typing import Final
+
+import click
+
+from kafkalike.cli.environment import Environment, pass_environment
+from kafkalike.cli.interrupt import Interrupt
+from kafkalike.cli.options import (
+    bootstrap_option,
+    client_settings,
+    command_config_option,
+    read_properties,
+    version_option,
+)
+
+LOOK_SECONDS: Final = 0.2
+"""How late a signal may be seen while metrics are served."""
+
+
+@click.command(epilog="Example: kafkalike metrics --port 9308")
+@bootstrap_option()
+@command_config_option()
+@click.option("--port", type=click.IntRange(0, 65_535), help="Serve /metrics for Prometheus here; 0 finds a free one.")
+@click.option("--host", default="127.0.0.1", show_default=True, help="Address to serve at; 0.0.0.0 is everyone.")
+@click.option("--json", "as_json", is_flag=True, help="Print one snapshot as JSON, rates included.")
+@version_option
+@pass_environment
+def metrics(
+    environment: Environment,
+    /,
+    bootstrap_server: str | None,
+    command_config: str | None,
+    port: int | None,
+    host: str,
+    *,
+    as_json: bool,
+) -> None:
+    """Serve metrics to Prometheus until SIGTERM or Ctrl-C; without --port print them once."""
+    if as_json and port is not None:
+        message = "Only one of --json and --port may be given"
+        raise click.UsageError(message)
+    from prometheus_client import CollectorRegistry, generate_latest, start_http_server
+
+    from kafkalike.admin import KafkaAdminClient
+    from kafkalike.cli.metrics.prometheus import ClusterCollector
+    from kafkalike.cli.metrics.snapshot import snapshot
+    from kafkalike.lag.measure import Lags
+    from kafkalike.log.connect import check_there
+
+    settings = client_settings(read_properties(command_config))
+    cluster = environment.connect(bootstrap_server or settings.pop("bootstrap_servers", None), settings)
+    admin = KafkaAdminClient(clock=environment.clock, bootstrap_servers=cluster, **settings)
+    lags = Lags(cluster, leave_out_damaged=not as_json)
+    if as_json:
+        check_there(cluster)
+        click.echo(json.dumps(snapshot(admin, lags, environment.clock.now_ms())))
+        return
+    registry = CollectorRegistry()
+    registry.register(ClusterCollector(admin, lags))
+    if port is None:
+        click.echo(generate_latest(registry).decode(), nl=False)
+        check_there(cluster)
+        return
+    with Interrupt((signal.SIGINT, signal.SIGTERM)) as interrupt:
+        server, thread = start_http_server(port, addr=host, registry=registry)
+        click.echo(f"Serving metrics of {cluster.root} at http://{host}:{server.server_port}/metrics", err=True)
+        while not interrupt.seen:
+            environment.clock.sleep(LOOK_SECONDS)
+        server.shutdown()
+        server.server_close()
+        thread.join()

@@ -1,0 +1,128 @@
+"""Prometheus: a cluster in, metric families out, read again for each scrape.
+
+Names and labels are those of the widespread kafka_exporter where it has them, so that its dashboards work.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+from collections.abc import Callable, Iterator, Mapping
+from typing import Final
+
+from prometheus_client.core import GaugeMetricFamily
+from prometheus_client.registry import Collector
+
+from kafkalike.admin import KafkaAdminClient
+from kafkalike.cli.metrics.snapshot import GroupView, group_views
+from kafkalike.errors import KafkaError
+from kafkalike.lag.measure import GroupLag, Lags
+from kafkalike.log.connect import check_there
+from kafkalike.model.lag import PartitionIndex, total
+
+_log = logging.getLogger(__name__)
+
+TOPIC_LABELS: Final = ("topic", "partition")
+GROUP_LABELS: Final = ("consumergroup", "topic", "partition")
+
+OF_PARTITION: Final[Mapping[str, tuple[str, Callable[[PartitionIndex], float]]]] = {
+    "kafka_topic_partition_current_offset": ("Log end offset.", lambda index: index.log_end),
+    "kafka_topic_partition_oldest_offset": ("Log start offset.", lambda index: index.log_start),
+    "kafka_topic_partition_records": ("Records that can be read.", lambda index: index.records_from(index.log_start)),
+    "kafka_topic_partition_segments": ("Data files.", lambda index: len(index.segments)),
+    "kafka_topic_partition_bytes": ("Bytes of data files.", lambda index: sum(s.size_bytes for s in index.segments)),
+}
+"""Metrics of each partition: name, help, value."""
+
+OF_LAG: Final[Mapping[str, tuple[str, Callable[[GroupLag], float]]]] = {
+    "kafka_consumergroup_current_offset": ("Committed offset.", lambda found: found.committed.position.offset),
+    "kafka_consumergroup_lag": ("Offsets behind the log end.", lambda found: found.lag.offsets),
+    "kafka_consumergroup_lag_records": ("Records that wait, after compaction.", lambda found: found.lag.records),
+    "kafka_consumergroup_lag_seconds": (
+        "Time of the newest record minus time of the last one read.",
+        lambda found: found.lag.behind_ms / 1000,
+    ),
+}
+"""Metrics of each partition of a group."""
+
+OF_GROUP: Final[Mapping[str, tuple[str, Callable[[GroupView], float]]]] = {
+    "kafka_consumergroup_members": ("Members that are alive.", lambda view: view.members),
+    "kafka_consumergroup_generation": ("Generation of the group.", lambda view: view.generation),
+    "kafka_consumergroup_lag_seconds_max": (
+        "Seconds behind in the slowest partition.",
+        lambda view: total(found.lag for found in view.lags).behind_ms / 1000,
+    ),
+}
+"""Metrics of each group."""
+
+
+class ClusterCollector(Collector):
+    """Metrics of a cluster. Thread-safe: scrapes may overlap.
+
+    A cluster that cannot be read gives `kafkalike_up 0` and nothing else; a topic that cannot be read
+    `kafkalike_topic_up 0` and no figures, as old ones would hide that.
+
+    Args:
+        admin: of the cluster.
+        lags: of the same.
+    """
+
+    def __init__(self, admin: KafkaAdminClient, lags: Lags) -> None:
+        self._admin = admin
+        self._lags = lags
+        self._lock = threading.Lock()
+
+    def describe(self) -> list[GaugeMetricFamily]:
+        """Nothing, so that the registry reads no cluster when this is registered."""
+        return []
+
+    def collect(self) -> Iterator[GaugeMetricFamily]:
+        """All metrics of the moment."""
+        with self._lock:
+            try:
+                check_there(self._lags.cluster)
+                self._lags.refresh()
+                families = [*self._topics(), *self._groups()]
+            except (KafkaError, OSError) as error:
+                _log.warning("the cluster cannot be read: %s", error)
+                families = []
+        yield GaugeMetricFamily("kafkalike_up", "Whether the cluster could be read.", value=bool(families))
+        yield from families
+
+    def _topics(self) -> Iterator[GaugeMetricFamily]:
+        known = {
+            (name, p): index for name in sorted(self._lags.topics) for p, index in self._lags.partitions(name).items()
+        }
+        sound = GaugeMetricFamily("kafkalike_topic_up", "Whether the topic could be read.", labels=("topic",))
+        for name in sorted(self._lags.topics):
+            sound.add_metric((name,), name not in self._lags.damaged)
+        for name, error in sorted(self._lags.damaged.items()):
+            _log.warning("topic %r cannot be read: %s", name, error)
+        yield sound
+        counts = GaugeMetricFamily("kafka_topic_partitions", "Partitions of a topic.", labels=("topic",))
+        for name, info in sorted(self._lags.topics.items()):
+            counts.add_metric((name,), info.num_partitions)
+        yield counts
+        for metric, (text, value) in OF_PARTITION.items():
+            family = GaugeMetricFamily(metric, text, labels=TOPIC_LABELS)
+            for (name, p), index in known.items():
+                family.add_metric((name, str(p)), value(index))
+            yield family
+
+    def _groups(self) -> Iterator[GaugeMetricFamily]:
+        views = group_views(self._admin, self._lags)
+        states = GaugeMetricFamily("kafka_consumergroup_state", "1 for its state.", labels=("consumergroup", "state"))
+        for view in views:
+            states.add_metric((view.group_id, view.state), 1)
+        yield states
+        for metric, (text, of_group) in OF_GROUP.items():
+            family = GaugeMetricFamily(metric, text, labels=("consumergroup",))
+            for view in views:
+                family.add_metric((view.group_id,), of_group(view))
+            yield family
+        for metric, (text, of_lag) in OF_LAG.items():
+            family = GaugeMetricFamily(metric, text, labels=GROUP_LABELS)
+            for found in (found for view in views for found in view.lags):
+                where = found.partition
+                family.add_metric((found.group_id, where.topic, str(where.partition)), of_lag(found))
+            yield family

@@ -1,0 +1,276 @@
+"""`kafkalike console-consumer`: records of topics in, lines on standard output out, as kafka-console-consumer does."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Final
+
+import click
+
+from kafkalike.cli.environment import Environment, pass_options
+from kafkalike.cli.interrupt import Interrupt
+from kafkalike.cli.options import (
+    bootstrap_option,
+    client_property,
+    client_settings,
+    command_config_option,
+    key_values,
+    read_properties,
+    refused,
+    topic_filter,
+    version_option,
+)
+from kafkalike.cli.records.formatter import FORMATTERS, Formatter
+from kafkalike.errors import KafkaError
+from kafkalike.model.structs import ConsumerRecord, TopicPartition
+
+if TYPE_CHECKING:
+    from kafkalike.consumer import KafkaConsumer
+
+POLL_MS: Final = 200
+"""Longest wait of one poll: how late Ctrl-C and --timeout-ms may be."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ConsoleConsumerOptions:
+    """The command line, as click has read it."""
+
+    bootstrap_server: str | None
+    command_config: str | None
+    topic: str | None
+    include: str | None
+    group: str | None
+    partition: int | None
+    offset: str | None
+    from_beginning: bool
+    max_messages: int | None
+    timeout_ms: int | None
+    isolation_level: str | None
+    skip_message_on_error: bool
+    formatter: str | None
+    formatter_config: str | None
+    formatter_property: tuple[str, ...]
+    key_deserializer: str | None
+    value_deserializer: str | None
+    command_property: tuple[str, ...]
+
+
+@click.command(epilog="Example: kafkalike console-consumer --topic orders --from-beginning --max-messages 10")
+@bootstrap_option()
+@command_config_option("--consumer.config")
+@click.option("--topic", help="Topic to read.")
+@click.option("--include", "--whitelist", "include", metavar="REGEX", help="Topics to read, as a regular expression.")
+@click.option("--group", help="Consumer group; without it nothing is committed.")
+@click.option("--partition", type=click.IntRange(min=0), help="Read this partition only.")
+@click.option("--offset", help="Where to begin, with --partition: a number, earliest or latest (the default).")
+@click.option("--from-beginning", is_flag=True, help="Begin at the earliest record where no offset is committed.")
+@click.option("--max-messages", type=click.IntRange(min=0), help="End after this many records.")
+@click.option("--timeout-ms", type=click.IntRange(min=0), help="End when no record comes for this long (ms).")
+@click.option(
+    "--isolation-level",
+    type=click.Choice(["read_uncommitted", "read_committed"]),
+    help="Taken for the sake of Kafka's scripts: there are no open transactions here, so both read the same.",
+)
+@click.option("--skip-message-on-error", is_flag=True, help="Go on after a record that cannot be printed.")
+@click.option("--formatter", metavar="CLASS", help="DefaultMessageFormatter or NoOpMessageFormatter.")
+@click.option("--formatter-config", type=click.Path(exists=True, dir_okay=False), help="File of formatter properties.")
+@click.option(
+    "--formatter-property",
+    "--property",
+    "formatter_property",
+    multiple=True,
+    metavar="NAME=VALUE",
+    help="print.timestamp, print.partition, print.offset, print.delivery, print.epoch, print.headers, print.key "
+    "(default false), print.value (true), key.separator, line.separator, headers.separator, null.literal, "
+    "key.deserializer, value.deserializer, headers.deserializer; may be repeated.",
+)
+@click.option("--key-deserializer", metavar="CLASS", help="Such as LongDeserializer; default: the bytes as they are.")
+@click.option("--value-deserializer", metavar="CLASS", help="As --key-deserializer.")
+@client_property("consumer")
+@refused("--enable-systest-events", "it belongs to Kafka's own system tests", is_flag=True)
+@refused("--zookeeper", "there is no ZooKeeper; --bootstrap-server names the storage root")
+@version_option
+@pass_options(ConsoleConsumerOptions)
+def console_consumer(environment: Environment, options: ConsoleConsumerOptions) -> None:
+    """Print records as lines, until interrupted."""
+    _check(options)
+    formatter = _formatter(options)
+    settings = consumer_settings(options)
+    from kafkalike.consumer import KafkaConsumer
+
+    named = options.bootstrap_server or settings.pop("bootstrap_servers", None)
+    consumer = KafkaConsumer(bootstrap_servers=environment.connect(named, settings), **settings)
+    printer = Printer(formatter, environment, skip=options.skip_message_on_error)
+    interruption: BaseException | None = None
+    try:
+        with Interrupt() as interrupt, consumer:
+            _begin(consumer, options)
+            try:
+                for batches in _batches(consumer, environment, options, interrupt):
+                    printer.print(batches)
+            except (KeyboardInterrupt, BrokenPipeError, UnprintableError) as error:
+                # Closing commits positions: what was printed, and nothing else.
+                interruption = error
+                for where, offset in printer.pending.items():
+                    consumer.seek(where, offset)
+    finally:
+        click.echo(f"Processed a total of {printer.count} messages", err=True)
+    if interrupt.seen:
+        raise KeyboardInterrupt
+    if interruption is not None:
+        raise interruption
+
+
+class UnprintableError(KafkaError):
+    """A record that the formatter cannot turn into text."""
+
+
+class Printer:
+    """Writes records to standard output, and knows which ones of a batch are not written yet."""
+
+    def __init__(self, formatter: Formatter, environment: Environment, *, skip: bool) -> None:
+        self.count = 0
+        self.pending: dict[TopicPartition, int] = {}
+        """Where to go on, by partition, when a batch was not written to its end."""
+        self._formatter = formatter
+        self._out = environment.stdout
+        self._skip = skip
+
+    def print(self, batches: Mapping[TopicPartition, Sequence[ConsumerRecord]]) -> None:
+        """Write one poll's records at once.
+
+        Raises:
+            BrokenPipeError: the reader is gone; all of the batch counts as not written.
+            UnprintableError: for the first record that cannot be printed; those before it are written.
+        """
+        done = {where: records[0].offset for where, records in batches.items() if records}
+        self.pending = dict(done)
+        lines: list[bytes] = []
+        try:
+            for where, records in batches.items():
+                for record in records:
+                    lines += self._lines(record)
+                    done[where] = record.offset + 1
+        finally:
+            self._out.write(b"".join(lines))
+            self._out.flush()
+            self.count += len(lines)
+            self.pending = done
+        self.pending = {}
+
+    def _lines(self, record: ConsumerRecord) -> list[bytes]:
+        """The line of a record; none for one that is skipped."""
+        try:
+            return [self._formatter.line(record)]
+        except (KafkaError, ValueError) as error:
+            place = f"{record.topic}-{record.partition} at offset {record.offset}"
+            if not self._skip:
+                message = f"{place} cannot be printed: {error}"
+                raise UnprintableError(message) from error
+            click.echo(f"Error processing message of {place}, skipping this message: {error}", err=True)
+            return []
+
+
+def _check(options: ConsoleConsumerOptions) -> None:
+    if (options.topic is None) == (options.include is None):
+        message = "Exactly one of --topic and --include is required."
+        raise click.UsageError(message)
+    if options.partition is None and options.offset is not None:
+        message = "The partition is required when offset is specified."
+        raise click.UsageError(message)
+    if options.partition is not None and options.topic is None:
+        message = "The topic is required when partition is specified."
+        raise click.UsageError(message)
+    if options.partition is not None and options.group is not None:
+        message = "Options group and partition cannot be specified together."
+        raise click.UsageError(message)
+    if options.from_beginning and options.offset is not None:
+        message = "Options from-beginning and offset cannot be specified together."
+        raise click.UsageError(message)
+    offset = options.offset
+    if offset is not None and not offset.isdigit() and offset not in {"earliest", "latest"}:
+        message = (
+            f"The provided offset value '{offset}' is incorrect. Valid values are 'earliest', 'latest', or a "
+            "non-negative long."
+        )
+        raise click.UsageError(message)
+
+
+def _formatter(options: ConsoleConsumerOptions) -> Formatter:
+    name = (options.formatter or "DefaultMessageFormatter").rpartition(".")[2]
+    if name not in FORMATTERS:
+        message = f"--formatter {options.formatter} has no meaning here: known are {', '.join(FORMATTERS)}"
+        raise click.UsageError(message)
+    properties = {
+        **read_properties(options.formatter_config),
+        **key_values(options.formatter_property, "--formatter-property"),
+    }
+    if options.key_deserializer:
+        properties["key.deserializer"] = options.key_deserializer
+    if options.value_deserializer:
+        properties["value.deserializer"] = options.value_deserializer
+    return FORMATTERS[name].from_properties(properties)
+
+
+def consumer_settings(options: ConsoleConsumerOptions) -> dict[str, Any]:
+    """Settings of the consumer: a file's, over them `--command-property`, over them flags of their own."""
+    settings = client_settings(
+        {**read_properties(options.command_config), **key_values(options.command_property, "--command-property")}
+    )
+    reset = settings.get("auto_offset_reset")
+    if options.from_beginning and reset not in {None, "earliest"}:
+        message = (
+            f"Can't simultaneously specify --from-beginning and 'auto.offset.reset={reset}', please remove one option"
+        )
+        raise click.UsageError(message)
+    settings.setdefault("auto_offset_reset", "earliest" if options.from_beginning else "latest")
+    if options.isolation_level is not None:
+        settings.setdefault("isolation_level", options.isolation_level)
+    if options.group is not None:
+        if settings.get("group_id", options.group) != options.group:
+            message = "The group ids provided in different places do not match: --group and group.id"
+            raise click.UsageError(message)
+        settings["group_id"] = options.group
+    if settings.get("group_id") is None or options.partition is not None:
+        # Kafka makes up a group; here a reader without one leaves no trace in the offsets table.
+        settings.pop("group_id", None)
+        settings["enable_auto_commit"] = False
+    return settings
+
+
+def _begin(consumer: KafkaConsumer, options: ConsoleConsumerOptions) -> None:
+    if options.include is not None:
+        topic_filter(options.include)
+        consumer.subscribe(pattern=f"^(?:{options.include.replace(',', '|').replace(' ', '')})$")
+        return
+    assert options.topic is not None, "checked before: there is one of the two"
+    if options.partition is not None:
+        where = TopicPartition(options.topic, options.partition)
+        consumer.assign([where])
+        offset = options.offset or ("earliest" if options.from_beginning else "latest")
+        if offset == "earliest":
+            consumer.seek_to_beginning(where)
+        elif offset == "latest":
+            consumer.seek_to_end(where)
+        else:
+            consumer.seek(where, int(offset))
+    else:
+        consumer.subscribe([options.topic])
+
+
+def _batches(
+    consumer: KafkaConsumer, environment: Environment, options: ConsoleConsumerOptions, interrupt: Interrupt
+) -> Iterator[Mapping[TopicPartition, Sequence[ConsumerRecord]]]:
+    """What each poll brings, until --max-messages, --timeout-ms or Ctrl-C ends it."""
+    left = options.max_messages
+    timeout_ms = options.timeout_ms
+    last = environment.clock.monotonic()
+    while not interrupt.seen and (left is None or left > 0):
+        batches = consumer.poll(POLL_MS if timeout_ms is None else min(POLL_MS, timeout_ms), max_records=left)
+        if batches:
+            yield batches
+            left = None if left is None else left - sum(map(len, batches.values()))
+            last = environment.clock.monotonic()
+        elif timeout_ms is not None and (environment.clock.monotonic() - last) * 1000 >= timeout_ms:
+            return

@@ -1,0 +1,1 @@
+"""Commands about topics: their settings, their offsets, their records deleted."""

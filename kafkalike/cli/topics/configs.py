@@ -1,0 +1,207 @@
+"""`kafkalike configs`: describe and alter settings, as kafka-configs does."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Final
+
+import click
+
+from kafkalike.cli.environment import Environment, pass_options
+from kafkalike.cli.options import (
+    bootstrap_option,
+    client_settings,
+    command_config_option,
+    read_properties,
+    refused,
+    version_option,
+)
+from kafkalike.errors import InvalidConfigurationError
+from kafkalike.model.structs import AlterConfigOp, ConfigResource, ConfigResourceType
+
+if TYPE_CHECKING:
+    from kafkalike.admin import KafkaAdminClient
+
+NO_QUOTAS: Final = "there are no quotas and no users"
+_COMMA: Final = re.compile(r",(?![^\[]*\])")
+"""A comma that does not stand in square brackets."""
+
+ENTITY_TYPES: Final = {"topics": ConfigResourceType.TOPIC, "brokers": ConfigResourceType.BROKER}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ConfigsOptions:
+    """The command line, as click has read it."""
+
+    bootstrap_server: str | None
+    command_config: str | None
+    describe: bool
+    alter: bool
+    show_all: bool
+    entity_type: str | None
+    entity_name: str | None
+    entity_default: bool
+    topic: str | None
+    broker: str | None
+    broker_defaults: bool
+    add_config: str | None
+    add_config_file: str | None
+    delete_config: str | None
+
+
+@click.command(
+    epilog="Example: kafkalike configs --alter --topic orders --add-config retention.ms=5000,cleanup.policy=[compact]"
+)
+@bootstrap_option()
+@command_config_option()
+@click.option("--describe", is_flag=True, help="Print settings.")
+@click.option("--alter", is_flag=True, help="Change settings of a topic.")
+@click.option("--all", "show_all", is_flag=True, help="With --describe: also settings that have their default.")
+@click.option(
+    "--entity-type",
+    type=click.Choice(["topics", "brokers", "groups", "clients", "users", "ips", "broker-loggers", "client-metrics"]),
+    help="What has the settings: topics or brokers (the server's defaults); the others do not exist here.",
+)
+@click.option("--entity-name", help="Name of the topic, or 1 for the one broker.")
+@click.option("--entity-default", is_flag=True, help="With --entity-type brokers: the defaults of the server.")
+@click.option("--topic", help="Short for --entity-type topics --entity-name TOPIC.")
+@click.option("--broker", help="Short for --entity-type brokers --entity-name ID.")
+@click.option("--broker-defaults", is_flag=True, help="Short for --entity-type brokers --entity-default.")
+@click.option("--add-config", metavar="K=V,K=[A,B]", help="Settings to set; lists in square brackets.")
+@click.option(
+    "--add-config-file", type=click.Path(exists=True, dir_okay=False), help="File of settings in .properties form."
+)
+@click.option("--delete-config", metavar="K,K", help="Settings to give back to their default.")
+@refused("--group", "groups have no settings here")
+@refused("--client", NO_QUOTAS)
+@refused("--client-defaults", NO_QUOTAS, is_flag=True)
+@refused("--user", NO_QUOTAS)
+@refused("--user-defaults", NO_QUOTAS, is_flag=True)
+@refused("--ip", NO_QUOTAS)
+@refused("--ip-defaults", NO_QUOTAS, is_flag=True)
+@refused("--broker-logger", "there is no broker process that logs")
+@refused("--client-metrics", "there is no broker to send metrics to")
+@refused("--bootstrap-controller", "there is no controller; --bootstrap-server names the storage root")
+@refused("--zookeeper", "there is no ZooKeeper; --bootstrap-server names the storage root")
+@version_option
+@pass_options(ConfigsOptions)
+def configs(environment: Environment, options: ConfigsOptions) -> None:
+    """Describe and alter settings of topics; describe those of the server."""
+    if options.describe == options.alter:
+        message = "Command must include exactly one action: --describe or --alter"
+        raise click.UsageError(message)
+    kind, name = _entity(options)
+    settings = client_settings(read_properties(options.command_config))
+    with environment.admin(options.bootstrap_server, settings) as admin:
+        lines = _alter(admin, kind, name, options) if options.alter else _describe(admin, kind, name, options)
+        for line in lines:
+            click.echo(line)
+
+
+def _entity(options: ConfigsOptions) -> tuple[ConfigResourceType, str | None]:
+    """Kind and name; None means all topics, an empty name the server's defaults."""
+    shorts: list[tuple[ConfigResourceType, str]] = []
+    if options.topic is not None:
+        shorts.append((ConfigResourceType.TOPIC, options.topic))
+    if options.broker is not None:
+        shorts.append((ConfigResourceType.BROKER, options.broker))
+    if options.broker_defaults:
+        shorts.append((ConfigResourceType.BROKER, ""))
+    if len(shorts) + (options.entity_type is not None) != 1:
+        message = "Exactly one of --entity-type, --topic, --broker and --broker-defaults is needed"
+        raise click.UsageError(message)
+    if options.entity_type is None:
+        return shorts[0]
+    if options.entity_type not in ENTITY_TYPES:
+        message = f"--entity-type {options.entity_type} has no meaning here: only topics and brokers have settings"
+        raise click.UsageError(message)
+    kind = ENTITY_TYPES[options.entity_type]
+    if options.entity_default:
+        if kind is not ConfigResourceType.BROKER or options.entity_name is not None:
+            message = "--entity-default belongs to --entity-type brokers, without --entity-name"
+            raise click.UsageError(message)
+        return kind, ""
+    return kind, options.entity_name
+
+
+def _describe(
+    admin: KafkaAdminClient, kind: ConfigResourceType, name: str | None, options: ConfigsOptions
+) -> Iterator[str]:
+    if options.add_config or options.add_config_file or options.delete_config:
+        message = "--add-config, --add-config-file and --delete-config belong to --alter"
+        raise click.UsageError(message)
+    word = kind.name.lower()
+    names = [name] if name is not None else admin.list_config_resources([kind])[word]
+    wanted = "all" if options.show_all else "modified"
+    described = admin.describe_configs([ConfigResource(kind, n) for n in names], True, wanted)  # noqa: FBT003
+    for entity in names:
+        if entity == "":
+            yield f"Default configs for {word}s in the cluster are:"
+        else:
+            yield f"{'All' if options.show_all else 'Dynamic'} configs for {word} {entity} are:"
+        for setting, entry in described[word][entity].items():
+            synonyms = ", ".join(f"{s['source']}:{s['name']}={s['value']}" for s in entry["synonyms"])
+            yield f"  {setting}={entry['value']} sensitive=false synonyms={{{synonyms}}}"
+
+
+def _alter(
+    admin: KafkaAdminClient, kind: ConfigResourceType, name: str | None, options: ConfigsOptions
+) -> Iterator[str]:
+    if name is None:
+        message = "--alter needs the name of one entity: --entity-name"
+        raise click.UsageError(message)
+    if options.show_all:
+        message = "--all belongs to --describe"
+        raise click.UsageError(message)
+    changes: dict[str, tuple[AlterConfigOp, str | None]] = {
+        setting: (AlterConfigOp.SET, value) for setting, value in _added(options).items()
+    }
+    deleted = [item.strip() for item in (options.delete_config or "").split(",") if item.strip()]
+    changes.update(dict.fromkeys(deleted, (AlterConfigOp.DELETE, None)))
+    if not changes:
+        message = "--alter needs --add-config, --add-config-file or --delete-config"
+        raise click.UsageError(message)
+    if kind is ConfigResourceType.TOPIC:
+        _check_deleted(admin, name, deleted)
+    admin.alter_configs([ConfigResource(kind, name, changes)], raise_errors=True)
+    yield f"Completed updating config for {kind.name.lower()} {name}."
+
+
+def _added(options: ConfigsOptions) -> dict[str, str]:
+    if options.add_config and options.add_config_file:
+        message = "Only one of --add-config and --add-config-file may be given"
+        raise click.UsageError(message)
+    if options.add_config_file:
+        return read_properties(options.add_config_file)
+    return parse_added(options.add_config or "")
+
+
+def parse_added(text: str) -> dict[str, str]:
+    """`k1=v1,k2=[a,b]` as a dict; brackets keep the commas of a list together and are dropped.
+
+    Raises:
+        click.UsageError: a part without `=`.
+
+    >>> parse_added("retention.ms=5,cleanup.policy=[compact,delete]")
+    {'retention.ms': '5', 'cleanup.policy': 'compact,delete'}
+    """
+    added = {}
+    for pair in filter(None, (part.strip() for part in _COMMA.split(text))):
+        name, sign, value = pair.partition("=")
+        if not sign:
+            message = 'Invalid entity config: all configs to be added must be in the format "key=val".'
+            raise click.UsageError(message)
+        added[name.strip()] = value.replace("[", "").replace("]", "").strip()
+    return added
+
+
+def _check_deleted(admin: KafkaAdminClient, name: str, deleted: Sequence[str]) -> None:
+    if not deleted:
+        return
+    own = admin.describe_configs([ConfigResource(ConfigResourceType.TOPIC, name)])["topic"][name]
+    missing = [setting for setting in deleted if setting not in own]
+    if missing:
+        message = f"Invalid config(s): {','.join(missing)}"
+        raise InvalidConfigurationError(message)

@@ -1,0 +1,254 @@
+"""`kafkalike topics`: create, list, describe, alter and delete topics, as kafka-topics does."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Final
+
+import click
+
+from kafkalike.cli.environment import Environment, pass_options
+from kafkalike.cli.options import (
+    bootstrap_option,
+    check_belongs,
+    client_settings,
+    command_config_option,
+    key_values,
+    read_properties,
+    refused,
+    topic_filter,
+    version_option,
+    without_effect,
+)
+from kafkalike.errors import IllegalArgumentError, TopicAlreadyExistsError
+
+if TYPE_CHECKING:
+    from kafkalike.admin import KafkaAdminClient
+
+ALLOWED: Final[Mapping[str, frozenset[str]]] = {
+    "partitions": frozenset({"create", "alter"}),
+    "replication_factor": frozenset({"create"}),
+    "config": frozenset({"create"}),
+    "if_not_exists": frozenset({"create"}),
+    "if_exists": frozenset({"alter", "delete", "describe"}),
+    "topic_id": frozenset({"describe"}),
+    "topics_with_overrides": frozenset({"describe"}),
+    "under_replicated_partitions": frozenset({"describe"}),
+    "unavailable_partitions": frozenset({"describe"}),
+    "under_min_isr_partitions": frozenset({"describe"}),
+    "at_min_isr_partitions": frozenset({"describe"}),
+    "exclude_internal": frozenset({"list", "describe"}),
+}
+"""Which actions an option belongs to."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TopicsOptions:
+    """The command line, as click has read it."""
+
+    bootstrap_server: str | None
+    command_config: str | None
+    do_list: bool
+    do_describe: bool
+    do_create: bool
+    do_alter: bool
+    do_delete: bool
+    topic: str | None
+    topic_id: str | None
+    partitions: int | None
+    replication_factor: int | None
+    config: tuple[str, ...]
+    if_not_exists: bool
+    if_exists: bool
+    exclude_internal: bool
+    topics_with_overrides: bool
+    under_replicated_partitions: bool
+    unavailable_partitions: bool
+    under_min_isr_partitions: bool
+    at_min_isr_partitions: bool
+
+
+@click.command(epilog="Example: kafkalike topics --create --topic orders --partitions 3 --config retention.ms=3600000")
+@bootstrap_option()
+@command_config_option()
+@click.option("--list", "do_list", is_flag=True, help="Print the names of topics.")
+@click.option("--describe", "do_describe", is_flag=True, help="Print topics with their settings and partitions.")
+@click.option("--create", "do_create", is_flag=True, help="Create a topic.")
+@click.option("--alter", "do_alter", is_flag=True, help="Raise the number of partitions.")
+@click.option("--delete", "do_delete", is_flag=True, help="Delete topics and their data.")
+@click.option("--topic", help="Topic; except for --create a regular expression that must match the whole name.")
+@click.option("--topic-id", help="Topic by id, with --describe.")
+@click.option("--partitions", type=int, help="Number of partitions; default num.partitions of the server, 1.")
+@click.option("--replication-factor", type=int, help="Number of replicas: 1, as there is one storage root.")
+@click.option("--config", multiple=True, metavar="NAME=VALUE", help="Setting of the new topic; may be repeated.")
+@click.option("--if-not-exists", is_flag=True, help="With --create: do nothing when the topic exists.")
+@click.option("--if-exists", is_flag=True, help="Do nothing when no topic matches.")
+@click.option("--exclude-internal", is_flag=True, help="Always so: kafkalike's own tables are no topics.")
+@click.option("--topics-with-overrides", is_flag=True, help="With --describe: only topics with settings of their own.")
+@click.option("--under-replicated-partitions", is_flag=True, help="With --describe: none, with one root.")
+@click.option("--unavailable-partitions", is_flag=True, help="With --describe: none, with one root.")
+@click.option("--under-min-isr-partitions", is_flag=True, help="With --describe: none, with one root.")
+@click.option("--at-min-isr-partitions", is_flag=True, help="With --describe: all, with one root.")
+@without_effect("--partition-size-limit-per-response", "there are no responses to page")
+@refused("--replica-assignment", "one storage root holds every partition")
+@refused("--delete-config", "settings are altered with 'kafkalike configs --alter --delete-config'")
+@refused("--zookeeper", "there is no ZooKeeper; --bootstrap-server names the storage root")
+@version_option
+@pass_options(TopicsOptions)
+def topics(environment: Environment, options: TopicsOptions) -> None:
+    """Create, list, describe, alter and delete topics."""
+    action = _action(options)
+    _check(action, options)
+    settings = client_settings(read_properties(options.command_config))
+    with environment.admin(options.bootstrap_server, settings) as admin:
+        for line in RUN[action](admin, options):
+            click.echo(line)
+
+
+def _action(options: TopicsOptions) -> str:
+    flags = {
+        "list": options.do_list,
+        "describe": options.do_describe,
+        "create": options.do_create,
+        "alter": options.do_alter,
+        "delete": options.do_delete,
+    }
+    chosen = [action for action, flag in flags.items() if flag]
+    if len(chosen) != 1:
+        message = "Command must include exactly one action: --list, --describe, --create, --alter or --delete"
+        raise click.UsageError(message)
+    return chosen[0]
+
+
+def _check(action: str, options: TopicsOptions) -> None:
+    check_belongs(options, action, ALLOWED)
+    if action in {"create", "alter", "delete"} and not options.topic:
+        message = f'Missing required argument "[topic]" for --{action}'
+        raise click.UsageError(message)
+    if action == "alter" and options.partitions is None:
+        message = (
+            "Missing required argument \"[partitions]\" for --alter; settings are altered with 'kafkalike configs'"
+        )
+        raise click.UsageError(message)
+    if options.topic and options.topic_id:
+        message = "Only one of --topic and --topic-id may be given"
+        raise click.UsageError(message)
+    if len(_reports(options)) + options.topics_with_overrides > 1:
+        message = "Only one of the reports of --describe may be given"
+        raise click.UsageError(message)
+
+
+def _reports(options: TopicsOptions) -> list[str]:
+    """Which reports about partitions are asked for."""
+    flags = {
+        "under_replicated_partitions": options.under_replicated_partitions,
+        "unavailable_partitions": options.unavailable_partitions,
+        "under_min_isr_partitions": options.under_min_isr_partitions,
+        "at_min_isr_partitions": options.at_min_isr_partitions,
+    }
+    return [report for report, flag in flags.items() if flag]
+
+
+def _matching(admin: KafkaAdminClient, options: TopicsOptions, *, required: bool = True) -> list[str]:
+    allowed = topic_filter(options.topic)
+    names = [name for name in admin.list_topics() if allowed(name)]
+    if not names and options.topic and required and not options.if_exists:
+        message = f"Topic '{options.topic}' does not exist as expected"
+        raise IllegalArgumentError(message)
+    return names
+
+
+def _list(admin: KafkaAdminClient, options: TopicsOptions) -> Iterator[str]:
+    yield from _matching(admin, options, required=False)
+
+
+def _create(admin: KafkaAdminClient, options: TopicsOptions) -> Iterator[str]:
+    assert options.topic is not None, "checked before"
+    spec: dict[str, Any] = {"configs": key_values(options.config, "--config")}
+    if options.partitions is not None:
+        if options.partitions < 1:
+            message = "The partitions must be greater than 0"
+            raise IllegalArgumentError(message)
+        spec["num_partitions"] = options.partitions
+    if options.replication_factor is not None:
+        spec["replication_factor"] = options.replication_factor
+    try:
+        admin.create_topics({options.topic: spec})
+    except TopicAlreadyExistsError:
+        if options.if_not_exists:
+            return
+        raise
+    yield f"Created topic {options.topic}."
+
+
+def _alter(admin: KafkaAdminClient, options: TopicsOptions) -> Iterator[str]:
+    assert options.partitions is not None, "checked before"
+    admin.create_partitions(dict.fromkeys(_matching(admin, options), options.partitions))
+    yield from ()
+
+
+def _delete(admin: KafkaAdminClient, options: TopicsOptions) -> Iterator[str]:
+    admin.delete_topics(_matching(admin, options))
+    yield from ()
+
+
+def _describe(admin: KafkaAdminClient, options: TopicsOptions) -> Iterator[str]:
+    described = admin.describe_topics()
+    if options.topic_id:
+        described = [topic for topic in described if topic["topic_id"] == options.topic_id]
+        if not described and not options.if_exists:
+            message = f"TopicId '{options.topic_id}' does not exist as expected"
+            raise IllegalArgumentError(message)
+    else:
+        names = set(_matching(admin, options))
+        described = [topic for topic in described if topic["name"] in names]
+    overrides = _overrides(admin, [topic["name"] for topic in described])
+    report = next(iter(_reports(options)), None)
+    for topic in described:
+        own = overrides.get(topic["name"], {})
+        if report is None and (own or not options.topics_with_overrides):
+            yield _topic_line(topic, own)
+        # With one root no partition lacks a replica, and each is at its minimum of one.
+        if report == "at_min_isr_partitions" or (report is None and not options.topics_with_overrides):
+            yield from (_partition_line(topic["name"], partition) for partition in topic["partitions"])
+
+
+def _overrides(admin: KafkaAdminClient, names: list[str]) -> dict[str, dict[str, str]]:
+    """Settings by topic that are not Kafka's defaults: the topic's own and those of server.properties."""
+    from kafkalike.model.structs import ConfigResource, ConfigResourceType
+
+    resources = [ConfigResource(ConfigResourceType.TOPIC, name) for name in names]
+    described = admin.describe_configs(resources, config_filter="all").get("topic", {})
+    return {
+        topic: {name: entry["value"] for name, entry in entries.items() if not entry["is_default"]}
+        for topic, entries in described.items()
+    }
+
+
+def _topic_line(topic: Mapping[str, Any], configs: Mapping[str, str]) -> str:
+    fields = (
+        f"Topic: {topic['name']}",
+        f"TopicId: {topic['topic_id']}",
+        f"PartitionCount: {len(topic['partitions'])}",
+        "ReplicationFactor: 1",
+        f"Configs: {','.join(f'{name}={value}' for name, value in configs.items())}",
+    )
+    return "\t".join(fields)
+
+
+def _partition_line(topic: str, partition: Mapping[str, Any]) -> str:
+    fields = (
+        "",
+        f"Topic: {topic}",
+        f"Partition: {partition['partition_index']}",
+        f"Leader: {partition['leader_id']}",
+        f"Replicas: {','.join(map(str, partition['replica_nodes']))}",
+        f"Isr: {','.join(map(str, partition['isr_nodes']))}",
+        "Elr: ",
+        "LastKnownElr: ",
+    )
+    return "\t".join(fields)
+
+
+RUN: Final = {"list": _list, "describe": _describe, "create": _create, "alter": _alter, "delete": _delete}

@@ -1,0 +1,1 @@
+"""Commands of Kafka's system tests: a line of JSON for each event."""

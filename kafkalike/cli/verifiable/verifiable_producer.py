@@ -1,0 +1,157 @@
+"""`kafkalike verifiable-producer`: rising numbers sent to a topic, a line of JSON for what became of each one.
+
+Flags and lines are those of Kafka's VerifiableProducer (org.apache.kafka.tools), which its system tests read.
+"""
+
+from __future__ import annotations
+
+import itertools
+import signal
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from kafkalike.cli.environment import Environment, pass_options
+from kafkalike.cli.interrupt import Interrupt
+from kafkalike.cli.options import (
+    bootstrap_option,
+    client_property,
+    client_settings,
+    command_config_option,
+    failures_are_printed,
+    key_values,
+    read_properties,
+    version_option,
+)
+from kafkalike.cli.pace import Pace
+from kafkalike.cli.verifiable.json_lines import JsonLines, as_text
+from kafkalike.errors import KafkaError
+from kafkalike.model.structs import RecordMetadata
+
+if TYPE_CHECKING:
+    from kafkalike.producer import KafkaProducer
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class VerifiableProducerOptions:
+    """The command line, as click has read it."""
+
+    bootstrap_server: str | None
+    command_config: str | None
+    topic: str
+    max_messages: int
+    throughput: int
+    acks: str
+    message_create_time: int
+    value_prefix: int | None
+    repeating_keys: int | None
+    command_property: tuple[str, ...]
+
+
+@click.command(epilog="Example: kafkalike verifiable-producer --topic orders --max-messages 1000 --throughput 100")
+@bootstrap_option("--broker-list")
+@command_config_option("--producer.config")
+@click.option("--topic", required=True, help="Topic to send to.")
+@click.option("--max-messages", type=int, default=-1, show_default=True, help="Records to send; -1 is no end.")
+@click.option("--throughput", type=int, default=-1, show_default=True, help="Records per second; -1 is no limit.")
+@click.option("--acks", type=click.Choice(["0", "1", "-1", "all"]), default="-1", show_default=True, help="As acks.")
+@click.option(
+    "--message-create-time", type=int, default=-1, show_default=True, help="Time (ms) of the first record; -1 is now."
+)
+@click.option("--value-prefix", type=int, help="Values are PREFIX.NUMBER instead of NUMBER.")
+@click.option("--repeating-keys", type=click.IntRange(min=1), help="Keys are 0, 1, … up to this many, then again.")
+@client_property("producer")
+@version_option
+@pass_options(VerifiableProducerOptions)
+def verifiable_producer(environment: Environment, options: VerifiableProducerOptions) -> None:
+    """Send rising numbers and print what became of each, until SIGTERM or Ctrl-C."""
+    from kafkalike.producer import KafkaProducer
+
+    failures_are_printed()
+    settings = _settings(options)
+    named = options.bootstrap_server or settings.pop("bootstrap_servers", None)
+    lines = JsonLines(environment.stdout, environment.clock)
+    with Interrupt((signal.SIGINT, signal.SIGTERM)) as interrupt:
+        producer = KafkaProducer(bootstrap_servers=environment.connect(named, settings), **settings)
+        sender = Sender(producer, lines, options.topic)
+        pace = Pace(environment.clock, options.throughput)
+        start = environment.clock.monotonic()
+        with producer:
+            lines.emit("startup_complete")
+            for key, value, timestamp_ms in _records(options, environment):
+                if interrupt.seen:
+                    break
+                sender.send(key, value, timestamp_ms)
+                pace.wait(sender.sent)
+        lines.emit("shutdown_complete")
+    taken = max(environment.clock.monotonic() - start, 1e-3)
+    lines.emit(
+        "tool_data",
+        sent=sender.sent,
+        acked=sender.acked,
+        target_throughput=options.throughput,
+        avg_throughput=round(sender.acked / taken, 3),
+    )
+
+
+def _settings(options: VerifiableProducerOptions) -> dict[str, Any]:
+    settings = client_settings(
+        {**read_properties(options.command_config), **key_values(options.command_property, "--command-property")}
+    )
+    settings["acks"] = options.acks if options.acks == "all" else int(options.acks)
+    if "enable_idempotence" not in settings and "retries" not in settings:
+        # Kafka's tool never sends again what failed, so that its lines say what one attempt did.
+        settings.update(retries=0, enable_idempotence=False)
+    return settings
+
+
+def _records(
+    options: VerifiableProducerOptions, environment: Environment
+) -> Iterator[tuple[bytes | None, bytes, int | None]]:
+    """Keys, values and times in the order they are sent."""
+    most, prefix, keys = options.max_messages, options.value_prefix, options.repeating_keys
+    first = options.message_create_time
+    began = environment.clock.now_ms()
+    for number in itertools.count(0) if most < 0 else range(most):
+        value = str(number) if prefix is None else f"{prefix}.{number}"
+        key = None if keys is None else str(number % keys).encode()
+        yield key, value.encode(), None if first < 0 else first + environment.clock.now_ms() - began
+
+
+class Sender:
+    """Sends records, counts and prints what became of them.
+
+    Args:
+        producer: an open producer.
+        lines: where its events go.
+        topic: where the records go.
+    """
+
+    def __init__(self, producer: KafkaProducer, lines: JsonLines, topic: str) -> None:
+        self.sent = 0
+        self.acked = 0
+        self._producer = producer
+        self._lines = lines
+        self._topic = topic
+
+    def send(self, key: bytes | None, value: bytes, timestamp_ms: int | None) -> None:
+        """Send one record; its line comes when it is acknowledged or has failed."""
+        self.sent += 1
+        try:
+            future = self._producer.send(self._topic, value=value, key=key, timestamp_ms=timestamp_ms)
+        except KafkaError as error:
+            self._failed(key, value, error)
+            return
+        future.add_callback(self._acked, key, value)
+        future.add_errback(self._failed, key, value)
+
+    def _acked(self, key: bytes | None, value: bytes, metadata: RecordMetadata) -> None:
+        self.acked += 1
+        where = {"topic": metadata.topic, "partition": metadata.partition, "offset": metadata.offset}
+        self._lines.emit("producer_send_success", key=as_text(key), value=as_text(value), **where)
+
+    def _failed(self, key: bytes | None, value: bytes, error: BaseException) -> None:
+        what = {"topic": self._topic, "key": as_text(key), "value": as_text(value)}
+        self._lines.emit("producer_send_error", exception=type(error).__name__, message=str(error), **what)

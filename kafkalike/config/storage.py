@@ -1,0 +1,321 @@
+"""Storage options: what a user says of an object store in, checked names and values out; secrets are never shown."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from typing import Any, Final, Literal
+
+from kafkalike.config.properties import nearest
+from kafkalike.errors import KafkaConfigurationError
+
+Provider = Literal["s3", "azure", "google"]
+
+HIDDEN: Final = "***"
+
+CLIENT: Final = frozenset(
+    {
+        "allow_http",
+        "allow_invalid_certificates",
+        "connect_timeout",
+        "pool_idle_timeout",
+        "pool_max_idle_per_host",
+        "proxy_ca_certificate",
+        "proxy_excludes",
+        "proxy_url",
+        "root_certificate",
+        "timeout",
+        "user_agent",
+    }
+)
+"""Options of the HTTP client, the same for every provider. Times are texts such as `10s`."""
+
+_AZURE_LOGIN: Final = ("client_id", "client_secret", "tenant_id")
+
+
+@dataclass(frozen=True, slots=True)
+class _Kind:
+    """The options of one provider."""
+
+    title: str
+    prefixes: tuple[str, ...]
+    """Of the names of environment variables, and of options that are spelled as they are."""
+    names: frozenset[str]
+    aliases: Mapping[str, str]
+    credentials: tuple[tuple[str, ...], ...]
+    """Sets of options each of which says who asks. Without one, a client asks the machine's metadata address."""
+
+
+_KINDS: Final[Mapping[Provider, _Kind]] = {
+    "s3": _Kind(
+        title="S3",
+        prefixes=("aws_",),
+        names=frozenset(
+            {
+                "access_key_id",
+                "checksum_algorithm",
+                "container_authorization_token_file",
+                "container_credentials_full_uri",
+                "container_credentials_relative_uri",
+                "endpoint",
+                "region",
+                "request_payer",
+                "role_arn",
+                "role_session_name",
+                "secret_access_key",
+                "server_side_encryption",
+                "session_token",
+                "skip_signature",
+                "sse_bucket_key_enabled",
+                "sse_customer_key_base64",
+                "sse_kms_key_id",
+                "sts_endpoint",
+                "unsigned_payload",
+                "virtual_hosted_style_request",
+                "web_identity_token_file",
+            }
+        ),
+        aliases={
+            "default_region": "region",
+            "endpoint_url": "endpoint",
+            "endpoint_url_s3": "endpoint",
+            "endpoint_url_sts": "sts_endpoint",
+            "token": "session_token",
+        },
+        credentials=(
+            ("access_key_id", "secret_access_key"),
+            ("role_arn", "web_identity_token_file"),
+            ("container_credentials_full_uri",),
+            ("container_credentials_relative_uri",),
+            ("skip_signature",),
+        ),
+    ),
+    "azure": _Kind(
+        title="Azure",
+        prefixes=("azure_storage_", "azure_"),
+        names=frozenset(
+            {
+                "account_key",
+                "account_name",
+                "authority_host",
+                "client_id",
+                "client_secret",
+                "encryption_key",
+                "endpoint",
+                "federated_token_file",
+                "sas_key",
+                "skip_signature",
+                "tenant_id",
+                "token",
+                "use_azure_cli",
+                "use_emulator",
+            }
+        ),
+        aliases={
+            "access_key": "account_key",
+            "authority_id": "tenant_id",
+            "bearer_token": "token",
+            "master_key": "account_key",
+            "sas_token": "sas_key",
+        },
+        credentials=(
+            ("account_key",),
+            ("sas_key",),
+            ("token",),
+            _AZURE_LOGIN,
+            ("client_id", "federated_token_file", "tenant_id"),
+            ("use_azure_cli",),
+            ("use_emulator",),
+            ("skip_signature",),
+        ),
+    ),
+    "google": _Kind(
+        title="Google",
+        prefixes=("google_",),
+        names=frozenset(
+            {
+                "application_credentials",
+                "base_url",
+                "bearer_token",
+                "service_account",
+                "service_account_key",
+                "skip_signature",
+            }
+        ),
+        aliases={"service_account_path": "service_account"},
+        credentials=(
+            ("service_account",),
+            ("service_account_key",),
+            ("application_credentials",),
+            ("bearer_token",),
+            ("skip_signature",),
+        ),
+    ),
+}
+
+NO_MEANING: Final[Mapping[str, str]] = {
+    **dict.fromkeys(
+        ("bucket", "bucket_name", "container", "container_name"), "the storage root names the bucket or container"
+    ),
+    **dict.fromkeys(
+        ("s3_allow_unsafe_rename", "s3_locking_provider", "conditional_put", "copy_if_not_exists"),
+        "every commit is a conditional put",
+    ),
+    **dict.fromkeys(
+        ("credential_type", "imdsv1_fallback", "metadata_endpoint", "msi_endpoint", "msi_resource_id", "object_id"),
+        "the machine's metadata address is never asked",
+    ),
+    **dict.fromkeys(("s3_express", "use_fabric_endpoint"), "this storage was not tried, so it is not written to"),
+}
+"""Options of obstore or deltalake that are refused, with the reason."""
+
+SECRETS: Final = frozenset(
+    {
+        "access_key_id",
+        "account_key",
+        "bearer_token",
+        "client_secret",
+        "encryption_key",
+        "proxy_url",
+        "sas_key",
+        "secret_access_key",
+        "service_account_key",
+        "session_token",
+        "sse_customer_key_base64",
+        "token",
+    }
+)
+"""Options whose values are never shown, not in parts of other texts either."""
+
+
+class StorageOptions:
+    """Options of one object store: names of obstore's and their values. Nothing of a value is ever in its `repr`.
+
+    Args:
+        values: by name.
+    """
+
+    __slots__ = ("_values",)
+
+    def __init__(self, values: Mapping[str, str] | None = None) -> None:
+        self._values = dict(sorted((values or {}).items()))
+
+    def __repr__(self) -> str:
+        return f"StorageOptions({', '.join(self._values)})"
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, StorageOptions) and self._values == other._values
+
+    def __hash__(self) -> int:
+        return hash(tuple(self._values.items()))
+
+    def __bool__(self) -> bool:
+        return bool(self._values)
+
+    def __reduce__(self) -> tuple[object, ...]:
+        """Refused: what is pickled lands in files and messages."""
+        raise TypeError("storage options are not pickled: they hold secrets")
+
+    def get(self, name: str) -> str | None:
+        """One value; None when it was not given."""
+        return self._values.get(name)
+
+    def among(self, names: Iterable[str], *, others: bool = False) -> dict[str, str]:
+        """The values of these names, or of all `others`, to hand to a client. Not to be shown."""
+        chosen = set(names)
+        return {name: value for name, value in self._values.items() if (name in chosen) is not others}
+
+    def given(self) -> dict[str, str]:
+        """All values. Not to be shown."""
+        return dict(self._values)
+
+    def scrubbed(self, text: str) -> str:
+        """A text without any secret of these options."""
+        for name in SECRETS & self._values.keys():
+            text = text.replace(self._values[name], HIDDEN)
+        return text
+
+
+def check_options(value: Any) -> StorageOptions | None:  # noqa: ANN401 - what a user may give
+    """Check of the setting `storage_options` as far as it can be without a root; None for none.
+
+    Raises:
+        ValueError: what would be right; never with a value in it.
+    """
+    if value is None or isinstance(value, StorageOptions):
+        return value
+    if not isinstance(value, Mapping):
+        raise ValueError(f"a dict of texts is needed, not a {type(value).__name__}")  # noqa: TRY004 - as callers want it
+    texts = {}
+    for name, item in value.items():
+        if not isinstance(name, str) or not isinstance(item, (str, bool, int, float)):
+            raise ValueError("a dict of texts is needed")  # noqa: TRY004 - as callers want it
+        texts[name] = str(item).lower() if isinstance(item, bool) else str(item)
+    return StorageOptions(texts)
+
+
+def resolve_options(
+    provider: Provider, given: StorageOptions | None, environ: Mapping[str, str] | None = None
+) -> StorageOptions:
+    """What a client of an object store is to be made with.
+
+    Args:
+        provider: whose store it is.
+        given: the user's, by obstore's or deltalake's names, in any case, with or without `AWS_`, `AZURE_STORAGE_`,
+            `AZURE_` or `GOOGLE_`.
+        environ: environment variables, which hold where nothing was given; None takes the process's own.
+
+    Raises:
+        KafkaConfigurationError: an unknown option, one that has no meaning here, one named twice, or nothing that
+            says who asks.
+    """
+    kind = _KINDS[provider]
+    known = kind.names | CLIENT
+    named: dict[str, str] = {}
+    for said, value in (given or StorageOptions()).given().items():
+        name = _canonical(kind, said)
+        if name in NO_MEANING:
+            raise KafkaConfigurationError(f"storage option {said!r} has no meaning here: {NO_MEANING[name]}")
+        if name not in known:
+            hint = nearest(name, known | kind.aliases.keys())
+            raise KafkaConfigurationError(f"unknown storage option {said!r} of {kind.title}{hint}")
+        if named.get(name, value) != value:
+            raise KafkaConfigurationError(f"storage option {name!r} is given twice, with different values")
+        named[name] = value
+    options = StorageOptions({**_of_environment(kind, os.environ if environ is None else environ), **named})
+    _check_credentials(kind, options)
+    return options
+
+
+def _canonical(kind: _Kind, said: str) -> str:
+    name = said.strip().lower()
+    for prefix in kind.prefixes:
+        if name.startswith(prefix):
+            name = name.removeprefix(prefix)
+            break
+    return kind.aliases.get(name, name)
+
+
+def _of_environment(kind: _Kind, environ: Mapping[str, str]) -> dict[str, str]:
+    found = {}
+    for prefix in reversed(kind.prefixes):
+        spelled = {f"{prefix}{name}".upper(): name for name in kind.names | {"allow_http"}}
+        plain = {f"{prefix}{alias}".upper(): name for alias, name in kind.aliases.items()}
+        for variable, name in {**plain, **spelled}.items():
+            if environ.get(variable):
+                found[name] = environ[variable]
+    if kind.title == "S3" and environ.get("AWS_ENDPOINT_URL_S3"):
+        found["endpoint"] = environ["AWS_ENDPOINT_URL_S3"]
+    return found
+
+
+def _check_credentials(kind: _Kind, options: StorageOptions) -> None:
+    given = {name for name, value in options.given().items() if value.lower() not in {"", "false", "0"}}
+    if any(given.issuperset(together) for together in kind.credentials):
+        return
+    ways = " or ".join(" and ".join(together) for together in kind.credentials)
+    raise KafkaConfigurationError(
+        f"nothing says who asks {kind.title}: give {ways} in storage_options, or as environment variables such as "
+        f"{(kind.prefixes[0] + kind.credentials[0][0]).upper()}. The machine's metadata address is never asked"
+    )

@@ -1,0 +1,50 @@
+"""Codes: a code of Kafka's protocol in, its class out."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from functools import cache
+from typing import Final
+
+from kafkalike.errors import base, client, consuming, groups, producing, storage, topics
+from kafkalike.errors.base import BrokerResponseError, UnknownError
+from kafkalike.errors.never_raised import brokers, records, security
+from kafkalike.errors.never_raised import client as other_client
+
+_MODULES: Final = (
+    base,
+    client,
+    consuming,
+    groups,
+    producing,
+    storage,
+    topics,
+    brokers,
+    other_client,
+    records,
+    security,
+)
+
+
+def for_code(error_code: int) -> type[BrokerResponseError]:
+    """The class of a code of Kafka's protocol; a class of its own below `UnknownError` for one that is not known."""
+    known = _by_code().get(error_code)
+    if known is not None:
+        return known
+    return type("UnrecognizedBrokerError", (UnknownError,), {"errno": error_code, "__module__": "kafkalike.errors"})
+
+
+def _classes() -> Iterator[type[BrokerResponseError]]:
+    for module in _MODULES:
+        for found in vars(module).values():
+            if isinstance(found, type) and issubclass(found, BrokerResponseError):
+                yield found
+
+
+@cache
+def _by_code() -> dict[int, type[BrokerResponseError]]:
+    """By code, the class nearest to the root; made when it is first asked for, since few programs do."""
+    found: dict[int, type[BrokerResponseError]] = {UnknownError.errno: UnknownError}
+    for one in sorted(_classes(), key=lambda one: len(one.__mro__)):
+        found.setdefault(one.errno, one)
+    return found

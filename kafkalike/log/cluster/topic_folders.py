@@ -1,0 +1,164 @@
+"""Topic folders: where the tables of topics lie below a local root, what killed creations and deletions leave there.
+
+A folder belongs to one life of one topic. The first topic of a name has the folder of that name; each later one has a
+new folder with a random part, so a late writer of a deleted topic never meets the table of the next one. Whoever finds
+a folder decides by what the metadata on disk say of its table's id, and by what can never change again: a name that was
+used stays used, and an id that is dead stays dead.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import re
+import shutil
+import uuid
+from collections.abc import Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING, Final
+
+from kafkalike.errors import KafkaError, KafkaStorageError
+from kafkalike.log.table.layout import DELETED, TOPIC_SCHEMA
+from kafkalike.log.table.snapshot import Snapshot, load_snapshot
+
+if TYPE_CHECKING:
+    from kafkalike.log.store.port import Store
+    from kafkalike.model.cluster_state import ClusterState
+    from kafkalike.model.names import TopicName
+    from kafkalike.model.topic import TopicInfo
+
+UUID_LENGTH: Final = 36
+
+VERSION_FILE: Final = re.compile(r"\d{20}\.(json|.*parquet)|_last_checkpoint")
+"""A file of a table version: where there is one, there is a table."""
+
+LATER_LIFE: Final = re.compile(r"(?P<name>[^~]+)~[0-9a-f]{32}")
+"""The folder of a topic whose name was used before; `~` cannot be part of a topic's name."""
+
+UNDER_WAY_MS: Final = 86_400_000
+"""How long, ms, a table that no topic has may be one that is just being created."""
+
+
+def location_of(name: TopicName, *, used_before: bool) -> str:
+    """Folder, relative to the root, for the table of a new topic."""
+    return f"{name}~{uuid.uuid4().hex}" if used_before else name
+
+
+def is_later_life(location: str) -> bool:
+    """Whether a folder was made for one topic alone, which nobody else could make there."""
+    return LATER_LIFE.fullmatch(location) is not None
+
+
+def topic_table(files: Store) -> Snapshot | None:
+    """The table at a place, when it can be read and has the columns of a topic."""
+    try:
+        found = load_snapshot(files)
+        schema = json.loads(found.metadata()["schemaString"])
+    except (KafkaError, OSError, KeyError, ValueError):
+        return None
+    return found if schema == TOPIC_SCHEMA else None
+
+
+def topic_id_of(folder: str) -> str:
+    """The id of the topic whose table was put aside into a folder of `__deleted`."""
+    return folder[:UUID_LENGTH]
+
+
+def live_topic(state: ClusterState, topic_id: str) -> TopicInfo | None:
+    """The topic of that id, if there is one."""
+    return next((info for info in state.topics.values() if info.topic_id == topic_id), None)
+
+
+def check_first(name: TopicName, folder: Path, table: Snapshot | None) -> None:
+    """Refuse a place for the first topic of a name that holds anything but what a killed creation leaves.
+
+    That is an empty folder or an empty table of ours. Anything else is somebody's data.
+
+    Args:
+        name: the topic.
+        folder: the place.
+        table: what `topic_table` finds there.
+
+    Raises:
+        KafkaStorageError: the folder holds something else.
+    """
+    if not folder.exists() or _holds_nothing(folder):
+        return
+    if table is not None and table.newest == 0:
+        # A creation that was killed, or is under way: the table is as good as a new one.
+        return
+    what = "that kafkalike did not make" if table is None else "with records of a topic the metadata do not know"
+    message = f"topic {name!r} cannot be created: {folder} holds data {what}; move it or choose another name"
+    raise KafkaStorageError(message)
+
+
+def refuse_link(name: TopicName, folder: Path, root: Path) -> None:
+    """Refuse a symbolic link in the place of a new topic when it leads out of the root.
+
+    Raises:
+        KafkaStorageError: it does.
+    """
+    if folder.is_symlink() and not folder.resolve().is_relative_to(root.resolve()):
+        message = (
+            f"topic {name!r} cannot be created: {folder} is a symbolic link to {folder.resolve()}, outside of "
+            "the root; remove the link or choose another name"
+        )
+        raise KafkaStorageError(message)
+
+
+def put_aside(folder: Path, root: Path, topic_id: str) -> Path:
+    """Rename the folder of a dead table, which is quick however much is in it.
+
+    Caller: whoever knows that the id is dead.
+
+    Returns:
+        Where it is now: where it was, if it cannot be renamed.
+    """
+    aside = Path(root, DELETED, f"{topic_id}~{uuid.uuid4().hex}")
+    with contextlib.suppress(OSError):
+        aside.parent.mkdir(mode=0o700, exist_ok=True)
+        return folder.rename(aside)
+    return folder
+
+
+def remove_folder(folder: Path, root: Path, topic_id: str) -> None:
+    """Remove the folder of a dead table; what cannot be removed now, maintenance removes. Caller: as `put_aside`."""
+    shutil.rmtree(put_aside(folder, root, topic_id), ignore_errors=True)
+
+
+def dead_folders(root: Store, state: ClusterState, now_ms: int) -> Iterator[tuple[Path, str, bool]]:
+    """Folders of tables that no topic has: of killed deletions, and of creations that were killed or too late.
+
+    Args:
+        root: the cluster's files, on a local disk.
+        state: the metadata on disk.
+        now_ms: the time, ms.
+
+    Yields:
+        The folder, its table's id, and whether it may be given to a topic still: then the metadata must be fenced, and
+        looked at again, before it is removed.
+    """
+    taken = {info.location for info in state.topics.values()}
+    for folder in sorted(Path(root.uri).iterdir()):
+        later = LATER_LIFE.fullmatch(folder.name)
+        last = state.last(later["name"] if later else folder.name)
+        if last is None or folder.name in taken or not folder.is_dir() or folder.is_symlink():
+            continue
+        table = topic_table(root.at(folder.name))
+        if table is None:
+            if not later and _holds_nothing(folder):
+                yield folder, last.topic_id, False
+            continue
+        topic_id = str(table.metadata()["id"])
+        is_dead = topic_id == last.topic_id and last.name not in state.topics
+        if is_dead or (table.newest == 0 and not later):
+            yield folder, topic_id, False
+        elif table.newest == 0 and now_ms - folder.stat().st_mtime * 1000 >= UNDER_WAY_MS:
+            yield folder, topic_id, True
+
+
+def _holds_nothing(folder: Path) -> bool:
+    """Whether a folder is empty but for what a killed creation leaves: a log without a version, half-written files."""
+    log = folder / "_delta_log"
+    files = [path for path in folder.rglob("*") if not path.is_dir()]
+    return all(path.parent == log and not VERSION_FILE.fullmatch(path.name) for path in files)

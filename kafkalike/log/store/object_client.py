@@ -1,0 +1,298 @@
+"""ObjectClient: requests to one object store, through obstore; what it raises is an `OSError` without secrets.
+
+Nothing here knows what a store is for. Reads and plain puts are tried again for a while; a conditional put is sent
+once, as a second one may meet the first.
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+import re
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from datetime import timedelta
+from typing import Any, Final, TypeVar
+
+import obstore
+from obstore.exceptions import (
+    AlreadyExistsError,
+    BaseError,
+    NotModifiedError,
+    PermissionDeniedError,
+    PreconditionError,
+    UnauthenticatedError,
+)
+from obstore.store import AzureStore, GCSStore, S3Store
+
+from kafkalike.config.storage import CLIENT, StorageOptions
+from kafkalike.errors import IllegalStateError, KafkaConfigurationError
+from kafkalike.log.store.object_root import ObjectRoot
+from kafkalike.log.store.port import Entry, NotStoredError
+
+Client = S3Store | AzureStore | GCSStore
+T = TypeVar("T")
+
+RETRIES: Final = 8
+RETRY_SECONDS: Final = 20.0
+"""How often, and for how long, a request is tried again that may be: not after 20 s."""
+
+PART_TRIES: Final = 5
+"""How often something is asked for of which only a part came."""
+
+FIRST_RETRY_SECONDS: Final = 0.05
+LONGEST_RETRY_SECONDS: Final = 2.0
+
+DEFAULT_CLIENT: Final = {"connect_timeout": "5s", "timeout": "20s"}
+"""How long a connection, and a whole request, may take, unless the user says otherwise."""
+
+_STATUS: Final = re.compile(r"status code: (\d{3}[^:\n]*)")
+_CODE: Final = re.compile(r"<Code>([^<]{1,100})</Code>")
+_MESSAGE: Final = re.compile(r"<Message>([^<\n]{1,200})")
+_NO_BUCKET: Final = ("NoSuchBucket", "ContainerNotFound", "The specified bucket does not exist")
+
+_SURELY_THERE: Final = ("412 ", "304 ", "BlobAlreadyExists")
+"""Of answers to a conditional put: there is an object. S3's 409 says only that somebody was at it just then."""
+
+_process: int | None = None
+"""Which process has made requests; obstore's threads do not survive a fork."""
+
+
+def check_process() -> None:
+    """Refuse to work in a child of a process that has made requests: there the first one would never return.
+
+    Raises:
+        IllegalStateError: this is such a child.
+    """
+    global _process  # noqa: PLW0603 - a property of the process
+    here = os.getpid()
+    if _process is None:
+        _process = here
+    elif _process != here:
+        raise IllegalStateError(
+            f"this process was forked after its parent {_process} used an object store, whose client does not survive "
+            "a fork; use the start method 'spawn' or 'forkserver', or open object stores only after the fork"
+        )
+
+
+class ObjectClient:
+    """The requests that a store makes.
+
+    Args:
+        root: the place; all names are relative to it.
+        options: from `resolve_options`.
+
+    Raises:
+        KafkaConfigurationError: the options make no client.
+    """
+
+    def __init__(self, root: ObjectRoot, options: StorageOptions) -> None:
+        self.uri = root.uri
+        self._options = options
+        try:
+            self._once = _client(root, options, 0)
+            self._again = _client(root, options, RETRIES)
+        except (BaseError, ValueError, TypeError, OSError) as cause:
+            text = options.scrubbed(str(cause).split("\n\n", 1)[0])
+            raise KafkaConfigurationError(f"{self.uri}: the storage options make no client: {text}") from None
+
+    def create(self, name: str, content: bytes) -> bool:
+        """Put an object unless there is one; one request, and a second one to look where the first was unclear.
+
+        Returns:
+            Whether this call created it; False when there is one.
+
+        Raises:
+            NotStoredError: nothing was stored, and nothing will be.
+            OSError: unknown.
+        """
+        with self._asking(name, conditional=True):
+            try:
+                obstore.put(self._once, name, content, mode="create")
+            except (AlreadyExistsError, PreconditionError, NotModifiedError) as cause:
+                # A 409 may only say that somebody was at it just then.
+                if not any(sign in str(cause) for sign in _SURELY_THERE):
+                    self._look(name)
+                return False
+        return True
+
+    def _look(self, name: str) -> None:
+        try:
+            obstore.head(self._once, name)
+        except FileNotFoundError:
+            raise OSError(errno.EIO, "it was said to exist, and cannot be found") from None
+
+    def put(self, name: str, content: bytes | memoryview) -> None:
+        """Put an object, over an older one if there is one."""
+        with self._asking(name):
+            obstore.put(self._again, name, content, use_multipart=False)
+
+    def writer(self, name: str, part_bytes: int) -> Any:  # noqa: ANN401 - obstore's class is known to type checkers only
+        """A file that is sent in parts and is there when it is closed."""
+        with self._asking(name):
+            return obstore.open_writer(self._again, name, buffer_size=part_bytes)
+
+    def get(self, name: str) -> bytes:
+        """A whole object."""
+        return self._asked(name, lambda: bytes(obstore.get(self._again, name).bytes()))
+
+    def get_with_time(self, name: str) -> tuple[bytes, int]:
+        """A whole object, and when it was written: ns, by the store's own clock, in whole seconds."""
+
+        def ask() -> tuple[bytes, int]:
+            found = obstore.get(self._again, name)
+            return bytes(found.bytes()), _ns(found.meta["last_modified"])
+
+        return self._asked(name, ask)
+
+    def get_begin(self, name: str, length: int) -> tuple[bytes, int]:
+        """The first bytes of an object, and its size."""
+
+        def ask() -> tuple[bytes, int]:
+            try:
+                found = obstore.get(self._again, name, options={"range": (0, length)})
+            except BaseError as cause:
+                if "416 " in str(cause):  # an empty object has no first byte
+                    return b"", 0
+                raise
+            content, size = bytes(found.bytes()), int(found.meta["size"])
+            _check_length(len(content), min(length, size))
+            return content, size
+
+        return self._asked(name, ask)
+
+    def get_range(self, name: str, start: int, stop: int) -> bytes:
+        """Bytes of an object from `start` to before `stop`, which it must have."""
+
+        def ask() -> bytes:
+            content = bytes(obstore.get_range(self._again, name, start=start, end=stop))
+            _check_length(len(content), stop - start)
+            return content
+
+        return self._asked(name, ask)
+
+    def head(self, name: str) -> tuple[int, int]:
+        """Size of an object in bytes, and when it was written, ns."""
+
+        def ask() -> tuple[int, int]:
+            found = obstore.head(self._again, name)
+            return int(found["size"]), _ns(found["last_modified"])
+
+        return self._asked(name, ask)
+
+    def list(self, folder: str, *, deep: bool) -> list[Entry]:
+        """Objects below a folder, named relative to it; only those right in it unless `deep`."""
+
+        def ask() -> list[Entry]:
+            prefix = folder or None
+            if deep:
+                found = [meta for chunk in obstore.list(self._again, prefix=prefix) for meta in chunk]
+            else:
+                found = list(obstore.list_with_delimiter(self._again, prefix=prefix)["objects"])
+            above = f"{folder}/" if folder else ""
+            return [
+                Entry(str(m["path"]).removeprefix(above), int(m["size"]), _ns(m["last_modified"]) // 1_000_000)
+                for m in found
+            ]
+
+        return self._asked(folder, ask)
+
+    def copy(self, source: str, target: str) -> None:
+        """Copy an object within the store."""
+        self._asked(source, lambda: obstore.copy(self._again, source, target))
+
+    def delete(self, name: str) -> None:
+        """Remove an object; one that is gone already is fine."""
+        try:
+            self._asked(name, lambda: obstore.delete(self._again, name))
+        except FileNotFoundError:
+            return
+
+    def _asked(self, name: str, ask: Callable[[], T]) -> T:
+        for _ in range(PART_TRIES - 1):
+            try:
+                with self._asking(name):
+                    return ask()
+            except OSError as cause:
+                # obstore asks again unless the answer had begun.
+                if "body" not in str(cause.strerror):
+                    raise
+        with self._asking(name):
+            return ask()
+
+    @contextmanager
+    def asking(self, name: str) -> Iterator[None]:
+        """Turn what obstore raises inside into an `OSError`; for what `writer` gives."""
+        with self._asking(name):
+            yield
+
+    @contextmanager
+    def _asking(self, name: str, *, conditional: bool = False) -> Iterator[None]:
+        check_process()
+        try:
+            yield
+        except (BaseError, OSError, ValueError) as cause:
+            # Not `from cause`: its text may hold what signs a request.
+            raise self._error(name, cause, conditional=conditional) from None
+
+    def _error(self, name: str, cause: Exception, *, conditional: bool) -> OSError:
+        text, where = self._told(str(cause)), f"{self.uri}/{name}"
+        # A list that is refused is obstore's general error.
+        if isinstance(cause, (PermissionDeniedError, UnauthenticatedError)) or text.startswith(("401 ", "403 ")):
+            return (NotStoredError if conditional else PermissionError)(errno.EACCES, text, where)
+        missing = isinstance(cause, FileNotFoundError)
+        if any(sign in str(cause) for sign in _NO_BUCKET) or (missing and conditional):
+            return (NotStoredError if conditional else OSError)(errno.ENXIO, text, where)
+        if missing:
+            return FileNotFoundError(errno.ENOENT, "there is no such object", where)
+        return OSError(errno.ETIMEDOUT if "timed out" in text.lower() else errno.EIO, text, where)
+
+    def _told(self, text: str) -> str:
+        """The useful part of obstore's message. A server that refuses a signature repeats what was signed: not that."""
+        status = _STATUS.search(text)
+        if status is None:
+            short = text.split("\n\n", 1)[0].rpartition(" - ")[2]
+            if "TimedOut" in text and "timed out" not in short:
+                short += " (timed out)"
+        else:
+            code, said = _CODE.search(text), _MESSAGE.search(text)
+            parts = [status[1].strip(), *([code[1]] if code else []), *([said[1].strip()] if said else [])]
+            short = ": ".join(parts)
+        return self._options.scrubbed(" ".join(short.split()))
+
+
+def _client(root: ObjectRoot, options: StorageOptions, retries: int) -> Client:
+    hints = root.hints.given()
+    config: Any = {**hints, **options.among(CLIENT, others=True)}
+    client: Any = {**DEFAULT_CLIENT, **options.among(CLIENT)}
+    retry: Any = {
+        "max_retries": retries,
+        "retry_timeout": timedelta(seconds=RETRY_SECONDS),
+        "backoff": {
+            "init_backoff": timedelta(seconds=FIRST_RETRY_SECONDS),
+            "max_backoff": timedelta(seconds=LONGEST_RETRY_SECONDS),
+            "base": 2,
+        },
+    }
+    known: dict[str, Any] = {
+        "prefix": root.path or None,
+        "client_options": client,
+        "retry_config": retry,
+    }
+    if root.provider == "s3":
+        # One by one: not every S3 has the request that removes many.
+        config["disable_bulk_delete"] = "true"
+        return S3Store(root.bucket, config=config, **known)
+    if root.provider == "azure":
+        config["account_name"] = root.account
+        return AzureStore(root.bucket, config=config, **known)
+    return GCSStore(root.bucket, config=config, **known)
+
+
+def _check_length(found: int, wanted: int) -> None:
+    if found != wanted:
+        raise OSError(errno.EIO, f"{found} bytes came where {wanted} were asked for")
+
+
+def _ns(when: Any) -> int:  # noqa: ANN401 - a datetime; its class is for type checkers only
+    return int(when.timestamp() * 1000) * 1_000_000

@@ -1,0 +1,246 @@
+"""ObjectStore: a place in an object store as a store. Written to only once it was tried out, see `probe`.
+
+There are no locks. What keeps writers apart is the conditional put alone; threads of one process queue, so that they
+do not race each other.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import threading
+from collections.abc import Callable, Iterable
+from contextlib import AbstractContextManager
+from typing import TYPE_CHECKING, Final
+
+import pyarrow as pa
+
+from kafkalike.clock import SYSTEM_CLOCK
+from kafkalike.config.storage import StorageOptions, resolve_options
+from kafkalike.errors import KafkaError, TopicAuthorizationFailedError, UnsafeStorageError
+from kafkalike.log.store.object_client import ObjectClient, check_process
+from kafkalike.log.store.object_files import RangeFile, UploadFile
+from kafkalike.log.store.object_leases import ObjectLeases
+from kafkalike.log.store.object_root import NOT_STAGEABLE, ObjectRoot, object_root
+from kafkalike.log.store.port import Entry, NotStoredError, Reach, Store
+from kafkalike.log.store.probe import Proof, probe
+from kafkalike.log.store.queue import Queues
+from kafkalike.model.leases import Leases
+
+if TYPE_CHECKING:
+    from kafkalike.clock import Deadline
+
+LEASES: Final = "__leases"
+"""Folder of the heartbeats of group members."""
+
+CLOCK_SECONDS: Final = 600.0
+"""How long the distance between the clocks is taken to be what it was."""
+
+TABLE_LOG: Final = "_delta_log"
+
+
+class _Root:
+    """What the stores of one root share in this process.
+
+    Args:
+        root: the place.
+        options: what its client is made with.
+    """
+
+    def __init__(self, root: ObjectRoot, options: StorageOptions) -> None:
+        self.client = ObjectClient(root, options)
+        self.queues = Queues()
+        self.leases = ObjectLeases(self.client, LEASES)
+        self._mutex = threading.Lock()
+        self._proof: Proof | None = None
+        self._looked = 0.0
+
+    def prove(self, *, again: bool = False) -> Proof:
+        """Try the storage out, unless that was done and went well.
+
+        Raises:
+            UnsafeStorageError, KafkaConnectionError, PermissionError: see `probe`.
+        """
+        proof = self._proof
+        if proof is None or again:
+            with self._mutex:
+                if self._proof is None or again:
+                    self._looked = SYSTEM_CLOCK.monotonic()
+                    self._proof = probe(self.client)
+                proof = self._proof
+        return proof
+
+    def now_ns(self) -> int:
+        """The storage's time, by the machine's clock and how far the two were apart a while ago."""
+        old = SYSTEM_CLOCK.monotonic() - self._looked > CLOCK_SECONDS
+        try:
+            ahead_ns = self.prove(again=old).ahead_ns
+        except PermissionError:
+            # Who may not write has no use for the storage's time but to show it.
+            ahead_ns = 0
+        return SYSTEM_CLOCK.now_ms() * 1_000_000 + ahead_ns
+
+
+_roots: dict[tuple[str, StorageOptions], _Root] = {}
+_roots_mutex = threading.Lock()
+
+
+def _root_of(root: ObjectRoot, options: StorageOptions) -> _Root:
+    """The one of this process: a root that was tried out need not be tried again."""
+    with _roots_mutex:
+        found = _roots.get((root.uri, options))
+        if found is None:
+            found = _roots[root.uri, options] = _Root(root, options)
+        return found
+
+
+def open_objects(uri: str, given: StorageOptions | None = None) -> ObjectStore | None:
+    """The store of a place in an object store; None for a URI that names none. Makes no request.
+
+    Args:
+        uri: any spelling of it.
+        given: the user's options; environment variables say what these do not.
+
+    Raises:
+        KafkaConfigurationError: see `object_root` and `resolve_options`.
+        UnsafeStorageError: a kind of storage that nobody has tried.
+        IllegalStateError: a child after a fork, whose parent has used an object store.
+    """
+    root = object_root(uri)
+    if root is None:
+        return None
+    check_process()
+    options = resolve_options(root.provider, given)
+    root = root.in_account(options)
+    return ObjectStore(_root_of(root, options), root.uri)
+
+
+def _reopened(uri: str, folder: str) -> ObjectStore:
+    """On another machine the storage is opened with that machine's environment."""
+    store = open_objects(uri)
+    assert store is not None
+    return store.at(folder) if folder else store
+
+
+class ObjectStore:
+    """Objects below a root, by `open_objects`.
+
+    Args:
+        root: what the root's stores share.
+        root_uri: the root.
+        folder: the one below it that this is.
+    """
+
+    def __init__(self, root: _Root, root_uri: str, folder: str = "") -> None:
+        self._root = root
+        self._root_uri = root_uri
+        self._folder = folder
+        self._prefix = f"{folder}/" if folder else ""
+        self.uri = f"{root_uri}/{folder}" if folder else root_uri
+
+    def __repr__(self) -> str:
+        """For error messages: never with options."""
+        return f"ObjectStore({self.uri!r})"
+
+    def __reduce__(self) -> tuple[Callable[[str, str], ObjectStore], tuple[str, str]]:
+        """Options do not travel: they hold secrets."""
+        return _reopened, (self._root_uri, self._folder)
+
+    @property
+    def reach(self) -> Reach:
+        """Every machine."""
+        return "everywhere"
+
+    def check_writable(self) -> None:
+        """Refuse a storage that does not keep writers apart, or that may not be written to."""
+        try:
+            self._root.prove()
+        except PermissionError as cause:
+            raise TopicAuthorizationFailedError(f"{self._root_uri} may not be written to: {cause.strerror}") from None
+
+    def check_stageable(self) -> None:
+        """Refused: tasks of Spark cannot put records there yet."""
+        raise UnsafeStorageError(NOT_STAGEABLE.format(self._root_uri))
+
+    def try_out(self) -> None:
+        """Create a key twice, and look what the storage says."""
+        with contextlib.suppress(PermissionError):
+            self._root.prove()
+
+    def at(self, folder: str) -> ObjectStore:
+        """The store of a folder below."""
+        return ObjectStore(self._root, self._root_uri, self._prefix + folder)
+
+    def read(self, name: str) -> bytes:
+        """Content of an object."""
+        return self._root.client.get(self._prefix + name)
+
+    def put_if_absent(self, name: str, content: bytes, *, durable: bool = False) -> bool:
+        """Create an object unless there is one; it survives every failure that the storage survives."""
+        del durable
+        try:
+            self._root.prove()
+        except PermissionError as cause:
+            raise NotStoredError(cause.errno, cause.strerror, cause.filename) from None
+        except KafkaError as cause:
+            raise NotStoredError(None, str(cause)) from cause
+        return self._root.client.create(self._prefix + name, content)
+
+    def replace(self, name: str, content: bytes) -> None:
+        """Write an object, over an older one if there is one."""
+        self._root.client.put(self._prefix + name, content)
+
+    def open_input(self, name: str, buffer_size: int = 0) -> pa.NativeFile:
+        """Open an object for reading at any place."""
+        return pa.PythonFile(RangeFile(self._root.client, self._prefix + name, in_steps=buffer_size > 0), "r")
+
+    def open_output(self, name: str) -> pa.NativeFile:
+        """A stream that makes a new object when it is closed."""
+        return pa.PythonFile(UploadFile(self._root.client, self._prefix + name), "w")
+
+    def size(self, name: str) -> int:
+        """Bytes of an object."""
+        return self._root.client.head(self._prefix + name)[0]
+
+    def list(self, folder: str = "", *, deep: bool = False) -> list[Entry]:
+        """Objects of a folder."""
+        found = self._root.client.list((self._prefix + folder).rstrip("/"), deep=deep)
+        return [entry for entry in found if TABLE_LOG not in entry.name.split("/")[:-1]]
+
+    def make_folder(self, folder: str) -> None:
+        """There are no folders."""
+
+    def copy(self, source: str, target: Store, name: str) -> None:
+        """Copy an object within the store."""
+        assert isinstance(target, ObjectStore)
+        self._root.client.copy(self._prefix + source, target._prefix + name)  # noqa: SLF001 - another of the same class
+
+    def discard(self, name: str) -> None:
+        """Try to remove an object that nobody names."""
+        with contextlib.suppress(OSError):
+            self.remove(name)
+
+    def remove(self, name: str) -> None:
+        """Remove an object."""
+        self._root.client.delete(self._prefix + name)
+
+    def sync(self, name: str) -> None:
+        """An object that was acknowledged is as safe as the storage makes it."""
+
+    def turn(
+        self, name: str, deadline: Deadline, meanwhile: Callable[[], object] = lambda: None
+    ) -> AbstractContextManager[None]:
+        """Queue behind other threads of this process; other processes are not waited for."""
+        return self._root.queues.turn(name, deadline, meanwhile)
+
+    def forget_turns(self, names: Iterable[str]) -> int:
+        """Nothing is left behind."""
+        del names
+        return 0
+
+    def leases(self) -> Leases:
+        """Heartbeats as small objects."""
+        return self._root.leases
+
+    def now_ns(self) -> int:
+        """The storage's clock, to a second or so."""
+        return self._root.now_ns()

@@ -1,0 +1,257 @@
+"""Following: a Delta table of a store in, its state out, kept up commit by commit.
+
+The state is loaded once (checkpoint and commits) and then kept up by reading one small file per new table version, so
+that looking for something new costs one look-up however long the table's history is.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+from typing import Final, Protocol
+
+from kafkalike.clock import Clock
+from kafkalike.errors import LogCorruptError
+from kafkalike.log.store.port import Store
+from kafkalike.log.table.actions import TableCommit, log_name, parse_commit
+from kafkalike.log.table.damage import Damage, DamagedFileError, storage_errors
+from kafkalike.log.table.loading import ToSegment, last_good, load_with_base, size_of
+from kafkalike.log.table.snapshot import LogFiles, all_damaged, why_damaged
+from kafkalike.log.table.state import REPAIR, TableState
+
+RECHECK_SECONDS: Final = 10.0
+"""How often a reader that sees nothing new makes sure that its version was not cleaned out of the log."""
+
+
+class Follower(Protocol):
+    """Somebody who makes a state of their own of a table's rows."""
+
+    def on_load(self, state: TableState) -> None:
+        """Begin anew from a whole table.
+
+        Raises:
+            DamagedFileError: a data file cannot be read. Then it is asked again, with an older version.
+        """
+        ...
+
+    def on_commit(self, commit: TableCommit) -> None:
+        """Take in the next version."""
+        ...
+
+
+class FollowedTable:
+    """One table of a store, as its log tells it. Thread-safe.
+
+    Args:
+        store: the table's files.
+        clock: the time.
+        to_segment: see `ToSegment`.
+        look_back: completes a state that was just loaded, from a checkpoint of the version that it is given, with what
+            that checkpoint does not say.
+        follower: called for every load and commit before anyone sees the new state.
+    """
+
+    def __init__(
+        self,
+        store: Store,
+        clock: Clock,
+        *,
+        to_segment: ToSegment,
+        look_back: Callable[[TableState, int, Store], None] | None = None,
+        follower: Follower | None = None,
+    ) -> None:
+        self.store = store
+        self.mutex = threading.RLock()
+        """Held while the state moves; whoever reads several things that belong together holds it too."""
+        self._clock = clock
+        self._to_segment = to_segment
+        self._look_back = look_back
+        self._follower = follower
+        self._state: TableState | None = None
+        self._checked = 0.0
+
+    @property
+    def state(self) -> TableState:
+        """The state as of the last `refresh`; loaded when there is none.
+
+        Raises:
+            FileNotFoundError, LogCorruptError: see `refresh`.
+        """
+        state = self._state
+        if state is None:
+            with self.mutex:
+                if self._state is None:
+                    self._load()
+                state = self._state
+                assert state is not None
+        return state
+
+    @property
+    def loaded(self) -> bool:
+        """Whether there is a state to go on from."""
+        return self._state is not None
+
+    def forget(self) -> None:
+        """Begin from nothing at the next look."""
+        self._state = None
+
+    def refresh(self) -> bool:
+        """Apply the commits that were made since the last look.
+
+        Interrupted at any point, the table forgets its state, and the next look loads it anew.
+
+        Returns:
+            Whether there were any.
+
+        Raises:
+            FileNotFoundError: there is no table.
+            LogCorruptError: the log is damaged.
+            KafkaStorageError: the storage does not answer.
+        """
+        with self.mutex:
+            if self._state is None:
+                self._load()
+                return True
+            if self._state.damage is not None:
+                return self._look_again(self._state.damage)
+            moved = False
+            try:
+                while self._apply_next():
+                    moved = True
+            except DamagedFileError:
+                self._load()
+                return True
+            if not moved and self._clock.monotonic() - self._checked > RECHECK_SECONDS:
+                return self._recheck()
+            return moved
+
+    def check_there(self) -> None:
+        """Load anew when the version that is known is not in the log any more: someone may have replaced the table.
+
+        Raises:
+            FileNotFoundError, LogCorruptError, KafkaStorageError: see `refresh`.
+        """
+        with self.mutex:
+            try:
+                with storage_errors(self.store.uri):
+                    self.store.size(log_name(self.state.version))
+            except FileNotFoundError:
+                self._state = None
+                self._load()
+
+    def check_sound(self) -> None:
+        """Refuse a table that is not seen at its newest version: nothing may be written to it, or removed.
+
+        Raises:
+            LogCorruptError: a file of it is damaged, and what to do.
+        """
+        damage = self.state.damage
+        if damage is not None:
+            raise damage.refuse()
+
+    # --- one version further -------------------------------------------------------------------
+
+    def _apply_next(self) -> bool:
+        following = self.state.version + 1
+        try:
+            with storage_errors(f"{self.store.uri}/{log_name(following)}"):
+                content = self.store.read(log_name(following))
+        except FileNotFoundError:
+            return False
+        try:
+            commit = parse_commit(following, content, self.store.uri)
+        except LogCorruptError as cause:
+            if not self._stay_at(following, cause):
+                raise
+            return False
+        if commit.operation == REPAIR:
+            self._load()
+        else:
+            self._apply(commit)
+        return True
+
+    def _apply(self, commit: TableCommit) -> None:
+        state, self._state = self._state, None
+        assert state is not None
+        # From here to the last line nobody has a state.
+        state.apply(commit, lambda add: self._to_segment(add, self.store))
+        if self._follower is not None:
+            self._follower.on_commit(commit)
+        self._checked = self._clock.monotonic()
+        self._state = state
+
+    def _load(self) -> None:
+        with storage_errors(self.store.uri):
+            self._load_state()
+
+    def _load_state(self) -> None:
+        self._state = None
+        state, checkpoint = load_with_base(self.store, self._to_segment)
+        if self._look_back is not None:
+            self._look_back(state, checkpoint, self.store)
+        if self._follower is not None:
+            try:
+                self._follower.on_load(state)
+            except DamagedFileError as cause:
+                state = last_good(self.store, self._to_segment, self._follower.on_load, state, cause)
+        self._checked = self._clock.monotonic()
+        self._state = state
+
+    def _recheck(self) -> bool:
+        """Load anew when the log has moved on past a version that is gone."""
+        self._checked = self._clock.monotonic()
+        with storage_errors(self.store.uri):
+            known = LogFiles.listed(self.store).commits
+        version = self.state.version
+        if known and known[-1] == version:
+            return False
+        if known and known[-1] > version and self._apply_next():
+            return True
+        # Cleaned up below us, replaced by another table, or gone.
+        self._state = None
+        self._load()
+        return True
+
+    # --- damage --------------------------------------------------------------------------------
+
+    def _stay_at(self, damaged: int, cause: LogCorruptError) -> bool:
+        """Stay at the version before a damaged commit, if no sound one follows it; returns whether that is so."""
+        later = [v for v in LogFiles.listed(self.store).commits if v > damaged]
+        if not all_damaged(self.store, later):
+            return False
+        damage = Damage(
+            where=self.store.uri,
+            file=log_name(damaged),
+            why=why_damaged(cause),
+            commit=damaged,
+            good=damaged - 1,
+            newest=later[-1] if later else damaged,
+        )
+        damage.warn()
+        self.state.damage = damage
+        return True
+
+    def _look_again(self, damage: Damage) -> bool:
+        """Load a damaged table anew once something has happened to it, such as a repair."""
+        if not self._content_there(log_name(damage.newest + 1)):
+            if damage.commit is None:
+                waited = self._clock.monotonic() - self._checked > RECHECK_SECONDS
+                if not waited and size_of(self.store, damage.file) == damage.size:
+                    return False
+            else:
+                try:
+                    parse_commit(damage.commit, self.store.read(log_name(damage.commit)), self.store.uri)
+                except (OSError, LogCorruptError):
+                    return False
+        self._load()
+        return True
+
+    def _content_there(self, name: str) -> bool:
+        """Whether there is a file; also when the storage does not say."""
+        try:
+            self.store.size(name)
+        except FileNotFoundError:
+            return False
+        except OSError:
+            return True
+        return True

@@ -1,0 +1,93 @@
+"""Turns: the queue of a control table's writers, and how long one of them waits in it.
+
+The queue is for fairness alone: the compare-and-set is that of the version's file, which appears or exists already.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+import threading
+from collections.abc import Callable, Iterator
+from typing import Final
+
+from kafkalike.clock import Clock, Deadline
+from kafkalike.errors import KafkaTimeoutError
+from kafkalike.log.store.port import Store
+
+_log = logging.getLogger(__name__)
+
+SHORT_PATIENCE_SECONDS: Final = 0.05
+"""How long an impatient writer queues after its turn could not be had the last time."""
+
+
+class Turns:
+    """Turns of one client's threads. Thread-safe.
+
+    Args:
+        root: the cluster's files.
+        location: the table's folder below it.
+        clock: time and waiting.
+        patience: seconds that a writer queues behind others before it goes on all the same; None waits.
+        look: reads what others wrote, so that little is left to do in the turn; returns the number of the last row.
+    """
+
+    def __init__(
+        self, root: Store, location: str, clock: Clock, patience: float | None, look: Callable[[], int]
+    ) -> None:
+        self.patience = patience
+        self._root = root
+        self._location = location
+        self._clock = clock
+        self._look = look
+        self._holding = threading.local()
+        self._impatient = False
+        """Whether the turn could not be had the last time."""
+
+    @contextlib.contextmanager
+    def held(self, deadline: Deadline) -> Iterator[None]:
+        """Have one turn; a thread that has it already goes on.
+
+        Raises:
+            KafkaTimeoutError: others held it until the deadline.
+        """
+        if getattr(self._holding, "now", False):
+            yield
+            return
+        with self._root.turn(self._location, deadline, self._look):
+            self._holding.now = True
+            try:
+                yield
+            finally:
+                self._holding.now = False
+
+    @contextlib.contextmanager
+    def awaited(self, deadline: Deadline) -> Iterator[None]:
+        """Queue behind other writers; but not for ever behind one that was stopped while it had its turn.
+
+        Without patience's end, a member that is stopped in the middle of a commit would stop its whole group, and
+        nobody could write that its session is over.
+
+        Raises:
+            KafkaTimeoutError: the deadline is over.
+        """
+        if self.patience is None:
+            with self.held(deadline):
+                yield
+            return
+        wait = SHORT_PATIENCE_SECONDS if self._impatient else self.patience
+        before = self._look()
+        with contextlib.ExitStack() as stack:
+            try:
+                stack.enter_context(self.held(Deadline(self._clock, min(wait, deadline.remaining()) * 1000)))
+                self._impatient = False
+            except KafkaTimeoutError:
+                if deadline.expired():
+                    raise
+                # Where rows have come meanwhile, the queue may only be long; after a short wait it says nothing.
+                told = self._impatient or self._look() != before
+                self._impatient = True
+                if not told:
+                    where = f"{self._root.uri}/{self._location}"
+                    _log.warning("%s: a writer holds the lock and does nothing; going on without it", where)
+            yield

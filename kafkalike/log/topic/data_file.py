@@ -1,0 +1,231 @@
+"""DataFile: a data file of a topic in, its rows batch by batch out, with a topic's columns; whatever their order."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import TYPE_CHECKING, Final
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from kafkalike.log.store.parquet import open_parquet
+from kafkalike.log.topic.chunk import CHUNK_SCHEMA
+
+if TYPE_CHECKING:
+    from kafkalike.log.store.port import Store
+    from kafkalike.model.segments import Segment
+
+Longs = np.ndarray[tuple[int], np.dtype[np.int64]]
+
+COLUMNS: Final = tuple(field.name for field in CHUNK_SCHEMA)
+
+MAX_ROWS: Final = 262_144
+"""Rows decoded at a time, at most."""
+
+WHOLE_BYTES: Final = 64 * 1024
+"""Largest file that is fetched whole, and decoded without threads: those take longer to wake up than it takes."""
+
+PROBE_ROWS: Final = 64
+"""Rows decoded to see how large records are, where the file's own figures do not say."""
+
+PROBE_BUFFER: Final = 64 * 1024
+"""Bytes that a probe fetches at a time, instead of whole columns."""
+
+PROBE_FREE_BYTES: Final = 64 * 1024 * 1024
+"""Largest size in memory that a file's rows may come to at the worst without a probe."""
+
+
+class FlawError(Exception):
+    """A data file is not what the table's log promises; the message says in what."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Reading:
+    """How rows are wanted."""
+
+    columns: tuple[str, ...] = COLUMNS
+    """Columns of `CHUNK_SCHEMA`, `offset` among them."""
+    batch_bytes: int
+    """Bytes decoded at a time, about."""
+    max_rows: int = MAX_ROWS
+    """Rows decoded at a time, at most."""
+    threads: bool = True
+    """Whether the columns of a large file are decoded side by side."""
+
+
+class DataFile:
+    """An open data file.
+
+    Args:
+        files: the topic's table.
+        segment: what the table's log says of the file.
+        reading: which columns, and how much at a time.
+
+    Raises:
+        FlawError: its columns are no topic's, or it has another number of rows than the log says.
+        FileNotFoundError: it is gone.
+        OSError, pa.ArrowException: it is damaged, or the storage does not answer.
+    """
+
+    def __init__(self, files: Store, segment: Segment, reading: Reading) -> None:
+        self._files = files
+        self._path = segment.path
+        self._reading = reading
+        self.whole = segment.size_bytes <= WHOLE_BYTES
+        """Whether it is in memory, so that it keeps no file of the storage open."""
+        self._file = open_parquet(files, segment.path, whole=self.whole)
+        try:
+            self.groups = self._checked(segment)
+            """Rows of each row group."""
+        except BaseException:
+            self.close()
+            raise
+
+    def _checked(self, segment: Segment) -> list[int]:
+        metadata = self._file.metadata
+        flaw = flaw_of_columns(self._file)
+        if not flaw and metadata.num_rows != segment.num_records:
+            flaw = f"it has {metadata.num_rows} records instead of {segment.num_records}"
+        if flaw:
+            raise FlawError(flaw)
+        return [int(metadata.row_group(number).num_rows) for number in range(metadata.num_row_groups)]
+
+    def close(self) -> None:
+        """Let go of the file."""
+        self._file.close(force=True)
+
+    def offsets(self) -> Longs:
+        """The offsets of all rows, in the file's order.
+
+        Raises:
+            FlawError: a row has none.
+        """
+        column = self._file.read(columns=["offset"]).column("offset")
+        if column.null_count:
+            raise FlawError("it has records without offset")
+        return np.concatenate([longs(part) for part in column.chunks])
+
+    def rows_of(self, batch_bytes: int, groups: Sequence[int], columns: tuple[str, ...] = COLUMNS) -> int:
+        """How many rows of some row groups come to about so many bytes; see `rows_at_a_time`."""
+        return rows_at_a_time(self._files, self._path, self._file, groups, batch_bytes, columns)
+
+    def rows_at_once(self, groups: Sequence[int]) -> int:
+        """How many rows of some row groups are decoded at a time."""
+        reading = self._reading
+        return min(self.rows_of(reading.batch_bytes, groups, reading.columns), reading.max_rows)
+
+    def batches(self, groups: Sequence[int], rows: int | None = None) -> Iterator[pa.RecordBatch]:
+        """The rows of some row groups.
+
+        Args:
+            groups: their numbers.
+            rows: rows at a time; None goes by the reading.
+
+        Raises:
+            FlawError: a column is not what the file's footer says.
+        """
+        reading = self._reading
+        found = self._file.iter_batches(
+            batch_size=self.rows_at_once(groups) if rows is None else rows,
+            row_groups=list(groups),
+            columns=list(reading.columns),
+            use_threads=reading.threads and not self.whole,
+        )
+        return (_typed(batch, reading.columns) for batch in found)
+
+
+def flaw_of_columns(file: pq.ParquetFile) -> str:
+    """What is wrong with the columns of a data file; empty when they are a topic's. Columns beside them do no harm."""
+    global _sound  # noqa: PLW0603 - one reference, replaced as a whole
+    if _sound is not None and file.schema.equals(_sound):
+        return ""
+    schema = file.schema_arrow
+    for field in CHUNK_SCHEMA:
+        found = schema.get_all_field_indices(field.name)
+        if len(found) != 1:
+            return f"it has {len(found) or 'no'} columns {field.name}" if found else f"it has no column {field.name}"
+        kind = kind_of(schema.field(found[0]).type)
+        if kind != kind_of(field.type):
+            return f"its column {field.name} is {kind}, not {kind_of(field.type)}"
+    _sound = file.schema
+    return ""
+
+
+_sound: pq.ParquetSchema | None = None
+"""Schema of the last file with the right columns: nearly all files have the same."""
+
+
+def kind_of(kind: pa.DataType) -> str:
+    """A type's name without what engines choose differently: names of list elements, the width of lengths, zones."""
+    if pa.types.is_list(kind) or pa.types.is_large_list(kind):
+        return f"list<{kind_of(kind.value_type)}>"
+    if pa.types.is_struct(kind):
+        return f"struct<{', '.join(f'{f.name}: {kind_of(f.type)}' for f in kind)}>"
+    if pa.types.is_timestamp(kind):
+        return f"timestamp[{kind.unit}]"
+    return str(kind).removeprefix("large_").removesuffix("_view")
+
+
+def rows_at_a_time(  # noqa: PLR0917
+    files: Store, path: str, file: pq.ParquetFile, groups: Sequence[int], wanted: int, columns: Sequence[str]
+) -> int:
+    """How many rows of a file come to about `wanted` bytes when they are decoded.
+
+    A file's figures count a value that is repeated once (dictionary pages), so that its rows may be far larger
+    than they say. Where that could matter, the first rows are decoded to see.
+    """
+    metadata = [file.metadata.row_group(group) for group in groups]
+    count = sum(int(group.num_rows) for group in metadata)
+    size = sum(int(group.total_byte_size) for group in metadata)
+    rows = min(MAX_ROWS, max(1, wanted * count // max(1, size)))
+    # No value is larger than the file.
+    if min(rows, count) <= PROBE_ROWS or min(rows, count) * size <= PROBE_FREE_BYTES:
+        return rows
+    with contextlib.closing(open_parquet(files, path, PROBE_BUFFER)) as probe:
+        batches = probe.iter_batches(batch_size=PROBE_ROWS, row_groups=list(groups)[:1], columns=list(columns))
+        first = next(batches, None)
+    if first is None:
+        return rows
+    return min(rows, max(1, wanted * int(first.num_rows) // max(1, int(first.nbytes))))
+
+
+def longs(column: pa.Array) -> Longs:
+    """A view of 64-bit numbers without nulls; `to_numpy` would import pandas, a second of the first poll."""
+    values: Longs = np.frombuffer(column.buffers()[1], np.int64, len(column), column.offset * 8)
+    return values
+
+
+@lru_cache
+def _schema_of(columns: tuple[str, ...]) -> pa.Schema:
+    """Some columns as topics have them."""
+    return pa.schema([CHUNK_SCHEMA.field(name) for name in columns])
+
+
+@lru_cache
+def _required(columns: tuple[str, ...]) -> tuple[int, ...]:
+    """Which of some columns have no nulls."""
+    return tuple(at for at, name in enumerate(columns) if not CHUNK_SCHEMA.field(name).nullable)
+
+
+def _typed(batch: pa.RecordBatch, columns: tuple[str, ...]) -> pa.RecordBatch:
+    """Rows with their columns as topics have them, whichever engine has written them."""
+    schema = _schema_of(columns)
+    found = batch
+    if not batch.schema.equals(schema):
+        found = pa.RecordBatch.from_arrays([_cast(batch.column(field.name), field) for field in schema], schema=schema)
+    for at in _required(columns):
+        if found.column(at).null_count:
+            raise FlawError(f"it has records without {columns[at]}")
+    return found
+
+
+def _cast(column: pa.Array, field: pa.Field) -> pa.Array:
+    if column.type.equals(field.type):
+        return column
+    if kind_of(column.type) != kind_of(field.type):
+        raise FlawError(f"its column {field.name} is {kind_of(column.type)}, not {kind_of(field.type)}")
+    return column.cast(field.type)

@@ -1,0 +1,58 @@
+"""Known writes: the name of a write in, the commit of a topic's table that is this write out, if there is one."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+
+from kafkalike.log.store.port import Store
+from kafkalike.log.table.actions import TableCommit, append_info, log_name, parse_commit
+from kafkalike.log.table.damage import storage_errors
+from kafkalike.log.table.state import TableState
+from kafkalike.log.topic.segment_files import segment_of, versions
+from kafkalike.log.topic.validate import check_after, not_in_order
+from kafkalike.model.appends import Appended, TxnId
+from kafkalike.model.segments import Segment
+
+
+def find_write(topic: str, files: Store, state: TableState, txn: TxnId) -> Appended | None:
+    """The earlier write of the same `TxnId`, if the table has it; see `DeltaTopicLog.already_appended`."""
+    known = state.txns.get(txn.app_id)
+    if known is None or known < txn.version:
+        check_after(topic, txn, known)
+        return None
+    found = find_commit(files, lambda c: c.txns.get(txn.app_id) == txn.version)
+    if found is not None:
+        when = int(append_info(found.user_metadata).get("time", found.timestamp_ms))
+        ranges = ranges_of(segment_of(add, files) for add in found.adds)
+        return Appended(version=found.version, ranges=ranges, append_time_ms=when, duplicate=True)
+    if known > txn.version:
+        raise not_in_order(topic, txn.app_id, txn.version, known)
+    return Appended(version=state.version, ranges={}, append_time_ms=0, duplicate=True)
+
+
+def find_commit(files: Store, wanted: Callable[[TableCommit], bool]) -> TableCommit | None:
+    """The newest commit that fits, among those a table's log still holds.
+
+    Raises:
+        KafkaStorageError: the storage does not answer.
+    """
+    with storage_errors(files.uri):
+        known = versions(files)
+    for version in reversed(known):
+        try:
+            with storage_errors(files.uri):
+                found = parse_commit(version, files.read(log_name(version)), files.uri)
+        except FileNotFoundError:
+            continue
+        if wanted(found):
+            return found
+    return None
+
+
+def ranges_of(segments: Iterable[Segment]) -> dict[int, range]:
+    """Offsets of an append's segments, by partition."""
+    runs: dict[int, range] = {}
+    for segment in segments:
+        known = runs.get(segment.partition, segment.offsets)
+        runs[segment.partition] = range(min(known.start, segment.start), max(known.stop, segment.stop))
+    return dict(sorted(runs.items()))

@@ -1,0 +1,68 @@
+"""Unsorted files: a data file whose rows are in any order in, its rows in offset order out, in bounded memory.
+
+OPTIMIZE, UPDATE and MERGE of other Delta writers leave such files. They are complete: only the order is theirs.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Final
+
+import numpy as np
+import pyarrow as pa
+
+from kafkalike.log.store.arrays import numbers
+from kafkalike.log.topic.data_file import FlawError
+from kafkalike.log.topic.offset_proof import OffsetProof
+
+if TYPE_CHECKING:
+    from kafkalike.log.topic.data_file import DataFile, Longs
+    from kafkalike.model.segments import Segment
+
+SORT_BYTES: Final = 64 * 1024 * 1024
+"""Bytes of records, about, that are sorted at a time. Each time the row groups that hold them are decoded again."""
+
+
+def in_order(file: DataFile, segment: Segment, position: int) -> tuple[OffsetProof, Iterator[pa.RecordBatch]]:
+    """The rows of a file from an offset on, sorted, and what they must hold to.
+
+    Args:
+        file: an open file.
+        segment: what the log says of it.
+        position: the offset to begin at.
+
+    Raises:
+        FlawError: it does not hold all that the log promises, or an offset twice.
+    """
+    offsets = file.offsets()
+    if len(offsets) != segment.num_records:
+        raise FlawError(f"it has {len(offsets)} records instead of {segment.num_records}")
+    order = np.argsort(offsets, kind="stable")
+    ordered = offsets[order]
+    if ordered[0] != segment.start or ordered[-1] != segment.stop - 1:
+        raise FlawError(f"its offsets are from {ordered[0]} to {ordered[-1]}")
+    if (np.diff(ordered) <= 0).any():
+        raise FlawError(f"it has offset {ordered[:-1][np.diff(ordered) <= 0][0]} more than once")
+    begin = int(np.searchsorted(ordered, position))
+    before = int(ordered[begin - 1]) if begin else segment.start - 1
+    return OffsetProof(segment, begin, before), _sorted(file, order[begin:])
+
+
+def _sorted(file: DataFile, order: Longs) -> Iterator[pa.RecordBatch]:
+    """Rows by their numbers in the file, `SORT_BYTES` at a time."""
+    groups, ends = range(len(file.groups)), np.cumsum(file.groups)
+    rows = file.rows_at_once(groups)
+    at_once = max(rows, file.rows_of(SORT_BYTES, groups))
+    for at in range(0, len(order), at_once):
+        wanted = order[at : at + at_once]
+        ascending = np.sort(wanted)
+        parts: list[pa.RecordBatch] = []
+        for group in np.unique(np.searchsorted(ends, ascending, side="right")).tolist():
+            row = int(ends[group - 1]) if group else 0
+            for batch in file.batches([group], rows):
+                low, high = np.searchsorted(ascending, [row, row + batch.num_rows])
+                if low < high:
+                    parts.append(batch.take(numbers(ascending[low:high] - row, pa.int64())))
+                row += batch.num_rows
+        table = pa.Table.from_batches(parts).take(numbers(np.searchsorted(ascending, wanted), pa.int64()))
+        yield from table.combine_chunks().to_batches(max_chunksize=rows)

@@ -1,0 +1,49 @@
+"""Serialisers: Python values in, bytes out, and back; kafka-python's interfaces and Kafka's own formats."""
+
+from __future__ import annotations
+
+from kafkalike.serialization.formats import (
+    BytesSerializer,
+    DefaultSerializer,
+    DoubleSerializer,
+    FloatSerializer,
+    IntegerSerializer,
+    JsonSerializer,
+    LongSerializer,
+    StringSerializer,
+    deserializer_for,
+    serializer_for,
+)
+from kafkalike.serialization.functions import (
+    as_deserializer,
+    as_serializer,
+)
+from kafkalike.serialization.interfaces import (
+    DeserializeFunction,
+    Deserializer,
+    SerializeFunction,
+    Serializer,
+)
+
+__all__ = [
+    "BytesSerializer",
+    "DefaultSerializer",
+    "DeserializeFunction",
+    "Deserializer",
+    "DoubleSerializer",
+    "FloatSerializer",
+    "IntegerSerializer",
+    "JsonSerializer",
+    "LongSerializer",
+    "SerializeFunction",
+    "Serializer",
+    "StringSerializer",
+    "as_deserializer",
+    "as_serializer",
+    "deserializer_for",
+    "serializer_for",
+]
+
+for _name in set(__all__) - {"DeserializeFunction", "SerializeFunction"}:
+    # A user sees one name, as in a pickle and in `repr`.
+    globals()[_name].__module__ = __name__

@@ -1,0 +1,261 @@
+"""Query: what a stream knows and what a look at its topics found in; what it knows then, and what to read, out. Pure.
+
+A query is one value, which is replaced when a call of Spark's has come to its end. What is lost comes out as well;
+whoever asked makes errors or warnings of it before it goes on.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field, replace
+
+from kafkalike.model.structs import TopicPartition
+from kafkalike.spark.format.plan import Offsets, rate_limited, waits
+from kafkalike.spark.format.positions import names
+
+
+@dataclass(frozen=True, slots=True)
+class Loss:
+    """Records that a query may not get."""
+
+    kind: str
+    """Spark's sub-class of `KAFKA_DATA_LOSS`."""
+    message: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Live:
+    """A partition as a look has found it."""
+
+    start: int
+    """Its log start."""
+    stop: int
+    """Its log end."""
+    why_gone: Callable[[int], str | None] = lambda _: None
+    """Why an offset is below the log start, if that is known."""
+
+
+@dataclass(frozen=True, slots=True)
+class Look:
+    """The topics of a query at one moment."""
+
+    partitions: Mapping[TopicPartition, Live]
+    ids: Mapping[str, str]
+    """Topic ids by name."""
+
+    @property
+    def ends(self) -> dict[TopicPartition, int]:
+        """Log ends."""
+        return {tp: live.stop for tp, live in self.partitions.items()}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Limits:
+    """How much a batch may be, and how long it waits for more."""
+
+    most: int | None
+    """`maxOffsetsPerTrigger`; None for no limit."""
+    least: int | None
+    """`minOffsetsPerTrigger`; None for none."""
+    delay_ms: int
+    """`maxTriggerDelay`: after so long a batch is made of less than `least`."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Query:
+    """What the planner of one streaming query knows between two calls of Spark's."""
+
+    ids: Mapping[str, str] = field(default_factory=dict)
+    """Ids of topics by name: of the life that is read."""
+    initial: Offsets | None = None
+    """Where it began, if that was in this process."""
+    movable: frozenset[TopicPartition] = frozenset()
+    """Partitions whose initial offset was the log end, which another call would find further on; until a batch is
+    planned."""
+    target: Offsets | None = None
+    """With Trigger.AvailableNow: where the query ends."""
+    latest: Offsets = field(default_factory=dict)
+    """Log ends of the last look."""
+    began_again: Offsets = field(default_factory=dict)
+    """Where the query stood in partitions of topics that were created again: offsets of their earlier life."""
+    last_trigger: float | None = None
+    """When the last batch was planned, monotonic time in s; only with `minOffsetsPerTrigger`."""
+
+    def saw(self, look: Look) -> Query:
+        """It knows the topics that a look has found, each by the life that it was first seen in."""
+        if look.ids.keys() <= self.ids.keys():
+            return self
+        return replace(self, ids={**look.ids, **self.ids})
+
+    def replaced(self, topic: str, look: Look) -> str | None:
+        """How a topic was created again, for people; None when it is the one that is read."""
+        known, now = self.ids.get(topic), look.ids.get(topic)
+        return None if known is None or now is None or known == now else f"topic id {known} is now {now}"
+
+    def start_of(self, tp: TopicPartition, begun: Offsets, live: Live) -> int:
+        """Where a partition is read from: a new one, or one of a topic that was created again, from its beginning."""
+        if tp in begun and self.began_again.get(tp) != begun[tp]:
+            return begun[tp]
+        return live.start
+
+
+def begin(query: Query, look: Look, offsets: Offsets, movable: frozenset[TopicPartition]) -> tuple[Query, list[Loss]]:
+    """A new query begins.
+
+    Args:
+        query: before that.
+        look: the topics.
+        offsets: where it is to begin.
+        movable: partitions of these that were found at their log end.
+
+    Returns:
+        The query, whose initial offsets are in the log, and what is lost by that.
+    """
+    within, losses = dict(offsets), list[Loss]()
+    for tp, at in sorted(offsets.items()):
+        live = look.partitions[tp]
+        if not live.start <= at <= live.stop:
+            message = f"{names([tp])}: the start {at} is not in the log, which is [{live.start}, {live.stop})"
+            losses.append(Loss("START_OFFSET_RESET", message))
+            within[tp] = min(max(at, live.start), live.stop)
+    return replace(query.saw(look), initial=within, movable=movable), losses
+
+
+def out_of_reach(query: Query, look: Look) -> str | None:
+    """Why the end of Trigger.AvailableNow cannot be reached any more; None when it can."""
+    for tp, target in sorted((query.target or {}).items()):
+        live = look.partitions.get(tp)
+        if live is None or query.replaced(tp.topic, look) or live.stop < target:
+            now = "it is gone" if live is None else f"it ends at {live.stop} now"
+            return (
+                f"{names([tp])}: Trigger.AvailableNow was to read up to offset {target}, but {now}: the topic was "
+                "deleted, or deleted and created again, while the query ran"
+            )
+    return None
+
+
+def next_end(
+    query: Query, look: Look, begun: Offsets, limits: Limits | None, now: float
+) -> tuple[Query, Offsets | None, list[Loss]]:
+    """Where the next micro-batch ends.
+
+    Args:
+        query: so far.
+        look: the topics now; the target can be reached.
+        begun: where the batch begins.
+        limits: None to read all that is there.
+        now: monotonic time, s.
+
+    Returns:
+        The query; the ends, None when there is to be no batch; what is lost.
+    """
+    query = query.saw(look)
+    ends = look.ends if query.target is None else dict(query.target)
+    query, losses = _checked(query, look, begun, ends)
+    if not ends:
+        # Never `{}`: a checkpoint must say where the query stood.
+        return query, None, losses
+    if query.movable and begun == query.initial:
+        # The first batch of a query that begins at the log end is an empty one. It puts the initial offsets into the
+        # checkpoint; without that, a restart would begin at a later log end and skip what came in between.
+        ends |= {tp: begun[tp] for tp in query.movable if tp in ends}
+    query = replace(query, movable=frozenset())
+    if limits is None:
+        return query, ends, losses
+    starts = {tp: query.start_of(tp, begun, look.partitions[tp]) for tp in ends}
+    # A query that ends when it has caught up must not wait for more.
+    if limits.least is not None and query.target is None:
+        waited = None if query.last_trigger is None else (now - query.last_trigger) * 1000
+        if waited is not None and waited < limits.delay_ms and waits(limits.least, starts, ends):
+            return query, None, losses
+        query = replace(query, last_trigger=now)
+    return query, ends if limits.most is None else rate_limited(limits.most, starts, ends), losses
+
+
+def _checked(query: Query, look: Look, begun: Offsets, ends: dict[TopicPartition, int]) -> tuple[Query, list[Loss]]:
+    """What has become of the partitions that the query has read so far; changes the ends of those that are others."""
+    losses, began_again = list[Loss](), dict(query.began_again)
+    gone = sorted(begun.keys() - ends.keys())
+    if gone:
+        offsets = ", ".join(f"{names([tp])} at offset {begun[tp]}" for tp in gone)
+        losses.append(Loss("PARTITIONS_DELETED", f"partitions of the query are gone: {offsets}"))
+    for tp in sorted(begun.keys() & ends.keys()):
+        at, end = begun[tp], ends[tp]
+        if began_again.get(tp) == at:
+            ends[tp] = _other_than(at, end)
+            continue
+        began_again.pop(tp, None)
+        replaced = query.replaced(tp.topic, look)
+        if replaced is not None or end < at:
+            why = replaced or "it was deleted and created again"
+            message = f"{names([tp])}: its offset was changed from {at} to {end}: {why}"
+            losses.append(Loss("PARTITION_OFFSET_CHANGED", message))
+            began_again[tp] = at
+            ends[tp] = _other_than(at, end)
+    return replace(query, began_again=began_again, ids={**query.ids, **look.ids}), losses
+
+
+def _other_than(old: int, end: int) -> int:
+    """An end that differs from where the query stood: else Spark would see nothing new in the topic's new life."""
+    return end - 1 if end == old and end > 0 else end
+
+
+def ranges(
+    query: Query, look: Look, begun: Offsets, ends: Offsets, *, by_time: bool
+) -> tuple[Query, dict[TopicPartition, range], list[Loss]]:
+    """What a micro-batch reads.
+
+    Args:
+        query: so far.
+        look: the topics now.
+        begun: where the batch begins.
+        ends: where it ends.
+        by_time: whether the query's start was found by time.
+
+    Returns:
+        The query; offsets by partition, in order; what is lost.
+    """
+    query, found, losses = query.saw(look), dict[TopicPartition, range](), list[Loss]()
+    for tp in sorted(ends):
+        live = look.partitions.get(tp)
+        if live is None:
+            message = f"{names([tp])}: it is gone; it was to be read up to offset {ends[tp]}"
+            losses.append(Loss("PARTITIONS_DELETED", message))
+        elif query.replaced(tp.topic, look):
+            # Since the batch was planned; the next one begins with the topic's new life.
+            known, now = query.ids[tp.topic], look.ids[tp.topic]
+            message = f"{names([tp])}: topic id {known}, to be read up to {ends[tp]}, is now {now}"
+            losses.append(Loss("PARTITION_OFFSET_CHANGED", message))
+        else:
+            found[tp], lost = _readable(query, tp, begun, ends[tp], live, by_time=by_time)
+            losses += lost
+    return replace(query, movable=frozenset()), found, losses
+
+
+def _readable(
+    query: Query, tp: TopicPartition, begun: Offsets, end: int, live: Live, *, by_time: bool
+) -> tuple[range, list[Loss]]:
+    """The offsets of a partition that a batch reads."""
+    losses = []
+    begin_at = query.start_of(tp, begun, live)
+    if tp not in begun and begin_at > 0:
+        message = f"{names([tp])}: the added partition starts from {begin_at} instead of 0"
+        losses.append(Loss("ADDED_PARTITION_DOES_NOT_START_FROM_OFFSET_ZERO", message))
+    if end < begin_at:
+        if tp in query.movable or (live.start <= end and by_time and begun == query.initial):
+            # The first batch of the query again: it was logged as an empty one at an earlier log end, or where no
+            # record below its end was as late as the starting time.
+            return range(end, end), losses
+        message = f"{names([tp])}: its offset was changed from {begin_at} to {end}: it was deleted and created again"
+        losses.append(Loss("PARTITION_OFFSET_CHANGED", message))
+        begin_at = live.start
+    if end > live.stop:
+        message = f"{names([tp])}: offsets [{max(begin_at, live.stop)}, {end}) are gone: the log ends at {live.stop}"
+        losses.append(Loss("COULD_NOT_READ_OFFSET_RANGE", message))
+        end = live.stop
+    if begin_at < live.start and begin_at < end:
+        why = live.why_gone(begin_at) or "the log starts there"
+        message = f"{names([tp])}: offsets [{begin_at}, {min(live.start, end)}) are gone: {why}"
+        losses.append(Loss("START_OFFSET_RESET", message))
+        begin_at = live.start
+    return range(begin_at, max(begin_at, end)), losses

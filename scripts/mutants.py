@@ -1,0 +1,205 @@
+"""Mutants: one small fault at a time in code that everything rests on in, which of them no test notices out.
+
+    python scripts/mutants.py [--part model] [PATTERN …]
+
+mutmut makes the faults, and runs for each the tests that reach the changed function, the quickest first. It reads its
+settings from the folder that it stands in and cannot be told to use some tests for some modules; so each part gets a
+folder of its own, `build/mutants/<part>`. What is known of unchanged functions stays there from run to run.
+
+A PATTERN picks mutants by name, such as `kafkalike.model.offsets.*`, and tries them again.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import resource
+import shutil
+import subprocess
+import sys
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from fnmatch import fnmatch
+from pathlib import Path
+from typing import Any, Final
+
+ROOT: Final = Path(__file__).parents[1]
+
+BUILD: Final = ROOT / "build" / "mutants"
+
+MUTMUT: Final = str(Path(sys.executable).with_name("mutmut"))
+
+MEMORY: Final = 8 << 30
+"""Bytes of address space that a trial may take: some faults make a loop that gathers things for ever."""
+
+NOTICED: Final = frozenset({"killed", "timeout", "segfault"})
+"""Endings of a trial that count: the tests failed, or did not come to an end."""
+
+COPIED: Final = ("conf", "docs", "jobs", "scripts")
+"""What tests read beside the code."""
+
+QUICK: Final = {"CI": "true", "KAFKALIKE_TESTS": "quick", "KAFKALIKE_SCHEDULES": "150"}
+"""The same few examples of each property in each run: what these find, all examples find too."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Part:
+    """Modules, and the tests that are to notice what is wrong with them."""
+
+    modules: Sequence[str]
+    tests: Sequence[str]
+
+
+PARTS: Final[Mapping[str, Part]] = {
+    "model": Part(
+        modules=("kafkalike/model/*.py",),
+        tests=tuple(
+            f"tests/unit/test_{name}.py"
+            for name in (
+                "assignment",
+                "assignors",
+                "cluster_state",
+                "compaction_plan",
+                "control_rows",
+                "frozen_map",
+                "group_roster",
+                "group_rows",
+                "group_rules",
+                "group_sessions",
+                "lag",
+                "lag_history",
+                "member_lease",
+                "merge_plan",
+                "metadata_rows",
+                "model_values",
+                "names",
+                "offset_expiry",
+                "offsets",
+                "retention_plan",
+                "row_facts",
+                "row_value",
+                "segments",
+                "stream_ids",
+            )
+        ),
+    ),
+    "change-loop": Part(
+        modules=tuple(f"kafkalike/log/table/{name}.py" for name in ("following", "loading", "settling", "table")),
+        tests=(
+            "tests/unit/test_change_loop.py",
+            "tests/unit/test_change_rules.py",
+            "tests/unit/test_settling.py",
+            "tests/unit/test_table_steps.py",
+        ),
+    ),
+}
+
+
+def settings(part: Part) -> dict[str, Any]:
+    """What mutmut is told, as its `tool.mutmut`."""
+    return {
+        "source_paths": ["kafkalike"],
+        "only_mutate": list(part.modules),
+        "also_copy": list(COPIED),
+        "pytest_add_cli_args": [
+            "-m",
+            "not (slow or soak or objects or spark)",
+            "-p",
+            "no:randomly",
+            "-p",
+            "no:cacheprovider",
+        ],
+        "pytest_add_cli_args_test_selection": list(part.tests),
+        # Five times as long as the tests take without a fault, and 20 s: a busy machine must not look like a fault.
+        "timeout_multiplier": 5.0,
+        "timeout_constant": 4.0,
+        "track_dependencies": False,
+        "use_git_change_detection": False,
+        "on_dependency_change": "ignore",
+    }
+
+
+def prepare(name: str, part: Part) -> Path:
+    """The folder in which mutmut works."""
+    folder = BUILD / name
+    folder.mkdir(parents=True, exist_ok=True)
+    for top in ("kafkalike", "tests", *COPIED):
+        link = folder / top
+        link.unlink(missing_ok=True)
+        link.symlink_to(ROOT / top)
+    # mutmut adds new files to its copy, and never takes old ones away.
+    copy = folder / "mutants"
+    shutil.rmtree(copy / "tests", ignore_errors=True)
+    for module in copy.glob("kafkalike/**/*.py"):
+        if not (ROOT / module.relative_to(copy)).exists():
+            module.unlink()
+    told = "\n".join(f"{key} = {json.dumps(value)}" for key, value in settings(part).items())
+    whole = (ROOT / "pyproject.toml").read_text(encoding="utf-8")
+    (folder / "pyproject.toml").write_text(f"{whole}\n[tool.mutmut]\n{told}\n", encoding="utf-8")
+    return folder
+
+
+def results(folder: Path) -> Iterator[tuple[str, str]]:
+    """Name and ending of each mutant."""
+    listed = subprocess.run(  # noqa: S603  # the command is ours
+        [MUTMUT, "results", "--all", "true"], cwd=folder, check=True, capture_output=True, text=True
+    )
+    for line in listed.stdout.splitlines():
+        name, _, ending = line.strip().rpartition(": ")
+        yield name, ending
+
+
+def concerned(part: Part, patterns: Sequence[str]) -> bool:
+    """Whether patterns can pick a mutant of a part; none picks all."""
+    paths = [path for glob in part.modules for path in ROOT.glob(glob)]
+    modules = [".".join(path.relative_to(ROOT).with_suffix("").parts) for path in paths]
+    return not patterns or any(p.startswith(f"{m}.") or fnmatch(f"{m}.", p) for p in patterns for m in modules)
+
+
+def module_of(mutant: str) -> str:
+    """Module of a mutant: its name goes on with the function."""
+    return mutant.rpartition(".")[0]
+
+
+def report(found: Sequence[tuple[str, str]]) -> str:
+    """A table in Markdown, a row per module, and below it the mutants that lived."""
+    endings: dict[str, Counter[str]] = {}
+    for name, ending in found:
+        endings.setdefault(module_of(name), Counter())[ending] += 1
+    rows = [(module, sum(counts.values()), counts) for module, counts in sorted(endings.items())]
+    total: Counter[str] = sum((counts for _, _, counts in rows), Counter())
+    lines = ["| module | mutants | noticed | score | of these by time limit |", "| --- | --- | --- | --- | --- |"]
+    for module, count, counts in [*rows, ("all", sum(total.values()), total)]:
+        noticed = sum(counts[ending] for ending in NOTICED)
+        share = f"{100 * noticed / count:.1f} %" if count else "-"
+        lines.append(f"| `{module}` | {count} | {noticed} | {share} | {counts['timeout']} |")
+    return "\n".join([*lines, "", *(f"{name}: {ending}" for name, ending in found if ending not in NOTICED)])
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Try the mutants; the exit code is mutmut's."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--part", choices=list(PARTS), action="append", help="all parts when left out")
+    parser.add_argument("--report", action="store_true", help="only tell what earlier runs have found")
+    parser.add_argument("patterns", nargs="*", metavar="PATTERN")
+    options = parser.parse_args(arguments)
+    for name in options.part or PARTS:
+        if not concerned(PARTS[name], options.patterns):
+            continue
+        folder = BUILD / name if options.report else prepare(name, PARTS[name])
+        if not options.report:
+            resource.setrlimit(resource.RLIMIT_AS, (MEMORY, resource.getrlimit(resource.RLIMIT_AS)[1]))
+            tried = subprocess.run(  # noqa: S603  # the command is ours
+                [MUTMUT, "run", *options.patterns], cwd=folder, check=False, env=os.environ | QUICK
+            )
+            if tried.returncode:
+                return tried.returncode
+        wanted = options.patterns or ["*"]
+        print(report([(m, e) for m, e in results(folder) if any(fnmatch(m, pattern) for pattern in wanted)]))
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,204 @@
+"""What `Store` promises: the same over a folder, memory, S3 and Azure."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+import pyarrow as pa
+import pytest
+
+from kafkalike.clock import SYSTEM_CLOCK, Deadline
+from kafkalike.errors import KafkaTimeoutError
+from kafkalike.log.store.local import LocalStore
+from kafkalike.log.store.memory import MemoryStore
+from kafkalike.log.store.object_files import FIRST_BYTES, PART_BYTES
+from kafkalike.log.store.parquet import open_parquet, put_parquet
+from kafkalike.log.store.port import Store
+from tests.tools.clusters import ALL_STORES, object_store
+
+
+@pytest.fixture(params=ALL_STORES)
+def store(request: pytest.FixtureRequest, tmp_path: Path, object_server: Callable[[str], object]) -> Store:
+    """An empty store."""
+    if request.param == "memory":
+        return MemoryStore()
+    if request.param == "local":
+        (tmp_path / "root").mkdir()
+        return LocalStore(str(tmp_path / "root"))
+    return object_store(object_server(request.param))  # type: ignore[arg-type]
+
+
+def test_a_name_that_is_not_there_is_not_found(store: Store) -> None:
+    for ask in (store.read, store.size, store.open_input):
+        with pytest.raises(FileNotFoundError):
+            ask("nothing")
+
+    assert store.list() == []
+    assert store.list("nowhere", deep=True) == []
+
+
+def test_a_second_put_if_absent_changes_nothing(store: Store) -> None:
+    assert store.put_if_absent("a", b"first")
+    assert not store.put_if_absent("a", b"second")
+    assert not store.put_if_absent("a", b"first")
+
+    assert store.read("a") == b"first"
+
+
+@pytest.mark.slow
+def test_of_many_puts_of_one_name_one_wins(store: Store) -> None:
+    """Sixteen at the same moment, again and again; the content is the winner's."""
+    for turn in range(30):
+        begin = threading.Barrier(16)
+
+        def put(nth: int, name: str = f"race-{turn}", begin: threading.Barrier = begin) -> bool:
+            begin.wait()
+            return store.put_if_absent(name, b"%d" % nth)
+
+        with ThreadPoolExecutor(16) as pool:
+            won = list(pool.map(put, range(16)))
+
+        assert sum(won) == 1
+        assert store.read(f"race-{turn}") == b"%d" % won.index(True)
+
+
+def test_replace_writes_over_what_is_there(store: Store) -> None:
+    store.replace("a", b"first")
+    store.replace("a", b"second")
+
+    assert store.read("a") == b"second"
+    assert store.size("a") == 6
+
+
+def test_a_store_below_has_its_own_names(store: Store) -> None:
+    below = store.at("t")
+    below.make_folder("_delta_log")
+    below.put_if_absent("_delta_log/0.json", b"x")
+
+    assert below.read("_delta_log/0.json") == b"x"
+    assert store.read("t/_delta_log/0.json") == b"x"
+    assert below.uri == f"{store.uri}/t"
+
+
+def test_a_listing_says_names_sizes_and_times(store: Store) -> None:
+    """The times by the storage's own clock, which tells whole seconds in an object store."""
+    before = store.now_ns() // 1_000_000
+    table = store.at("t")
+    table.make_folder("_delta_log")
+    table.put_if_absent("_delta_log/0.json", b"xyz")
+    for name in ("partition=0/a.parquet", "partition=1/b.parquet", "c.parquet"):
+        with table.open_output(name) as stream:
+            stream.write(b"12345")
+    after = store.now_ns() // 1_000_000
+
+    assert {e.name: e.size for e in table.list("_delta_log")} == {"0.json": 3}
+    assert {e.name for e in table.list()} == {"c.parquet"}
+    assert {e.name: e.size for e in table.list(deep=True)} == {
+        "partition=0/a.parquet": 5,
+        "partition=1/b.parquet": 5,
+        "c.parquet": 5,
+    }
+    assert {e.name for e in table.list("partition=0", deep=True)} == {"a.parquet"}
+    assert all(before - 2_000 <= e.modified_ms <= after + 2_000 for e in table.list(deep=True))
+
+
+def test_folders_whose_names_begin_alike_are_told_apart(store: Store) -> None:
+    for folder in ("t", "tt", "t~1"):
+        store.at(folder).make_folder("")
+        store.at(folder).replace("x", folder.encode())
+
+    assert [e.name for e in store.list("t", deep=True)] == ["x"]
+
+
+@pytest.mark.parametrize("size", [0, 1, FIRST_BYTES - 1, FIRST_BYTES, FIRST_BYTES + 1, PART_BYTES * 2 + 3])
+def test_a_file_is_read_as_it_was_written(store: Store, size: int) -> None:
+    """Of any size, in one go, from any place, and to its end."""
+    content = (bytes(range(251)) * (size // 251 + 1))[:size]
+    with store.open_output("f") as stream:
+        for start in range(0, size, 1_000_000):
+            stream.write(content[start : start + 1_000_000])
+        assert stream.tell() == size
+
+    assert store.size("f") == size
+    assert store.read("f") == content
+    for step in (0, 65_536):
+        with store.open_input("f", step) as file:
+            assert file.size() == size
+            assert file.read() == content
+            for at in sorted({0, size // 2, max(0, size - 1), size}):
+                file.seek(at)
+                assert file.read(7) == content[at : at + 7]
+                assert file.tell() == min(size, at + 7)
+
+
+def test_a_parquet_file_comes_back(store: Store) -> None:
+    table = pa.table({"n": pa.array(range(200_000), pa.int64()), "v": [b"%d" % n for n in range(200_000)]})
+
+    size = put_parquet(store, "f.parquet", table, "none")
+
+    assert store.size("f.parquet") == size
+    with open_parquet(store, "f.parquet") as file:
+        assert file.read().equals(table)
+    with open_parquet(store, "f.parquet", 65_536) as file:
+        assert file.read_row_group(1, ["n"]).equals(table.select(["n"]).slice(131_072))
+
+
+def test_a_copy_is_another_file(store: Store) -> None:
+    source, target = store.at("a"), store.at("b")
+    for below in (source, target):
+        below.make_folder("")
+    source.replace("x", b"content")
+
+    source.copy("x", target, "y")
+    source.remove("x")
+
+    assert target.read("y") == b"content"
+
+
+def test_what_is_removed_is_gone_and_may_be_removed_again(store: Store) -> None:
+    store.replace("a", b"1")
+    store.replace("b", b"1")
+
+    for _ in range(2):
+        store.remove("a")
+        store.discard("b")
+
+    assert store.list() == []
+
+
+def test_turns_come_in_order_and_end_with_the_deadline(store: Store) -> None:
+    """Another thread waits, does something meanwhile, and gives up in time."""
+    looked: list[int] = []
+
+    def wait(timeout_ms: float) -> None:
+        with store.turn("t", Deadline(SYSTEM_CLOCK, timeout_ms), lambda: looked.append(1)):
+            looked.append(2)
+
+    with ThreadPoolExecutor(1) as pool, store.turn("t", Deadline(SYSTEM_CLOCK, 60_000)):
+        with pytest.raises(KafkaTimeoutError, match="nothing was written"):
+            pool.submit(wait, 50).result()
+        waiting = pool.submit(wait, 60_000)
+        with store.turn("another", Deadline(SYSTEM_CLOCK, 60_000)):
+            assert not waiting.done()
+
+    waiting.result()
+    assert looked[-1] == 2
+
+
+def test_each_heartbeat_is_told_from_the_last_one(store: Store) -> None:
+    """Also two within a second; by the storage's time, so that silence can be measured."""
+    leases = store.leases()
+    before = store.now_ns()
+    seen = []
+    for _ in range(3):
+        leases.renew("g", "m")
+        seen.append(leases.read("g", ["m", "nobody"])["m"])
+
+    assert len(set(seen)) == 3
+    assert all(abs(stamp - before) < 60_000_000_000 for stamp in seen)
+    assert leases.read("another", ["m"]) == {}
+    leases.drop("g", "m")
+    assert leases.read("g", ["m"]) == {}

@@ -1,0 +1,98 @@
+"""Several processes on one topic in an object store, through a network that is not sound: one Kafka log."""
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.tools.clusters import OBJECT_STORES
+from tests.tools.fault_proxy import FAULTS, FaultProxy, fault_proxy
+from tests.tools.fleet import Fleet
+from tests.tools.object_servers import ObjectServer, in_environment, running
+from tests.tools.race import Race, assert_sound
+
+BAD = dict.fromkeys(FAULTS, 0.06 / len(FAULTS))
+"""6 of 100 requests go wrong: refused, broken, doubled, late, or done without an answer."""
+
+
+@pytest.fixture(scope="module", params=OBJECT_STORES)
+def server(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[ObjectServer]:
+    """A running object store."""
+    with running(request.param, tmp_path_factory.mktemp(request.param)) as started:
+        yield started
+
+
+@pytest.fixture
+def proxy(server: ObjectServer, monkeypatch: pytest.MonkeyPatch) -> Iterator[FaultProxy]:
+    """What this process and all that it starts ask instead of the server."""
+    with fault_proxy(server.port) as started:
+        for name, value in in_environment(server.behind(started.port)).items():
+            monkeypatch.setenv(name, value)
+        yield started
+
+
+@pytest.fixture
+def race(server: ObjectServer, proxy: FaultProxy, tmp_path: Path) -> Race:
+    return Race(server.new_root(), tmp_path, 3)
+
+
+@pytest.mark.parametrize("through", ["log", "producer"])
+def test_three_producers_lose_double_and_reorder_nothing(race: Race, through: str) -> None:
+    """Nothing but the conditional put keeps them apart."""
+    report = race.run([{"batches": 25, "through": through}] * 3)
+
+    assert_sound(report, at_least=120)
+
+
+@pytest.mark.parametrize("through", ["log", "producer"])
+def test_nor_do_they_through_a_bad_network(race: Race, proxy: FaultProxy, through: str) -> None:
+    """What was acknowledged is there once; what was refused is not there; the rest is told as unknown."""
+    proxy.plan.faults = BAD
+
+    report = race.run([{"batches": 25, "through": through}] * 3, judged=lambda: setattr(proxy.plan, "faults", {}))
+
+    assert report["valid"], (report["bad"], report["anomalies"])
+    assert sum(proxy.done[fault] for fault in FAULTS) > 50
+    assert report["counts"]["acked"] > 0.8 * report["counts"]["attempted"]
+    assert report["counts"]["read"] >= report["counts"]["acked"]
+
+
+@pytest.mark.parametrize("point", ["append.before_files", "append.before_commit", "append.after_commit"])
+def test_a_producer_that_is_killed_costs_nobody_else_a_record(race: Race, point: str) -> None:
+    """There is no lock that could die with it."""
+    report = race.run([{"batches": 20, "through": "producer", "fault": f"{point}:kill@4"}, {"batches": 20}])
+
+    assert report["valid"], (report["bad"], report["anomalies"])
+    assert report["counts"]["acked"] + report["counts"]["unknown"] == report["counts"]["attempted"]
+
+
+@pytest.mark.timeout(300)
+@pytest.mark.parametrize("faults", [{}, BAD], ids=["sound", "bad"])
+def test_members_of_a_group_come_and_go(
+    server: ObjectServer, proxy: FaultProxy, tmp_path: Path, faults: dict[str, float]
+) -> None:
+    """One, three, two members; one is killed, one stopped past its session. Every record is read by one owner."""
+    fleet = Fleet(server.new_root(), tmp_path, "range", 4000)
+    try:
+        m0, m1, m2 = fleet.prepare(3)
+        proxy.plan.faults = faults
+        with fleet.producing():
+            fleet.join(m0)
+            fleet.shared_by(1)
+            fleet.join(m1, m2)
+            fleet.shared_by(3)
+            fleet.kill(m0)
+            fleet.shared_by(2)
+            fleet.stop(m1)
+            fleet.shared_by(1)
+            fleet.resume(m1)
+            fleet.shared_by(2)
+        proxy.plan.faults = {}
+        fleet.drained()
+        fleet.leave(m1)
+        fleet.leave(m2)
+    finally:
+        fleet.end()
+
+    report = fleet.verdict()
+    assert report["counts"]["read"] >= report["counts"]["acked"] > 20

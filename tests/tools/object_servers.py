@@ -1,0 +1,176 @@
+"""Real object stores for tests: versitygw as S3 and Azurite as Azure Blob, on the loopback, with dummy credentials.
+
+`make setup-stores` fetches them. Where one is missing, the tests that need it are skipped.
+"""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+import hmac
+import http.client
+import os
+import socket
+import subprocess
+import time
+import uuid
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from email.utils import formatdate
+from pathlib import Path
+
+import pytest
+
+STORES = Path(os.environ.get("KAFKALIKE_STORES") or Path.home() / ".cache" / "kafkalike" / "stores")
+BUCKET = "bucket"
+START_SECONDS = 60.0
+
+_UNTIL_STDIN_ENDS = ["sh", "-c", '"$@" & read -r _; kill $!; wait', "sh"]
+"""Runs a server that ends with the process that has started it, however that one ends."""
+
+KEY_ID, KEY = "dummy-key-id", "dummy-secret-key"
+AZURE_ACCOUNT = "devstoreaccount1"
+AZURE_KEY = "Eby8vdM02xNOcqFlqUwJPLlmEtlCDXJ1OUzFT50uSRZ6IFsuFq2UVErCz4I6tq/K1SZFPTOtr/KBHBeksoGMGw=="
+"""Azurite's own, which everybody knows."""
+
+S3, AZURE = "s3", "azure"
+KINDS = (S3, AZURE)
+
+
+@dataclass(frozen=True)
+class ObjectServer:
+    """A running object store with one bucket."""
+
+    kind: str
+    port: int
+    through: int = 0
+    """Port of a proxy to ask instead; 0 asks the server itself."""
+    folder: Path | None = field(default=None, repr=False)
+    """Where S3's objects lie."""
+
+    @property
+    def options(self) -> dict[str, str]:
+        """What a client needs."""
+        endpoint = f"http://127.0.0.1:{self.through or self.port}"
+        if self.kind == S3:
+            return {
+                "access_key_id": KEY_ID,
+                "secret_access_key": KEY,
+                "region": "us-east-1",
+                "endpoint": endpoint,
+                "allow_http": "true",
+            }
+        return {
+            "account_name": AZURE_ACCOUNT,
+            "account_key": AZURE_KEY,
+            "endpoint": f"{endpoint}/{AZURE_ACCOUNT}",
+            "allow_http": "true",
+        }
+
+    def new_root(self) -> str:
+        """A root that nobody has used."""
+        return f"{'s3' if self.kind == S3 else 'az'}://{BUCKET}/{uuid.uuid4().hex}/log"
+
+    def behind(self, port: int) -> ObjectServer:
+        """The same, asked through a proxy."""
+        return ObjectServer(self.kind, self.port, port, self.folder)
+
+
+def _program(kind: str) -> Path | None:
+    pattern = "versitygw-*/versitygw" if kind == S3 else "azurite-*/node_modules/.bin/azurite-blob"
+    return max(STORES.glob(pattern), default=None)
+
+
+@contextmanager
+def running(kind: str, folder: Path) -> Iterator[ObjectServer]:
+    """A server for as long as the block runs; the test is skipped when it was not fetched."""
+    program = _program(kind)
+    if program is None:
+        name = "versitygw (S3)" if kind == S3 else "Azurite (Azure Blob)"
+        pytest.skip(f"NOT TESTED: {name} is not in {STORES}; `make setup-stores` fetches it")
+    begin = _s3 if kind == S3 else _azure
+    folder.mkdir(parents=True, exist_ok=True)
+    process, port = _started(lambda free: begin(program, free, folder), folder)
+    try:
+        yield ObjectServer(kind, port, folder=folder)
+    finally:
+        _end(process)
+
+
+def _s3(program: Path, port: int, folder: Path) -> tuple[list[str], Mapping[str, str]]:
+    (folder / "data" / BUCKET).mkdir(parents=True, exist_ok=True)
+    command = [str(program), "--port", f"127.0.0.1:{port}", "--quiet", "posix", str(folder / "data")]
+    return command, {"ROOT_ACCESS_KEY": KEY_ID, "ROOT_SECRET_KEY": KEY}
+
+
+def _azure(program: Path, port: int, _folder: Path) -> tuple[list[str], Mapping[str, str]]:
+    command = [str(program), "--inMemoryPersistence", "--skipApiVersionCheck", "--disableTelemetry", "--silent"]
+    return [*command, "--blobHost", "127.0.0.1", "--blobPort", str(port)], {}
+
+
+def _started(
+    command_of: Callable[[int], tuple[list[str], Mapping[str, str]]], folder: Path
+) -> tuple[subprocess.Popen[bytes], int]:
+    for _ in range(3):
+        with socket.socket() as free:
+            free.bind(("127.0.0.1", 0))
+            port = int(free.getsockname()[1])
+        command, env = command_of(port)
+        # Into a file: a pipe that nobody reads would stop it.
+        with (folder / "server.log").open("wb") as log:
+            process = subprocess.Popen(
+                [*_UNTIL_STDIN_ENDS, *command],
+                cwd=folder,
+                stdin=subprocess.PIPE,
+                stdout=log,
+                stderr=subprocess.STDOUT,
+                env={**os.environ, **env},
+                start_new_session=True,
+            )
+        if _answers(process, port):
+            if "azurite" in command[0]:
+                _make_container(port)
+            return process, port
+        _end(process)
+    raise AssertionError((folder / "server.log").read_text(errors="replace")[-3000:])
+
+
+def _end(process: subprocess.Popen[bytes]) -> None:
+    assert process.stdin is not None
+    process.stdin.close()
+    process.wait(30)
+
+
+def _answers(process: subprocess.Popen[bytes], port: int) -> bool:
+    end = time.monotonic() + START_SECONDS
+    while time.monotonic() < end and process.poll() is None:
+        try:
+            with socket.create_connection(("127.0.0.1", port), 1):
+                return True
+        except OSError:
+            time.sleep(0.05)
+    return False
+
+
+def _make_container(port: int) -> None:
+    headers = {"x-ms-date": formatdate(usegmt=True), "x-ms-version": "2021-12-02"}
+    signed = "".join(f"{name}:{value}\n" for name, value in sorted(headers.items()))
+    resource = f"/{AZURE_ACCOUNT}/{AZURE_ACCOUNT}/{BUCKET}\nrestype:container"
+    text = "PUT\n" + "\n" * 11 + signed + resource
+    key = hmac.new(base64.b64decode(AZURE_KEY), text.encode(), hashlib.sha256).digest()
+    headers["Content-Length"] = "0"
+    headers["Authorization"] = f"SharedKey {AZURE_ACCOUNT}:{base64.b64encode(key).decode()}"
+    connection = http.client.HTTPConnection("127.0.0.1", port, timeout=30)
+    connection.request(
+        "PUT", f"/{AZURE_ACCOUNT}/{BUCKET}?restype=container", headers={**headers, "Content-Length": "0"}
+    )
+    answer = connection.getresponse()
+    assert answer.status == http.client.CREATED, answer.read()
+    connection.close()
+
+
+def in_environment(server: ObjectServer) -> dict[str, str]:
+    """The environment variables with which every process asks this server without being told more."""
+    prefix = "AWS_" if server.kind == S3 else "AZURE_STORAGE_"
+    return {f"{prefix}{name}".upper(): value for name, value in server.options.items()}

@@ -1,0 +1,75 @@
+"""The options of each command: what click reads fits the fields of the command's dataclass."""
+
+from dataclasses import fields, is_dataclass
+from importlib import import_module
+from inspect import Parameter, signature, unwrap
+from typing import Any, get_type_hints
+
+import click
+import pytest
+
+from kafkalike.cli.app import COMMANDS, app
+from kafkalike.cli.groups import group_options
+from kafkalike.cli.topics import topics
+
+PYTHON = {"boolean": bool, "float": float, "float range": float, "integer": int, "integer range": int}
+"""The Python type of click's types; str for all others."""
+
+
+def command(name: str) -> click.Command:
+    """A command of the command line."""
+    found = app.get_command(click.Context(app), name)
+    assert found is not None
+    return found
+
+
+def options_of(found: click.Command) -> Any | None:
+    """The dataclass that a command takes its options as; None for one that takes keyword arguments."""
+    assert found.callback is not None
+    function = unwrap(found.callback)
+    kind = function.__annotations__.get("options")
+    return vars(import_module(function.__module__)).get(kind) if isinstance(kind, str) else kind
+
+
+def read_as(parameter: click.Parameter) -> Any:
+    """The type of the values that click makes for an option."""
+    kind: Any = PYTHON.get(parameter.type.name, str)
+    if parameter.multiple or parameter.nargs == -1:
+        return tuple[kind, ...]
+    is_flag = isinstance(parameter, click.Option) and parameter.is_flag
+    if is_flag or parameter.required or isinstance(parameter.default, str | int | float):
+        return kind
+    return kind | None
+
+
+TYPED = sorted(name for name in COMMANDS if is_dataclass(options_of(command(name))))
+
+
+@pytest.mark.parametrize("name", COMMANDS)
+def test_no_command_takes_options_without_a_name(name: str) -> None:
+    """Neither as `**given` nor in a dict: mypy could not check them."""
+    found = command(name)
+    assert found.callback is not None
+    parameters = signature(unwrap(found.callback)).parameters.values()
+
+    assert [p.name for p in parameters if p.kind in {Parameter.VAR_KEYWORD, Parameter.VAR_POSITIONAL}] == []
+
+
+@pytest.mark.parametrize("name", TYPED)
+def test_each_field_has_the_type_of_what_click_reads(name: str) -> None:
+    """No more and no fewer fields than options, and None only where an option may be left out."""
+    found = command(name)
+    hints = get_type_hints(options_of(found))
+    exposed = [parameter for parameter in found.params if parameter.expose_value and parameter.name != "help"]
+
+    assert {parameter.name: read_as(parameter) for parameter in exposed} == hints
+
+
+@pytest.mark.parametrize(
+    ("allowed", "kind"),
+    [(group_options.ALLOWED, group_options.ConsumerGroupsOptions), (topics.ALLOWED, topics.TopicsOptions)],
+    ids=["consumer-groups", "topics"],
+)
+def test_the_rule_about_actions_names_options_only(allowed: dict[str, object], kind: Any) -> None:
+    """It names them as text."""
+    assert set(allowed) <= {field.name for field in fields(kind)}
