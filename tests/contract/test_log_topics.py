@@ -126,7 +126,8 @@ def test_a_missing_topic_is_created_once_when_it_is_wanted(open_control: Callabl
     assert open_control().ensure_topic("orders") == created
 
 
-def test_creators_in_a_race_make_one_topic(open_control: Callable[[], Cluster]) -> None:
+@pytest.mark.parametrize("name", [f"orders{number}" for number in range(10)])
+def test_creators_in_a_race_make_one_topic(open_control: Callable[[], Cluster], name: str) -> None:
     """One of four wins, the others are told that the topic exists, and its log works."""
     clusters = [open_control() for _ in range(4)]
     ready = threading.Barrier(4)
@@ -135,7 +136,7 @@ def test_creators_in_a_race_make_one_topic(open_control: Callable[[], Cluster]) 
     def create(cluster: Cluster) -> None:
         ready.wait()
         try:
-            ends.append(cluster.create_topic("orders", 1, {}).topic_id)
+            ends.append(cluster.create_topic(name, 1, {}).topic_id)
         except KafkaError as error:
             ends.append(type(error))
 
@@ -146,8 +147,8 @@ def test_creators_in_a_race_make_one_topic(open_control: Callable[[], Cluster]) 
         thread.join()
 
     assert ends.count(TopicAlreadyExistsError) == 3
-    assert open_control().topic("orders").topic_id in ends
-    assert open_control().log("orders").log_end(0) == 0
+    assert open_control().topic(name).topic_id in ends
+    assert open_control().log(name).log_end(0) == 0
 
 
 def test_a_topic_that_does_not_exist_is_unknown(open_control: Callable[[], Cluster]) -> None:

@@ -182,7 +182,7 @@ class DeltaCluster(ClusterBase):
         if not is_later_life(location):
             if folder.exists():
                 self._check_unused(name, location)
-                check_first(name, folder, topic_table(self.store.at(location)))
+                check_first(name, folder, self.store.at(location))
             return
         last = self.metadata.state.last(name)
         if last is not None and Path(root, last.location).exists():

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import contextlib
 import json
+import os
 import re
 import shutil
 import uuid
@@ -69,7 +70,7 @@ def live_topic(state: ClusterState, topic_id: str) -> TopicInfo | None:
     return next((info for info in state.topics.values() if info.topic_id == topic_id), None)
 
 
-def check_first(name: TopicName, folder: Path, table: Snapshot | None) -> None:
+def check_first(name: TopicName, folder: Path, files: Store) -> None:
     """Refuse a place for the first topic of a name that holds anything but what a killed creation leaves.
 
     That is an empty folder or an empty table of ours. Anything else is somebody's data.
@@ -77,13 +78,15 @@ def check_first(name: TopicName, folder: Path, table: Snapshot | None) -> None:
     Args:
         name: the topic.
         folder: the place.
-        table: what `topic_table` finds there.
+        files: the same as a store.
 
     Raises:
         KafkaStorageError: the folder holds something else.
     """
-    if not folder.exists() or _holds_nothing(folder):
+    if _holds_nothing(folder):
         return
+    # Looked for after a file was seen: a rival that creates the topic now made that file in one step with its table.
+    table = topic_table(files)
     if table is not None and table.newest == 0:
         # A creation that was killed, or is under way: the table is as good as a new one.
         return
@@ -153,12 +156,21 @@ def dead_folders(root: Store, state: ClusterState, now_ms: int) -> Iterator[tupl
         is_dead = topic_id == last.topic_id and last.name not in state.topics
         if is_dead or (table.newest == 0 and not later):
             yield folder, topic_id, False
-        elif table.newest == 0 and now_ms - folder.stat().st_mtime * 1000 >= UNDER_WAY_MS:
+        elif table.newest == 0 and now_ms - _changed_ms(folder) >= UNDER_WAY_MS:
             yield folder, topic_id, True
 
 
+def _changed_ms(folder: Path) -> float:
+    """When a folder was changed, ms; infinite for one that is gone."""
+    try:
+        return folder.stat().st_mtime * 1000
+    except FileNotFoundError:
+        return float("inf")
+
+
 def _holds_nothing(folder: Path) -> bool:
-    """Whether a folder is empty but for what a killed creation leaves: a log without a version, half-written files."""
-    log = folder / "_delta_log"
-    files = [path for path in folder.rglob("*") if not path.is_dir()]
-    return all(path.parent == log and not VERSION_FILE.fullmatch(path.name) for path in files)
+    """Whether a folder is gone, or empty but for what a killed creation leaves: a log without a version, half files."""
+    log = str(folder / "_delta_log")
+    # Rivals may take folders away meanwhile; walk passes over those.
+    files = [(above, name) for above, _, names in os.walk(folder) for name in names]
+    return all(above == log and not VERSION_FILE.fullmatch(name) for above, name in files)
