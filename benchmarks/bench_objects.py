@@ -6,14 +6,12 @@ setup-stores` fetches it.
 
 from __future__ import annotations
 
-import contextlib
 import statistics
 import subprocess
 import sys
 import tempfile
-import threading
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -77,32 +75,38 @@ def appends(root: str, options: Mapping[str, str]) -> tuple[list[float], str]:
     """Seconds of lone appends, and their requests."""
     cluster = connect(root, options)
     log = cluster.log("bench")
-    taken = []
-    for number in range(APPENDS + 5):
-        if number == 5:
-            before = cluster.requests
+
+    def append() -> float:
         batch = RecordBatch()
         batch.add(0, None, VALUE, 1000)
         start = time.perf_counter()
         log.append(batch)
-        taken.append(time.perf_counter() - start)
-    cluster_requests = spent(cluster, before, APPENDS)
-    return taken[5:], cluster_requests
+        return time.perf_counter() - start
+
+    for _ in range(5):
+        append()
+    before = cluster.requests
+    taken = [append() for _ in range(APPENDS)]
+    return taken, spent(cluster, before, APPENDS)
 
 
 def ways(root: str, options: Mapping[str, str]) -> tuple[list[float], str]:
-    """Seconds from `send` to the poll that has the record; a second consumer-only count of requests."""
+    """Seconds from `send` to the poll that has the record, and the consumer's requests.
+
+    The consumer has options of its own, so that it shares no looks with the producer, as in another process.
+    """
     taken: list[float] = []
+    apart = {**options, "timeout": "19s"}
     with (
         KafkaProducer(bootstrap_servers=root, storage_options=options) as producer,
-        KafkaConsumer(bootstrap_servers=root, storage_options=options, auto_offset_reset="latest") as consumer,
+        KafkaConsumer(bootstrap_servers=root, storage_options=apart, auto_offset_reset="latest") as consumer,
     ):
         consumer.subscribe(["bench"])
         consumer.poll(timeout_ms=100)
         producer.send("bench", VALUE, partition=0).get()
         while not consumer.poll(timeout_ms=1000):
             pass
-        cluster = connect(root, options)
+        cluster = connect(root, apart)
         before = cluster.requests
         for _ in range(WAYS):
             start = time.perf_counter()
@@ -136,15 +140,11 @@ def idle(root: str, options: Mapping[str, str]) -> dict[str, float]:
         return {kind: (count - before[kind]) / passed for kind, count in cluster.requests.items()}
 
 
-def from_another(server: ObjectServer, root: str, number: int) -> list[float]:
-    """Seconds from the begin of an append of another process to the poll of this one that has it."""
-    raise NotImplementedError((server, root, number))
-
-
 def measure(report: Report, server: ObjectServer, get_ms: float, put_ms: float) -> None:
     """All figures at one latency."""
     told = f"{get_ms}/{put_ms} ms"
     one, way, rates = [], [], []
+    root = per_append = per_way = ""
     for _ in range(ROUNDS):
         root = server.new_root()
         connect(root, server.options).create_topic("bench", 1, {})

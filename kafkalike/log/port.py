@@ -186,6 +186,11 @@ class ControlLog(Protocol, Generic[S_co, R]):
         ...
 
 
+def request_metrics(requests: Mapping[str, int]) -> dict[str, dict[str, float]]:
+    """What a client's metrics say of `Cluster.requests`: `{group: {name: number}}`; empty where none count."""
+    return {"object-store-metrics": {f"{kind}-total": count for kind, count in requests.items()}} if requests else {}
+
+
 class Cluster(Protocol):
     """A storage root with its topics, settings and consumer offsets. Thread-safe."""
 

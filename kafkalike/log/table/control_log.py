@@ -11,6 +11,7 @@ import logging
 import random
 import uuid
 from collections.abc import Callable, Iterator, Sequence
+from functools import partial
 from typing import Final, Generic, TypeVar
 
 import pyarrow as pa
@@ -23,6 +24,7 @@ from kafkalike.log.table.fewer_files import keep_some, merge_late
 from kafkalike.log.table.layout import CONTROL_TABLE_PROPERTIES, delta_schema
 from kafkalike.log.table.log_cleaner import Helpers, LogCleaner
 from kafkalike.log.table.row_files import ROWS, MissingFileError, RowFiles, seq_segment
+from kafkalike.log.table.snapshot import READ_BESIDE
 from kafkalike.log.table.state import EndsAt, TableState
 from kafkalike.log.table.table import Change, Done, Table
 from kafkalike.log.table.turns import Turns
@@ -166,7 +168,11 @@ class DeltaControlLog(Generic[S, R]):
             return self._rows_of(self._table.state) if self._exists else []
 
     def _rows_of(self, state: TableState) -> list[R]:
-        rows = [row for segment in state.index for row in self._rows(segment.path)]
+        paths = [segment.path for segment in state.index]
+        rows: list[R] = []
+        for at in range(0, len(paths), READ_BESIDE):
+            for some in self._files.beside([partial(self._rows, path) for path in paths[at : at + READ_BESIDE]]):
+                rows += some
         return sorted(rows, key=lambda row: row.seq)  # type: ignore[attr-defined]
 
     def _rows(self, path: str) -> Sequence[R]:

@@ -306,7 +306,9 @@ def read_checkpoint(store: Store, names: Sequence[str]) -> dict[str, pa.StructAr
     """
     found: dict[str, list[pa.StructArray]] = {}
     for name in names:
-        with store.open_input(f"_delta_log/{name}") as stream:
+        path = f"_delta_log/{name}"
+        # All of it is wanted, and each part would be a request.
+        with pa.BufferReader(store.read(path)) if store.far else store.open_input(path) as stream:
             table = pq.ParquetFile(stream, pre_buffer=False).read(use_threads=False)
         for kind in table.column_names:
             column = table.column(kind)

@@ -36,6 +36,9 @@ T = TypeVar("T")
 Refresh = Callable[[Pace], object]
 """Looks for what is new, as `FollowedTable.refresh` does."""
 
+Questions = Callable[[], Sequence[Callable[[], object]]]
+"""What such a look asks the storage, as calls that can be made side by side."""
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Change:
@@ -130,7 +133,7 @@ class Table(FollowedTable):
         deadline: Deadline,
         refresh: Refresh | None = None,
         discard: Callable[[Change], None] | None = None,
-        questions: Callable[[], Sequence[Callable[[], object]]] | None = None,
+        questions: Questions | None = None,
     ) -> Landed | Done[T]:
         """Change the table: the only loop that does.
 
@@ -163,14 +166,11 @@ class Table(FollowedTable):
         planned_on = -1
         while True:
             try:
-                if attempt:
-                    # Before the look: where others write all the time, what was seen before a wait is old after it.
-                    self._back_off(attempt, deadline)
-                looked, pace = SYSTEM_CLOCK.monotonic(), NOW
-                if questions is not None and self.store.far:
-                    pace = Pace(since=looked)
-                    planned, planned_on = self._asked(questions(), planned, planned_on, None if attempt else plan)
-                (refresh or self.refresh)(pace)
+                # Before the look: where others write all the time, what was seen before a wait is old after it.
+                self._back_off(attempt, deadline)
+                looked = SYSTEM_CLOCK.monotonic()
+                planned, planned_on = self._asked(questions, None if attempt else plan, (planned, planned_on))
+                (refresh or self.refresh)(NOW if questions is None else Pace(since=looked))
                 with self.mutex:
                     self.check_sound()
                     state = self.state
@@ -203,15 +203,14 @@ class Table(FollowedTable):
             attempt += 1
 
     def _asked(
-        self, questions: Sequence[Callable[[], object]], planned: Change | None, planned_on: int, plan: Plan[T] | None
+        self, questions: Questions | None, plan: Plan[T] | None, known: tuple[Change | None, int]
     ) -> tuple[Change | None, int]:
-        """Ask the storage what is new, and plan a change on what is known meanwhile.
+        """Ask the storage what is new, and plan a change on what is known meanwhile; where that is worth while.
 
         Args:
             questions: what the storage is asked.
-            planned: the change that there is.
-            planned_on: the fence that was the latest when it was planned.
-            plan: None makes no new change.
+            plan: see `Plan`; None plans nothing.
+            known: what is returned where nothing was planned.
 
         Returns:
             The change and the fence that was the latest when it was planned. None where it is to be planned when the
@@ -221,9 +220,11 @@ class Table(FollowedTable):
             KafkaStorageError: the storage refused its files.
         """
         state = self._state
+        if questions is None or not self.store.far:
+            return known
         if plan is None or state is None:
-            self.store.beside(questions)
-            return planned, planned_on
+            self.store.beside(questions())
+            return known
         made: list[Change] = []
 
         def first() -> None:
@@ -238,7 +239,7 @@ class Table(FollowedTable):
                 made.append(found)
 
         fenced = state.fenced
-        self.store.beside([first, *questions])
+        self.store.beside([first, *questions()])
         return (made[0], fenced) if made else (None, -1)
 
     def _is_sure(self, looked: float) -> bool:
@@ -288,7 +289,9 @@ class Table(FollowedTable):
         return True
 
     def _back_off(self, attempt: int, deadline: Deadline) -> None:
-        """Wait after losing against a concurrent writer: a random time that doubles with each try."""
+        """Wait after losing against a concurrent writer: a random time that doubles with each try, from the second."""
+        if not attempt:
+            return
         wait = self._jitter() * min(MAX_BACKOFF_SECONDS, BACKOFF_SECONDS * 2 ** (attempt - 1))
         if deadline.remaining() <= wait:
             raise KafkaTimeoutError(

@@ -23,7 +23,7 @@ from kafkalike.log.table.actions import APPEND, TableCommit
 from kafkalike.log.table.control_log import DeltaControlLog
 from kafkalike.log.table.log_cleaner import Helpers, LogCleaner
 from kafkalike.log.table.state import EndsAt, LastOf, Requirement, Still, TableState, end_app
-from kafkalike.log.table.table import Change, Done, Landed, Plan, Table
+from kafkalike.log.table.table import Change, Done, Landed, Plan, Questions, Table
 from kafkalike.log.topic import times
 from kafkalike.log.topic.batch_payload import BatchPayload, Payload, append_note
 from kafkalike.log.topic.foreign_rules import append_refusal
@@ -312,7 +312,7 @@ class DeltaTopicLog:
         plan: Plan[T],
         deadline: Deadline,
         discard: Callable[[Change], None] | None = None,
-        questions: Callable[[], Sequence[Callable[[], object]]] | None = None,
+        questions: Questions | None = None,
     ) -> Landed | Done[T]:
         """Change the topic's table; see `Table.change`. Caller: appends and maintenance, within `exclusive`."""
         landed = self._table.change(plan, deadline, self.ready_to_append, discard, questions)
