@@ -210,7 +210,7 @@ def long_log(server: ObjectServer, cluster: Cluster, commits: int, after: int) -
 
 @pytest.mark.objects
 @pytest.mark.slow
-@pytest.mark.parametrize("after", [0, 4, 60])
+@pytest.mark.parametrize("after", [0, 60])
 def test_a_log_of_ten_thousand_commits_is_opened_with_ten_requests_and_those_of_the_latest(
     object_server: Server, after: int
 ) -> None:
@@ -226,7 +226,8 @@ def test_a_log_of_ten_thousand_commits_is_opened_with_ten_requests_and_those_of_
 
     made = meter.read()
     assert log.log_end(0) == 10_000 + after
-    assert sum(made.values()) <= 10 + max(0, after - 4)
+    # Of them five are for the topics of the cluster.
+    assert sum(made.values()) <= 9 + after
     assert made["list"] <= 2
 
 
