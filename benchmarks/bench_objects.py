@@ -6,6 +6,7 @@ setup-stores` fetches it.
 
 from __future__ import annotations
 
+import contextlib
 import statistics
 import subprocess
 import sys
@@ -14,6 +15,8 @@ import time
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
+
+import pytest
 
 from benchmarks.harness import Report, percentile
 from kafkalike import KafkaConsumer, KafkaProducer
@@ -26,10 +29,11 @@ LATENCIES_MS = ((15, 25), (40, 60))
 """Of a GET, HEAD or LIST, and of a PUT."""
 
 ROUNDS = 5
-APPENDS = 60
+APPENDS = 100
 WAYS = 30
 SUSTAINED = 200_000
-IDLE_SECONDS = 20.0
+QUIET_SECONDS, IDLE_SECONDS = 60.0, 40.0
+"""How long nothing has come when counting begins, and how long it goes on."""
 VALUE = b"v" * 100
 
 MONTH_SECONDS = 30.44 * 24 * 3600
@@ -133,18 +137,18 @@ def idle(root: str, options: Mapping[str, str]) -> dict[str, float]:
     """Requests a second of a consumer without a group that has had nothing to read for a while."""
     cluster = connect(root, options)
     with KafkaConsumer("bench", bootstrap_servers=root, storage_options=options) as consumer:
-        consumer.poll(timeout_ms=10_000)
+        consumer.poll(timeout_ms=QUIET_SECONDS * 1000)
         before, start = cluster.requests, time.monotonic()
         while (passed := time.monotonic() - start) < IDLE_SECONDS:
             consumer.poll(timeout_ms=500)
         return {kind: (count - before[kind]) / passed for kind, count in cluster.requests.items()}
 
 
-def measure(report: Report, server: ObjectServer, get_ms: float, put_ms: float) -> None:
-    """All figures at one latency."""
-    told = f"{get_ms}/{put_ms} ms"
+def measure(server: ObjectServer, get_ms: int, put_ms: int) -> None:
+    """Times and requests at one latency."""
+    report = Report(f"objects-{get_ms}-{put_ms}")
     one, way, rates = [], [], []
-    root = per_append = per_way = ""
+    per_append = per_way = ""
     for _ in range(ROUNDS):
         root = server.new_root()
         connect(root, server.options).create_topic("bench", 1, {})
@@ -154,24 +158,46 @@ def measure(report: Report, server: ObjectServer, get_ms: float, put_ms: float) 
         way.append(taken)
         rates.append(sustained(root, server.options))
     p50, p99 = (statistics.median(percentile(t, share) for t in one) * 1e3 for share in (0.5, 0.99))
+    report.raw |= {"appends": one, "produce to poll": way, "sustained": rates}
+    report.add("lone append", f"p50 {p50:.0f} ms, p99 {p99:.0f} ms", aim="p50 <= 60, p99 <= 200 ms at 15/25")
+    report.add("requests of an append", per_append)
     to_poll = statistics.median(percentile(t, 0.5) for t in way) * 1e3
-    report.raw |= {f"appends {told}": one, f"ways {told}": way, f"rates {told}": rates}
-    report.add(f"{told}: lone append", f"p50 {p50:.0f} ms, p99 {p99:.0f} ms; {per_append}")
-    report.add(f"{told}: produce to poll", f"p50 {to_poll:.0f} ms; {per_way}")
-    report.add(f"{told}: sustained", f"{statistics.median(rates):,.0f} rec/s")
+    report.add("produce to poll", f"p50 {to_poll:.0f} ms", aim="p50 <= 200 ms at 15/25")
+    report.add("requests of the consumer for a record", per_way)
+    report.add("sustained", f"{statistics.median(rates):,.0f} rec/s", aim=">= 100,000 rec/s")
+    report.finish()
+
+
+def measure_idle(server: ObjectServer) -> None:
+    """Requests and dollars of a consumer that waits."""
+    report = Report("objects-idle")
+    root = server.new_root()
+    connect(root, server.options).create_topic("bench", 1, {})
     seconds = idle(root, server.options)
     shown = ", ".join(f"{number:.2f} {kind}" for kind, number in seconds.items() if number)
-    report.add(f"{told}: idle second", f"{shown}; {dollars(seconds):.2f} $ a month")
+    report.raw |= {"a second": seconds, "prices for a thousand": PRICES}
+    report.add("requests of an idle second", shown)
+    report.add("an idle consumer and topic", f"{dollars(seconds):.2f} $ a month", aim="<= 1.1 $")
+    report.finish()
 
 
 def main() -> None:
-    """Measure and print."""
-    report = Report("objects")
-    with tempfile.TemporaryDirectory() as folder, running(S3, Path(folder)) as server:
-        for get_ms, put_ms in LATENCIES_MS:
+    """Measure and print: `15/25`, `40/60` or `idle`; all of them when none is named."""
+    cases = sys.argv[1:] or [*(f"{get_ms}/{put_ms}" for get_ms, put_ms in LATENCIES_MS), "idle"]
+    with contextlib.ExitStack() as stack:
+        folder = stack.enter_context(tempfile.TemporaryDirectory())
+        try:
+            server = stack.enter_context(running(S3, Path(folder)))
+        except pytest.skip.Exception as missing:
+            print(missing, file=sys.stderr)
+            return
+        for case in cases:
+            get_ms, put_ms = (15, 25) if case == "idle" else map(int, case.split("/"))
             with slow(server, get_ms, put_ms) as behind:
-                measure(report, behind, get_ms, put_ms)
-    report.finish()
+                if case == "idle":
+                    measure_idle(behind)
+                else:
+                    measure(behind, get_ms, put_ms)
 
 
 if __name__ == "__main__":
