@@ -294,3 +294,21 @@ def test_no_acknowledged_record_is_lost_where_a_log_was_cleaned_up_past_a_writer
         *map(str, range(101)),
         "late",
     ]
+
+
+def test_the_end_of_a_log_is_asked_for_however_short_ago_somebody_looked(
+    server: ObjectServer, cluster: Cluster
+) -> None:
+    """A seek to it, and the question for it: what another process has acknowledged is before it."""
+    log = open_log(cluster)
+    log.append(batch("before"))
+    partition = TopicPartition("t", 0)
+    with KafkaConsumer(bootstrap_servers=another(server, cluster.root)) as consumer:
+        consumer.assign([partition])
+        consumer.poll(timeout_ms=500)
+        for number in range(3):
+            consumer.poll()
+            log.append(batch(str(number)))
+            consumer.seek_to_end(partition)
+            assert consumer.position(partition) == number + 2
+            assert consumer.end_offsets([partition]) == {partition: number + 2}
