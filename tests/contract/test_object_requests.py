@@ -312,3 +312,15 @@ def test_the_end_of_a_log_is_asked_for_however_short_ago_somebody_looked(
             consumer.seek_to_end(partition)
             assert consumer.position(partition) == number + 2
             assert consumer.end_offsets([partition]) == {partition: number + 2}
+
+
+def test_many_small_files_are_fetched_side_by_side_and_once(server: ObjectServer, cluster: Cluster) -> None:
+    """A reader that is behind waits for one request in sixteen."""
+    log = open_log(cluster)
+    for number in range(40):
+        log.append(batch(str(number)))
+    reading = open_log(another(server, cluster.root))
+    meter = Meter(another(server, cluster.root))
+
+    assert everything(reading)[0] == [(n, str(n)) for n in range(40)]
+    assert meter.read()["get"] in range(40, 44)

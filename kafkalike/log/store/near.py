@@ -35,6 +35,9 @@ class NearStore:
         except FileNotFoundError:
             return None
 
+    def fetch(self, names: Sequence[str]) -> None:
+        """Nothing is gained."""
+
     def beside(self, calls: Sequence[Callable[[], T]]) -> list[T]:
         """Make calls one after the other."""
         return [call() for call in calls]

@@ -11,6 +11,7 @@ import threading
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import AbstractContextManager
+from functools import partial
 from typing import TYPE_CHECKING, Final, TypeVar
 
 import pyarrow as pa
@@ -42,7 +43,35 @@ TABLE_LOG: Final = "_delta_log"
 THREADS: Final = 16
 """Requests of one process to one root that are made side by side, at most, beside those of its own threads."""
 
+FETCHED_BYTES: Final = 64 * 1024 * 1024
+"""What one process holds of objects that it has fetched ahead, at most."""
+
 T = TypeVar("T")
+
+
+class _Fetched:
+    """Objects that were fetched ahead, each until it is read once; the oldest ones go first. Thread-safe."""
+
+    def __init__(self) -> None:
+        self._mutex = threading.Lock()
+        self._held: dict[str, bytes] = {}
+        self._size = 0
+
+    def put(self, name: str, content: bytes) -> None:
+        """Hold an object."""
+        self.pop(name)
+        with self._mutex:
+            self._held[name] = content
+            self._size += len(content)
+            while self._size > FETCHED_BYTES:
+                self._size -= len(self._held.pop(next(iter(self._held))))
+
+    def pop(self, name: str) -> bytes | None:
+        """Give an object away."""
+        with self._mutex:
+            content = self._held.pop(name, None)
+            self._size -= len(content or b"")
+            return content
 
 
 class _Root:
@@ -58,6 +87,7 @@ class _Root:
         self.queues = Queues()
         self.leases = ObjectLeases(self.client, LEASES)
         self.looks = Looks()
+        self.fetched = _Fetched()
         self._threads = ThreadPoolExecutor(THREADS, thread_name_prefix="kafkalike-requests")
         self._mutex = threading.Lock()
         self._proof: Proof | None = None
@@ -199,7 +229,17 @@ class ObjectStore:
 
     def read(self, name: str) -> bytes:
         """Content of an object."""
-        return self._root.client.get(self._prefix + name)
+        fetched = self._root.fetched.pop(self._prefix + name)
+        return self._root.client.get(self._prefix + name) if fetched is None else fetched
+
+    def fetch(self, names: Sequence[str]) -> None:
+        """Get objects side by side."""
+
+        def get(name: str) -> None:
+            with contextlib.suppress(OSError):
+                self._root.fetched.put(name, self._root.client.get(name))
+
+        self.beside([partial(get, self._prefix + name) for name in names])
 
     def look(self, name: str, pace: Pace = NOW) -> bytes | None:
         """Content of an object that may not be there yet."""
