@@ -105,7 +105,7 @@ def test_a_plan_that_others_have_overtaken_is_made_anew_and_its_file_goes(far: F
 
     assert isinstance(found, Landed)
     assert plan.tries == 2
-    assert found.change.adds[0].stats["run"] == (2, 3)
+    assert found.change.adds[0].stats["run"] == [2, 3]
     assert "discard a.1" in far.calls()
     assert load_table(far.store, segment_of).end(0) == 3
 
@@ -177,7 +177,7 @@ def test_a_table_that_is_not_loaded_is_looked_at_before_the_plan() -> None:
 
     assert isinstance(found, Landed)
     assert plan.tries == 1
-    assert found.change.adds[0].stats["run"] == (2, 3)
+    assert found.change.adds[0].stats["run"] == [2, 3]
 
 
 @pytest.mark.parametrize("looks", [True, False])
