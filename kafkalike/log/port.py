@@ -78,7 +78,7 @@ class TopicLog(Protocol):
             metadata: False takes the cluster's metadata as of their last refresh, for who has just looked at them.
             waiting: the caller comes again until there is something new. Where a look is a request that costs money,
                 it may then get what another look of this process saw: a commit of another process is seen some
-                milliseconds after it was made, or up to 1 s where nothing came for long; topics' changes up to 30 s.
+                milliseconds after it was made, or about 1 s where nothing came for long; topics' changes up to 30 s.
                 What this process commits is seen at once.
         """
         ...

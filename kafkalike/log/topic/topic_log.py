@@ -41,9 +41,10 @@ from kafkalike.model.segments import Segment
 from kafkalike.model.structs import OffsetAndTimestamp
 from kafkalike.model.topic import TopicInfo
 
-WAITING: Final = Pace(longest=1.0)
-"""A reader that waits for records looks for them at least so often, where a look costs money: 1 s, so that an idle
-topic costs one request a second and process."""
+WAITING: Final = Pace(longest=1.1)
+"""A reader that waits for records looks for them at least so often, where a look costs money: 1.1 s, so that an idle
+topic costs about one request a second and process, and with all others that a reader makes no more than 1.1 $ a
+month."""
 
 FETCH_BYTES: Final = 1_048_576
 """Bytes a reader decodes at a time; Kafka's `max.partition.fetch.bytes`."""
