@@ -46,6 +46,8 @@ class Assigner:
         self._seen: int | None = None
         """Number of the metadata row up to which the assignment is right; None when a look is due."""
         self._looked = 0.0
+        self._asked = 0.0
+        """When the storage was surely asked about the topics."""
         self._bound = -1
         """Changes of the subscription up to which partitions assigned by hand know their topics."""
         self._warned: set[str | TopicPartition] = set()
@@ -110,7 +112,11 @@ class Assigner:
         """
         # Until this look is over: one that is cut short is made again.
         seen, self._seen = self._seen, None
-        state = self._cluster.metadata.refresh()
+        self._looked = self._clock.monotonic()
+        waiting = self._looked - self._asked < self._config.metadata_max_age_ms / 1000
+        if seen is None or self._subscription.changed or not waiting:
+            waiting, self._asked = False, self._looked
+        state = self._cluster.metadata.refresh(waiting=waiting)
         self._looked = self._clock.monotonic()
         news = state.seq != seen
         if news:

@@ -220,7 +220,7 @@ class Fetcher:
         """Ask those again whose log has become longer, or whose topic cannot be looked at, so that they say why."""
         for topic, idle in list(self._idle.items()):
             try:
-                topic_log = self._logs.of(topic, idle.topic_id)
+                topic_log = self._logs.of(topic, idle.topic_id, waiting=True)
             except KafkaError:
                 woken = dict(idle.feeds)
             else:
@@ -306,7 +306,7 @@ class Fetcher:
             return None
         topic, partition = feed.tp
         try:
-            topic_log = self._logs.of(topic, feed.topic_id)
+            topic_log = self._logs.of(topic, feed.topic_id, waiting=True)
             version, end = topic_log.version, topic_log.log_end(partition)
             feed.state.highwater = end
             if feed.reader is None or feed.log is not topic_log:

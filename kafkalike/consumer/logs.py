@@ -23,8 +23,13 @@ class Logs:
         """Let each log be looked at once more. Caller: fetcher and resolver, once per poll round."""
         self._fresh.clear()
 
-    def of(self, topic: str, topic_id: str | None) -> TopicLog:
+    def of(self, topic: str, topic_id: str | None, *, waiting: bool = False) -> TopicLog:
         """The log of a topic that the consumer stands in, looked at in this round.
+
+        Args:
+            topic: the name.
+            topic_id: of the topic.
+            waiting: see `TopicLog.refresh`.
 
         Raises:
             TopicDeletedError: the topic of that id is gone; says what the name is now.
@@ -33,19 +38,20 @@ class Logs:
         if log is None or topic not in self._fresh:
             try:
                 # The metadata are one table for all topics: a look at it in each round is enough.
-                log = self.fresh(topic, metadata=not self._fresh)
+                log = self.fresh(topic, metadata=not self._fresh, waiting=waiting)
             except UnknownTopicOrPartitionError as cause:
                 raise TopicDeletedError(topic, topic_id or "", None) from cause
         if log.info.topic_id != topic_id:
             raise TopicDeletedError(topic, topic_id or "", log.info.topic_id)
         return log
 
-    def fresh(self, topic: str, *, metadata: bool = True) -> TopicLog:
+    def fresh(self, topic: str, *, metadata: bool = True, waiting: bool = False) -> TopicLog:
         """The log of the topic that has a name now, looked at now.
 
         Args:
             topic: the name.
             metadata: whether to look at the cluster's metadata, too.
+            waiting: see `TopicLog.refresh`.
 
         Raises:
             UnknownTopicOrPartitionError: there is none.
@@ -53,7 +59,7 @@ class Logs:
         log = self._logs.pop(topic, None)
         if log is not None:
             try:
-                log.refresh(metadata=metadata)
+                log.refresh(metadata=metadata, waiting=waiting)
             except TopicDeletedError:
                 log = None
         if log is None:

@@ -16,6 +16,7 @@ from kafkalike.errors import (
     KafkaConnectionError,
     KafkaStorageError,
 )
+from kafkalike.log.port import request_metrics
 from kafkalike.model.names import check_topic_name
 from kafkalike.model.structs import ConsumerGroupMetadata, OffsetAndMetadata, OffsetAndTimestamp, TopicPartition
 
@@ -48,6 +49,9 @@ class Questions:
     def metrics(self, raw: bool = False) -> dict[Any, Any] | None:  # noqa: FBT001, FBT002 - kafka-python's
         """Totals since the consumer was made, `{group: {name: number}}` with Kafka's names.
 
+        With a root in an object store, `object-store-metrics` are the requests of this process there, by kind: all
+        that its clients of that root have made.
+
         Args:
             raw: `{(group, name): number}` instead.
 
@@ -56,7 +60,7 @@ class Questions:
         """
         if not self.config.metrics_enabled:
             return None
-        groups = self._context.metrics.by_group(self._subscription)
+        groups = self._context.metrics.by_group(self._subscription) | request_metrics(self._context.cluster.requests)
         if not raw:
             return groups
         return {(group, name): number for group, names in groups.items() for name, number in names.items()}

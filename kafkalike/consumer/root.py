@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import logging
-from typing import Final
 
 from kafkalike.clock import Clock
 from kafkalike.errors import KafkaConnectionError, LogCorruptError
@@ -11,12 +10,11 @@ from kafkalike.log.port import Cluster
 
 log = logging.getLogger(__name__)
 
-INTERVAL_SECONDS: Final = 10.0
-"""Time between two looks at the root. Where it is missing, each poll looks."""
-
 
 class RootWatch:
     """Distinguishes an empty log from one that is gone. Belongs to its consumer.
+
+    Where the root is missing, each poll looks.
 
     A root that has vanished (removed, or its file system is not mounted) looks like one in which nothing is new. One
     that has never been there may be made later, so that is a warning.
@@ -46,7 +44,7 @@ class RootWatch:
         if cause is None and now < self._due:
             return
         if self._cluster.there:
-            self._there, self._due = True, now + INTERVAL_SECONDS
+            self._there, self._due = True, now + self._cluster.root_interval
         elif self._there:
             raise KafkaConnectionError(
                 f"the storage root {self._cluster.root} has vanished: it holds no topics any more; is its file system "

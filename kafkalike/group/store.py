@@ -50,8 +50,8 @@ class GroupStore:
     group_id: str
 
     def read(self) -> Roster:
-        """The roster now; costs a file look-up when nothing changed."""
-        return self.groups.refresh().group(self.group_id).roster
+        """The roster now; costs a file look-up when nothing changed. A member comes again with each poll."""
+        return self.groups.refresh(waiting=True).group(self.group_id).roster
 
     def change(self, change: Change, by: str, why: str, timeout_ms: float | None = 60_000) -> Roster:
         """Write what `change` makes of the roster; see `RosterStore`."""

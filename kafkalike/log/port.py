@@ -71,12 +71,20 @@ class TopicLog(Protocol):
         """Table version of the last `refresh`: as long as it stays, no log end has moved."""
         ...
 
-    def refresh(self, *, metadata: bool = True) -> None:
+    def refresh(self, *, metadata: bool = True, waiting: bool = False) -> None:
         """Look for new table commits and metadata. Costs two file look-ups when there is nothing new, or one.
 
         Args:
             metadata: False takes the cluster's metadata as of their last refresh, for who has just looked at them.
+            waiting: the caller comes again until there is something new. Where a look is a request that costs money,
+                it may then get what another look of this process saw: a commit of another process is seen some
+                milliseconds after it was made, or about 1 s where nothing came for long; topics' changes up to 30 s.
+                What this process commits is seen at once.
         """
+        ...
+
+    def refresh_info(self, *, waiting: bool = False) -> None:
+        """Look for new metadata alone; see `refresh`."""
         ...
 
     def check_sound(self) -> None:
@@ -152,8 +160,12 @@ class ControlLog(Protocol, Generic[S_co, R]):
         """The state as of the last `refresh` or `transact`. Read it; only rows change it."""
         ...
 
-    def refresh(self) -> S_co:
-        """Apply rows that others added; returns the state. Costs a file look-up when there is nothing new."""
+    def refresh(self, *, waiting: bool = False) -> S_co:
+        """Apply rows that others added; returns the state. Costs a file look-up when there is nothing new.
+
+        Args:
+            waiting: the caller comes again until there is something new; see `TopicLog.refresh`.
+        """
         ...
 
     @property
@@ -172,6 +184,11 @@ class ControlLog(Protocol, Generic[S_co, R]):
             UnknownOutcomeError: the write may have happened.
         """
         ...
+
+
+def request_metrics(requests: Mapping[str, int]) -> dict[str, dict[str, float]]:
+    """What a client's metrics say of `Cluster.requests`: `{group: {name: number}}`; empty where none count."""
+    return {"object-store-metrics": {f"{kind}-total": count for kind, count in requests.items()}} if requests else {}
 
 
 class Cluster(Protocol):
@@ -214,6 +231,16 @@ class Cluster(Protocol):
     @property
     def tail_interval(self) -> float:
         """Seconds a waiting reader should let pass between two looks at the log's tail."""
+        ...
+
+    @property
+    def root_interval(self) -> float:
+        """Seconds a reader should let pass between two looks whether the root is there at all."""
+        ...
+
+    @property
+    def requests(self) -> Mapping[str, int]:
+        """Requests that this process has made of the root's object store, by kind, such as `get`; else empty."""
         ...
 
     def topics(self) -> Mapping[str, TopicInfo]:

@@ -18,6 +18,7 @@ from kafkalike.errors import (
     UnsupportedVersionError,
 )
 from kafkalike.log.connect import connect
+from kafkalike.log.port import request_metrics
 from kafkalike.log.topic.validate import RECORD_OVERHEAD
 from kafkalike.model.names import check_topic_name
 from kafkalike.model.topic import TopicInfo
@@ -264,6 +265,9 @@ class KafkaProducer:
     def metrics(self, raw: bool = False) -> dict[Any, Any] | None:  # noqa: FBT001, FBT002 - kafka-python's
         """Totals since the producer was made, `{group: {name: number}}` with Kafka's names; times in ms.
 
+        With a root in an object store, `object-store-metrics` are the requests of this process there, by kind: all
+        that its clients of that root have made.
+
         Args:
             raw: `{(group, name): number}` instead.
 
@@ -272,7 +276,9 @@ class KafkaProducer:
         """
         if not self.config.metrics_enabled:
             return None
-        groups = self._sender.metrics.by_group(limit=self._buffer.limit, used=self._buffer.used)
+        groups = self._sender.metrics.by_group(limit=self._buffer.limit, used=self._buffer.used) | request_metrics(
+            self._cluster.requests
+        )
         if not raw:
             return groups
         return {(group, name): number for group, names in groups.items() for name, number in names.items()}

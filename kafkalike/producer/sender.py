@@ -193,7 +193,8 @@ class Sender:
             if log is None:
                 log = queue.log = self._cluster.log(queue.name)
             else:
-                log.refresh()
+                # The append looks for itself, beside what it writes.
+                log.refresh_info(waiting=True)
             self._used(queue)
         except TopicDeletedError:
             raise

@@ -16,7 +16,7 @@ from kafkalike.log.store.local import LocalStore
 from kafkalike.log.store.memory import MemoryStore
 from kafkalike.log.store.object_files import FIRST_BYTES, PART_BYTES
 from kafkalike.log.store.parquet import open_parquet, put_parquet
-from kafkalike.log.store.port import Store
+from kafkalike.log.store.port import Pace, Store
 from tests.tools.clusters import ALL_STORES, object_store
 
 
@@ -103,6 +103,51 @@ def test_a_listing_says_names_sizes_and_times(store: Store) -> None:
     }
     assert {e.name for e in table.list("partition=0", deep=True)} == {"a.parquet"}
     assert all(before - 2_000 <= e.modified_ms <= after + 2_000 for e in table.list(deep=True))
+
+
+def test_a_listing_may_begin_after_a_name(store: Store) -> None:
+    """Of folders below there are no names, unless they are asked for."""
+    store.make_folder("log")
+    store.make_folder("log/below")
+    for name in ("log/1", "log/2", "log/20", "log/3", "log/below/4", "logs"):
+        store.replace(name, b"x")
+
+    assert sorted(entry.name for entry in store.list("log", after="2")) == ["20", "3"]
+    assert sorted(entry.name for entry in store.list("log", deep=True, after="3")) == ["below/4"]
+    assert store.list("log", after="z") == []
+
+
+def test_a_look_finds_a_file_once_it_is_there(store: Store) -> None:
+    """Whoever waits hears of what this process puts at once."""
+    waiting = Pace(longest=60.0)
+
+    before = [store.look("a"), store.look("a", waiting), store.look("a", waiting)]
+    assert store.put_if_absent("a", b"1")
+    after = [store.look("a"), store.look("a", waiting), store.look("a", waiting)]
+    store.remove("a")
+
+    assert before == [None] * 3
+    assert after == [b"1"] * 3
+    assert [store.look("a"), store.look("a", waiting)] == [None] * 2
+
+
+def test_calls_beside_each_other_give_their_results_in_order_and_have_ended_when_one_fails(store: Store) -> None:
+    """The first one is made by the caller's thread."""
+    ended: list[int] = []
+
+    def call(number: int) -> int:
+        ended.append(number)
+        if number == 1:
+            raise OSError("one")
+        return threading.get_ident() if number == 0 else number
+
+    assert store.beside([]) == []
+    assert store.beside([lambda: call(0), lambda: call(2), lambda: call(3)]) == [threading.get_ident(), 2, 3]
+    ended.clear()
+    with pytest.raises(OSError, match="one"):
+        store.beside([lambda: call(0), lambda: call(1), lambda: call(2)] if store.far else [lambda: call(1)])
+
+    assert sorted(ended) == ([0, 1, 2] if store.far else [1])
 
 
 def test_folders_whose_names_begin_alike_are_told_apart(store: Store) -> None:

@@ -337,13 +337,13 @@ class ListedWhileWritten(LocalStore):
 
     history: History | None = None
 
-    def list(self, folder: str = "", *, deep: bool = False) -> list[Entry]:
+    def list(self, folder: str = "", *, deep: bool = False, after: str = "") -> list[Entry]:
         if self.history is None or len(self.history.times) > 20:
-            return super().list(folder, deep=deep)
+            return super().list(folder, deep=deep, after=after)
         for _ in range(2):
             self.history.commit(adds=1, partition=0, removes=0, special=False)
         missed = log_name(len(self.history.times) - 2).rpartition("/")[2]
-        return [entry for entry in super().list(folder, deep=deep) if entry.name != missed]
+        return [entry for entry in super().list(folder, deep=deep, after=after) if entry.name != missed]
 
 
 def test_commits_that_come_while_the_folder_is_listed_are_no_hole(tmp_path: Path) -> None:

@@ -49,7 +49,7 @@ def test_nor_do_they_through_a_bad_network(race: Race, proxy: FaultProxy, throug
     """What was acknowledged is there once; what was refused is not there; the rest is told as unknown."""
     proxy.plan.faults = BAD
 
-    report = race.run([{"batches": 25, "through": through}] * 3, judged=lambda: setattr(proxy.plan, "faults", {}))
+    report = race.run([{"batches": 40, "through": through}] * 3, judged=lambda: setattr(proxy.plan, "faults", {}))
 
     assert report["valid"], (report["bad"], report["anomalies"])
     assert sum(proxy.done[fault] for fault in FAULTS) > 50

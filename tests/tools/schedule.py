@@ -145,9 +145,9 @@ class ScheduledStore(LocalStore):
         self._schedule.step()
         return super().size(name)
 
-    def list(self, folder: str = "", *, deep: bool = False) -> list[Entry]:
+    def list(self, folder: str = "", *, deep: bool = False, after: str = "") -> list[Entry]:
         self._schedule.step()
-        return super().list(folder, deep=deep)
+        return super().list(folder, deep=deep, after=after)
 
     def make_folder(self, folder: str) -> None:
         self._schedule.step()

@@ -17,7 +17,7 @@ from kafkalike.log.store.port import NotStoredError, Store
 from kafkalike.log.table.actions import Add, creation, log_name
 from kafkalike.log.table.settling import CommitPuts
 from kafkalike.log.table.state import EndsAt, TableState, end_app
-from kafkalike.log.table.table import Change, Done, Landed, Plan, T, Table
+from kafkalike.log.table.table import Change, Done, Landed, Plan, Questions, Refresh, T, Table
 from kafkalike.model.offsets import gaps_and_overlaps
 from kafkalike.model.segments import Segment
 from tests.tools.effort import seeds
@@ -296,14 +296,15 @@ class NeverPlansAnew(Table):
         self,
         plan: Plan[T],
         deadline: Deadline,
-        refresh: Callable[[], object] | None = None,
+        refresh: Refresh | None = None,
         discard: Callable[[Change], None] | None = None,
+        questions: Questions | None = None,
     ) -> Landed | Done[T]:
         def careless(state: TableState) -> Change | Done[T]:
             found = plan(state)
             return found if isinstance(found, Done) else replace(found, requires=())
 
-        return super().change(careless, deadline, refresh, discard)
+        return super().change(careless, deadline, refresh, discard, questions)
 
 
 class RemovesInDoubtPuts(CommitPuts):

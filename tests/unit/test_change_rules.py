@@ -10,7 +10,7 @@ import pytest
 from kafkalike.clock import Deadline
 from kafkalike.errors import KafkaStorageError, PolicyViolationError
 from kafkalike.log.store.memory import MemoryStore
-from kafkalike.log.store.port import Store
+from kafkalike.log.store.port import Pace, Store
 from kafkalike.log.table.actions import Add, creation, lines_of, log_name
 from kafkalike.log.table.state import TableState
 from kafkalike.log.table.table import Change, Done, Landed, Table
@@ -72,9 +72,9 @@ def change_while_another_writes(
     """Plan a change at version 1, which is taken by then; the table is durable or not from the second look on."""
     tries = iter(range(10))
 
-    def refresh() -> None:
+    def refresh(pace: Pace) -> None:
         table.durable = durable and next(tries) > 0
-        table.refresh()
+        table.refresh(pace)
 
     def plan(state: TableState) -> Change:
         for add in change.adds:

@@ -19,7 +19,7 @@ from kafkalike.errors import (
     PolicyViolationError,
     UnknownOutcomeError,
 )
-from kafkalike.log.store.port import NotStoredError, Store
+from kafkalike.log.store.port import NotStoredError, Pace, Store
 from kafkalike.log.table.actions import Add, Commit, TableCommit, creation, log_name
 from kafkalike.log.table.checkpoints import make_checkpoint
 from kafkalike.log.table.damage import DamagedFileError
@@ -250,9 +250,9 @@ def test_who_changes_a_table_may_look_elsewhere_too(world: World) -> None:
     """Before each try."""
     looks: list[int] = []
 
-    def look() -> None:
+    def look(pace: Pace) -> None:
         looks.append(len(looks))
-        world.table.refresh()
+        world.table.refresh(pace)
 
     world.store.puts = [lambda: world.rival_writes(0, 4)]
     world.table.change(Appends(world.store, "a"), world.deadline(), refresh=look)
@@ -306,8 +306,8 @@ def test_a_look_that_fails_after_the_plan_takes_its_files_away(world: World) -> 
     world.store.puts = [lambda: world.rival_writes(0, 1)]
     looks: list[bool] = []
 
-    def look() -> None:
-        looks.append(world.table.refresh())
+    def look(pace: Pace) -> None:
+        looks.append(world.table.refresh(pace))
         if len(looks) == 2:
             raise KafkaStorageError("gone")
 
@@ -483,10 +483,10 @@ def test_a_version_that_comes_between_the_look_and_the_listing_is_taken_in(world
     world.clock.sleep(10.1)
     listed = world.store.list
 
-    def come(folder: str = "", *, deep: bool = False) -> list[Any]:
+    def come(folder: str = "", *, deep: bool = False, after: str = "") -> list[Any]:
         world.store.list = listed  # type: ignore[method-assign]
         world.rival_writes(0, 1)
-        return listed(folder, deep=deep)
+        return listed(folder, deep=deep, after=after)
 
     world.store.list = come  # type: ignore[method-assign]
 

@@ -10,7 +10,7 @@ import threading
 from collections.abc import Callable, Iterator, Mapping
 from typing import Final
 
-from prometheus_client.core import GaugeMetricFamily
+from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily
 from prometheus_client.registry import Collector
 
 from kafkalike.admin import KafkaAdminClient
@@ -76,7 +76,7 @@ class ClusterCollector(Collector):
         """Nothing, so that the registry reads no cluster when this is registered."""
         return []
 
-    def collect(self) -> Iterator[GaugeMetricFamily]:
+    def collect(self) -> Iterator[GaugeMetricFamily | CounterMetricFamily]:
         """All metrics of the moment."""
         with self._lock:
             try:
@@ -86,8 +86,19 @@ class ClusterCollector(Collector):
             except (KafkaError, OSError) as error:
                 _log.warning("the cluster cannot be read: %s", error)
                 families = []
+        yield from self._requests()
         yield GaugeMetricFamily("kafkalike_up", "Whether the cluster could be read.", value=bool(families))
         yield from families
+
+    def _requests(self) -> Iterator[CounterMetricFamily]:
+        """What the scrapes themselves have cost, of a root in an object store."""
+        requests = self._lags.cluster.requests
+        if requests:
+            name, text = "kafkalike_object_store_requests", "Requests that this exporter has made of the object store."
+            family = CounterMetricFamily(name, text, labels=("kind",))
+            for kind, count in requests.items():
+                family.add_metric((kind,), count)
+            yield family
 
     def _topics(self) -> Iterator[GaugeMetricFamily]:
         known = {

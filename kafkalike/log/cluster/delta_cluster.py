@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import shutil
 import uuid
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from functools import cached_property
 from pathlib import Path
 from typing import Final
@@ -39,6 +39,7 @@ from kafkalike.log.table.layout import (
     TOPIC_TABLE_PROPERTIES,
 )
 from kafkalike.log.table.log_cleaner import Helpers, cleaning_turn, maintenance_turn
+from kafkalike.log.table.snapshot import LogFiles
 from kafkalike.log.table.table import Table
 from kafkalike.log.topic.segment_files import segment_of
 from kafkalike.log.topic.topic_log import DeltaTopicLog, Home
@@ -50,7 +51,17 @@ from kafkalike.model.topic import TopicInfo
 
 LOCAL_TAIL_SECONDS: Final = 0.002
 REMOTE_TAIL_SECONDS: Final = 0.25
-"""Wait between two looks at the tail: a look costs microseconds on a local disk, a request in an object store."""
+OBJECTS_TAIL_SECONDS: Final = 0.025
+"""Wait between two looks at the tail: a look costs microseconds on a local disk, a request where a root can only be
+read. In an object store not each look makes a request: see `Pace`."""
+
+ROOT_SECONDS: Final = 10.0
+FAR_ROOT_SECONDS: Final = 600.0
+"""Wait between two looks whether the root is there at all; in an object store that is a request as dear as a write."""
+
+METADATA_PAUSE_SECONDS: Final = 30.0
+"""Most seconds between two looks at the topics of those who wait for records, where a look costs money; in Kafka a
+client looks at them every `metadata.max.age.ms`, five minutes."""
 
 GROUPS_PATIENCE_SECONDS: Final = 1.0
 """How long a commit queues for the lock of `__consumer_offsets`: many times what a turn takes, and short against a
@@ -70,7 +81,9 @@ class DeltaCluster(ClusterBase):
         near = store.reach == "machine"
         super().__init__(store.uri, ServerConfig.load(store.uri if near else None) if server is None else server, clock)
         self.store = store
-        self.tail_interval = REMOTE_TAIL_SECONDS if store.reach == "everywhere" else LOCAL_TAIL_SECONDS
+        far_tail = OBJECTS_TAIL_SECONDS if store.far else REMOTE_TAIL_SECONDS
+        self.tail_interval = far_tail if store.reach == "everywhere" else LOCAL_TAIL_SECONDS
+        self.root_interval = FAR_ROOT_SECONDS if store.far else ROOT_SECONDS
         self.helpers = Helpers()
         self.metadata: DeltaControlLog[ClusterState, MetadataRow] = self._metadata_log()
         self.groups: DeltaControlLog[GroupsState, GroupRow] = DeltaControlLog(
@@ -82,6 +95,7 @@ class DeltaCluster(ClusterBase):
             helpers=self.helpers,
             clock=clock,
             patience=GROUPS_PATIENCE_SECONDS,
+            plans_beside=store.far,
         )
 
     def _metadata_log(self) -> DeltaControlLog[ClusterState, MetadataRow]:
@@ -94,6 +108,7 @@ class DeltaCluster(ClusterBase):
             helpers=self.helpers,
             clock=self.clock,
             durable=True,
+            longest_pause=METADATA_PAUSE_SECONDS,
         )
 
     def metadata_on_disk(self) -> ClusterState:
@@ -123,10 +138,16 @@ class DeltaCluster(ClusterBase):
         self.helpers.wait(timeout)
 
     @property
+    def requests(self) -> Mapping[str, int]:
+        """Requests that this process has made of the root's object store; empty for a folder."""
+        return self.store.requests
+
+    @property
     def there(self) -> bool:
         """Whether the root holds the table of topics."""
         try:
-            return bool(self.store.list(f"{CLUSTER_METADATA}/_delta_log"))
+            since = self.metadata.version if self.store.far else 0
+            return bool(LogFiles.listed(self.store.at(CLUSTER_METADATA), since).commits)
         except OSError as cause:
             message = f"{self.root} cannot be read: {cause}"
             raise KafkaStorageError(message) from cause
@@ -233,7 +254,7 @@ class DeltaCluster(ClusterBase):
             UnknownTopicOrPartitionError: no such topic.
         """
         log = DeltaTopicLog(self._home, self.topic(name))
-        log.refresh()
+        log.refresh(metadata=False)
         return log
 
 

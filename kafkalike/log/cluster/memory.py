@@ -7,8 +7,9 @@ from __future__ import annotations
 
 import threading
 import uuid
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
+from types import MappingProxyType
 
 import pyarrow as pa
 
@@ -66,6 +67,8 @@ class MemoryCluster(ClusterBase):
     """
 
     tail_interval = 0.001
+    root_interval = 10.0
+    requests: Mapping[str, int] = MappingProxyType({})
     there = True
 
     def __init__(self, server: ServerConfig | None = None, clock: Clock = SYSTEM_CLOCK) -> None:
@@ -123,9 +126,14 @@ class MemoryTopicLog:
             raise TopicDeletedError(self.info.name, self.info.topic_id, current.topic_id if current else None)
         return current
 
-    def refresh(self, *, metadata: bool = True) -> None:
+    def refresh_info(self, *, waiting: bool = False) -> None:
+        """See what became of the topic."""
+        del waiting
+        self.info = self._current()
+
+    def refresh(self, *, metadata: bool = True, waiting: bool = False) -> None:
         """See what was appended."""
-        del metadata
+        del metadata, waiting
         self.info = self._current()
         version = self._table.version  # before the ends: an append meanwhile is seen at the next look, too
         self._visible = {p: len(self._table.rows.get(p, ())) for p in self.info.partitions}

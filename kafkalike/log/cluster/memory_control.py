@@ -31,8 +31,9 @@ class MemoryControlLog(Generic[S, R]):
         """All rows."""
         return self._written[: self._now[1]]
 
-    def refresh(self) -> S:
+    def refresh(self, *, waiting: bool = False) -> S:
         """The state."""
+        del waiting
         return self.state
 
     def transact(self, plan: Callable[[S], Sequence[R]], timeout_ms: float | None = 60_000) -> None:

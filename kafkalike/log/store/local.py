@@ -18,6 +18,7 @@ import pyarrow as pa
 from kafkalike.errors import KafkaStorageError
 from kafkalike.log.store.leases import LocalLeases
 from kafkalike.log.store.lock import TableLock
+from kafkalike.log.store.near import NearStore
 from kafkalike.log.store.port import Entry, NotStoredError, Reach, Store
 from kafkalike.model.leases import Leases
 
@@ -59,7 +60,7 @@ class _Root:
     """Folders whose own names, up to the root, were made to survive a power failure."""
 
 
-class LocalStore:
+class LocalStore(NearStore):
     """A folder of a local disk.
 
     Args:
@@ -183,9 +184,9 @@ class LocalStore:
         """Bytes of a file."""
         return os.stat(self.path(name)).st_size  # noqa: PTH116
 
-    def list(self, folder: str = "", *, deep: bool = False) -> list[Entry]:
+    def list(self, folder: str = "", *, deep: bool = False, after: str = "") -> list[Entry]:
         """Files of a folder."""
-        return list(self._entries(folder, "", deep=deep))
+        return [entry for entry in self._entries(folder, "", deep=deep) if entry.name > after]
 
     def _entries(self, folder: str, prefix: str, *, deep: bool) -> Iterator[Entry]:
         try:

@@ -16,6 +16,7 @@ import pyarrow as pa
 from kafkalike.clock import SYSTEM_CLOCK
 from kafkalike.errors import KafkaTimeoutError
 from kafkalike.log.store.leases import MemoryLeases
+from kafkalike.log.store.near import NearStore
 from kafkalike.log.store.port import Entry, Reach, Store
 from kafkalike.model.leases import Leases
 
@@ -33,7 +34,7 @@ class _Disk:
     turns: dict[str, threading.RLock] = field(default_factory=dict)
 
 
-class MemoryStore:
+class MemoryStore(NearStore):
     """Files in memory, seen by this process alone.
 
     Args:
@@ -102,13 +103,13 @@ class MemoryStore:
         """Bytes of a file."""
         return len(self.read(name))
 
-    def list(self, folder: str = "", *, deep: bool = False) -> list[Entry]:
+    def list(self, folder: str = "", *, deep: bool = False, after: str = "") -> list[Entry]:
         """Files of a folder."""
         prefix = f"{self._prefix}{folder}/" if folder else self._prefix
         with self._disk.mutex:
             found = [(n.removeprefix(prefix), c, t) for n, (c, t) in self._disk.files.items() if n.startswith(prefix)]
         shallow = [f for f in found if "/" not in f[0] or (deep and "_delta_log/" not in f[0])]
-        return [Entry(n, len(c), t // 1_000_000) for n, c, t in shallow]
+        return [Entry(n, len(c), t // 1_000_000) for n, c, t in shallow if n > after]
 
     def make_folder(self, folder: str) -> None:
         """There are no folders."""

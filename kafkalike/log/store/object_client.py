@@ -9,7 +9,9 @@ from __future__ import annotations
 import errno
 import os
 import re
-from collections.abc import Callable, Iterator
+import threading
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from datetime import timedelta
 from typing import Any, Final, TypeVar
@@ -39,6 +41,12 @@ RETRY_SECONDS: Final = 20.0
 
 PART_TRIES: Final = 5
 """How often something is asked for of which only a part came."""
+
+KINDS: Final = ("get", "head", "put", "list", "delete", "copy")
+"""Kinds of requests; storages ask for a `put`, a `list` and a `copy` about twelve times what a `get` costs."""
+
+LIST_PAGE: Final = 1000
+"""Objects that one request lists."""
 
 FIRST_RETRY_SECONDS: Final = 0.05
 LONGEST_RETRY_SECONDS: Final = 2.0
@@ -89,12 +97,25 @@ class ObjectClient:
     def __init__(self, root: ObjectRoot, options: StorageOptions) -> None:
         self.uri = root.uri
         self._options = options
+        self._counts = Counter(dict.fromkeys(KINDS, 0))
+        self._counts_mutex = threading.Lock()
         try:
             self._once = _client(root, options, 0)
             self._again = _client(root, options, RETRIES)
         except (BaseError, ValueError, TypeError, OSError) as cause:
             text = options.scrubbed(str(cause).split("\n\n", 1)[0])
             raise KafkaConfigurationError(f"{self.uri}: the storage options make no client: {text}") from None
+
+    @property
+    def counts(self) -> Mapping[str, int]:
+        """Requests made so far by kind, one of `KINDS`. One that was tried again counts once."""
+        with self._counts_mutex:
+            return dict(self._counts)
+
+    def count(self, kind: str, number: int = 1) -> None:
+        """Count requests; for what `writer` gives."""
+        with self._counts_mutex:
+            self._counts[kind] += number
 
     def create(self, name: str, content: bytes) -> bool:
         """Put an object unless there is one; one request, and a second one to look where the first was unclear.
@@ -106,6 +127,7 @@ class ObjectClient:
             NotStoredError: nothing was stored, and nothing will be.
             OSError: unknown.
         """
+        self.count("put")
         with self._asking(name, conditional=True):
             try:
                 obstore.put(self._once, name, content, mode="create")
@@ -117,6 +139,7 @@ class ObjectClient:
         return True
 
     def _look(self, name: str) -> None:
+        self.count("head")
         try:
             obstore.head(self._once, name)
         except FileNotFoundError:
@@ -124,6 +147,7 @@ class ObjectClient:
 
     def put(self, name: str, content: bytes | memoryview) -> None:
         """Put an object, over an older one if there is one."""
+        self.count("put")
         with self._asking(name):
             obstore.put(self._again, name, content, use_multipart=False)
 
@@ -134,7 +158,7 @@ class ObjectClient:
 
     def get(self, name: str) -> bytes:
         """A whole object."""
-        return self._asked(name, lambda: bytes(obstore.get(self._again, name).bytes()))
+        return self._asked(name, lambda: bytes(obstore.get(self._again, name).bytes()), "get")
 
     def get_with_time(self, name: str) -> tuple[bytes, int]:
         """A whole object, and when it was written: ns, by the store's own clock, in whole seconds."""
@@ -143,7 +167,7 @@ class ObjectClient:
             found = obstore.get(self._again, name)
             return bytes(found.bytes()), _ns(found.meta["last_modified"])
 
-        return self._asked(name, ask)
+        return self._asked(name, ask, "get")
 
     def get_begin(self, name: str, length: int) -> tuple[bytes, int]:
         """The first bytes of an object, and its size."""
@@ -159,7 +183,7 @@ class ObjectClient:
             _check_length(len(content), min(length, size))
             return content, size
 
-        return self._asked(name, ask)
+        return self._asked(name, ask, "get")
 
     def get_range(self, name: str, start: int, stop: int) -> bytes:
         """Bytes of an object from `start` to before `stop`, which it must have."""
@@ -169,7 +193,7 @@ class ObjectClient:
             _check_length(len(content), stop - start)
             return content
 
-        return self._asked(name, ask)
+        return self._asked(name, ask, "get")
 
     def head(self, name: str) -> tuple[int, int]:
         """Size of an object in bytes, and when it was written, ns."""
@@ -178,37 +202,42 @@ class ObjectClient:
             found = obstore.head(self._again, name)
             return int(found["size"]), _ns(found["last_modified"])
 
-        return self._asked(name, ask)
+        return self._asked(name, ask, "head")
 
-    def list(self, folder: str, *, deep: bool) -> list[Entry]:
-        """Objects below a folder, named relative to it; only those right in it unless `deep`."""
+    def list(self, folder: str, *, deep: bool, after: str = "") -> list[Entry]:
+        """Objects below a folder, named relative to it; only those right in it unless `deep`, and only after a name."""
 
         def ask() -> list[Entry]:
             prefix = folder or None
-            if deep:
-                found = [meta for chunk in obstore.list(self._again, prefix=prefix) for meta in chunk]
+            above = f"{folder}/" if folder else ""
+            if deep or after:
+                offset = above + after if after else None
+                chunks = obstore.list(self._again, prefix=prefix, offset=offset, chunk_size=LIST_PAGE)
+                found = [meta for chunk in chunks for meta in chunk]
             else:
                 found = list(obstore.list_with_delimiter(self._again, prefix=prefix)["objects"])
-            above = f"{folder}/" if folder else ""
-            return [
+            self.count("list", len(found) // LIST_PAGE)
+            entries = [
                 Entry(str(m["path"]).removeprefix(above), int(m["size"]), _ns(m["last_modified"]) // 1_000_000)
                 for m in found
             ]
+            return entries if deep else [entry for entry in entries if "/" not in entry.name]
 
-        return self._asked(folder, ask)
+        return self._asked(folder, ask, "list")
 
     def copy(self, source: str, target: str) -> None:
         """Copy an object within the store."""
-        self._asked(source, lambda: obstore.copy(self._again, source, target))
+        self._asked(source, lambda: obstore.copy(self._again, source, target), "copy")
 
     def delete(self, name: str) -> None:
         """Remove an object; one that is gone already is fine."""
         try:
-            self._asked(name, lambda: obstore.delete(self._again, name))
+            self._asked(name, lambda: obstore.delete(self._again, name), "delete")
         except FileNotFoundError:
             return
 
-    def _asked(self, name: str, ask: Callable[[], T]) -> T:
+    def _asked(self, name: str, ask: Callable[[], T], kind: str) -> T:
+        self.count(kind)
         for _ in range(PART_TRIES - 1):
             try:
                 with self._asking(name):

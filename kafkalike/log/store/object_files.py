@@ -138,11 +138,13 @@ class UploadFile:
         if len(self._held) > PART_BYTES:
             if self._parts is None:
                 self._parts = self._client.writer(self._name, PART_BYTES)
+                self._client.count("put", 2)  # the begin and the end of it
             self._send()
         return count
 
     def _send(self) -> None:
         held, self._held = self._held, bytearray()
+        self._client.count("put")
         with self._client.asking(self._name):
             self._parts.write(bytes(held))
 

@@ -8,20 +8,23 @@ from __future__ import annotations
 
 import contextlib
 import threading
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import AbstractContextManager
-from typing import TYPE_CHECKING, Final
+from functools import partial
+from typing import TYPE_CHECKING, Final, TypeVar
 
 import pyarrow as pa
 
 from kafkalike.clock import SYSTEM_CLOCK
 from kafkalike.config.storage import StorageOptions, resolve_options
 from kafkalike.errors import KafkaError, TopicAuthorizationFailedError, UnsafeStorageError
+from kafkalike.log.store.looks import Looks
 from kafkalike.log.store.object_client import ObjectClient, check_process
 from kafkalike.log.store.object_files import RangeFile, UploadFile
 from kafkalike.log.store.object_leases import ObjectLeases
 from kafkalike.log.store.object_root import NOT_STAGEABLE, ObjectRoot, object_root
-from kafkalike.log.store.port import Entry, NotStoredError, Reach, Store
+from kafkalike.log.store.port import NOW, Entry, NotStoredError, Pace, Reach, Store
 from kafkalike.log.store.probe import Proof, probe
 from kafkalike.log.store.queue import Queues
 from kafkalike.model.leases import Leases
@@ -37,6 +40,39 @@ CLOCK_SECONDS: Final = 600.0
 
 TABLE_LOG: Final = "_delta_log"
 
+THREADS: Final = 16
+"""Requests of one process to one root that are made side by side, at most, beside those of its own threads."""
+
+FETCHED_BYTES: Final = 64 * 1024 * 1024
+"""What one process holds of objects that it has fetched ahead, at most."""
+
+T = TypeVar("T")
+
+
+class _Fetched:
+    """Objects that were fetched ahead, each until it is read once; the oldest ones go first. Thread-safe."""
+
+    def __init__(self) -> None:
+        self._mutex = threading.Lock()
+        self._held: dict[str, bytes] = {}
+        self._size = 0
+
+    def put(self, name: str, content: bytes) -> None:
+        """Hold an object."""
+        self.pop(name)
+        with self._mutex:
+            self._held[name] = content
+            self._size += len(content)
+            while self._size > FETCHED_BYTES:
+                self._size -= len(self._held.pop(next(iter(self._held))))
+
+    def pop(self, name: str) -> bytes | None:
+        """Give an object away."""
+        with self._mutex:
+            content = self._held.pop(name, None)
+            self._size -= len(content or b"")
+            return content
+
 
 class _Root:
     """What the stores of one root share in this process.
@@ -50,9 +86,20 @@ class _Root:
         self.client = ObjectClient(root, options)
         self.queues = Queues()
         self.leases = ObjectLeases(self.client, LEASES)
+        self.looks = Looks()
+        self.fetched = _Fetched()
+        self._threads = ThreadPoolExecutor(THREADS, thread_name_prefix="kafkalike-requests")
         self._mutex = threading.Lock()
         self._proof: Proof | None = None
         self._looked = 0.0
+
+    def started(self, call: Callable[[], T]) -> Future[T] | None:
+        """Begin a call in another thread; None where there can be none, as at the interpreter's end."""
+        check_process()
+        try:
+            return self._threads.submit(call)
+        except RuntimeError:
+            return None
 
     def prove(self, *, again: bool = False) -> Proof:
         """Try the storage out, unless that was done and went well.
@@ -150,6 +197,16 @@ class ObjectStore:
         """Every machine."""
         return "everywhere"
 
+    @property
+    def far(self) -> bool:
+        """It is."""
+        return True
+
+    @property
+    def requests(self) -> Mapping[str, int]:
+        """Those of this process at this root."""
+        return self._root.client.counts
+
     def check_writable(self) -> None:
         """Refuse a storage that does not keep writers apart, or that may not be written to."""
         try:
@@ -172,7 +229,42 @@ class ObjectStore:
 
     def read(self, name: str) -> bytes:
         """Content of an object."""
-        return self._root.client.get(self._prefix + name)
+        fetched = self._root.fetched.pop(self._prefix + name)
+        return self._root.client.get(self._prefix + name) if fetched is None else fetched
+
+    def fetch(self, names: Sequence[str]) -> None:
+        """Get objects side by side."""
+
+        def get(name: str) -> None:
+            with contextlib.suppress(OSError):
+                self._root.fetched.put(name, self._root.client.get(name))
+
+        self.beside([partial(get, self._prefix + name) for name in names])
+
+    def look(self, name: str, pace: Pace = NOW) -> bytes | None:
+        """Content of an object that may not be there yet."""
+
+        def ask() -> bytes | None:
+            try:
+                return self.read(name)
+            except FileNotFoundError:
+                return None
+
+        return self._root.looks.look(self._prefix + name, pace, ask)
+
+    def beside(self, calls: Sequence[Callable[[], T]]) -> list[T]:
+        """Make calls side by side."""
+        others = [(call, self._root.started(call)) for call in calls[1:]]
+        results: list[T] = []
+        failed: Exception | None = None
+        for call, future in [*((call, None) for call in calls[:1]), *others]:
+            try:
+                results.append(call() if future is None else future.result())
+            except Exception as error:  # noqa: BLE001 - raised again when all have ended
+                failed = failed or error
+        if failed is not None:
+            raise failed
+        return results
 
     def put_if_absent(self, name: str, content: bytes, *, durable: bool = False) -> bool:
         """Create an object unless there is one; it survives every failure that the storage survives."""
@@ -183,11 +275,17 @@ class ObjectStore:
             raise NotStoredError(cause.errno, cause.strerror, cause.filename) from None
         except KafkaError as cause:
             raise NotStoredError(None, str(cause)) from cause
-        return self._root.client.create(self._prefix + name, content)
+        made = self._root.client.create(self._prefix + name, content)
+        if made:
+            self._root.looks.made(self._prefix + name, content)
+        return made
 
     def replace(self, name: str, content: bytes) -> None:
         """Write an object, over an older one if there is one."""
-        self._root.client.put(self._prefix + name, content)
+        try:
+            self._root.client.put(self._prefix + name, content)
+        finally:
+            self._root.looks.forget(self._prefix + name)
 
     def open_input(self, name: str, buffer_size: int = 0) -> pa.NativeFile:
         """Open an object for reading at any place."""
@@ -201,9 +299,9 @@ class ObjectStore:
         """Bytes of an object."""
         return self._root.client.head(self._prefix + name)[0]
 
-    def list(self, folder: str = "", *, deep: bool = False) -> list[Entry]:
+    def list(self, folder: str = "", *, deep: bool = False, after: str = "") -> list[Entry]:
         """Objects of a folder."""
-        found = self._root.client.list((self._prefix + folder).rstrip("/"), deep=deep)
+        found = self._root.client.list((self._prefix + folder).rstrip("/"), deep=deep, after=after)
         return [entry for entry in found if TABLE_LOG not in entry.name.split("/")[:-1]]
 
     def make_folder(self, folder: str) -> None:
@@ -221,7 +319,10 @@ class ObjectStore:
 
     def remove(self, name: str) -> None:
         """Remove an object."""
-        self._root.client.delete(self._prefix + name)
+        try:
+            self._root.client.delete(self._prefix + name)
+        finally:
+            self._root.looks.forget(self._prefix + name)
 
     def sync(self, name: str) -> None:
         """An object that was acknowledged is as safe as the storage makes it."""

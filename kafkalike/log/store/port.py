@@ -6,10 +6,11 @@ else here is reading, writing under new names, and fairness.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+import math
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Literal, Protocol
+from typing import TYPE_CHECKING, Final, Literal, Protocol, TypeVar
 
 import pyarrow as pa
 
@@ -17,6 +18,8 @@ from kafkalike.model.leases import Leases
 
 if TYPE_CHECKING:
     from kafkalike.clock import Deadline
+
+T = TypeVar("T")
 
 Reach = Literal["process", "machine", "everywhere"]
 """Who sees what is stored: this process, the processes of this machine, or processes of any machine."""
@@ -38,6 +41,27 @@ class Entry:
     """When it was written: ms since the epoch, by the storage's own clock."""
 
 
+@dataclass(frozen=True, slots=True)
+class Pace:
+    """Which answers of other looks of this process will do, where a look is a request that costs money."""
+
+    since: float = math.inf
+    """One to a question that was asked at this time or later, seconds of the machine's monotonic clock. None by
+    default: the storage is asked."""
+    longest: float = 0.0
+    """Above 0, the look is one of somebody who waits for something new and comes again: looks are made less and less
+    often then, down to one in so many seconds, and all who wait share them. `since` does not count."""
+
+    @property
+    def waits(self) -> bool:
+        """Whether it is a look of somebody who comes again."""
+        return self.longest > 0
+
+
+NOW: Final = Pace()
+"""The storage is asked."""
+
+
 class Store(Protocol):
     """Files below a root. Names are relative to it, with `/` between folders. Thread-safe.
 
@@ -53,6 +77,16 @@ class Store(Protocol):
     @property
     def reach(self) -> Reach:
         """Who else sees what is stored here."""
+        ...
+
+    @property
+    def far(self) -> bool:
+        """Whether a request takes many milliseconds and costs money: then they are to be few, and side by side."""
+        ...
+
+    @property
+    def requests(self) -> Mapping[str, int]:
+        """Requests that this process has made of the root's storage by kind, such as `get`; empty where none count."""
         ...
 
     def check_writable(self) -> None:
@@ -93,6 +127,39 @@ class Store(Protocol):
 
         Raises:
             FileNotFoundError: there is none.
+        """
+        ...
+
+    def look(self, name: str, pace: Pace = NOW) -> bytes | None:
+        """Content of a file that may not be there yet.
+
+        Args:
+            name: the file, which is not changed once it is there.
+            pace: whether the answer that another look of this process got will do.
+
+        Returns:
+            None when there is none.
+        """
+        ...
+
+    def fetch(self, names: Sequence[str]) -> None:
+        """Get files ahead that are read one after the other soon, and never change; where that saves time.
+
+        What goes wrong is met again by `read`.
+        """
+        ...
+
+    def beside(self, calls: Sequence[Callable[[], T]]) -> list[T]:
+        """Make calls, side by side where they wait for a network; the first one in the caller's thread.
+
+        Args:
+            calls: they must not call this themselves, but for the first one.
+
+        Returns:
+            What they return, in order.
+
+        Raises:
+            Exception: what the first of them that failed has raised. All have ended then.
         """
         ...
 
@@ -152,7 +219,7 @@ class Store(Protocol):
         """
         ...
 
-    def list(self, folder: str = "", *, deep: bool = False) -> list[Entry]:
+    def list(self, folder: str = "", *, deep: bool = False, after: str = "") -> list[Entry]:
         """Files of a folder; empty when there is no such folder.
 
         For opening, checks and maintenance; not for the hot path.
@@ -160,6 +227,7 @@ class Store(Protocol):
         Args:
             folder: which one.
             deep: with those of the folders below it, `_delta_log` excepted.
+            after: only files whose names come after this one, as the bytes of UTF-8 are ordered.
         """
         ...
 

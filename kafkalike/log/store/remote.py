@@ -14,6 +14,7 @@ from deltalake.fs import DeltaStorageHandler
 
 from kafkalike.clock import SYSTEM_CLOCK
 from kafkalike.errors import UnsafeStorageError
+from kafkalike.log.store.near import NearStore
 from kafkalike.log.store.port import Entry, Reach, Store
 from kafkalike.model.leases import Leases
 
@@ -21,7 +22,7 @@ if TYPE_CHECKING:
     from kafkalike.clock import Deadline
 
 
-class RemoteStore:
+class RemoteStore(NearStore):
     """Files of a remote storage, through the clients that `deltalake` has.
 
     Args:
@@ -81,7 +82,7 @@ class RemoteStore:
             raise FileNotFoundError(f"{self.uri}/{name}")
         return int(found.size)
 
-    def list(self, folder: str = "", *, deep: bool = False) -> list[Entry]:
+    def list(self, folder: str = "", *, deep: bool = False, after: str = "") -> list[Entry]:
         """Files of a folder."""
         selector = pafs.FileSelector(folder, allow_not_found=True, recursive=deep)
         try:
@@ -89,11 +90,12 @@ class RemoteStore:
         except FileNotFoundError:
             return []
         prefix = f"{folder}/" if folder else ""
-        return [
+        entries = [
             Entry(info.path.removeprefix(prefix), info.size, (info.mtime_ns or 0) // 1_000_000)
             for info in found
             if info.type == pafs.FileType.File
         ]
+        return [entry for entry in entries if entry.name > after]
 
     def forget_turns(self, names: Iterable[str]) -> int:
         """There are no queues."""

@@ -11,18 +11,20 @@ import logging
 import random
 import uuid
 from collections.abc import Callable, Iterator, Sequence
+from functools import partial
 from typing import Final, Generic, TypeVar
 
 import pyarrow as pa
 
 from kafkalike.clock import Clock, Deadline
 from kafkalike.errors import KafkaError, KafkaStorageError, LogCorruptError
-from kafkalike.log.store.port import Store
+from kafkalike.log.store.port import NOW, Pace, Store
 from kafkalike.log.table.actions import APPEND, TableCommit, creation
 from kafkalike.log.table.fewer_files import keep_some, merge_late
 from kafkalike.log.table.layout import CONTROL_TABLE_PROPERTIES, delta_schema
 from kafkalike.log.table.log_cleaner import Helpers, LogCleaner
 from kafkalike.log.table.row_files import ROWS, MissingFileError, RowFiles, seq_segment
+from kafkalike.log.table.snapshot import READ_BESIDE
 from kafkalike.log.table.state import EndsAt, TableState
 from kafkalike.log.table.table import Change, Done, Table
 from kafkalike.log.table.turns import Turns
@@ -53,6 +55,9 @@ class DeltaControlLog(Generic[S, R]):
         patience: seconds that a writer queues behind others before it goes on all the same; None waits. Not for a
             table that somebody changes in several steps in one turn.
         durable: whether a row must survive a power failure when it is written.
+        longest_pause: most seconds between two looks of those who wait for rows of others, where a look costs money.
+        plans_beside: whether plans may be made beside a look, of what is known, and again of what it found; see
+            `Table.change`. Not where a plan does more than to make rows.
     """
 
     def __init__(
@@ -68,6 +73,8 @@ class DeltaControlLog(Generic[S, R]):
         jitter: Callable[[], float] = random.random,
         patience: float | None = None,
         durable: bool = False,
+        longest_pause: float = 1.0,
+        plans_beside: bool = False,
     ) -> None:
         self._root = root
         self._files = root.at(location)
@@ -75,12 +82,14 @@ class DeltaControlLog(Generic[S, R]):
         self._row_files = RowFiles(self._files, schema, row_type, clock)
         self._new_state = new_state
         self._clock = clock
+        self._waiting = Pace(longest=longest_pause)
+        self._plans_beside = plans_beside
         self._state: S | None = None
         """The rows' state; None as long as no table was seen."""
         self._missing_is_damage = False
         """Whether a data file that is not there cannot have been merged away a moment ago."""
         self._table = Table(self._files, clock, to_segment=seq_segment, follower=self, jitter=jitter, durable=durable)
-        self._turns = Turns(root, location, clock, patience, lambda: self.refresh().seq)
+        self._turns = Turns(root, location, clock, patience, lambda: self.refresh(waiting=plans_beside).seq)
         self._cleaner = LogCleaner(root, location, helpers, clock)
 
     # --- following -----------------------------------------------------------------------------
@@ -98,19 +107,35 @@ class DeltaControlLog(Generic[S, R]):
         """Whether there ever was a table."""
         return self._state is not None
 
-    def refresh(self) -> S:
-        """Apply rows that others added."""
+    def refresh(self, *, waiting: bool = False) -> S:
+        """Apply rows that others added; see `ControlLog.refresh`."""
+        return self._refreshed(self._waiting if waiting else NOW)
+
+    def questions(self) -> list[Callable[[], object]]:
+        """What `refresh` asks; see `FollowedTable.questions`."""
+        return self._table.questions()
+
+    def refreshed_since(self, since: float) -> S:
+        """Apply rows that others added, by answers of the storage to what was asked at a time or later."""
+        return self._refreshed(Pace(since=since))
+
+    def _refreshed(self, pace: Pace) -> S:
         with self._table.mutex:
             try:
-                self._look()
+                self._look(pace)
             except MissingFileError:
                 # Merged away while it was being read: the whole state is there in other files.
                 self._missing_is_damage = True
                 try:
-                    self._look()
+                    self._look(NOW)
                 finally:
                     self._missing_is_damage = False
             return self._new_state() if self._state is None else self._state
+
+    @property
+    def version(self) -> int:
+        """Version of the table as of the last `refresh`; 0 when there is none."""
+        return self._table.state.version if self._exists else 0
 
     def reload(self) -> S:
         """Read the whole table anew, whatever is known of it."""
@@ -118,9 +143,9 @@ class DeltaControlLog(Generic[S, R]):
             self._table.forget()
             return self.refresh()
 
-    def _look(self) -> None:
+    def _look(self, pace: Pace) -> None:
         try:
-            self._table.refresh()
+            self._table.refresh(pace)
         except FileNotFoundError as cause:
             if self._exists:
                 raise LogCorruptError(f"the table {self._files.uri} is gone") from cause
@@ -143,7 +168,11 @@ class DeltaControlLog(Generic[S, R]):
             return self._rows_of(self._table.state) if self._exists else []
 
     def _rows_of(self, state: TableState) -> list[R]:
-        rows = [row for segment in state.index for row in self._rows(segment.path)]
+        paths = [segment.path for segment in state.index]
+        rows: list[R] = []
+        for at in range(0, len(paths), READ_BESIDE):
+            for some in self._files.beside([partial(self._rows, path) for path in paths[at : at + READ_BESIDE]]):
+                rows += some
         return sorted(rows, key=lambda row: row.seq)  # type: ignore[attr-defined]
 
     def _rows(self, path: str) -> Sequence[R]:
@@ -170,7 +199,8 @@ class DeltaControlLog(Generic[S, R]):
         """Append the rows that `plan` makes of the current state, unless the state changed meanwhile."""
         deadline = Deadline(self._clock, timeout_ms)
         made: list[Sequence[R]] = []
-        self.refresh()
+        if not (self._plans_beside and self._exists):
+            self.refresh()
         with self._turns.awaited(deadline) if self._exists else self.exclusive(deadline):
             if not self._exists:
                 # No table is made for a plan that has nothing to write.
@@ -182,7 +212,10 @@ class DeltaControlLog(Generic[S, R]):
             def rows(state: S) -> Sequence[R]:
                 return made.pop() if made and not state.seq else plan(state)
 
-            landed = self._table.change(lambda state: self._appending(state, rows), deadline, self._sound)
+            questions = self._table.questions if self._plans_beside else None
+            landed = self._table.change(
+                lambda state: self._appending(state, rows), deadline, self._sound, questions=questions
+            )
             if isinstance(landed, Done):
                 return
             if landed.version % MERGE_INTERVAL == 0:
@@ -191,14 +224,14 @@ class DeltaControlLog(Generic[S, R]):
             state = self._table.state
             self._cleaner.after_commit(landed.version, state.table_id, len(state.index))
 
-    def _sound(self) -> None:
+    def _sound(self, pace: Pace = NOW) -> None:
         """Refresh; the state must have all rows that the table's log names.
 
         Raises:
             LogCorruptError: the files lack rows: nothing may be written under their numbers.
         """
         with self._table.mutex:
-            if self.refresh().seq + 1 >= self._table.state.end(ROWS):
+            if self._refreshed(pace).seq + 1 >= self._table.state.end(ROWS):
                 return
             last = self.reload().seq
             end = self._table.state.end(ROWS)
@@ -250,7 +283,7 @@ class DeltaControlLog(Generic[S, R]):
     def _merge(self, deadline: Deadline) -> None:
         """Put the rows of the latest files into one. Failing is harmless: the rows are written."""
         try:
-            self._table.change(lambda state: merge_late(self._row_files, state, self._clock), deadline, self.refresh)
+            self._table.change(lambda state: merge_late(self._row_files, state, self._clock), deadline, self._refreshed)
         except (KafkaError, OSError, pa.ArrowException) as cause:
             _log.warning("the files of %s were not merged: %s", self._files.uri, cause)
 
@@ -280,7 +313,7 @@ class DeltaControlLog(Generic[S, R]):
         with self.exclusive(deadline):
             self.refresh()
             if self._exists:
-                self._table.change(plan, deadline, self.refresh)
+                self._table.change(plan, deadline, self._refreshed)
         return counts
 
     def fence(self) -> None:

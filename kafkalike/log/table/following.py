@@ -6,13 +6,14 @@ that looking for something new costs one look-up however long the table's histor
 
 from __future__ import annotations
 
+import contextlib
 import threading
 from collections.abc import Callable
 from typing import Final, Protocol
 
-from kafkalike.clock import Clock
-from kafkalike.errors import LogCorruptError
-from kafkalike.log.store.port import Store
+from kafkalike.clock import SYSTEM_CLOCK, Clock
+from kafkalike.errors import KafkaError, LogCorruptError
+from kafkalike.log.store.port import NOW, Pace, Store
 from kafkalike.log.table.actions import TableCommit, log_name, parse_commit
 from kafkalike.log.table.damage import Damage, DamagedFileError, storage_errors
 from kafkalike.log.table.loading import ToSegment, last_good, load_with_base, size_of
@@ -21,6 +22,12 @@ from kafkalike.log.table.state import REPAIR, TableState
 
 RECHECK_SECONDS: Final = 10.0
 """How often a reader that sees nothing new makes sure that its version was not cleaned out of the log."""
+
+FAR_RECHECK_SECONDS: Final = 600.0
+"""The same where that is a request that costs as much as a write. Logs keep an hour of commits at least."""
+
+BEHIND_MS: Final = 1000
+"""Age of a commit from which on a waiting reader looks for the next one at once, instead of reading its records."""
 
 
 class Follower(Protocol):
@@ -69,6 +76,8 @@ class FollowedTable:
         self._follower = follower
         self._state: TableState | None = None
         self._checked = 0.0
+        self._seen_there = -1, 0.0
+        """A version whose file was seen, and the time after which that was, by the machine's clock."""
 
     @property
     def state(self) -> TableState:
@@ -95,10 +104,13 @@ class FollowedTable:
         """Begin from nothing at the next look."""
         self._state = None
 
-    def refresh(self) -> bool:
+    def refresh(self, pace: Pace = NOW) -> bool:
         """Apply the commits that were made since the last look.
 
         Interrupted at any point, the table forgets its state, and the next look loads it anew.
+
+        Args:
+            pace: which answers of other looks of this process will do. Who waits for news gets it commit by commit.
 
         Returns:
             Whether there were any.
@@ -116,28 +128,61 @@ class FollowedTable:
                 return self._look_again(self._state.damage)
             moved = False
             try:
-                while self._apply_next():
+                while self._apply_next(pace):
                     moved = True
+                    if pace.waits and self.store.far and self._is_news():
+                        break
             except DamagedFileError:
                 self._load()
                 return True
-            if not moved and self._clock.monotonic() - self._checked > RECHECK_SECONDS:
+            recheck = FAR_RECHECK_SECONDS if self.store.far else RECHECK_SECONDS
+            if not moved and self._clock.monotonic() - self._checked > recheck:
                 return self._recheck()
             return moved
 
-    def check_there(self) -> None:
+    def _is_news(self) -> bool:
+        """Whether the commit that was applied last was made just now: then another one is hardly there yet."""
+        return abs(self._clock.now_ms() - self.state.last_commit_ms) < BEHIND_MS
+
+    def check_there(self, pace: Pace = NOW) -> None:
         """Load anew when the version that is known is not in the log any more: someone may have replaced the table.
+
+        Args:
+            pace: whether it will do that it, or one before it that it follows on from, was seen since then.
 
         Raises:
             FileNotFoundError, LogCorruptError, KafkaStorageError: see `refresh`.
         """
         with self.mutex:
+            version, seen = self._seen_there
+            if 0 <= version <= self.state.version and seen >= pace.since:
+                return
             try:
                 with storage_errors(self.store.uri):
-                    self.store.size(log_name(self.state.version))
+                    self._see(self.state.version)
             except FileNotFoundError:
                 self._state = None
                 self._load()
+
+    def questions(self) -> list[Callable[[], object]]:
+        """What a look asks the storage, to be asked beside something else that takes as long.
+
+        Followed by `refresh` and `check_there` with the time before as their `pace`, the storage is asked no more than
+        once. What goes wrong here is met again there.
+        """
+        state = self._state
+        if state is None or state.damage is not None:
+            return []
+        version = state.version
+        return [
+            lambda: _quietly(lambda: self.store.look(log_name(version + 1))),
+            lambda: _quietly(lambda: self._see(version)),
+        ]
+
+    def _see(self, version: int) -> None:
+        begun = SYSTEM_CLOCK.monotonic()
+        self.store.size(log_name(version))
+        self._seen_there = version, begun
 
     def check_sound(self) -> None:
         """Refuse a table that is not seen at its newest version: nothing may be written to it, or removed.
@@ -151,12 +196,11 @@ class FollowedTable:
 
     # --- one version further -------------------------------------------------------------------
 
-    def _apply_next(self) -> bool:
+    def _apply_next(self, pace: Pace = NOW) -> bool:
         following = self.state.version + 1
-        try:
-            with storage_errors(f"{self.store.uri}/{log_name(following)}"):
-                content = self.store.read(log_name(following))
-        except FileNotFoundError:
+        with storage_errors(f"{self.store.uri}/{log_name(following)}"):
+            content = self.store.look(log_name(following), pace)
+        if content is None:
             return False
         try:
             commit = parse_commit(following, content, self.store.uri)
@@ -201,7 +245,7 @@ class FollowedTable:
         """Load anew when the log has moved on past a version that is gone."""
         self._checked = self._clock.monotonic()
         with storage_errors(self.store.uri):
-            known = LogFiles.listed(self.store).commits
+            known = LogFiles.listed(self.store, self.state.version).commits
         version = self.state.version
         if known and known[-1] == version:
             return False
@@ -255,3 +299,9 @@ class FollowedTable:
         except OSError:
             return True
         return True
+
+
+def _quietly(ask: Callable[[], object]) -> None:
+    """Ask for what will be asked again where this fails."""
+    with contextlib.suppress(OSError, KafkaError):
+        ask()

@@ -104,9 +104,17 @@ class LogCleaner:
             table_id: id of its table.
             files: data files that it has.
         """
-        if version % INTERVAL or not is_due(version, last_checkpoint(self._files), files):
+        if version % INTERVAL:
             return
-        self._helpers.start(lambda: self._clean(version, table_id))
+
+        def due() -> bool:
+            return is_due(version, last_checkpoint(self._files), files)
+
+        # The question, too, is a request in an object store, for which no append shall wait.
+        if self._files.far:
+            self._helpers.start(lambda: due() and self._clean(version, table_id))
+        elif due():
+            self._helpers.start(lambda: self._clean(version, table_id))
 
     def clean(self, table_id: str) -> bool:
         """Shorten the log now, with a checkpoint of the newest version if the last one is far behind.

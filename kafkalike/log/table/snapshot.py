@@ -11,6 +11,7 @@ import logging
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any, Final
 
 import pyarrow as pa
@@ -38,6 +39,9 @@ _log = logging.getLogger(__name__)
 LOAD_TRIES: Final = 3
 """How often a log that seems to lack a file is listed: another process may be cleaning it up."""
 
+READ_BESIDE: Final = 16
+"""Commits that are read side by side, where that is a request each."""
+
 LAST_CHECKPOINT: Final = "_delta_log/_last_checkpoint"
 
 _CHECKPOINT: Final = re.compile(r"(\d{20})\.checkpoint(?:\.(\d{10})\.(\d{10}))?\.parquet")
@@ -56,23 +60,27 @@ class LogFiles:
     """When the commit files were written, ms, by version."""
 
     @classmethod
-    def listed(cls, store: Store) -> LogFiles:
+    def listed(cls, store: Store, since: int = 0) -> LogFiles:
         """List the folder: for opening, recovery and maintenance; not for the hot path.
+
+        Args:
+            store: the table.
+            since: the first version of interest.
 
         A list of a folder is of no one moment: it may lack a file made meanwhile, and have one that was made later.
         So where a commit is missing, the folder is listed once more, and counts up to what the first list knew of.
         """
-        first = cls._listed(store)
+        first = cls._listed(store, since)
         if not first.commits or len(first.commits) == first.commits[-1] - first.commits[0] + 1:
             return first
-        second = cls._listed(store)
+        second = cls._listed(store, since)
         return cls(tuple(v for v in second.commits if v <= first.commits[-1]), second.checkpoints, second.modified_ms)
 
     @classmethod
-    def _listed(cls, store: Store) -> LogFiles:
+    def _listed(cls, store: Store, since: int) -> LogFiles:
         modified: dict[int, int] = {}
         parts: dict[int, dict[str, int]] = {}
-        for entry in store.list("_delta_log"):
+        for entry in store.list("_delta_log", after=f"{since:020d}" if since > 0 else ""):
             version = version_of(entry.name)
             if version is not None:
                 modified[version] = entry.modified_ms
@@ -153,6 +161,9 @@ def load_snapshot(store: Store, version: int | None = None) -> Snapshot:
         FileNotFoundError: there is no table.
         LogCorruptError: its log lacks a version, or cannot be read; or it has no such version (any more, or yet).
     """
+    found = _from_last_checkpoint(store) if version is None and store.far else None
+    if found is not None:
+        return found
     for left in reversed(range(LOAD_TRIES)):
         files = LogFiles.listed(store)
         if not files.commits and not files.checkpoints:
@@ -165,6 +176,24 @@ def load_snapshot(store: Store, version: int | None = None) -> Snapshot:
                 message = f"the log of {store.uri} cannot be read: {cause} is missing; see `{REPAIR_COMMAND}`"
                 raise LogCorruptError(message) from cause
     raise AssertionError(store.uri)
+
+
+def _from_last_checkpoint(store: Store) -> Snapshot | None:
+    """The newest version by the checkpoint that the log names, without a list of all that lies below it.
+
+    None where that does not give a sound one: then the whole log has to be looked at.
+    """
+    last = last_checkpoint(store)
+    if last < 0:
+        return None
+    files = LogFiles.listed(store, last)
+    if last not in files.checkpoints:
+        return None
+    try:
+        found = _read(store, files, None)
+    except (FileNotFoundError, LogCorruptError):
+        return None
+    return found if found.damage is None and found.version >= last else None
 
 
 def _read(store: Store, files: LogFiles, version: int | None) -> Snapshot:
@@ -201,9 +230,9 @@ def _read_commits(store: Store, snapshot: Snapshot, versions: Sequence[int], *, 
 
     A damaged commit that sound ones follow is an error: what it said is not known, and they rest on it.
     """
-    for version in versions:
+    for version, content in _contents(store, versions):
         try:
-            actions = parse_actions(version, store.read(log_name(version)), store.uri)
+            actions = parse_actions(version, content, store.uri)
             commit = commit_of(version, actions, store.uri)
         except LogCorruptError as cause:
             later = [v for v in versions if v > version]
@@ -222,6 +251,14 @@ def _read_commits(store: Store, snapshot: Snapshot, versions: Sequence[int], *, 
             return
         snapshot.commits.append((version, actions))
         snapshot.committed.append(commit)
+
+
+def _contents(store: Store, versions: Sequence[int]) -> Iterator[tuple[int, bytes]]:
+    """The files of some commits, in order."""
+    beside = READ_BESIDE if store.far else 1
+    for at in range(0, len(versions), beside):
+        part = versions[at : at + beside]
+        yield from zip(part, store.beside([partial(store.read, log_name(v)) for v in part]), strict=True)
 
 
 def all_damaged(store: Store, versions: Sequence[int]) -> bool:
@@ -269,7 +306,9 @@ def read_checkpoint(store: Store, names: Sequence[str]) -> dict[str, pa.StructAr
     """
     found: dict[str, list[pa.StructArray]] = {}
     for name in names:
-        with store.open_input(f"_delta_log/{name}") as stream:
+        path = f"_delta_log/{name}"
+        # All of it is wanted, and each part would be a request.
+        with pa.BufferReader(store.read(path)) if store.far else store.open_input(path) as stream:
             table = pq.ParquetFile(stream, pre_buffer=False).read(use_threads=False)
         for kind in table.column_names:
             column = table.column(kind)

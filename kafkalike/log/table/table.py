@@ -14,10 +14,11 @@ from dataclasses import dataclass, field
 from typing import Any, Final, Generic, TypeVar
 
 from kafkalike import faults
-from kafkalike.clock import Clock, Deadline
+from kafkalike.clock import SYSTEM_CLOCK, Clock, Deadline
 from kafkalike.errors import KafkaError, KafkaStorageError, KafkaTimeoutError, PolicyViolationError
-from kafkalike.log.store.port import Store
+from kafkalike.log.store.port import NOW, Pace, Store
 from kafkalike.log.table.actions import Add, Commit, log_name, parse_commit
+from kafkalike.log.table.expired_log import HOUR_MS, LOG_STAYS, duration_ms
 from kafkalike.log.table.following import FollowedTable, Follower
 from kafkalike.log.table.loading import ToSegment
 from kafkalike.log.table.settling import BACKOFF_SECONDS, CommitPuts
@@ -27,7 +28,16 @@ from kafkalike.log.table.state import FENCE, Requirement, TableState
 MAX_BACKOFF_SECONDS: Final = 2.0
 """Longest wait after a concurrent writer's commit, however often that happens."""
 
+SURE_SECONDS: Final = 5.0
+"""How long after a look nobody can have made the next version and cleaned it up: that takes an hour."""
+
 T = TypeVar("T")
+
+Refresh = Callable[[Pace], object]
+"""Looks for what is new, as `FollowedTable.refresh` does."""
+
+Questions = Callable[[], Sequence[Callable[[], object]]]
+"""What such a look asks the storage, as calls that can be made side by side."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -121,19 +131,24 @@ class Table(FollowedTable):
         self,
         plan: Plan[T],
         deadline: Deadline,
-        refresh: Callable[[], object] | None = None,
+        refresh: Refresh | None = None,
         discard: Callable[[Change], None] | None = None,
+        questions: Questions | None = None,
     ) -> Landed | Done[T]:
         """Change the table: the only loop that does.
 
         Look, plan, make the data files durable if need be, put the next version if absent, settle what is in doubt;
         wait and begin again when a concurrent writer was faster, with the same change unless a requirement of it broke.
 
+        Where a look takes long (`Store.far`) and `questions` are given, the first plan is made of what is known, beside
+        the look; what the look has found must agree with its requirements, or it is made anew.
+
         Args:
             plan: see `Plan`.
             deadline: until when to try.
             refresh: looks for what is new, here and elsewhere; this table's `refresh` when None.
             discard: removes the files of a change that is surely in no version; else its added files are.
+            questions: what `refresh` asks, as calls that can be made side by side; see `FollowedTable.questions`.
 
         Returns:
             The version, or what the plan found instead.
@@ -151,10 +166,11 @@ class Table(FollowedTable):
         planned_on = -1
         while True:
             try:
-                if attempt:
-                    # Before the look: where others write all the time, what was seen before a wait is old after it.
-                    self._back_off(attempt, deadline)
-                (refresh or self.refresh)()
+                # Before the look: where others write all the time, what was seen before a wait is old after it.
+                self._back_off(attempt, deadline)
+                looked = SYSTEM_CLOCK.monotonic()
+                planned, planned_on = self._asked(questions, None if attempt else plan, (planned, planned_on))
+                (refresh or self.refresh)(NOW if questions is None else Pace(since=looked))
                 with self.mutex:
                     self.check_sound()
                     state = self.state
@@ -181,10 +197,62 @@ class Table(FollowedTable):
                 throw_away(planned)
                 raise
             faults.point("commit.after")
-            if landed and not self._fell_behind(wanted.version):
+            if landed and (self._is_sure(looked) or not self._fell_behind(wanted.version)):
                 self._go_on(wanted)
                 return Landed(wanted.version, planned)
             attempt += 1
+
+    def _asked(
+        self, questions: Questions | None, plan: Plan[T] | None, known: tuple[Change | None, int]
+    ) -> tuple[Change | None, int]:
+        """Ask the storage what is new, and plan a change on what is known meanwhile; where that is worth while.
+
+        Args:
+            questions: what the storage is asked.
+            plan: see `Plan`; None plans nothing.
+            known: what is returned where nothing was planned.
+
+        Returns:
+            The change and the fence that was the latest when it was planned. None where it is to be planned when the
+            look is over: what refuses it, or shows that it was made before, may be out of date.
+
+        Raises:
+            KafkaStorageError: the storage refused its files.
+        """
+        state = self._state
+        if questions is None or not self.store.far:
+            return known
+        if plan is None or state is None:
+            self.store.beside(questions())
+            return known
+        made: list[Change] = []
+
+        def first() -> None:
+            try:
+                with self.mutex:
+                    found = plan(state)
+            except KafkaStorageError:
+                raise
+            except KafkaError:
+                return
+            if isinstance(found, Change):
+                made.append(found)
+
+        fenced = state.fenced
+        self.store.beside([first, *questions()])
+        return (made[0], fenced) if made else (None, -1)
+
+    def _is_sure(self, looked: float) -> bool:
+        """Whether the place of a version that was put cannot have been emptied by a clean-up since the last look.
+
+        Args:
+            looked: when that look began. It must have seen that the version before is there, and none in its place.
+        """
+        state, (seen, seen_at) = self._state, self._seen_there
+        if not self.store.far or state is None or not 0 <= seen <= state.version or seen_at < looked:
+            return False
+        in_time = SYSTEM_CLOCK.monotonic() - looked <= SURE_SECONDS
+        return in_time and duration_ms(state.properties, LOG_STAYS) >= HOUR_MS
 
     def fence(self, deadline: Deadline) -> Landed:
         """Make a version without content: a writer that has planned before it must plan anew.
@@ -221,7 +289,9 @@ class Table(FollowedTable):
         return True
 
     def _back_off(self, attempt: int, deadline: Deadline) -> None:
-        """Wait after losing against a concurrent writer: a random time that doubles with each try."""
+        """Wait after losing against a concurrent writer: a random time that doubles with each try, from the second."""
+        if not attempt:
+            return
         wait = self._jitter() * min(MAX_BACKOFF_SECONDS, BACKOFF_SECONDS * 2 ** (attempt - 1))
         if deadline.remaining() <= wait:
             raise KafkaTimeoutError(

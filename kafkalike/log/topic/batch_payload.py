@@ -11,6 +11,7 @@ from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
+from functools import partial
 from typing import TYPE_CHECKING, Final, Protocol
 
 import numpy as np
@@ -82,15 +83,18 @@ class BatchPayload:
     def write(self, files: Store, plan: Mapping[int, range], *, codec: str, now_ms: int, now_counts: bool) -> list[Add]:
         """One Parquet file per partition."""
         faults.point("append.before_files")
-        adds: list[Add] = []
+        named: list[tuple[Add, pa.Table]] = []
         try:
             for partition, table in _tables(self.batch, plan, now_ms if now_counts else None):
                 name = segment_name(partition, plan[partition].start)
-                adds.append(_unwritten(name, partition, table, now_ms))
-                adds[-1] = replace(adds[-1], size=put_parquet(files, name, table, PARQUET_CODECS[codec]))
+                named.append((_unwritten(name, partition, table, now_ms), table))
+            return files.beside([partial(_written, files, add, table, codec) for add, table in named])
         except (OSError, pa.ArrowException) as cause:
-            raise refused(files, adds, cause) from cause
-        return adds
+            raise refused(files, [add for add, _ in named], cause) from cause
+
+
+def _written(files: Store, add: Add, table: pa.Table, codec: str) -> Add:
+    return replace(add, size=put_parquet(files, add.path, table, PARQUET_CODECS[codec]))
 
 
 def refused(files: Store, adds: Iterable[Add], cause: Exception) -> KafkaStorageError:

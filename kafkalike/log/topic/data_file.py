@@ -29,6 +29,9 @@ MAX_ROWS: Final = 262_144
 WHOLE_BYTES: Final = 64 * 1024
 """Largest file that is fetched whole, and decoded without threads: those take longer to wake up than it takes."""
 
+FAR_WHOLE_BYTES: Final = 8 * 1024 * 1024
+"""Largest file that is fetched whole where a request takes longer than it takes to send some megabytes."""
+
 PROBE_ROWS: Final = 64
 """Rows decoded to see how large records are, where the file's own figures do not say."""
 
@@ -75,9 +78,9 @@ class DataFile:
         self._files = files
         self._path = segment.path
         self._reading = reading
-        self.whole = segment.size_bytes <= WHOLE_BYTES
-        """Whether it is in memory, so that it keeps no file of the storage open."""
-        self._file = open_parquet(files, segment.path, whole=self.whole)
+        self._small = segment.size_bytes <= WHOLE_BYTES
+        whole = segment.size_bytes <= (FAR_WHOLE_BYTES if files.far else WHOLE_BYTES)
+        self._file = open_parquet(files, segment.path, whole=whole)
         try:
             self.groups = self._checked(segment)
             """Rows of each row group."""
@@ -133,7 +136,7 @@ class DataFile:
             batch_size=self.rows_at_once(groups) if rows is None else rows,
             row_groups=list(groups),
             columns=list(reading.columns),
-            use_threads=reading.threads and not self.whole,
+            use_threads=reading.threads and not self._small,
         )
         return (_typed(batch, reading.columns) for batch in found)
 

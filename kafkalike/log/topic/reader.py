@@ -18,6 +18,10 @@ from kafkalike.model.topic import TopicInfo
 MAX_FILES: Final = 64
 """Small files that one chunk may join; bounds the time of one read of a topic of tiny appends."""
 
+AHEAD_FILES: Final = 16
+AHEAD_BYTES: Final = 1024 * 1024
+"""How many files are fetched side by side where each is a request, and how large they may be together."""
+
 RECORD_COST: Final = 32
 """Bytes of a record in memory beside its key, value and headers: offset, time and the columns' own offsets."""
 
@@ -78,6 +82,8 @@ class DeltaReader:
         self._rows: SegmentRows | None = None
         self._decoded: pa.RecordBatch | None = None
         """Rows of `_segment` that were decoded and not yet handed out, from the position on."""
+        self._fetched = 0
+        """Offset up to which files were fetched ahead."""
 
     def read(self, max_bytes: int) -> Chunk | None:
         """Records from the position on; None at the log end."""
@@ -173,6 +179,8 @@ class DeltaReader:
             self._forget()
             log, p = self._log, self._partition
             log.check_no_overlap(segment, self.position)
+            if log.files.far and segment.start >= self._fetched:
+                self._fetch_ahead(segment)
             rows = SegmentRows(
                 log.files,
                 segment,
@@ -183,6 +191,19 @@ class DeltaReader:
             )
             self._segment, self._rows = segment, rows
         return rows
+
+    def _fetch_ahead(self, segment: Segment) -> None:
+        """Fetch a small file and the small ones that follow it, side by side."""
+        names: list[str] = []
+        following: Segment | None = segment
+        room = AHEAD_BYTES
+        while following is not None and len(names) < AHEAD_FILES and following.size_bytes <= room:
+            names.append(following.path)
+            room -= following.size_bytes
+            self._fetched = following.stop
+            following = self._log.segment_at_or_after(self._partition, following.stop)
+        if len(names) > 1:
+            self._log.files.fetch(names)
 
     def _forget(self) -> None:
         rows, self._rows, self._segment, self._decoded = self._rows, None, None, None

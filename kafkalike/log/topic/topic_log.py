@@ -18,12 +18,12 @@ from kafkalike.errors import (
     TopicDeletedError,
     UnsupportedVersionError,
 )
-from kafkalike.log.store.port import Store
+from kafkalike.log.store.port import NOW, Pace, Store
 from kafkalike.log.table.actions import APPEND, TableCommit
 from kafkalike.log.table.control_log import DeltaControlLog
 from kafkalike.log.table.log_cleaner import Helpers, LogCleaner
 from kafkalike.log.table.state import EndsAt, LastOf, Requirement, Still, TableState, end_app
-from kafkalike.log.table.table import Change, Done, Landed, Plan, Table
+from kafkalike.log.table.table import Change, Done, Landed, Plan, Questions, Table
 from kafkalike.log.topic import times
 from kafkalike.log.topic.batch_payload import BatchPayload, Payload, append_note
 from kafkalike.log.topic.foreign_rules import append_refusal
@@ -40,6 +40,11 @@ from kafkalike.model.offsets import plan_offsets
 from kafkalike.model.segments import Segment
 from kafkalike.model.structs import OffsetAndTimestamp
 from kafkalike.model.topic import TopicInfo
+
+WAITING: Final = Pace(longest=1.1)
+"""A reader that waits for records looks for them at least so often, where a look costs money: 1.1 s, so that an idle
+topic costs about one request a second and process, and with all others that a reader makes no more than 1.1 $ a
+month."""
 
 FETCH_BYTES: Final = 1_048_576
 """Bytes a reader decodes at a time; Kafka's `max.partition.fetch.bytes`."""
@@ -92,23 +97,34 @@ class DeltaTopicLog:
             known = self._config = (self.info, TopicConfig.from_properties(effective))
         return known[1]
 
-    def refresh(self, *, metadata: bool = True) -> None:
+    def refresh(self, *, metadata: bool = True, waiting: bool = False) -> None:
         """Look for new table commits and metadata."""
         # The metadata first, and not while this table is held: who holds theirs may want this.
-        self._look_at_metadata(anew=metadata)
-        self._checked(self._table.refresh)
+        if metadata:
+            self.refresh_info(waiting=waiting)
+        else:
+            self._take_info(self._home.metadata.state)
+        self._checked(lambda: self._table.refresh(WAITING if waiting else NOW))
 
-    def _look_at_metadata(self, *, anew: bool = True) -> None:
-        known = self._home.metadata.refresh() if anew else self._home.metadata.state
+    def refresh_info(self, *, waiting: bool = False) -> None:
+        """Look for new metadata."""
+        self._take_info(self._home.metadata.refresh(waiting=waiting))
+
+    def _take_info(self, known: ClusterState) -> None:
         current = known.topics.get(self.info.name)
         if current is None or current.topic_id != self.info.topic_id:
             raise TopicDeletedError(self.info.name, self.info.topic_id, current.topic_id if current else None)
         self.info = current
 
-    def look_anew(self) -> None:
-        """Refresh, also when the log was cleaned up past what is known: before anything is said to be lost."""
-        self.refresh()
-        self._checked(self._table.check_there)
+    def look_anew(self, pace: Pace = NOW) -> None:
+        """Refresh, also when the log was cleaned up past what is known: before anything is said to be lost.
+
+        Args:
+            pace: see `FollowedTable.refresh`.
+        """
+        self._take_info(self._home.metadata.refreshed_since(pace.since))
+        self._checked(lambda: self._table.refresh(pace))
+        self._checked(lambda: self._table.check_there(pace))
 
     def check_sound(self) -> None:
         """Refresh; the table must be there now, and be seen at its newest version.
@@ -125,7 +141,7 @@ class DeltaTopicLog:
             look()
         except FileNotFoundError as cause:
             # It may have been deleted since the metadata were looked at.
-            self._look_at_metadata()
+            self.refresh_info()
             message = f"{self.info.name}: its table {self.files.uri} is gone though the topic exists"
             raise LogCorruptError(message) from cause
         if self._table.state.table_id != self.info.topic_id:
@@ -251,7 +267,7 @@ class DeltaTopicLog:
             return self._appending(state, payload, codec, txn)
 
         with self.exclusive(deadline):
-            landed = self.change(plan, deadline)
+            landed = self.change(plan, deadline, questions=self._questions)
             if isinstance(landed, Done):
                 return landed.value
         faults.point("append.after_commit")
@@ -288,11 +304,19 @@ class DeltaTopicLog:
         with self._home.store.turn(self.info.location, deadline):
             yield
 
+    def _questions(self) -> list[Callable[[], object]]:
+        """What `ready_to_append` asks the storage."""
+        return [*self._home.metadata.questions()[:1], *self._table.questions()]
+
     def change(
-        self, plan: Plan[T], deadline: Deadline, discard: Callable[[Change], None] | None = None
+        self,
+        plan: Plan[T],
+        deadline: Deadline,
+        discard: Callable[[Change], None] | None = None,
+        questions: Questions | None = None,
     ) -> Landed | Done[T]:
         """Change the topic's table; see `Table.change`. Caller: appends and maintenance, within `exclusive`."""
-        landed = self._table.change(plan, deadline, self.ready_to_append, discard)
+        landed = self._table.change(plan, deadline, self.ready_to_append, discard, questions)
         if isinstance(landed, Landed):
             self._cleaner.after_commit(landed.version, self.info.topic_id, len(self._table.state.index))
         return landed
@@ -302,14 +326,14 @@ class DeltaTopicLog:
         with self.exclusive(deadline):
             self._table.fence(deadline)
 
-    def ready_to_append(self) -> None:
+    def ready_to_append(self, pace: Pace = NOW) -> None:
         """Refresh, and refuse a table that a foreign writer has replaced, or whose log end has been taken back.
 
         Raises:
             LogCorruptError: appending would give offsets out for the second time.
             UnsupportedVersionError: the table has a property or a column rule that we do not honour.
         """
-        self.look_anew()
+        self.look_anew(pace)
         self._table.durable = self.config.flush
         refusal = self._append_refusal(self._table.state)
         if refusal is not None:

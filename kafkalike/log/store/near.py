@@ -1,0 +1,43 @@
+"""Near: what a storage does where a request costs a system call: each look is made, one thing after the other."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import TypeVar
+
+from kafkalike.log.store.port import NOW, Pace
+
+T = TypeVar("T")
+
+
+class NearStore:
+    """The part of `Store` that is the same for all storages that need not be spared."""
+
+    @property
+    def far(self) -> bool:
+        """It is not."""
+        return False
+
+    @property
+    def requests(self) -> Mapping[str, int]:
+        """None that anybody counts."""
+        return {}
+
+    def read(self, name: str) -> bytes:
+        """See `Store.read`."""
+        raise NotImplementedError
+
+    def look(self, name: str, pace: Pace = NOW) -> bytes | None:
+        """Content of a file that may not be there yet."""
+        del pace
+        try:
+            return self.read(name)
+        except FileNotFoundError:
+            return None
+
+    def fetch(self, names: Sequence[str]) -> None:
+        """Nothing is gained."""
+
+    def beside(self, calls: Sequence[Callable[[], T]]) -> list[T]:
+        """Make calls one after the other."""
+        return [call() for call in calls]

@@ -1,0 +1,289 @@
+"""A table in a storage whose requests take long: what is asked, when, and that no plan rests on what is out of date."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import pytest
+
+from kafkalike.errors import KafkaError, KafkaStorageError
+from kafkalike.log.store.looks import Looks
+from kafkalike.log.store.near import NearStore
+from kafkalike.log.store.port import NOW, Pace
+from kafkalike.log.table.checkpoints import make_checkpoint
+from kafkalike.log.table.following import FAR_RECHECK_SECONDS
+from kafkalike.log.table.loading import load_table
+from kafkalike.log.table.snapshot import LAST_CHECKPOINT, load_snapshot
+from kafkalike.log.table.state import TableState
+from kafkalike.log.table.table import Change, Done, Landed, Plan, Table
+from tests.tools.scripted_store import ScriptedStore, SleptClock
+from tests.unit.test_table_steps import Appends, World, segment_of
+
+WAITING = Pace(longest=60.0)
+
+
+class FarStore(ScriptedStore):
+    """A scripted store that wants to be spared."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.looks = Looks()
+
+    @property
+    def far(self) -> bool:
+        return True
+
+    def look(self, name: str, pace: Pace = NOW) -> bytes | None:
+        return self.looks.look(name, pace, lambda: NearStore.look(self, name))
+
+    def put_if_absent(self, name: str, content: bytes, *, durable: bool = False) -> bool:
+        made = super().put_if_absent(name, content, durable=durable)
+        if made:
+            self.looks.made(name, content)
+        return made
+
+    def size(self, name: str) -> int:
+        self.calls.append(f"size {name}")
+        return super().size(name)
+
+    def list(self, folder: str = "", *, deep: bool = False, after: str = "") -> list[Any]:
+        self.calls.append(f"list {after or folder}")
+        return super().list(folder, deep=deep, after=after)
+
+
+class Far(World):
+    """A table there. The rival is another process: it shares no looks."""
+
+    store: FarStore
+
+    def __init__(self, **properties: str) -> None:
+        super().__init__(**properties)
+        near = self.store
+        self.store = FarStore()
+        self.store._disk = near._disk
+        self.table, self.rival = self.opened(follower=self.rows), Table(near, SleptClock(), to_segment=segment_of)
+        self.store.calls.clear()
+
+    def append(self, plan: Plan[None], table: Table | None = None) -> Landed | Done[None]:
+        """As a topic's log does it."""
+        table = table or self.table
+
+        def refresh(pace: Pace) -> None:
+            table.refresh(pace)
+            table.check_there(pace)
+
+        return table.change(plan, self.deadline(), refresh, questions=table.questions)
+
+    def calls(self) -> list[str]:
+        """What the storage was asked, with versions in place of the log's names."""
+        found, self.store.calls = self.store.calls, []
+        return [c.replace("_delta_log/", "").replace(".json", "").replace("0" * 19, "") for c in found]
+
+
+@pytest.fixture
+def far() -> Far:
+    """A table of one version that was looked at."""
+    far = Far()
+    far.table.refresh()
+    far.calls()
+    return far
+
+
+def test_an_append_asks_beside_its_plan_and_nothing_after_its_put(far: Far) -> None:
+    for version in (1, 2):
+        found = far.append(Appends(far.store, "a"))
+
+        assert isinstance(found, Landed)
+        assert far.calls() == [f"read {version}", f"size {version - 1}", f"put {version}"]
+
+
+def test_a_plan_that_others_have_overtaken_is_made_anew_and_its_file_goes(far: Far) -> None:
+    far.rival_writes(0, 2)
+
+    found = far.append(plan := Appends(far.store, "a"))
+
+    assert isinstance(found, Landed)
+    assert plan.tries == 2
+    assert found.change.adds[0].stats["run"] == [2, 3]
+    assert "discard a.1" in far.calls()
+    assert load_table(far.store, segment_of).end(0) == 3
+
+
+def test_a_plan_that_still_holds_is_kept(far: Far) -> None:
+    """What others did is no concern of it."""
+    far.rival_writes(0, 2)
+
+    found = far.append(plan := Appends(far.store, "a", heeds_end=False))
+
+    assert isinstance(found, Landed)
+    assert (found.version, plan.tries) == (2, 1)
+
+
+def test_a_lost_race_is_followed_by_questions_side_by_side(far: Far) -> None:
+    far.store.puts = [lambda: far.rival_writes(0, 1)]
+
+    found = far.append(Appends(far.store, "a"))
+
+    assert isinstance(found, Landed)
+    calls = far.calls()
+    assert calls[-5:] == ["read 1", "size 0", "read 2", "discard a.1", "put 2"]
+
+
+class Refusing:
+    """Refuses the first plan, or has nothing to do there."""
+
+    def __init__(self, then: Plan[None], first: Exception | Done[None]) -> None:
+        self.then, self.first, self.tries = then, first, 0
+
+    def __call__(self, state: TableState) -> Change | Done[None]:
+        self.tries += 1
+        if self.tries > 1:
+            return self.then(state)
+        if isinstance(self.first, Exception):
+            raise self.first
+        return self.first
+
+
+@pytest.mark.parametrize("first", [KafkaError("too large, by old settings"), Done(None)])
+def test_what_is_known_neither_refuses_nor_finishes_an_append(far: Far, first: Exception | Done[None]) -> None:
+    """Only what was looked at does."""
+    found = far.append(Refusing(Appends(far.store, "a"), first))
+
+    assert isinstance(found, Landed)
+
+
+def test_a_storage_that_refuses_the_files_is_not_asked_twice(far: Far) -> None:
+    plan = Refusing(Appends(far.store, "a"), KafkaStorageError("full"))
+
+    with pytest.raises(KafkaStorageError, match="full"):
+        far.append(plan)
+    assert plan.tries == 1
+
+
+def test_a_plan_made_beside_a_look_that_fails_leaves_no_file(far: Far) -> None:
+    far.store.reads = [OSError("away"), OSError("away")]
+
+    with pytest.raises(KafkaStorageError, match="away"):
+        far.append(Appends(far.store, "a"))
+    assert far.calls() == ["read 1", "size 0", "read 1", "discard a.1"]
+
+
+def test_a_table_that_is_not_loaded_is_looked_at_before_the_plan() -> None:
+    far = Far()
+    far.rival_writes(0, 2)
+
+    found = far.append(plan := Appends(far.store, "a"))
+
+    assert isinstance(found, Landed)
+    assert plan.tries == 1
+    assert found.change.adds[0].stats["run"] == [2, 3]
+
+
+@pytest.mark.parametrize("looks", [True, False])
+def test_without_a_look_at_the_version_before_the_place_is_looked_at_after_the_put(far: Far, *, looks: bool) -> None:
+    """It may have been emptied by a clean-up since the table was loaded."""
+    found = far.append(Appends(far.store, "a")) if looks else far.change(Appends(far.store, "a"))
+
+    assert isinstance(found, Landed)
+    assert far.calls()[-1] == ("put 1" if looks else "size 0")
+
+
+def test_where_commits_do_not_stay_for_an_hour_the_place_is_looked_at_after_the_put() -> None:
+    far = Far(**{"delta.logRetentionDuration": "interval 5 seconds"})
+    far.table.refresh()
+
+    far.append(Appends(far.store, "a"))
+
+    assert far.calls()[-1] == "size 0"
+
+
+def test_a_fence_since_the_plan_makes_it_anew(far: Far) -> None:
+    far.rival.fence(far.deadline())
+
+    far.append(plan := Appends(far.store, "a", heeds_end=False))
+
+    assert plan.tries == 2
+
+
+def test_who_waits_hears_of_a_new_commit_before_the_next_one_is_looked_for(far: Far) -> None:
+    """And looks on at once where it is an old one."""
+    far.rival_writes(0, 1)
+    far.rival_writes(1, 2)
+
+    assert far.table.refresh(WAITING)
+    assert far.table.state.version == 1
+    assert far.table.refresh(WAITING)
+    assert far.calls() == ["read 1", "read 2"]
+    far.clock.sleep(60)
+    far.rival_writes(2, 3)
+    far.rival_writes(3, 4)
+    far.table.refresh(WAITING)
+    assert far.table.state.version == 4
+
+
+def test_a_quiet_log_is_listed_from_the_known_version_on_and_rarely(far: Far) -> None:
+    far.clock.sleep(60)
+    far.table.refresh(WAITING)
+    assert far.calls() == ["read 1"]
+
+    far.clock.sleep(FAR_RECHECK_SECONDS)
+    assert not far.table.refresh(WAITING)
+    assert sum(call.startswith("list") for call in far.calls()) == 1
+
+
+# --- opening by the checkpoint that the log names ------------------------------------------------
+
+
+def checkpointed(versions: int) -> Far:
+    """A log whose checkpoint is of its third version."""
+    far = Far()
+    for number in range(versions):
+        far.rival_writes(number, number + 1)
+        if number == 2:
+            make_checkpoint(far.store, load_snapshot(far.store), 0)
+    far.calls()
+    return far
+
+
+def opened(far: Far) -> tuple[TableState, Sequence[str]]:
+    state = load_table(far.store, segment_of)
+    return state, far.calls()
+
+
+def test_a_log_is_opened_without_a_list_of_what_its_checkpoint_has() -> None:
+    state, calls = opened(checkpointed(5))
+
+    assert (state.version, state.end(0)) == (5, 5)
+    assert calls[0] == f"read {LAST_CHECKPOINT.removeprefix('_delta_log/')}"
+    assert [call for call in calls if call.startswith("list")] == [f"list {3:020d}".replace("0" * 19, "")]
+    assert calls[-2:] == ["read 4", "read 5"]
+
+
+@pytest.mark.parametrize("harm", ["gone", "cut off", "hint gone", "hint cut off"])
+def test_a_named_checkpoint_that_does_not_do_is_passed_over(harm: str) -> None:
+    far = checkpointed(5)
+    checkpoint = f"_delta_log/{3:020d}.checkpoint.parquet"
+    match harm:
+        case "gone":
+            far.store.remove(checkpoint)
+        case "cut off":
+            far.store.replace(checkpoint, b"PAR1")
+        case "hint gone":
+            far.store.remove(LAST_CHECKPOINT)
+        case "hint cut off":
+            far.store.replace(LAST_CHECKPOINT, b"{")
+
+    state, _ = opened(far)
+
+    assert state.version == 5
+
+
+def test_a_damaged_end_is_told_as_where_the_whole_log_is_listed() -> None:
+    far = checkpointed(5)
+    far.put(5, b"{")
+
+    state, _ = opened(far)
+
+    assert state.version == 4
+    assert state.damage is not None
