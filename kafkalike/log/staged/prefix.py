@@ -9,9 +9,9 @@ from __future__ import annotations
 
 import contextlib
 import uuid
-from collections.abc import Callable, Iterable
-from concurrent.futures import ThreadPoolExecutor
+from collections.abc import Iterable
 from dataclasses import dataclass
+from functools import partial
 from typing import Final
 
 from kafkalike.errors import KafkaStorageError
@@ -21,9 +21,6 @@ from kafkalike.log.table.layout import STAGING
 IDLE_MS: Final = 7 * 24 * 60 * 60 * 1000
 """After what time without a new file of its own a job is taken for dead, ms. One that is alive all the same fails when
 it comes to its commit, and has written nothing."""
-
-AT_ONCE: Final = 8
-"""Requests at a time."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,7 +54,7 @@ class Prefix:
         """Remove all that is there; never fails, and what stays is found by `clear`."""
         with contextlib.suppress(OSError):
             found = [entry.name for entry in self.files.list(deep=True)]
-            _each(self.files.discard, found)
+            self.files.beside([partial(self.files.discard, name) for name in found])
 
 
 def clear(store: Store) -> int:
@@ -75,7 +72,7 @@ def clear(store: Store) -> int:
     try:
         staged = store.at(STAGING)
         left = left_behind(staged.list(deep=True), store.now_ns() // 1_000_000)
-        _each(staged.remove, (name for names in left for name in names))
+        staged.beside([partial(staged.remove, name) for names in left for name in names])
     except OSError as cause:
         raise KafkaStorageError(f"{store.uri}/{STAGING}: {cause}") from cause
     return len(left)
@@ -96,14 +93,3 @@ def left_behind(entries: Iterable[Entry], now_ms: int) -> list[list[str]]:
         for files in jobs.values()
         if now_ms - max(entry.modified_ms for entry in files) > IDLE_MS
     ]
-
-
-def _each(act: Callable[[str], object], names: Iterable[str]) -> None:
-    """Do it to all of them, several at a time."""
-    given = list(names)
-    if len(given) < 2:  # noqa: PLR2004 - no thread is worth it
-        for name in given:
-            act(name)
-        return
-    with ThreadPoolExecutor(min(AT_ONCE, len(given))) as pool:
-        list(pool.map(act, given))
