@@ -23,12 +23,12 @@ help: ## list the targets
 setup: ## .venv, locked packages, a Java, Delta's jars: only what is missing
 	@scripts/setup.sh
 
-setup-stores: ## object stores for tests: versitygw (S3) and Azurite, into a cache folder; without them tests are skipped
+setup-stores: ## object stores for tests: versitygw (S3), Azurite, and Hadoop's client for S3, into cache folders; without them tests are skipped
 	@scripts/setup_stores.sh
 
 objects: setup setup-stores ## the tests over real object stores
 	$(call step,pytest)
-	@$(pytest) -m objects tests/contract
+	@$(pytest) -m "objects and not soak" tests/contract tests/spark
 
 demo: setup ## see it work, about a minute
 	@$(env) $(bin)/kafkalike demo

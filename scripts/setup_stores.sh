@@ -1,6 +1,7 @@
 #!/usr/bin/env bash
-# Fetches the object stores that tests start: versitygw (S3) and Azurite (Azure Blob), once, into a cache folder.
-# Tests that need one are skipped, with a line that says so, where it is not there.
+# Fetches the object stores that tests start: versitygw (S3) and Azurite (Azure Blob), once, into a cache folder; and
+# Hadoop's client for S3, 13 MB of jars, into Spark's Ivy folder. Tests that need one are skipped, with a line that says
+# so, where it is not there.
 set -euo pipefail
 
 readonly versitygw=v1.8.0 azurite=3.37.0
@@ -27,8 +28,17 @@ get_azurite() {
     npm install --prefix "$work" --no-audit --no-fund --silent --no-save "azurite@$azurite" && mv -T "$work" "$target"
 }
 
+# What a session that reads tables in S3 would fetch by itself.
+get_s3_jars() {
+    [[ -f .venv/env.sh ]] || { say "no .venv here: run scripts/setup.sh first, for SQL in S3"; return 1; }
+    # shellcheck source=/dev/null
+    (. .venv/env.sh && .venv/bin/python scripts/fetch_jars.py --s3) >&2
+}
+
+cd "$(dirname "${BASH_SOURCE[0]}")/.."
 mkdir -p "$stores"
 missing=0
 get_versitygw || missing=1
 get_azurite || missing=1
+get_s3_jars || missing=1
 exit "$missing"

@@ -217,6 +217,10 @@ class StorageOptions:
         """Refused: what is pickled lands in files and messages."""
         raise TypeError("storage options are not pickled: they hold secrets")
 
+    def for_tasks(self) -> SentOptions:
+        """The same, to be sent to the processes of a Spark job; see `SentOptions`."""
+        return SentOptions(self._values)
+
     def get(self, name: str) -> str | None:
         """One value; None when it was not given."""
         return self._values.get(name)
@@ -235,6 +239,20 @@ class StorageOptions:
         for name in SECRETS & self._values.keys():
             text = text.replace(self._values[name], HIDDEN)
         return text
+
+
+class SentOptions(StorageOptions):
+    """Storage options on their way to the processes of a Spark job: these may be pickled.
+
+    Spark keeps what it sends to its tasks out of plans, logs, its page and its settings. So only what goes to tasks may
+    hold them: functions and writers, never rows, options of readers and writers, or settings.
+    """
+
+    __slots__ = ()
+
+    def __reduce__(self) -> tuple[object, ...]:
+        """With the values."""
+        return SentOptions, (self.given(),)
 
 
 def check_options(value: Any) -> StorageOptions | None:  # noqa: ANN401 - what a user may give

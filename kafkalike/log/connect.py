@@ -7,10 +7,9 @@ from typing import Any, cast
 
 from kafkalike.config.client import default_bootstrap_servers
 from kafkalike.config.storage import check_options
-from kafkalike.errors import KafkaConfigurationError, KafkaConnectionError, UnsafeStorageError
+from kafkalike.errors import KafkaConfigurationError, KafkaConnectionError
 from kafkalike.log.cluster.delta_cluster import DeltaCluster, open_cluster
 from kafkalike.log.port import Cluster
-from kafkalike.log.store.object_root import NOT_STAGEABLE, object_root
 from kafkalike.log.table.layout import CLUSTER_METADATA
 
 
@@ -33,6 +32,30 @@ def connect(
         UnsafeStorageError: when the storage cannot keep several writers apart.
         KafkaConnectionError: when an object store gives no answer, or has no such bucket.
     """
+    cluster = _opened(bootstrap_servers, storage_options)
+    if isinstance(cluster, DeltaCluster):
+        # A cluster that was opened before has been tried out, and is not tried again.
+        cluster.store.try_out()
+    return cluster
+
+
+def open_named(
+    bootstrap_servers: Any = None,  # noqa: ANN401 - see `connect`
+    storage_options: Any = None,  # noqa: ANN401 - see `connect`
+) -> DeltaCluster:
+    """A cluster of tables, of which nothing is asked yet.
+
+    Raises:
+        KafkaConfigurationError: as `connect`, and for a cluster in memory.
+    """
+    cluster = _opened(bootstrap_servers, storage_options)
+    if not isinstance(cluster, DeltaCluster):
+        message = f"Spark works on Delta tables, and the cluster {cluster.root!r} has none"
+        raise KafkaConfigurationError(message)
+    return cluster
+
+
+def _opened(bootstrap_servers: Any, storage_options: Any) -> Cluster:  # noqa: ANN401 - see `connect`
     try:
         options = check_options(storage_options)
     except ValueError as cause:
@@ -43,9 +66,7 @@ def connect(
         if options:
             raise KafkaConfigurationError("storage_options are for a root, and bootstrap_servers is an opened cluster")
         return root
-    cluster = open_cluster(root, options)
-    cluster.store.try_out()
-    return cluster
+    return open_cluster(root, options)
 
 
 def check_there(cluster: Cluster) -> None:
@@ -64,32 +85,43 @@ def check_there(cluster: Cluster) -> None:
         raise KafkaConnectionError(f"the tables of {cluster.root} are gone; is it still mounted?")
 
 
-def connect_delta(bootstrap_servers: Any = None) -> DeltaCluster:  # noqa: ANN401 - see `connect`
+def connect_delta(
+    bootstrap_servers: Any = None,  # noqa: ANN401 - see `connect`
+    storage_options: Any = None,  # noqa: ANN401 - see `connect`
+) -> DeltaCluster:
     """The same for Spark, which needs tables to read and write.
 
     Raises:
         KafkaConfigurationError: for a cluster in memory, too.
     """
-    cluster = connect(bootstrap_servers)
-    if not isinstance(cluster, DeltaCluster):
-        message = f"Spark works on Delta tables, and the cluster {cluster.root!r} has none"
-        raise KafkaConfigurationError(message)
+    cluster = open_named(bootstrap_servers, storage_options)
+    cluster.store.try_out()
     return cluster
 
 
-def connect_to_stage(bootstrap_servers: Any = None) -> DeltaCluster:  # noqa: ANN401 - see `connect`
-    """The same for a Spark job that writes: an object store is refused before anybody asks it for anything.
+def connect_to_write(
+    bootstrap_servers: Any = None,  # noqa: ANN401 - see `connect`
+    storage_options: Any = None,  # noqa: ANN401 - see `connect`
+) -> DeltaCluster:
+    """The same for a Spark job that writes: what cannot be written is refused before a row is computed.
 
     Raises:
-        UnsafeStorageError: the root is in an object store, where Spark cannot write yet, or can only be read.
+        UnsafeStorageError: the root can only be read.
+        TopicAuthorizationFailedError: these credentials may not write there.
     """
-    root = _root_or_cluster(bootstrap_servers)
-    refused = object_root(root) if isinstance(root, str) else None
-    if refused is not None:
-        raise UnsafeStorageError(NOT_STAGEABLE.format(refused.uri))
-    cluster = connect_delta(bootstrap_servers)
-    cluster.store.check_stageable()
+    cluster = connect_delta(bootstrap_servers, storage_options)
+    cluster.store.check_writable()
     return cluster
+
+
+def named_root(bootstrap_servers: Any = None) -> str:  # noqa: ANN401 - see `connect`
+    """The root that `bootstrap_servers` names, as it was given; nothing is asked or looked at.
+
+    Raises:
+        KafkaConfigurationError: it names none, or several.
+    """
+    found = _root_or_cluster(bootstrap_servers)
+    return found if isinstance(found, str) else found.root
 
 
 def _root_or_cluster(bootstrap_servers: Any) -> str | Cluster:  # noqa: ANN401 - see `connect`

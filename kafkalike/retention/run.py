@@ -70,7 +70,7 @@ def maintain(
         What was done, topic by topic. A topic that fails does not keep the others back.
 
     Raises:
-        UnsafeStorageError: `spark` with a root in an object store.
+        UnsafeStorageError: `spark` with a root that can only be read.
         IllegalArgumentError: an unknown kind of work, `max_minutes` that is not above 0, or a session of Spark Connect.
         UnknownTopicOrPartitionError: a topic that is named does not exist; nothing was done.
     """
@@ -115,7 +115,7 @@ def _tasks(cluster: Cluster, spark: SparkSession | None) -> Tasks:
     if spark is None:
         return IN_PROCESS
     if isinstance(cluster, DeltaCluster):
-        cluster.store.check_stageable()
+        cluster.store.check_writable()
     from kafkalike.log.jvm.tasks_spark import SparkTasks
 
     return SparkTasks(spark)

@@ -12,6 +12,7 @@ from pyspark.sql import functions as F  # noqa: N812
 
 from kafkalike.errors import IllegalArgumentError
 from kafkalike.log.connect import connect_delta
+from kafkalike.log.jvm.hadoop import tell_hadoop
 from kafkalike.model.topic import TopicInfo
 
 
@@ -23,6 +24,7 @@ def read(
     include_headers: bool = True,
     version_as_of: int | None = None,
     timestamp_as_of: str | datetime | None = None,
+    storage_options: Any = None,  # noqa: ANN401 - see `connect`
 ) -> DataFrame:
     """A topic, or several, as a DataFrame over the Delta tables themselves.
 
@@ -37,6 +39,7 @@ def read(
         version_as_of: the topic as of a version of its table; for one topic. Reaches back as far as the table's log
             does (`delta.logRetentionDuration`) and its files are there; the log start is that of today.
         timestamp_as_of: the topic as of a time, not after the table's last commit; for one topic.
+        storage_options: who asks an object store; see `kafkalike.log.connect.connect`. Hadoop's client is told too.
 
     Returns:
         Columns `key BINARY, value BINARY, topic STRING, partition INT, offset BIGINT, timestamp TIMESTAMP,
@@ -46,8 +49,11 @@ def read(
         InvalidTopicError, UnknownTopicOrPartitionError: no such topic.
         IllegalArgumentError: no topic, or a version or time that is not one of one topic.
         AnalysisException: the table has no such version, or none of that time.
+        KafkaConfigurationError: the session has no client of Hadoop's for the object store, see
+            `kafkalike.spark.session`.
     """
-    cluster = connect_delta(bootstrap_servers)
+    cluster = connect_delta(bootstrap_servers, storage_options)
+    tell_hadoop(spark, cluster)
     names = [topic] if isinstance(topic, str) else list(topic)
     if not names:
         message = "at least one topic is needed"

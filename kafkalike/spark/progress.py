@@ -28,14 +28,21 @@ _log = logging.getLogger(__name__)
 class GroupProgress:
     """A query's progress as committed offsets of one group. Belongs to one query."""
 
-    def __init__(self, group_id: str, bootstrap_servers: Any = None, *, clock: Clock = SYSTEM_CLOCK) -> None:  # noqa: ANN401
+    def __init__(
+        self,
+        group_id: str,
+        bootstrap_servers: Any = None,  # noqa: ANN401 - see `connect`
+        *,
+        storage_options: Any = None,  # noqa: ANN401 - see `connect`
+        clock: Clock = SYSTEM_CLOCK,
+    ) -> None:
         """Open the cluster of the topics that the query reads.
 
         Raises:
             InvalidGroupIdError: no such group can be.
         """
         self.group_id = check_group_id(group_id)
-        self._cluster: Cluster = connect(bootstrap_servers)
+        self._cluster: Cluster = connect(bootstrap_servers, storage_options)
         self._offsets = GroupOffsets.of(self._cluster, clock)
         self._committed: dict[TopicPartition, tuple[str, int]] = {}
         self._ids: dict[str, str] = {}

@@ -12,7 +12,7 @@ from pyspark.sql import functions as F  # noqa: N812
 from kafkalike.config.topic import CODECS
 from kafkalike.errors import IllegalArgumentError, UnsupportedCodecError
 from kafkalike.expr.sink import sink_columns
-from kafkalike.log.connect import connect_to_stage
+from kafkalike.log.connect import connect_to_write
 from kafkalike.log.jvm.append_frame import append_staged
 from kafkalike.log.staged.commit import TxnOf, found_again, target_of
 from kafkalike.log.staged.topics import Target
@@ -49,6 +49,7 @@ def write(
     delivery_timeout_ms: float = 120_000,
     txn_id: str | None = None,
     txn_version: int | None = None,
+    storage_options: Any = None,  # noqa: ANN401 - see `connect`
 ) -> Written:
     """Produce a DataFrame: every row becomes a record.
 
@@ -69,13 +70,15 @@ def write(
             has been computed.
         txn_id: names the application whose write this is; with `txn_version`, a rerun adds nothing.
         txn_version: number of the write; it must rise with each one of the application.
+        storage_options: who asks an object store; see `kafkalike.log.connect.connect`. They go to the tasks as part of
+            a function, and stand in no plan, log or setting of Spark's.
 
     Returns:
         The offsets written.
 
     Raises:
         AnalysisException: a column is missing or has a wrong type.
-        UnsafeStorageError: the root is in an object store, where Spark cannot write yet.
+        UnsafeStorageError: the root can only be read, or its storage does not keep several writers apart.
         IllegalArgumentError: bad arguments, or a null topic in the data.
         MessageSizeTooLargeError, InvalidTimestampError, InvalidRecordError, UnknownTopicOrPartitionError: a record
             that its topic does not take; nothing was written to that topic.
@@ -95,6 +98,7 @@ def write(
         compression_type=compression_type,
         delivery_timeout_ms=delivery_timeout_ms,
         txn=None if txn is None else lambda _: txn,
+        storage_options=storage_options,
     )
 
 
@@ -107,13 +111,14 @@ def produce(
     compression_type: str | None,
     delivery_timeout_ms: float,
     txn: TxnOf | None,
+    storage_options: Any = None,  # noqa: ANN401
 ) -> Written:
     """See `write`; `txn` names the write to each topic and is asked once for each, before any is written."""
     codec = compression_type or "none"
     if codec not in CODECS:
         message = f"compression_type must be None or one of {', '.join(CODECS)}, not {compression_type!r}"
         raise UnsupportedCodecError(message)
-    cluster = connect_to_stage(bootstrap_servers)
+    cluster = connect_to_write(bootstrap_servers, storage_options)
     records = sink_columns(frame, needs_topic=topic is None)
     names: dict[str, TxnId | None] = {}
 

@@ -18,9 +18,11 @@ from pyspark.sql import SparkSession
 from kafkalike.errors import IllegalArgumentError, UnknownTopicOrPartitionError
 from kafkalike.log.cluster.delta_cluster import DeltaCluster
 from kafkalike.log.connect import connect_delta
+from kafkalike.log.jvm.hadoop import tell_hadoop
 from kafkalike.model.names import check_topic_name
 from kafkalike.model.sql_names import sql_name
 from kafkalike.model.topic import TopicInfo
+from kafkalike.spark.format.format import with_storage
 from kafkalike.spark.frames import topic_frame
 from kafkalike.spark.sql_names import literal, quoted
 from kafkalike.spark.sql_ranges import FUNCTIONS, range_functions
@@ -42,6 +44,7 @@ def register_sql(
     *,
     topics: Iterable[str] | None = None,
     database: str | None = None,
+    storage_options: Any = None,  # noqa: ANN401 - see `connect`
 ) -> dict[str, str]:
     """Make every topic, and `topics`, `partitions`, `consumer_offsets`, `lag`, `lag_history`, a temporary view.
 
@@ -56,6 +59,7 @@ def register_sql(
         topics: only these; None for all. A view costs a fraction of a second.
         database: a database of Spark's catalog, made when it is missing, in which each topic becomes a view under the
             same name: it stays when the session ends, other sessions with Delta see it, and nobody can write to it.
+        storage_options: who asks an object store; see `kafkalike.spark.read`.
 
     Returns:
         The view of each topic, by the topic's name.
@@ -64,12 +68,14 @@ def register_sql(
         UnknownTopicOrPartitionError: one of `topics` does not exist.
         IllegalArgumentError: the database has a table with records of its own under the name of a topic; nothing was
             made.
+        KafkaConfigurationError: see `kafkalike.spark.read`.
     """
-    cluster = connect_delta(bootstrap_servers)
+    cluster = connect_delta(bootstrap_servers, storage_options)
+    tell_hadoop(spark, cluster)
     with _registering:
         chosen = _chosen(cluster, topics)
         old_tables = [] if database is None else _old_tables(spark, chosen, database)
-        spark.dataSource.register(ClusterTables)
+        spark.dataSource.register(with_storage(ClusterTables, cluster.store.sent_options()))
         for table in SCHEMAS:
             frame = spark.read.format(FORMAT).option("table", table).option("root", cluster.root).load()
             frame.createOrReplaceTempView(table)

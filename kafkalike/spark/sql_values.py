@@ -39,6 +39,7 @@ def create_view(
     value_column: str | None = None,
     version_as_of: int | None = None,
     timestamp_as_of: str | datetime | None = None,
+    storage_options: Any = None,  # noqa: ANN401 - see `connect`
 ) -> str:
     """Make a temporary view over a topic whose values are columns.
 
@@ -59,6 +60,7 @@ def create_view(
         value_column: None makes each field a column; a name makes one struct column of it.
         version_as_of: the topic as of a version of its table (`DESCRIBE HISTORY`).
         timestamp_as_of: the topic as of a time, not after the table's last commit.
+        storage_options: who asks an object store; see `kafkalike.spark.read`.
 
     Returns:
         The view's name. Its columns: `key`, the fields (or `value_column`), `topic, partition, offset, timestamp,
@@ -70,7 +72,14 @@ def create_view(
         AnalysisException: no such version or time.
         UnknownTopicOrPartitionError: no such topic.
     """
-    frame = read(spark, topic, bootstrap_servers, version_as_of=version_as_of, timestamp_as_of=timestamp_as_of)
+    frame = read(
+        spark,
+        topic,
+        bootstrap_servers,
+        version_as_of=version_as_of,
+        timestamp_as_of=timestamp_as_of,
+        storage_options=storage_options,
+    )
     decoded = decoded_values(
         frame,
         value_format=value_format,

@@ -22,7 +22,7 @@ from kafkalike.errors import (
     UnsupportedCodecError,
 )
 from kafkalike.expr.sink import sink_columns
-from kafkalike.log.connect import connect_delta, connect_to_stage
+from kafkalike.log.connect import connect_to_write
 from kafkalike.log.jvm.stream_checkpoint import BatchOffsets, Checkpoint
 from kafkalike.model.appends import TxnId
 from kafkalike.model.names import check_topic_name
@@ -73,6 +73,8 @@ class StreamWriter:
         partitioner: Partitioner | None = None,
         compression_type: str | None = None,
         delivery_timeout_ms: float = 120_000,
+        storage_options: Any = None,  # noqa: ANN401 - see `connect`
+        group_storage_options: Any = None,  # noqa: ANN401 - see `connect`
         clock: Clock = SYSTEM_CLOCK,
     ) -> None:
         """See `write_stream` for the arguments and errors."""
@@ -86,14 +88,16 @@ class StreamWriter:
             )
         if group_id is None and group_bootstrap_servers is not None:
             raise IllegalArgumentError("group_bootstrap_servers needs a group_id")
+        if group_bootstrap_servers is None and group_storage_options is not None:
+            raise IllegalArgumentError("group_storage_options needs group_bootstrap_servers")
         self._topic = None if topic is None else check_topic_name(topic)
-        self._cluster: DeltaCluster = connect_to_stage(bootstrap_servers)
+        self._cluster: DeltaCluster = connect_to_write(bootstrap_servers, storage_options)
         self._checkpoint = checkpoint
         self._txn_id = txn_id
         self._progress: GroupProgress | None = None
         if group_id is not None:
             root = self._cluster if group_bootstrap_servers is None else group_bootstrap_servers
-            self._progress = GroupProgress(group_id, root, clock=clock)
+            self._progress = GroupProgress(group_id, root, storage_options=group_storage_options, clock=clock)
         self._partitioner = partitioner
         self._codec = compression_type
         self._timeout_ms = delivery_timeout_ms
@@ -101,6 +105,11 @@ class StreamWriter:
     def __call__(self, frame: DataFrame, batch_id: int) -> None:
         """The same as `write`, as `foreachBatch` wants it."""
         self.write(frame, batch_id)
+
+    def ensure_topic(self) -> None:
+        """Create the topic of all records with the server's defaults, if it is missing."""
+        if self._topic is not None:
+            self._cluster.ensure_topic(self._topic)
 
     def write(self, frame: DataFrame, batch_id: int) -> Written:
         """Write a batch, then commit its progress. Caller: a `foreachBatch` function.
@@ -189,6 +198,8 @@ def write_stream(
     partitioner: Partitioner | None = None,
     compression_type: str | None = None,
     delivery_timeout_ms: float = 120_000,
+    storage_options: Any = None,  # noqa: ANN401 - see `connect`
+    group_storage_options: Any = None,  # noqa: ANN401 - see `connect`
 ) -> StreamingQuery:
     """Produce a streaming DataFrame: start a query whose rows become records, each exactly once.
 
@@ -215,6 +226,8 @@ def write_stream(
         partitioner: see `kafkalike.spark.write`.
         compression_type: see `kafkalike.spark.write`.
         delivery_timeout_ms: how long (ms) a batch waits for other writers.
+        storage_options: who asks the object store that is written to; see `kafkalike.spark.write`.
+        group_storage_options: who asks that of the group, with `group_bootstrap_servers`.
 
     Returns:
         The query. Its progress has the rows written as `observedMetrics["kafkalike_sink"]`.
@@ -244,9 +257,10 @@ def write_stream(
         partitioner=partitioner,
         compression_type=compression_type,
         delivery_timeout_ms=delivery_timeout_ms,
+        storage_options=storage_options,
+        group_storage_options=group_storage_options,
     )
-    if topic is not None:
-        connect_delta(bootstrap_servers).ensure_topic(topic)
+    writer.ensure_topic()
     counted = frame.observe(OBSERVATION, F.count(F.lit(1)).alias("numOutputRows"))
     query = counted.writeStream.outputMode(output_mode).option("checkpointLocation", checkpoint).foreachBatch(writer)
     if query_name is not None:

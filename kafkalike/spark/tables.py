@@ -9,11 +9,12 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Iterator, Mapping
 from datetime import UTC, datetime
-from typing import Any, Final
+from typing import Any, ClassVar, Final
 
 from pyspark.sql.datasource import DataSource, DataSourceReader, InputPartition
 
 from kafkalike.clock import SYSTEM_CLOCK, Clock
+from kafkalike.config.storage import SentOptions
 from kafkalike.errors import IllegalArgumentError
 from kafkalike.lag.history import lag_history as moved
 from kafkalike.lag.measure import Lags
@@ -141,6 +142,9 @@ ROWS: Final[Mapping[str, Callable[[Cluster], Iterator[Row]]]] = {
 class ClusterTables(DataSource):
     """The format `kafkalike_tables`; options `table` (a name of `SCHEMAS`) and `root`."""
 
+    storage: ClassVar[SentOptions | None] = None
+    """Who asks an object store; None leaves it to the environment."""
+
     @classmethod
     def name(cls) -> str:
         """Name of the format."""
@@ -152,16 +156,17 @@ class ClusterTables(DataSource):
 
     def reader(self, schema: Any) -> DataSourceReader:  # noqa: ANN401, ARG002 - Spark's signature
         """A reader; Spark makes one for each query, so its rows are those of the moment."""
-        return _Reader(_table(self.options), self.options.get("root"))
+        return _Reader(_table(self.options), self.options.get("root"), self.storage)
 
 
 class _Reader(DataSourceReader):
-    def __init__(self, table: str, root: str | None) -> None:
+    def __init__(self, table: str, root: str | None, storage: SentOptions | None) -> None:
         self._table = table
         self._root = root
+        self._storage = storage
 
     def read(self, partition: InputPartition) -> Iterator[Row]:  # noqa: ARG002 - there is one
-        return ROWS[self._table](connect(self._root))
+        return ROWS[self._table](connect(self._root, self._storage))
 
 
 def _table(options: Mapping[str, str]) -> str:

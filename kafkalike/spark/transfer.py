@@ -14,7 +14,7 @@ from pyspark.sql import functions as F  # noqa: N812
 
 from kafkalike.errors import DataLossError, IllegalArgumentError
 from kafkalike.expr.sink import HEADERS
-from kafkalike.log.connect import connect_delta, connect_to_stage
+from kafkalike.log.connect import connect_delta, connect_to_write
 from kafkalike.model.structs import TopicPartition
 from kafkalike.spark.batch import Consumed, within
 from kafkalike.spark.files import Source, Target, load, save
@@ -188,7 +188,7 @@ def import_topic(
         AnalysisException: no such files.
     """
     _check(file_format)
-    cluster = connect_to_stage(bootstrap_servers)
+    cluster = connect_to_write(bootstrap_servers)
     schema = TEXT_SCHEMA.get(file_format)
     options = READER_OPTIONS.get(file_format, {})
     rows = load(spark, Source(format=file_format, paths=(path,), schema=schema, options=options))

@@ -20,6 +20,7 @@ from kafkalike.errors import CorruptRecordError, DataLossError, KafkaStorageErro
 from kafkalike.log.cluster.range_reader import FIELDS, plan_range, read_range
 from kafkalike.log.connect import connect
 from kafkalike.log.port import PartitionReader
+from kafkalike.log.store.local import LocalStore
 from kafkalike.log.topic.open_files import open_files as kept_open
 from kafkalike.log.topic.topic_log import DeltaTopicLog
 from kafkalike.log.upkeep.rewrite import read_segment
@@ -292,7 +293,7 @@ def consumed(root: str) -> list[tuple[object, ...]]:
 def ranged(root: str) -> list[object]:
     """What Spark's tasks get."""
     log = open_log(connect(root))
-    plan = plan_range(log, root, 0, range(log.log_end(0)))
+    plan = plan_range(log, LocalStore(root), 0, range(log.log_end(0)))
     return [row for part in read_range(plan, list(FIELDS)) for row in part.to_pylist()]
 
 

@@ -22,10 +22,9 @@ from kafkalike.errors import (
     KafkaError,
     KafkaStorageError,
     TopicAuthorizationFailedError,
-    UnsafeStorageError,
 )
 from kafkalike.log.cluster.delta_cluster import DeltaCluster
-from kafkalike.log.connect import connect, connect_to_stage
+from kafkalike.log.connect import connect
 from kafkalike.log.store.object_files import PART_BYTES
 from kafkalike.log.store.objects import ObjectStore
 from kafkalike.retention import maintain
@@ -191,10 +190,20 @@ def test_credentials_that_may_not_write_are_told_at_the_first_write(server: Obje
 
 
 @pytest.mark.usefixtures("place")
-def test_spark_cannot_write_there_yet(server: ObjectServer) -> None:
-    """Refused before a job runs."""
-    with pytest.raises(UnsafeStorageError, match="write with KafkaProducer"):
-        connect_to_stage(server.new_root())
+def test_a_store_that_is_sent_to_tasks_takes_its_options_along(
+    server: ObjectServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """All of them: nothing of the other machine's environment is added."""
+    store = object_store(server)
+    store.replace("t/file", b"0123456789")
+    monkeypatch.setenv("AWS_SESSION_TOKEN", "another")
+    monkeypatch.setenv("AZURE_STORAGE_SAS_KEY", "sv=another")
+
+    sent = pickle.loads(pickle.dumps(store.for_tasks().at("t")))  # noqa: S301 - as Spark does it
+
+    assert sent.read_range("file", 2, 5).to_pybytes() == b"234"
+    assert pickle.loads(pickle.dumps(sent)).read("file") == b"0123456789"  # noqa: S301
+    assert [secret for secret in SECRETS if secret in repr(sent) + repr(store.sent_options())] == []
 
 
 def test_a_child_after_a_fork_is_told_so(server: ObjectServer) -> None:

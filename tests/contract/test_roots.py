@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from kafkalike.errors import KafkaConfigurationError, UnsafeStorageError
-from kafkalike.log.connect import connect, connect_to_stage
+from kafkalike.log.connect import connect, connect_to_write
 from kafkalike.log.store.roots import file_system_type, is_network_file_system, normalise_root
 from kafkalike.testing import MemoryCluster
 
@@ -119,10 +119,12 @@ def test_a_local_disk_of_this_machine_is_taken(tmp_path: Path) -> None:
     assert normalise_root(str(tmp_path), {}) == (str(tmp_path), True)
 
 
-def test_sparks_writes_to_an_object_store_are_refused_however_it_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
-    """In a list, or by the environment; nobody has to say who asks first."""
-    monkeypatch.setenv("KAFKALIKE_BOOTSTRAP_SERVERS", "gs://bucket/log")
+def test_sparks_writes_to_a_root_that_is_only_read_are_refused_however_it_is_named(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """In a list, or by the environment; nobody asks the storage first."""
+    monkeypatch.setenv("KAFKALIKE_BOOTSTRAP_SERVERS", "hdfs://host/log")
 
-    for named in (["gs://bucket/log"], " gs://bucket/log/ ", None):
-        with pytest.raises(UnsafeStorageError, match=r"gs://bucket/log was not written: .* object store yet"):
-            connect_to_stage(named)
+    for named in (["hdfs://host/log"], " hdfs://host/log/ ", None):
+        with pytest.raises(UnsafeStorageError, match=r"hdfs://host/log was not written"):
+            connect_to_write(named)

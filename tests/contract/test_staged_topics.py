@@ -50,8 +50,10 @@ def staged(target: Target, folder: Path, *batches: pa.RecordBatch) -> TaskResult
     return result
 
 
-def commit(cluster: DeltaCluster, *results: TaskResult) -> Mapping[str, Appended]:
-    return commit_results(cluster, None, results, codec="none", timeout_ms=60_000, txn=lambda _: None)
+def commit(cluster: DeltaCluster, folder: Path, *results: TaskResult) -> Mapping[str, Appended]:
+    return commit_results(
+        cluster, None, results, HeldFolder(str(folder)).files, codec="none", timeout_ms=60_000, txn=lambda _: None
+    )
 
 
 def test_each_topic_gets_its_rows_in_order_and_missing_ones_are_created(
@@ -64,7 +66,7 @@ def test_each_topic_gets_its_rows_in_order_and_missing_ones_are_created(
     first = staged(target, tmp_path, rows(("a", "1"), ("b", "2")), rows(("a", "3")))
     second = staged(target, tmp_path, rows(("b", "4")))
     before = set(cluster.topics())
-    written = commit(cluster, first, second)
+    written = commit(cluster, tmp_path, first, second)
 
     assert before == {"a"}
     assert {name: dict(done.ranges) for name, done in written.items()} == {"a": {0: range(2)}, "b": {0: range(2)}}
@@ -86,7 +88,7 @@ def test_a_row_without_a_usable_topic_keeps_all_rows_out(
     bad = staged(target, tmp_path / "2", rows(("new", "1")), rows((topic, "2")))
 
     with pytest.raises(error):
-        commit(cluster, good, bad)
+        commit(cluster, tmp_path, good, bad)
     assert cluster.topics() == {}
     assert list((tmp_path / "2").iterdir()) == []
 
@@ -98,7 +100,7 @@ def test_a_missing_topic_that_must_not_be_created_is_refused(root: str, tmp_path
     result = staged(target_of(strict, None), tmp_path, rows(("new", "1")))
 
     with pytest.raises(UnknownTopicOrPartitionError, match=r"topic 'new' does not exist.*auto\.create"):
-        commit(strict, result)
+        commit(strict, tmp_path, result)
 
 
 @pytest.mark.parametrize("configs", [{"max.message.bytes": "100"}, {"cleanup.policy": "compact"}, None])
@@ -110,7 +112,7 @@ def test_a_topic_that_is_created_meanwhile_with_other_settings_is_an_error(
     cluster.create_topic("new", 3 if configs is None else 1, configs or {})
 
     with pytest.raises(TopicAlreadyExistsError, match="nothing was written; run it again"):
-        commit(cluster, result)
+        commit(cluster, tmp_path, result)
 
     assert cluster.log("new").log_end(0) == 0
 
@@ -122,8 +124,8 @@ def test_a_topic_that_is_created_meanwhile_as_it_would_have_been_is_taken(
     target = target_of(cluster, None)
     ours, theirs = (staged(target, tmp_path, rows(("new", value))) for value in ("a", "b"))
 
-    commit(cluster, theirs)
-    commit(cluster, ours)
+    commit(cluster, tmp_path, theirs)
+    commit(cluster, tmp_path, ours)
 
     assert all_records(root, "new") == {0: [(0, "b"), (1, "a")]}
 
@@ -135,7 +137,7 @@ def test_a_topic_is_created_however_long_the_tasks_took(root: str, tmp_path: Pat
 
     result = staged(target_of(cluster, None), tmp_path, rows(("a", "1")))
     clock.sleep(3_600)
-    written = commit(cluster, result)
+    written = commit(cluster, tmp_path, result)
 
     assert dict(written["a"].ranges) == {0: range(1)}
 
@@ -148,7 +150,7 @@ def test_records_for_an_earlier_life_of_a_topic_are_refused(cluster: DeltaCluste
     cluster.create_topic("t", 1, {})
 
     with pytest.raises(TopicDeletedError):
-        commit(cluster, result)
+        commit(cluster, tmp_path, result)
 
 
 def test_a_column_timestamp_is_taken_only_if_it_is_asked_for(cluster: DeltaCluster, tmp_path: Path) -> None:
@@ -159,7 +161,7 @@ def test_a_column_timestamp_is_taken_only_if_it_is_asked_for(cluster: DeltaClust
     began = cluster.clock.now_ms()
 
     for wanted in (False, True):
-        commit(cluster, staged(target_of(cluster, None, timestamps=wanted), tmp_path, batch))
+        commit(cluster, tmp_path, staged(target_of(cluster, None, timestamps=wanted), tmp_path, batch))
 
     found = cluster.log("t").segments(0)
     assert found[0].max_timestamp >= began

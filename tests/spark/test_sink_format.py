@@ -346,6 +346,8 @@ def test_a_rerun_whose_records_went_meanwhile_is_an_error(root: str) -> None:
     left_out = TaskResult(topics={"t": TopicRuns(log.info.topic_id, [], left_out=True)})
 
     with pytest.raises(OutOfOrderSequenceNumberError, match="does not show them any more; run it again"):
-        commit_results(cluster, "t", [left_out], codec="none", timeout_ms=60_000, txn=lambda _: TxnId("job", 5))
+        commit_results(
+            cluster, "t", [left_out], cluster.store, codec="none", timeout_ms=60_000, txn=lambda _: TxnId("job", 5)
+        )
 
     assert cluster.log("t").txn_version("job") is None

@@ -71,7 +71,7 @@ def test_a_driver_killed_at_its_commit_leaves_all_records_or_none_and_no_lock(
     send(root, {"KAFKALIKE_FAULT": f"{place}:kill"}, expected=-9)
 
     assert all_records(root) == there
-    assert len(list(Path(root, "__staging").glob("*/*.arrow"))) == 1
+    assert len(list(Path(root, "__staging").glob("*/*.arrows"))) == 1
     assert_sent_once_more_is_there_once(spark, root)
     write(spark.createDataFrame([(0, "next")], "partition INT, value STRING"), "t", root)
     assert list(Path(root, "__staging").iterdir()) == []

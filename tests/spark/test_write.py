@@ -601,7 +601,7 @@ def test_a_source_that_takes_long_leaves_the_whole_delivery_timeout_for_rivals(
     def hold() -> None:
         with cluster.log("orders").exclusive(Deadline(SYSTEM_CLOCK, 10_000)):
             held.set()
-            while not failed.is_set() and not list(Path(root, "__staging").glob("*/*.arrow")):
+            while not failed.is_set() and not list(Path(root, "__staging").glob("*/*.arrows")):
                 failed.wait(0.01)
 
     rival = threading.Thread(target=hold)

@@ -18,6 +18,8 @@ class Child:
     """A worker process. It prints `ready`, waits for `go`, and may print one line of JSON as its result."""
 
     def __init__(self, module: str, orders: Mapping[str, Any], env: Mapping[str, str]) -> None:
+        self.errors = ""
+        """What it has written to standard error, once it has ended."""
         self._process = subprocess.Popen(
             [sys.executable, "-m", module, json.dumps(orders)],
             cwd=REPOSITORY,
@@ -51,9 +53,9 @@ class Child:
 
     def finish(self, expected: int = 0, patience: float = PATIENCE) -> str:
         """Wait for its end and check its exit code (-9: killed); returns what it printed."""
-        output, errors = self._process.communicate(timeout=patience)
+        output, self.errors = self._process.communicate(timeout=patience)
         code = self._process.returncode
-        assert code == expected, f"exit code {code}, expected {expected}:\n{errors[-3000:]}"
+        assert code == expected, f"exit code {code}, expected {expected}:\n{self.errors[-3000:]}"
         return output
 
     def kill(self) -> None:

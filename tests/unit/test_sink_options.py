@@ -1,6 +1,7 @@
 """Options of the format's sink: what a user gives in, checked settings, a warning or a named refusal out."""
 
 import logging
+from collections.abc import Callable
 
 import pytest
 from pyspark.sql.types import StringType, StructType
@@ -93,9 +94,28 @@ def test_options_that_change_nothing_are_named_in_a_warning(caplog: pytest.LogCa
     ]
 
 
-def test_a_root_in_an_object_store_is_refused() -> None:
+def test_a_root_that_can_only_be_read_is_refused() -> None:
     """Before a task has run."""
-    options = parse_batch(ROOT | {"kafka.bootstrap.servers": "gs://bucket/log"})
+    options = parse_batch(ROOT | {"kafka.bootstrap.servers": "hdfs://host/log"})
 
-    with pytest.raises(UnsafeStorageError, match=r"gs://bucket/log was not written: .* object store yet"):
+    with pytest.raises(UnsafeStorageError, match=r"hdfs://host/log was not written"):
         BatchWriter(options, StructType().add("value", StringType()), overwrite=False)
+
+
+@pytest.mark.parametrize("parse", [parse_batch, parse_stream])
+def test_who_asks_an_object_store_is_no_option(parse: Callable[[dict[str, str]], object]) -> None:
+    """Spark shows options in its plans; the error names the option, and not its value."""
+    given = ROOT | {"storage.options.account_key": "canary", "checkpointLocation": "/checkpoint"}
+
+    with pytest.raises(IllegalArgumentError, match=r"storage\.options\.account_key .*register_format") as refused:
+        parse(given)
+
+    assert "canary" not in str(refused.value)
+
+
+@pytest.mark.parametrize(
+    "place", ["s3a://bucket/checkpoint", "abfss://c@account.dfs.core.windows.net/x", "/c", "file:/c"]
+)
+def test_a_stream_keeps_its_checkpoint_on_this_machine_or_in_an_object_store(place: str) -> None:
+    """Nobody is asked for it yet."""
+    assert parse_stream(ROOT | {"checkpointLocation": place}).checkpoint == place

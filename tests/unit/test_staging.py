@@ -18,9 +18,9 @@ def test_two_attempts_at_a_segment_write_two_files(tmp_path: Path) -> None:
     """Spark may run a task twice at a time: a late attempt must not touch the file that is committed."""
     rows = pa.RecordBatch.from_arrays([pa.array([b"a", b"b"], pa.binary())], ["value"])
     target = Target(topic="t", known={"t": KnownTopic("id", RULES)}, missing=None)
-    runs = list(stage_topics(target, HeldFolder(str(tmp_path)), [rows], 0).topics["t"].runs)
+    folder = HeldFolder(str(tmp_path))
+    runs = list(stage_topics(target, folder, [rows], 0).topics["t"].runs)
     where = Numbering(
-        uri=str(tmp_path),
         name="partition=0/a.parquet",
         partition=0,
         start=7,
@@ -29,7 +29,7 @@ def test_two_attempts_at_a_segment_write_two_files(tmp_path: Path) -> None:
         log_append_time=False,
     )
 
-    first, late = write_anew((runs, where)), write_anew((runs, where))
+    first, late = (write_anew(folder.files, folder.files, (runs, where)) for _ in range(2))
 
     assert first.name != late.name
     assert first.offsets == range(7, 9)

@@ -127,6 +127,18 @@ def test_options_are_not_pickled() -> None:
         pickle.dumps(check_options(KEYS))
 
 
+def test_options_that_are_sent_to_tasks_arrive_and_are_not_shown() -> None:
+    """Only these are pickled, and they count as the same options."""
+    options = check_options(KEYS)
+    assert options is not None
+
+    sent = pickle.loads(pickle.dumps(options.for_tasks()))  # noqa: S301 - made here
+
+    assert sent == options
+    assert sent.given() == options.given()
+    assert CANARY not in repr(sent) + str([sent])
+
+
 @pytest.mark.parametrize("name", sorted(SECRETS))
 def test_a_secret_is_taken_out_of_a_text(name: str) -> None:
     options = StorageOptions({name: CANARY, "region": "r"})

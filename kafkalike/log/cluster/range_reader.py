@@ -65,7 +65,8 @@ CONSTANT: Final = ("topic", "partition")
 class RangePlan:
     """A run of offsets and the files that hold it. Can be pickled."""
 
-    root: str
+    root: Store
+    """The cluster's."""
     topic: str
     topic_id: str
     uri: str
@@ -79,15 +80,15 @@ class RangePlan:
     """Offset below which one without a record is no loss, as compaction may have taken it."""
 
 
-def plan_range(log: DeltaTopicLog, root: str, partition: int, offsets: range) -> RangePlan:
-    """Name the files that hold a run of offsets, as of the log's last `refresh`."""
+def plan_range(log: DeltaTopicLog, root: Store, partition: int, offsets: range) -> RangePlan:
+    """Name the files that hold a run of offsets, as of the log's last `refresh`; `root` is the cluster's."""
     segments = tuple(log.segments_within(partition, offsets))
     return RangePlan(
-        root=root,
+        root=root.for_tasks(),
         topic=log.info.name,
         topic_id=log.info.topic_id,
         uri=log.files.uri,
-        files=log.files,
+        files=log.files.for_tasks(),
         partition=partition,
         offsets=offsets,
         segments=segments,
@@ -228,12 +229,12 @@ class RangeReader:
     def _look_again(self) -> None:
         """Make the plan anew from the table as it is now, from the position on."""
         # Only here: it loads what a task does not need otherwise.
-        from kafkalike.log.cluster.delta_cluster import open_cluster
+        from kafkalike.log.cluster.delta_cluster import DeltaCluster
 
         plan, position = self._plan, self._position
         self._looked_again = position
         try:
-            log = open_cluster(plan.root).log(plan.topic)
+            log = DeltaCluster(plan.root).log(plan.topic)
             if log.info.topic_id != plan.topic_id:
                 raise TopicDeletedError(plan.topic, plan.topic_id, log.info.topic_id)
         except UnknownTopicOrPartitionError as cause:

@@ -1,4 +1,4 @@
-"""Append of a DataFrame to a local root: a Spark job stages the records, this process numbers and commits them.
+"""Append of a DataFrame: a Spark job stages the records, this process numbers and commits them.
 
 Two steps (decisions 017 and 020). The job computes the DataFrame once, before a topic's lock is taken, and each task
 writes its records into one file, sorted by topic and Kafka partition (`staged_topics`). Then each topic in turn is
@@ -23,8 +23,7 @@ from kafkalike.log.jvm.job_errors import raise_refusal
 from kafkalike.log.jvm.task_number import task_number
 from kafkalike.log.staged.commit import TxnOf, commit_results
 from kafkalike.log.staged.files import Written
-from kafkalike.log.staged.folder import staging_folder
-from kafkalike.log.staged.lease import HeldFolder
+from kafkalike.log.staged.folder import staging_place
 from kafkalike.log.staged.payload import Job, in_threads, write_anew
 from kafkalike.log.staged.topics import Folder, Target, TaskResult, left_out, stage_topics
 from kafkalike.model.appends import Appended
@@ -33,9 +32,12 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
     from kafkalike.log.cluster.delta_cluster import DeltaCluster
+    from kafkalike.log.store.port import Store
 
 SPREAD_BYTES: Final = 1024 * 1024 * 1024
-"""From how many bytes on the segments are written by Spark's tasks, where these run on other machines."""
+FAR_SPREAD_BYTES: Final = 64 * 1024 * 1024
+"""From how many bytes on the segments are written by Spark's tasks, where these run on other machines: on a disk, and
+in an object store, where all bytes would else go to this machine and back."""
 
 
 def append_staged(
@@ -44,7 +46,7 @@ def append_staged(
     """Append a DataFrame: one table commit for each topic.
 
     Args:
-        cluster: a local root with locks.
+        cluster: where the topics are.
         frame: columns as `expr.sink.sink_columns` gives them.
         target: where the rows go; of a rerun that it knows, nothing is computed.
         codec: compression, used when a topic says `producer`.
@@ -57,13 +59,14 @@ def append_staged(
     Raises:
         KafkaError: see `kafkalike.spark.write`.
     """
-    with staging_folder(cluster.root) as path:
-        results = [left_out(target)] if target.written else _run(frame, target, HeldFolder(str(path)))
+    with staging_place(cluster.store) as folder:
+        results = [left_out(target)] if target.written else _run(frame, target, folder)
         # Other writers are waited for from here on: however long the source took, there is time for them.
         return commit_results(
             cluster,
             target.topic,
             results,
+            folder.files,
             codec=codec,
             timeout_ms=timeout_ms,
             txn=txn,
@@ -85,13 +88,16 @@ def _stage(target: Target, folder: Folder, batches: Iterable[pa.RecordBatch]) ->
     yield pa.RecordBatch.from_pydict({"result": [pickle.dumps(stage_topics(target, folder, batches, task_number()))]})
 
 
-def _write_all(spark: SparkSession, jobs: list[Job]) -> list[Written]:
+def _write_all(spark: SparkSession, staged: Store, files: Store, jobs: list[Job]) -> list[Written]:
     context, size = spark.sparkContext, sum(run.bytes for runs, _ in jobs for run in runs)
-    if size > SPREAD_BYTES and not (context.master or "local").startswith("local"):
+    most = SPREAD_BYTES if files.reach == "machine" else FAR_SPREAD_BYTES
+    if size > most and not (context.master or "local").startswith("local"):
+        # The stores go with the function: what is parallelized is written to a file first.
+        write = partial(write_anew, staged, files.for_tasks())
         try:
-            return context.parallelize(jobs, len(jobs)).map(write_anew).collect()
+            return context.parallelize(jobs, len(jobs)).map(write).collect()
         except (PySparkException, Py4JError) as cause:
             # What tasks have written has names that only they know; maintenance finds it.
             message = f"Spark could not write the segments: {innermost(cause)}"
             raise OSError(message) from cause
-    return in_threads(jobs)
+    return in_threads(staged, files, jobs)

@@ -1,4 +1,4 @@
-"""Delta's jars: nothing in, the setting that puts them on Spark's class path out.
+"""Jars: whether tables in S3 are to be read in, the settings that put Delta's jars, and Hadoop's for S3, there out.
 
 `spark.jars.packages` asks Ivy at each session start, also when all jars are in its cache. Naming the cached
 files skips that: a session on two cores started in 6.9 s instead of 12.3 s (medians of six).
@@ -6,6 +6,7 @@ files skips that: a session on two cores started in 6.9 s instead of 12.3 s (med
 
 from importlib.metadata import version
 from pathlib import Path
+from typing import Final
 from zipfile import is_zipfile
 
 DELTA_VERSION = "4.4.0"
@@ -27,22 +28,109 @@ JARS = (
 )
 """What the resolver fetches for that version, less what Spark has itself in a newer version."""
 
+HADOOP_VERSION: Final = "3.5.0"
+"""Of the Hadoop that Spark 4.2 has; its client for S3 must be of the same."""
 
-def delta_jar_conf(home: Path | None = None) -> dict[str, str]:
+SDK_VERSION: Final = "2.35.4"
+"""Of Amazon's SDK, which that client was built with."""
+
+S3_ARTIFACTS: Final = (
+    f"org.apache.hadoop:hadoop-aws:{HADOOP_VERSION}",
+    *(f"software.amazon.awssdk:{name}:{SDK_VERSION}" for name in ("s3", "s3-transfer-manager", "sts")),
+)
+
+S3_EXCLUDES: Final = (
+    # All of Amazon's services in one jar of 600 MB. The client uses the three that are named above.
+    "software.amazon.awssdk:bundle",
+    # Spark has these itself, in newer versions.
+    "commons-codec:commons-codec",
+    "org.apache.httpcomponents:httpclient",
+    "org.apache.httpcomponents:httpcore",
+    "org.slf4j:slf4j-api",
+    *(
+        f"io.netty:netty-{name}"
+        for name in (
+            "buffer",
+            "codec",
+            "codec-http",
+            "codec-http2",
+            "common",
+            "handler",
+            "resolver",
+            "transport",
+            "transport-classes-epoll",
+            "transport-native-unix-common",
+        )
+    ),
+    # Another TLS, which is used where a setting asks for it.
+    "org.wildfly.openssl:wildfly-openssl",
+)
+
+_SDK: Final = (
+    "annotations",
+    "apache-client",
+    "arns",
+    "auth",
+    "aws-core",
+    "aws-query-protocol",
+    "aws-xml-protocol",
+    "checksums",
+    "checksums-spi",
+    "crt-core",
+    "endpoints-spi",
+    "http-auth",
+    "http-auth-aws",
+    "http-auth-aws-eventstream",
+    "http-auth-spi",
+    "http-client-spi",
+    "identity-spi",
+    "json-utils",
+    "metrics-spi",
+    "netty-nio-client",
+    "profiles",
+    "protocol-core",
+    "regions",
+    "retries",
+    "retries-spi",
+    "s3",
+    "s3-transfer-manager",
+    "sdk-core",
+    "sts",
+    "third-party-jackson-core",
+    "utils",
+    "utils-lite",
+)
+
+S3_JARS: Final = (
+    f"org.apache.hadoop_hadoop-aws-{HADOOP_VERSION}.jar",
+    *(f"software.amazon.awssdk_{name}-{SDK_VERSION}.jar" for name in _SDK),
+    "software.amazon.eventstream_eventstream-1.0.1.jar",
+    "software.amazon.s3.analyticsaccelerator_analyticsaccelerator-s3-1.3.1.jar",
+    "org.reactivestreams_reactive-streams-1.0.4.jar",
+)
+"""What the resolver fetches for them: 14 MB."""
+
+
+def delta_jar_conf(home: Path | None = None, *, s3: bool = False) -> dict[str, str]:
     """Give the settings through which Spark finds Delta.
 
     Args:
         home: the folder that holds Spark's Ivy folder; the user's own when `None`.
+        s3: whether tables in S3 are to be read, for which Hadoop needs jars that Spark has not.
 
     Returns:
         `spark.jars` with the cached files when every one of them is there and whole and delta-spark is the
         version they belong to; else `spark.jars.packages`, which fetches them, and where to.
     """
     ivy = (home or Path.home()) / IVY
-    jars = [ivy / "jars" / name for name in JARS]
+    jars = [ivy / "jars" / name for name in (*JARS, *(S3_JARS if s3 else ()))]
     installed = version("delta-spark")
     # A fetch that was cut off leaves a file without a zip's end.
     if installed == DELTA_VERSION and all(is_zipfile(jar) for jar in jars):
         return {"spark.jars": ",".join(map(str, jars))}
     # Said to Spark too: Java does not look at HOME, Python does.
-    return {"spark.jars.packages": f"{ARTIFACT}:{installed}", "spark.jars.ivy": str(ivy)}
+    conf = {"spark.jars.packages": f"{ARTIFACT}:{installed}", "spark.jars.ivy": str(ivy)}
+    if s3:
+        conf["spark.jars.packages"] = ",".join((conf["spark.jars.packages"], *S3_ARTIFACTS))
+        conf["spark.jars.excludes"] = ",".join(S3_EXCLUDES)
+    return conf

@@ -5,11 +5,13 @@ from __future__ import annotations
 import os
 import sys
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
 from pyspark.sql import SparkSession
 
+from kafkalike.log.connect import named_root
 from kafkalike.log.jvm.jars import delta_jar_conf
+from kafkalike.log.store.object_root import object_root
 
 UTC_JVM: Final = "-Duser.timezone=UTC"
 
@@ -42,12 +44,20 @@ SESSION_CONF: Final = {
 """What `conf/spark-defaults.conf` says as well, for spark-submit; a test keeps the two equal."""
 
 
-def session(app_name: str = "kafkalike", master: str | None = None, **conf: str) -> SparkSession:
+def session(
+    app_name: str = "kafkalike",
+    master: str | None = None,
+    *,
+    bootstrap_servers: Any = None,  # noqa: ANN401 - see `connect`
+    **conf: str,
+) -> SparkSession:
     """Build a SparkSession with Delta and kafkalike's settings, or take the one that runs.
 
     Args:
         app_name: name shown by Spark.
         master: where to run; `local[*]` when neither this nor `SPARK_MASTER` nor spark-submit says so.
+        bootstrap_servers: a cluster that is to be read as tables; one in S3 adds Hadoop's client for it to a JVM that
+            starts now. None for the environment variable `KAFKALIKE_BOOTSTRAP_SERVERS`.
         **conf: more settings; they win over kafkalike's own. Dotted names go in as `**{"spark.x.y": "z"}`.
 
     Returns:
@@ -65,10 +75,16 @@ def session(app_name: str = "kafkalike", master: str | None = None, **conf: str)
         settings["spark.executor.extraJavaOptions"] = " ".join(o for o in executors if o)
         if not _submitted():
             builder = builder.master(master or os.environ.get("SPARK_MASTER") or "local[*]")
-            settings = {**delta_jar_conf(), **settings}
+            settings = {**delta_jar_conf(s3=_in_s3(bootstrap_servers)), **settings}
     for name, value in settings.items():
         builder = builder.config(name, value)
     return builder.getOrCreate()
+
+
+def _in_s3(bootstrap_servers: Any) -> bool:  # noqa: ANN401
+    """Whether the tables of a cluster are read through Hadoop's client for S3."""
+    root = object_root(named_root(bootstrap_servers))
+    return root is not None and root.provider == "s3"
 
 
 def driver_options(given: str) -> str:

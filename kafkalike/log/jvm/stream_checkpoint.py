@@ -17,11 +17,16 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
-from kafkalike.errors import IllegalArgumentError, IllegalStateError
+from kafkalike.errors import IllegalArgumentError, IllegalStateError, KafkaError, KafkaStorageError
+from kafkalike.log.store.object_root import object_root
+from kafkalike.log.store.objects import open_objects
 from kafkalike.model.structs import TopicPartition
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
+
+    from kafkalike.config.storage import StorageOptions
+    from kafkalike.log.store.port import Store
 
 METADATA: Final = "metadata"
 OFFSETS: Final = "offsets"
@@ -133,6 +138,59 @@ class CheckpointFiles(abc.ABC):
         return BatchOffsets(batch_id, text)
 
 
+def check_location(location: str) -> None:
+    """Refuse a place that cannot be read without Spark.
+
+    Raises:
+        IllegalArgumentError: it is neither a folder of this machine nor a place in an object store.
+    """
+    if not _in_objects(location):
+        LocalCheckpoint(location)
+
+
+def checkpoint_at(location: str, storage: StorageOptions | None) -> CheckpointFiles:
+    """A checkpoint that is read without Spark.
+
+    Args:
+        location: a path, or a URI of the scheme `file` or of an object store.
+        storage: who asks the object store; environment variables say what it does not.
+
+    Raises:
+        IllegalArgumentError: a URI of another scheme.
+        KafkaConfigurationError: nothing says who asks the object store.
+    """
+    store = open_objects(location, storage) if _in_objects(location) else None
+    return LocalCheckpoint(location) if store is None else StoredCheckpoint(location, store)
+
+
+def _in_objects(location: str) -> bool:
+    try:
+        return object_root(location) is not None
+    except KafkaError as cause:
+        raise IllegalArgumentError(f"the checkpoint {location} cannot be read: {cause}") from cause
+
+
+class StoredCheckpoint(CheckpointFiles):
+    """A checkpoint in an object store, read without Spark.
+
+    Args:
+        location: as the caller named it.
+        files: what is there.
+    """
+
+    def __init__(self, location: str, files: Store) -> None:
+        super().__init__(location)
+        self._files = files
+
+    def _read(self, *names: str) -> str | None:
+        try:
+            return self._files.read("/".join(names)).decode()
+        except FileNotFoundError:
+            return None
+        except OSError as cause:
+            raise KafkaStorageError(f"{self.location}: the checkpoint cannot be read: {cause}") from cause
+
+
 class LocalCheckpoint(CheckpointFiles):
     """A checkpoint in a folder of this machine, read without Spark.
 
@@ -147,7 +205,9 @@ class LocalCheckpoint(CheckpointFiles):
         super().__init__(location)
         scheme, _, path = location.rpartition(":") if _URI.match(location) else ("file", "", location)
         if scheme != "file":
-            raise IllegalArgumentError(f"the checkpoint {location} is not in a folder of this machine")
+            raise IllegalArgumentError(
+                f"the checkpoint {location} is not in a folder of this machine, nor in an object store"
+            )
         # Hadoop takes `file:/a` and `file:///a` for the same.
         self._base = Path("/" + path.lstrip("/") if path.startswith("/") else path)
 

@@ -83,10 +83,11 @@ class SparkTasks:
 
     def _one(self, tag: str, work: Work[Job, Piece], job: Job, budget: Deadline) -> _Outcome[Piece]:
         left = budget.remaining()
-        task = partial(_attempt, work, None if math.isinf(left) else left * 1000)
+        # The job goes with the function: what is parallelized is written to a file first, and a job has a store.
+        task = partial(_attempt, work, None if math.isinf(left) else left * 1000, job)
         self._context.addJobTag(tag)
         try:
-            (outcome,) = self._context.parallelize([job], 1).map(task).collect()
+            (outcome,) = self._context.parallelize([0], 1).map(task).collect()
         except (PySparkException, Py4JError, OSError) as cause:
             said = _PYTHON_ERROR.findall(str(cause))
             message = f"a Spark task of maintenance failed: {said[-1] if said else innermost(cause)}"
@@ -98,7 +99,7 @@ _Outcome = tuple[list[Piece], str | None]
 """The pieces of a job, and what is damaged: that is no reason to try again."""
 
 
-def _attempt(work: Work[Job, Piece], left_ms: float | None, job: Job) -> _Outcome[Piece]:
+def _attempt(work: Work[Job, Piece], left_ms: float | None, job: Job, _: int) -> _Outcome[Piece]:
     """In the task: do the job to its end."""
     pieces: list[Piece] = []
     try:

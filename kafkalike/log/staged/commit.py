@@ -1,6 +1,6 @@
 """Staged commit: what the tasks of a Spark job have staged in, one table commit for each of its topics out.
 
-For every job that writes to a local root: that of `kafkalike.spark.write`, whose commit is made by the process that
+For every job that writes: that of `kafkalike.spark.write`, whose commit is made by the process that
 called it, and those that write through the format, for which Spark calls in a Python process of its own on the driver's
 machine. Nothing here needs a Spark session.
 """
@@ -8,7 +8,6 @@ machine. Nothing here needs a Spark session.
 from __future__ import annotations
 
 import random
-import uuid
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 
@@ -22,11 +21,11 @@ from kafkalike.errors import (
     TopicDeletedError,
 )
 from kafkalike.log.cluster.delta_cluster import DeltaCluster
-from kafkalike.log.staged.files import Run, Written
+from kafkalike.log.staged.files import Run
 from kafkalike.log.staged.folder import clear_staging
-from kafkalike.log.staged.lease import Driver, JobFolder
-from kafkalike.log.staged.payload import Job, StagedPayload, in_threads, raise_told
+from kafkalike.log.staged.payload import StagedPayload, Writing, in_threads, raise_told
 from kafkalike.log.staged.topics import MAX_TOPICS, TOO_MANY_TOPICS, KnownTopic, Target, TaskResult
+from kafkalike.log.store.port import Store
 from kafkalike.log.topic.column_rules import Rules
 from kafkalike.log.topic.topic_log import DeltaTopicLog
 from kafkalike.log.topic.validate import MAX_TIMESTAMP_MS
@@ -73,7 +72,9 @@ def begin(cluster: DeltaCluster, topic: str | None, txn: TxnId | None = None, *,
         OutOfOrderSequenceNumberError: `txn` is below the application's latest version and was never written.
     """
     target = target_of(cluster, topic, timestamps=timestamps)
-    clear_staging(cluster.root, Deadline(SYSTEM_CLOCK, None))
+    if cluster.store.reach == "machine":
+        # In an object store that would be a request for each micro-batch, and only maintenance makes it.
+        clear_staging(cluster.store, Deadline(SYSTEM_CLOCK, None))
     if topic is None or txn is None:
         return target
     return replace(target, written=found_again(cluster.log(topic), txn) is not None)
@@ -86,20 +87,16 @@ def _rules(cluster: DeltaCluster, num_partitions: int, configs: Mapping[str, str
     return Rules.of(num_partitions, config, cluster.clock, turn)
 
 
-def job_folder(cluster: DeltaCluster, name: str | None = None) -> JobFolder:
-    """A folder for a job of the Spark driver that this process belongs to; a new one without a name."""
-    return JobFolder(cluster.root, uuid.uuid4().hex if name is None else name, Driver.above())
-
-
 def commit_results(
     cluster: DeltaCluster,
     target_topic: str | None,
     results: Sequence[TaskResult],
+    staged: Store,
     *,
     codec: str,
     timeout_ms: float,
     txn: TxnOf,
-    write_all: Callable[[list[Job]], list[Written]] = in_threads,
+    write_all: Writing = in_threads,
 ) -> Mapping[str, Appended]:
     """Number and commit what the tasks of a job have staged.
 
@@ -107,6 +104,7 @@ def commit_results(
         cluster: where the topics are.
         target_topic: the topic of all records; None: what the tasks say.
         results: one of each task.
+        staged: the job's folder.
         codec: compression, used when a topic says `producer`.
         timeout_ms: how long to wait for other writers, for each topic, ms.
         txn: names the write to a topic; all topics are asked before the first one is written.
@@ -138,7 +136,7 @@ def commit_results(
         if name in left_out:
             written[name] = _still_there(log, txns[name])
             continue
-        payload = StagedPayload(runs.get(name, []), write_all)
+        payload = StagedPayload(staged, runs.get(name, []), write_all)
         deadline = Deadline(SYSTEM_CLOCK, timeout_ms)
         written[name] = log.append_payload(payload, codec=codec, deadline=deadline, txn=txns[name])
         faults.point("stream.between_topics")

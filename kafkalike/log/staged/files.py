@@ -7,6 +7,7 @@ topic and partition but without offsets (`StagedFile`), and the numbered segment
 
 from __future__ import annotations
 
+import contextlib
 import uuid
 from collections import defaultdict
 from collections.abc import Iterator, Sequence
@@ -33,22 +34,22 @@ class Run:
 
     task: int
     """Spark partition they come from; a partition's records are numbered in this order."""
-    nth: int
-    """Number of the batch in the file."""
+    file: str
+    """The staged file, and where in it they stand: bytes from `start` to before `stop`, an Arrow stream."""
+    start: int
+    stop: int
     partition: int
     rows: int
     bytes: int
-    path: str
+    """What they take in memory."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Numbering:
     """Where the records of one segment go."""
 
-    uri: str
-    """The topic's table."""
     name: str
-    """Name of the segment's file in it."""
+    """Name of the segment's file in the topic's table."""
     partition: int
     start: int
     """Offset of its first record."""
@@ -71,32 +72,45 @@ class Written:
 
 
 class StagedFile:
-    """An Arrow file of a task's records; each batch of it has records of one topic and partition, in their order.
+    """A file of a task's records: Arrow streams, each with records of one topic and partition, in their order.
+
+    Streams rather than one Arrow file: whoever numbers them reads each by one request for a range of bytes.
 
     Args:
-        folder: where it goes; must exist when the first records are written.
+        files: the job's folder.
         task: number of the Spark partition that they come from.
     """
 
-    def __init__(self, folder: str, task: int) -> None:
-        self.path = f"{folder}/{task:06d}-{uuid.uuid4().hex}.arrow"
+    def __init__(self, files: Store, task: int) -> None:
+        self.name = f"{task:06d}-{uuid.uuid4().hex}.arrows"
         self.runs: defaultdict[str, list[Run]] = defaultdict(list)
         """What has been written, by topic."""
+        self._files = files
         self._task = task
         self._held: dict[tuple[str, int], list[pa.Table]] = {}
-        self._size = self._nth = 0
-        self._writer: ipc.RecordBatchFileWriter | None = None
+        self._size = 0
+        self._sink: pa.NativeFile | None = None
 
     def __enter__(self) -> Self:
         return self
 
     def __exit__(self, kind: object, *_: object) -> None:
-        try:
-            if kind is None:
+        if kind is None:
+            try:
                 self._flush()
-        finally:
-            if self._writer is not None:
-                self._writer.close()
+                if self._sink is not None:
+                    self._sink.close()
+            except BaseException:
+                self._give_up()
+                raise
+        else:
+            self._give_up()
+
+    def _give_up(self) -> None:
+        if self._sink is not None:
+            with contextlib.suppress(OSError):
+                self._sink.close()
+            self._files.discard(self.name)
 
     def add(self, topic: str, records: pa.Table) -> None:
         """Take records that have their partitions (`Router`); written when `HELD_BYTES` have come together."""
@@ -114,11 +128,22 @@ class StagedFile:
         self._held, self._size = {}, 0
 
     def _write(self, topic: str, partition: int, batch: pa.RecordBatch) -> None:
-        if self._writer is None:
-            self._writer = ipc.new_file(self.path, batch.schema)
-        self._writer.write_batch(batch)
-        self.runs[topic].append(Run(self._task, self._nth, partition, batch.num_rows, batch.nbytes, self.path))
-        self._nth += 1
+        if self._sink is None:
+            self._sink = self._files.open_output(self.name)
+        start = self._sink.tell()
+        with ipc.new_stream(self._sink, batch.schema) as stream:
+            stream.write_batch(batch)
+        self.runs[topic].append(
+            Run(
+                task=self._task,
+                file=self.name,
+                start=start,
+                stop=self._sink.tell(),
+                partition=partition,
+                rows=batch.num_rows,
+                bytes=batch.nbytes,
+            )
+        )
 
 
 def _by_partition(table: pa.Table) -> Iterator[tuple[int, pa.Table]]:
@@ -139,10 +164,11 @@ def _by_partition(table: pa.Table) -> Iterator[tuple[int, pa.Table]]:
         yield partition, body.slice(bounds[at], bounds[at + 1] - bounds[at])
 
 
-def write_segment(files: Store, runs: Sequence[Run], where: Numbering) -> Written:
+def write_segment(staged: Store, files: Store, runs: Sequence[Run], where: Numbering) -> Written:
     """Number staged records and write them as one segment.
 
     Args:
+        staged: the job's folder.
         files: the topic's table.
         runs: the records, in the order of their offsets; at least one.
         where: the file and its first offset.
@@ -153,7 +179,7 @@ def write_segment(files: Store, runs: Sequence[Run], where: Numbering) -> Writte
     Raises:
         OSError, pa.ArrowException: the storage refused.
     """
-    table = _records(runs, where)
+    table = _records(staged, runs, where)
     size = put_parquet(files, where.name, table, where.codec)
     times = table.column("timestamp").cast(pa.int64()).to_numpy()
     return Written(
@@ -166,8 +192,8 @@ def write_segment(files: Store, runs: Sequence[Run], where: Numbering) -> Writte
     )
 
 
-def _records(runs: Sequence[Run], where: Numbering) -> pa.Table:
-    body = pa.Table.from_batches(list(_batches(runs)))
+def _records(staged: Store, runs: Sequence[Run], where: Numbering) -> pa.Table:
+    body = pa.Table.from_batches(list(_batches(staged, runs)))
     rows = body.num_rows
     columns = {
         "offset": numbers(np.arange(where.start, where.start + rows, dtype=np.int64), pa.int64()),
@@ -184,13 +210,10 @@ def _records(runs: Sequence[Run], where: Numbering) -> pa.Table:
     return pa.Table.from_arrays(arrays, schema=CHUNK_SCHEMA)
 
 
-def _batches(runs: Sequence[Run]) -> Iterator[pa.RecordBatch]:
-    """The staged batches, mapped into memory rather than read."""
-    path, reader = "", None
+def _batches(staged: Store, runs: Sequence[Run]) -> Iterator[pa.RecordBatch]:
+    """The staged batches."""
     for run in runs:
-        if reader is None or run.path != path:
-            path, reader = run.path, ipc.open_file(pa.memory_map(run.path))
-        yield reader.get_batch(run.nth)
+        yield from ipc.open_stream(staged.read_range(run.file, run.start, run.stop))
 
 
 def _times(body: pa.Table, where: Numbering) -> pa.Array:

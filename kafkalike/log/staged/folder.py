@@ -1,7 +1,8 @@
 """Staging folder: a root in, a folder for one Spark write out, and what writers that were killed have left removed.
 
-Each folder has a lock that says that its writer lives: the kernel drops it with the process. A job that is spread over
-processes of which none lives long enough has a lease instead (`staging_lease`).
+On a local root each folder has a lock that says that its writer lives: the kernel drops it with the process. A job that
+is spread over processes of which none lives long enough has a lease instead (`lease`). In an object store there is
+nothing to hold (`prefix`).
 """
 
 from __future__ import annotations
@@ -16,14 +17,58 @@ from filelock import FileLock
 
 from kafkalike.clock import SYSTEM_CLOCK, Clock, Deadline
 from kafkalike.errors import KafkaStorageError
-from kafkalike.log.staged.lease import left_behind, remove_folder
+from kafkalike.log.staged.lease import Driver, HeldFolder, JobFolder, left_behind, remove_folder
+from kafkalike.log.staged.prefix import Prefix, clear
+from kafkalike.log.staged.topics import Folder
 from kafkalike.log.store.lock import TableLock
+from kafkalike.log.store.port import Store
 from kafkalike.log.table.layout import LOCKS, STAGING
+
+JobPlace = JobFolder | Prefix
+"""Where a job that runs in many processes stages its records."""
+
+
+def job_place(store: Store, name: str | None = None) -> JobPlace:
+    """A place for a job of the Spark driver that this process belongs to; a new one without a name.
+
+    Args:
+        store: the cluster's root.
+        name: that of the job.
+    """
+    if store.reach != "machine":
+        return Prefix.of(store, name)
+    return JobFolder(store.uri, uuid.uuid4().hex if name is None else name, Driver.above())
+
+
+@contextmanager
+def staging_place(store: Store, clock: Clock = SYSTEM_CLOCK) -> Iterator[Folder]:
+    """A place of this write's own, gone afterwards.
+
+    Args:
+        store: the cluster's root.
+        clock: wall-clock time.
+
+    Raises:
+        KafkaStorageError: it cannot be made.
+    """
+    if store.reach == "machine":
+        with staging_folder(store.uri, clock) as folder:
+            yield HeldFolder(str(folder))
+        return
+    place = Prefix.of(store)
+    try:
+        yield place
+    finally:
+        place.remove()
 
 
 @contextmanager
 def staging_folder(root: str, clock: Clock = SYSTEM_CLOCK) -> Iterator[Path]:
     """A folder of this append's own, gone afterwards; folders of writers that have died go as well.
+
+    Args:
+        root: a local root.
+        clock: wall-clock time.
 
     Raises:
         KafkaStorageError: it cannot be made.
@@ -45,11 +90,11 @@ def staging_folder(root: str, clock: Clock = SYSTEM_CLOCK) -> Iterator[Path]:
         _remove(folder, lock)
 
 
-def clear_staging(root: str, deadline: Deadline, clock: Clock = SYSTEM_CLOCK) -> int:
+def clear_staging(store: Store, deadline: Deadline, clock: Clock = SYSTEM_CLOCK) -> int:
     """Remove what writers that have died left behind; those that live are left alone.
 
     Args:
-        root: a local root.
+        store: the cluster's root.
         deadline: how long to wait for writers that are just beginning.
         clock: wall-clock time.
 
@@ -59,10 +104,12 @@ def clear_staging(root: str, deadline: Deadline, clock: Clock = SYSTEM_CLOCK) ->
     Raises:
         KafkaTimeoutError, KafkaStorageError, TopicAuthorizationFailedError: see `TableLock.held`.
     """
-    staging = Path(root, STAGING)
+    if store.reach != "machine":
+        return clear(store)
+    staging = Path(store.uri, STAGING)
     if not staging.is_dir():
         return 0
-    with _exclusive(root, deadline):
+    with _exclusive(store.uri, deadline):
         return _clear(staging, clock)
 
 

@@ -18,6 +18,7 @@ from pathlib import Path
 from typing import Final
 
 from kafkalike.clock import SYSTEM_CLOCK, Clock
+from kafkalike.log.store.local import LocalStore
 from kafkalike.log.store.lock import TableLock
 from kafkalike.log.table.layout import LOCKS, STAGING
 
@@ -114,6 +115,11 @@ class JobFolder:
         """Where it is."""
         return f"{self.root}/{STAGING}/{self.name}"
 
+    @property
+    def files(self) -> LocalStore:
+        """What is in it."""
+        return LocalStore(self.path)
+
     def make(self) -> None:
         """Make it, unless it is there: on the driver, before there are tasks.
 
@@ -151,6 +157,11 @@ class HeldFolder:
     """
 
     path: str
+
+    @property
+    def files(self) -> LocalStore:
+        """What is in it."""
+        return LocalStore(self.path)
 
     def enter(self) -> HeldFolder:
         """Begin to work in the folder."""

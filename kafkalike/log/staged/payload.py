@@ -18,7 +18,6 @@ import pyarrow as pa
 from kafkalike import errors, faults
 from kafkalike.errors import KafkaStorageError
 from kafkalike.log.staged.files import Numbering, Run, Written, write_segment
-from kafkalike.log.store.local import LocalStore
 from kafkalike.log.table.actions import Add
 from kafkalike.log.topic.batch_payload import PARQUET_CODECS, refused, segment_name, segment_stats
 
@@ -32,6 +31,9 @@ SEGMENT_BYTES: Final = 256 * 1024 * 1024
 
 Job = tuple[list[Run], Numbering]
 """A segment that is to be written."""
+
+Writing = Callable[["Store", "Store", list[Job]], list[Written]]
+"""Writes segments: from the job's folder, into the topic's table."""
 
 
 def raise_told(topic: str, refusal: str | None, text: str) -> NoReturn:
@@ -47,20 +49,26 @@ def raise_told(topic: str, refusal: str | None, text: str) -> NoReturn:
     raise KafkaStorageError(f"{topic}: the storage refused the records, nothing was written: {text}")
 
 
-def in_threads(jobs: list[Job]) -> list[Written]:
+def in_threads(staged: Store, files: Store, jobs: list[Job]) -> list[Written]:
     """All segments, a core each; pyarrow works outside Python's lock."""
+
+    def write(job: Job) -> Written:
+        return write_segment(staged, files, *job)
+
     if len(jobs) < 2:  # noqa: PLR2004
-        return [_write_one(job) for job in jobs]
+        return [write(job) for job in jobs]
     with ThreadPoolExecutor(min(len(jobs), os.cpu_count() or 1)) as pool:
-        return list(pool.map(_write_one, jobs))
+        return list(pool.map(write, jobs))
 
 
 @dataclass(frozen=True, slots=True)
 class StagedPayload:
     """Staged records as a payload of `DeltaTopicLog.append_payload`."""
 
+    staged: Store
+    """The job's folder."""
     runs: Sequence[Run]
-    write_all: Callable[[list[Job]], list[Written]] = in_threads
+    write_all: Writing = in_threads
     """Writes the segments."""
 
     def counts(self) -> Mapping[int, int]:
@@ -80,7 +88,6 @@ class StagedPayload:
             (
                 runs,
                 Numbering(
-                    uri=files.uri,
                     name=segment_name(partition, start),
                     partition=partition,
                     start=start,
@@ -92,7 +99,7 @@ class StagedPayload:
             for partition, start, runs in _segments(self.runs, plan)
         ]
         try:
-            written = self.write_all(jobs)
+            written = self.write_all(self.staged, files, jobs)
         except (OSError, pa.ArrowException) as cause:
             # What tasks have written has names that only they know; vacuum finds it.
             failed = [_add(where.name, where.partition, 0, now_ms, {}) for _, where in jobs]
@@ -100,24 +107,19 @@ class StagedPayload:
         return [_add(w.name, w.partition, w.size, now_ms, _stats(w)) for w in written]
 
 
-def write_anew(job: Job) -> Written:
+def write_anew(staged: Store, files: Store, job: Job) -> Written:
     """Write a segment in a Spark task, under a name that no other attempt at it has.
 
     Spark may run a task twice at a time (speculation, an executor that it takes for lost): the one that is late, or is
     stopped half-way, must not open the file that the other one has finished.
     """
     runs, where = job
-    return _write_one((runs, replace(where, name=segment_name(where.partition, where.start))))
-
-
-def _write_one(job: Job) -> Written:
-    runs, where = job
-    return write_segment(LocalStore(where.uri), runs, where)
+    return write_segment(staged, files, runs, replace(where, name=segment_name(where.partition, where.start)))
 
 
 def _segments(runs: Sequence[Run], plan: Mapping[int, range]) -> Iterator[tuple[int, int, list[Run]]]:
     """Runs of each file: partition, first offset, runs."""
-    ordered = sorted(runs, key=lambda run: (run.partition, run.task, run.nth))
+    ordered = sorted(runs, key=lambda run: (run.partition, run.task, run.start))
     for partition, own in groupby(ordered, key=lambda run: run.partition):
         start, held, size = plan[partition].start, list[Run](), 0
         for run in own:

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import Final, Protocol
 
 import pyarrow as pa
@@ -17,6 +16,7 @@ import pyarrow.compute as pc
 from kafkalike import faults
 from kafkalike.errors import IllegalArgumentError, KafkaError, UnknownTopicOrPartitionError
 from kafkalike.log.staged.files import Run, StagedFile
+from kafkalike.log.store.port import Store
 from kafkalike.log.topic.column_rules import Router, Rules
 from kafkalike.model.names import check_topic_name
 
@@ -44,8 +44,8 @@ class Folder(Protocol):
     """Where a job's tasks stage their records; travels to them."""
 
     @property
-    def path(self) -> str:
-        """Where it is."""
+    def files(self) -> Store:
+        """What is in it."""
 
     def enter(self) -> Lease:
         """Begin to work in it.
@@ -141,7 +141,7 @@ def stage_topics(target: Target, folder: Folder, batches: Iterable[pa.RecordBatc
     """
     if target.written:
         return left_out(target)
-    file = StagedFile(folder.path, task)
+    file = StagedFile(folder.files, task)
     routers: dict[str, Router] = {}
     at_work = target.topic or ""
     kept = False
@@ -165,7 +165,7 @@ def stage_topics(target: Target, folder: Folder, batches: Iterable[pa.RecordBatc
         return TaskResult(error=f"{type(cause).__name__}: {cause}", refused_by=at_work)
     finally:
         if not kept:
-            Path(file.path).unlink(missing_ok=True)
+            folder.files.discard(file.name)
 
 
 def _router(target: Target, topic: str, others: int, task: int) -> Router:

@@ -8,13 +8,14 @@ import os
 import shutil
 import time
 import uuid
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final
 
 import pyarrow as pa
 
+from kafkalike.config.storage import SentOptions
 from kafkalike.errors import KafkaStorageError
 from kafkalike.log.store.leases import LocalLeases
 from kafkalike.log.store.lock import TableLock
@@ -86,9 +87,6 @@ class LocalStore(NearStore):
     def check_writable(self) -> None:
         """Anything may be written here."""
 
-    def check_stageable(self) -> None:
-        """Anything may be put here."""
-
     def try_out(self) -> None:
         """What is known of it beforehand is enough."""
 
@@ -96,9 +94,21 @@ class LocalStore(NearStore):
         """The store of a folder below."""
         return LocalStore(f"{self.uri}/{folder}", self._root)
 
+    def for_tasks(self) -> LocalStore:
+        """Whoever may read the folder needs nothing else."""
+        return self
+
     def path(self, name: str) -> str:
         """Absolute path of a file."""
         return f"{self.uri}/{name}"
+
+    def sent_options(self) -> SentOptions | None:
+        """None."""
+        return None
+
+    def hadoop_settings(self) -> Mapping[str, str]:
+        """Nothing."""
+        return {}
 
     def read(self, name: str) -> bytes:
         """Content of a file."""
@@ -152,6 +162,12 @@ class LocalStore(NearStore):
         """Open a file for reading."""
         del buffer_size
         return pa.OSFile(self.path(name), "rb")
+
+    def read_range(self, name: str, start: int, stop: int) -> pa.Buffer:
+        """Bytes of a file, mapped into memory rather than read."""
+        with pa.memory_map(self.path(name)) as mapped:
+            mapped.seek(start)
+            return _whole(mapped.read_buffer(stop - start), stop - start, self.path(name))
 
     def open_output(self, name: str) -> pa.NativeFile:
         """A stream that makes a new file."""
@@ -282,6 +298,12 @@ class LocalStore(NearStore):
     def now_ns(self) -> int:
         """The machine's clock."""
         return time.time_ns()
+
+
+def _whole(content: pa.Buffer, length: int, path: str) -> pa.Buffer:
+    if content.size != length:
+        raise OSError(errno.EIO, f"{content.size} bytes are left where {length} were asked for", path)
+    return content
 
 
 def _sync_folder(folder: str) -> None:

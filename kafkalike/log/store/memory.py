@@ -6,7 +6,7 @@ import copy
 import io
 import threading
 import time
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING
 import pyarrow as pa
 
 from kafkalike.clock import SYSTEM_CLOCK
+from kafkalike.config.storage import SentOptions
 from kafkalike.errors import KafkaTimeoutError
 from kafkalike.log.store.leases import MemoryLeases
 from kafkalike.log.store.near import NearStore
@@ -56,9 +57,6 @@ class MemoryStore(NearStore):
     def check_writable(self) -> None:
         """Anything may be written here."""
 
-    def check_stageable(self) -> None:
-        """Anything may be put here."""
-
     def try_out(self) -> None:
         """What is known of it beforehand is enough."""
 
@@ -68,6 +66,18 @@ class MemoryStore(NearStore):
         below.uri = f"{self.uri}/{folder}"
         below._prefix = f"{self._prefix}{folder}/"  # noqa: SLF001 - another of the same class
         return below
+
+    def for_tasks(self) -> MemoryStore:
+        """It does not leave the process."""
+        return self
+
+    def sent_options(self) -> SentOptions | None:
+        """None."""
+        return None
+
+    def hadoop_settings(self) -> Mapping[str, str]:
+        """Nothing."""
+        return {}
 
     def read(self, name: str) -> bytes:
         """Content of a file."""
@@ -94,6 +104,10 @@ class MemoryStore(NearStore):
         """Open a file for reading."""
         del buffer_size
         return pa.BufferReader(self.read(name))
+
+    def read_range(self, name: str, start: int, stop: int) -> pa.Buffer:
+        """Bytes of a file."""
+        return pa.py_buffer(self.read(name)[start:stop])
 
     def open_output(self, name: str) -> pa.NativeFile:
         """A stream that makes a new file when it is closed."""

@@ -26,12 +26,6 @@ _SEGMENT: Final = re.compile(r"[A-Za-z0-9!_.*'()=+@:,$&; -]+")
 
 _EXPRESS: Final = re.compile(r".*--[a-z0-9-]+--x-s3")
 
-NOT_STAGEABLE: Final = (
-    "{} was not written: Spark's tasks stage records on a folder that they all see, and cannot do so in an object "
-    "store yet; write with KafkaProducer, or to a folder of a local disk"
-)
-"""Why Spark does not write to a root."""
-
 
 @dataclass(frozen=True, slots=True)
 class ObjectRoot:

@@ -17,13 +17,14 @@ from typing import TYPE_CHECKING, Final, TypeVar
 import pyarrow as pa
 
 from kafkalike.clock import SYSTEM_CLOCK
-from kafkalike.config.storage import StorageOptions, resolve_options
-from kafkalike.errors import KafkaError, TopicAuthorizationFailedError, UnsafeStorageError
+from kafkalike.config.storage import SentOptions, StorageOptions, resolve_options
+from kafkalike.errors import KafkaError, TopicAuthorizationFailedError
+from kafkalike.log.store.hadoop import hadoop_settings
 from kafkalike.log.store.looks import Looks
 from kafkalike.log.store.object_client import ObjectClient, check_process
 from kafkalike.log.store.object_files import RangeFile, UploadFile
 from kafkalike.log.store.object_leases import ObjectLeases
-from kafkalike.log.store.object_root import NOT_STAGEABLE, ObjectRoot, object_root
+from kafkalike.log.store.object_root import ObjectRoot, object_root
 from kafkalike.log.store.port import NOW, Entry, NotStoredError, Pace, Reach, Store
 from kafkalike.log.store.probe import Proof, probe
 from kafkalike.log.store.queue import Queues
@@ -84,6 +85,8 @@ class _Root:
 
     def __init__(self, root: ObjectRoot, options: StorageOptions) -> None:
         self.client = ObjectClient(root, options)
+        self.place = root
+        self.options = options
         self.queues = Queues()
         self.leases = ObjectLeases(self.client, LEASES)
         self.looks = Looks()
@@ -140,12 +143,15 @@ def _root_of(root: ObjectRoot, options: StorageOptions) -> _Root:
         return found
 
 
-def open_objects(uri: str, given: StorageOptions | None = None) -> ObjectStore | None:
+def open_objects(
+    uri: str, given: StorageOptions | None = None, environ: Mapping[str, str] | None = None
+) -> ObjectStore | None:
     """The store of a place in an object store; None for a URI that names none. Makes no request.
 
     Args:
         uri: any spelling of it.
         given: the user's options; environment variables say what these do not.
+        environ: those variables; None takes the process's own.
 
     Raises:
         KafkaConfigurationError: see `object_root` and `resolve_options`.
@@ -156,15 +162,18 @@ def open_objects(uri: str, given: StorageOptions | None = None) -> ObjectStore |
     if root is None:
         return None
     check_process()
-    options = resolve_options(root.provider, given)
+    options = resolve_options(root.provider, given, environ)
     root = root.in_account(options)
     return ObjectStore(_root_of(root, options), root.uri)
 
 
-def _reopened(uri: str, folder: str) -> ObjectStore:
-    """On another machine the storage is opened with that machine's environment."""
-    store = open_objects(uri)
+def _reopened(uri: str, folder: str, options: StorageOptions | None = None) -> ObjectStore:
+    """On another machine the storage is opened with that machine's environment, or with what was sent along."""
+    # What was sent is all: a session token of this machine must not be added to a key of the other one.
+    store = open_objects(uri, options, None if options is None else {})
     assert store is not None
+    if options is not None:
+        store = store.for_tasks()
     return store.at(folder) if folder else store
 
 
@@ -175,10 +184,12 @@ class ObjectStore:
         root: what the root's stores share.
         root_uri: the root.
         folder: the one below it that this is.
+        sent: whether it is to be sent to a Spark job; see `for_tasks`.
     """
 
-    def __init__(self, root: _Root, root_uri: str, folder: str = "") -> None:
+    def __init__(self, root: _Root, root_uri: str, folder: str = "", *, sent: bool = False) -> None:
         self._root = root
+        self._sent = sent
         self._root_uri = root_uri
         self._folder = folder
         self._prefix = f"{folder}/" if folder else ""
@@ -188,9 +199,9 @@ class ObjectStore:
         """For error messages: never with options."""
         return f"ObjectStore({self.uri!r})"
 
-    def __reduce__(self) -> tuple[Callable[[str, str], ObjectStore], tuple[str, str]]:
-        """Options do not travel: they hold secrets."""
-        return _reopened, (self._root_uri, self._folder)
+    def __reduce__(self) -> tuple[Callable[..., ObjectStore], tuple[str, str, StorageOptions | None]]:
+        """Options hold secrets, so they go along only where somebody has asked for it."""
+        return _reopened, (self._root_uri, self._folder, self._root.options.for_tasks() if self._sent else None)
 
     @property
     def reach(self) -> Reach:
@@ -214,10 +225,6 @@ class ObjectStore:
         except PermissionError as cause:
             raise TopicAuthorizationFailedError(f"{self._root_uri} may not be written to: {cause.strerror}") from None
 
-    def check_stageable(self) -> None:
-        """Refused: tasks of Spark cannot put records there yet."""
-        raise UnsafeStorageError(NOT_STAGEABLE.format(self._root_uri))
-
     def try_out(self) -> None:
         """Create a key twice, and look what the storage says."""
         with contextlib.suppress(PermissionError):
@@ -225,7 +232,19 @@ class ObjectStore:
 
     def at(self, folder: str) -> ObjectStore:
         """The store of a folder below."""
-        return ObjectStore(self._root, self._root_uri, self._prefix + folder)
+        return ObjectStore(self._root, self._root_uri, self._prefix + folder, sent=self._sent)
+
+    def for_tasks(self) -> ObjectStore:
+        """The same, whose options go along."""
+        return ObjectStore(self._root, self._root_uri, self._folder, sent=True)
+
+    def sent_options(self) -> SentOptions | None:
+        """What its client was made with."""
+        return self._root.options.for_tasks()
+
+    def hadoop_settings(self) -> Mapping[str, str]:
+        """Of S3; with the others, Hadoop goes by its own settings."""
+        return hadoop_settings(self._root.place, self._root.options)
 
     def read(self, name: str) -> bytes:
         """Content of an object."""
@@ -290,6 +309,10 @@ class ObjectStore:
     def open_input(self, name: str, buffer_size: int = 0) -> pa.NativeFile:
         """Open an object for reading at any place."""
         return pa.PythonFile(RangeFile(self._root.client, self._prefix + name, in_steps=buffer_size > 0), "r")
+
+    def read_range(self, name: str, start: int, stop: int) -> pa.Buffer:
+        """Bytes of an object, in one request."""
+        return pa.py_buffer(self._root.client.get_range(self._prefix + name, start, stop))
 
     def open_output(self, name: str) -> pa.NativeFile:
         """A stream that makes a new object when it is closed."""

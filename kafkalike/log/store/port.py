@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Final, Literal, Protocol, TypeVar
 
 import pyarrow as pa
 
+from kafkalike.config.storage import SentOptions
 from kafkalike.model.leases import Leases
 
 if TYPE_CHECKING:
@@ -99,14 +100,6 @@ class Store(Protocol):
         """
         ...
 
-    def check_stageable(self) -> None:
-        """Refuse a storage where tasks of a Spark job cannot put records before they are numbered.
-
-        Raises:
-            UnsafeStorageError: why.
-        """
-        ...
-
     def try_out(self) -> None:
         """Make sure that the storage keeps several writers apart, where that cannot be known beforehand.
 
@@ -120,6 +113,25 @@ class Store(Protocol):
 
     def at(self, folder: str) -> Store:
         """The store of a folder below this one; neither has to exist."""
+        ...
+
+    def for_tasks(self) -> Store:
+        """This store, to be sent to the processes of a Spark job: when it is pickled, what asks the storage goes along.
+
+        Any other store that is pickled is opened with what the environment of the other process says.
+        """
+        ...
+
+    def sent_options(self) -> SentOptions | None:
+        """Who asks the storage, to be sent to the processes of a Spark job; None where nobody has to say it."""
+        ...
+
+    def hadoop_settings(self) -> Mapping[str, str]:
+        """What Hadoop's client must be told to read here; empty where it knows by itself. Not to be shown.
+
+        Raises:
+            KafkaConfigurationError: it cannot be told who asks.
+        """
         ...
 
     def read(self, name: str) -> bytes:
@@ -198,6 +210,14 @@ class Store(Protocol):
 
         Raises:
             FileNotFoundError: there is none.
+        """
+        ...
+
+    def read_range(self, name: str, start: int, stop: int) -> pa.Buffer:
+        """Bytes of a file from `start` to before `stop`, which it must have.
+
+        Raises:
+            FileNotFoundError: there is no such file.
         """
         ...
 

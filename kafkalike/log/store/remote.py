@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from contextlib import AbstractContextManager
 from functools import cached_property
 from typing import TYPE_CHECKING, NoReturn
@@ -13,6 +13,7 @@ from deltalake.exceptions import TableNotFoundError
 from deltalake.fs import DeltaStorageHandler
 
 from kafkalike.clock import SYSTEM_CLOCK
+from kafkalike.config.storage import SentOptions
 from kafkalike.errors import UnsafeStorageError
 from kafkalike.log.store.near import NearStore
 from kafkalike.log.store.port import Entry, Reach, Store
@@ -45,16 +46,16 @@ class RemoteStore(NearStore):
         """Refused."""
         self._refuse("")
 
-    def check_stageable(self) -> None:
-        """Refused."""
-        self._refuse("")
-
     def try_out(self) -> None:
         """It is never written to."""
 
     def at(self, folder: str) -> RemoteStore:
         """The store of a folder below."""
         return RemoteStore(f"{self.uri}/{folder}")
+
+    def for_tasks(self) -> RemoteStore:
+        """On another machine it is opened anew in any case."""
+        return self
 
     @cached_property
     def _filesystem(self) -> pafs.PyFileSystem:
@@ -63,6 +64,14 @@ class RemoteStore(NearStore):
             return pafs.PyFileSystem(DeltaStorageHandler(self.uri))
         except TableNotFoundError as cause:
             raise FileNotFoundError(self.uri) from cause
+
+    def sent_options(self) -> SentOptions | None:
+        """None."""
+        return None
+
+    def hadoop_settings(self) -> Mapping[str, str]:
+        """Nothing."""
+        return {}
 
     def read(self, name: str) -> bytes:
         """Content of a file."""
@@ -74,6 +83,12 @@ class RemoteStore(NearStore):
         """Open a file for reading."""
         del buffer_size
         return self._filesystem.open_input_file(name)
+
+    def read_range(self, name: str, start: int, stop: int) -> pa.Buffer:
+        """Bytes of a file."""
+        with self.open_input(name) as stream:
+            stream.seek(start)
+            return stream.read_buffer(stop - start)
 
     def size(self, name: str) -> int:
         """Bytes of a file."""

@@ -122,7 +122,7 @@ def compact(
             partition = due.plan.partition
             begun[partition] = _Applied(log, files, due, run_id, dry_run=dry_run)
             yield Cleaning(
-                files=files,
+                files=files.for_tasks(),
                 plan=due.plan,
                 start=max(due.cleaned.dirty, log.log_start(partition)),
                 compression=log.config.compression_type,

@@ -42,7 +42,7 @@ class BatchReader(DataSourceReader):
             IllegalArgumentError: offsets that do not fit the partitions or each other.
             DataLossError: offsets that are not in the log, with `failOnDataLoss`.
         """
-        topics = Topics(self._options.root, self._options.choice)
+        topics = Topics(self._options)
         return parts(topics, self._options, batch_runs(topics, self._options))
 
     def read(self, partition: InputPartition) -> Iterator[Any]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Final
+from typing import Any, ClassVar, Final, TypeVar
 
 from pyspark.sql import SparkSession
 from pyspark.sql.datasource import (
@@ -14,15 +14,22 @@ from pyspark.sql.datasource import (
 )
 from pyspark.sql.types import StructType
 
+from kafkalike.config.storage import SentOptions, StorageOptions, check_options
 from kafkalike.errors import IllegalArgumentError
 from kafkalike.spark.format.options import SourceOptions, parse_options, warn_without_meaning
 from kafkalike.spark.format.parts import columns_of, ddl
 
 FORMAT: Final = "kafkalike"
 
+Source = TypeVar("Source", bound=DataSource)
+
 
 class KafkalikeSource(DataSource):
     """Topics as Spark's Kafka source shows them, and its sink writes them; options in `docs/spark.md`."""
+
+    storage: ClassVar[SentOptions | None] = None
+    """Who asks an object store; None leaves it to the environment. Not an option of a reader or writer: those are in
+    plans, for everybody to see."""
 
     @classmethod
     def name(cls) -> str:
@@ -56,7 +63,7 @@ class KafkalikeSource(DataSource):
         from kafkalike.spark.format.sink import BatchWriter
         from kafkalike.spark.format.sink_options import parse_batch
 
-        return BatchWriter(parse_batch(self.options), schema, overwrite=overwrite)
+        return BatchWriter(parse_batch(self.options, self.storage), schema, overwrite=overwrite)
 
     def streamWriter(self, schema: StructType, overwrite: bool) -> DataSourceStreamWriter:  # noqa: ARG002, FBT001, N802
         """A writer of one streaming query.
@@ -68,10 +75,10 @@ class KafkalikeSource(DataSource):
         from kafkalike.spark.format.sink_options import parse_stream
         from kafkalike.spark.format.sink_stream import StreamSink
 
-        return StreamSink(parse_stream(self.options), schema)
+        return StreamSink(parse_stream(self.options, self.storage), schema)
 
     def _checked(self, schema: StructType) -> SourceOptions:
-        options = parse_options(self.options)
+        options = parse_options(self.options, self.storage)
         wanted = columns_of(options)
         if tuple(schema.fieldNames()) != wanted:
             raise IllegalArgumentError(
@@ -80,6 +87,44 @@ class KafkalikeSource(DataSource):
         return options
 
 
-def register_format(spark: SparkSession) -> None:
-    """Make the format `kafkalike` known to a session; `kafkalike.spark.session` does so itself."""
-    spark.dataSource.register(KafkalikeSource)
+def register_format(
+    spark: SparkSession,
+    storage_options: Any = None,  # noqa: ANN401 - see `kafkalike.log.connect.connect`
+) -> None:
+    """Make the format `kafkalike` known to a session; `kafkalike.spark.session` does so itself.
+
+    Args:
+        spark: the session.
+        storage_options: who asks an object store, in all reads and writes of the format in this session; environment
+            variables of the driver say what it does not. They go to the tasks as part of a function, and stand in no
+            plan, log or setting of Spark's.
+
+    Raises:
+        IllegalArgumentError: they are no dict of texts.
+    """
+    spark.dataSource.register(with_storage(KafkalikeSource, storage_options))
+
+
+def check_storage(storage_options: Any) -> StorageOptions | None:  # noqa: ANN401 - see `connect`
+    """What a user has given as storage options.
+
+    Raises:
+        IllegalArgumentError: they are no dict of texts.
+    """
+    try:
+        return check_options(storage_options)
+    except ValueError as cause:
+        raise IllegalArgumentError(f"storage_options: {cause}") from None
+
+
+def with_storage(source: type[Source], storage_options: Any) -> type[Source]:  # noqa: ANN401 - see `connect`
+    """A format whose readers and writers ask object stores with these options.
+
+    Raises:
+        IllegalArgumentError: they are no dict of texts.
+    """
+    options = check_storage(storage_options)
+    if not options:
+        return source
+    # No module has a class of this name, so Spark's pickler takes it along with what it holds.
+    return type(f"{source.__name__}WithStorage", (source,), {"storage": options.for_tasks()})

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from kafkalike.config.properties import nearest
+from kafkalike.config.storage import SentOptions
 from kafkalike.errors import IllegalArgumentError
 from kafkalike.model.names import check_group_id, check_topic_name
 from kafkalike.model.structs import TopicPartition
@@ -28,6 +29,8 @@ from kafkalike.spark.format.positions import (
 _log = logging.getLogger(__name__)
 
 BOOTSTRAP: Final = "kafka.bootstrap.servers"
+STORAGE: Final = "storage."
+"""How options begin that say who asks an object store, where they are no secret: in files of settings."""
 STRATEGIES: Final = ("assign", "subscribe", "subscribePattern")
 MAX_PATTERN_BYTES: Final = 1_024
 MAX_INT: Final = 2**31 - 1
@@ -105,6 +108,8 @@ class SourceOptions:
 
     root: str
     """The cluster's root, as given."""
+    storage: SentOptions | None
+    """Who asks an object store; None: the environment says it."""
     choice: Choice
     starting: Position | None
     """None for the default: latest in a stream, earliest in a batch."""
@@ -124,8 +129,12 @@ class SourceOptions:
     """Options that were given, by the names of `KNOWN`."""
 
 
-def parse_options(given: Mapping[str, str]) -> SourceOptions:
+def parse_options(given: Mapping[str, str], storage: SentOptions | None = None) -> SourceOptions:
     """Check options that may be wrong in themselves; names of options count in any case.
+
+    Args:
+        given: what the user gave.
+        storage: who asks an object store.
 
     Raises:
         IllegalArgumentError: an option is unknown, refused, missing, or has a value that is not allowed.
@@ -138,6 +147,7 @@ def parse_options(given: Mapping[str, str]) -> SourceOptions:
     group = options.get("kafka.group.id")
     return SourceOptions(
         root=root,
+        storage=storage,
         choice=_choice(options),
         starting=_position(options, "starting"),
         ending=_position(options, "ending") or Everywhere(LATEST),
@@ -211,6 +221,11 @@ def by_known_name(
         own = canonical.get(name.lower())
         if own is not None and own in refused:
             raise IllegalArgumentError(f"option {own} is not supported: {refused[own]}")
+        if name.lower().startswith(STORAGE):
+            raise IllegalArgumentError(
+                f"option {name} is not supported, as options stand in Spark's plans: give storage_options to "
+                "kafkalike.spark.session or kafkalike.spark.register_format, or set environment variables"
+            )
         if own is not None:
             found[own] = value
         elif not name.lower().startswith("kafka."):

@@ -47,7 +47,7 @@ class Part(InputPartition):
 
 def parts(topics: Topics, options: SourceOptions, runs: Iterable[Run]) -> list[InputPartition]:
     """One input partition for each run; for pieces of one (`minPartitions`, `maxRecordsPerPartition`), or several."""
-    root, columns = topics.cluster.root, columns_of(options)
+    root, columns = topics.cluster.store, columns_of(options)
     pieces = split(sorted(runs, key=lambda run: run.tp), options.min_partitions, options.max_records_per_partition)
     return [
         Part(

@@ -11,9 +11,10 @@ from pyspark.sql.datasource import DataSourceArrowWriter, WriterCommitMessage
 from pyspark.sql.types import StructType
 
 from kafkalike.errors import IllegalArgumentError
-from kafkalike.log.connect import connect_delta, connect_to_stage
+from kafkalike.log.connect import connect_delta, connect_to_write
 from kafkalike.log.jvm.task_number import task_number
-from kafkalike.log.staged.commit import begin, commit_results, job_folder
+from kafkalike.log.staged.commit import begin, commit_results
+from kafkalike.log.staged.folder import JobPlace, job_place
 from kafkalike.log.staged.topics import TaskResult, stage_topics
 from kafkalike.spark.format.sink_options import SinkOptions, check_sink_columns
 
@@ -43,7 +44,7 @@ class BatchWriter(DataSourceArrowWriter):
 
     Raises:
         IllegalArgumentError: a mode other than append.
-        UnsafeStorageError: the root is no folder of this machine.
+        UnsafeStorageError: the root can only be read.
         AnalysisException: a column is missing or has a wrong type.
         InvalidTopicError, UnknownTopicOrPartitionError: a bad name, or a topic that is missing and must not be created.
         OutOfOrderSequenceNumberError: `txnVersion` is below the latest one and was never written.
@@ -52,11 +53,11 @@ class BatchWriter(DataSourceArrowWriter):
     def __init__(self, options: SinkOptions, schema: StructType, *, overwrite: bool) -> None:
         if overwrite:
             raise IllegalArgumentError("mode overwrite is not supported: records are added to a topic; use append")
-        cluster = connect_to_stage(options.root)
+        cluster = connect_to_write(options.root, options.storage)
         check_sink_columns(schema, options)
         self._options = options
         self._target = begin(cluster, options.topic, options.txn, timestamps=options.timestamps)
-        self._folder = job_folder(cluster)
+        self._folder = job_place(cluster.store)
         self._folder.make()
 
     def write(self, iterator: Iterator[RecordBatch]) -> WriterCommitMessage:
@@ -71,7 +72,7 @@ class BatchWriter(DataSourceArrowWriter):
         """
         options = self._options
         try:
-            written = commit_messages(options, messages, lambda _: options.txn)
+            written = commit_messages(options, messages, self._folder, lambda _: options.txn)
         finally:
             self._folder.remove()
         if options.txn is not None:
@@ -85,13 +86,15 @@ class BatchWriter(DataSourceArrowWriter):
 def commit_messages(
     options: SinkOptions,
     messages: Sequence[WriterCommitMessage | None],
+    folder: JobPlace,
     txn: Callable[[DeltaTopicLog], TxnId | None],
 ) -> Mapping[str, Appended]:
     """Number and commit what the tasks say; one that has failed has no message. See `commit_results`."""
     return commit_results(
-        connect_delta(options.root),
+        connect_delta(options.root, options.storage),
         options.topic,
         [message.result for message in messages if isinstance(message, Message)],
+        folder.files,
         codec=options.codec,
         timeout_ms=options.timeout_ms,
         txn=txn,

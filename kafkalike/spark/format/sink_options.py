@@ -9,10 +9,11 @@ from typing import Final
 from pyspark.errors import AnalysisException
 from pyspark.sql.types import StructType
 
+from kafkalike.config.storage import SentOptions
 from kafkalike.config.topic import CODECS
 from kafkalike.errors import IllegalArgumentError, UnsupportedCodecError
 from kafkalike.expr.sink import check_columns
-from kafkalike.log.jvm.stream_checkpoint import LocalCheckpoint
+from kafkalike.log.jvm.stream_checkpoint import check_location
 from kafkalike.model.appends import TxnId
 from kafkalike.model.names import check_topic_name
 from kafkalike.spark.format.options import (
@@ -58,6 +59,8 @@ class SinkOptions:
 
     root: str
     """The cluster's root, as given."""
+    storage: SentOptions | None
+    """Who asks an object store; None: the environment says it."""
     topic: str | None
     """The topic of all rows; None: their column `topic`."""
     codec: str
@@ -73,7 +76,7 @@ class SinkOptions:
     """Where a streaming query has its checkpoint."""
 
 
-def parse_batch(given: Mapping[str, str]) -> SinkOptions:
+def parse_batch(given: Mapping[str, str], storage: SentOptions | None = None) -> SinkOptions:
     """Check the options of a batch query and warn of those without effect.
 
     Raises:
@@ -87,18 +90,18 @@ def parse_batch(given: Mapping[str, str]) -> SinkOptions:
     if (app is None) != (version is None):
         raise IllegalArgumentError("options txnAppId and txnVersion go together")
     if app is None or version is None:
-        return _parse(options, None)
+        return _parse(options, None, storage)
     if not app:
         raise IllegalArgumentError("option txnAppId must not be empty")
-    return _parse(options, TxnId(app, version))
+    return _parse(options, TxnId(app, version), storage)
 
 
-def parse_stream(given: Mapping[str, str]) -> SinkOptions:
+def parse_stream(given: Mapping[str, str], storage: SentOptions | None = None) -> SinkOptions:
     """Check the options of a streaming query and warn of those without effect.
 
     Raises:
         IllegalArgumentError, UnsupportedCodecError, InvalidTopicError: as for a batch query; or the checkpoint is not
-            named, or is not on this machine.
+            named, or is somewhere else than on this machine or in an object store.
     """
     options = _known(given)
     if "txnVersion" in options:
@@ -112,10 +115,10 @@ def parse_stream(given: Mapping[str, str]) -> SinkOptions:
             f"tells which batches were written{instead}"
         )
     try:
-        LocalCheckpoint(options[CHECKPOINT])
+        check_location(options[CHECKPOINT])
     except IllegalArgumentError as cause:
         raise IllegalArgumentError(f"option {CHECKPOINT}: {cause}{instead}") from cause
-    return _parse(options, None)
+    return _parse(options, None, storage)
 
 
 def _known(given: Mapping[str, str]) -> dict[str, str]:
@@ -125,7 +128,7 @@ def _known(given: Mapping[str, str]) -> dict[str, str]:
     return options
 
 
-def _parse(options: Mapping[str, str], txn: TxnId | None) -> SinkOptions:
+def _parse(options: Mapping[str, str], txn: TxnId | None, storage: SentOptions | None) -> SinkOptions:
     codec = options.get(COMPRESSION, "none")
     if codec not in CODECS:
         raise UnsupportedCodecError(f"option {COMPRESSION} must be one of {', '.join(CODECS)}, not {codec!r}")
@@ -133,6 +136,7 @@ def _parse(options: Mapping[str, str], txn: TxnId | None) -> SinkOptions:
     timeout_ms = number(options, TIMEOUT, MAX_INT)
     return SinkOptions(
         root=root_of(options),
+        storage=storage,
         topic=None if topic is None else check_topic_name(topic),
         codec=codec,
         timeout_ms=TIMEOUT_MS if timeout_ms is None else timeout_ms,

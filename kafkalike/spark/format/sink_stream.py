@@ -17,10 +17,12 @@ from pyspark.sql.types import StructType
 
 from kafkalike import faults
 from kafkalike.errors import IllegalArgumentError
-from kafkalike.log.connect import connect_to_stage
-from kafkalike.log.jvm.stream_checkpoint import BatchOffsets, LocalCheckpoint
+from kafkalike.log.connect import open_named
+from kafkalike.log.jvm.stream_checkpoint import BatchOffsets, checkpoint_at
 from kafkalike.log.jvm.task_number import task_number
-from kafkalike.log.staged.commit import begin, job_folder
+from kafkalike.log.staged.commit import begin
+from kafkalike.log.staged.folder import JobPlace, job_place
+from kafkalike.log.staged.lease import Driver
 from kafkalike.log.staged.topics import stage_topics
 from kafkalike.spark.format.sink import Message, commit_messages, say_duplicates
 from kafkalike.spark.format.sink_options import SinkOptions, check_sink_columns
@@ -30,7 +32,9 @@ if TYPE_CHECKING:
     from pyarrow import RecordBatch
 
     from kafkalike.log.cluster.delta_cluster import DeltaCluster
-    from kafkalike.log.staged.lease import JobFolder
+
+NAME_LENGTH: Final = 32
+"""Characters of the name of a query's folder."""
 
 QUERY_ID: Final = "sql.streaming.queryId"
 """Local property in which Spark gives its tasks the query."""
@@ -51,13 +55,13 @@ class StreamSink(DataSourceStreamArrowWriter):
         schema: the DataFrame's.
 
     Raises:
-        UnsafeStorageError: the root is no folder of this machine.
         AnalysisException: a column is missing or has a wrong type.
         InvalidTopicError, UnknownTopicOrPartitionError: a bad name, or a topic that is missing and must not be created.
     """
 
     def __init__(self, options: SinkOptions, schema: StructType) -> None:
-        cluster = connect_to_stage(options.root)
+        # An object store is tried out by the process that commits: Spark makes two writers for each batch.
+        cluster = open_named(options.root, options.storage)
         check_sink_columns(schema, options)
         self._options = options
         self._target = begin(cluster, options.topic, timestamps=options.timestamps)
@@ -85,7 +89,7 @@ class StreamSink(DataSourceStreamArrowWriter):
             version = StreamVersion.of(batchId, owner, offsets.fingerprint)
             app = app_id(options.txn_id, owner)
             written = commit_messages(
-                options, messages, lambda log: next_txn(log.info.name, app, log.txn_version(app), version)
+                options, messages, self._folder, lambda log: next_txn(log.info.name, app, log.txn_version(app), version)
             )
         finally:
             self._folder.remove()
@@ -98,7 +102,7 @@ class StreamSink(DataSourceStreamArrowWriter):
 
     def _batch(self, messages: list[WriterCommitMessage | None], batch_id: int) -> tuple[str, BatchOffsets]:
         """The query that a batch belongs to, and what the batch reads."""
-        checkpoint = LocalCheckpoint(self._options.checkpoint or "")
+        checkpoint = checkpoint_at(self._options.checkpoint or "", self._options.storage)
         owner = checkpoint.query_id()
         queries = {message.query_id for message in messages if isinstance(message, StreamMessage)}
         if owner is None or queries != {owner}:
@@ -110,8 +114,7 @@ class StreamSink(DataSourceStreamArrowWriter):
         return owner, checkpoint.offsets(batch_id)
 
 
-def _folder(cluster: DeltaCluster, checkpoint: str) -> JobFolder:
+def _folder(cluster: DeltaCluster, checkpoint: str) -> JobPlace:
     """The query's folder: the same in all processes of a driver, another one after its restart."""
-    own = job_folder(cluster)
-    name = hashlib.sha256(f"{checkpoint}\0{own.driver}".encode()).hexdigest()[: len(own.name)]
-    return job_folder(cluster, name)
+    name = hashlib.sha256(f"{checkpoint}\0{Driver.above()}".encode()).hexdigest()[:NAME_LENGTH]
+    return job_place(cluster.store, name)

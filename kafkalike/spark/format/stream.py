@@ -70,7 +70,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     @property
     def _topics(self) -> Topics:
         if self._opened is None:
-            self._opened = Topics(self._options.root, self._options.choice)
+            self._opened = Topics(self._options)
         return self._opened
 
     # --- offsets -------------------------------------------------------------------------------

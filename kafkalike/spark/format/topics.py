@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Final
 from kafkalike.errors import TopicDeletedError, UnknownTopicOrPartitionError
 from kafkalike.log.connect import connect_delta
 from kafkalike.model.structs import TopicPartition
-from kafkalike.spark.format.options import Choice
+from kafkalike.spark.format.options import SourceOptions
 
 if TYPE_CHECKING:
     from kafkalike.log.cluster.delta_cluster import DeltaCluster
@@ -27,13 +27,12 @@ class Topics:
     """The topics that a choice names, followed over time. Belongs to one thread.
 
     Args:
-        root: the cluster's root, as the user gave it.
-        choice: which topics.
+        options: of the query: where the cluster is, who asks for it, and which topics.
     """
 
-    def __init__(self, root: str, choice: Choice) -> None:
-        self.cluster: DeltaCluster = connect_delta(root)
-        self._choice = choice
+    def __init__(self, options: SourceOptions) -> None:
+        self.cluster: DeltaCluster = connect_delta(options.root, options.storage)
+        self._choice = options.choice
         self._logs: dict[str, DeltaTopicLog] = {}
 
     def look(self) -> frozenset[TopicPartition]:

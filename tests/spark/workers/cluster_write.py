@@ -1,6 +1,7 @@
 """Cluster worker: writes numbers through two executor processes, slowly enough for one of them to be killed."""
 
 import json
+import os
 import sys
 import time
 from collections.abc import Iterator
@@ -8,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from kafkalike.spark import session, write
+from tests.spark.workers.on_objects import OPTIONS
 
 ROWS = 400
 SCHEMA = "partition INT, value STRING"
@@ -16,8 +18,11 @@ SCHEMA = "partition INT, value STRING"
 def main() -> None:
     asked = json.loads(sys.argv[1])
     pause, begun = asked["pause_ms"] / 1000, asked["begun"]
+    # Who asks an object store stands in one variable of this process, which no other process has.
+    options = json.loads(os.environ.pop(OPTIONS, "null"))
     spark = session(
-        master="local-cluster[2,1,1024]",
+        master=asked.get("master", "local-cluster[2,1,1024]"),
+        storage_options=options,
         **{"spark.driver.memory": "512m", "spark.sql.shuffle.partitions": "2", "spark.executor.memory": "512m"},
     )
     spark.range(2, numPartitions=2).count()
@@ -36,7 +41,8 @@ def main() -> None:
         options = {"kafka.bootstrap.servers": asked["root"], "topic": "t"}
         frame.write.format("kafkalike").options(**options).mode("append").save()
     else:
-        write(frame, "t", asked["root"])
+        txn: dict[str, Any] = {"txn_id": "app", "txn_version": 1} if asked.get("txn") else {}
+        write(frame, "t", asked["root"], storage_options=options, **txn)
     spark.stop()
 
 

@@ -1,0 +1,93 @@
+"""Spark on a root in S3: write and read 1 M records, against a raw Delta append to the same server and a read of it.
+
+The server is versitygw on this machine, so its own work is part of every figure; `make setup-stores` fetches it.
+"""
+
+from __future__ import annotations
+
+import tempfile
+from collections.abc import Callable
+from pathlib import Path
+from typing import Final
+
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as F  # noqa: N812
+
+from benchmarks.data import records
+from benchmarks.harness import Figure, Report, ratio, rounds
+from kafkalike.log.connect import connect
+from kafkalike.spark import read, session, write
+from tests.tools.object_servers import S3, ObjectServer, running
+
+ROWS: Final = 1_000_000
+RUNS: Final = 5
+
+
+def writers(frame: DataFrame, server: ObjectServer, root: str) -> dict[str, Callable[[], object]]:
+    """The ways to append the same rows."""
+    raw = f"s3a{root[2:]}-raw"
+
+    def by_format() -> None:
+        options = {"kafka.bootstrap.servers": root, "topic": "format"}
+        frame.write.format("kafkalike").options(**options).mode("append").save()
+
+    return {
+        "spark.write": lambda: write(frame, "bench", root, storage_options=server.options),
+        "the format": by_format,
+        "raw Delta append": lambda: frame.write.format("delta").mode("append").save(raw),
+    }
+
+
+def readers(spark: SparkSession, server: ObjectServer, root: str) -> dict[str, Callable[[], object]]:
+    """The ways to read all of the same rows, keys and values."""
+
+    def scan(frame: DataFrame) -> object:
+        return frame.agg(F.sum(F.length("value")), F.sum(F.length("key"))).collect()
+
+    def by_format() -> object:
+        given = {"kafka.bootstrap.servers": root, "subscribe": "bench"}
+        return scan(spark.read.format("kafkalike").options(**given).load())
+
+    return {
+        "spark.read": lambda: scan(read(spark, "bench", root, storage_options=server.options)),
+        "the format": by_format,
+        "raw Delta": lambda: scan(spark.read.format("delta").load(f"s3a{root[2:]}-raw")),
+    }
+
+
+def add(report: Report, what: str, figures: dict[str, Figure], aims: dict[str, str]) -> None:
+    """A line for each of our ways."""
+    *ours, rival = figures
+    for name in ours:
+        own, other = figures[name], figures[rival]
+        report.add(
+            f"{name}, {what}",
+            f"{own.median:.2f} s, {ROWS / own.median / 1e6:.2f} M rec/s",
+            f"{rival}: {other.median:.2f} s",
+            f"{1 / ratio(own, other):.2f} x its speed",
+            aims.get(name, ""),
+        )
+
+
+def main() -> None:
+    """Measure and print."""
+    report = Report("spark-objects")
+    with tempfile.TemporaryDirectory() as scratch, running(S3, Path(scratch)) as server:
+        root = server.new_root()
+        small = {"spark.driver.memory": "4g", "spark.sql.shuffle.partitions": "4"}
+        spark = session("kafkalike-bench", bootstrap_servers=root, storage_options=server.options, **small)
+        frame = records(spark, ROWS)
+        for topic in ("bench", "format"):
+            connect(root, server.options).create_topic(topic, 4, {})
+        figures = rounds(writers(frame, server, root), runs=RUNS)
+        report.keep("write", figures)
+        add(report, f"write {ROWS:,}", figures, {"spark.write": ">= 0.8 x"})
+        figures = rounds(readers(spark, server, root), runs=RUNS)
+        report.keep("read", figures)
+        add(report, f"read {ROWS * (RUNS + 1):,}", figures, {"spark.read": "1.0 x"})
+        report.finish()
+        spark.stop()
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,166 @@
+"""Records staged in an object store: one commit for each topic is made of them; what killed jobs leave goes later."""
+
+from __future__ import annotations
+
+import os
+import pickle
+from collections.abc import Callable
+from typing import TYPE_CHECKING
+
+import pyarrow as pa
+import pytest
+
+from kafkalike.clock import SYSTEM_CLOCK, Deadline
+from kafkalike.errors import KafkaStorageError, UnknownTopicOrPartitionError
+from kafkalike.log.cluster.delta_cluster import DeltaCluster
+from kafkalike.log.inspect.verify import verify
+from kafkalike.log.staged.commit import commit_results, target_of
+from kafkalike.log.staged.folder import clear_staging, staging_place
+from kafkalike.log.staged.prefix import IDLE_MS, Prefix, left_behind
+from kafkalike.log.staged.topics import Folder, Target, TaskResult, stage_topics
+from kafkalike.log.store.port import Entry
+from tests.tools.clusters import OBJECT_STORES, object_store
+from tests.tools.object_servers import S3, ObjectServer
+from tests.tools.records import everything
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from kafkalike.model.appends import Appended
+
+
+@pytest.fixture(params=OBJECT_STORES)
+def server(request: pytest.FixtureRequest, object_server: Callable[[str], ObjectServer]) -> ObjectServer:
+    """A running object store."""
+    return object_server(request.param)
+
+
+@pytest.fixture
+def cluster(server: ObjectServer) -> DeltaCluster:
+    return DeltaCluster(object_store(server))
+
+
+def rows(*records: tuple[str, str]) -> pa.RecordBatch:
+    """Topic and value of each row, as Spark hands them over."""
+    topics, values = zip(*records, strict=True)
+    return pa.RecordBatch.from_arrays([pa.array(topics, pa.string()), pa.array(values)], ["topic", "value"])
+
+
+def staged(target: Target, folder: Folder, *batches: pa.RecordBatch, task: int = 0) -> TaskResult:
+    """The result of a task, whose orders have come from another process."""
+    sent, where = pickle.loads(pickle.dumps((target, folder)))  # noqa: S301 - as Spark does it
+    result: TaskResult = pickle.loads(pickle.dumps(stage_topics(sent, where, batches, task)))  # noqa: S301
+    return result
+
+
+def commit(cluster: DeltaCluster, folder: Folder, *results: TaskResult) -> Mapping[str, Appended]:
+    return commit_results(cluster, None, results, folder.files, codec="none", timeout_ms=60_000, txn=lambda _: None)
+
+
+def test_records_of_several_tasks_are_numbered_in_their_order_and_nothing_is_left(cluster: DeltaCluster) -> None:
+    """Topic by topic; the options of the store go along to the tasks."""
+    cluster.create_topic("a", 1, {})
+    target = target_of(cluster, None)
+
+    with staging_place(cluster.store) as folder:
+        first = staged(target, folder, rows(("a", "1"), ("b", "2")), rows(("a", "3")))
+        second = staged(target, folder, rows(("a", "4")), task=1)
+        between = len(cluster.store.list("__staging", deep=True))
+        written = commit(cluster, folder, first, second)
+
+    assert between == 2
+    assert {name: dict(done.ranges) for name, done in written.items()} == {"a": {0: range(3)}, "b": {0: range(1)}}
+    assert everything(cluster.log("a")) == {0: [(0, "1"), (1, "3"), (2, "4")]}
+    assert cluster.store.list("__staging", deep=True) == []
+    assert not [found for found in verify(cluster, cluster.topics()).findings if not found.warning]
+
+
+def test_a_large_task_is_sent_in_parts_and_read_by_ranges(cluster: DeltaCluster) -> None:
+    """More than a part, in several streams of one object."""
+    cluster.create_topic("a", 3, {})
+    values = [f"{n:06}" * 170 for n in range(12_000)]
+    target = target_of(cluster, "a")
+    batch = pa.RecordBatch.from_arrays([pa.array(values)], ["value"])
+
+    with staging_place(cluster.store) as folder:
+        result = staged(target, folder, batch)
+        written = commit_results(
+            cluster, "a", [result], folder.files, codec="none", timeout_ms=60_000, txn=lambda _: None
+        )
+
+    log = cluster.log("a")
+    assert sum(len(run) for run in written["a"].ranges.values()) == len(values)
+    assert sorted(value for records in everything(log).values() for _, value in records) == sorted(values)
+
+
+def test_a_record_that_is_refused_leaves_no_object(cluster: DeltaCluster) -> None:
+    """As its task says so before anything is sent."""
+    target = target_of(cluster, None)
+
+    with staging_place(cluster.store) as folder:
+        result = staged(target, folder, rows(("a", "1"), ("a/b", "2")))
+        left = cluster.store.list("__staging", deep=True)
+
+    assert result.refusal == "InvalidTopicError"
+    assert left == []
+
+
+def test_a_job_whose_records_were_removed_has_written_nothing(cluster: DeltaCluster) -> None:
+    """It was silent for so long that maintenance took it for dead."""
+    cluster.create_topic("a", 1, {})
+    place = Prefix.of(cluster.store)
+    result = staged(target_of(cluster, None), place, rows(("a", "1")))
+    place.remove()
+
+    with pytest.raises(KafkaStorageError, match="there is no such object"):
+        commit(cluster, place, result)
+
+    assert cluster.log("a").log_end(0) == 0
+
+
+@pytest.mark.objects
+@pytest.mark.slow
+def test_what_a_killed_job_has_left_goes_after_a_week_by_the_clock_of_the_storage(
+    object_server: Callable[[str], ObjectServer],
+) -> None:
+    """And what others stage meanwhile stays; the folder of the server's disk lets a test set the time."""
+    server = object_server(S3)
+    cluster = DeltaCluster(object_store(server))
+    old, new = Prefix.of(cluster.store), Prefix.of(cluster.store)
+    for place in (old, new):
+        staged(target_of(cluster, None), place, rows(("a", "1")))
+    assert server.folder is not None
+    (file,) = (server.folder / "data").rglob(f"__staging/{old.files.uri.rpartition('/')[2]}/*")
+    week_ago = (SYSTEM_CLOCK.now_ms() - IDLE_MS - 60_000) / 1000
+
+    before = clear_staging(cluster.store, Deadline(SYSTEM_CLOCK, 60_000))
+    os.utime(file, (week_ago, week_ago))
+    after = clear_staging(cluster.store, Deadline(SYSTEM_CLOCK, 60_000))
+
+    assert (before, after) == (0, 1)
+    assert old.files.list() == []
+    assert len(new.files.list()) == 1
+
+
+def test_a_job_is_left_behind_when_none_of_its_files_is_fresh() -> None:
+    """A file that was added a moment ago shows that it works, however old the others are."""
+    now = 10 * IDLE_MS
+    entries = [
+        Entry("dead/0", 1, now - IDLE_MS - 2),
+        Entry("dead/1", 1, now - IDLE_MS - 1),
+        Entry("alive/0", 1, now - 5 * IDLE_MS),
+        Entry("alive/1", 1, now - IDLE_MS),
+    ]
+
+    assert left_behind(entries, now) == [["dead/0", "dead/1"]]
+
+
+def test_a_topic_that_must_exist_is_named(cluster: DeltaCluster) -> None:
+    """By the task, in its result."""
+    target = Target(topic=None, known={}, missing=None)
+
+    with staging_place(cluster.store) as folder:
+        result = staged(target, folder, rows(("a", "1")))
+
+        with pytest.raises(UnknownTopicOrPartitionError, match="'a' does not exist"):
+            commit(cluster, folder, result)
