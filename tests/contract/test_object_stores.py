@@ -109,10 +109,12 @@ def test_commands_take_the_options_from_a_file_or_the_environment(
     assert main(["console-consumer", *named, "--command-config", str(file), *consume]) == 0
     assert main(["consumer-groups", *named, "--command-config", str(file), "--list"]) == 0
     assert main(["metrics", *named, "--command-config", str(file), "--json"]) == 0
+    for command in (["verify"], ["maintain"], ["history", "t"], ["dump-log", "--topic", "t"], ["sql-views"]):
+        assert main([*command, *named, "--command-config", str(file)]) == 0
     for name, value in in_environment(server).items():
         monkeypatch.setenv(name, value)
-    for command in ("verify", "maintain"):
-        assert main([command, *named]) == 0
+    for command in (["verify"], ["maintain"]):
+        assert main([*command, *named]) == 0
 
     shown = capsysbinary.readouterr()
     assert b"10 records sent" in shown.out
