@@ -191,7 +191,8 @@ def lines(report: MaintenanceReport) -> Iterator[str]:
     counts = ", ".join(f"{statuses.count(status)} {status}" for status in dict.fromkeys(statuses))
     what = "Dry run, nothing was changed" if report.dry_run else f"Run {report.run}"
     expired = f", {report.expired_offsets} offsets expired" if report.expired_offsets else ""
-    yield f"{what}: {len(statuses)} topics ({counts or 'none'}){expired}, {report.seconds:.1f} s"
+    cleared = f", {report.cleared_folders} folders of topics that are gone" if report.cleared_folders else ""
+    yield f"{what}: {len(statuses)} topics ({counts or 'none'}){expired}{cleared}, {report.seconds:.1f} s"
 
 
 Row = tuple[str, str, str, str, str, str]

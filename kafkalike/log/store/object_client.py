@@ -11,7 +11,7 @@ import os
 import re
 import threading
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from datetime import timedelta
 from typing import Any, Final, TypeVar
@@ -222,6 +222,15 @@ class ObjectClient:
                 for m in found
             ]
             return entries if deep else [entry for entry in entries if "/" not in entry.name]
+
+        return self._asked(folder, ask, "list")
+
+    def folders(self, folder: str) -> Sequence[str]:
+        """Names of the folders right in a folder."""
+
+        def ask() -> Sequence[str]:
+            found = obstore.list_with_delimiter(self._again, prefix=folder or None)["common_prefixes"]
+            return sorted(str(path).rstrip("/").rpartition("/")[2] for path in found)
 
         return self._asked(folder, ask, "list")
 

@@ -304,6 +304,10 @@ class ObjectStore:
         found = self._root.client.list((self._prefix + folder).rstrip("/"), deep=deep, after=after)
         return [entry for entry in found if TABLE_LOG not in entry.name.split("/")[:-1]]
 
+    def folders(self) -> Sequence[str]:
+        """Names of the folders below, of which there are as many as objects make there be."""
+        return self._root.client.folders(self._folder)
+
     def make_folder(self, folder: str) -> None:
         """There are no folders."""
 
