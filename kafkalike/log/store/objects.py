@@ -11,6 +11,7 @@ import threading
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import AbstractContextManager
+from contextvars import copy_context
 from functools import partial
 from typing import TYPE_CHECKING, Final, TypeVar
 
@@ -97,7 +98,8 @@ class _Root:
         """Begin a call in another thread; None where there can be none, as at the interpreter's end."""
         check_process()
         try:
-            return self._threads.submit(call)
+            # With the caller's deadline.
+            return self._threads.submit(copy_context().run, call)
         except RuntimeError:
             return None
 

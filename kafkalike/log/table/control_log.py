@@ -16,7 +16,7 @@ from typing import Final, Generic, TypeVar
 
 import pyarrow as pa
 
-from kafkalike.clock import Clock, Deadline
+from kafkalike.clock import Clock, Deadline, within
 from kafkalike.errors import KafkaError, KafkaStorageError, LogCorruptError
 from kafkalike.log.store.port import NOW, Pace, Store
 from kafkalike.log.table.actions import APPEND, TableCommit, creation
@@ -216,9 +216,10 @@ class DeltaControlLog(Generic[S, R]):
         """Append the rows that `plan` makes of the current state, unless the state changed meanwhile."""
         deadline = Deadline(self._clock, timeout_ms)
         made: list[Sequence[R]] = []
-        self._before_change()
-        if not (self._plans_beside and self._exists):
-            self.refresh()
+        with within(deadline):
+            self._before_change()
+            if not (self._plans_beside and self._exists):
+                self.refresh()
         with self._turns.awaited(deadline) if self._exists else self.exclusive(deadline):
             if not self._exists:
                 # No table is made for a plan that has nothing to write.

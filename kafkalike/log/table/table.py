@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 from typing import Any, Final, Generic, TypeVar
 
 from kafkalike import faults
-from kafkalike.clock import SYSTEM_CLOCK, Clock, Deadline
+from kafkalike.clock import SYSTEM_CLOCK, Clock, Deadline, within
 from kafkalike.errors import KafkaError, KafkaStorageError, KafkaTimeoutError, PolicyViolationError
 from kafkalike.log.store.port import NOW, Pace, Store
 from kafkalike.log.table.actions import Add, Commit, log_name, parse_commit
@@ -159,6 +159,17 @@ class Table(FollowedTable):
             PolicyViolationError: it takes records out of a table that somebody has made append-only.
             UnknownOutcomeError: the change may be there, or may still come; its files stay.
         """
+        with within(deadline):
+            return self._change(plan, deadline, refresh, discard, questions)
+
+    def _change(
+        self,
+        plan: Plan[T],
+        deadline: Deadline,
+        refresh: Refresh | None,
+        discard: Callable[[Change], None] | None,
+        questions: Questions | None,
+    ) -> Landed | Done[T]:
         throw_away = discard or self._discard
         append_id, attempt = uuid.uuid4().hex, 0
         planned: Change | None = None
