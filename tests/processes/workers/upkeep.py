@@ -17,6 +17,11 @@ KEYS = 7
 PARTITIONS = 2
 
 
+def _stop(asked: dict[str, Any]) -> threading.Event:
+    """Set when the test says so; one that a fault will kill goes on until then."""
+    return threading.Event() if asked["doomed"] else told_to_stop()
+
+
 def produce(asked: dict[str, Any]) -> dict[str, Any]:
     """Numbers to both topics.
 
@@ -27,7 +32,7 @@ def produce(asked: dict[str, Any]) -> dict[str, Any]:
     acked, refused = [], []
     with KafkaProducer(bootstrap_servers=asked["root"]) as producer:
         wait_for_go()
-        stop = told_to_stop()
+        stop = _stop(asked)
         number = 0
         while not stop.is_set():
             value = f"{asked['name']}-{number}".encode()
@@ -80,8 +85,7 @@ def upkeep(asked: dict[str, Any]) -> dict[str, Any]:
     where, clock = cluster(asked["root"]), ShiftedClock()
     clock.ahead_ms = asked.get("ahead_ms", 0)
     wait_for_go()
-    # One that a fault will kill goes on until then.
-    stop = threading.Event() if asked["doomed"] else told_to_stop()
+    stop = _stop(asked)
     counts = {"runs": 0, "deleted_records": 0, "compacted_records": 0, "merged_segments": 0, "vacuumed_files": 0}
     problems: list[str] = []
     control_rows = 0
