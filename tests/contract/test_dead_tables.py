@@ -9,6 +9,7 @@ import pytest
 from kafkalike.clock import SYSTEM_CLOCK
 from kafkalike.errors import KafkaStorageError, TopicDeletedError
 from kafkalike.log.cluster.delta_cluster import DeltaCluster
+from kafkalike.log.cluster.topic_lives import UNDER_WAY_MS
 from kafkalike.log.connect import connect
 from kafkalike.log.port import Cluster
 from kafkalike.log.store.memory import MemoryStore
@@ -17,7 +18,6 @@ from kafkalike.log.table.actions import log_name
 from kafkalike.log.table.layout import DELETED
 from kafkalike.log.upkeep.dead_tables import clear_dead_tables
 from kafkalike.model.names import TopicId, TopicName
-from kafkalike.model.topic_lives import UNDER_WAY_MS
 from kafkalike.retention import maintain
 from tests.tools.clusters import OBJECT_STORES
 from tests.tools.object_servers import ObjectServer

@@ -19,9 +19,9 @@ from kafkalike.log.port import Cluster
 from kafkalike.log.store.port import Store
 from kafkalike.log.table.actions import lines_of, log_name, version_of
 from kafkalike.log.table.layout import CLUSTER_METADATA
+from kafkalike.log.table.root_format import ROOT_FORMAT
 from kafkalike.log.upkeep.restore import restore_as
 from kafkalike.model.group_state import OFFSET, GroupRow
-from kafkalike.model.root_format import ROOT_FORMAT
 from kafkalike.retention import maintain
 from tests.tools.records import batch, everything, open_log
 

@@ -5,9 +5,7 @@ Writers, members and maintenance are killed at random moments and replaced. The 
 """
 
 import json
-import os
 import random
-import signal
 import time
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -70,7 +68,7 @@ class Trial:
         self.killed[what] = self.killed.get(what, 0) + 1
         if what == "writer":
             name = chance.choice(sorted(self.writers))
-            _kill(self.writers.pop(name))
+            self.writers.pop(name).kill()
             self.write()
         elif what == "member":
             (name,) = self.fleet.prepare(1)
@@ -78,7 +76,7 @@ class Trial:
             self.fleet.join(name)
         else:
             assert self.keeper is not None
-            _kill(self.keeper)
+            self.keeper.kill()
             self.keep()
 
     def acknowledged(self) -> int:
@@ -101,11 +99,6 @@ class Trial:
         self.fleet.end()
 
 
-def _kill(child: Child) -> None:
-    os.kill(child.pid, signal.SIGKILL)
-    child.finish(-signal.SIGKILL)
-
-
 def history(place: ObjectRoot, folder: Path, appends: int, kill_every: float) -> Trial:
     """Let them all run until so many appends were acknowledged."""
     chance = random.Random(appends)
@@ -125,7 +118,7 @@ def history(place: ObjectRoot, folder: Path, appends: int, kill_every: float) ->
                 trial.kill(chance)
                 next_kill = time.monotonic() + kill_every
         for child in trial.writers.values():
-            _kill(child)
+            child.kill()
         trial.writers.clear()
         assert trial.keeper is not None
         trial.keeper.go()

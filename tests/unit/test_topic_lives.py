@@ -2,10 +2,10 @@
 
 import pytest
 
+from kafkalike.log.cluster.topic_lives import UNDER_WAY_MS, Fate, Found, fate_of, may_be_dead
 from kafkalike.model.cluster_state import ClusterState, topic_row
 from kafkalike.model.names import TopicId, TopicName
 from kafkalike.model.topic import TopicInfo
-from kafkalike.model.topic_lives import UNDER_WAY_MS, Fate, Found, fate_of, may_be_dead
 
 RANDOM = "0123456789abcdef0123456789abcdef"
 LATER = f"t~{RANDOM}"

@@ -24,6 +24,7 @@ from kafkalike.log.cluster.topic_folders import (
     remove_folder,
     topic_table,
 )
+from kafkalike.log.cluster.topic_lives import live_topic
 from kafkalike.log.store.local import LocalStore
 from kafkalike.log.store.port import Store
 from kafkalike.log.store.roots import normalise_root
@@ -40,6 +41,7 @@ from kafkalike.log.table.layout import (
     TOPIC_TABLE_PROPERTIES,
 )
 from kafkalike.log.table.log_cleaner import Helpers, cleaning_turn, maintenance_turn
+from kafkalike.log.table.root_format import check_root_format
 from kafkalike.log.table.snapshot import LogFiles
 from kafkalike.log.table.table import Table
 from kafkalike.log.topic.segment_files import segment_of
@@ -48,9 +50,7 @@ from kafkalike.model.cluster_state import ClusterState, MetadataRow
 from kafkalike.model.group_state import GroupRow, GroupsState
 from kafkalike.model.leases import Leases
 from kafkalike.model.names import TopicId, TopicName
-from kafkalike.model.root_format import check_root_format
 from kafkalike.model.topic import TopicInfo
-from kafkalike.model.topic_lives import live_topic
 
 LOCAL_TAIL_SECONDS: Final = 0.002
 REMOTE_TAIL_SECONDS: Final = 0.25

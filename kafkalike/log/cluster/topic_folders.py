@@ -19,9 +19,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from kafkalike.errors import KafkaError, KafkaStorageError
+from kafkalike.log.cluster.topic_lives import LATER_LIFE, Fate, Found, fate_of, may_be_dead
 from kafkalike.log.table.layout import DELETED, TOPIC_SCHEMA
 from kafkalike.log.table.snapshot import Snapshot, load_snapshot
-from kafkalike.model.topic_lives import LATER_LIFE, Fate, Found, fate_of, may_be_dead
 
 if TYPE_CHECKING:
     from kafkalike.log.store.port import Store

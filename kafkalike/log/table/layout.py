@@ -11,8 +11,8 @@ from typing import Any, Final
 
 import pyarrow as pa
 
+from kafkalike.log.table.root_format import NEWEST, ROOT_FORMAT
 from kafkalike.model import cluster_state, group_state
-from kafkalike.model.root_format import NEWEST, ROOT_FORMAT
 
 CLUSTER_METADATA: Final = cluster_state.TABLE
 CONSUMER_OFFSETS: Final = group_state.TABLE

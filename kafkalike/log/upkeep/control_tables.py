@@ -15,10 +15,10 @@ from typing import TYPE_CHECKING, Final, TypeVar
 from kafkalike.clock import Deadline
 from kafkalike.log.cluster.delta_cluster import turns_of
 from kafkalike.log.cluster.topic_folders import dead_folders, remove_folder, topic_id_of
+from kafkalike.log.cluster.topic_lives import live_topic
 from kafkalike.log.table.layout import CLUSTER_METADATA, CONSUMER_OFFSETS, DELETED, LOCKS, STAGING
 from kafkalike.log.upkeep.vacuum import Delays, leftovers, vacuum
 from kafkalike.model.control_rows import kept_group_rows, kept_metadata_rows
-from kafkalike.model.topic_lives import live_topic
 
 if TYPE_CHECKING:
     from kafkalike.log.cluster.delta_cluster import DeltaCluster

@@ -15,11 +15,11 @@ from typing import TYPE_CHECKING, Final
 from kafkalike import faults
 from kafkalike.errors import LogCorruptError, UnsupportedVersionError
 from kafkalike.log.cluster.topic_folders import VERSION_FILE
+from kafkalike.log.cluster.topic_lives import UNDER_WAY_MS, Fate, Found, fate_of, live_topic, may_be_dead
 from kafkalike.log.store.port import Entry
 from kafkalike.log.table.actions import version_of
 from kafkalike.log.table.layout import DELETED, TOPIC_SCHEMA
 from kafkalike.log.table.snapshot import load_snapshot
-from kafkalike.model.topic_lives import UNDER_WAY_MS, Fate, Found, fate_of, live_topic, may_be_dead
 
 if TYPE_CHECKING:
     from kafkalike.log.cluster.delta_cluster import DeltaCluster

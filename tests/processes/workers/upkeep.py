@@ -2,6 +2,7 @@
 
 import json
 import threading
+from pathlib import Path
 from typing import Any
 
 from kafkalike.clock import SYSTEM_CLOCK
@@ -81,7 +82,7 @@ def read(asked: dict[str, Any]) -> dict[str, Any]:
 
 
 def upkeep(asked: dict[str, Any]) -> dict[str, Any]:
-    """Maintenance again and again; how often it did what."""
+    """Maintenance again and again; how often it did what, which it also writes into a file after each run."""
     where, clock = cluster(asked["root"]), ShiftedClock()
     clock.ahead_ms = asked.get("ahead_ms", 0)
     wait_for_go()
@@ -104,6 +105,8 @@ def upkeep(asked: dict[str, Any]) -> dict[str, Any]:
         for topic in report.topics:
             for name in counts.keys() - {"runs"}:
                 counts[name] += getattr(topic, name)
+        if "progress" in asked:
+            Path(asked["progress"]).write_text(json.dumps({**counts, "control_rows": control_rows}))
     return {**counts, "control_rows": control_rows, "problems": problems}
 
 
