@@ -22,6 +22,8 @@ from tests.tools.upkeep import AT_ONCE, HOUR_MS
 PRODUCE = "tests.processes.workers.produce"
 UPKEEP = "tests.processes.workers.upkeep"
 WRITERS, MEMBERS = 8, 4
+KILLED = ("writer", "maintenance", "member", "writer")
+"""What is killed, in turn; which of them, chance says."""
 
 
 @dataclass
@@ -64,7 +66,7 @@ class Trial:
 
     def kill(self, chance: random.Random) -> None:
         """Kill one process and put another one in its place."""
-        what = chance.choice(["writer", "writer", "member", "maintenance"])
+        what = KILLED[sum(self.killed.values()) % len(KILLED)]
         self.killed[what] = self.killed.get(what, 0) + 1
         if what == "writer":
             name = chance.choice(sorted(self.writers))
@@ -111,7 +113,7 @@ def history(place: ObjectRoot, folder: Path, appends: int, kill_every: float) ->
         for _ in range(WRITERS):
             trial.write()
         next_kill = time.monotonic() + kill_every
-        while trial.acknowledged() < appends:
+        while trial.acknowledged() < appends or len(trial.killed) < len(set(KILLED)):
             time.sleep(0.5)
             trial.reap()
             if time.monotonic() > next_kill:

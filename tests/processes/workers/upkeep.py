@@ -11,8 +11,8 @@ from kafkalike.errors import KafkaError, KafkaStorageError
 from kafkalike.producer import KafkaProducer
 from kafkalike.retention import maintain
 from tests.jepsen.history import REFUSED
-from tests.processes.workers.common import cluster, orders, told_to_stop, wait_for_go
-from tests.tools.upkeep import ShiftedClock
+from tests.processes.workers.common import orders, told_to_stop, wait_for_go
+from tests.tools.upkeep import ShiftedClock, open_cluster
 
 KEYS = 7
 PARTITIONS = 2
@@ -83,8 +83,9 @@ def read(asked: dict[str, Any]) -> dict[str, Any]:
 
 def upkeep(asked: dict[str, Any]) -> dict[str, Any]:
     """Maintenance again and again; how often it did what, which it also writes into a file after each run."""
-    where, clock = cluster(asked["root"]), ShiftedClock()
+    clock = ShiftedClock()
     clock.ahead_ms = asked.get("ahead_ms", 0)
+    where = open_cluster(asked["root"], clock)
     wait_for_go()
     stop = _stop(asked)
     counts = {"runs": 0, "deleted_records": 0, "compacted_records": 0, "merged_segments": 0, "vacuumed_files": 0}
