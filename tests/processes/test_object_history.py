@@ -32,30 +32,31 @@ class Trial:
 
     place: ObjectRoot
     fleet: Fleet
-    appends: int
-    """How many must be acknowledged."""
     writers: dict[str, Child] = field(default_factory=dict)
     keeper: Child | None = None
     killed: dict[str, int] = field(default_factory=dict)
     count: int = 0
 
-    def write(self) -> None:
-        """Start one more writer, which goes on until it is killed or has done its share."""
-        name = f"w{self.count}"
-        self.count += 1
-        orders = {
-            "root": self.place.root,
-            "topic": "t",
-            "name": name,
-            "history": str(self.fleet.histories / f"{name}.jsonl"),
-            "partitions": list(range(PARTITIONS)),
-            "through": "producer",
-            "batches": max(10, self.appends // WRITERS),
-        }
-        child = Child(PRODUCE, orders, {})
-        child.wait_ready()
-        child.go()
-        self.writers[name] = child
+    def write(self, number: int = 1) -> None:
+        """Start more writers, which begin together and go on until they are killed."""
+        begun = {}
+        for _ in range(number):
+            name = f"w{self.count}"
+            self.count += 1
+            orders = {
+                "root": self.place.root,
+                "topic": "t",
+                "name": name,
+                "history": str(self.fleet.histories / f"{name}.jsonl"),
+                "partitions": list(range(PARTITIONS)),
+                "through": "producer",
+                "batches": 1_000_000,
+            }
+            begun[name] = self.writers[name] = Child(PRODUCE, orders, {})
+        for child in begun.values():
+            child.wait_ready()
+        for child in begun.values():
+            child.go()
 
     def keep(self) -> None:
         """Start maintenance. Its clock is ahead, so that the files of those who are just writing look old."""
@@ -69,8 +70,7 @@ class Trial:
         what = KILLED[sum(self.killed.values()) % len(KILLED)]
         self.killed[what] = self.killed.get(what, 0) + 1
         if what == "writer":
-            name = chance.choice(sorted(self.writers))
-            self.writers.pop(name).kill()
+            self.writers.pop(chance.choice(sorted(self.writers))).kill()
             self.write()
         elif what == "member":
             (name,) = self.fleet.prepare(1)
@@ -86,14 +86,6 @@ class Trial:
         told = (path.read_text().splitlines() for path in self.fleet.histories.glob("w*.jsonl"))
         return sum('"type": "ok"' in line for lines in told for line in lines)
 
-    def reap(self) -> None:
-        """Replace writers that have done their share."""
-        for name, child in list(self.writers.items()):
-            if child.ended:
-                child.finish()
-                del self.writers[name]
-                self.write()
-
     def end(self) -> None:
         """End what is left, whatever it does."""
         for child in (*self.writers.values(), *([self.keeper] if self.keeper else [])):
@@ -104,18 +96,17 @@ class Trial:
 def history(place: ObjectRoot, folder: Path, appends: int, kill_every: float) -> Trial:
     """Let them all run until so many appends were acknowledged."""
     chance = random.Random(appends)
-    trial = Trial(place, Fleet(place.root, folder, "range", 6000), appends)
+    trial = Trial(place, Fleet(place.root, folder, "range", 6000))
     trial.fleet.cluster.edit_configs("t", lambda _: {**AT_ONCE, "retention.ms": "-1"})
     try:
         trial.fleet.join(*trial.fleet.prepare(MEMBERS))
         trial.keep()
         place.proxy.plan.faults = BAD
-        for _ in range(WRITERS):
-            trial.write()
+        trial.write(WRITERS)
         next_kill = time.monotonic() + kill_every
         while trial.acknowledged() < appends or len(trial.killed) < len(set(KILLED)):
             time.sleep(0.5)
-            trial.reap()
+            assert not [name for name, child in trial.writers.items() if child.ended]
             if time.monotonic() > next_kill:
                 trial.kill(chance)
                 next_kill = time.monotonic() + kill_every
