@@ -15,7 +15,7 @@ loop := following loading settling table
 measured := kafkalike.model $(addprefix kafkalike.log.table.,$(loop))
 step = @printf '\n== %s\n' "$@: $(1)"
 
-.PHONY: help setup setup-stores objects demo check test fmt lint types arch graph unit spark processes coverage mutants soak e2e bench bench-kafka lock clean
+.PHONY: help setup setup-stores objects demo demo-s3 check test fmt lint types arch graph unit spark processes coverage mutants soak e2e bench bench-kafka lock clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z0-9]+:.*## /{printf "  make %-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -28,10 +28,13 @@ setup-stores: ## object stores for tests: versitygw (S3), Azurite, and Hadoop's 
 
 objects: setup setup-stores ## the tests over real object stores
 	$(call step,pytest)
-	@$(pytest) -m "objects and not soak" tests/contract tests/spark
+	@$(pytest) -m "objects and not soak" tests/contract tests/processes tests/spark
 
 demo: setup ## see it work, about a minute
 	@$(env) $(bin)/kafkalike demo
+
+demo-s3: setup setup-stores ## the same on a bucket of a versitygw on the loopback, which it starts and stops
+	@$(env) scripts/demo_s3.sh $(bin)/kafkalike
 
 check: lint types arch ## the fast gate: lint, types, layers, the tests without JVM and processes, few examples each
 	$(call step,quick tests)
@@ -90,7 +93,7 @@ mutants: setup ## one small fault at a time in the same modules: do the tests no
 	$(call step,mutmut)
 	@$(env) $(bin)/python scripts/mutants.py $(only)
 
-soak: setup ## longer trials of crashes, races and interrupts, some hours
+soak: setup setup-stores ## longer trials of crashes, races and interrupts, some hours
 	$(call step,pytest)
 	@$(pytest) -m soak tests/processes tests/unit/test_group_simulation.py tests/contract/test_interrupts.py tests/e2e tests/spark
 

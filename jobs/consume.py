@@ -9,9 +9,9 @@ import sys
 
 import click
 
-from kafkalike.cli.jobs.job import pairs, report, run
+from kafkalike.cli.jobs.job import cluster_of, pairs, report, run
 from kafkalike.cli.jobs.record_options import check_target, decoding_options
-from kafkalike.cli.options import bootstrap_option
+from kafkalike.cli.options import bootstrap_option, command_config_option
 from kafkalike.spark import session
 from kafkalike.spark.batch import Decoding, consume
 from kafkalike.spark.files import MODES, TARGETS, Target
@@ -26,6 +26,7 @@ from kafkalike.spark.ranges import EARLIEST, parse_offsets
 )
 @click.argument("path", default="", metavar="[TARGET]")
 @bootstrap_option()
+@command_config_option()
 @click.option("--topic", required=True, help="Topic to read.")
 @click.option(
     "--format",
@@ -55,6 +56,7 @@ def main(
     *,
     path: str,
     bootstrap_server: str | None,
+    command_config: str | None,
     topic: str,
     target_format: str,
     mode: str,
@@ -82,7 +84,7 @@ def main(
         session(f"consume {topic}"),
         topic,
         Target(format=target_format, path=path, mode=mode, options=pairs(options, "--option"), emit=click.echo),
-        bootstrap_server,
+        cluster_of(bootstrap_server, command_config),
         starting=None if starting is None else parse_offsets(starting, topic),
         ending=parse_offsets(ending_offsets, topic),
         group=group,

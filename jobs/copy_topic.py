@@ -9,10 +9,9 @@ import sys
 
 import click
 
-from kafkalike.cli.jobs.job import run
+from kafkalike.cli.jobs.job import cluster_of, run
 from kafkalike.cli.jobs.stream_job import check_trigger, source_options, topics_stream, trigger_options, watch
-from kafkalike.cli.options import bootstrap_option
-from kafkalike.log.connect import connect
+from kafkalike.cli.options import bootstrap_option, command_config_option
 from kafkalike.spark import session, write_stream
 
 UNCHANGED = ("key", "value", "headers", "timestamp")
@@ -26,6 +25,7 @@ UNCHANGED = ("key", "value", "headers", "timestamp")
     "--group big-orders --checkpoint checkpoints/big-orders",
 )
 @bootstrap_option()
+@command_config_option()
 @click.option("--from", "source", required=True, metavar="TOPICS", help="Topics to read, with commas.")
 @click.option("--from-server", metavar="ROOT", help="Storage root of the topics to read, when it is another one.")
 @click.option("--to", "target", metavar="TOPIC", help="Topic to write. Default: what a selected column `topic` says.")
@@ -46,6 +46,7 @@ UNCHANGED = ("key", "value", "headers", "timestamp")
 def main(
     *,
     bootstrap_server: str | None,
+    command_config: str | None,
     source: str,
     from_server: str | None,
     target: str | None,
@@ -70,21 +71,21 @@ def main(
         raise click.UsageError("with --select, keep partitions by --select partition")
     if target is None and not expressions:
         raise click.UsageError("--to is needed, or a --select that ends in AS topic")
-    root = connect(from_server or bootstrap_server).root
-    frame = topics_stream(session(f"copy {source}"), root, source, starting_offsets, max_offsets_per_trigger)
+    read = cluster_of(from_server or bootstrap_server, command_config)
+    frame = topics_stream(session(f"copy {source}"), read.root, source, starting_offsets, max_offsets_per_trigger)
     if condition is not None:
         frame = frame.where(condition)
     query = write_stream(
         frame.selectExpr(*(expressions or (*UNCHANGED, *(["partition"] if keep_partitions else [])))),
         target,
-        bootstrap_server,
+        cluster_of(bootstrap_server, command_config),
         checkpoint=checkpoint,
         available_now=available_now,
         processing_time=interval,
         query_name=f"copy {source}",
         txn_id=txn_id,
         group_id=group,
-        group_bootstrap_servers=None if group is None else root,
+        group_bootstrap_servers=None if group is None else read,
     )
     watch(query, as_json=as_json)
 

@@ -9,8 +9,8 @@ import sys
 
 import click
 
-from kafkalike.cli.jobs.job import report, run
-from kafkalike.cli.options import bootstrap_option
+from kafkalike.cli.jobs.job import cluster_of, report, run
+from kafkalike.cli.options import bootstrap_option, command_config_option
 from kafkalike.spark import session
 from kafkalike.spark.files import MODES
 from kafkalike.spark.ranges import parse_offsets
@@ -25,6 +25,7 @@ from kafkalike.spark.transfer import FORMATS, export_topic
 )
 @click.argument("path", metavar="TARGET")
 @bootstrap_option()
+@command_config_option()
 @click.option("--topic", required=True, help="Topic to read.")
 @click.option(
     "--format",
@@ -42,6 +43,7 @@ def main(
     *,
     path: str,
     bootstrap_server: str | None,
+    command_config: str | None,
     topic: str,
     file_format: str,
     mode: str,
@@ -57,7 +59,7 @@ def main(
         session(f"export {topic}"),
         topic,
         path,
-        bootstrap_server,
+        cluster_of(bootstrap_server, command_config),
         file_format=file_format,
         mode=mode,
         starting=parse_offsets(starting_offsets, topic),

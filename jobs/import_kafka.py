@@ -10,9 +10,9 @@ import sys
 
 import click
 
-from kafkalike.cli.jobs.job import pairs, run
+from kafkalike.cli.jobs.job import cluster_of, pairs, run
 from kafkalike.cli.jobs.stream_job import watch
-from kafkalike.cli.options import bootstrap_option
+from kafkalike.cli.options import bootstrap_option, command_config_option
 from kafkalike.spark import session
 from kafkalike.spark.kafka_import import REFUSED_OPTIONS, import_kafka
 
@@ -25,6 +25,7 @@ from kafkalike.spark.kafka_import import REFUSED_OPTIONS, import_kafka
     "--topic orders --topic-config retention.ms=-1 --checkpoint checkpoints/import-orders",
 )
 @bootstrap_option()
+@command_config_option()
 @click.option("--kafka", required=True, metavar="HOST:PORT", help="Kafka's bootstrap.servers.")
 @click.option("--topic", "topics", metavar="TOPICS", help="Topics to read, with commas.")
 @click.option("--topic-pattern", metavar="REGEX", help="Or all topics whose names fit.")
@@ -64,6 +65,7 @@ from kafkalike.spark.kafka_import import REFUSED_OPTIONS, import_kafka
 def main(
     *,
     bootstrap_server: str | None,
+    command_config: str | None,
     kafka: str,
     topics: str | None,
     topic_pattern: str | None,
@@ -94,7 +96,7 @@ def main(
     reader = reader.option("subscribe" if topics else "subscribePattern", topics or topic_pattern or "")
     query = import_kafka(
         reader.load(),
-        bootstrap_server,
+        cluster_of(bootstrap_server, command_config),
         checkpoint=checkpoint,
         txn_id=txn_id,
         topic_configs=pairs(configs, "--topic-config"),

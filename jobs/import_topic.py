@@ -9,8 +9,8 @@ import sys
 
 import click
 
-from kafkalike.cli.jobs.job import pairs, report, run
-from kafkalike.cli.options import bootstrap_option
+from kafkalike.cli.jobs.job import cluster_of, pairs, report, run
+from kafkalike.cli.options import bootstrap_option, command_config_option
 from kafkalike.spark import session
 from kafkalike.spark.transfer import FORMATS, import_topic
 
@@ -23,6 +23,7 @@ from kafkalike.spark.transfer import FORMATS, import_topic
 )
 @click.argument("path", metavar="SOURCE")
 @bootstrap_option()
+@command_config_option()
 @click.option("--topic", required=True, help="Topic; created with the partitions that SOURCE has when it is missing.")
 @click.option(
     "--format", "file_format", type=click.Choice(FORMATS), default="parquet", show_default=True, help="Of the files."
@@ -41,6 +42,7 @@ def main(
     *,
     path: str,
     bootstrap_server: str | None,
+    command_config: str | None,
     topic: str,
     file_format: str,
     partitions: int | None,
@@ -57,7 +59,7 @@ def main(
         session(f"import {topic}"),
         path,
         topic,
-        bootstrap_server,
+        cluster_of(bootstrap_server, command_config),
         file_format=file_format,
         partitions=partitions,
         configs=pairs(configs, "--config"),

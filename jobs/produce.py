@@ -9,9 +9,9 @@ import sys
 
 import click
 
-from kafkalike.cli.jobs.job import pairs, report, run
+from kafkalike.cli.jobs.job import cluster_of, pairs, report, run
 from kafkalike.cli.jobs.record_options import column_options
-from kafkalike.cli.options import bootstrap_option
+from kafkalike.cli.options import bootstrap_option, command_config_option
 from kafkalike.config.topic import CODECS
 from kafkalike.expr.rows import RecordColumns, record_columns
 from kafkalike.spark import session, write
@@ -27,6 +27,7 @@ from kafkalike.spark.files import SOURCES, Source, load
 )
 @click.argument("paths", nargs=-1, required=True, metavar="SOURCE...")
 @bootstrap_option()
+@command_config_option()
 @click.option("--topic", required=True, help="Topic; created with the server's defaults when it is missing.")
 @click.option(
     "--format",
@@ -47,6 +48,7 @@ def produce(
     *,
     paths: tuple[str, ...],
     bootstrap_server: str | None,
+    command_config: str | None,
     topic: str,
     source_format: str,
     schema: str | None,
@@ -68,7 +70,7 @@ def produce(
     written = write(
         record_columns(load(spark, source), columns),
         topic,
-        bootstrap_server,
+        cluster_of(bootstrap_server, command_config),
         compression_type=compression_codec,
         txn_id=txn_id,
         txn_version=txn_version,

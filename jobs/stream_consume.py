@@ -10,11 +10,10 @@ import sys
 import click
 from pyspark.sql import DataFrame
 
-from kafkalike.cli.jobs.job import pairs, run
+from kafkalike.cli.jobs.job import cluster_of, pairs, run
 from kafkalike.cli.jobs.record_options import check_target, decoding_options
 from kafkalike.cli.jobs.stream_job import source_options, topics_stream, trigger, trigger_options, watch
-from kafkalike.cli.options import bootstrap_option
-from kafkalike.log.connect import connect
+from kafkalike.cli.options import bootstrap_option, command_config_option
 from kafkalike.spark import CheckpointProgress, session
 from kafkalike.spark.batch import Decoding, decoded
 from kafkalike.spark.files import Target, save
@@ -31,6 +30,7 @@ TARGETS = ("console", "json", "csv", "parquet", "delta", "table")
 )
 @click.argument("path", default="", metavar="[TARGET]")
 @bootstrap_option()
+@command_config_option()
 @click.option("--topic", "topics", required=True, help="Topics to read, with commas.")
 @click.option(
     "--format",
@@ -50,6 +50,7 @@ def main(
     *,
     path: str,
     bootstrap_server: str | None,
+    command_config: str | None,
     topics: str,
     target_format: str,
     options: tuple[str, ...],
@@ -69,10 +70,10 @@ def main(
     console = target_format == "console"
     check_target(target_format, path, decoding, {"the console takes no --option": console and bool(options)})
     how = trigger(available_now=available_now, interval=interval)
-    root = connect(bootstrap_server).root
+    cluster = cluster_of(bootstrap_server, command_config)
     spark = session(f"stream_consume {topics}")
-    progress = None if group is None else CheckpointProgress(spark, checkpoint, group, root)
-    rows = decoded(topics_stream(spark, root, topics, starting_offsets, max_offsets_per_trigger), decoding)
+    progress = None if group is None else CheckpointProgress(spark, checkpoint, group, cluster)
+    rows = decoded(topics_stream(spark, cluster.root, topics, starting_offsets, max_offsets_per_trigger), decoding)
     writer = rows.writeStream.option("checkpointLocation", checkpoint).trigger(**how)
     writer = writer.queryName(f"stream_consume {topics}").options(**pairs(options, "--option"))
     match target_format:

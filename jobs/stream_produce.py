@@ -10,10 +10,10 @@ import sys
 import click
 from pyspark.sql import DataFrame, SparkSession
 
-from kafkalike.cli.jobs.job import pairs, run
+from kafkalike.cli.jobs.job import cluster_of, pairs, run
 from kafkalike.cli.jobs.record_options import column_options
 from kafkalike.cli.jobs.stream_job import check_trigger, trigger_options, watch
-from kafkalike.cli.options import bootstrap_option
+from kafkalike.cli.options import bootstrap_option, command_config_option
 from kafkalike.config.topic import CODECS
 from kafkalike.expr.rows import RecordColumns, record_columns
 from kafkalike.spark import session, write_stream
@@ -30,6 +30,7 @@ FORMATS = ("json", "csv", "parquet", "text", "delta")
 )
 @click.argument("path", metavar="SOURCE")
 @bootstrap_option()
+@command_config_option()
 @click.option("--topic", required=True, help="Topic; created with the server's defaults when it is missing.")
 @click.option(
     "--format",
@@ -59,6 +60,7 @@ def main(
     *,
     path: str,
     bootstrap_server: str | None,
+    command_config: str | None,
     topic: str,
     source_format: str,
     schema: str | None,
@@ -82,7 +84,7 @@ def main(
     query = write_stream(
         record_columns(rows, columns),
         topic,
-        bootstrap_server,
+        cluster_of(bootstrap_server, command_config),
         checkpoint=checkpoint,
         available_now=available_now,
         processing_time=interval,

@@ -6,7 +6,9 @@ Everything that depends on time takes a `Clock`, so a test can hand in one that 
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from contextvars import ContextVar
 from datetime import UTC, datetime, timedelta
 from functools import partial
 from typing import Final, Protocol
@@ -91,6 +93,26 @@ class Deadline:
     def expired(self) -> bool:
         """Whether the budget is used up."""
         return self.remaining() <= 0
+
+
+_bound: Final[ContextVar[Deadline | None]] = ContextVar("kafkalike.deadline", default=None)
+
+
+@contextmanager
+def within(deadline: Deadline) -> Iterator[None]:
+    """Let requests of this thread that are made inside, and may be made again, end with a deadline; see `time_left`."""
+    outer = _bound.get()
+    token = _bound.set(outer if outer is not None and outer.remaining() < deadline.remaining() else deadline)
+    try:
+        yield
+    finally:
+        _bound.reset(token)
+
+
+def time_left() -> float:
+    """Seconds until the deadline that this thread works `within`; infinity where there is none."""
+    deadline = _bound.get()
+    return float("inf") if deadline is None else deadline.remaining()
 
 
 def utc_text(time_ms: int) -> str:

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from functools import wraps
 from typing import TYPE_CHECKING, Any, BinaryIO, TypeVar
 
 import click
 
+from kafkalike.cli.options import client_settings, read_properties
 from kafkalike.clock import SYSTEM_CLOCK, Clock
 
 if TYPE_CHECKING:
@@ -32,21 +33,42 @@ class Environment:
     spark: Callable[[], SparkSession | None] = lambda: None
     """The session that `maintain` runs its tasks in; None: in this process."""
 
-    def connect(self, bootstrap_server: str | None, settings: dict[str, Any] | None = None) -> Cluster:
-        """The cluster that `--bootstrap-server` names; takes `storage_options` out of a client's settings for it."""
+    def connect(self, bootstrap_server: str | None, settings: dict[str, Any]) -> Cluster:
+        """The cluster that `--bootstrap-server`, or else a client's settings, name.
+
+        Args:
+            bootstrap_server: the option.
+            settings: of the client; what says where the cluster is and who asks is taken out of them.
+        """
         from kafkalike.log.connect import connect
 
-        options = None if settings is None else settings.pop("storage_options", None)
-        return connect(self.cluster if self.cluster is not None else bootstrap_server, options)
+        named, options = settings.pop("bootstrap_servers", None), settings.pop("storage_options", None)
+        return connect(self.cluster if self.cluster is not None else bootstrap_server or named, options)
 
-    def admin(self, bootstrap_server: str | None, settings: Mapping[str, Any]) -> KafkaAdminClient:
-        """An admin client; `settings` are keyword arguments from `--command-config`."""
+    def cluster_of(self, bootstrap_server: str | None, command_config: str | None) -> Cluster:
+        """The cluster of a command without a client of its own.
+
+        Args:
+            bootstrap_server: the option.
+            command_config: a file of settings, as an admin client takes them; of them only the root and the storage
+                options have a meaning here.
+
+        Raises:
+            KafkaConfigurationError: the file has a setting that an admin client does not know.
+        """
+        from kafkalike.config.admin import AdminConfig
+
+        settings = client_settings(read_properties(command_config))
+        AdminConfig.from_configs(settings)
+        return self.connect(bootstrap_server, settings)
+
+    def admin(self, bootstrap_server: str | None, command_config: str | None) -> KafkaAdminClient:
+        """An admin client with the settings of a file, if there is one."""
         from kafkalike.admin import KafkaAdminClient
 
-        given = dict(settings)
-        named = bootstrap_server or given.pop("bootstrap_servers", None)
-        given["bootstrap_servers"] = self.connect(named, given)
-        return KafkaAdminClient(clock=self.clock, **given)
+        settings = client_settings(read_properties(command_config))
+        cluster = self.connect(bootstrap_server, settings)
+        return KafkaAdminClient(clock=self.clock, bootstrap_servers=cluster, **settings)
 
 
 pass_environment = click.make_pass_decorator(Environment)

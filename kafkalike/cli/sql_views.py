@@ -5,7 +5,7 @@ from __future__ import annotations
 import click
 
 from kafkalike.cli.environment import Environment, pass_environment
-from kafkalike.cli.options import bootstrap_option, version_option
+from kafkalike.cli.options import bootstrap_option, command_config_option, version_option
 
 
 @click.command(
@@ -13,9 +13,10 @@ from kafkalike.cli.options import bootstrap_option, version_option
     "spark-sql --properties-file conf/spark-defaults.conf -i views.sql -e 'SELECT * FROM lag'"
 )
 @bootstrap_option()
+@command_config_option()
 @version_option
 @pass_environment
-def sql_views(environment: Environment, /, *, bootstrap_server: str | None) -> None:
+def sql_views(environment: Environment, /, *, bootstrap_server: str | None, command_config: str | None) -> None:
     """Print SQL that makes every topic a view, and topics, partitions, consumer_offsets and lag live tables.
 
     Views are temporary: print them again to see topics created since. In a notebook, kafkalike.spark.register_sql does
@@ -23,5 +24,5 @@ def sql_views(environment: Environment, /, *, bootstrap_server: str | None) -> N
     """
     from kafkalike.spark.sql import view_statements
 
-    for statement in view_statements(environment.connect(bootstrap_server)):
+    for statement in view_statements(environment.cluster_of(bootstrap_server, command_config)):
         click.echo(f"{statement};")

@@ -40,6 +40,30 @@ def fresh_folder(root: str | None, *, keep: bool) -> Path:
     return folder
 
 
+def fresh_place(root: str | None, *, keep: bool) -> tuple[Path, str]:
+    """Make the demo's folder, and say where its cluster is to be: there, or in an object store.
+
+    Args:
+        root: a folder of this machine, or the URI of a place in an object store that holds no cluster yet; its options
+            are in the environment. Of such a root the folder, for plot and log, is `./kafkalike-demo`.
+        keep: see `fresh_folder`.
+
+    Raises:
+        IllegalArgumentError: see `fresh_folder`; or there is a cluster, which the demo does not remove.
+        KafkaError: see `connect`.
+    """
+    if root is None or "://" not in root:
+        folder = fresh_folder(root, keep=keep)
+        return folder, str(folder)
+    from kafkalike.log.connect import connect
+
+    if connect(root).topics():
+        raise IllegalArgumentError(
+            f"{root} has topics; the demo removes nothing in an object store: name another place"
+        )
+    return fresh_folder(None, keep=keep), root
+
+
 def _is_ours(folder: Path) -> bool:
     return folder.is_dir() and ((folder / MARK).is_file() or not any(folder.iterdir()))
 

@@ -40,7 +40,7 @@ def create_topics(root: str, screen: Screen) -> None:
     with KafkaAdminClient(bootstrap_servers=root) as admin:
         admin.create_topics({name: dict(spec) for name, spec in TOPICS.items()})
     shown = [f"{name} ({spec['num_partitions']})" for name, spec in TOPICS.items()]
-    screen.say(f"A cluster is a folder: {root}")
+    screen.say(f"A cluster is a {'place in an object store' if '://' in root else 'folder'}: {root}")
     screen.say(f"Topics, with their number of partitions: {', '.join(shown)}")
 
 

@@ -14,7 +14,7 @@ from rich.console import Console
 
 from kafkalike.clock import SYSTEM_CLOCK, Clock
 from kafkalike.demo.data import missing
-from kafkalike.demo.folder import fresh_folder
+from kafkalike.demo.folder import fresh_place
 from kafkalike.demo.screen import Screen
 
 if TYPE_CHECKING:
@@ -38,7 +38,8 @@ def run(
     What the demo writes stays in its folder, to look around in. The next demo removes it first.
 
     Args:
-        root: folder for topics, plot and log; None for `./kafkalike-demo`.
+        root: folder for topics, plot and log; None for `./kafkalike-demo`. Or the URI of a place in an object store for
+            the topics; plot and log are then in `./kafkalike-demo`.
         keep: keep what an earlier demo left there, and take the next free name (`kafkalike-demo-2`).
         rows: how many flights to take; None for all.
         console: where to write; standard output by default.
@@ -55,26 +56,28 @@ def run(
     if lacking:
         out.print(f"The demo needs {' and '.join(lacking)}: pip install 'kafkalike[demo]'", markup=False)
         return 1
-    folder = fresh_folder(root, keep=keep)
+    folder, place = fresh_place(root, keep=keep)
     screen = Screen(out, clock, STEPS)
     with _spark(folder, screen) as spark:
-        _steps(spark, folder, screen, rows, clock)
+        _steps(spark, folder, place, screen, rows, clock)
     screen.summary()
     for failure in screen.failures:
         out.print(f"WRONG: {failure}", markup=False)
     shown = _shown(folder)
-    out.print(f"Plot: {shown}/{PLOT}", f"Look around: kafkalike topics --describe --bootstrap-server {shown}", sep="\n")
+    where = shown if place == str(folder) else place
+    out.print(f"Plot: {shown}/{PLOT}", f"Look around: kafkalike topics --describe --bootstrap-server {where}", sep="\n")
     return 1 if screen.failures else 0
 
 
-def _steps(spark: SparkSession, folder: Path, screen: Screen, rows: int | None, clock: Clock) -> None:
+def _steps(  # noqa: PLR0917 - one call
+    spark: SparkSession, folder: Path, root: str, screen: Screen, rows: int | None, clock: Clock
+) -> None:
     # These import Spark, the clients and matplotlib; `run` may end before they are needed.
     from kafkalike.demo import data, steps
     from kafkalike.demo.live import live
     from kafkalike.demo.plot import draw
     from kafkalike.demo.questions import ask, show_lag
 
-    root = str(folder)
     with screen.step("Produce: Spark writes DataFrames into topics"), tempfile.TemporaryDirectory() as csv:
         steps.create_topics(root, screen)
         count = data.unpack(Path(csv), rows)

@@ -21,6 +21,7 @@ from kafkalike.log.upkeep.control_tables import (
     control_tables,
     vacuum_control,
 )
+from kafkalike.log.upkeep.dead_tables import clear_dead_tables
 from kafkalike.retention.report import ControlReport, MaintenanceReport
 
 if TYPE_CHECKING:
@@ -61,7 +62,10 @@ def maintain_control(cluster: Cluster, report: MaintenanceReport, clock: Clock) 
 
 def _clear_leftovers(cluster: DeltaCluster, report: MaintenanceReport, clock: Clock) -> None:
     try:
-        clear_folders(cluster)
+        if cluster.store.reach == "machine":
+            report.cleared_folders = clear_folders(cluster)
+        else:
+            report.cleared_folders = clear_dead_tables(cluster, report.problems.append)
     except (KafkaError, OSError) as error:
         report.problems.append(f"folders of topics: {type(error).__name__}: {error}")
     try:

@@ -95,6 +95,8 @@ class MaintenanceReport:
     control: list[ControlReport] = field(default_factory=list)
     expired_offsets: int = 0
     """Committed offsets of groups that were empty for longer than `offsets.retention.minutes`."""
+    cleared_folders: int = 0
+    """Folders of deleted topics, and of creations that did not come to be, whose files were removed."""
     problems: list[str] = field(default_factory=list)
     """What went wrong outside a topic."""
 

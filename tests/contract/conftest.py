@@ -58,6 +58,12 @@ def open_control(request: pytest.FixtureRequest, tmp_path: Path, object_server: 
     return _opener(request.param, str(tmp_path / "cluster"), object_server)
 
 
+@pytest.fixture(params=["delta", "delta in memory", *OBJECT_STORES])
+def open_tables(request: pytest.FixtureRequest, tmp_path: Path, object_server: Servers) -> Opener:
+    """The same for what concerns tables: all but the cluster that has none."""
+    return _opener(request.param, str(tmp_path / "cluster"), object_server)
+
+
 def _opener(kind: str, root: str, object_server: Servers) -> Opener:
     if kind in KINDS:
         server = object_server(kind)

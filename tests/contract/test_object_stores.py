@@ -27,6 +27,7 @@ from kafkalike.log.cluster.delta_cluster import DeltaCluster
 from kafkalike.log.connect import connect
 from kafkalike.log.store.object_files import PART_BYTES
 from kafkalike.log.store.objects import ObjectStore
+from kafkalike.model.cluster_state import topic_row
 from kafkalike.retention import maintain
 from tests.tools.clusters import OBJECT_STORES, object_store
 from tests.tools.fault_proxy import FAULTS, FaultProxy, fault_proxy
@@ -108,10 +109,12 @@ def test_commands_take_the_options_from_a_file_or_the_environment(
     assert main(["console-consumer", *named, "--command-config", str(file), *consume]) == 0
     assert main(["consumer-groups", *named, "--command-config", str(file), "--list"]) == 0
     assert main(["metrics", *named, "--command-config", str(file), "--json"]) == 0
+    for command in (["verify"], ["maintain"], ["history", "t"], ["dump-log", "--topic", "t"], ["sql-views"]):
+        assert main([*command, *named, "--command-config", str(file)]) == 0
     for name, value in in_environment(server).items():
         monkeypatch.setenv(name, value)
-    for command in ("verify", "maintain"):
-        assert main([command, *named]) == 0
+    for command in (["verify"], ["maintain"]):
+        assert main([*command, *named]) == 0
 
     shown = capsysbinary.readouterr()
     assert b"10 records sent" in shown.out
@@ -380,6 +383,28 @@ def test_what_a_bad_network_breaks_is_told_as_the_storages_and_heals(server: Obj
     assert told
     assert [e for e in told if not isinstance(e, KafkaStorageError)] == []
     assert len(everything(open_log(connect(root, behind.options)))[0]) == 105
+
+
+def test_requests_end_with_the_callers_deadline(server: ObjectServer, proxy: FaultProxy) -> None:
+    """A storage that needs three seconds for an answer is too slow for a change that has one, and not for others."""
+    behind = server.behind(proxy.port)
+    root = behind.new_root()
+    connect(root, behind.options).create_topic("t", 1, {})
+    cluster = connect(root, behind.options)
+    assert isinstance(cluster, DeltaCluster)
+    info = cluster.topic("t")
+
+    def change(timeout_ms: float) -> None:
+        cluster.metadata.transact(lambda s: [topic_row(s.seq + 1, 1, info, "touched")], timeout_ms)
+
+    proxy.plan.seconds = {"GET": 3.0}
+    with pytest.raises(KafkaStorageError, match="timed out"):
+        change(1_000)
+    refused = len(connect(root, server.options).metadata.rows)
+    change(60_000)
+
+    assert refused == 1
+    assert len(connect(root, server.options).metadata.rows) == 2
 
 
 def test_the_store_of_such_a_cluster_is_one_of_objects(server: ObjectServer) -> None:

@@ -9,9 +9,11 @@ from rich.console import Console
 
 from kafkalike.clock import SYSTEM_CLOCK
 from kafkalike.demo import run
-from kafkalike.demo.folder import MARK, fresh_folder
+from kafkalike.demo.folder import MARK, fresh_folder, fresh_place
 from kafkalike.demo.screen import Screen
 from kafkalike.errors import IllegalArgumentError
+from kafkalike.log.connect import connect
+from tests.tools.object_servers import S3, in_environment, running
 
 PNG = b"\x89PNG\r\n"
 
@@ -75,3 +77,23 @@ def test_a_demo_never_removes_anything_else(tmp_path: Path) -> None:
 
     assert (tmp_path / "mine" / "thesis.txt").exists()
     assert (tmp_path / "demo" / MARK).exists()
+
+
+@pytest.mark.objects
+@pytest.mark.slow
+def test_a_demo_never_takes_a_root_in_an_object_store_that_has_topics(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It could not tell an earlier demo's from anybody's. What is local lies in the folder of a demo."""
+    monkeypatch.chdir(tmp_path)
+    with running(S3, tmp_path / "server") as server:
+        for name, value in in_environment(server).items():
+            monkeypatch.setenv(name, value)
+        root = server.new_root()
+
+        taken = fresh_place(root, keep=False)
+        connect(root).create_topic("t", 1, {})
+        with pytest.raises(IllegalArgumentError, match="has topics"):
+            fresh_place(root, keep=False)
+
+    assert taken == (tmp_path / "kafkalike-demo", root)

@@ -1,34 +1,13 @@
 """Several processes on one topic in an object store, through a network that is not sound: one Kafka log."""
 
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
-from tests.tools.clusters import OBJECT_STORES
-from tests.tools.fault_proxy import FAULTS, FaultProxy, fault_proxy
+from tests.tools.fault_proxy import BAD, FAULTS, FaultProxy
 from tests.tools.fleet import Fleet
-from tests.tools.object_servers import ObjectServer, in_environment, running
+from tests.tools.object_servers import ObjectServer
 from tests.tools.race import Race, assert_sound
-
-BAD = dict.fromkeys(FAULTS, 0.06 / len(FAULTS))
-"""6 of 100 requests go wrong: refused, broken, doubled, late, or done without an answer."""
-
-
-@pytest.fixture(scope="module", params=OBJECT_STORES)
-def server(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[ObjectServer]:
-    """A running object store."""
-    with running(request.param, tmp_path_factory.mktemp(request.param)) as started:
-        yield started
-
-
-@pytest.fixture
-def proxy(server: ObjectServer, monkeypatch: pytest.MonkeyPatch) -> Iterator[FaultProxy]:
-    """What this process and all that it starts ask instead of the server."""
-    with fault_proxy(server.port) as started:
-        for name, value in in_environment(server.behind(started.port)).items():
-            monkeypatch.setenv(name, value)
-        yield started
 
 
 @pytest.fixture

@@ -35,6 +35,11 @@ class Child:
         """Its number."""
         return self._process.pid
 
+    @property
+    def ended(self) -> bool:
+        """Whether it has ended, in whatever way."""
+        return self._process.poll() is not None
+
     def wait_ready(self) -> None:
         """Wait until it has opened what it needs."""
         assert self._process.stdout is not None

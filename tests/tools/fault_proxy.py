@@ -25,6 +25,12 @@ breaks before anything is done. `lost`: done, and the connection breaks instead 
 breaks, and the request is done some time later. `doubled`: done twice, the second answer counts. `truncated`: half the
 body."""
 
+BAD: Final = {
+    **dict.fromkeys(("busy", "conflict", "reset"), 0.01),
+    **dict.fromkeys(("lost", "late", "doubled", "truncated"), 0.0075),
+}
+"""How probable each is in a bad network: 3 of 100 requests are refused, and of 3 others the answer is lost or wrong."""
+
 _HOP = frozenset({"connection", "keep-alive", "transfer-encoding", "te", "trailer", "upgrade", "proxy-connection"})
 _BUSY = b"<Error><Code>SlowDown</Code><Message>Please reduce your request rate.</Message></Error>"
 _CONFLICT = b"<Error><Code>ConditionalRequestConflict</Code><Message>At work on this key.</Message></Error>"

@@ -82,13 +82,19 @@ def _program(kind: str) -> Path | None:
     return max(STORES.glob(pattern), default=None)
 
 
-@contextmanager
-def running(kind: str, folder: Path) -> Iterator[ObjectServer]:
-    """A server for as long as the block runs; the test is skipped when it was not fetched."""
+def check_fetched(kind: str) -> Path:
+    """The server's program; the test is skipped when it was not fetched."""
     program = _program(kind)
     if program is None:
         name = "versitygw (S3)" if kind == S3 else "Azurite (Azure Blob)"
         pytest.skip(f"NOT TESTED: {name} is not in {STORES}; `make setup-stores` fetches it")
+    return program
+
+
+@contextmanager
+def running(kind: str, folder: Path) -> Iterator[ObjectServer]:
+    """A server for as long as the block runs; the test is skipped when it was not fetched."""
+    program = check_fetched(kind)
     begin = _s3 if kind == S3 else _azure
     folder.mkdir(parents=True, exist_ok=True)
     process, port = _started(lambda free: begin(program, free, folder), folder)

@@ -60,7 +60,7 @@ class ShiftedClock:
 
 
 def open_cluster(root: str, clock: ShiftedClock | None = None) -> DeltaCluster:
-    """A cluster on a local disk, as a new process opens it."""
+    """A cluster as a new process opens it; in an object store with the options of the environment."""
     return on_disk(root, clock=clock or SYSTEM_CLOCK)
 
 

@@ -1,8 +1,10 @@
 """The options of each command: what click reads fits the fields of the command's dataclass."""
 
+import runpy
 from dataclasses import fields, is_dataclass
 from importlib import import_module
 from inspect import Parameter, signature, unwrap
+from pathlib import Path
 from typing import Any, get_type_hints
 
 import click
@@ -40,6 +42,35 @@ def read_as(parameter: click.Parameter) -> Any:
     if is_flag or parameter.required or isinstance(parameter.default, str | int | float):
         return kind
     return kind | None
+
+
+def options_named(found: click.Command) -> set[str]:
+    """All names of the options of a command."""
+    return {name for parameter in found.params for name in parameter.opts}
+
+
+def command_of_job(path: Path) -> click.Command:
+    """The command of a script that is run by spark-submit."""
+    scope = runpy.run_path(str(path))
+    (found,) = (value for value in scope.values() if isinstance(value, click.Command))
+    return found
+
+
+JOBS = [path for path in sorted(Path("jobs").glob("*.py")) if path.stem != "retention"]
+"""All but the one that is `kafkalike maintain`."""
+
+
+@pytest.mark.parametrize("name", COMMANDS.keys() - {"demo"})
+def test_every_command_that_has_a_root_takes_settings_from_a_file(name: str) -> None:
+    """So storage options have one way into all of them."""
+    named = options_named(command(name))
+
+    assert named & {"--bootstrap-server", "--command-config"} == {"--bootstrap-server", "--command-config"}
+
+
+@pytest.mark.parametrize("path", JOBS, ids=lambda path: str(path.stem))
+def test_so_does_every_job(path: Path) -> None:
+    assert {"--bootstrap-server", "--command-config"} <= options_named(command_of_job(path))
 
 
 TYPED = sorted(name for name in COMMANDS if is_dataclass(options_of(command(name))))

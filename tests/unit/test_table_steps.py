@@ -19,7 +19,7 @@ from kafkalike.errors import (
     PolicyViolationError,
     UnknownOutcomeError,
 )
-from kafkalike.log.store.port import NotStoredError, Pace, Store
+from kafkalike.log.store.port import Entry, NotStoredError, Pace, Store
 from kafkalike.log.table.actions import Add, Commit, TableCommit, creation, log_name
 from kafkalike.log.table.checkpoints import make_checkpoint
 from kafkalike.log.table.damage import DamagedFileError
@@ -429,6 +429,43 @@ def test_a_version_above_the_last_checkpoint_stays_though_the_one_before_is_gone
     landed = world.change(Appends(world.store, "a"))
 
     assert (landed.version, world.table.state.version) == (2, 2)
+    assert world.store.made("discard") == []
+
+
+def test_a_version_put_where_the_table_was_removed_is_taken_back(world: World) -> None:
+    """Its topic was deleted while the writer stood still: nothing is below it, and nobody will ever read it."""
+    world.rival_writes(0, 1)
+    world.table.refresh()
+    world.store.puts = [lambda: world.drop(0, 1)]
+
+    with pytest.raises(FileNotFoundError):
+        world.change(Appends(world.store, "a"))
+
+    assert log_name(2) not in world.store._disk.files
+
+
+@pytest.mark.parametrize("answers", [True, False])
+def test_a_version_above_a_hole_stays_when_the_table_may_be_there(
+    world: World, monkeypatch: pytest.MonkeyPatch, *, answers: bool
+) -> None:
+    """A commit is there below the hole, or the storage does not say."""
+    world.rival_writes(0, 1)
+    world.rival_writes(1, 2)
+    world.table.refresh()
+
+    def no_answer(*_: object, **__: object) -> list[Entry]:
+        raise OSError("no answer")
+
+    def stand_still() -> None:
+        world.drop(2)
+        if not answers:
+            monkeypatch.setattr(world.store, "list", no_answer)
+
+    world.store.puts = [stand_still]
+
+    landed = world.change(Appends(world.store, "a"))
+
+    assert landed.version == 3
     assert world.store.made("discard") == []
 
 

@@ -45,10 +45,9 @@ class Actions:
 
     def __init__(self, environment: Environment, options: ConsumerGroupsOptions) -> None:
         settings = client_settings(read_properties(options.command_config))
-        named = options.bootstrap_server or settings.pop("bootstrap_servers", None)
         self.failed = False
         """Whether anything was refused."""
-        self._cluster = environment.connect(named, settings)
+        self._cluster = environment.connect(options.bootstrap_server, settings)
         self._admin = KafkaAdminClient(clock=environment.clock, bootstrap_servers=self._cluster, **settings)
         self._clock = environment.clock
         self._options = options

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 if TYPE_CHECKING:
+    from kafkalike.log.port import Cluster
     from kafkalike.model.structs import TopicPartition
 
 
@@ -43,6 +44,13 @@ def run(command: click.Command, args: Sequence[str] | None = None) -> int:
         click.echo(f"Error: {first_line(error)}", err=True)
         return 1
     return 0
+
+
+def cluster_of(bootstrap_server: str | None, command_config: str | None) -> Cluster:
+    """The cluster of a job, as the commands find theirs; see `Environment.cluster_of`."""
+    from kafkalike.cli.environment import Environment
+
+    return Environment().cluster_of(bootstrap_server, command_config)
 
 
 def first_line(error: BaseException) -> str:

@@ -10,7 +10,14 @@ from typing import TYPE_CHECKING, Final
 import click
 
 from kafkalike.cli.environment import Environment, pass_options
-from kafkalike.cli.options import bootstrap_option, refused, topic_filter, version_option, without_effect
+from kafkalike.cli.options import (
+    bootstrap_option,
+    command_config_option,
+    refused,
+    topic_filter,
+    version_option,
+    without_effect,
+)
 from kafkalike.clock import utc_text
 from kafkalike.errors import IllegalArgumentError, UnknownTopicOrPartitionError
 from kafkalike.model.segments import Segment
@@ -40,6 +47,7 @@ class DumpLogOptions:
     """The command line, as click has read it."""
 
     bootstrap_server: str | None
+    command_config: str | None
     topic: str | None
     files: str | None
     print_data_log: bool
@@ -52,6 +60,7 @@ class DumpLogOptions:
 
 @click.command(epilog="Example: kafkalike dump-log --topic orders --print-data-log")
 @bootstrap_option()
+@command_config_option()
 @click.option("--topic", metavar="REGEX", help="Topics to dump.")
 @click.option("--files", metavar="FILE,FILE", help="Data files to dump: paths, or their ends such as part-….parquet.")
 @click.option("--print-data-log", is_flag=True, help="Print the records with key and payload.")
@@ -80,7 +89,7 @@ def dump_log(environment: Environment, options: DumpLogOptions) -> None:
     if options.topic is None and options.files is None:
         message = "--topic or --files is needed"
         raise click.UsageError(message)
-    cluster = environment.connect(options.bootstrap_server)
+    cluster = environment.cluster_of(options.bootstrap_server, options.command_config)
     allowed = topic_filter(options.topic)
     names = sorted(name for name in cluster.topics() if allowed(name))
     if not names:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 import click
 
 from kafkalike.cli.environment import Environment, pass_environment
-from kafkalike.cli.options import bootstrap_option, version_option
+from kafkalike.cli.options import bootstrap_option, command_config_option, version_option
 from kafkalike.clock import utc_text
 
 if TYPE_CHECKING:
@@ -19,6 +19,7 @@ if TYPE_CHECKING:
 @click.command(epilog="Example: kafkalike history orders --kind retention --kind 'log start'")
 @click.argument("topic")
 @bootstrap_option()
+@command_config_option()
 @click.option("--kind", "kinds", multiple=True, metavar="KIND", help="Show these kinds of events only; repeatable.")
 @click.option("--last", type=click.IntRange(min=1), metavar="N", help="Show the newest N events only.")
 @click.option(
@@ -37,6 +38,7 @@ def history(
     *,
     topic: str,
     bootstrap_server: str | None,
+    command_config: str | None,
     kinds: tuple[str, ...],
     last: int | None,
     restore_as: str | None,
@@ -50,7 +52,7 @@ def history(
     """
     from kafkalike.log.inspect.history import topic_history
 
-    cluster = environment.connect(bootstrap_server)
+    cluster = environment.cluster_of(bootstrap_server, command_config)
     if restore_as is not None or table_version is not None:
         _restore(cluster, topic, restore_as, table_version)
         return

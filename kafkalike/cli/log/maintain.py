@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Final
 import click
 
 from kafkalike.cli.environment import Environment, pass_options
-from kafkalike.cli.options import bootstrap_option, topic_filter, version_option
+from kafkalike.cli.options import bootstrap_option, command_config_option, topic_filter, version_option
 from kafkalike.errors import KafkaError, UnknownTopicOrPartitionError
 
 if TYPE_CHECKING:
@@ -31,6 +31,7 @@ class MaintainOptions:
     """The command line, as click has read it."""
 
     bootstrap_server: str | None
+    command_config: str | None
     topic: str | None
     only: tuple[str, ...]
     dry_run: bool
@@ -43,6 +44,7 @@ class MaintainOptions:
 
 @click.command(epilog="Example: kafkalike maintain --topic 'orders.*' --dry-run")
 @bootstrap_option()
+@command_config_option()
 @click.option("--topic", metavar="REGEX", help="Topics to maintain; default all.")
 @click.option(
     "--only",
@@ -92,7 +94,7 @@ def maintain(environment: Environment, options: MaintainOptions) -> None:
     """  # noqa: D301 - click wants the backspace itself
     from kafkalike.log.connect import check_there
 
-    cluster = environment.connect(options.bootstrap_server)
+    cluster = environment.cluster_of(options.bootstrap_server, options.command_config)
     check_there(cluster)
     if options.every is None:
         code = _once(environment, cluster, options)
@@ -189,7 +191,8 @@ def lines(report: MaintenanceReport) -> Iterator[str]:
     counts = ", ".join(f"{statuses.count(status)} {status}" for status in dict.fromkeys(statuses))
     what = "Dry run, nothing was changed" if report.dry_run else f"Run {report.run}"
     expired = f", {report.expired_offsets} offsets expired" if report.expired_offsets else ""
-    yield f"{what}: {len(statuses)} topics ({counts or 'none'}){expired}, {report.seconds:.1f} s"
+    cleared = f", {report.cleared_folders} folders of topics that are gone" if report.cleared_folders else ""
+    yield f"{what}: {len(statuses)} topics ({counts or 'none'}){expired}{cleared}, {report.seconds:.1f} s"
 
 
 Row = tuple[str, str, str, str, str, str]

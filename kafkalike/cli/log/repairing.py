@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING
 
@@ -41,6 +42,9 @@ def repair_tables(
         message = "only a cluster in Delta tables can be repaired"
         raise IllegalArgumentError(message)
 
+    with contextlib.suppress(LogCorruptError):
+        # A root of a newer format is refused here: what looks damaged may be what this release does not know.
+        cluster.metadata.refresh()
     sound = True
     for table in _damaged(cluster, allowed, control=control, say=say):
         for line in table.plan():

@@ -12,7 +12,7 @@ import click
 
 from kafkalike.cli.environment import Environment, pass_environment
 from kafkalike.cli.log.repairing import check_flags, repair_tables
-from kafkalike.cli.options import bootstrap_option, topic_filter, version_option
+from kafkalike.cli.options import bootstrap_option, command_config_option, topic_filter, version_option
 from kafkalike.errors import UnknownTopicOrPartitionError
 
 if TYPE_CHECKING:
@@ -22,6 +22,7 @@ if TYPE_CHECKING:
 
 @click.command(epilog="Example: kafkalike verify --topic 'orders.*' --json")
 @bootstrap_option()
+@command_config_option()
 @click.option("--topic", metavar="REGEX", help="Topics to check; default all.")
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON object.")
 @click.option("--strict", is_flag=True, help="Warnings are errors.")
@@ -34,6 +35,7 @@ def verify(
     /,
     *,
     bootstrap_server: str | None,
+    command_config: str | None,
     topic: str | None,
     as_json: bool,
     strict: bool,
@@ -54,7 +56,7 @@ def verify(
     from kafkalike.log.inspect import verify as verify_run
 
     check_flags(repair=repair, execute=execute, as_json=as_json)
-    cluster = environment.connect(bootstrap_server)
+    cluster = environment.cluster_of(bootstrap_server, command_config)
     allowed = topic_filter(topic)
     if repair:
         sound = repair_tables(cluster, allowed, control=topic is None, execute=execute, say=click.echo)

@@ -53,7 +53,7 @@ def metrics(
     from kafkalike.log.connect import check_there
 
     settings = client_settings(read_properties(command_config))
-    cluster = environment.connect(bootstrap_server or settings.pop("bootstrap_servers", None), settings)
+    cluster = environment.connect(bootstrap_server, settings)
     admin = KafkaAdminClient(clock=environment.clock, bootstrap_servers=cluster, **settings)
     lags = Lags(cluster, leave_out_damaged=not as_json)
     if as_json:

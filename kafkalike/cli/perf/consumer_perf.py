@@ -105,8 +105,7 @@ def consumer_perf_test(environment: Environment, options: ConsumerPerfOptions) -
     if not options.hide_header:
         click.echo(DETAILED_HEADER if options.show_detailed_stats else HEADER)
     settings = _settings(options)
-    named = options.bootstrap_server or settings.pop("bootstrap_servers", None)
-    consumer = KafkaConsumer(bootstrap_servers=environment.connect(named, settings), **settings)
+    consumer = KafkaConsumer(bootstrap_servers=environment.connect(options.bootstrap_server, settings), **settings)
     with consumer:
         test = PerfTest(consumer, environment, options, date_format)
         test.run()

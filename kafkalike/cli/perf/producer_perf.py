@@ -88,9 +88,8 @@ def producer_perf_test(environment: Environment, options: ProducerPerfOptions) -
 
     failures_are_printed()
     settings = _settings(options)
-    named = options.bootstrap_server or settings.pop("bootstrap_servers", None)
     settings.setdefault("client_id", "perf-producer-client")
-    producer = KafkaProducer(bootstrap_servers=environment.connect(named, settings), **settings)
+    producer = KafkaProducer(bootstrap_servers=environment.connect(options.bootstrap_server, settings), **settings)
     stats = SendStats(environment.clock, options.reporting_interval, click.echo, warmup=options.warmup_records)
     errors: list[BaseException] = []
     with producer:

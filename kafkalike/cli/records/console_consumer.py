@@ -99,8 +99,7 @@ def console_consumer(environment: Environment, options: ConsoleConsumerOptions) 
     settings = consumer_settings(options)
     from kafkalike.consumer import KafkaConsumer
 
-    named = options.bootstrap_server or settings.pop("bootstrap_servers", None)
-    consumer = KafkaConsumer(bootstrap_servers=environment.connect(named, settings), **settings)
+    consumer = KafkaConsumer(bootstrap_servers=environment.connect(options.bootstrap_server, settings), **settings)
     printer = Printer(formatter, environment, skip=options.skip_message_on_error)
     interruption: BaseException | None = None
     try:

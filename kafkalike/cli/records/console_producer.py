@@ -120,8 +120,7 @@ def console_producer(environment: Environment, options: ConsoleProducerOptions) 
 
     failures_are_printed()
     settings = producer_settings(options)
-    named = options.bootstrap_server or settings.pop("bootstrap_servers", None)
-    producer = KafkaProducer(bootstrap_servers=environment.connect(named, settings), **settings)
+    producer = KafkaProducer(bootstrap_servers=environment.connect(options.bootstrap_server, settings), **settings)
     failures = _send(producer, reader, environment, options)
     if failures:
         click.get_current_context().exit(1)

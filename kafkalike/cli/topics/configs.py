@@ -12,7 +12,6 @@ import click
 from kafkalike.cli.environment import Environment, pass_options
 from kafkalike.cli.options import (
     bootstrap_option,
-    client_settings,
     command_config_option,
     read_properties,
     refused,
@@ -93,8 +92,7 @@ def configs(environment: Environment, options: ConfigsOptions) -> None:
         message = "Command must include exactly one action: --describe or --alter"
         raise click.UsageError(message)
     kind, name = _entity(options)
-    settings = client_settings(read_properties(options.command_config))
-    with environment.admin(options.bootstrap_server, settings) as admin:
+    with environment.admin(options.bootstrap_server, options.command_config) as admin:
         lines = _alter(admin, kind, name, options) if options.alter else _describe(admin, kind, name, options)
         for line in lines:
             click.echo(line)

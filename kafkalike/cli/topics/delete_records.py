@@ -11,9 +11,7 @@ import click
 from kafkalike.cli.environment import Environment, pass_environment
 from kafkalike.cli.options import (
     bootstrap_option,
-    client_settings,
     command_config_option,
-    read_properties,
     version_option,
 )
 from kafkalike.errors import BrokerResponseError, IllegalArgumentError
@@ -39,7 +37,7 @@ def delete_records(
 ) -> None:
     """Delete the records of partitions below given offsets. Partitions that fail do not keep others back."""
     wanted = parse_offsets(Path(offset_json_file).read_bytes())
-    with environment.admin(bootstrap_server, client_settings(read_properties(command_config))) as admin:
+    with environment.admin(bootstrap_server, command_config) as admin:
         click.echo("Executing records delete operation")
         click.echo("Records delete operation completed:")
         failed = [where for where, offset in wanted.items() if not _delete(admin, where, offset)]

@@ -11,9 +11,7 @@ import click
 from kafkalike.cli.environment import Environment, pass_environment
 from kafkalike.cli.options import (
     bootstrap_option,
-    client_settings,
     command_config_option,
-    read_properties,
     topic_filter,
     version_option,
 )
@@ -72,7 +70,7 @@ def get_offsets(
         raise click.UsageError(message)
     spec = parse_time(time)
     chosen = _by_topic(topic, partitions) if topic_partitions is None else parse_patterns(topic_partitions)
-    with environment.admin(bootstrap_server, client_settings(read_properties(command_config))) as admin:
+    with environment.admin(bootstrap_server, command_config) as admin:
         wanted = [
             TopicPartition(described["name"], partition["partition_index"])
             for described in admin.describe_topics()

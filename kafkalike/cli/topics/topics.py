@@ -12,10 +12,8 @@ from kafkalike.cli.environment import Environment, pass_options
 from kafkalike.cli.options import (
     bootstrap_option,
     check_belongs,
-    client_settings,
     command_config_option,
     key_values,
-    read_properties,
     refused,
     topic_filter,
     version_option,
@@ -100,8 +98,7 @@ def topics(environment: Environment, options: TopicsOptions) -> None:
     """Create, list, describe, alter and delete topics."""
     action = _action(options)
     _check(action, options)
-    settings = client_settings(read_properties(options.command_config))
-    with environment.admin(options.bootstrap_server, settings) as admin:
+    with environment.admin(options.bootstrap_server, options.command_config) as admin:
         for line in RUN[action](admin, options):
             click.echo(line)
 

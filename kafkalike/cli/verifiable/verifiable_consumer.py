@@ -88,10 +88,9 @@ class VerifiableConsumerOptions:
 def verifiable_consumer(environment: Environment, options: VerifiableConsumerOptions) -> None:
     """Read as a member of a group and print what happens, until SIGTERM or Ctrl-C."""
     settings = _settings(options)
-    named = options.bootstrap_server or settings.pop("bootstrap_servers", None)
     lines = JsonLines(environment.stdout, environment.clock)
     with Interrupt((signal.SIGINT, signal.SIGTERM)) as interrupt:
-        consumer = KafkaConsumer(bootstrap_servers=environment.connect(named, settings), **settings)
+        consumer = KafkaConsumer(bootstrap_servers=environment.connect(options.bootstrap_server, settings), **settings)
         reader = Reader(consumer, lines, verbose=options.verbose, commits=not options.enable_autocommit)
         try:
             lines.emit("startup_complete")

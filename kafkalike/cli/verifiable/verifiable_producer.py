@@ -71,10 +71,9 @@ def verifiable_producer(environment: Environment, options: VerifiableProducerOpt
 
     failures_are_printed()
     settings = _settings(options)
-    named = options.bootstrap_server or settings.pop("bootstrap_servers", None)
     lines = JsonLines(environment.stdout, environment.clock)
     with Interrupt((signal.SIGINT, signal.SIGTERM)) as interrupt:
-        producer = KafkaProducer(bootstrap_servers=environment.connect(named, settings), **settings)
+        producer = KafkaProducer(bootstrap_servers=environment.connect(options.bootstrap_server, settings), **settings)
         sender = Sender(producer, lines, options.topic)
         pace = Pace(environment.clock, options.throughput)
         start = environment.clock.monotonic()

@@ -5,7 +5,7 @@ from __future__ import annotations
 import shutil
 import uuid
 from collections.abc import Callable, Mapping
-from functools import cached_property
+from functools import cached_property, partial
 from pathlib import Path
 from typing import Final
 
@@ -18,13 +18,13 @@ from kafkalike.log.cluster.base import ClusterBase, OutdatedError
 from kafkalike.log.cluster.topic_folders import (
     check_first,
     is_later_life,
-    live_topic,
     location_of,
     put_aside,
     refuse_link,
     remove_folder,
     topic_table,
 )
+from kafkalike.log.cluster.topic_lives import live_topic
 from kafkalike.log.store.local import LocalStore
 from kafkalike.log.store.port import Store
 from kafkalike.log.store.roots import normalise_root
@@ -33,12 +33,15 @@ from kafkalike.log.table.control_log import DeltaControlLog
 from kafkalike.log.table.layout import (
     CLUSTER_METADATA,
     CONSUMER_OFFSETS,
+    DELETED,
     METADATA_SCHEMA,
+    METADATA_TABLE_PROPERTIES,
     OFFSETS_SCHEMA,
     TOPIC_SCHEMA,
     TOPIC_TABLE_PROPERTIES,
 )
 from kafkalike.log.table.log_cleaner import Helpers, cleaning_turn, maintenance_turn
+from kafkalike.log.table.root_format import check_root_format
 from kafkalike.log.table.snapshot import LogFiles
 from kafkalike.log.table.table import Table
 from kafkalike.log.topic.segment_files import segment_of
@@ -96,6 +99,8 @@ class DeltaCluster(ClusterBase):
             clock=clock,
             patience=GROUPS_PATIENCE_SECONDS,
             plans_beside=store.far,
+            # A root of a newer format is refused there.
+            before_change=self.metadata.look_once,
         )
 
     def _metadata_log(self) -> DeltaControlLog[ClusterState, MetadataRow]:
@@ -109,6 +114,8 @@ class DeltaCluster(ClusterBase):
             clock=self.clock,
             durable=True,
             longest_pause=METADATA_PAUSE_SECONDS,
+            properties=METADATA_TABLE_PROPERTIES,
+            check=partial(check_root_format, self.root),
         )
 
     def metadata_on_disk(self) -> ClusterState:
@@ -232,6 +239,12 @@ class DeltaCluster(ClusterBase):
 
     def _drop_table(self, info: TopicInfo, forget: Callable[[], None]) -> None:
         if self.store.reach != "machine":
+            try:
+                # Says where the table is for as long as it takes maintenance to remove it, whatever has the name then.
+                self.store.replace(f"{DELETED}/{info.topic_id}", info.location.encode())
+            except OSError as cause:
+                message = f"topic {info.name!r} was not deleted: {cause}"
+                raise KafkaStorageError(message) from cause
             forget()
             return
         deadline = Deadline(self.clock, 60_000)

@@ -19,6 +19,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from kafkalike.errors import KafkaError, KafkaStorageError
+from kafkalike.log.cluster.topic_lives import LATER_LIFE, Fate, Found, fate_of, may_be_dead
 from kafkalike.log.table.layout import DELETED, TOPIC_SCHEMA
 from kafkalike.log.table.snapshot import Snapshot, load_snapshot
 
@@ -26,18 +27,11 @@ if TYPE_CHECKING:
     from kafkalike.log.store.port import Store
     from kafkalike.model.cluster_state import ClusterState
     from kafkalike.model.names import TopicName
-    from kafkalike.model.topic import TopicInfo
 
 UUID_LENGTH: Final = 36
 
 VERSION_FILE: Final = re.compile(r"\d{20}\.(json|.*parquet)|_last_checkpoint")
 """A file of a table version: where there is one, there is a table."""
-
-LATER_LIFE: Final = re.compile(r"(?P<name>[^~]+)~[0-9a-f]{32}")
-"""The folder of a topic whose name was used before; `~` cannot be part of a topic's name."""
-
-UNDER_WAY_MS: Final = 86_400_000
-"""How long, ms, a table that no topic has may be one that is just being created."""
 
 
 def location_of(name: TopicName, *, used_before: bool) -> str:
@@ -63,11 +57,6 @@ def topic_table(files: Store) -> Snapshot | None:
 def topic_id_of(folder: str) -> str:
     """The id of the topic whose table was put aside into a folder of `__deleted`."""
     return folder[:UUID_LENGTH]
-
-
-def live_topic(state: ClusterState, topic_id: str) -> TopicInfo | None:
-    """The topic of that id, if there is one."""
-    return next((info for info in state.topics.values() if info.topic_id == topic_id), None)
 
 
 def check_first(name: TopicName, folder: Path, files: Store) -> None:
@@ -141,23 +130,19 @@ def dead_folders(root: Store, state: ClusterState, now_ms: int) -> Iterator[tupl
         The folder, its table's id, and whether it may be given to a topic still: then the metadata must be fenced, and
         looked at again, before it is removed.
     """
-    taken = {info.location for info in state.topics.values()}
-    for folder in sorted(Path(root.uri).iterdir()):
-        later = LATER_LIFE.fullmatch(folder.name)
-        last = state.last(later["name"] if later else folder.name)
-        if last is None or folder.name in taken or not folder.is_dir() or folder.is_symlink():
+    for name in root.folders():
+        if not may_be_dead(state, name):
             continue
-        table = topic_table(root.at(folder.name))
+        folder, table = Path(root.uri, name), topic_table(root.at(name))
         if table is None:
-            if not later and _holds_nothing(folder):
+            last = state.last(name)
+            if last is not None and not is_later_life(name) and _holds_nothing(folder):
                 yield folder, last.topic_id, False
             continue
-        topic_id = str(table.metadata()["id"])
-        is_dead = topic_id == last.topic_id and last.name not in state.topics
-        if is_dead or (table.newest == 0 and not later):
-            yield folder, topic_id, False
-        elif table.newest == 0 and now_ms - _changed_ms(folder) >= UNDER_WAY_MS:
-            yield folder, topic_id, True
+        topic_id, age_ms = str(table.metadata()["id"]), now_ms - _changed_ms(folder)
+        fate = fate_of(state, Found(folder=name, table_id=topic_id, is_new=table.newest == 0, age_ms=age_ms), {})
+        if fate is not Fate.STAYS:
+            yield folder, topic_id, fate is Fate.GOES_AFTER_FENCE
 
 
 def _changed_ms(folder: Path) -> float:

@@ -26,6 +26,7 @@ from kafkalike.log.table.layout import (
     CONTROL_TABLE_PROPERTIES,
     DAMAGED,
     METADATA_SCHEMA,
+    METADATA_TABLE_PROPERTIES,
     OFFSETS_SCHEMA,
     TOPIC_SCHEMA,
     TOPIC_TABLE_PROPERTIES,
@@ -136,12 +137,12 @@ class _Repair:
                 properties=TOPIC_TABLE_PROPERTIES,
                 time_ms=now,
             )
-        columns = METADATA_SCHEMA if self.location == CLUSTER_METADATA else OFFSETS_SCHEMA
+        metadata = self.location == CLUSTER_METADATA
         return creation(
             str(uuid.uuid4()),
-            delta_schema(columns),
+            delta_schema(METADATA_SCHEMA if metadata else OFFSETS_SCHEMA),
             partition_by=[],
-            properties=CONTROL_TABLE_PROPERTIES,
+            properties=METADATA_TABLE_PROPERTIES if metadata else CONTROL_TABLE_PROPERTIES,
             time_ms=now,
         )
 

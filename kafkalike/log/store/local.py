@@ -8,7 +8,7 @@ import os
 import shutil
 import time
 import uuid
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final
@@ -220,6 +220,13 @@ class LocalStore(NearStore):
             except FileNotFoundError:
                 continue
             yield Entry(f"{prefix}{item.name}", status.st_size, status.st_mtime_ns // 1_000_000)
+
+    def folders(self) -> Sequence[str]:
+        """Names of the folders below."""
+        try:
+            return sorted(item.name for item in os.scandir(self.uri) if item.is_dir(follow_symlinks=False))
+        except FileNotFoundError:
+            return []
 
     def make_folder(self, folder: str) -> None:
         """Make a folder, for its owner's eyes only (mode 0700)."""

@@ -6,7 +6,7 @@ import copy
 import io
 import threading
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
@@ -124,6 +124,12 @@ class MemoryStore(NearStore):
             found = [(n.removeprefix(prefix), c, t) for n, (c, t) in self._disk.files.items() if n.startswith(prefix)]
         shallow = [f for f in found if "/" not in f[0] or (deep and "_delta_log/" not in f[0])]
         return [Entry(n, len(c), t // 1_000_000) for n, c, t in shallow if n > after]
+
+    def folders(self) -> Sequence[str]:
+        """Names of the folders below."""
+        with self._disk.mutex:
+            below = [n.removeprefix(self._prefix) for n in self._disk.files if n.startswith(self._prefix)]
+        return sorted({name.partition("/")[0] for name in below if "/" in name})
 
     def make_folder(self, folder: str) -> None:
         """There are no folders."""

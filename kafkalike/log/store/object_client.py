@@ -11,7 +11,7 @@ import os
 import re
 import threading
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from datetime import timedelta
 from typing import Any, Final, TypeVar
@@ -27,6 +27,7 @@ from obstore.exceptions import (
 )
 from obstore.store import AzureStore, GCSStore, S3Store
 
+from kafkalike.clock import time_left
 from kafkalike.config.storage import CLIENT, StorageOptions
 from kafkalike.errors import IllegalStateError, KafkaConfigurationError
 from kafkalike.log.store.object_root import ObjectRoot
@@ -36,8 +37,9 @@ Client = S3Store | AzureStore | GCSStore
 T = TypeVar("T")
 
 RETRIES: Final = 8
-RETRY_SECONDS: Final = 20.0
-"""How often, and for how long, a request is tried again that may be: not after 20 s."""
+PATIENCE: Final = (20.0, 8.0, 3.0, 1.0)
+"""How often, and for how long, s, a request is tried again that may be, and how long a try may take: the longest of
+these that fits twice before the caller's deadline, or the shortest. A client is made with them: there is one each."""
 
 PART_TRIES: Final = 5
 """How often something is asked for of which only a part came."""
@@ -51,8 +53,8 @@ LIST_PAGE: Final = 1000
 FIRST_RETRY_SECONDS: Final = 0.05
 LONGEST_RETRY_SECONDS: Final = 2.0
 
-DEFAULT_CLIENT: Final = {"connect_timeout": "5s", "timeout": "20s"}
-"""How long a connection, and a whole request, may take, unless the user says otherwise."""
+DEFAULT_CLIENT: Final = {"connect_timeout": "5s"}
+"""How long a connection may take, unless the user says otherwise; so it is with a whole request, see `PATIENCE`."""
 
 _STATUS: Final = re.compile(r"status code: (\d{3}[^:\n]*)")
 _CODE: Final = re.compile(r"<Code>([^<]{1,100})</Code>")
@@ -96,12 +98,13 @@ class ObjectClient:
 
     def __init__(self, root: ObjectRoot, options: StorageOptions) -> None:
         self.uri = root.uri
+        self._place = root
         self._options = options
         self._counts = Counter(dict.fromkeys(KINDS, 0))
         self._counts_mutex = threading.Lock()
         try:
             self._once = _client(root, options, 0)
-            self._again = _client(root, options, RETRIES)
+            self._patient = {PATIENCE[0]: _client(root, options, RETRIES)}
         except (BaseError, ValueError, TypeError, OSError) as cause:
             text = options.scrubbed(str(cause).split("\n\n", 1)[0])
             raise KafkaConfigurationError(f"{self.uri}: the storage options make no client: {text}") from None
@@ -116,6 +119,16 @@ class ObjectClient:
         """Count requests; for what `writer` gives."""
         with self._counts_mutex:
             self._counts[kind] += number
+
+    @property
+    def _again(self) -> Client:
+        """What makes requests that may be made again: until about the caller's deadline, or for a second."""
+        left = time_left()
+        patience = next((each for each in PATIENCE if 2 * each <= left), PATIENCE[-1])
+        found = self._patient.get(patience)
+        if found is None:
+            found = self._patient[patience] = _client(self._place, self._options, RETRIES, patience)
+        return found
 
     def create(self, name: str, content: bytes) -> bool:
         """Put an object unless there is one; one request, and a second one to look where the first was unclear.
@@ -225,6 +238,15 @@ class ObjectClient:
 
         return self._asked(folder, ask, "list")
 
+    def folders(self, folder: str) -> Sequence[str]:
+        """Names of the folders right in a folder."""
+
+        def ask() -> Sequence[str]:
+            found = obstore.list_with_delimiter(self._again, prefix=folder or None)["common_prefixes"]
+            return sorted(str(path).rstrip("/").rpartition("/")[2] for path in found)
+
+        return self._asked(folder, ask, "list")
+
     def copy(self, source: str, target: str) -> None:
         """Copy an object within the store."""
         self._asked(source, lambda: obstore.copy(self._again, source, target), "copy")
@@ -244,7 +266,7 @@ class ObjectClient:
                     return ask()
             except OSError as cause:
                 # obstore asks again unless the answer had begun.
-                if "body" not in str(cause.strerror):
+                if "body" not in str(cause.strerror) or time_left() <= 0:
                     raise
         with self._asking(name):
             return ask()
@@ -290,13 +312,13 @@ class ObjectClient:
         return self._options.scrubbed(" ".join(short.split()))
 
 
-def _client(root: ObjectRoot, options: StorageOptions, retries: int) -> Client:
+def _client(root: ObjectRoot, options: StorageOptions, retries: int, patience: float = PATIENCE[0]) -> Client:
     hints = root.hints.given()
     config: Any = {**hints, **options.among(CLIENT, others=True)}
-    client: Any = {**DEFAULT_CLIENT, **options.among(CLIENT)}
+    client: Any = {**DEFAULT_CLIENT, "timeout": f"{patience:g}s", **options.among(CLIENT)}
     retry: Any = {
         "max_retries": retries,
-        "retry_timeout": timedelta(seconds=RETRY_SECONDS),
+        "retry_timeout": timedelta(seconds=patience),
         "backoff": {
             "init_backoff": timedelta(seconds=FIRST_RETRY_SECONDS),
             "max_backoff": timedelta(seconds=LONGEST_RETRY_SECONDS),

@@ -11,6 +11,7 @@ import threading
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import AbstractContextManager
+from contextvars import copy_context
 from functools import partial
 from typing import TYPE_CHECKING, Final, TypeVar
 
@@ -100,7 +101,8 @@ class _Root:
         """Begin a call in another thread; None where there can be none, as at the interpreter's end."""
         check_process()
         try:
-            return self._threads.submit(call)
+            # With the caller's deadline.
+            return self._threads.submit(copy_context().run, call)
         except RuntimeError:
             return None
 
@@ -326,6 +328,10 @@ class ObjectStore:
         """Objects of a folder."""
         found = self._root.client.list((self._prefix + folder).rstrip("/"), deep=deep, after=after)
         return [entry for entry in found if TABLE_LOG not in entry.name.split("/")[:-1]]
+
+    def folders(self) -> Sequence[str]:
+        """Names of the folders below, of which there are as many as objects make there be."""
+        return self._root.client.folders(self._folder)
 
     def make_folder(self, folder: str) -> None:
         """There are no folders."""

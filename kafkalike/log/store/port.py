@@ -251,6 +251,10 @@ class Store(Protocol):
         """
         ...
 
+    def folders(self) -> Sequence[str]:
+        """Names of the folders right below this one that hold anything; for maintenance. Links to folders are none."""
+        ...
+
     def make_folder(self, folder: str) -> None:
         """Make a folder, and those above it; it may exist. Does nothing where there are no folders."""
         ...

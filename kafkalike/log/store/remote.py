@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from functools import cached_property
 from typing import TYPE_CHECKING, NoReturn
@@ -111,6 +111,11 @@ class RemoteStore(NearStore):
             if info.type == pafs.FileType.File
         ]
         return [entry for entry in entries if entry.name > after]
+
+    def folders(self) -> Sequence[str]:
+        """Names of the folders below."""
+        found = self._filesystem.get_file_info(pafs.FileSelector("", allow_not_found=True))
+        return sorted(info.base_name for info in found if info.type == pafs.FileType.Directory)
 
     def forget_turns(self, names: Iterable[str]) -> int:
         """There are no queues."""

@@ -10,13 +10,13 @@ import contextlib
 import logging
 import random
 import uuid
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial
 from typing import Final, Generic, TypeVar
 
 import pyarrow as pa
 
-from kafkalike.clock import Clock, Deadline
+from kafkalike.clock import Clock, Deadline, within
 from kafkalike.errors import KafkaError, KafkaStorageError, LogCorruptError
 from kafkalike.log.store.port import NOW, Pace, Store
 from kafkalike.log.table.actions import APPEND, TableCommit, creation
@@ -58,6 +58,9 @@ class DeltaControlLog(Generic[S, R]):
         longest_pause: most seconds between two looks of those who wait for rows of others, where a look costs money.
         plans_beside: whether plans may be made beside a look, of what is known, and again of what it found; see
             `Table.change`. Not where a plan does more than to make rows.
+        properties: the table's, when it is made.
+        check: called with the table's properties before anything that it says is taken in; it may refuse them.
+        before_change: called before anything is written; it may refuse that.
     """
 
     def __init__(
@@ -75,8 +78,14 @@ class DeltaControlLog(Generic[S, R]):
         durable: bool = False,
         longest_pause: float = 1.0,
         plans_beside: bool = False,
+        properties: Mapping[str, str] = CONTROL_TABLE_PROPERTIES,
+        check: Callable[[Mapping[str, str]], None] = lambda _: None,
+        before_change: Callable[[], object] = lambda: None,
     ) -> None:
         self._root = root
+        self._properties = properties
+        self._check = check
+        self._before_change = before_change
         self._files = root.at(location)
         self._schema = schema
         self._row_files = RowFiles(self._files, schema, row_type, clock)
@@ -93,6 +102,11 @@ class DeltaControlLog(Generic[S, R]):
         self._cleaner = LogCleaner(root, location, helpers, clock)
 
     # --- following -----------------------------------------------------------------------------
+
+    def look_once(self) -> None:
+        """Read the table, unless that was done before."""
+        if not self._table.loaded:
+            self.refresh()
 
     @property
     def state(self) -> S:
@@ -152,10 +166,13 @@ class DeltaControlLog(Generic[S, R]):
 
     def on_load(self, state: TableState) -> None:
         """Caller: the table."""
+        self._check(state.properties)
         self._state = self._new_state().applied(self._rows_of(state))
 
     def on_commit(self, commit: TableCommit) -> None:
         """Caller: the table, which has no state until this is through: interrupted, both are read anew."""
+        if commit.properties is not None:
+            self._check(commit.properties)
         if commit.data_change:
             known = self._new_state() if self._state is None else self._state
             self._state = known.applied(row for add in commit.adds for row in self._rows(add.path))
@@ -199,8 +216,10 @@ class DeltaControlLog(Generic[S, R]):
         """Append the rows that `plan` makes of the current state, unless the state changed meanwhile."""
         deadline = Deadline(self._clock, timeout_ms)
         made: list[Sequence[R]] = []
-        if not (self._plans_beside and self._exists):
-            self.refresh()
+        with within(deadline):
+            self._before_change()
+            if not (self._plans_beside and self._exists):
+                self.refresh()
         with self._turns.awaited(deadline) if self._exists else self.exclusive(deadline):
             if not self._exists:
                 # No table is made for a plan that has nothing to write.
@@ -263,6 +282,7 @@ class DeltaControlLog(Generic[S, R]):
         Raises:
             KafkaTimeoutError: others held it until the deadline.
         """
+        self._before_change()
         if not self._exists:
             self._make_root()
         with self._turns.held(deadline):
@@ -276,7 +296,7 @@ class DeltaControlLog(Generic[S, R]):
 
     def _create(self) -> None:
         """Make the table, unless another writer is faster."""
-        schema, properties = delta_schema(self._schema), CONTROL_TABLE_PROPERTIES
+        schema, properties = delta_schema(self._schema), self._properties
         now, table_id = self._clock.now_ms(), str(uuid.uuid4())
         self._table.create(creation(table_id, schema, partition_by=[], properties=properties, time_ms=now))
 

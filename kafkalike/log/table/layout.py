@@ -11,6 +11,7 @@ from typing import Any, Final
 
 import pyarrow as pa
 
+from kafkalike.log.table.root_format import NEWEST, ROOT_FORMAT
 from kafkalike.model import cluster_state, group_state
 
 CLUSTER_METADATA: Final = cluster_state.TABLE
@@ -76,6 +77,9 @@ CONTROL_TABLE_PROPERTIES: Final = {
     "delta.logRetentionDuration": "interval 1 hours",
     "delta.deletedFileRetentionDuration": "interval 10 minutes",
 }
+
+METADATA_TABLE_PROPERTIES: Final = {**CONTROL_TABLE_PROPERTIES, ROOT_FORMAT: str(NEWEST)}
+"""Of `__cluster_metadata`, which says for the whole root what format it has."""
 
 METADATA_SCHEMA: Final = pa.schema(
     [

@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 from typing import Any, Final, Generic, TypeVar
 
 from kafkalike import faults
-from kafkalike.clock import SYSTEM_CLOCK, Clock, Deadline
+from kafkalike.clock import SYSTEM_CLOCK, Clock, Deadline, within
 from kafkalike.errors import KafkaError, KafkaStorageError, KafkaTimeoutError, PolicyViolationError
 from kafkalike.log.store.port import NOW, Pace, Store
 from kafkalike.log.table.actions import Add, Commit, log_name, parse_commit
@@ -22,7 +22,7 @@ from kafkalike.log.table.expired_log import HOUR_MS, LOG_STAYS, duration_ms
 from kafkalike.log.table.following import FollowedTable, Follower
 from kafkalike.log.table.loading import ToSegment
 from kafkalike.log.table.settling import BACKOFF_SECONDS, CommitPuts
-from kafkalike.log.table.snapshot import last_checkpoint
+from kafkalike.log.table.snapshot import LogFiles, last_checkpoint
 from kafkalike.log.table.state import FENCE, Requirement, TableState
 
 MAX_BACKOFF_SECONDS: Final = 2.0
@@ -159,6 +159,17 @@ class Table(FollowedTable):
             PolicyViolationError: it takes records out of a table that somebody has made append-only.
             UnknownOutcomeError: the change may be there, or may still come; its files stay.
         """
+        with within(deadline):
+            return self._change(plan, deadline, refresh, discard, questions)
+
+    def _change(
+        self,
+        plan: Plan[T],
+        deadline: Deadline,
+        refresh: Refresh | None,
+        discard: Callable[[Change], None] | None,
+        questions: Questions | None,
+    ) -> Landed | Done[T]:
         throw_away = discard or self._discard
         append_id, attempt = uuid.uuid4().hex, 0
         planned: Change | None = None
@@ -278,15 +289,24 @@ class Table(FollowedTable):
         """Whether the log went on past a version so long ago that clean-up has taken what stood in its place.
 
         A writer that was stopped between its look and its commit finds the place empty again. Nobody has seen what it
-        put there: whoever loads the table begins at the checkpoint above it.
+        put there: whoever loads the table begins at the checkpoint above it. The same holds where the table was removed
+        meanwhile, with its topic: then there is nothing below, and no checkpoint either.
         """
         if version == 0 or self._content_there(log_name(version - 1)):
             return False
-        if last_checkpoint(self.store) < version:
+        if last_checkpoint(self.store) < version and not self._removed_below(version):
             return False
         self.store.discard(log_name(version))
         self._state = None
         return True
+
+    def _removed_below(self, version: int) -> bool:
+        """Whether nothing is left of the table but what late writers have put; False when the storage does not say."""
+        try:
+            left = LogFiles.listed(self.store)
+        except OSError:
+            return False
+        return not left.checkpoints and all(other >= version for other in left.commits)
 
     def _back_off(self, attempt: int, deadline: Deadline) -> None:
         """Wait after losing against a concurrent writer: a random time that doubles with each try, from the second."""

@@ -14,7 +14,8 @@ from typing import TYPE_CHECKING, Final, TypeVar
 
 from kafkalike.clock import Deadline
 from kafkalike.log.cluster.delta_cluster import turns_of
-from kafkalike.log.cluster.topic_folders import dead_folders, live_topic, remove_folder, topic_id_of
+from kafkalike.log.cluster.topic_folders import dead_folders, remove_folder, topic_id_of
+from kafkalike.log.cluster.topic_lives import live_topic
 from kafkalike.log.table.layout import CLUSTER_METADATA, CONSUMER_OFFSETS, DELETED, LOCKS, STAGING
 from kafkalike.log.upkeep.vacuum import Delays, leftovers, vacuum
 from kafkalike.model.control_rows import kept_group_rows, kept_metadata_rows
@@ -144,7 +145,7 @@ def clear_deleted(cluster: DeltaCluster) -> list[str]:
 def clear_folders(cluster: DeltaCluster) -> int:
     """Remove tables that no topic has: what killed deletions have left, and creations that were killed or too late.
 
-    The metadata are read from nothing for it.
+    The metadata are read from nothing for it. Of a root in an object store see `clear_dead_tables`.
 
     Returns:
         How many there were.
@@ -152,8 +153,6 @@ def clear_folders(cluster: DeltaCluster) -> int:
     Raises:
         LogCorruptError: the metadata cannot be read; nothing was removed.
     """
-    if cluster.store.reach != "machine":
-        return 0
     state, now = cluster.metadata_on_disk(), cluster.clock.now_ms()
     found = list(dead_folders(cluster.store, state, now))
     if any(open_still for _, _, open_still in found):

@@ -1,0 +1,38 @@
+"""The deadline that a thread works within."""
+
+import pytest
+
+from kafkalike.clock import Deadline, time_left, within
+from kafkalike.testing import ManualClock
+
+
+def test_there_is_none_but_inside() -> None:
+    clock = ManualClock()
+
+    before = time_left()
+    with within(Deadline(clock, 5_000)):
+        clock.sleep(2)
+        inside = time_left()
+
+    assert (before, inside, time_left()) == (float("inf"), 3.0, float("inf"))
+
+
+def test_the_nearer_one_counts() -> None:
+    clock = ManualClock()
+    near, far = Deadline(clock, 1_000), Deadline(clock, 9_000)
+    seen = []
+
+    for outer, inner in ((near, far), (far, near)):
+        with within(outer):
+            with within(inner):
+                seen.append(time_left())
+            seen.append(time_left())
+
+    assert seen == [1.0, 1.0, 1.0, 9.0]
+
+
+def test_it_ends_with_an_error_too() -> None:
+    with pytest.raises(KeyError), within(Deadline(ManualClock(), 5_000)):
+        dict[str, int]()["missing"]
+
+    assert time_left() == float("inf")
