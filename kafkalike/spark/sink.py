@@ -135,7 +135,7 @@ def produce(
             log = cluster.log(topic)
             own = named(log)
             written = own is not None and found_again(log, own) is not None
-    target = target_of(cluster, topic, written=written)
+    target = target_of(cluster, topic, codec=codec, written=written)
     sent = records if partitioner is None else _chosen(records, _by_topic(records, partitioner, target))
     done = append_staged(cluster, sent, target, codec=codec, timeout_ms=delivery_timeout_ms, txn=named)
     return _written(done, names)

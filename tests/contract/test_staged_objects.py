@@ -60,7 +60,7 @@ def commit(cluster: DeltaCluster, folder: Folder, *results: TaskResult) -> Mappi
 def test_records_of_several_tasks_are_numbered_in_their_order_and_nothing_is_left(cluster: DeltaCluster) -> None:
     """Topic by topic; the options of the store go along to the tasks."""
     cluster.create_topic("a", 1, {})
-    target = target_of(cluster, None)
+    target = target_of(cluster, None, codec="none")
 
     with staging_place(cluster.store) as folder:
         first = staged(target, folder, rows(("a", "1"), ("b", "2")), rows(("a", "3")))
@@ -79,7 +79,7 @@ def test_a_large_task_is_sent_in_parts_and_read_by_ranges(cluster: DeltaCluster)
     """More than a part, in several streams of one object."""
     cluster.create_topic("a", 3, {})
     values = [f"{n:06}" * 170 for n in range(12_000)]
-    target = target_of(cluster, "a")
+    target = target_of(cluster, "a", codec="none")
     batch = pa.RecordBatch.from_arrays([pa.array(values)], ["value"])
 
     with staging_place(cluster.store) as folder:
@@ -95,7 +95,7 @@ def test_a_large_task_is_sent_in_parts_and_read_by_ranges(cluster: DeltaCluster)
 
 def test_a_record_that_is_refused_leaves_no_object(cluster: DeltaCluster) -> None:
     """As its task says so before anything is sent."""
-    target = target_of(cluster, None)
+    target = target_of(cluster, None, codec="none")
 
     with staging_place(cluster.store) as folder:
         result = staged(target, folder, rows(("a", "1"), ("a/b", "2")))
@@ -109,7 +109,7 @@ def test_a_job_whose_records_were_removed_has_written_nothing(cluster: DeltaClus
     """It was silent for so long that maintenance took it for dead."""
     cluster.create_topic("a", 1, {})
     place = Prefix.of(cluster.store)
-    result = staged(target_of(cluster, None), place, rows(("a", "1")))
+    result = staged(target_of(cluster, None, codec="none"), place, rows(("a", "1")))
     place.remove()
 
     with pytest.raises(KafkaStorageError, match="there is no such object"):
@@ -128,7 +128,7 @@ def test_what_a_killed_job_has_left_goes_after_a_week_by_the_clock_of_the_storag
     cluster = DeltaCluster(object_store(server))
     old, new = Prefix.of(cluster.store), Prefix.of(cluster.store)
     for place in (old, new):
-        staged(target_of(cluster, None), place, rows(("a", "1")))
+        staged(target_of(cluster, None, codec="none"), place, rows(("a", "1")))
     assert server.folder is not None
     (file,) = (server.folder / "data").rglob(f"__staging/{old.files.uri.rpartition('/')[2]}/*")
     week_ago = (SYSTEM_CLOCK.now_ms() - IDLE_MS - 60_000) / 1000

@@ -61,7 +61,7 @@ def test_each_topic_gets_its_rows_in_order_and_missing_ones_are_created(
 ) -> None:
     """By the commit: while tasks are at work nothing is created."""
     cluster.create_topic("a", 1, {})
-    target = target_of(cluster, None)
+    target = target_of(cluster, None, codec="none")
 
     first = staged(target, tmp_path, rows(("a", "1"), ("b", "2")), rows(("a", "3")))
     second = staged(target, tmp_path, rows(("b", "4")))
@@ -79,7 +79,7 @@ def test_a_row_without_a_usable_topic_keeps_all_rows_out(
     cluster: DeltaCluster, tmp_path: Path, topic: str | None, error: type[KafkaError]
 ) -> None:
     """And no topic is created for the others; the task leaves no file."""
-    target = target_of(cluster, None)
+    target = target_of(cluster, None, codec="none")
 
     for task in "12":
         Path(tmp_path, task).mkdir()
@@ -97,7 +97,7 @@ def test_a_missing_topic_that_must_not_be_created_is_refused(root: str, tmp_path
     """By its name."""
     strict = on_disk(root, server=ServerConfig.from_properties({"auto.create.topics.enable": "false"}))
 
-    result = staged(target_of(strict, None), tmp_path, rows(("new", "1")))
+    result = staged(target_of(strict, None, codec="none"), tmp_path, rows(("new", "1")))
 
     with pytest.raises(UnknownTopicOrPartitionError, match=r"topic 'new' does not exist.*auto\.create"):
         commit(strict, tmp_path, result)
@@ -108,7 +108,7 @@ def test_a_topic_that_is_created_meanwhile_with_other_settings_is_an_error(
     cluster: DeltaCluster, tmp_path: Path, configs: dict[str, str] | None
 ) -> None:
     """Its records were checked, and given their partitions, by other rules. The next run knows the topic."""
-    result = staged(target_of(cluster, None), tmp_path, rows(("new", "1")))
+    result = staged(target_of(cluster, None, codec="none"), tmp_path, rows(("new", "1")))
     cluster.create_topic("new", 3 if configs is None else 1, configs or {})
 
     with pytest.raises(TopicAlreadyExistsError, match="nothing was written; run it again"):
@@ -121,7 +121,7 @@ def test_a_topic_that_is_created_meanwhile_as_it_would_have_been_is_taken(
     cluster: DeltaCluster, root: str, tmp_path: Path
 ) -> None:
     """Two writes may begin with the same new topic at the same time."""
-    target = target_of(cluster, None)
+    target = target_of(cluster, None, codec="none")
     ours, theirs = (staged(target, tmp_path, rows(("new", value))) for value in ("a", "b"))
 
     commit(cluster, tmp_path, theirs)
@@ -135,7 +135,7 @@ def test_a_topic_is_created_however_long_the_tasks_took(root: str, tmp_path: Pat
     clock = ManualClock(1_700_000_000)
     cluster = on_disk(root, clock=clock)
 
-    result = staged(target_of(cluster, None), tmp_path, rows(("a", "1")))
+    result = staged(target_of(cluster, None, codec="none"), tmp_path, rows(("a", "1")))
     clock.sleep(3_600)
     written = commit(cluster, tmp_path, result)
 
@@ -145,7 +145,7 @@ def test_a_topic_is_created_however_long_the_tasks_took(root: str, tmp_path: Pat
 def test_records_for_an_earlier_life_of_a_topic_are_refused(cluster: DeltaCluster, tmp_path: Path) -> None:
     """It was deleted and created again while the job ran."""
     cluster.create_topic("t", 1, {})
-    result = staged(target_of(cluster, None), tmp_path, rows(("t", "1")))
+    result = staged(target_of(cluster, None, codec="none"), tmp_path, rows(("t", "1")))
     cluster.delete_topic("t")
     cluster.create_topic("t", 1, {})
 
@@ -161,7 +161,7 @@ def test_a_column_timestamp_is_taken_only_if_it_is_asked_for(cluster: DeltaClust
     began = cluster.clock.now_ms()
 
     for wanted in (False, True):
-        commit(cluster, tmp_path, staged(target_of(cluster, None, timestamps=wanted), tmp_path, batch))
+        commit(cluster, tmp_path, staged(target_of(cluster, None, codec="none", timestamps=wanted), tmp_path, batch))
 
     found = cluster.log("t").segments(0)
     assert found[0].max_timestamp >= began

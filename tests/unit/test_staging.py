@@ -8,6 +8,7 @@ import pyarrow.parquet as pq
 from kafkalike.log.staged.files import Numbering
 from kafkalike.log.staged.lease import HeldFolder
 from kafkalike.log.staged.payload import write_anew
+from kafkalike.log.staged.runs import Run
 from kafkalike.log.staged.topics import KnownTopic, Target, stage_topics
 from kafkalike.log.topic.column_rules import Rules
 
@@ -17,9 +18,9 @@ RULES = Rules(num_partitions=1, first_turn=0, max_bytes=1000, min_time_ms=0, max
 def test_two_attempts_at_a_segment_write_two_files(tmp_path: Path) -> None:
     """Spark may run a task twice at a time: a late attempt must not touch the file that is committed."""
     rows = pa.RecordBatch.from_arrays([pa.array([b"a", b"b"], pa.binary())], ["value"])
-    target = Target(topic="t", known={"t": KnownTopic("id", RULES)}, missing=None)
+    target = Target(topic="t", known={"t": KnownTopic("id", RULES, None)}, missing=None)
     folder = HeldFolder(str(tmp_path))
-    runs = list(stage_topics(target, folder, [rows], 0).topics["t"].runs)
+    runs = [run for run in stage_topics(target, folder, [rows], 0).topics["t"].runs if isinstance(run, Run)]
     where = Numbering(
         name="partition=0/a.parquet",
         partition=0,

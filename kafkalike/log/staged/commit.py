@@ -21,26 +21,31 @@ from kafkalike.errors import (
     TopicDeletedError,
 )
 from kafkalike.log.cluster.delta_cluster import DeltaCluster
-from kafkalike.log.staged.files import Run
 from kafkalike.log.staged.folder import clear_staging
 from kafkalike.log.staged.payload import StagedPayload, Writing, in_threads, raise_told
+from kafkalike.log.staged.runs import LargeRun, Run
 from kafkalike.log.staged.topics import MAX_TOPICS, TOO_MANY_TOPICS, KnownTopic, Target, TaskResult
 from kafkalike.log.store.port import Store
+from kafkalike.log.topic.batch_payload import PARQUET_CODECS
 from kafkalike.log.topic.column_rules import Rules
 from kafkalike.log.topic.topic_log import DeltaTopicLog
-from kafkalike.log.topic.validate import MAX_TIMESTAMP_MS
+from kafkalike.log.topic.validate import MAX_TIMESTAMP_MS, codec_for
 from kafkalike.model.appends import Appended, TxnId
+from kafkalike.model.topic import TopicInfo
 
 TxnOf = Callable[[DeltaTopicLog], TxnId | None]
 """Names the write to a topic."""
 
 
-def target_of(cluster: DeltaCluster, topic: str | None, *, written: bool = False, timestamps: bool = True) -> Target:
+def target_of(
+    cluster: DeltaCluster, topic: str | None, *, codec: str, written: bool = False, timestamps: bool = True
+) -> Target:
     """Where the records of a job go; creates the topic of all of them if need be.
 
     Args:
         cluster: where the records go.
         topic: the topic of all records; None: each record names its own.
+        codec: compression, used when a topic says `producer`.
         written: whether that topic has the records already; see `found_again`.
         timestamps: whether a column `timestamp` is the time of the records.
 
@@ -48,30 +53,30 @@ def target_of(cluster: DeltaCluster, topic: str | None, *, written: bool = False
         InvalidTopicError, UnknownTopicOrPartitionError: a bad name, or a topic that is missing and must not be created.
     """
     infos = cluster.topics() if topic is None else {topic: cluster.ensure_topic(topic)}
-    known = {
-        name: KnownTopic(info.topic_id, _rules(cluster, info.num_partitions, info.configs))
-        for name, info in infos.items()
-    }
+    known = {name: _known(cluster, info, codec) for name, info in infos.items()}
     missing = None
     if topic is None and cluster.server.auto_create_topics:
-        missing = _rules(cluster, cluster.server.num_partitions, {})
+        missing = _rules(cluster, cluster.server.num_partitions, _config(cluster, {}))
     return Target(topic=topic, known=known, missing=missing, written=written, timestamps=timestamps)
 
 
-def begin(cluster: DeltaCluster, topic: str | None, txn: TxnId | None = None, *, timestamps: bool = True) -> Target:
+def begin(
+    cluster: DeltaCluster, topic: str | None, txn: TxnId | None = None, *, codec: str, timestamps: bool = True
+) -> Target:
     """`target_of` for a job that writes through the format; removes what jobs that were killed have left.
 
     Args:
         cluster: where the records go.
         topic: the topic of all records; None: each record names its own.
         txn: names the write; with a topic of its own, the target says whether it is a rerun.
+        codec: compression, used when a topic says `producer`.
         timestamps: whether a column `timestamp` is the time of the records.
 
     Raises:
         InvalidTopicError, UnknownTopicOrPartitionError: see `target_of`.
         OutOfOrderSequenceNumberError: `txn` is below the application's latest version and was never written.
     """
-    target = target_of(cluster, topic, timestamps=timestamps)
+    target = target_of(cluster, topic, codec=codec, timestamps=timestamps)
     if cluster.store.reach == "machine":
         # In an object store that would be a request for each micro-batch, and only maintenance makes it.
         clear_staging(cluster.store, Deadline(SYSTEM_CLOCK, None))
@@ -80,9 +85,20 @@ def begin(cluster: DeltaCluster, topic: str | None, txn: TxnId | None = None, *,
     return replace(target, written=found_again(cluster.log(topic), txn) is not None)
 
 
-def _rules(cluster: DeltaCluster, num_partitions: int, configs: Mapping[str, str]) -> Rules:
+def _config(cluster: DeltaCluster, configs: Mapping[str, str]) -> TopicConfig:
+    return TopicConfig.from_properties(cluster.server.effective(configs))
+
+
+def _known(cluster: DeltaCluster, info: TopicInfo, codec: str) -> KnownTopic:
+    config = _config(cluster, info.configs)
+    # Elsewhere than on a disk no file is changed once it is there; and LogAppendTime is only known at the commit.
+    ready = cluster.store.reach == "machine" and not config.log_append_time
+    own = PARQUET_CODECS[codec_for(config, codec)] if ready else None
+    return KnownTopic(info.topic_id, _rules(cluster, info.num_partitions, config), own)
+
+
+def _rules(cluster: DeltaCluster, num_partitions: int, config: TopicConfig) -> Rules:
     """A topic's rules now; records without key begin at a partition drawn anew."""
-    config = TopicConfig.from_properties(cluster.server.effective(configs))
     turn = random.randrange(num_partitions)  # noqa: S311 - spreads small writes, guards nothing
     return Rules.of(num_partitions, config, cluster.clock, turn)
 
@@ -164,8 +180,8 @@ def _still_there(log: DeltaTopicLog, txn: TxnId | None) -> Appended:
     return found
 
 
-def _runs(results: Sequence[TaskResult]) -> dict[str, list[Run]]:
-    found: dict[str, list[Run]] = {}
+def _runs(results: Sequence[TaskResult]) -> dict[str, list[Run | LargeRun]]:
+    found: dict[str, list[Run | LargeRun]] = {}
     for result in results:
         for name, put in result.topics.items():
             found.setdefault(name, []).extend(put.runs)
@@ -182,7 +198,7 @@ def _open(cluster: DeltaCluster, name: str, results: Sequence[TaskResult]) -> De
     staged = [result.topics[name] for result in results if name in result.topics]
     for assumed in {put.assumed for put in staged if put.assumed is not None}:
         info = cluster.ensure_topic(name)
-        now = _rules(cluster, info.num_partitions, info.configs)
+        now = _rules(cluster, info.num_partitions, _config(cluster, info.configs))
         if _lasting(now) != _lasting(assumed):
             raise TopicAlreadyExistsError(
                 f"topic {name!r} did not exist when the job began, and was created meanwhile with settings that are "

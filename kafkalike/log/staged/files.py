@@ -3,6 +3,7 @@
 This runs in Spark's Python workers, which import nothing but this module and what it needs. A record's offset is known
 only when its partition's log end is, and that only under the topic's lock; so a job first stages its records, sorted by
 topic and partition but without offsets (`StagedFile`), and the numbered segments are made from that (`write_segment`).
+Where a task has much of one partition, it writes the segment itself, which then only gets its offsets (`large_runs`).
 """
 
 from __future__ import annotations
@@ -10,38 +11,23 @@ from __future__ import annotations
 import contextlib
 import uuid
 from collections import defaultdict
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Final, Self
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.compute as pc
 from pyarrow import ipc
 
+from kafkalike.log.staged.large_runs import LargeRuns, give_to_topic
+from kafkalike.log.staged.rows import segment_rows, time_range
+from kafkalike.log.staged.runs import LargeRun, Run
 from kafkalike.log.store.arrays import numbers
-from kafkalike.log.store.parquet import put_parquet
+from kafkalike.log.store.parquet import open_parquet, put_parquet
 from kafkalike.log.store.port import Store
-from kafkalike.log.topic.chunk import CHUNK_SCHEMA, HEADERS_TYPE
 
 HELD_BYTES: Final = 64 * 1024 * 1024
 """Bytes of records that a task sorts at a time."""
-
-
-@dataclass(frozen=True, slots=True)
-class Run:
-    """Records of one partition that stand together in a staged file."""
-
-    task: int
-    """Spark partition they come from; a partition's records are numbered in this order."""
-    file: str
-    """The staged file, and where in it they stand: bytes from `start` to before `stop`, an Arrow stream."""
-    start: int
-    stop: int
-    partition: int
-    rows: int
-    bytes: int
-    """What they take in memory."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -74,17 +60,20 @@ class Written:
 class StagedFile:
     """A file of a task's records: Arrow streams, each with records of one topic and partition, in their order.
 
-    Streams rather than one Arrow file: whoever numbers them reads each by one request for a range of bytes.
+    Streams rather than one Arrow file: whoever numbers them reads each by one request for a range of bytes. Records
+    that come in large numbers get files of their own (`LargeRuns`).
 
     Args:
         files: the job's folder.
         task: number of the Spark partition that they come from.
+        codec_of: see `LargeRuns`.
     """
 
-    def __init__(self, files: Store, task: int) -> None:
+    def __init__(self, files: Store, task: int, codec_of: Callable[[str], str | None]) -> None:
         self.name = f"{task:06d}-{uuid.uuid4().hex}.arrows"
-        self.runs: defaultdict[str, list[Run]] = defaultdict(list)
-        """What has been written, by topic."""
+        self.runs: defaultdict[str, list[Run | LargeRun]] = defaultdict(list)
+        """What has been written, by topic; the records of a partition in their order."""
+        self._large = LargeRuns(files, task, codec_of, self.runs)
         self._files = files
         self._task = task
         self._held: dict[tuple[str, int], list[pa.Table]] = {}
@@ -95,22 +84,25 @@ class StagedFile:
         return self
 
     def __exit__(self, kind: object, *_: object) -> None:
-        if kind is None:
-            try:
-                self._flush()
-                if self._sink is not None:
-                    self._sink.close()
-            except BaseException:
-                self._give_up()
-                raise
-        else:
-            self._give_up()
+        if kind is not None:
+            self.give_up()
+            return
+        try:
+            self._flush(last=True)
+            self._large.finish()
+            if self._sink is not None:
+                self._sink.close()
+        except BaseException:
+            self.give_up()
+            raise
 
-    def _give_up(self) -> None:
+    def give_up(self) -> None:
+        """Remove what was written."""
         if self._sink is not None:
             with contextlib.suppress(OSError):
                 self._sink.close()
-            self._files.discard(self.name)
+        self._files.discard(self.name)
+        self._large.give_up()
 
     def add(self, topic: str, records: pa.Table) -> None:
         """Take records that have their partitions (`Router`); written when `HELD_BYTES` have come together."""
@@ -119,11 +111,21 @@ class StagedFile:
             self._held.setdefault((topic, partition), []).append(part)
         self._size += records.nbytes
         if self._size >= HELD_BYTES:
-            self._flush()
+            self._flush(last=False)
 
-    def _flush(self) -> None:
+    def _flush(self, *, last: bool) -> None:
+        """Write what is held.
+
+        Args:
+            last: nothing follows. What a task begins with that has no more than this stays together with that of other
+                tasks: else each of them would make small files.
+        """
         for (topic, partition), parts in self._held.items():
-            for batch in pa.concat_tables(parts).combine_chunks().to_batches():
+            table = pa.concat_tables(parts).combine_chunks()
+            if self._large.takes(topic, partition, 0 if last else table.nbytes):
+                self._large.write(topic, partition, table)
+                continue
+            for batch in table.to_batches():
                 self._write(topic, partition, batch)
         self._held, self._size = {}, 0
 
@@ -164,13 +166,13 @@ def _by_partition(table: pa.Table) -> Iterator[tuple[int, pa.Table]]:
         yield partition, body.slice(bounds[at], bounds[at + 1] - bounds[at])
 
 
-def write_segment(staged: Store, files: Store, runs: Sequence[Run], where: Numbering) -> Written:
+def write_segment(staged: Store, files: Store, records: Sequence[Run] | LargeRun, where: Numbering) -> Written:
     """Number staged records and write them as one segment.
 
     Args:
         staged: the job's folder.
         files: the topic's table.
-        runs: the records, in the order of their offsets; at least one.
+        records: in the order of their offsets; at least one.
         where: the file and its first offset.
 
     Returns:
@@ -179,35 +181,27 @@ def write_segment(staged: Store, files: Store, runs: Sequence[Run], where: Numbe
     Raises:
         OSError, pa.ArrowException: the storage refused.
     """
-    table = _records(staged, runs, where)
-    size = put_parquet(files, where.name, table, where.codec)
-    times = table.column("timestamp").cast(pa.int64()).to_numpy()
+    if isinstance(records, LargeRun):
+        if not where.log_append_time and give_to_topic(staged, records, files, where.name, where.start):
+            times = records.min_time_ms, records.max_time_ms
+            return _written(where, records.rows, files.size(where.name), times)
+        body = _large(staged, records)
+    else:
+        body = pa.Table.from_batches(list(_batches(staged, records)))
+    offsets = numbers(np.arange(where.start, where.start + body.num_rows, dtype=np.int64), pa.int64())
+    table = segment_rows(body, offsets, where.append_time_ms, log_append_time=where.log_append_time)
+    return _written(where, table.num_rows, put_parquet(files, where.name, table, where.codec), time_range(table))
+
+
+def _written(where: Numbering, rows: int, size: int, times: tuple[int, int]) -> Written:
     return Written(
         name=where.name,
         partition=where.partition,
-        offsets=range(where.start, where.start + table.num_rows),
+        offsets=range(where.start, where.start + rows),
         size=size,
-        min_time_ms=int(times.min()) // 1000,
-        max_time_ms=int(times.max()) // 1000,
+        min_time_ms=times[0],
+        max_time_ms=times[1],
     )
-
-
-def _records(staged: Store, runs: Sequence[Run], where: Numbering) -> pa.Table:
-    body = pa.Table.from_batches(list(_batches(staged, runs)))
-    rows = body.num_rows
-    columns = {
-        "offset": numbers(np.arange(where.start, where.start + rows, dtype=np.int64), pa.int64()),
-        "timestamp": _times(body, where),
-        "timestampType": numbers(np.full(rows, int(where.log_append_time), np.int32), pa.int32()),
-        "key": body.column("key") if "key" in body.column_names else pa.nulls(rows, pa.binary()),
-        "value": body.column("value"),
-        "headers": _headers(body, rows),
-    }
-    arrays = [
-        column if column.type == f.type else column.cast(f.type)
-        for f, column in ((f, columns[f.name]) for f in CHUNK_SCHEMA)
-    ]
-    return pa.Table.from_arrays(arrays, schema=CHUNK_SCHEMA)
 
 
 def _batches(staged: Store, runs: Sequence[Run]) -> Iterator[pa.RecordBatch]:
@@ -216,22 +210,6 @@ def _batches(staged: Store, runs: Sequence[Run]) -> Iterator[pa.RecordBatch]:
         yield from ipc.open_stream(staged.read_range(run.file, run.start, run.stop))
 
 
-def _times(body: pa.Table, where: Numbering) -> pa.Array:
-    """Times in whole ms; those of the append where the topic or the record asks for it."""
-    now = where.append_time_ms * 1000
-    if where.log_append_time or "timestamp" not in body.column_names:
-        return numbers(np.full(body.num_rows, now, np.int64), pa.timestamp("us", "UTC"))
-    times = body.column("timestamp").cast(pa.int64()).fill_null(now).to_numpy()
-    return numbers(times // 1000 * 1000, pa.timestamp("us", "UTC"))
-
-
-def _headers(body: pa.Table, rows: int) -> pa.Array | pa.ChunkedArray:
-    """Headers, null where the flag says that they were."""
-    if "headers" not in body.column_names:
-        return pa.nulls(rows, HEADERS_TYPE)
-    lists = body.column("headers").cast(HEADERS_TYPE)
-    absent = pc.invert(body.column("has_headers"))
-    if not pc.any(absent).as_py():
-        return lists
-    held = pa.concat_arrays(lists.chunks)
-    return pa.ListArray.from_arrays(held.offsets, held.values, type=HEADERS_TYPE, mask=pa.concat_arrays(absent.chunks))
+def _large(staged: Store, run: LargeRun) -> pa.Table:
+    with open_parquet(staged, run.file) as file:
+        return file.read()

@@ -7,17 +7,19 @@ from __future__ import annotations
 
 import os
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from itertools import groupby
-from typing import TYPE_CHECKING, Final, NoReturn
+from typing import TYPE_CHECKING, NoReturn
 
 import pyarrow as pa
 
 from kafkalike import errors, faults
 from kafkalike.errors import KafkaStorageError
-from kafkalike.log.staged.files import Numbering, Run, Written, write_segment
+from kafkalike.log.staged.files import Numbering, Written, write_segment
+from kafkalike.log.staged.large_runs import SEGMENT_BYTES
+from kafkalike.log.staged.runs import LargeRun, Run
 from kafkalike.log.table.actions import Add
 from kafkalike.log.topic.batch_payload import PARQUET_CODECS, refused, segment_name, segment_stats
 
@@ -26,14 +28,17 @@ if TYPE_CHECKING:
     from kafkalike.log.store.port import Store
     from kafkalike.model.topic import TopicInfo
 
-SEGMENT_BYTES: Final = 256 * 1024 * 1024
-"""About how many bytes of records go into one file; a larger run of one partition becomes several."""
-
-Job = tuple[list[Run], Numbering]
+Job = tuple[list[Run] | LargeRun, Numbering]
 """A segment that is to be written."""
 
 Writing = Callable[["Store", "Store", list[Job]], list[Written]]
 """Writes segments: from the job's folder, into the topic's table."""
+
+
+def job_bytes(job: Job) -> int:
+    """What the records of a segment take in memory."""
+    records, _ = job
+    return records.bytes if isinstance(records, LargeRun) else sum(run.bytes for run in records)
 
 
 def raise_told(topic: str, refusal: str | None, text: str) -> NoReturn:
@@ -67,7 +72,7 @@ class StagedPayload:
 
     staged: Store
     """The job's folder."""
-    runs: Sequence[Run]
+    runs: Sequence[Run | LargeRun]
     write_all: Writing = in_threads
     """Writes the segments."""
 
@@ -82,11 +87,11 @@ class StagedPayload:
         """Done by the job, record by record."""
 
     def write(self, files: Store, plan: Mapping[int, range], *, codec: str, now_ms: int, now_counts: bool) -> list[Add]:
-        """One Parquet file for each `SEGMENT_BYTES` of a partition."""
+        """One Parquet file for each large run, and for each `SEGMENT_BYTES` of the others of a partition."""
         faults.point("append.before_files")
         jobs = [
             (
-                runs,
+                records,
                 Numbering(
                     name=segment_name(partition, start),
                     partition=partition,
@@ -96,7 +101,7 @@ class StagedPayload:
                     log_append_time=now_counts,
                 ),
             )
-            for partition, start, runs in _segments(self.runs, plan)
+            for partition, start, records in _segments(self.runs, plan)
         ]
         try:
             written = self.write_all(self.staged, files, jobs)
@@ -113,22 +118,37 @@ def write_anew(staged: Store, files: Store, job: Job) -> Written:
     Spark may run a task twice at a time (speculation, an executor that it takes for lost): the one that is late, or is
     stopped half-way, must not open the file that the other one has finished.
     """
-    runs, where = job
-    return write_segment(staged, files, runs, replace(where, name=segment_name(where.partition, where.start)))
+    records, where = job
+    return write_segment(staged, files, records, replace(where, name=segment_name(where.partition, where.start)))
 
 
-def _segments(runs: Sequence[Run], plan: Mapping[int, range]) -> Iterator[tuple[int, int, list[Run]]]:
+def _segments(
+    runs: Sequence[Run | LargeRun], plan: Mapping[int, range]
+) -> Iterator[tuple[int, int, list[Run] | LargeRun]]:
     """Runs of each file: partition, first offset, runs."""
-    ordered = sorted(runs, key=lambda run: (run.partition, run.task, run.start))
+    # A task's runs of a partition stand in their order.
+    ordered = sorted(runs, key=lambda run: (run.partition, run.task))
     for partition, own in groupby(ordered, key=lambda run: run.partition):
-        start, held, size = plan[partition].start, list[Run](), 0
-        for run in own:
-            if held and size + run.bytes > SEGMENT_BYTES:
-                yield partition, start, held
-                start, held, size = start + sum(r.rows for r in held), [], 0
+        start = plan[partition].start
+        for records in _grouped(own):
+            yield partition, start, records
+            start += records.rows if isinstance(records, LargeRun) else sum(run.rows for run in records)
+
+
+def _grouped(runs: Iterable[Run | LargeRun]) -> Iterator[list[Run] | LargeRun]:
+    """Small runs together, up to `SEGMENT_BYTES`; a large one is a file by itself."""
+    held, size = list[Run](), 0
+    for run in runs:
+        if held and (isinstance(run, LargeRun) or size + run.bytes > SEGMENT_BYTES):
+            yield held
+            held, size = [], 0
+        if isinstance(run, LargeRun):
+            yield run
+        else:
             held.append(run)
             size += run.bytes
-        yield partition, start, held
+    if held:
+        yield held
 
 
 def _stats(written: Written) -> dict[str, object]:

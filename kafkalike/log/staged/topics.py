@@ -15,7 +15,8 @@ import pyarrow.compute as pc
 
 from kafkalike import faults
 from kafkalike.errors import IllegalArgumentError, KafkaError, UnknownTopicOrPartitionError
-from kafkalike.log.staged.files import Run, StagedFile
+from kafkalike.log.staged.files import StagedFile
+from kafkalike.log.staged.runs import LargeRun, Run
 from kafkalike.log.store.port import Store
 from kafkalike.log.topic.column_rules import Router, Rules
 from kafkalike.model.names import check_topic_name
@@ -61,6 +62,8 @@ class KnownTopic:
 
     topic_id: str
     rules: Rules
+    codec: str | None
+    """Compression of the segments that tasks write; None where only the commit can write them."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -92,6 +95,11 @@ class Target:
             raise UnknownTopicOrPartitionError(f"topic {topic!r} does not exist, and auto.create.topics.enable=false")
         return self.missing
 
+    def codec(self, topic: str) -> str | None:
+        """See `KnownTopic`."""
+        known = self.known.get(topic)
+        return None if known is None else known.codec
+
 
 @dataclass(frozen=True, slots=True)
 class TopicRuns:
@@ -99,7 +107,7 @@ class TopicRuns:
 
     topic_id: str | None
     """None: the topic did not exist when the job began."""
-    runs: Sequence[Run]
+    runs: Sequence[Run | LargeRun]
     left_out: bool = False
     """The rows were not looked at, as the topic had the job's records before; see `Target.written`."""
     assumed: Rules | None = None
@@ -141,7 +149,7 @@ def stage_topics(target: Target, folder: Folder, batches: Iterable[pa.RecordBatc
     """
     if target.written:
         return left_out(target)
-    file = StagedFile(folder.files, task)
+    file = StagedFile(folder.files, task, target.codec)
     routers: dict[str, Router] = {}
     at_work = target.topic or ""
     kept = False
@@ -165,7 +173,7 @@ def stage_topics(target: Target, folder: Folder, batches: Iterable[pa.RecordBatc
         return TaskResult(error=f"{type(cause).__name__}: {cause}", refused_by=at_work)
     finally:
         if not kept:
-            folder.files.discard(file.name)
+            file.give_up()
 
 
 def _router(target: Target, topic: str, others: int, task: int) -> Router:
@@ -175,7 +183,7 @@ def _router(target: Target, topic: str, others: int, task: int) -> Router:
     return Router(target.rules(topic), task)
 
 
-def _runs_of(target: Target, topic: str, runs: Sequence[Run]) -> TopicRuns:
+def _runs_of(target: Target, topic: str, runs: Sequence[Run | LargeRun]) -> TopicRuns:
     known = target.known.get(topic)
     return TopicRuns(None, runs, assumed=target.missing) if known is None else TopicRuns(known.topic_id, runs)
 

@@ -123,9 +123,21 @@ def write_parquet(table: pa.Table, to: str | pa.NativeFile, codec: str) -> None:
     pq.write_table(table, to, row_group_size=group, **_options(table.schema, codec))
 
 
-def parquet_writer(schema: pa.Schema, to: pa.NativeFile, codec: str) -> pq.ParquetWriter:
-    """The same for a file that is written row group by row group; the caller sizes them and closes it."""
-    return pq.ParquetWriter(to, schema, **_options(schema, codec))
+def parquet_writer(
+    schema: pa.Schema, to: pa.NativeFile, codec: str, uncompressed: tuple[str, ...] = ()
+) -> pq.ParquetWriter:
+    """The same for a file that is written row group by row group; the caller sizes them and closes it.
+
+    Args:
+        schema: its columns.
+        to: an open stream.
+        codec: pyarrow's name of the compression.
+        uncompressed: columns that are not compressed.
+    """
+    options = _options(schema, codec)
+    if uncompressed:
+        options = {**options, "compression": {c: codec for c in _leaves(schema) if c not in uncompressed}}
+    return pq.ParquetWriter(to, schema, **options)
 
 
 @lru_cache

@@ -56,7 +56,7 @@ class BatchWriter(DataSourceArrowWriter):
         cluster = connect_to_write(options.root, options.storage)
         check_sink_columns(schema, options)
         self._options = options
-        self._target = begin(cluster, options.topic, options.txn, timestamps=options.timestamps)
+        self._target = begin(cluster, options.topic, options.txn, codec=options.codec, timestamps=options.timestamps)
         self._folder = job_place(cluster.store)
         self._folder.make()
 

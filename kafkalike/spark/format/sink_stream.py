@@ -64,7 +64,7 @@ class StreamSink(DataSourceStreamArrowWriter):
         cluster = open_named(options.root, options.storage)
         check_sink_columns(schema, options)
         self._options = options
-        self._target = begin(cluster, options.topic, timestamps=options.timestamps)
+        self._target = begin(cluster, options.topic, codec=options.codec, timestamps=options.timestamps)
         self._folder = _folder(cluster, options.checkpoint or "")
         self._folder.make()
 

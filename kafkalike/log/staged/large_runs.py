@@ -1,0 +1,168 @@
+"""Large runs: many records of one partition in, the Parquet file of a segment out that only lacks its offsets.
+
+What a task has so much of that it makes a file of its own is written once: the file that the task stages becomes the
+segment, when its offsets are written over the placeholders in it (`renumber`).
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import shutil
+import uuid
+from collections.abc import Callable, Mapping
+from typing import Final
+
+import pyarrow as pa
+
+from kafkalike.clock import SYSTEM_CLOCK
+from kafkalike.log.staged.renumber import placeholders, renumber
+from kafkalike.log.staged.rows import segment_rows, time_range
+from kafkalike.log.staged.runs import LargeRun, Run
+from kafkalike.log.store.parquet import ROW_GROUP_BYTES, ROW_GROUP_ROWS, parquet_writer
+from kafkalike.log.store.port import Store
+from kafkalike.log.topic.chunk import CHUNK_SCHEMA
+
+LARGE_BYTES: Final = 8 * 1024 * 1024
+"""From how many bytes of a partition that a task holds at a time on, they begin a file of their own."""
+
+SEGMENT_BYTES: Final = 256 * 1024 * 1024
+"""About how many bytes of records go into one file; a larger run of one partition becomes several."""
+
+OPEN_FILES: Final = 64
+"""Most files that a task has open at a time; the oldest is finished for a new one."""
+
+
+class LargeRuns:
+    """The files that a task writes, one for each topic and partition at a time.
+
+    Args:
+        files: the job's folder.
+        task: number of the Spark partition that the records come from.
+        codec_of: pyarrow's name of the compression for the segments of a topic; None: tasks cannot finish them.
+        done: takes the files that are finished, by topic.
+    """
+
+    def __init__(
+        self,
+        files: Store,
+        task: int,
+        codec_of: Callable[[str], str | None],
+        done: Mapping[str, list[Run | LargeRun]],
+    ) -> None:
+        self._done = done
+        self._files = files
+        self._task = task
+        self._codec_of = codec_of
+        self._open: dict[tuple[str, int], _File] = {}
+
+    def takes(self, topic: str, partition: int, size: int) -> bool:
+        """Whether records belong into such a file: much comes at a time, or there is one already.
+
+        Args:
+            topic: theirs.
+            partition: theirs.
+            size: their bytes in memory.
+        """
+        return (topic, partition) in self._open or (size >= LARGE_BYTES and self._codec_of(topic) is not None)
+
+    def write(self, topic: str, partition: int, body: pa.Table) -> None:
+        """Write records that `takes` has said yes to."""
+        file = self._open.get((topic, partition))
+        if file is None:
+            if len(self._open) == OPEN_FILES:
+                self._finish(next(iter(self._open)))
+            file = self._open[topic, partition] = _File(self._files, self._task, self._codec_of(topic) or "none")
+        file.write(body)
+        if file.bytes >= SEGMENT_BYTES:
+            self._finish((topic, partition))
+
+    def finish(self) -> None:
+        """Finish all files."""
+        while self._open:
+            self._finish(next(iter(self._open)))
+
+    def give_up(self) -> None:
+        """Remove what was written."""
+        for file in self._open.values():
+            file.give_up()
+        for runs in self._done.values():
+            for run in runs:
+                if isinstance(run, LargeRun):
+                    self._files.discard(run.file)
+
+    def _finish(self, which: tuple[str, int]) -> None:
+        topic, partition = which
+        run = self._open[which].finish(self._task, partition)
+        self._done[topic].append(run)
+        del self._open[which]
+
+
+class _File:
+    """A file that is being written."""
+
+    def __init__(self, files: Store, task: int, codec: str) -> None:
+        self.bytes = self._rows = 0
+        self._name = f"{task:06d}-{uuid.uuid4().hex}.parquet"
+        self._files = files
+        self._sink = files.open_output(self._name)
+        self._writer = parquet_writer(CHUNK_SCHEMA, self._sink, codec, uncompressed=("offset",))
+        self._times: list[int] = []
+
+    def write(self, body: pa.Table) -> None:
+        rows = body.num_rows
+        # A producer's time is that of the moment when it has the record, not that of the commit.
+        table = segment_rows(body, placeholders(rows, self._rows), SYSTEM_CLOCK.now_ms(), log_append_time=False)
+        groups = max(round(body.nbytes / ROW_GROUP_BYTES), -(-rows // ROW_GROUP_ROWS), 1)
+        self._writer.write_table(table, row_group_size=-(-rows // groups))
+        self._times += time_range(table)
+        self._rows += rows
+        self.bytes += body.nbytes
+
+    def finish(self, task: int, partition: int) -> LargeRun:
+        self._writer.close()
+        self._sink.close()
+        return LargeRun(
+            task=task,
+            file=self._name,
+            partition=partition,
+            rows=self._rows,
+            bytes=self.bytes,
+            min_time_ms=min(self._times),
+            max_time_ms=max(self._times),
+        )
+
+    def give_up(self) -> None:
+        with contextlib.suppress(OSError):
+            self._sink.close()
+        self._files.discard(self._name)
+
+
+def give_to_topic(staged: Store, run: LargeRun, files: Store, name: str, start: int) -> bool:
+    """Number the records of a file and make it a data file of a topic, without copying it where that is possible.
+
+    Args:
+        staged: the job's folder, on this machine.
+        run: the records.
+        files: the topic's table, on this machine.
+        name: of the data file.
+        start: offset of the first record.
+
+    Returns:
+        Whether it was done. If not, the file must be written anew.
+
+    Raises:
+        OSError: the storage refused, or the file is damaged.
+    """
+    source = run.file
+    if os.stat(f"{staged.uri}/{source}").st_nlink > 1:  # noqa: PTH116
+        # An earlier try of this append has given it to the topic already: what a commit may name is never changed.
+        source = f"{uuid.uuid4().hex}-{run.file}"
+        shutil.copyfile(f"{staged.uri}/{run.file}", f"{staged.uri}/{source}")
+    try:
+        if not renumber(f"{staged.uri}/{source}", range(start, start + run.rows)):
+            return False
+    except ValueError as cause:
+        raise OSError(f"{staged.uri}/{source} is damaged: {cause}") from cause
+    staged.copy(source, files, name)
+    return True

@@ -1,0 +1,176 @@
+"""Renumber: a Parquet file whose offsets are placeholders in, the same file with the records' offsets out.
+
+A Spark task knows its records long before anybody knows their offsets. It writes the file as it is to be, with offsets
+that no log reaches (`placeholders`); once the offsets are known, the pages of that one column are written over, and the
+footer after them. All other bytes stay.
+
+The column stays where it was, the first of its row group: readers find out by its place which of the tasks that share
+a file reads a row group. So the new pages must not be longer than the old ones. They hardly ever are: both count up by
+one, and a placeholder is a longer number. Where they are, the file is left as it is, and the caller writes a new one.
+
+Source of the fields' numbers: parquet.thrift of Apache Parquet's format.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Final, cast
+
+import numpy as np
+import pyarrow as pa
+
+from kafkalike.log.store.arrays import numbers
+from kafkalike.log.store.parquet import parquet_writer
+from kafkalike.log.store.thrift import Field, Items, Struct, read_struct, write_struct
+
+FIRST: Final = 1 << 62
+"""The first placeholder."""
+
+MAGIC: Final = b"PAR1"
+
+_TAIL: Final = 8
+"""Bytes behind the footer: its length and the magic."""
+
+# Fields of the footer, of a row group, of a column chunk and of its metadata.
+_ROW_GROUPS: Final = 4
+_COLUMNS, _BYTES, _ROWS, _STORED = 1, 2, 3, 6
+_ABOUT: Final = 3
+_PATH, _PLAIN_SIZE, _SIZE, _DATA_PAGE, _DICTIONARY_PAGE = 3, 6, 7, 9, 11
+
+_OFFSET: Final = pa.schema([pa.field("offset", pa.int64(), nullable=False)])
+
+
+def placeholders(rows: int, before: int) -> pa.Array:
+    """Offsets for records that have none yet.
+
+    Args:
+        rows: how many.
+        before: how many records are in the file already.
+    """
+    return numbers(np.arange(FIRST + before, FIRST + before + rows, dtype=np.int64), pa.int64())
+
+
+def renumber(path: str, offsets: range) -> bool:
+    """Give the records of a file their offsets, in place. May be done again, with others.
+
+    Args:
+        path: a file that nobody reads, as `parquet_writer` writes it, with `offset` first of several columns and
+            uncompressed.
+        offsets: those of its records.
+
+    Returns:
+        Whether it was done. If not, the file is as it was.
+
+    Raises:
+        OSError, ValueError: it cannot be read or written, or is not such a file.
+    """
+    with open(path, "r+b") as file:  # noqa: PTH123 - bytes at places
+        found = _footer(file.fileno())
+        groups = [cast("Struct", group) for group in _items(found.fields, _ROW_GROUPS)]
+        rows = [_number(group, _ROWS) for group in groups]
+        if sum(rows) != len(offsets):
+            message = f"it has {sum(rows)} records instead of {len(offsets)}"
+            raise ValueError(message)
+        pages = _pages(offsets.start, rows)
+        for group, page in zip(groups, pages, strict=True):
+            if len(page.content) > _room(group):
+                return False
+        for group, page in zip(groups, pages, strict=True):
+            os.pwrite(file.fileno(), page.content, _number(_first_column(group), _DATA_PAGE))
+            _put_first_column(group, page.about)
+        footer = write_struct(found.fields)
+        tail = footer + len(footer).to_bytes(4, "little") + MAGIC
+        os.pwrite(file.fileno(), tail, found.at)
+        os.truncate(file.fileno(), found.at + len(tail))
+    return True
+
+
+@dataclass(frozen=True, slots=True)
+class _Footer:
+    at: int
+    """Where in the file it begins."""
+    fields: Struct
+
+
+@dataclass(frozen=True, slots=True)
+class _Page:
+    """The offsets of a row group."""
+
+    content: bytes
+    about: Struct
+    """Metadata of the column."""
+
+
+def _footer(handle: int) -> _Footer:
+    size = os.fstat(handle).st_size
+    tail = os.pread(handle, _TAIL, size - _TAIL)
+    at = size - _TAIL - int.from_bytes(tail[:4], "little")
+    if tail[4:] != MAGIC or at < len(MAGIC):
+        message = "this is not a Parquet file"
+        raise ValueError(message)
+    return _Footer(at, read_struct(os.pread(handle, size - _TAIL - at, at)))
+
+
+def _pages(start: int, rows: Sequence[int]) -> list[_Page]:
+    """The column as pyarrow writes it, row group by row group."""
+    sink = pa.BufferOutputStream()
+    at = start
+    with parquet_writer(_OFFSET, sink, "none") as writer:
+        for count in rows:
+            offsets = numbers(np.arange(at, at + count, dtype=np.int64), pa.int64())
+            writer.write_table(pa.Table.from_arrays([offsets], schema=_OFFSET), row_group_size=count)
+            at += count
+    content = sink.getvalue().to_pybytes()
+    size = int.from_bytes(content[-_TAIL:-4], "little")
+    groups = _items(read_struct(content[-_TAIL - size : -_TAIL]), _ROW_GROUPS)
+    return [_page(content, _first_column(cast("Struct", group))) for group in groups]
+
+
+def _page(content: bytes, about: Struct) -> _Page:
+    at = _number(about, _DATA_PAGE)
+    return _Page(content[at : at + _number(about, _SIZE)], about)
+
+
+def _first_column(group: Struct) -> Struct:
+    """Metadata of the offsets of a row group."""
+    about = cast("Struct", cast("Struct", _items(group, _COLUMNS)[0])[_ABOUT].value)
+    if _items(about, _PATH) != [b"offset"] or _DICTIONARY_PAGE in about:
+        message = "the first column is not one of plain offsets"
+        raise ValueError(message)
+    return about
+
+
+def _room(group: Struct) -> int:
+    """Bytes between the first page of offsets and what follows them."""
+    following = cast("Struct", cast("Struct", _items(group, _COLUMNS)[1])[_ABOUT].value)
+    begins = [_number(following, number) for number in (_DICTIONARY_PAGE, _DATA_PAGE) if number in following]
+    return min(begins) - _number(_first_column(group), _DATA_PAGE)
+
+
+def _put_first_column(group: Struct, about: Struct) -> None:
+    """Put other metadata in the place of those of the offsets, whose pages begin where they did."""
+    old = _first_column(group)
+    new = {**about, _DATA_PAGE: old[_DATA_PAGE]}
+    cast("Struct", _items(group, _COLUMNS)[0])[_ABOUT].value = new
+    for total, part in ((_BYTES, _PLAIN_SIZE), (_STORED, _SIZE)):
+        if total in group:
+            grown = _number(new, part) - _number(old, part)
+            group[total] = Field(group[total].kind, _number(group, total) + grown)
+
+
+def _items(fields: Struct, number: int) -> list[object]:
+    found = fields[number].value if number in fields else None
+    if not isinstance(found, Items):
+        message = f"the Parquet footer lacks field {number}"
+        raise ValueError(message)  # noqa: TRY004 - the file is wrong, not the caller
+    return list(found.values)
+
+
+def _number(fields: Struct, number: int) -> int:
+    found = fields[number].value if number in fields else None
+    if not isinstance(found, int):
+        message = f"the Parquet footer lacks field {number}"
+        raise ValueError(message)  # noqa: TRY004 - the file is wrong, not the caller
+    return found
