@@ -133,6 +133,8 @@ class _File:
         )
 
     def give_up(self) -> None:
+        # Else it would write the footer when it is collected, into a file that is closed.
+        self._writer.is_open = False
         with contextlib.suppress(OSError):
             self._sink.close()
         self._files.discard(self._name)
