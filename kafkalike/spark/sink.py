@@ -60,7 +60,7 @@ def write(
     Args:
         frame: columns of Spark's Kafka sink: `value` STRING or BINARY (null is a tombstone), and optionally `key`,
             `headers ARRAY<STRUCT<key STRING, value BINARY>>`, `topic` STRING, `partition` INT, and `timestamp`
-            TIMESTAMP (null or missing: the time of the append). Other columns are left out.
+            TIMESTAMP (null or missing: the time of the write). Other columns are left out.
         topic: the topic; wins over the column.
         bootstrap_servers: the cluster's root; see `kafkalike.log.connect.connect`.
         partitioner: chooses partitions for rows whose `partition` is null, before the default: Kafka's murmur2 of the

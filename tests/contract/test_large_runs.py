@@ -192,7 +192,7 @@ def test_large_and_small_runs_of_several_tasks_stand_in_the_order_of_the_tasks(
         stage(cluster, tmp_path, (b for p in (0, 1, 0, 1) for b in batches(1000 * (p + 1), 250, partition=p)), 1),
         stage(cluster, tmp_path, batches(5000, 7, partition=1), 2),
     ]
-    inodes = {os.stat(tmp_path / run.file).st_ino for run in large(results[1])}
+    inodes = {(tmp_path / run.file).stat().st_ino for run in large(results[1])}
     commit(cluster, tmp_path, *results[::-1])
 
     assert [len(large(result)) for result in results] == [0, 2, 0]
@@ -201,7 +201,7 @@ def test_large_and_small_runs_of_several_tasks_stand_in_the_order_of_the_tasks(
         1: [*range(5), *range(100, 110), *[*range(2000, 2250)] * 2, *range(5000, 5007)],
     }
     assert numbers_in(root) == {p: list(enumerate(numbers)) for p, numbers in expected.items()}
-    assert inodes <= {os.stat(path).st_ino for path in Path(root, "t").rglob("*.parquet")}
+    assert inodes <= {path.stat().st_ino for path in Path(root, "t").rglob("*.parquet")}
     assert not errors_of(root)
 
 
