@@ -169,18 +169,6 @@ def _takes_nothing_back(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(waiting_files.WaitingFiles, "withdraw", lambda _self, _part: None)
 
 
-def _forgets_what_is_in_doubt(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(combining.CombinedAppends, "_settle_own", lambda _self: None)
-
-
-def _withdraws_without_a_version(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(combining._Course, "_move_on", lambda self, _version: self._seen())
-
-
-def _does_not_recall(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(combining._Course, "_placed", lambda _self, _part, _state: None)
-
-
 @pytest.mark.slow
 @pytest.mark.timeout(300)
 @pytest.mark.parametrize(
@@ -189,9 +177,6 @@ def _does_not_recall(patch: pytest.MonkeyPatch) -> None:
         _takes_what_is_taken,
         _makes_it_on_any_version,
         _takes_nothing_back,
-        _forgets_what_is_in_doubt,
-        _withdraws_without_a_version,
-        _does_not_recall,
     ],
     ids=lambda mutant: mutant.__name__,
 )

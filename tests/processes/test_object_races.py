@@ -56,8 +56,10 @@ def test_eight_producers_commit_for_each_other(race: Race, proxy: FaultProxy, fa
 @pytest.mark.parametrize("point", ["append.before_waiting", "append.waiting"])
 def test_a_producer_that_is_killed_while_its_append_waits_costs_nobody_a_record(race: Race, point: str) -> None:
     """Others commit what it has left, once, or nobody does."""
-    dying = {"batches": 40, "through": "producer", "fault": f"{point}:kill@2"}
-    report = race.run([dying, {"batches": 60}, {"batches": 60}])
+    # One that pauses never makes the latest version, so its appends wait.
+    dying = {"batches": 40, "through": "producer", "pause_ms": 100, "fault": f"{point}:kill@1"}
+
+    report = race.run([dying, *[{"batches": 60}] * 3])
 
     assert report["valid"], (report["bad"], report["anomalies"])
     assert report["counts"]["acked"] + report["counts"]["unknown"] == report["counts"]["attempted"]
