@@ -4,6 +4,7 @@ from pathlib import Path
 
 import pytest
 
+from kafkalike.log.connect import connect
 from tests.tools.fault_proxy import BAD, FAULTS, FaultProxy
 from tests.tools.fleet import Fleet
 from tests.tools.object_servers import ObjectServer
@@ -34,6 +35,34 @@ def test_nor_do_they_through_a_bad_network(race: Race, proxy: FaultProxy, throug
     assert sum(proxy.done[fault] for fault in FAULTS) > 50
     assert report["counts"]["acked"] > 0.8 * report["counts"]["attempted"]
     assert report["counts"]["read"] >= report["counts"]["acked"]
+
+
+@pytest.mark.timeout(300)
+@pytest.mark.parametrize("faults", [{}, BAD], ids=["sound", "bad"])
+def test_eight_producers_commit_for_each_other(race: Race, proxy: FaultProxy, faults: dict[str, float]) -> None:
+    """Versions are shared; nothing is lost, doubled or reordered, and everybody is told the truth."""
+    proxy.plan.seconds = {"GET": 0.005, "PUT": 0.008, "HEAD": 0.005}
+    proxy.plan.faults = faults
+
+    report = race.run([{"batches": 15, "through": "producer"}] * 8, judged=lambda: setattr(proxy.plan, "faults", {}))
+
+    log = connect(race.root).log("t")
+    appends = 8 * 15
+    assert report["valid"], (report["bad"], report["anomalies"])
+    assert report["counts"]["acked"] > (0.8 if faults else 0.999) * report["counts"]["attempted"]
+    assert log.version < 0.8 * appends
+
+
+@pytest.mark.parametrize("point", ["append.before_waiting", "append.waiting"])
+def test_a_producer_that_is_killed_while_its_append_waits_costs_nobody_a_record(race: Race, point: str) -> None:
+    """Others commit what it has left, once, or nobody does."""
+    # One that pauses never makes the latest version, so its appends wait.
+    dying = {"batches": 40, "through": "producer", "pause_ms": 100, "fault": f"{point}:kill@1"}
+
+    report = race.run([dying, *[{"batches": 60}] * 3])
+
+    assert report["valid"], (report["bad"], report["anomalies"])
+    assert report["counts"]["acked"] + report["counts"]["unknown"] == report["counts"]["attempted"]
 
 
 @pytest.mark.parametrize("point", ["append.before_files", "append.before_commit", "append.after_commit"])

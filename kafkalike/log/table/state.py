@@ -12,8 +12,9 @@ from dataclasses import dataclass, field
 from typing import Final, Protocol
 
 from kafkalike.errors import KafkaError
-from kafkalike.log.table.actions import Add, TableCommit
+from kafkalike.log.table.actions import Add, TableCommit, append_info
 from kafkalike.log.table.damage import Damage
+from kafkalike.model.combining.parts import PARTS_KEY, Placed, Taken, from_note
 from kafkalike.model.segments import Segment, SegmentIndex
 
 FENCE: Final = "FENCE"
@@ -59,6 +60,13 @@ def records_ends(commit: TableCommit) -> bool:
     return commit.is_append and any(app_id.startswith(END_APP) for app_id in commit.txns)
 
 
+def took(commit: TableCommit) -> dict[str, Placed] | None:
+    """The appends of others that a commit took, by writer; None where its writer has not looked for any."""
+    if f'"{PARTS_KEY}"' not in (commit.user_metadata or ""):
+        return None
+    return from_note(commit.version, append_info(commit.user_metadata), commit.timestamp_ms)
+
+
 @dataclass(slots=True, kw_only=True)
 class TableState:
     """A table at a version."""
@@ -89,6 +97,17 @@ class TableState:
     ends_recorded: bool = False
     """Whether an append has been seen that recorded log ends: then the table has all those below it."""
 
+    taken: Taken = field(init=False)
+    """The appends that the commits since the state was loaded took for others."""
+    deaf: bool = False
+    """Whether the latest version is an append whose writer has not looked for appends that wait."""
+    appended: str | None = None
+    """Id of the latest append that was seen since."""
+
+    def __post_init__(self) -> None:
+        """Nothing is known of what commits up to here took."""
+        self.taken = Taken(self.version)
+
     @property
     def removal_refusal(self) -> str | None:
         """Why no record may be taken out of the table; None when that is allowed."""
@@ -111,6 +130,7 @@ class TableState:
         for segment in added:
             self.index.add(segment)
         self.txns.update(commit.txns)
+        self._note_taken(commit)
         if added:
             self.note_recorded({segment.partition for segment in added})
         if commit.table_id is not None:
@@ -128,6 +148,14 @@ class TableState:
             self.rewound, self.went_on = None, True
         self.ends_recorded = self.ends_recorded or records_ends(commit)
         self.version = commit.version
+
+    def _note_taken(self, commit: TableCommit) -> None:
+        placed = took(commit)
+        self.deaf = placed is None and commit.is_append
+        if placed:
+            self.taken = self.taken.after(placed)
+        if commit.is_append:
+            self.appended = commit.append_id
 
     def note_recorded(self, partitions: Iterable[int]) -> None:
         """Note for which of these partitions the table has recorded the log end, and for which not."""

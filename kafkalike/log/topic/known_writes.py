@@ -11,6 +11,7 @@ from kafkalike.log.table.state import TableState
 from kafkalike.log.topic.segment_files import segment_of, versions
 from kafkalike.log.topic.validate import check_after, not_in_order
 from kafkalike.model.appends import Appended, TxnId
+from kafkalike.model.combining.parts import ranges_of_write
 from kafkalike.model.segments import Segment
 
 
@@ -22,8 +23,11 @@ def find_write(topic: str, files: Store, state: TableState, txn: TxnId) -> Appen
         return None
     found = find_commit(files, lambda c: c.txns.get(txn.app_id) == txn.version)
     if found is not None:
-        when = int(append_info(found.user_metadata).get("time", found.timestamp_ms))
-        ranges = ranges_of(segment_of(add, files) for add in found.adds)
+        note = append_info(found.user_metadata)
+        when = int(note.get("time", found.timestamp_ms))
+        ranges = ranges_of_write(note, txn.app_id, txn.version)
+        if ranges is None:
+            ranges = ranges_of(segment_of(add, files) for add in found.adds)
         return Appended(version=found.version, ranges=ranges, append_time_ms=when, duplicate=True)
     if known > txn.version:
         raise not_in_order(topic, txn.app_id, txn.version, known)

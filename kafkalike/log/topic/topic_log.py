@@ -20,12 +20,14 @@ from kafkalike.errors import (
 )
 from kafkalike.log.store.port import NOW, Pace, Store
 from kafkalike.log.table.actions import APPEND, TableCommit
+from kafkalike.log.table.combining import CombinedAppends
 from kafkalike.log.table.control_log import DeltaControlLog
 from kafkalike.log.table.log_cleaner import Helpers, LogCleaner
 from kafkalike.log.table.state import EndsAt, LastOf, Requirement, Still, TableState, end_app
 from kafkalike.log.table.table import Change, Done, Landed, Plan, Questions, Table
 from kafkalike.log.topic import times
 from kafkalike.log.topic.batch_payload import BatchPayload, Payload, append_note
+from kafkalike.log.topic.combined import Append, TopicAppends
 from kafkalike.log.topic.foreign_rules import append_refusal
 from kafkalike.log.topic.known_writes import find_commit, find_write, ranges_of
 from kafkalike.log.topic.look_back import look_back
@@ -85,6 +87,7 @@ class DeltaTopicLog:
         self._home = home
         self._table = Table(self.files, self.clock, to_segment=segment_of, look_back=look_back, jitter=jitter)
         self._cleaner = LogCleaner(home.store, info.location, home.helpers, self.clock)
+        self._combined = CombinedAppends(self._table, TopicAppends(self), self.clock, jitter)
         self._config: tuple[TopicInfo, TopicConfig] | None = None
         self._refusal: tuple[Mapping[str, str], str, str | None] | None = None
 
@@ -104,7 +107,11 @@ class DeltaTopicLog:
             self.refresh_info(waiting=waiting)
         else:
             self._take_info(self._home.metadata.state)
-        self._checked(lambda: self._table.refresh(WAITING if waiting else NOW))
+        self.refresh_table(WAITING if waiting else NOW)
+
+    def refresh_table(self, pace: Pace = NOW) -> None:
+        """Look for new table commits alone; see `FollowedTable.refresh`."""
+        self._checked(lambda: self._table.refresh(pace))
 
     def refresh_info(self, *, waiting: bool = False) -> None:
         """Look for new metadata."""
@@ -262,12 +269,21 @@ class DeltaTopicLog:
 
     def append_payload(self, payload: Payload, *, codec: str, deadline: Deadline, txn: TxnId | None) -> Appended:
         """Number the records of a payload, write and commit them: all of them or none."""
+        if self.files.reach == "everywhere":
+            placed = self._combined.append(Append(payload, codec, txn), deadline)
+            faults.point("append.after_commit")
+            return Appended(
+                version=placed.version,
+                ranges=placed.ranges,
+                append_time_ms=placed.time_ms,
+                duplicate=placed.duplicate,
+            )
 
         def plan(state: TableState) -> Change | Done[Appended]:
             return self._appending(state, payload, codec, txn)
 
         with self.exclusive(deadline):
-            landed = self.change(plan, deadline, questions=self._questions)
+            landed = self.change_for_append(plan, deadline)
             if isinstance(landed, Done):
                 return landed.value
         faults.point("append.after_commit")
@@ -307,6 +323,10 @@ class DeltaTopicLog:
     def _questions(self) -> list[Callable[[], object]]:
         """What `ready_to_append` asks the storage."""
         return [*self._home.metadata.questions()[:1], *self._table.questions()]
+
+    def change_for_append(self, plan: Plan[T], deadline: Deadline) -> Landed | Done[T]:
+        """Change the topic's table; the plan may be made beside the look, of what is known."""
+        return self.change(plan, deadline, questions=self._questions)
 
     def change(
         self,

@@ -18,6 +18,7 @@ from kafkalike.log.store.port import Store
 from kafkalike.log.table.actions import log_name, parse_commit, version_of
 from kafkalike.log.table.expired_log import LOG_STAYS, duration_ms
 from kafkalike.log.table.snapshot import load_snapshot
+from kafkalike.log.table.waiting_files import FOLDER as WAITING
 from kafkalike.log.topic.notes import OPERATIONS
 from kafkalike.log.topic.segment_files import versions
 
@@ -32,6 +33,9 @@ READ_PAST: Final = 1_000
 
 CHUNK: Final = 32
 """Files removed between two looks at what is live, or while the lock is held once: 1 ms."""
+
+WAITING_MS: Final = 86_400_000
+"""Age, ms, of what waited beside the table before it goes."""
 
 _LOG_DIR: Final = "_delta_log"
 _TEMPORARY: Final = re.compile(r"\..*\.tmp")
@@ -76,8 +80,9 @@ def leftovers(files: Store, live: Callable[[], Collection[str]], now_ms: int, de
     found = {path: (size, time_ms) for path, size, time_ms in _data_files(files)}
     living = live()
     unnamed = {path: facts for path, facts in found.items() if path not in living}
+    litter = [*_old_temporaries(files, now_ms), *_old_waiting(files, now_ms)]
     if not unnamed:
-        return list(_old_temporaries(files, now_ms))
+        return litter
     # What no commit in sight has taken out is either long gone from the table, or young and never was in it; to tell
     # the two apart for a young file, commits must be read back to when it was written.
     young = [time_ms for _, time_ms in unnamed.values() if now_ms - time_ms < ORPHAN_MS]
@@ -92,7 +97,7 @@ def leftovers(files: Store, live: Callable[[], Collection[str]], now_ms: int, de
             old = now_ms - time_ms >= max(ORPHAN_MS, delays.deleted_ms)
         if old:
             due.append(Leftover(path, size, was_live=path in removed))
-    return [*due, *_old_temporaries(files, now_ms)]
+    return [*due, *litter]
 
 
 def vacuum(
@@ -192,6 +197,13 @@ def _old_temporaries(files: Store, now_ms: int) -> Iterator[Leftover]:
         stale = _TEMPORARY.fullmatch(entry.name) or _is_stale_checksum(entry.name, oldest)
         if stale and now_ms - entry.modified_ms >= ORPHAN_MS:
             yield Leftover(f"{_LOG_DIR}/{entry.name}", entry.size)
+
+
+def _old_waiting(files: Store, now_ms: int) -> Iterator[Leftover]:
+    """Appends that waited beside the table, and words that one must not be taken, when no request can be so late."""
+    for entry in files.list(WAITING):
+        if now_ms - entry.modified_ms >= WAITING_MS:
+            yield Leftover(f"{WAITING}/{entry.name}", entry.size)
 
 
 def _is_stale_checksum(name: str, oldest: int) -> bool:

@@ -1,0 +1,387 @@
+"""Combining: appends of many writers to one table, where every machine may write; each gets the place of its own one.
+
+`kafkalike.model.combining.course` says what is done in which order; here it is done. What waits lies in a folder of the
+table that no reader of Delta looks into. `Table.change` makes the versions, as for every change.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import threading
+import uuid
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import AbstractContextManager
+from dataclasses import dataclass, replace
+from typing import Any, Final, Generic, Protocol, TypeVar
+
+from kafkalike import faults
+from kafkalike.clock import Clock, Deadline
+from kafkalike.errors import KafkaError, KafkaStorageError, KafkaTimeoutError, UnknownOutcomeError
+from kafkalike.log.table.following import FollowedTable
+from kafkalike.log.table.state import FENCE, TableState
+from kafkalike.log.table.table import Change, Done, Landed, Plan
+from kafkalike.log.table.waiting_files import WaitingFiles
+from kafkalike.model.combining.course import (
+    LOST,
+    RIVALS_SECONDS,
+    Act,
+    Attempt,
+    Company,
+    Look,
+    Lost,
+    MoveOn,
+    Pause,
+    Put,
+    Seen,
+    Withdraw,
+    appending,
+    withdrawing,
+)
+from kafkalike.model.combining.parts import Placed, Waiting
+
+GRACE_MS: Final = 10_000.0
+"""How long to try to find out what became of an append that is taken back."""
+
+A = TypeVar("A")
+"""An append of the table, before it has a place."""
+
+A_contra = TypeVar("A_contra", contravariant=True)
+
+
+@dataclass(frozen=True, slots=True)
+class At:
+    """Nobody has made a version since. So what waits was read after the version before this change was seen."""
+
+    version: int
+
+    def holds(self, state: TableState) -> bool:
+        """See `Requirement`."""
+        return state.version == self.version
+
+
+@dataclass(frozen=True, slots=True)
+class Made:
+    """A change that brings an append, and others with it."""
+
+    change: Change
+    ranges: Mapping[int, range]
+    """Offsets of the own append, by partition."""
+    taken: int
+    """How many appends of others."""
+
+
+class Appends(Protocol[A_contra]):
+    """What appends of one kind of table are."""
+
+    def change(self, plan: Plan[Any], deadline: Deadline) -> Landed | Done[Any]:
+        """Look at the table and what else counts, and change it."""
+        ...
+
+    def look(self) -> None:
+        """Look for new versions of the table."""
+        ...
+
+    def turn(self, deadline: Deadline) -> AbstractContextManager[None]:
+        """Have one's turn among the threads of this process."""
+        ...
+
+    def storable(self, own: A_contra) -> bool:
+        """Whether an append can wait in a file."""
+        ...
+
+    def packed(self, own: A_contra) -> bytes:
+        """The file of an append that waits."""
+        ...
+
+    def made(
+        self, state: TableState, own: A_contra, part: Waiting | None, others: Sequence[tuple[Waiting, bytes]] | None
+    ) -> Made | Placed:
+        """The next version, with its files written, or where the append is already.
+
+        Others' appends that cannot be read, or that the table does not take, are left out: their writers will be told.
+
+        Args:
+            state: on which it is made, and nothing else.
+            own: the append.
+            part: its name, if it waits, too.
+            others: what waits; None where nobody has looked.
+
+        Raises:
+            KafkaError: the table does not take the own append; or the storage refused.
+        """
+        ...
+
+
+class CombinedAppends(Generic[A]):
+    """Appends of one process to one table. Thread-safe.
+
+    Args:
+        table: the table.
+        appends: what its appends are.
+        clock: time and waiting.
+        jitter: random number from 0 to 1.
+    """
+
+    def __init__(self, table: FollowedTable, appends: Appends[A], clock: Clock, jitter: Callable[[], float]) -> None:
+        self.table = table
+        self.appends = appends
+        self.clock = clock
+        self.jitter = jitter
+        self.files = WaitingFiles(table.store, clock, jitter)
+        self.company = Company()
+        self.led = -1
+        """The latest version that was made here."""
+        self._own: str | None = None
+        """Id of the latest append that was made here."""
+        self._version, self._moved = -1, 0.0
+        """The latest version that was seen, and when that was, s."""
+        self._mutex = threading.Lock()
+        self._lanes: list[tuple[str, int]] = []
+        """Names under which nothing waits, with the last sequence of each."""
+        self._open: dict[Waiting, int] = {}
+        """Appends that may land still, and the thread whose each is."""
+        self._litter: list[Waiting] = []
+        """Appends that were taken: their files may go."""
+
+    def append(self, own: A, deadline: Deadline) -> Placed:
+        """Bring an append into the table.
+
+        Raises:
+            KafkaTimeoutError: others were faster until time ran out; nothing was written.
+            UnknownOutcomeError: it may be there, or may still land until this thread's next append.
+            KafkaError: nothing was written.
+        """
+        self._settle_own()
+        if self.table.loaded:
+            self.note(self.table.state)
+        course = _Course(self, own, deadline)
+        steps = appending(
+            course.make,
+            alone=self.company.alone(self.clock.monotonic()),
+            leading=self.table.loaded and self.led == self.table.state.version,
+            storable=self.appends.storable(own),
+            pace=lambda: self.company.pace,
+            jitter=self.jitter,
+            deadline=self.clock.monotonic() + deadline.remaining(),
+        )
+        try:
+            placed: Placed = course.run(steps)
+        except UnknownOutcomeError:
+            raise
+        except KafkaError:
+            self._close(course.part, landed=False)
+            raise
+        if course.part is not None:
+            self.meet()
+        self._close(course.part, landed=True)
+        return placed
+
+    def meet(self, crowd: int | None = None) -> None:
+        """Note that there are other writers, and how many appends a version for all had."""
+        company = self.company.seen(self.clock.monotonic())
+        if crowd is not None:
+            company = replace(company, pace=replace(company.pace, crowd=crowd))
+        self.company = company
+
+    def note(self, state: TableState) -> float:
+        """Note whose appends a state shows; returns for how long its version has been known, s."""
+        now = self.clock.monotonic()
+        if state.version != self._version:
+            known = self._version >= 0
+            # Of a table that was just opened, only its own times say how busy it is.
+            age = 0.0 if known else max(0.0, (self.clock.now_ms() - state.last_commit_ms) / 1000)
+            self._version, self._moved = state.version, now - age
+            if state.appended is not None and state.appended != self._own and age < RIVALS_SECONDS:
+                self.meet()
+        return now - self._moved
+
+    def made(self, landed: Landed) -> None:
+        """Note a version that was made here."""
+        with self.table.mutex:
+            self.led = landed.version
+            if landed.change.adds and self.table.loaded and self.table.state.version == landed.version:
+                self._own = self.table.state.appended
+                self._version, self._moved = landed.version, self.clock.monotonic()
+
+    def open_lane(self, base: int) -> Waiting:
+        """A name for an append of this thread. Until `_close` it counts as one that may land."""
+        with self._mutex:
+            writer, sequence = self._lanes.pop() if self._lanes else (uuid.uuid4().hex, 0)
+            part = Waiting(base, writer, sequence + 1)
+            self._open[part] = threading.get_ident()
+            return part
+
+    def _close(self, part: Waiting | None, *, landed: bool) -> None:
+        """Note that an append is settled."""
+        if part is None:
+            return
+        with self._mutex:
+            if self._open.pop(part, None) is None:
+                return
+            if landed:
+                self._litter.append(part)
+            self._lanes.append((part.writer, part.sequence))
+
+    def _settle_own(self) -> None:
+        """Take back what this thread has left open, or find where it is: nothing lands after what comes later."""
+        me = threading.get_ident()
+        with self._mutex:
+            mine = [part for part, thread in self._open.items() if thread == me]
+        for part in mine:
+            try:
+                landed = _Course[A](self, None, Deadline(self.clock, GRACE_MS), part).run(withdrawing(part))
+            except UnknownOutcomeError as cause:
+                message = f"{self.table.store.uri}: nothing was written, as an earlier append is in doubt: {cause}"
+                raise KafkaStorageError(message) from cause
+            self._close(part, landed=landed is not None)
+
+    def tidy(self) -> bool:
+        """Remove the file of an append that was taken; whether there was one."""
+        with self._mutex:
+            if not self._litter:
+                return False
+            part = self._litter.pop()
+        self.files.discard(part)
+        return True
+
+
+class _Course(Generic[A]):
+    """One append's acts, done."""
+
+    def __init__(
+        self, shared: CombinedAppends[A], own: A | None, deadline: Deadline, part: Waiting | None = None
+    ) -> None:
+        self._shared = shared
+        self._own = own
+        self._deadline = deadline
+        self._table = shared.table
+        self._files = shared.files
+        self._clock = shared.clock
+        self.part = part
+
+    def make(self, base: int) -> Waiting:
+        """See `appending`."""
+        self.part = self._shared.open_lane(base)
+        return self.part
+
+    def run(self, steps: Any) -> Any:  # noqa: ANN401 - what the generator returns
+        """Do what the acts say, and tell what came of each."""
+        answer: Placed | Lost | Seen | None = None
+        error: KafkaError | None = None
+        while True:
+            try:
+                act = steps.send(answer) if error is None else steps.throw(error)
+            except StopIteration as end:
+                return end.value
+            answer, error = None, None
+            try:
+                answer = self._do(act)
+            except KafkaError as cause:
+                error = cause
+
+    def _do(self, act: Act) -> Placed | Lost | Seen | None:
+        match act:
+            case Look():
+                self._shared.appends.look()
+                return self._seen()
+            case Pause(seconds):
+                if not self._shared.tidy():
+                    self._clock.sleep(seconds)
+            case Put(part):
+                self._put(part)
+            case Withdraw(part):
+                self._files.withdraw(part)
+            case MoveOn(version):
+                return self._move_on(version)
+            case Attempt():
+                return self._attempt(act)
+        return None
+
+    # --- looking -------------------------------------------------------------------------------
+
+    def _seen(self) -> Seen:
+        with self._table.mutex:
+            state = self._table.state
+            version, taken, deaf = state.version, state.taken, state.deaf
+            age = self._shared.note(state)
+        if self.part is not None and not taken.knows(self.part):
+            taken = replace(taken, since=self.part.base, latest=self._files.recalled(self.part, version))
+        return Seen(version, taken, self._clock.monotonic(), deaf, self._shared.led == version, age)
+
+    def _put(self, part: Waiting) -> None:
+        assert self._own is not None
+        content = self._shared.appends.packed(self._own)
+        faults.point("append.before_waiting")
+        seconds = self._files.put(part, content)
+        self._shared.company = self._shared.company.took(seconds)
+        faults.point("append.waiting")
+
+    # --- versions ------------------------------------------------------------------------------
+
+    def _move_on(self, version: int) -> Seen:
+        def plan(state: TableState) -> Change | Done[None]:
+            if state.version > version:
+                return Done(None)
+            return Change(operation=FENCE, time_ms=self._clock.now_ms())
+
+        landed = self._shared.appends.change(plan, Deadline(self._clock, GRACE_MS))
+        if isinstance(landed, Landed):
+            self._shared.made(landed)
+        return self._seen()
+
+    def _attempt(self, act: Attempt) -> Placed | Lost:
+        own, tried, made = self._own, False, list[Made]()
+        assert own is not None
+        shared = self._shared
+
+        def plan(state: TableState) -> Change | Done[Placed | Lost]:
+            nonlocal tried
+            placed = None if act.part is None else self._placed(act.part, state)
+            if placed is not None:
+                return Done(placed)
+            if tried or (act.leading and state.version != shared.led):
+                return Done(LOST)
+            # It may be called beside the look, and again if that found something; what it raises there is not told.
+            found = shared.appends.made(
+                state, own, act.part, self._files.found(state.taken, self.part) if act.combine else None
+            )
+            if isinstance(found, Placed):
+                return Done(found)
+            tried = True
+            made.append(found)
+            return found.change
+
+        with contextlib.ExitStack() as stack:
+            if not self._have_turn(stack, own):
+                shared.meet()
+                return LOST
+            begun = self._clock.monotonic()
+            landed = shared.appends.change(plan, self._deadline)
+            if tried:
+                shared.company = shared.company.attempted(self._clock.monotonic() - begun)
+            if isinstance(landed, Landed):
+                shared.made(landed)
+        if isinstance(landed, Done):
+            shared.meet()
+            found: Placed | Lost = landed.value
+            return found
+        if made[0].taken:
+            shared.meet(made[0].taken + 1)
+        sequence = 0 if act.part is None else act.part.sequence
+        return Placed(sequence, landed.version, made[0].ranges, landed.change.time_ms)
+
+    def _have_turn(self, stack: contextlib.ExitStack, own: A) -> bool:
+        """Have a turn among this process's threads; whoever can wait beside the table does not wait for one."""
+        patience = Deadline(self._clock, 0.0) if self._shared.appends.storable(own) else self._deadline
+        try:
+            stack.enter_context(self._shared.appends.turn(patience))
+        except KafkaTimeoutError:
+            if self._deadline.expired():
+                raise
+            return False
+        return True
+
+    def _placed(self, part: Waiting, state: TableState) -> Placed | None:
+        if state.taken.knows(part):
+            return state.taken.of(part)
+        return self._files.recalled(part, state.version).get(part.writer)

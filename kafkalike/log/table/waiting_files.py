@@ -1,0 +1,147 @@
+"""Waiting files: the appends that wait beside a table, in a folder of it that no reader of Delta looks into."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
+from typing import Final
+
+from kafkalike.clock import Clock
+from kafkalike.errors import KafkaStorageError, UnknownOutcomeError
+from kafkalike.log.store.port import NotStoredError, Store
+from kafkalike.log.table.actions import append_info, log_name, parse_commit
+from kafkalike.log.table.damage import storage_errors
+from kafkalike.log.table.settling import BACKOFF_SECONDS, SETTLE_TRIES
+from kafkalike.log.table.snapshot import READ_BESIDE
+from kafkalike.model.combining.parts import Placed, Taken, Waiting, from_note, parse_name, to_take
+
+FOLDER: Final = "_waiting"
+"""Of a table: the appends that wait. Delta's readers skip names that begin so."""
+
+WITHDRAWN: Final = b"withdrawn\n"
+"""What stands in the place of an append that must not be taken."""
+
+MOST_BYTES: Final = 8 * 1024 * 1024
+"""Bytes of others' appends that one commit takes at most."""
+
+STALE_MS: Final = 300_000
+"""Age, ms, by the storage's clock, of an append that waits after which nobody takes it: its writer is gone."""
+
+
+class WaitingFiles:
+    """The files of the appends that wait beside one table.
+
+    Args:
+        store: the table's files.
+        clock: time and waiting.
+        jitter: random number from 0 to 1, for the wait after a failed call.
+    """
+
+    def __init__(self, store: Store, clock: Clock, jitter: Callable[[], float]) -> None:
+        self._store = store
+        self._clock = clock
+        self._jitter = jitter
+
+    def put(self, part: Waiting, content: bytes) -> float:
+        """Put an append beside the table; returns how long the put took, s.
+
+        Raises:
+            KafkaStorageError: the storage refused, or gave no answer; it may be there.
+        """
+        failed: OSError | None = None
+        for attempt in range(SETTLE_TRIES):
+            begun = self._clock.monotonic()
+            try:
+                # That there is one means that an earlier try has made it: nobody else has this name.
+                self._store.put_if_absent(f"{FOLDER}/{part.name}", content)
+            except NotStoredError as cause:
+                failed = cause
+                break
+            except OSError as cause:
+                failed = cause
+            else:
+                return self._clock.monotonic() - begun
+            self._back_off(attempt)
+        assert failed is not None
+        raise KafkaStorageError(f"{self._store.uri}: the storage refused the records: {failed}") from failed
+
+    def withdraw(self, part: Waiting) -> None:
+        """Put a word in the place of an append that it must not be taken.
+
+        Raises:
+            UnknownOutcomeError: the storage gave no answer.
+        """
+        failed: OSError | None = None
+        for attempt in range(SETTLE_TRIES):
+            try:
+                self._store.replace(f"{FOLDER}/{part.name}", WITHDRAWN)
+            except OSError as cause:
+                failed = cause
+            else:
+                return
+            self._back_off(attempt)
+        raise UnknownOutcomeError(f"append to {self._store.uri}", part.name) from failed
+
+    def discard(self, part: Waiting) -> None:
+        """Try to remove the file of an append that was taken."""
+        self._store.discard(f"{FOLDER}/{part.name}")
+
+    def found(self, taken: Taken, own: Waiting | None) -> list[tuple[Waiting, bytes]]:
+        """What waits, and the next commit may take.
+
+        To be called when the version is known on top of which that commit is made: what was read before must not come
+        into it.
+
+        Args:
+            taken: what commits took up to that version.
+            own: an append that is known.
+
+        Raises:
+            KafkaStorageError: the storage gives no answer.
+        """
+        with storage_errors(self._store.uri):
+            entries = self._store.list(FOLDER)
+        youngest = self._store.now_ns() // 1_000_000 - STALE_MS
+        sizes = {
+            part: e.size for e in entries if e.modified_ms >= youngest and (part := parse_name(e.name)) is not None
+        }
+        chosen, left = list[Waiting](), MOST_BYTES
+        for part in to_take(sizes, taken):
+            left -= sizes[part]
+            if part != own and (left >= 0 or not chosen):
+                chosen.append(part)
+        contents = self._read_all([f"{FOLDER}/{part.name}" for part in chosen])
+        return [(p, c) for p, c in zip(chosen, contents, strict=True) if c is not None and c != WITHDRAWN]
+
+    def _read_all(self, names: Sequence[str]) -> list[bytes | None]:
+        """Contents of files, read side by side; None for one that is gone or cannot be read now."""
+        found: list[bytes | None] = []
+        for at in range(0, len(names), READ_BESIDE):
+            found += self._store.beside([partial(self._read, name) for name in names[at : at + READ_BESIDE]])
+        return found
+
+    def _read(self, name: str) -> bytes | None:
+        with contextlib.suppress(OSError):
+            return self._store.read(name)
+        return None
+
+    def recalled(self, part: Waiting, version: int) -> Mapping[str, Placed]:
+        """What became of an append by the commits since it was put there, up to a version; empty when none took it.
+
+        Raises:
+            UnknownOutcomeError: the log no longer says.
+        """
+        for at in range(part.base + 1, version + 1):
+            try:
+                with storage_errors(self._store.uri):
+                    commit = parse_commit(at, self._store.read(log_name(at)), self._store.uri)
+            except FileNotFoundError as cause:
+                raise UnknownOutcomeError(f"append to {self._store.uri}", part.name) from cause
+            placed = from_note(at, append_info(commit.user_metadata), commit.timestamp_ms).get(part.writer)
+            if placed is not None and placed.sequence == part.sequence:
+                return {part.writer: placed}
+        return {}
+
+    def _back_off(self, attempt: int) -> None:
+        self._clock.sleep(self._jitter() * BACKOFF_SECONDS * 2**attempt)

@@ -1,0 +1,222 @@
+"""Combined: appends of several writers to one topic in, one table commit out, which says where each of them is."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from contextlib import AbstractContextManager
+from dataclasses import dataclass
+from itertools import groupby
+from typing import TYPE_CHECKING, Any, Final, Protocol
+
+from kafkalike import faults
+from kafkalike.clock import Deadline
+from kafkalike.errors import KafkaError
+from kafkalike.log.table.actions import APPEND, Add
+from kafkalike.log.table.combining import At, Made
+from kafkalike.log.table.state import Still, TableState, end_app
+from kafkalike.log.table.table import Change, Done, Landed, Plan
+from kafkalike.log.topic.batch_payload import BatchPayload, Payload, append_note
+from kafkalike.log.topic.validate import check_after, codec_for
+from kafkalike.log.topic.waiting_batch import pack, unpack
+from kafkalike.model.appends import TxnId
+from kafkalike.model.batch import RecordBatch
+from kafkalike.model.combining.parts import OWN, PARTS_KEY, Placed, Waiting, numbered, to_note
+
+if TYPE_CHECKING:
+    from kafkalike.clock import Clock
+    from kafkalike.config.topic import TopicConfig
+    from kafkalike.log.store.port import Store
+    from kafkalike.model.appends import Appended
+    from kafkalike.model.topic import TopicInfo
+
+MOST_STORED: Final = 2 * 1024 * 1024
+"""Bytes of keys and values of an append that may wait beside the table. A larger one only races."""
+
+
+@dataclass(frozen=True, slots=True)
+class Append:
+    """An append without a place."""
+
+    payload: Payload
+    codec: str
+    """The producer's."""
+    txn: TxnId | None
+
+
+class Topic(Protocol):
+    """What an append asks of a topic's log; `DeltaTopicLog` says what each is."""
+
+    info: TopicInfo
+    files: Store
+    clock: Clock
+
+    @property
+    def config(self) -> TopicConfig: ...  # noqa: D102
+
+    def log_end(self, partition: int) -> int: ...  # noqa: D102
+
+    def already_appended(self, txn: TxnId | None) -> Appended | None: ...  # noqa: D102
+
+    def change_for_append(self, plan: Plan[Any], deadline: Deadline) -> Landed | Done[Any]: ...  # noqa: D102
+
+    def refresh_table(self) -> None: ...  # noqa: D102
+
+    def exclusive(self, deadline: Deadline) -> AbstractContextManager[None]: ...  # noqa: D102
+
+
+class TopicAppends:
+    """What appends to a topic are, for `CombinedAppends`.
+
+    Args:
+        log: the topic.
+    """
+
+    def __init__(self, log: Topic) -> None:
+        self._log = log
+
+    def change(self, plan: Plan[Any], deadline: Deadline) -> Landed | Done[Any]:
+        """See `Appends`."""
+        return self._log.change_for_append(plan, deadline)
+
+    def look(self) -> None:
+        """See `Appends`."""
+        self._log.refresh_table()
+
+    def turn(self, deadline: Deadline) -> AbstractContextManager[None]:
+        """See `Appends`."""
+        return self._log.exclusive(deadline)
+
+    def storable(self, own: Append) -> bool:
+        """See `Appends`."""
+        if not isinstance(own.payload, BatchPayload):
+            return False
+        batch = own.payload.batch
+        return sum(len(b) for column in (batch.keys, batch.values) for b in column if b) <= MOST_STORED
+
+    def packed(self, own: Append) -> bytes:
+        """See `Appends`."""
+        assert isinstance(own.payload, BatchPayload)
+        return pack(own.payload.batch, own.codec, own.txn)
+
+    def made(
+        self, state: TableState, own: Append, part: Waiting | None, others: Sequence[tuple[Waiting, bytes]] | None
+    ) -> Made | Placed:
+        """See `Appends`."""
+        log = self._log
+        sequence = 0 if part is None else part.sequence
+        done = log.already_appended(own.txn)
+        if done is not None:
+            return Placed(sequence, done.version, done.ranges, done.append_time_ms, duplicate=True)
+        info, now = log.info, log.clock.now_ms()
+        own.payload.check(info, log.config, now)
+        if not own.payload.counts() and own.txn is None:
+            return Placed(sequence, state.version, {}, now)
+        taken = self._acceptable(state, own, others or (), now)
+        # One file for each partition and codec: what has the same codec stands together. Own records that do not wait
+        # come last, as they were not there when others began to wait.
+        appends = sorted(
+            [*taken, (part or OWN, own)], key=lambda found: (self._codec(found[1]), found[0] is OWN, found[0])
+        )
+        counts = [append.payload.counts() for _, append in appends]
+        partitions = {p for found in counts for p in found}
+        runs = numbered({p: log.log_end(p) for p in partitions}, counts)
+        ends = {p: state.end(p) for p in state.unrecorded}
+        ends |= {p: max(run[p].stop for run in runs if p in run) for p in partitions}
+        txns = {end_app(p): end for p, end in sorted(ends.items())}
+        txns |= {append.txn.app_id: append.txn.version for _, append in appends if append.txn is not None}
+        note = append_note(now, own.txn)
+        if others is not None:
+            named = [(found, run, append.txn) for (found, append), run in zip(appends, runs, strict=True)]
+            note[PARTS_KEY] = to_note([(n, r, None if t is None else (t.app_id, t.version)) for n, r, t in named])
+        adds = self._written([append for _, append in appends], runs, now)
+        faults.point("append.before_commit")
+        change = Change(
+            operation=APPEND,
+            time_ms=now,
+            adds=adds,
+            txns=txns,
+            note=note,
+            requires=[At(state.version), Still(lambda: log.info is info)],
+        )
+        mine = next(run for (found, _), run in zip(appends, runs, strict=True) if found is (part or OWN))
+        return Made(change, mine, len(taken))
+
+    def _codec(self, append: Append) -> str:
+        return codec_for(self._log.config, append.codec)
+
+    def _acceptable(
+        self, state: TableState, own: Append, others: Sequence[tuple[Waiting, bytes]], now: int
+    ) -> list[tuple[Waiting, Append]]:
+        """Those appends that the topic takes now; of several writes of one name only one."""
+        log = self._log
+        found = []
+        names = set() if own.txn is None else {own.txn.app_id}
+        for part, content in others:
+            try:
+                batch, codec, txn = unpack(content)
+                append = Append(BatchPayload(batch), codec, txn)
+                append.payload.check(log.info, log.config, now)
+                codec_for(log.config, codec)
+                if txn is not None:
+                    latest = state.txns.get(txn.app_id)
+                    check_after(log.info.name, txn, latest)
+                    if txn.app_id in names or (latest is not None and latest >= txn.version):
+                        continue
+                    names.add(txn.app_id)
+            except KafkaError:
+                continue
+            found.append((part, append))
+        return found
+
+    def _written(self, appends: Sequence[Append], runs: Sequence[Mapping[int, range]], now: int) -> list[Add]:
+        """The data files: one for each partition and codec, and those of a payload that is no batch."""
+        config, adds = self._log.config, list[Add]()
+        numbered_appends = zip(appends, runs, strict=True)
+        try:
+            for (codec, plain), group in groupby(
+                numbered_appends, key=lambda found: _kind(self._codec(found[0]), found[0])
+            ):
+                members = list(group)
+                payloads = [_joined([append for append, _ in members])] if plain else [a.payload for a, _ in members]
+                plans = [_spans([run for _, run in members])] if plain else [dict(run) for _, run in members]
+                for payload, plan in zip(payloads, plans, strict=True):
+                    adds += payload.write(
+                        self._log.files, plan, codec=codec, now_ms=now, now_counts=config.log_append_time
+                    )
+        except KafkaError:
+            for add in adds:
+                self._log.files.discard(add.path)
+            raise
+        return adds
+
+
+def _kind(codec: str, append: Append) -> tuple[str, bool]:
+    return codec, isinstance(append.payload, BatchPayload)
+
+
+def _joined(appends: Sequence[Append]) -> Payload:
+    """Records of several appends as one payload, in order."""
+    if len(appends) == 1:
+        return appends[0].payload
+    whole = RecordBatch()
+    for append in appends:
+        assert isinstance(append.payload, BatchPayload)
+        batch = append.payload.batch
+        whole.partitions += batch.partitions
+        whole.keys += batch.keys
+        whole.values += batch.values
+        whole.timestamps += batch.timestamps
+        whole.headers += batch.headers
+    return BatchPayload(whole)
+
+
+def _spans(runs: Sequence[Mapping[int, range]]) -> dict[int, range]:
+    """Runs that follow each other, as one for each partition."""
+    starts: dict[int, int] = {}
+    lengths: Counter[int] = Counter()
+    for one in runs:
+        for partition, run in one.items():
+            starts.setdefault(partition, run.start)
+            lengths[partition] += len(run)
+    return {p: range(start, start + lengths[p]) for p, start in starts.items()}

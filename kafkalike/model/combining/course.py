@@ -1,0 +1,296 @@
+"""Combined append: one append beside those of other writers in, the acts that bring it into the table out.
+
+The order of the acts is what the guarantees rest on, so it stands here, without any input or output: `appending` yields
+what is to be done next, and is sent what came of it. A simulation and the log carry the acts out.
+
+Alone, a writer commits its own append and asks for nothing else. Beside others, it puts its append beside the table and
+waits: whoever made the latest version goes on at once, and takes along what waits. When no version comes for a while, a
+writer that waits makes one itself, for all.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Generator
+from dataclasses import dataclass, replace
+from enum import Enum
+from typing import Final
+
+from kafkalike.errors import KafkaError, KafkaTimeoutError, TopicDeletedError, UnknownOutcomeError
+from kafkalike.model.combining.parts import Placed, Taken, Waiting
+
+RIVALS_SECONDS: Final = 10.0
+"""How long a writer that has met others looks for appends that wait."""
+
+LAP_PUTS: Final = 6.0
+"""How long it takes to commit for all, in times of one small put: some looks, the records, and the version."""
+
+
+class Lost(Enum):
+    """An attempt that made no version."""
+
+    LOST = "lost"
+    """Another writer made it."""
+
+
+LOST: Final = Lost.LOST
+
+
+@dataclass(frozen=True, slots=True)
+class Attempt:
+    """Look at the table, and make the next version with the own append. Comes to `Placed`, or to `LOST`.
+
+    With `combine`, the appends that wait are listed and read after the look, and the version is made only right after
+    the one that was seen.
+    """
+
+    part: Waiting | None
+    """The own append if it waits beside the table. Then it may have been taken by others: that is found in the look."""
+    combine: bool
+    leading: bool = False
+    """Only if the latest version is this writer's own."""
+
+
+@dataclass(frozen=True, slots=True)
+class Look:
+    """Look for new versions. Comes to `Seen`."""
+
+
+@dataclass(frozen=True, slots=True)
+class Seen:
+    """A table at a version, at a time."""
+
+    version: int
+    taken: Taken
+    now: float
+    """Seconds, when it was seen."""
+    deaf: bool = False
+    """Whether the latest version is an append whose writer has not looked for appends that wait."""
+    leading: bool = False
+    """Whether the latest version is this writer's own."""
+    age: float = 0.0
+    """Seconds since that version was first seen."""
+
+
+@dataclass(frozen=True, slots=True)
+class Put:
+    """Put the own append beside the table, unless it is there. Comes to nothing."""
+
+    part: Waiting
+
+
+@dataclass(frozen=True, slots=True)
+class Withdraw:
+    """Put a word in the place of the own append that it must not be taken. Comes to nothing."""
+
+    part: Waiting
+
+
+@dataclass(frozen=True, slots=True)
+class MoveOn:
+    """See to it that there is a version above one, by an empty commit if nobody makes one. Comes to `Seen`."""
+
+    version: int
+
+
+@dataclass(frozen=True, slots=True)
+class Pause:
+    """Do nothing for a while. Comes to nothing."""
+
+    seconds: float
+
+
+Act = Attempt | Look | Put | Withdraw | MoveOn | Pause
+Appending = Generator[Act, "Placed | Lost | Seen | None", Placed]
+
+
+@dataclass(frozen=True, slots=True)
+class Pace:
+    """How fast things go."""
+
+    put_seconds: float
+    """How long a small put takes."""
+    crowd: int = 1
+    """Appends in the latest combined version."""
+    attempt_seconds: float = 0.0
+    """How long an attempt at a version took lately."""
+
+    @property
+    def lap(self) -> float:
+        """How long a version for all takes at most, as a rule, s."""
+        return max(LAP_PUTS * self.put_seconds, 1.25 * self.attempt_seconds)
+
+    def look(self) -> float:
+        """Seconds between two looks. The more wait, the less often each looks: it is always some request's turn."""
+        return self.put_seconds * max(1.0, self.crowd / 16)
+
+    def patience(self, jitter: float) -> float:
+        """Seconds without a new version after which a writer that waits makes one.
+
+        Longer than the latest version's writer needs for its next; drawn, so that not all of them try at once.
+
+        Args:
+            jitter: random number from 0 to 1.
+        """
+        return self.lap + jitter * self.put_seconds * max(2, self.crowd)
+
+
+@dataclass(frozen=True, slots=True)
+class Company:
+    """What a writer knows of others at the table."""
+
+    met: float = float("-inf")
+    """When it last saw an append of one, s."""
+    pace: Pace = Pace(0.025)
+
+    def alone(self, now: float) -> bool:
+        """Whether it may commit without looking for appends that wait."""
+        return now - self.met > RIVALS_SECONDS
+
+    def seen(self, now: float) -> Company:
+        """Having met others now."""
+        return replace(self, met=now)
+
+    def attempted(self, seconds: float) -> Company:
+        """Having tried to make a version, for so many seconds; the newest counts for half."""
+        before = self.pace.attempt_seconds or seconds
+        return replace(self, pace=replace(self.pace, attempt_seconds=0.5 * (before + seconds)))
+
+    def took(self, seconds: float) -> Company:
+        """Having put a small file, in so many seconds; the newest counts for half."""
+        return replace(self, pace=replace(self.pace, put_seconds=0.5 * (self.pace.put_seconds + seconds)))
+
+
+def appending(
+    make: Callable[[int], Waiting],
+    *,
+    alone: bool,
+    leading: bool,
+    storable: bool,
+    pace: Callable[[], Pace],
+    jitter: Callable[[], float],
+    deadline: float,
+) -> Appending:
+    """Bring one append into the table.
+
+    Args:
+        make: names the append by the version that was seen before it is put beside the table; called once at most.
+        alone: whether no append of another writer was seen lately.
+        leading: whether the latest version that is known is this writer's own.
+        storable: whether the append can be put beside the table; what cannot takes part in the race alone.
+        pace: how fast things go now.
+        jitter: random number from 0 to 1.
+        deadline: until when to try, s; after it the append is withdrawn.
+
+    Returns:
+        Where it is.
+
+    Raises:
+        KafkaTimeoutError: time ran out, and it will not land.
+        UnknownOutcomeError: it may be there, or may still come; from the acts.
+        KafkaError: what an act raised; it will not land.
+    """
+    if alone or leading or not storable:
+        found = yield Attempt(None, combine=not alone, leading=leading and not alone and storable)
+        if isinstance(found, Placed):
+            return found
+    while not storable:
+        yield Pause(pace().patience(jitter()) * jitter())
+        found = yield Attempt(None, combine=True)
+        if isinstance(found, Placed):
+            return found
+        seen = yield Look()
+        assert isinstance(seen, Seen)
+        if seen.now >= deadline:
+            raise _late()
+    seen, lost = (yield Look()), alone
+    assert isinstance(seen, Seen)
+    if not lost and not leading and seen.age > 2 * pace().lap:
+        # Nobody is at work just now.
+        found, lost = (yield Attempt(None, combine=True)), True
+        if isinstance(found, Placed):
+            return found
+        seen = yield Look()
+        assert isinstance(seen, Seen)
+    part = make(seen.version)
+    try:
+        yield Put(part)
+        return (yield from _waiting(part, pace, jitter, deadline, lost=lost))
+    except KafkaError:
+        # The append waits, or may: others may have it in hand.
+        placed = yield from withdrawing(part)
+        if placed is not None:
+            return placed
+        raise
+
+
+def _late() -> KafkaTimeoutError:
+    return KafkaTimeoutError("other writers were faster until time ran out; nothing was written")
+
+
+def _waiting(
+    part: Waiting, pace: Callable[[], Pace], jitter: Callable[[], float], deadline: float, *, lost: bool
+) -> Appending:
+    """Wait until a commit has taken an append; make that commit if nobody else does.
+
+    Args:
+        part: the append.
+        pace: see `appending`.
+        jitter: see `appending`.
+        deadline: see `appending`.
+        lost: whether an attempt was lost already.
+    """
+    version, try_at = -1, 0.0
+    while True:
+        seen = yield Look()
+        assert isinstance(seen, Seen)
+        placed = seen.taken.of(part)
+        if placed is not None:
+            return placed
+        if seen.now >= deadline:
+            raise _late()
+        if seen.deaf and lost:
+            # The latest version's writer is alone as far as it knows, and may be faster each time. A version that it
+            # has not made tells it otherwise, and an empty one takes the least time.
+            seen = yield MoveOn(seen.version)
+            assert isinstance(seen, Seen)
+        if seen.leading or seen.deaf or (seen.version == version and seen.now >= try_at):
+            if seen.leading or not lost or not seen.deaf:
+                found = yield Attempt(part, combine=True)
+                if isinstance(found, Placed):
+                    return found
+                version, lost = -1, True
+            continue
+        if seen.version != version:
+            version, try_at = seen.version, seen.now + pace().patience(jitter())
+        yield Pause(min(pace().look(), max(0.0, try_at - seen.now)))
+
+
+def withdrawing(part: Waiting) -> Generator[Act, Placed | Lost | Seen | None, Placed | None]:
+    """Take an append back that waits, or may wait, beside the table.
+
+    Whoever makes a version has read the appends that wait after it saw the version before. So once the word stands
+    that this one must not be taken, at most one more version can have it: the one after the latest that there was
+    then. When that one is there, whoever made it, it is known.
+
+    Returns:
+        Where it is, when a commit was faster; None when it never lands.
+
+    Raises:
+        UnknownOutcomeError: the storage does not say; from the acts.
+        TopicDeletedError: the table is no topic's any more; from the acts.
+    """
+    try:
+        yield Withdraw(part)
+        seen = yield Look()
+        assert isinstance(seen, Seen)
+        placed = seen.taken.of(part)
+        if placed is None:
+            seen = yield MoveOn(seen.version)
+            assert isinstance(seen, Seen)
+            placed = seen.taken.of(part)
+    except (UnknownOutcomeError, TopicDeletedError):
+        # Nobody reads a deleted topic.
+        raise
+    except KafkaError as cause:
+        raise UnknownOutcomeError("append beside others", part.name) from cause
+    return placed

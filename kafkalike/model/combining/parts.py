@@ -1,0 +1,181 @@
+"""Combining: appends that wait in; which of them the next table commit takes, and what became of each, out.
+
+In an object store a table gets some ten versions a second, however many write. So a writer that has met others puts its
+append beside the table, and whoever commits next commits for all. What keeps an append from landing twice is the chain
+of versions alone: a commit names the appends that it took, and nobody takes one without knowing every commit that was
+made since it was put there.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Final
+
+PARTS_KEY: Final = "parts"
+"""Key, in a commit's user metadata, of the appends that it took. A list, which may be empty: its writer has looked for
+appends that wait."""
+
+MOST_WRITERS: Final = 1024
+"""Writers that a table's state remembers; of those that wrote longest ago nothing is known any more."""
+
+MOST_PARTS: Final = 64
+"""Appends that one commit takes at most: each is a request of its own."""
+
+_NAME: Final = re.compile(r"(\d{20})-([0-9a-f]+)-(\d+)")
+
+
+@dataclass(frozen=True, slots=True, order=True)
+class Waiting:
+    """An append that was put beside the table."""
+
+    base: int
+    """Version of the table that its writer had seen before it put it there: no commit up to it has taken it."""
+    writer: str
+    """Who put it there; hexadecimal digits."""
+    sequence: int
+    """Rises with each append of the writer, who has one at a time."""
+
+    @property
+    def name(self) -> str:
+        """Its file."""
+        return f"{self.base:020d}-{self.writer}-{self.sequence}"
+
+
+OWN: Final = Waiting(0, "", 0)
+"""In place of a name: the append of the commit's writer, which did not wait."""
+
+
+def parse_name(name: str) -> Waiting | None:
+    """The append that a file holds; None for any other file."""
+    found = _NAME.fullmatch(name)
+    return Waiting(int(found[1]), found[2], int(found[3])) if found else None
+
+
+@dataclass(frozen=True, slots=True)
+class Placed:
+    """An append that a table commit took."""
+
+    sequence: int
+    version: int
+    """Table version that holds it."""
+    ranges: Mapping[int, range]
+    """Its offsets, by partition."""
+    time_ms: int = 0
+    """Time of the commit, ms."""
+    duplicate: bool = False
+    """Whether it was there before, by the name of its write."""
+
+
+@dataclass(frozen=True, slots=True)
+class Taken:
+    """The appends that table commits took, as far as they are known."""
+
+    since: int
+    """Every commit above this version is known."""
+    latest: Mapping[str, Placed] = field(default_factory=dict)
+    """The last one of each writer."""
+
+    def after(self, placed: Mapping[str, Placed]) -> Taken:
+        """With one more commit, the one after the last that is known, which took these by writer."""
+        if not placed:
+            return self
+        latest = {**self.latest, **placed}
+        since = self.since
+        if len(latest) > MOST_WRITERS:
+            # By version, newest first: what is forgotten is older than all that is known.
+            kept = sorted(latest.items(), key=lambda item: -item[1].version)
+            since = max(since, kept[MOST_WRITERS // 2][1].version)
+            latest = {writer: found for writer, found in kept if found.version > since}
+        return Taken(since, latest)
+
+    def knows(self, part: Waiting) -> bool:
+        """Whether it can be said what became of an append up to now."""
+        return self.since <= part.base
+
+    def of(self, part: Waiting) -> Placed | None:
+        """What became of an append; None when no commit took it. Only for one that is known, see `knows`."""
+        found = self.latest.get(part.writer)
+        return found if found is not None and found.sequence == part.sequence else None
+
+    def may_take(self, part: Waiting) -> bool:
+        """Whether the next commit may take an append: it is surely in none before."""
+        if not self.knows(part):
+            return False
+        found = self.latest.get(part.writer)
+        return found is None or found.sequence < part.sequence
+
+
+def to_take(found: Iterable[Waiting], taken: Taken, most: int = MOST_PARTS) -> list[Waiting]:
+    """Those appends that the next commit takes, in its order: who has waited longest comes first.
+
+    A writer puts its next append there only when it knows what became of the one before, so of several of one writer
+    all but the last are settled.
+    """
+    last: dict[str, Waiting] = {}
+    for part in found:
+        known = last.get(part.writer)
+        if known is None or known.sequence < part.sequence:
+            last[part.writer] = part
+    return sorted(part for part in last.values() if taken.may_take(part))[:most]
+
+
+def numbered(ends: Mapping[int, int], counts: Sequence[Mapping[int, int]]) -> list[dict[int, range]]:
+    """Give each append its runs of offsets, one after the other.
+
+    Args:
+        ends: next offset to be written, by partition.
+        counts: records of each append, by partition.
+    """
+    following = dict(ends)
+    runs = []
+    for wanted in counts:
+        own = {p: range(following[p], following[p] + rows) for p, rows in sorted(wanted.items()) if rows}
+        following.update({p: run.stop for p, run in own.items()})
+        runs.append(own)
+    return runs
+
+
+# --- in a commit's user metadata ------------------------------------------------------------------
+
+
+def to_note(parts: Sequence[tuple[Waiting, Mapping[int, range], tuple[str, int] | None]]) -> list[Any]:
+    """What a commit says of its appends: writer, sequence, first and next offset by partition, name of the write."""
+    return [
+        [
+            part.writer,
+            part.sequence,
+            {str(p): [run.start, run.stop] for p, run in runs.items()},
+            *([] if txn is None else [list(txn)]),
+        ]
+        for part, runs, txn in parts
+    ]
+
+
+def from_note(version: int, note: Mapping[str, Any], time_ms: int) -> dict[str, Placed]:
+    """The appends that a commit took of those that waited, by writer.
+
+    Args:
+        version: the commit's.
+        note: its user metadata.
+        time_ms: its time, where the note has none.
+    """
+    when = int(note.get("time", time_ms))
+    return {
+        str(writer): Placed(int(sequence), version, _runs(runs), when)
+        for writer, sequence, runs, *_ in note.get(PARTS_KEY) or ()
+        if writer
+    }
+
+
+def ranges_of_write(note: Mapping[str, Any], app_id: str, txn_version: int) -> dict[int, range] | None:
+    """The offsets of the write of a name among those of a commit; None where it does not tell them apart."""
+    for _, _, runs, *txn in note.get(PARTS_KEY) or ():
+        if txn == [[app_id, txn_version]]:
+            return _runs(runs)
+    return None
+
+
+def _runs(runs: Mapping[str, Any]) -> dict[int, range]:
+    return {int(p): range(*run) for p, run in runs.items()}

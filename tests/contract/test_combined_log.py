@@ -1,0 +1,449 @@
+"""Several writers of one topic where there are no locks: they commit for each other; nothing is lost, doubled or wrong.
+
+Real logs and tables, over a store in memory that loses answers and lets others act between any two requests.
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable
+
+import pytest
+
+from kafkalike.errors import (
+    KafkaError,
+    KafkaStorageError,
+    KafkaTimeoutError,
+    MessageSizeTooLargeError,
+    TopicDeletedError,
+    UnknownOutcomeError,
+)
+from kafkalike.log.cluster.delta_cluster import DeltaCluster
+from kafkalike.log.table import combining, waiting_files
+from kafkalike.log.topic import combined
+from kafkalike.log.topic.topic_log import DeltaTopicLog
+from kafkalike.log.topic.waiting_batch import pack, unpack
+from kafkalike.model.appends import TxnId
+from kafkalike.model.combining.parts import Taken
+from tests.tools.effort import seeds
+from tests.tools.everywhere import EverywhereStore, Mood, SimulatedClock
+from tests.tools.records import batch, everything
+
+SEEDS = seeds(300, 40)
+
+
+MUTANT_SEEDS = 300
+"""Within so many trials a fault must be found."""
+
+
+class Place:
+    """A root with one topic of two partitions, and writers that know nothing of each other."""
+
+    def __init__(self, seed: int = 0, **settings: str) -> None:
+        self.clock = SimulatedClock()
+        self.mood = Mood(random.Random(seed))
+        self.store = EverywhereStore(self.clock, self.mood)
+        self.cluster().create_topic("t", 2, {"message.timestamp.before.max.ms": str(2**62), **settings})
+
+    def cluster(self) -> DeltaCluster:
+        return DeltaCluster(self.store, clock=self.clock)
+
+    def log(self) -> DeltaTopicLog:
+        found = self.cluster().log("t")
+        assert isinstance(found, DeltaTopicLog)
+        return found
+
+    def busy_log(self) -> DeltaTopicLog:
+        """One that has met others."""
+        log = self.log()
+        log._combined.meet()
+        return log
+
+    def read(self) -> dict[int, list[tuple[int, str]]]:
+        return everything(self.log())
+
+    def waiting(self) -> list[str]:
+        return [entry.name for entry in self.store.at("t").list("_waiting")]
+
+
+class Writer:
+    """Appends to the topic when it is told to, and keeps what it was told."""
+
+    def __init__(self, place: Place, name: str) -> None:
+        self.place = place
+        self.name = name
+        self.log = place.log()
+        self.count = 0
+        self.busy = False
+        self.acked: dict[str, dict[int, range]] = {}
+        self.refused: list[str] = []
+        self.unknown: list[str] = []
+
+    def append(self) -> None:
+        if self.busy:
+            return
+        self.busy = True
+        self.count += 1
+        label, rng = f"{self.name}.{self.count}", self.place.mood.rng
+        partitions = [rng.randint(0, 1) for _ in range(rng.randint(1, 3))]
+        records = batch(*((p, f"{label}.{nth}") for nth, p in enumerate(partitions)))
+        try:
+            done = self.log.append(records, timeout_ms=rng.choice([200.0, 60_000.0]))
+        except UnknownOutcomeError:
+            self.unknown.append(label)
+        except (KafkaError, OSError):
+            self.refused.append(label)
+        else:
+            self.acked[label] = dict(done.ranges)
+            assert sum(map(len, done.ranges.values())) == len(partitions)
+        finally:
+            self.busy = False
+
+
+def played(seed: int, trouble: float) -> tuple[Place, list[Writer]]:
+    place = Place(seed)
+    rng = place.mood.rng
+    writers = [Writer(place, f"w{n}") for n in range(rng.randint(2, 4))]
+    for writer in writers:
+        if rng.random() < 0.5:
+            writer.log._combined.meet()
+    place.mood.trouble = trouble
+    for _ in range(rng.randint(3, 8)):
+        place.mood.others = [rng.choice(writers).append for _ in range(rng.randint(0, 6))]
+        rng.choice(writers).append()
+    place.mood.settle()
+    return place, writers
+
+
+def judge(place: Place, writers: list[Writer]) -> None:
+    found: dict[str, list[tuple[int, int]]] = {}
+    order: dict[tuple[str, int], list[int]] = {}
+    for partition, rows in place.read().items():
+        assert [offset for offset, _ in rows] == list(range(len(rows)))
+        for offset, value in rows:
+            label, _, _ = value.rpartition(".")
+            name, _, number = label.rpartition(".")
+            assert (partition, offset) not in found.get(label, [])
+            found.setdefault(label, []).append((partition, offset))
+            order.setdefault((name, partition), []).append(int(number))
+    assert all(numbers == sorted(numbers) for numbers in order.values())
+    for writer in writers:
+        for label, runs in writer.acked.items():
+            assert sorted(found[label]) == sorted((p, o) for p, run in runs.items() for o in run)
+        assert [label for label in writer.refused if label in found] == []
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(300)
+@pytest.mark.parametrize("trouble", [0.0, 0.05, 0.3])
+def test_no_schedule_loses_doubles_or_reorders_an_append(trouble: float) -> None:
+    """Two to four writers; others act between any two requests; requests fail and land late."""
+    acked = refused = unknown = shared = 0
+    for seed in SEEDS:
+        place, writers = played(seed, trouble)
+        try:
+            judge(place, writers)
+        except AssertionError as wrong:
+            raise AssertionError(f"seed {seed}, trouble {trouble}: {wrong}") from wrong
+        acked += sum(len(w.acked) for w in writers)
+        refused += sum(len(w.refused) for w in writers)
+        unknown += sum(len(w.unknown) for w in writers)
+        shared += len(place.log()._table.state.taken.latest)
+
+    # The trial is of what it says: appends are combined, and all three endings occur.
+    assert acked > len(SEEDS)
+    assert shared > 0
+    assert refused > 0
+    assert (unknown > 0) == (trouble > 0)
+
+
+def _takes_what_is_taken(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(Taken, "may_take", lambda _self, _part: True)
+
+
+def _makes_it_on_any_version(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(combining.At, "holds", lambda _self, _state: True)
+
+
+def _takes_nothing_back(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(waiting_files.WaitingFiles, "withdraw", lambda _self, _part: None)
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(300)
+@pytest.mark.parametrize(
+    "mutant",
+    [
+        _takes_what_is_taken,
+        _makes_it_on_any_version,
+        _takes_nothing_back,
+    ],
+    ids=lambda mutant: mutant.__name__,
+)
+def test_the_trial_finds_a_log_that_is_wrong(
+    mutant: Callable[[pytest.MonkeyPatch], None], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    mutant(monkeypatch)
+
+    assert any(_wrong(seed) for seed in range(MUTANT_SEEDS))
+
+
+def _wrong(seed: int) -> bool:
+    try:
+        judge(*played(seed, (0.0, 0.05, 0.3)[seed % 3]))
+    except (AssertionError, KafkaError, AttributeError):
+        return True
+    return False
+
+
+# --- one by one ----------------------------------------------------------------------------------
+
+
+def test_a_lone_writer_asks_for_nothing_that_waits() -> None:
+    """No list, nothing beside the table."""
+    place = Place()
+    log = place.log()
+    for number in range(5):
+        log.append(batch(str(number)))
+
+    assert [call for call in place.mood.calls if "_waiting" in call] == []
+    assert place.read()[0] == [(n, str(n)) for n in range(5)]
+
+
+def test_one_commits_for_another_that_waits() -> None:
+    """Its records stand in one file with those of the other; each is told its own offsets."""
+    place = Place()
+    first, second = place.busy_log(), place.busy_log()
+    answers = []
+    place.mood.before.append(("read _delta_log/00000000000000000001", lambda: None))
+
+    def other() -> None:
+        answers.append(second.append(batch("b0", "b1")))
+
+    first.append(batch("first"))
+    second.refresh()
+    place.mood.before.append(("list _waiting", lambda: None))
+    place.mood.before.append(("put _waiting", lambda: place.mood.before.append(("read _delta_log", lead))))
+
+    def lead() -> None:
+        answers.append(first.append(batch("a")))
+
+    other()
+
+    assert [dict(a.ranges) for a in answers] == [{0: range(3, 4)}, {0: range(1, 3)}]
+    assert answers[0].version == answers[1].version
+    assert place.read()[0] == [(0, "first"), (1, "b0"), (2, "b1"), (3, "a")]
+    assert len(place.log().segments(0)) == 2
+
+
+def waits(place: Place, log: DeltaTopicLog, records: str, **more: object) -> None:
+    """Put an append beside the table whose writer then dies."""
+
+    class Died(BaseException):
+        pass
+
+    def die() -> None:
+        raise Died
+
+    place.mood.before.append(("put _waiting", lambda: place.mood.before.append(("read _delta_log", die))))
+    with pytest.raises(Died):
+        log.append(batch(records), **more)  # type: ignore[arg-type]
+    assert len(place.waiting()) >= 1
+
+
+def test_what_a_dead_writer_has_left_is_committed_once() -> None:
+    """It may land, as nobody was told what became of it; and its file stays."""
+    place = Place()
+    leader, dead = place.busy_log(), place.busy_log()
+    leader.append(batch("first"))
+    dead.refresh()
+    waits(place, dead, "left")
+
+    for number in range(3):
+        leader.append(batch(str(number)))
+    place.busy_log().append(batch("new"))
+
+    assert [value for _, value in place.read()[0]] == ["first", "left", "0", "1", "2", "new"]
+
+
+def test_what_has_waited_for_long_is_not_taken() -> None:
+    """Its writer is gone; whoever reads would see records of long ago."""
+    place = Place()
+    leader, dead = place.busy_log(), place.busy_log()
+    leader.append(batch("first"))
+    dead.refresh()
+    waits(place, dead, "left")
+    place.clock.sleep(waiting_files.STALE_MS / 1000 + 1)
+    leader._combined.meet()
+
+    leader.append(batch("later"))
+
+    assert [value for _, value in place.read()[0]] == ["first", "later"]
+
+
+def test_an_interrupted_append_is_settled_before_the_next_one_of_its_thread() -> None:
+    """It never lands after it."""
+    place = Place()
+    log, other = place.busy_log(), place.busy_log()
+    other.append(batch("first"))
+    log.refresh()
+    waits(place, log, "interrupted")
+
+    log.append(batch("next"))
+    other._combined.meet()
+    other.append(batch("last"))
+
+    assert [value for _, value in place.read()[0]] == ["first", "next", "last"]
+
+
+def test_nothing_is_written_while_an_earlier_append_is_in_doubt() -> None:
+    place = Place()
+    log, other = place.busy_log(), place.busy_log()
+    other.append(batch("first"))
+    log.refresh()
+    waits(place, log, "interrupted")
+    place.mood.trouble = 1.0
+
+    with pytest.raises(KafkaStorageError, match="in doubt"):
+        log.append(batch("next"))
+
+    place.mood.settle()
+    log.append(batch("after"))
+    assert [value for _, value in place.read()[0]] == ["first", "after"]
+
+
+def test_a_writer_whose_time_is_over_takes_its_append_back() -> None:
+    """Another one is busy and does not look; then nobody takes the append any more."""
+    place = Place()
+    log, other = place.busy_log(), place.busy_log()
+    other.append(batch("first"))
+    log.refresh()
+
+    with pytest.raises(KafkaTimeoutError, match="nothing was written"):
+        log.append(batch("late"), timeout_ms=0.0)
+    other.append(batch("next"))
+    log.append(batch("again"))
+
+    assert [value for _, value in place.read()[0]] == ["first", "next", "again"]
+
+
+def test_a_busy_writer_that_has_met_nobody_is_told() -> None:
+    """By a version that it has not made."""
+    place = Place()
+    busy, late = place.log(), place.log()
+    busy.append(batch("0"))
+    count = 0
+
+    def go_on() -> None:
+        nonlocal count
+        count += 1
+        if count < 40:
+            place.mood.before.append(("put _delta_log", go_on))
+            busy.append(batch(f"busy{count}"))
+
+    place.mood.before.append(("put _delta_log", go_on))
+    late.append(batch("late"))
+
+    assert not busy._combined.company.alone(place.clock.monotonic())
+    assert (0, "0") in place.read()[0]
+    assert "late" in [value for _, value in place.read()[0]]
+
+
+def test_what_a_topic_does_not_take_any_more_is_left_to_its_own_writer() -> None:
+    """Settings that changed while an append waited."""
+    place = Place()
+    leader, log = place.busy_log(), place.busy_log()
+    leader.append(batch("first"))
+    log.refresh()
+
+    def change() -> None:
+        cluster = place.cluster()
+        cluster.set_configs("t", {**cluster.log("t").info.configs, "max.message.bytes": "100"})
+        leader.append(batch("small"))
+
+    place.mood.before.append(("put _waiting", lambda: place.mood.before.append(("read _delta_log", change))))
+    with pytest.raises(MessageSizeTooLargeError):
+        log.append(batch("x" * 200))
+    log.append(batch("again"))
+
+    assert [value for _, value in place.read()[0]] == ["first", "small", "again"]
+
+
+def test_a_deleted_topic_takes_nothing() -> None:
+    place = Place()
+    log, other = place.busy_log(), place.busy_log()
+    other.append(batch("first"))
+    log.refresh()
+
+    place.mood.before.append(("put _waiting", lambda: place.cluster().delete_topic("t")))
+    with pytest.raises(TopicDeletedError):
+        log.append(batch("late"))
+
+
+def test_a_named_write_lands_once_however_it_comes() -> None:
+    """Waiting or not; and it is told its own offsets when it comes again."""
+    place = Place()
+    leader, log = place.busy_log(), place.busy_log()
+    leader.append(batch("first"))
+    log.refresh()
+    waits(place, log, "named", txn=TxnId("job", 7))
+    leader.append(batch("a"))
+
+    again = place.busy_log().append(batch("named"), txn=TxnId("job", 7))
+
+    assert again.duplicate
+    assert dict(again.ranges) == {0: range(1, 2)}
+    assert [value for _, value in place.read()[0]] == ["first", "named", "a"]
+
+
+def test_files_of_one_commit_have_the_codecs_of_their_producers() -> None:
+    place = Place()
+    leader, log = place.busy_log(), place.busy_log()
+    leader.append(batch("first"))
+    log.refresh()
+    waits(place, log, "zipped", codec="gzip")
+
+    leader.append(batch("plain"), codec="zstd")
+
+    assert [value for _, value in place.read()[0]] == ["first", "zipped", "plain"]
+    assert len(place.log().segments(0)) == 3
+
+
+def test_a_large_append_only_races(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(combined, "MOST_STORED", 10)
+    place = Place()
+    log, other = place.busy_log(), place.busy_log()
+    other.append(batch("first"))
+
+    def others() -> None:
+        other.append(batch("o"))
+
+    place.mood.before.append(("put _delta_log", others))
+
+    log.append(batch("x" * 100))
+
+    assert log._combined._lanes == []
+    assert [value for _, value in place.read()[0]] == ["first", "o", "x" * 100]
+
+
+def test_a_batch_is_unpacked_as_it_was_packed() -> None:
+    made = batch("v", None, (1, "w"), key=b"k", headers=[("h", b"x"), ("n", None)])
+    made.add(1, None, b"", 5, None)
+
+    found, codec, txn = unpack(pack(made, "zstd", TxnId("a", 3, 1)))
+
+    assert (found, codec, txn) == (made, "zstd", TxnId("a", 3, 1))
+
+
+@pytest.mark.parametrize("content", [b"", b"withdrawn\n", b'{"format":2}\n', b"[]\n"])
+def test_what_is_no_batch_is_refused(content: bytes) -> None:
+    with pytest.raises(KafkaError, match="cannot be read"):
+        unpack(content)
+
+
+def test_a_damaged_batch_is_refused() -> None:
+    packed = pack(batch("value"), "none", None)
+
+    for wrong in (packed[:-1], packed + b"x", packed.replace(b"value", b"valux")):
+        with pytest.raises(KafkaError, match="cannot be read"):
+            unpack(wrong)

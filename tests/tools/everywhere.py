@@ -1,0 +1,147 @@
+"""A store in memory that passes for an object store: no turns, answers that get lost, puts that land late, others in
+between; and a clock that only sleeping moves."""
+
+from __future__ import annotations
+
+import random
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Literal
+
+from kafkalike.clock import Deadline
+from kafkalike.log.store.memory import MemoryStore
+from kafkalike.log.store.port import Entry, NotStoredError
+
+
+class SimulatedClock:
+    """Time that passes by sleeping alone."""
+
+    def __init__(self) -> None:
+        self.seconds = 1_700_000_000.0
+
+    def now_ms(self) -> int:
+        return int(self.seconds * 1000)
+
+    def monotonic(self) -> float:
+        return self.seconds
+
+    def sleep(self, seconds: float) -> None:
+        self.seconds += seconds
+
+
+class Mood:
+    """What befalls the requests of a root; shared by its stores."""
+
+    def __init__(self, rng: random.Random) -> None:
+        self.rng = rng
+        self.trouble = 0.0
+        self.far = rng.random() < 0.5
+        self.others: list[Callable[[], None]] = []
+        """What other writers do between two requests."""
+        self.before: list[tuple[str, Callable[[], None]]] = []
+        """What happens once before a request whose words begin so, such as `put _delta_log`."""
+        self.late: list[Callable[[], object]] = []
+        self.calls: list[str] = []
+        self.depth = 0
+
+    def between(self, call: str) -> None:
+        if threading.current_thread() is not threading.main_thread():
+            return
+        self.calls.append(call)
+        for found in [b for b in self.before if call.startswith(b[0])]:
+            if found in self.before:
+                self.before.remove(found)
+                found[1]()
+        while self.late and self.rng.random() < 0.3:
+            self.late.pop(self.rng.randrange(len(self.late)))()
+        if self.others and self.depth < 4 and self.rng.random() < 0.25:
+            self.depth += 1
+            try:
+                self.others.pop()()
+            finally:
+                self.depth -= 1
+
+    def broken(self) -> bool:
+        return self.rng.random() < self.trouble
+
+    def settle(self) -> None:
+        """Let everything that is under way land, and tell the truth from now on."""
+        self.trouble = 0.0
+        self.others.clear()
+        self.before.clear()
+        for land in self.late:
+            land()
+        self.late.clear()
+
+
+class EverywhereStore(MemoryStore):
+    """Files that every machine is said to see, and no turns. Trouble befalls tables' logs and what waits beside them.
+
+    Args:
+        clock: its clock.
+        mood: what befalls requests.
+    """
+
+    def __init__(self, clock: SimulatedClock, mood: Mood) -> None:
+        super().__init__(now_ns=lambda: clock.now_ms() * 1_000_000)
+        self.mood = mood
+
+    @property
+    def reach(self) -> Literal["everywhere"]:
+        return "everywhere"
+
+    @property
+    def far(self) -> bool:
+        """Plans are made beside looks, half of the time."""
+        return self.mood.far
+
+    def _meant(self, name: str) -> bool:
+        return not self._prefix.startswith("__") and name.startswith(("_delta_log", "_waiting"))
+
+    def read(self, name: str) -> bytes:
+        if self._meant(name):
+            self.mood.between(f"read {name}")
+            if self.mood.broken():
+                raise OSError("no answer to the read")
+        return super().read(name)
+
+    def list(self, folder: str = "", *, deep: bool = False, after: str = "") -> list[Entry]:
+        if self._meant(folder):
+            self.mood.between(f"list {folder}")
+            if self.mood.broken():
+                raise OSError("no answer to the list")
+        return super().list(folder, deep=deep, after=after)
+
+    def put_if_absent(self, name: str, content: bytes, *, durable: bool = False) -> bool:
+        if not self._meant(name):
+            return super().put_if_absent(name, content, durable=durable)
+        self.mood.between(f"put {name}")
+        if not self.mood.broken():
+            return super().put_if_absent(name, content)
+        kind = self.mood.rng.choice(["refused", "lost", "before", "late", "twice", "late twice"])
+        if kind == "refused":
+            raise NotStoredError("no room")
+        if kind == "before":
+            raise OSError("not done")
+        if kind.startswith("late"):
+            self.mood.late += [lambda: MemoryStore.put_if_absent(self, name, content)] * (1 + kind.endswith("twice"))
+            raise OSError("still under way")
+        made = super().put_if_absent(name, content)
+        if kind == "lost":
+            raise OSError("done, and the answer is lost")
+        return made and super().put_if_absent(name, content)
+
+    def replace(self, name: str, content: bytes) -> None:
+        if self._meant(name) and name.startswith("_waiting") and content == b"withdrawn\n":
+            self.mood.between(f"replace {name}")
+            if self.mood.broken():
+                self.mood.late.append(lambda: MemoryStore.replace(self, name, content))
+                raise OSError("still under way")
+        super().replace(name, content)
+
+    @contextmanager
+    def turn(self, name: str, deadline: Deadline, meanwhile: Callable[[], object] = lambda: None) -> Iterator[None]:
+        del name, deadline
+        meanwhile()
+        yield

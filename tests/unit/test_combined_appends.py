@@ -1,0 +1,406 @@
+"""Appends of many writers that commit for each other, in virtual time: nothing lost, nothing twice, nobody starves."""
+
+from __future__ import annotations
+
+import random
+from collections import Counter
+from collections.abc import Callable, Iterable
+from dataclasses import replace
+from itertools import pairwise
+from typing import Any
+
+import pytest
+
+from kafkalike.errors import KafkaStorageError, KafkaTimeoutError, UnknownOutcomeError
+from kafkalike.model.combining import course, parts
+from kafkalike.model.combining.course import Attempt, MoveOn, Pace, Seen
+from kafkalike.model.combining.parts import Placed, Taken, Waiting
+from tests.tools import combine_world
+from tests.tools.combine_world import Request, Trouble, World, Writer, writers
+from tests.tools.effort import examples, seeds
+
+SEEDS = seeds(1_500, 60)
+"""Histories of each amount of trouble."""
+MUTANT_SEEDS = 400
+"""Within so many histories a fault must be found."""
+
+TROUBLES = {
+    "sound": Trouble(),
+    "hasty": Trouble(hasty=0.3),
+    "broken": Trouble(broken=0.03, hasty=0.1),
+    "deadly": Trouble(broken=0.02, killed=0.01, hasty=0.1),
+    "silent": Trouble(silent=0.97, hasty=0.6),
+    "dreadful": Trouble(broken=0.15, killed=0.01, hasty=0.3),
+}
+
+
+def played(seed: int, trouble: Trouble, seconds: float = 4.0) -> World:
+    """One history, judged."""
+    rng = random.Random(seed)
+    world = World(seed, trouble)
+    pause = rng.choice([0.0, 0.05, 0.5])
+    writers(world, rng.randint(2, 6), seconds, lambda: pause * rng.random())
+    world.run(seconds + 200)
+    try:
+        world.judge()
+    except AssertionError as broken:
+        message = f"seed {seed}, {trouble}: {broken}"
+        raise AssertionError(message) from broken
+    return world
+
+
+def busy(count: int, seconds: float = 30.0, *, get: float = 0.015, put: float = 0.025) -> World:
+    """Writers that append one after the other as fast as they can, on a sound storage of constant speed."""
+    world = World(1, get=get, put=put, same=True)
+    writers(world, count, seconds)
+    world.run(seconds + 10)
+    world.judge()
+    return world
+
+
+def rate(world: World, seconds: float = 30.0) -> float:
+    return len(world.ledger.acked) / seconds
+
+
+def fairness(world: World) -> float:
+    """Appends of the slowest writer, by the mean."""
+    counts = [len(found) for found in world.ledger.seconds.values()]
+    return min(counts) / (sum(counts) / len(counts))
+
+
+def slowest(world: World, share: float = 0.99) -> float:
+    every = sorted(s for found in world.ledger.seconds.values() for s in found)
+    return every[int(share * len(every))]
+
+
+def good(world: World) -> bool:
+    """Whether busy writers were fast, were treated alike, and did little in vain: one file of records a version."""
+    in_vain = world.requests["put"] / len(world.versions())
+    return rate(world) >= 35 and slowest(world) <= 0.6 and fairness(world) >= 0.6 and in_vain < 1.2
+
+
+# --- guarantees ----------------------------------------------------------------------------------
+
+
+@pytest.mark.timeout(600)
+@pytest.mark.parametrize("kind", TROUBLES)
+def test_nothing_is_lost_doubled_reordered_or_told_wrongly(kind: str) -> None:
+    """Requests get lost, land late and twice, writers die at any request, appends are given up; see `World.judge`."""
+    happened: Counter[str] = Counter()
+    combined = acked = 0
+    for seed in SEEDS:
+        world = played(seed, TROUBLES[kind])
+        happened += world.happened
+        acked += len(world.ledger.acked)
+        combined += sum(len(commit.parts) for commit in world.versions())
+
+    trouble = TROUBLES[kind]
+    assert acked > 10 * len(SEEDS)
+    assert combined > 3 * len(SEEDS)
+    assert not trouble.hasty or happened["withdrawn"] > len(SEEDS) // 4
+    assert not trouble.killed or happened["killed"] > len(SEEDS) // 4
+    assert not trouble.broken or min(happened[name] for name in ("lost", "late", "twice", "slow")) > len(SEEDS) // 4
+
+
+def test_on_a_sound_storage_every_append_has_an_outcome() -> None:
+    """An append that ran out of time is either there or taken back; nobody is told that it is not known."""
+    worlds = [played(seed, TROUBLES["hasty"]) for seed in range(examples(200, 20))]
+
+    assert [world.ledger.unknown for world in worlds if world.ledger.unknown] == []
+    assert sum(len(world.ledger.refused) for world in worlds) > len(worlds)
+
+
+def test_a_seed_plays_the_same_again() -> None:
+    """So a failure can be looked at."""
+    first, second = (played(7, TROUBLES["deadly"]) for _ in range(2))
+
+    assert first.ledger.acked == second.ledger.acked
+    assert first.versions() == second.versions()
+
+
+# --- speed ---------------------------------------------------------------------------------------
+
+
+def test_a_lone_writer_pays_nothing() -> None:
+    """A look, the records, the version; no list, nothing beside the table."""
+    world = busy(1, 10.0)
+
+    appends = len(world.ledger.acked)
+    assert world.requests == {"list": 1, "get": appends, "put": appends, "create": appends}
+
+
+@pytest.mark.parametrize("count", [8, 16])
+def test_writers_beside_each_other_are_fast_and_treated_alike(count: int) -> None:
+    """Of a chain of conditional puts that retry there came 19 appends a second, and waits of 6 s."""
+    world = busy(count)
+
+    assert good(world), (rate(world), slowest(world), fairness(world), world.requests)
+
+
+def test_slower_storage_slows_everybody_alike() -> None:
+    world = busy(8, get=0.040, put=0.060)
+
+    assert rate(world) >= 15
+    assert fairness(world) >= 0.6
+    assert slowest(world, 0.95) <= 0.8
+
+
+def test_a_writer_that_comes_to_a_busy_one_is_not_left_waiting() -> None:
+    """The busy one has met nobody, does not look for what waits, and is always faster."""
+    world = World(1, same=True)
+    writers(world, 1, 10.0)
+    late = Writer(world, "late")
+    world.start(late.work(10.0), None, 2.0)
+    world.run(20.0)
+    world.judge()
+
+    assert max(world.ledger.seconds["late"]) < 0.7
+    assert world.happened["empty"] <= 2
+
+
+def test_many_that_append_now_and_then_share_versions() -> None:
+    """A hundred consumers that commit offsets every four seconds."""
+    world = World(1, same=True)
+    rng = random.Random(1)
+    writers(world, 100, 30.0, lambda: rng.uniform(2.0, 6.0), spread=4.0)
+    world.run(40.0)
+    world.judge()
+
+    assert rate(world) >= 20
+    assert slowest(world) <= 0.6
+    assert len(world.versions()) < 0.7 * len(world.ledger.acked)
+
+
+# --- mutants -------------------------------------------------------------------------------------
+
+
+def _takes_what_is_taken(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(Taken, "may_take", lambda self, part: self.knows(part))
+
+
+def _takes_without_knowing(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(Taken, "knows", lambda _self, _part: True)
+
+
+def _gives_up_without_a_word(patch: pytest.MonkeyPatch) -> None:
+    def nothing(_part: Waiting) -> Any:
+        return None
+        yield
+
+    patch.setattr(course, "withdrawing", nothing)
+
+
+def _does_not_wait_for_the_version_in_hand(patch: pytest.MonkeyPatch) -> None:
+    honest = Writer.carry_out
+
+    def carry_out(self: Writer, act: Any, payload: Any) -> Any:
+        if isinstance(act, MoveOn) and self.pending is not None:
+            return self.seen()
+        return (yield from honest(self, act, payload))
+
+    patch.setattr(Writer, "carry_out", carry_out)
+
+
+def _reads_what_waits_before_it_looks(patch: pytest.MonkeyPatch) -> None:
+    honest, waiting = Writer.attempt, Writer.waiting
+
+    def attempt(self: Writer, act: Attempt, payload: Any) -> Any:
+        found = (yield from waiting(self, act.part)) if act.combine else []
+
+        def known(_self: Writer, _own: Any) -> Any:
+            yield Request("sleep")
+            return [(p, c) for p, c in found if self.taken.may_take(p)]
+
+        patch.setattr(Writer, "waiting", known)
+        return (yield from honest(self, act, payload))
+
+    patch.setattr(Writer, "attempt", attempt)
+
+
+def _takes_back_by_deleting(patch: pytest.MonkeyPatch) -> None:
+    def withdraw(self: Writer, part: Waiting) -> Any:
+        yield from self.again(Request("delete", f"w/{part.name}"))
+
+    patch.setattr(Writer, "withdraw", withdraw)
+
+
+def _commits_the_same_again_after_a_loss(patch: pytest.MonkeyPatch) -> None:
+    honest = Writer.commit
+
+    def commit(self: Writer, wanted: Any) -> Any:
+        landed = yield from honest(self, wanted)
+        if not landed and wanted.parts:
+            yield from self.look()
+            landed = yield from honest(self, wanted)
+        return landed
+
+    patch.setattr(Writer, "commit", commit)
+
+
+def _numbers_all_from_the_end(patch: pytest.MonkeyPatch) -> None:
+    def numbered(ends: Any, counts: Iterable[Any]) -> list[dict[int, range]]:
+        return [parts.numbered(ends, [one])[0] for one in counts]
+
+    patch.setattr(combine_world, "numbered", numbered)
+
+
+def _believes_what_was_lost(patch: pytest.MonkeyPatch) -> None:
+    honest = Taken.of
+
+    def of(self: Taken, part: Waiting) -> Placed | None:
+        found = self.latest.get(part.writer)
+        return honest(self, part) or (replace(found, sequence=part.sequence) if found else None)
+
+    patch.setattr(Taken, "of", of)
+
+
+def _leaves_parts_out_of_the_note(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(Taken, "after", lambda self, _placed: self)
+
+
+WRONG: list[Callable[[pytest.MonkeyPatch], None]] = [
+    _takes_what_is_taken,
+    _takes_without_knowing,
+    _gives_up_without_a_word,
+    _does_not_wait_for_the_version_in_hand,
+    _reads_what_waits_before_it_looks,
+    _takes_back_by_deleting,
+    _commits_the_same_again_after_a_loss,
+    _numbers_all_from_the_end,
+    _believes_what_was_lost,
+    _leaves_parts_out_of_the_note,
+]
+
+
+def _played_wrongly(mutant: Callable[[pytest.MonkeyPatch], None]) -> None:
+    for seed in range(MUTANT_SEEDS):
+        for trouble in TROUBLES.values():
+            with pytest.MonkeyPatch.context() as patch:
+                mutant(patch)
+                played(seed, trouble)
+
+
+@pytest.mark.timeout(600)
+@pytest.mark.parametrize("mutant", WRONG, ids=lambda mutant: mutant.__name__)
+def test_a_wrong_rule_is_found(mutant: Callable[[pytest.MonkeyPatch], None]) -> None:
+    """The histories would show it if a rule were missing."""
+    with pytest.raises(AssertionError, match="seed"):
+        _played_wrongly(mutant)
+
+
+def _nobody_waits_for_the_leader(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(Pace, "patience", lambda _self, _jitter: 0.0)
+
+
+def _nobody_puts_anything_beside_the_table(patch: pytest.MonkeyPatch) -> None:
+    honest = course.appending
+    patch.setattr(combine_world, "appending", lambda make, **given: honest(make, **{**given, "storable": False}))
+
+
+@pytest.mark.parametrize("mutant", [_nobody_waits_for_the_leader, _nobody_puts_anything_beside_the_table])
+def test_a_slow_rule_is_found(mutant: Callable[[pytest.MonkeyPatch], None]) -> None:
+    with pytest.MonkeyPatch.context() as patch:
+        mutant(patch)
+        world = busy(8)
+
+    assert not good(world)
+
+
+def test_a_busy_writer_that_is_never_told_is_found() -> None:
+    honest = Writer.seen
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(Writer, "seen", lambda self: replace(honest(self), deaf=False))
+        world = World(1, same=True)
+        writers(world, 1, 10.0)
+        world.start(Writer(world, "late").work(10.0), None, 2.0)
+        world.run(20.0)
+
+    assert max(world.ledger.seconds.get("late", [9.9])) >= 0.7
+
+
+# --- values --------------------------------------------------------------------------------------
+
+
+def test_a_name_is_read_as_it_was_written() -> None:
+    part = Waiting(17, "ab12", 3)
+
+    assert parts.parse_name(part.name) == part
+    assert part.name == "00000000000000000017-ab12-3"
+    assert parts.parse_name("part-1.parquet") is None
+
+
+def test_who_has_waited_longest_comes_first_and_of_each_writer_the_last() -> None:
+    found = [Waiting(5, "a", 2), Waiting(3, "b", 1), Waiting(4, "a", 1), Waiting(1, "c", 9), Waiting(4, "d", 1)]
+
+    chosen = parts.to_take(found, Taken(2, {"d": Placed(1, 4, {})}))
+
+    assert chosen == [Waiting(3, "b", 1), Waiting(5, "a", 2)]
+    assert parts.to_take(found, Taken(0), most=1) == [Waiting(1, "c", 9)]
+
+
+def test_a_state_that_forgets_writers_takes_nothing_that_they_may_have_written() -> None:
+    taken = Taken(0)
+    for version in range(1, 3 * parts.MOST_WRITERS):
+        taken = taken.after({f"{version:x}": Placed(1, version, {})})
+    versions = [found.version for found in taken.latest.values()]
+
+    assert len(taken.latest) <= parts.MOST_WRITERS
+    assert min(versions) == taken.since + 1
+    assert not taken.may_take(Waiting(taken.since - 1, "new", 1))
+    assert taken.may_take(Waiting(taken.since, "new", 1))
+
+
+def test_a_note_is_read_as_it_was_written() -> None:
+    note = {"parts": parts.to_note([(Waiting(3, "ab", 7), {0: range(4, 6), 2: range(1)}, None)]), "time": 55}
+
+    assert note["parts"] == [["ab", 7, {"0": [4, 6], "2": [0, 1]}]]
+    assert parts.from_note(9, note, 1) == {"ab": Placed(7, 9, {0: range(4, 6), 2: range(1)}, 55)}
+    assert parts.from_note(9, {}, 1) == {}
+
+
+def test_runs_follow_each_other() -> None:
+    runs = parts.numbered({0: 5, 1: 0}, [{0: 2, 1: 1}, {0: 1, 1: 0}, {1: 4}])
+
+    assert runs == [{0: range(5, 7), 1: range(1)}, {0: range(7, 8)}, {1: range(1, 5)}]
+    assert all(a[0].stop == b[0].start for a, b in pairwise(runs[:2]))
+
+
+def test_what_cannot_wait_goes_on_racing_until_its_time_is_over() -> None:
+    """A DataFrame's files, or records that are too many for one."""
+    steps = course.appending(
+        lambda _: pytest.fail("it was put beside the table"),
+        alone=False,
+        leading=False,
+        storable=False,
+        pace=lambda: Pace(0.025),
+        jitter=lambda: 0.5,
+        deadline=3.0,
+    )
+
+    acts = [next(steps), steps.send(course.LOST), steps.send(None), steps.send(course.LOST)]
+
+    assert [type(act).__name__ for act in acts] == ["Attempt", "Pause", "Attempt", "Look"]
+    with pytest.raises(KafkaTimeoutError):
+        steps.send(Seen(4, Taken(0), 3.0))
+
+
+def test_a_withdrawal_that_gets_no_answer_is_no_refusal() -> None:
+    steps = course.withdrawing(Waiting(1, "a", 1))
+    next(steps)
+
+    with pytest.raises(UnknownOutcomeError):
+        steps.throw(KafkaStorageError("no answer"))
+
+
+def test_a_withdrawal_ends_with_the_version_that_may_have_it() -> None:
+    part = Waiting(1, "a", 1)
+    steps = course.withdrawing(part)
+    next(steps)
+    steps.send(None)
+    moving = steps.send(Seen(4, Taken(0), 0.0))
+
+    with pytest.raises(StopIteration) as end:
+        steps.send(Seen(5, Taken(0, {"a": Placed(1, 5, {})}), 0.0))
+
+    assert moving == MoveOn(4)
+    assert end.value.value == Placed(1, 5, {})
