@@ -9,10 +9,9 @@ import sys
 
 import click
 
-from kafkalike.cli.jobs.job import cluster_of, pairs, report, run
+from kafkalike.cli.jobs.job import cluster_of, pairs, report, run, session_of
 from kafkalike.cli.jobs.record_options import check_target, decoding_options
 from kafkalike.cli.options import bootstrap_option, command_config_option
-from kafkalike.spark import session
 from kafkalike.spark.batch import Decoding, consume
 from kafkalike.spark.files import MODES, TARGETS, Target
 from kafkalike.spark.ranges import EARLIEST, parse_offsets
@@ -80,11 +79,12 @@ def main(
     }
     check_target(target_format, path, decoding, refused)
     starting = EARLIEST if from_beginning else starting_offsets
+    cluster = cluster_of(bootstrap_server, command_config)
     done = consume(
-        session(f"consume {topic}"),
+        session_of(f"consume {topic}", command_config, cluster),
         topic,
         Target(format=target_format, path=path, mode=mode, options=pairs(options, "--option"), emit=click.echo),
-        cluster_of(bootstrap_server, command_config),
+        cluster,
         starting=None if starting is None else parse_offsets(starting, topic),
         ending=parse_offsets(ending_offsets, topic),
         group=group,

@@ -9,10 +9,10 @@ import sys
 
 import click
 
-from kafkalike.cli.jobs.job import cluster_of, run
+from kafkalike.cli.jobs.job import cluster_of, run, session_of
 from kafkalike.cli.jobs.stream_job import check_trigger, source_options, topics_stream, trigger_options, watch
 from kafkalike.cli.options import bootstrap_option, command_config_option
-from kafkalike.spark import session, write_stream
+from kafkalike.spark import write_stream
 
 UNCHANGED = ("key", "value", "headers", "timestamp")
 
@@ -72,7 +72,9 @@ def main(
     if target is None and not expressions:
         raise click.UsageError("--to is needed, or a --select that ends in AS topic")
     read = cluster_of(from_server or bootstrap_server, command_config)
-    frame = topics_stream(session(f"copy {source}"), read.root, source, starting_offsets, max_offsets_per_trigger)
+    frame = topics_stream(
+        session_of(f"copy {source}", command_config), read.root, source, starting_offsets, max_offsets_per_trigger
+    )
     if condition is not None:
         frame = frame.where(condition)
     query = write_stream(

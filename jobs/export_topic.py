@@ -9,9 +9,8 @@ import sys
 
 import click
 
-from kafkalike.cli.jobs.job import cluster_of, report, run
+from kafkalike.cli.jobs.job import cluster_of, report, run, session_of
 from kafkalike.cli.options import bootstrap_option, command_config_option
-from kafkalike.spark import session
 from kafkalike.spark.files import MODES
 from kafkalike.spark.ranges import parse_offsets
 from kafkalike.spark.transfer import FORMATS, export_topic
@@ -55,11 +54,12 @@ def main(
 
     The end is the log end of the moment the job starts. Fewer records than the offsets promise fail the job.
     """
+    cluster = cluster_of(bootstrap_server, command_config)
     done = export_topic(
-        session(f"export {topic}"),
+        session_of(f"export {topic}", command_config, cluster),
         topic,
         path,
-        cluster_of(bootstrap_server, command_config),
+        cluster,
         file_format=file_format,
         mode=mode,
         starting=parse_offsets(starting_offsets, topic),

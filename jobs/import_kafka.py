@@ -10,10 +10,9 @@ import sys
 
 import click
 
-from kafkalike.cli.jobs.job import cluster_of, pairs, run
+from kafkalike.cli.jobs.job import cluster_of, pairs, run, session_of
 from kafkalike.cli.jobs.stream_job import watch
 from kafkalike.cli.options import bootstrap_option, command_config_option
-from kafkalike.spark import session
 from kafkalike.spark.kafka_import import REFUSED_OPTIONS, import_kafka
 
 
@@ -90,7 +89,7 @@ def main(
     refused = [name for name in given if name.lower() in REFUSED_OPTIONS]
     if refused:
         raise click.UsageError(f"--option {refused[0]} would split partitions over tasks, and lose their order")
-    reader = session("import_kafka").readStream.format("kafka").options(**given)
+    reader = session_of("import_kafka", command_config).readStream.format("kafka").options(**given)
     reader = reader.option("kafka.bootstrap.servers", kafka).option("includeHeaders", "true")
     reader = reader.option("startingOffsets", starting_offsets).option("maxOffsetsPerTrigger", max_offsets_per_trigger)
     reader = reader.option("subscribe" if topics else "subscribePattern", topics or topic_pattern or "")

@@ -9,9 +9,8 @@ import sys
 
 import click
 
-from kafkalike.cli.jobs.job import cluster_of, pairs, report, run
+from kafkalike.cli.jobs.job import cluster_of, pairs, report, run, session_of
 from kafkalike.cli.options import bootstrap_option, command_config_option
-from kafkalike.spark import session
 from kafkalike.spark.transfer import FORMATS, import_topic
 
 
@@ -56,7 +55,7 @@ def main(
     import that was killed has written nothing, and one that runs a second time adds nothing.
     """
     written = import_topic(
-        session(f"import {topic}"),
+        session_of(f"import {topic}", command_config),
         path,
         topic,
         cluster_of(bootstrap_server, command_config),

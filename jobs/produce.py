@@ -9,12 +9,12 @@ import sys
 
 import click
 
-from kafkalike.cli.jobs.job import cluster_of, pairs, report, run
+from kafkalike.cli.jobs.job import cluster_of, pairs, report, run, session_of
 from kafkalike.cli.jobs.record_options import column_options
 from kafkalike.cli.options import bootstrap_option, command_config_option
 from kafkalike.config.topic import CODECS
 from kafkalike.expr.rows import RecordColumns, record_columns
-from kafkalike.spark import session, write
+from kafkalike.spark import write
 from kafkalike.spark.files import SOURCES, Source, load
 
 
@@ -66,7 +66,7 @@ def produce(
     if (txn_id is None) != (txn_version is None):
         raise click.UsageError("--txn-id and --txn-version go together")
     source = Source(format=source_format, paths=paths, schema=schema, options=pairs(options, "--option"))
-    spark = session(f"produce {topic}")
+    spark = session_of(f"produce {topic}", command_config)
     written = write(
         record_columns(load(spark, source), columns),
         topic,

@@ -10,11 +10,11 @@ import sys
 import click
 from pyspark.sql import DataFrame
 
-from kafkalike.cli.jobs.job import cluster_of, pairs, run
+from kafkalike.cli.jobs.job import cluster_of, pairs, run, session_of
 from kafkalike.cli.jobs.record_options import check_target, decoding_options
 from kafkalike.cli.jobs.stream_job import source_options, topics_stream, trigger, trigger_options, watch
 from kafkalike.cli.options import bootstrap_option, command_config_option
-from kafkalike.spark import CheckpointProgress, session
+from kafkalike.spark import CheckpointProgress
 from kafkalike.spark.batch import Decoding, decoded
 from kafkalike.spark.files import Target, save
 
@@ -71,7 +71,7 @@ def main(
     check_target(target_format, path, decoding, {"the console takes no --option": console and bool(options)})
     how = trigger(available_now=available_now, interval=interval)
     cluster = cluster_of(bootstrap_server, command_config)
-    spark = session(f"stream_consume {topics}")
+    spark = session_of(f"stream_consume {topics}", command_config)
     progress = None if group is None else CheckpointProgress(spark, checkpoint, group, cluster)
     rows = decoded(topics_stream(spark, cluster.root, topics, starting_offsets, max_offsets_per_trigger), decoding)
     writer = rows.writeStream.option("checkpointLocation", checkpoint).trigger(**how)

@@ -10,13 +10,13 @@ import sys
 import click
 from pyspark.sql import DataFrame, SparkSession
 
-from kafkalike.cli.jobs.job import cluster_of, pairs, run
+from kafkalike.cli.jobs.job import cluster_of, pairs, run, session_of
 from kafkalike.cli.jobs.record_options import column_options
 from kafkalike.cli.jobs.stream_job import check_trigger, trigger_options, watch
 from kafkalike.cli.options import bootstrap_option, command_config_option
 from kafkalike.config.topic import CODECS
 from kafkalike.expr.rows import RecordColumns, record_columns
-from kafkalike.spark import session, write_stream
+from kafkalike.spark import write_stream
 from kafkalike.spark.files import STRICT
 
 FORMATS = ("json", "csv", "parquet", "text", "delta")
@@ -80,7 +80,9 @@ def main(
     check_trigger(available_now=available_now, interval=interval)
     if (schema is None) != (source_format in {"text", "delta"}):
         raise click.UsageError("--schema is needed for json, csv and parquet, and is not taken for text and delta")
-    rows = load_stream(session(f"stream_produce {topic}"), path, source_format, schema, pairs(options, "--option"))
+    rows = load_stream(
+        session_of(f"stream_produce {topic}", command_config), path, source_format, schema, pairs(options, "--option")
+    )
     query = write_stream(
         record_columns(rows, columns),
         topic,

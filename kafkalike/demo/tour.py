@@ -58,7 +58,7 @@ def run(
         return 1
     folder, place = fresh_place(root, keep=keep)
     screen = Screen(out, clock, STEPS)
-    with _spark(folder, screen) as spark:
+    with _spark(folder, place, screen) as spark:
         _steps(spark, folder, place, screen, rows, clock)
     screen.summary()
     for failure in screen.failures:
@@ -97,7 +97,7 @@ def _steps(  # noqa: PLR0917 - one call
 
 
 @contextmanager
-def _spark(folder: Path, screen: Screen) -> Iterator[SparkSession]:
+def _spark(folder: Path, root: str, screen: Screen) -> Iterator[SparkSession]:
     """A Spark of the demo's own, unless one runs already; what its JVM says goes to a file."""
     from pyspark.sql import SparkSession
 
@@ -106,7 +106,7 @@ def _spark(folder: Path, screen: Screen) -> Iterator[SparkSession]:
     running = SparkSession.getActiveSession()
     with screen.step("Start Spark"):
         with screen.waiting("Java starts"), _standard_error(folder / SPARK_LOG):
-            spark = session("kafkalike-demo", **{"spark.sql.shuffle.partitions": "4"})
+            spark = session("kafkalike-demo", bootstrap_servers=root, **{"spark.sql.shuffle.partitions": "4"})
         screen.say(f"Spark {spark.version} on {spark.sparkContext.master}; its log: {_shown(folder)}/{SPARK_LOG}")
     try:
         yield spark

@@ -10,6 +10,8 @@ from typing import TYPE_CHECKING, Any
 import click
 
 if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
     from kafkalike.log.port import Cluster
     from kafkalike.model.structs import TopicPartition
 
@@ -51,6 +53,21 @@ def cluster_of(bootstrap_server: str | None, command_config: str | None) -> Clus
     from kafkalike.cli.environment import Environment
 
     return Environment().cluster_of(bootstrap_server, command_config)
+
+
+def session_of(app_name: str, command_config: str | None, reads: Cluster | None = None) -> SparkSession:
+    """The session of a job, whose formats ask object stores with the options of a file.
+
+    Args:
+        app_name: name shown by Spark.
+        command_config: the file; None for the environment.
+        reads: a cluster whose tables the job reads with Spark's own means, which take Hadoop's client for its storage.
+    """
+    from kafkalike.cli.options import client_settings, read_properties
+    from kafkalike.spark import session
+
+    options = client_settings(read_properties(command_config)).get("storage_options")
+    return session(app_name, bootstrap_servers=None if reads is None else reads.root, storage_options=options)
 
 
 def first_line(error: BaseException) -> str:
