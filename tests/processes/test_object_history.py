@@ -22,6 +22,8 @@ from tests.tools.upkeep import AT_ONCE, HOUR_MS
 PRODUCE = "tests.processes.workers.produce"
 UPKEEP = "tests.processes.workers.upkeep"
 WRITERS, MEMBERS = 8, 4
+PATIENCE = 600.0
+"""Seconds to wait for a run of maintenance, and for the members, when the writers have ended."""
 KILLED = ("writer", "maintenance", "member", "writer")
 """What is killed, in turn; which of them, chance says."""
 
@@ -115,11 +117,11 @@ def history(place: ObjectRoot, folder: Path, appends: int, kill_every: float) ->
         trial.writers.clear()
         assert trial.keeper is not None
         trial.keeper.go()
-        told = json.loads(trial.keeper.finish())
+        told = json.loads(trial.keeper.finish(patience=PATIENCE))
         trial.keeper = None
         assert [problem for problem in told["problems"] if "Storage" not in problem and "Outcome" not in problem] == []
         place.proxy.plan.faults = {}
-        trial.fleet.drained()
+        trial.fleet.drained(patience=PATIENCE)
         for name in sorted(trial.fleet.live):
             trial.fleet.leave(name)
     finally:

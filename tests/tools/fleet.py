@@ -127,7 +127,7 @@ class Fleet:
 
         self.await_that(joined, lambda: f"{name} does not come back: {self.roster()}")
 
-    def drained(self, group: str = "g") -> None:
+    def drained(self, group: str = "g", patience: float = PATIENCE) -> None:
         """Wait until everything that was sent is committed."""
         log = self.cluster.log("t")
         partitions = [TopicPartition("t", p) for p in range(PARTITIONS)]
@@ -138,11 +138,11 @@ class Fleet:
             found = offsets.committed(group, partitions, {"t": log.info.topic_id})
             return {tp: at.offset for tp, at in found.items()} == {tp: log.log_end(tp.partition) for tp in partitions}
 
-        self.await_that(done, lambda: f"group {group} does not come to the end")
+        self.await_that(done, lambda: f"group {group} does not come to the end", patience)
 
     @staticmethod
-    def await_that(holds: Callable[[], bool], otherwise: Callable[[], str]) -> None:
-        end = time.monotonic() + PATIENCE
+    def await_that(holds: Callable[[], bool], otherwise: Callable[[], str], patience: float = PATIENCE) -> None:
+        end = time.monotonic() + patience
         while not holds():
             assert time.monotonic() < end, otherwise()
             time.sleep(0.02)

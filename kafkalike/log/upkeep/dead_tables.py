@@ -10,6 +10,7 @@ import json
 import re
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
+from functools import partial
 from typing import TYPE_CHECKING, Final
 
 from kafkalike import faults
@@ -20,6 +21,7 @@ from kafkalike.log.store.port import Entry
 from kafkalike.log.table.actions import version_of
 from kafkalike.log.table.layout import DELETED, TOPIC_SCHEMA
 from kafkalike.log.table.snapshot import load_snapshot
+from kafkalike.log.upkeep.vacuum import CHUNK
 
 if TYPE_CHECKING:
     from kafkalike.log.cluster.delta_cluster import DeltaCluster
@@ -42,10 +44,12 @@ class _Mark:
 
 @dataclass(frozen=True, slots=True)
 class _Folder:
-    """A folder that no topic has, with the files to remove in their order."""
+    """A folder that no topic has, with its files: the data go first."""
 
     found: Found
-    names: tuple[str, ...]
+    data: tuple[str, ...]
+    log: tuple[str, ...]
+    """From the newest version down: a run that is killed leaves a table that still says its id."""
     foreign: int
     """How many files lie there that kafkalike did not make."""
 
@@ -78,7 +82,7 @@ def clear_dead_tables(cluster: DeltaCluster, say: Callable[[str], None] = lambda
         state = cluster.metadata_on_disk()
     count = 0
     for folder in looked:
-        if not folder.names or fate_of(state, folder.found, deleted) is Fate.STAYS:
+        if not (folder.data or folder.log) or fate_of(state, folder.found, deleted) is Fate.STAYS:
             continue
         _remove(store.at(folder.found.folder), folder)
         count += 1
@@ -113,13 +117,14 @@ def _look(store: Store, folder: str, now_ms: int) -> _Folder:
     table_id, is_new = _table(files, log)
     return _Folder(
         Found(folder=folder, table_id=table_id, is_new=is_new, age_ms=now_ms - changed_ms),
-        (*(entry.name for entry in data), *(f"{_LOG}/{entry.name}" for entry in sorted(log, key=_last_the_oldest))),
+        tuple(entry.name for entry in data),
+        tuple(f"{_LOG}/{entry.name}" for entry in sorted(log, key=_last_the_oldest)),
         len(below) - len(data),
     )
 
 
 def _last_the_oldest(entry: Entry) -> tuple[bool, int]:
-    """Commits from the newest down, then checkpoints: a run that is killed leaves a table that still says its id."""
+    """Commits from the newest down, then checkpoints."""
     version = version_of(entry.name)
     return version is None, 0 if version is None else -version
 
@@ -140,6 +145,8 @@ def _table(files: Store, log: list[Entry]) -> tuple[str | None, bool]:
 
 
 def _remove(files: Store, folder: _Folder) -> None:
-    for name in folder.names:
+    for at in range(0, len(folder.data), CHUNK):
+        files.beside([partial(files.remove, name) for name in folder.data[at : at + CHUNK]])
+    for name in folder.log:
         faults.point("dead_tables.before_remove")
         files.remove(name)

@@ -11,6 +11,7 @@ import re
 from collections.abc import Callable, Collection, Container, Iterator
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
+from functools import partial
 from typing import Final
 
 from kafkalike import faults
@@ -126,8 +127,9 @@ def vacuum(
                 return
             with nullcontext() if was_live else exclusive():
                 living = live()
-                chunk = waiting[at : at + CHUNK]
-                removed = [file for file in chunk if file.path not in living and _unlink(files, file.path)]
+                chunk = [file for file in waiting[at : at + CHUNK] if file.path not in living]
+                gone = files.beside([partial(_unlink, files, file.path) for file in chunk])
+                removed = [file for file, is_gone in zip(chunk, gone, strict=True) if is_gone]
             yield from removed
 
 
@@ -136,8 +138,9 @@ def _unlink(files: Store, path: str) -> bool:
     folder, _, name = path.rpartition("/")
     try:
         files.remove(path)
-        # Hadoop writes one beside each file of Spark's.
-        files.remove(f"{folder}/.{name}.crc" if folder else f".{name}.crc")
+        if files.reach == "machine":
+            # Hadoop writes one beside each file of Spark's on a disk.
+            files.remove(f"{folder}/.{name}.crc" if folder else f".{name}.crc")
     except OSError:
         return False
     return True
