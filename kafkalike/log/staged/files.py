@@ -19,11 +19,11 @@ import numpy as np
 import pyarrow as pa
 from pyarrow import ipc
 
-from kafkalike.log.staged.large_runs import LargeRuns, give_to_topic
+from kafkalike.log.staged.large_runs import LargeRuns, give_to_topic, read_large
 from kafkalike.log.staged.rows import segment_rows, time_range
 from kafkalike.log.staged.runs import LargeRun, Run
 from kafkalike.log.store.arrays import numbers
-from kafkalike.log.store.parquet import open_parquet, put_parquet
+from kafkalike.log.store.parquet import put_parquet
 from kafkalike.log.store.port import Store
 
 HELD_BYTES: Final = 64 * 1024 * 1024
@@ -185,7 +185,7 @@ def write_segment(staged: Store, files: Store, records: Sequence[Run] | LargeRun
         if not where.log_append_time and give_to_topic(staged, records, files, where.name, where.start):
             times = records.min_time_ms, records.max_time_ms
             return _written(where, records.rows, files.size(where.name), times)
-        body = _large(staged, records)
+        body = read_large(staged, records)
     else:
         body = pa.Table.from_batches(list(_batches(staged, records)))
     offsets = numbers(np.arange(where.start, where.start + body.num_rows, dtype=np.int64), pa.int64())
@@ -208,8 +208,3 @@ def _batches(staged: Store, runs: Sequence[Run]) -> Iterator[pa.RecordBatch]:
     """The staged batches."""
     for run in runs:
         yield from ipc.open_stream(staged.read_range(run.file, run.start, run.stop))
-
-
-def _large(staged: Store, run: LargeRun) -> pa.Table:
-    with open_parquet(staged, run.file) as file:
-        return file.read()

@@ -7,8 +7,6 @@ segment, when its offsets are written over the placeholders in it (`renumber`).
 from __future__ import annotations
 
 import contextlib
-import os
-import shutil
 import uuid
 from collections.abc import Callable, Mapping
 from typing import Final
@@ -16,10 +14,17 @@ from typing import Final
 import pyarrow as pa
 
 from kafkalike.clock import SYSTEM_CLOCK
-from kafkalike.log.staged.renumber import placeholders, renumber
+from kafkalike.log.staged.renumber import footer_checksum, placeholders, renumber
 from kafkalike.log.staged.rows import segment_rows, time_range
 from kafkalike.log.staged.runs import LargeRun, Run
-from kafkalike.log.store.parquet import ROW_GROUP_BYTES, ROW_GROUP_ROWS, parquet_writer
+from kafkalike.log.store.parquet import (
+    ROW_GROUP_BYTES,
+    ROW_GROUP_ROWS,
+    UNREADABLE,
+    is_storage_error,
+    open_parquet,
+    parquet_writer,
+)
 from kafkalike.log.store.port import Store
 from kafkalike.log.topic.chunk import CHUNK_SCHEMA
 
@@ -130,6 +135,7 @@ class _File:
             bytes=self.bytes,
             min_time_ms=min(self._times),
             max_time_ms=max(self._times),
+            footer_crc=footer_checksum(f"{self._files.uri}/{self._name}"),
         )
 
     def give_up(self) -> None:
@@ -142,6 +148,8 @@ class _File:
 
 def give_to_topic(staged: Store, run: LargeRun, files: Store, name: str, start: int) -> bool:
     """Number the records of a file and make it a data file of a topic, without copying it where that is possible.
+
+    A file is numbered once: what a topic may have already is never changed.
 
     Args:
         staged: the job's folder, on this machine.
@@ -156,15 +164,36 @@ def give_to_topic(staged: Store, run: LargeRun, files: Store, name: str, start: 
     Raises:
         OSError: the storage refused, or the file is damaged.
     """
-    source = run.file
-    if os.stat(f"{staged.uri}/{source}").st_nlink > 1:  # noqa: PTH116
-        # An earlier try of this append has given it to the topic already: what a commit may name is never changed.
-        source = f"{uuid.uuid4().hex}-{run.file}"
-        shutil.copyfile(f"{staged.uri}/{run.file}", f"{staged.uri}/{source}")
     try:
-        if not renumber(f"{staged.uri}/{source}", range(start, start + run.rows)):
+        if not renumber(f"{staged.uri}/{run.file}", range(start, start + run.rows), run.footer_crc):
             return False
+    except PermissionError:
+        # The task ran as another user, whose files can be read and not written.
+        return False
     except ValueError as cause:
-        raise OSError(f"{staged.uri}/{source} is damaged: {cause}") from cause
-    staged.copy(source, files, name)
+        raise _damaged(staged, run, cause) from cause
+    staged.copy(run.file, files, name)
     return True
+
+
+def read_large(staged: Store, run: LargeRun) -> pa.Table:
+    """The records of a file, with all its checksums looked at.
+
+    Raises:
+        OSError: it cannot be read, or is damaged.
+    """
+    try:
+        with open_parquet(staged, run.file) as file:
+            found = file.read()
+    except UNREADABLE as cause:
+        if is_storage_error(cause):
+            raise
+        raise _damaged(staged, run, cause) from cause
+    if found.num_rows != run.rows or not found.schema.equals(CHUNK_SCHEMA):
+        raise _damaged(staged, run, "it has other records than its task has written")
+    return found
+
+
+def _damaged(staged: Store, run: LargeRun, why: object) -> OSError:
+    """The error for a staged file that does not hold what its task has written."""
+    return OSError(f"{staged.uri}/{run.file} is damaged: {why}")

@@ -14,6 +14,7 @@ Source of the fields' numbers: parquet.thrift of Apache Parquet's format.
 from __future__ import annotations
 
 import os
+import zlib
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Final, cast
@@ -52,22 +53,35 @@ def placeholders(rows: int, before: int) -> pa.Array:
     return numbers(np.arange(FIRST + before, FIRST + before + rows, dtype=np.int64), pa.int64())
 
 
-def renumber(path: str, offsets: range) -> bool:
-    """Give the records of a file their offsets, in place. May be done again, with others.
+def renumber(path: str, offsets: range, footer_crc: int) -> bool:
+    """Give the records of a file their offsets, in place.
 
     Args:
         path: a file that nobody reads, as `parquet_writer` writes it, with `offset` first of several columns and
             uncompressed.
         offsets: those of its records.
+        footer_crc: `footer_checksum` when it was finished.
 
     Returns:
-        Whether it was done. If not, the file is as it was.
+        Whether it was done. If not, the file is as it was: its footer is not the one that it was finished with, as an
+        earlier call or damage has changed it, or the offsets need more room.
 
     Raises:
-        OSError, ValueError: it cannot be read or written, or is not such a file.
+        OSError: it cannot be read or written.
+        ValueError: it is not such a file.
     """
+    try:
+        return _renumber(path, offsets, footer_crc)
+    except (LookupError, TypeError, AttributeError) as cause:
+        message = f"its footer is damaged: {cause!r}"
+        raise ValueError(message) from cause
+
+
+def _renumber(path: str, offsets: range, footer_crc: int) -> bool:
     with open(path, "r+b") as file:  # noqa: PTH123 - bytes at places
         found = _footer(file.fileno())
+        if found.checksum != footer_crc:
+            return False
         groups = [cast("Struct", group) for group in _items(found.fields, _ROW_GROUPS)]
         rows = [_number(group, _ROWS) for group in groups]
         if sum(rows) != len(offsets):
@@ -78,13 +92,21 @@ def renumber(path: str, offsets: range) -> bool:
             if len(page.content) > _room(group):
                 return False
         for group, page in zip(groups, pages, strict=True):
-            os.pwrite(file.fileno(), page.content, _number(_first_column(group), _DATA_PAGE))
+            # Not pwrite: a disk that is full may take a part of it, and says so only to who looks.
+            file.seek(_number(_first_column(group), _DATA_PAGE))
+            file.write(page.content)
             _put_first_column(group, page.about)
         footer = write_struct(found.fields)
-        tail = footer + len(footer).to_bytes(4, "little") + MAGIC
-        os.pwrite(file.fileno(), tail, found.at)
-        os.truncate(file.fileno(), found.at + len(tail))
+        file.seek(found.at)
+        file.write(footer + len(footer).to_bytes(4, "little") + MAGIC)
+        file.truncate()
     return True
+
+
+def footer_checksum(path: str) -> int:
+    """CRC-32 of the footer of a finished file."""
+    with open(path, "rb") as file:  # noqa: PTH123 - bytes at places
+        return _footer(file.fileno()).checksum
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,6 +114,8 @@ class _Footer:
     at: int
     """Where in the file it begins."""
     fields: Struct
+    checksum: int
+    """CRC-32 of its bytes."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -110,7 +134,8 @@ def _footer(handle: int) -> _Footer:
     if tail[4:] != MAGIC or at < len(MAGIC):
         message = "this is not a Parquet file"
         raise ValueError(message)
-    return _Footer(at, read_struct(os.pread(handle, size - _TAIL - at, at)))
+    content = os.pread(handle, size - _TAIL - at, at)
+    return _Footer(at, read_struct(content), zlib.crc32(content))
 
 
 def _pages(start: int, rows: Sequence[int]) -> list[_Page]:

@@ -35,3 +35,5 @@ class LargeRun:
     """What they take in memory."""
     min_time_ms: int
     max_time_ms: int
+    footer_crc: int
+    """CRC-32 of the file's footer."""

@@ -236,7 +236,8 @@ class LocalStore(NearStore):
     def copy(self, source: str, target: Store, name: str) -> None:
         """Share a file by a hard link where the disk allows it, else copy it."""
         assert isinstance(target, LocalStore)
-        target._make_folder_of(name)  # noqa: SLF001 - another of the same class
+        target._refuse_link(name)  # noqa: SLF001 - another of the same class
+        target._make_folder_of(name)  # noqa: SLF001
         try:
             os.link(self.path(source), target.path(name))
         except OSError:

@@ -66,6 +66,9 @@ def read_struct(data: bytes) -> Struct:
     except (IndexError, struct.error) as cause:
         message = "the Thrift struct ends too early"
         raise ValueError(message) from cause
+    except RecursionError as cause:
+        message = "the Thrift struct is too deep"
+        raise ValueError(message) from cause
 
 
 def write_struct(fields: Struct) -> bytes:
