@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from kafkalike.log.store.port import Store
     from kafkalike.model.cluster_state import ClusterState
 
-_DATA: Final = re.compile(r"partition=\d+/[^/]+")
+_DATA: Final = re.compile(r"(partition=\d+|_waiting)/[^/]+")
 """A data file of ours; what else lies in a topic's folder is somebody's, and stays."""
 
 _LOG: Final = "_delta_log"
