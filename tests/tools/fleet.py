@@ -166,7 +166,7 @@ class Fleet:
 
                     def send(records: list[tuple[int, str]] = records) -> list[int]:
                         futures = [producer.send("t", value.encode(), partition=p) for p, value in records]
-                        return [future.get(timeout=60).offset for future in futures]
+                        return [future.get().offset for future in futures]
 
                     recorder.send(records, send, atomic=False)
 

@@ -71,7 +71,7 @@ def producer_sender(asked: dict[str, Any]) -> Sender:
 
     def send(records: Sequence[Send]) -> Sequence[int]:
         futures = [producer.send(asked["topic"], value.encode(), partition=p) for p, value in records]
-        return [future.get(timeout=60).offset for future in futures]
+        return [future.get().offset for future in futures]
 
     return send
 

@@ -43,7 +43,7 @@ def produce(asked: dict[str, Any]) -> dict[str, Any]:
             ]
             for topic, future in sent:
                 try:
-                    done = future.get(timeout=60)
+                    done = future.get()
                 except KafkaError as error:
                     if not asked.get("patient"):
                         raise
