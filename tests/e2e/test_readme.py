@@ -36,7 +36,7 @@ def outputs_of(heading: str, folder: Path, more: Mapping[str, str]) -> list[str]
             env=environment,
             capture_output=True,
             text=True,
-            timeout=150,
+            timeout=400,
             check=False,
         )
         assert done.returncode == 0, f"{text}\n{done.stdout}\n{done.stderr}"
@@ -44,6 +44,7 @@ def outputs_of(heading: str, folder: Path, more: Mapping[str, str]) -> list[str]
     return outputs
 
 
+@pytest.mark.timeout(900)
 def test_the_tour_runs_as_it_stands(tmp_path: Path) -> None:
     """Every block of the tour ends well in an empty folder, and they see each other's records."""
     python, spark, shell = outputs_of("Five minutes", tmp_path, {})
@@ -57,11 +58,14 @@ def test_the_tour_runs_as_it_stands(tmp_path: Path) -> None:
 
 @pytest.mark.objects
 @pytest.mark.slow
+@pytest.mark.timeout(900)
 def test_the_blocks_on_s3_run_as_they_stand(tmp_path: Path) -> None:
     """Against a real server, which the environment names."""
     with running(S3, tmp_path / "server") as server:
-        shell, python = outputs_of("On S3", tmp_path, in_environment(server))
+        shell, python, spark = outputs_of("On S3", tmp_path, in_environment(server))
 
     assert "Created topic orders." in shell
     assert "RecordMetadata" in python
     assert "[b'tea']" in python
+    assert "|partition|count|" in spark
+    assert "only showing top 3 rows" in spark
