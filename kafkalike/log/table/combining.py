@@ -68,6 +68,8 @@ class Made:
     """Offsets of the own append, by partition."""
     taken: int
     """How many appends of others."""
+    unfit: Sequence[Waiting] = ()
+    """What waits and cannot be read, nor ever will."""
 
 
 class Appends(Protocol[A_contra]):
@@ -349,6 +351,7 @@ class _Course(Generic[A]):
                 return Done(found)
             tried = True
             made.append(found)
+            self._files.skip(found.unfit)
             return found.change
 
         with contextlib.ExitStack() as stack:

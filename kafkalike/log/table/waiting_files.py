@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import partial
 from typing import Final
 
@@ -42,6 +42,8 @@ class WaitingFiles:
         self._store = store
         self._clock = clock
         self._jitter = jitter
+        self._unfit: frozenset[Waiting] = frozenset()
+        """Files that were read and hold no append."""
 
     def put(self, part: Waiting, content: bytes) -> float:
         """Put an append beside the table; returns how long the put took, s.
@@ -106,13 +108,19 @@ class WaitingFiles:
         sizes = {
             part: e.size for e in entries if e.modified_ms >= youngest and (part := parse_name(e.name)) is not None
         }
+        self._unfit &= sizes.keys()
+        dead = self._unfit | {part for part, size in sizes.items() if size == len(WITHDRAWN)}
         chosen, left = list[Waiting](), MOST_BYTES
-        for part in to_take(sizes, taken):
+        for part in to_take(sizes, taken, dead):
             left -= sizes[part]
             if part != own and (left >= 0 or not chosen):
                 chosen.append(part)
         contents = self._read_all([f"{FOLDER}/{part.name}" for part in chosen])
         return [(p, c) for p, c in zip(chosen, contents, strict=True) if c is not None and c != WITHDRAWN]
+
+    def skip(self, unfit: Iterable[Waiting]) -> None:
+        """Do not read these files again."""
+        self._unfit = self._unfit.union(unfit)
 
     def _read_all(self, names: Sequence[str]) -> list[bytes | None]:
         """Contents of files, read side by side; None for one that is gone or cannot be read now."""
