@@ -14,6 +14,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from kafkalike.cli.log.dump_log import _commit_line
 from kafkalike.errors import (
     CorruptRecordError,
     KafkaError,
@@ -24,12 +25,15 @@ from kafkalike.errors import (
     UnknownOutcomeError,
 )
 from kafkalike.log.cluster.delta_cluster import DeltaCluster
+from kafkalike.log.inspect.commits import list_commits
 from kafkalike.log.table import combining, waiting_files
+from kafkalike.log.table.actions import log_name
 from kafkalike.log.topic import combined
 from kafkalike.log.topic.topic_log import DeltaTopicLog
 from kafkalike.log.topic.waiting_batch import pack, sealed, unpack
 from kafkalike.model.appends import TxnId
-from kafkalike.model.combining.parts import MOST_PARTS, Taken
+from kafkalike.model.combining.course import ForgottenError
+from kafkalike.model.combining.parts import MOST_PARTS, Taken, Waiting
 from tests.tools.effort import examples, seeds
 from tests.tools.everywhere import EverywhereStore, Mood, SimulatedClock
 from tests.tools.records import batch, everything
@@ -317,6 +321,81 @@ def test_nothing_is_written_while_an_earlier_append_is_in_doubt() -> None:
     assert [value for _, value in place.read()[0]] == ["first", "after"]
 
 
+def test_an_append_in_doubt_is_settled_by_the_next_log_of_the_process() -> None:
+    """A producer closes logs that it has not used for long, and opens them again."""
+    place = Place()
+    cluster, other = place.cluster(), place.busy_log()
+    log = cluster.log("t")
+    log._combined.meet()
+    other.append(batch("first"))
+    log.refresh()
+    waits(place, log, "interrupted")
+
+    cluster.log("t").append(batch("next"))
+    other._combined.meet()
+    other.append(batch("last"))
+
+    assert [value for _, value in place.read()[0]] == ["first", "next", "last"]
+
+
+@pytest.mark.parametrize("kept", [0, 10])
+def test_a_thread_goes_on_though_the_log_no_longer_tells_of_its_append_in_doubt(kept: int) -> None:
+    """The log was cleaned above the append, or would take too many reads; its caller was told that it is unknown."""
+    place = Place()
+    log, other = place.busy_log(), place.busy_log()
+    other.append(batch("first"))
+    log.refresh()
+    waits(place, log, "interrupted")
+    part = log._combined.open.of_this_thread()[0]
+    place.clock.sleep(waiting_files.STALE_MS / 1000 + 1)
+    for number in range(110):
+        other.append(batch(f"o{number}"))
+    other._home.helpers.wait(20.0)
+    files = place.store.at("t")
+    checkpoint = max(e.name for e in files.list("_delta_log") if ".checkpoint" in e.name)
+    for version in range(int(checkpoint[:20]) - kept):
+        files.discard(log_name(version))
+
+    log.append(batch("next"))
+    other._combined.meet()
+    other.append(batch("last"))
+
+    values = [value for _, value in place.read()[0]]
+    assert values[-2:] == ["next", "last"]
+    assert "interrupted" not in values
+    assert files.read(f"_waiting/{part.name}") == waiting_files.WITHDRAWN
+    assert log._combined.open.of_this_thread() == []
+
+
+def test_what_became_of_an_append_is_asked_with_few_reads(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of a log that is long."""
+    monkeypatch.setattr(waiting_files, "MOST_RECALLED", 4)
+    place = Place()
+    log = place.log()
+    for number in range(6):
+        log.append(batch(str(number)))
+
+    assert log._combined.files.recalled(Waiting(2, "a", 1), 6) == {}
+    with pytest.raises(ForgottenError, match="look for append id a-1 with"):
+        log._combined.files.recalled(Waiting(1, "a", 1), 6)
+
+
+def test_dump_log_shows_what_an_error_names() -> None:
+    """The appends that one commit took."""
+    place = Place()
+    leader, log = place.busy_log(), place.busy_log()
+    leader.append(batch("first"))
+    log.refresh()
+    waits(place, log, "left")
+    part = log._combined.open.of_this_thread()[0]
+    leader.append(batch("a"))
+
+    shown = [_commit_line(commit) for commit in list_commits(place.cluster(), "t")]
+
+    assert part.id in str(UnknownOutcomeError("append", part.id))
+    assert [f" parts: {part.id}" in line for line in shown] == [False, False, True]
+
+
 def test_a_writer_whose_time_is_over_takes_its_append_back() -> None:
     """Another one is busy and does not look; then nobody takes the append any more."""
     place = Place()
@@ -427,7 +506,7 @@ def test_a_large_append_only_races(monkeypatch: pytest.MonkeyPatch) -> None:
 
     log.append(batch("x" * 100))
 
-    assert log._combined._lanes == []
+    assert log._combined.open._lanes == []
     assert [value for _, value in place.read()[0]] == ["first", "o", "x" * 100]
 
 
@@ -537,16 +616,13 @@ JSON = st.recursive(
 FIELDS = ["codec", "txn", "partitions", "timestamps", "keys", "values", "headers"]
 
 
-@given(st.dictionaries(st.sampled_from(FIELDS), JSON, max_size=3), st.booleans(), JSON)
+@given(JSON | st.dictionaries(st.sampled_from(FIELDS), JSON, max_size=3).map(lambda w: {**head_of(PACKED)[0], **w}))
 @settings(max_examples=examples(200, 50), deadline=None)
-def test_whatever_json_waits_an_append_beside_it_lands_and_can_be_read(
-    wrong: dict[str, object], whole: bool, anything: object
-) -> None:
+def test_whatever_json_waits_an_append_beside_it_lands_and_can_be_read(head: object) -> None:
     place = Place()
     log, beside = place.busy_log(), place.busy_log()
     log.append(batch("first"))
-    content = forged(anything if whole else {**head_of(PACKED)[0], **wrong})
-    place.store.at("t").put_if_absent(f"_waiting/{log.version:020d}-aa-1", content)
+    place.store.at("t").put_if_absent(f"_waiting/{log.version:020d}-aa-1", forged(head))
 
     log.append(batch("next"))
     beside._combined.meet()

@@ -151,7 +151,7 @@ class TopicAppends:
     def _acceptable(
         self, state: TableState, own: Append, others: Sequence[tuple[Waiting, bytes]], now: int
     ) -> tuple[list[tuple[Waiting, Append]], list[Waiting]]:
-        """Those appends that the topic takes now, of several writes of one name only one; and what is no append at all."""
+        """Those that the topic takes now, of several writes of one name only one; and what is no append at all."""
         log = self._log
         found, unfit = list[tuple[Waiting, Append]](), list[Waiting]()
         names = set() if own.txn is None else {own.txn.app_id}

@@ -40,7 +40,12 @@ class Waiting:
     @property
     def name(self) -> str:
         """Its file."""
-        return f"{self.base:020d}-{self.writer}-{self.sequence}"
+        return f"{self.base:020d}-{self.id}"
+
+    @property
+    def id(self) -> str:
+        """What `dump-log` shows for it, and errors name."""
+        return f"{self.writer}-{self.sequence}"
 
 
 OWN: Final = Waiting(0, "", 0)
@@ -175,6 +180,11 @@ def from_note(version: int, note: Mapping[str, Any], time_ms: int) -> dict[str, 
         for writer, sequence, runs, *_ in note.get(PARTS_KEY) or ()
         if writer
     }
+
+
+def ids_of(note: Mapping[str, Any]) -> tuple[str, ...]:
+    """The appends that a commit took of those that waited, as people are told."""
+    return tuple(f"{writer}-{sequence}" for writer, sequence, *_ in note.get(PARTS_KEY) or () if writer)
 
 
 def ranges_of_write(note: Mapping[str, Any], app_id: str, txn_version: int) -> dict[int, range] | None:
