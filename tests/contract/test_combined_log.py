@@ -5,12 +5,18 @@ Real logs and tables, over a store in memory that loses answers and lets others 
 
 from __future__ import annotations
 
+import json
 import random
 from collections.abc import Callable
+from typing import Any
 
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
+from kafkalike.cli.log.dump_log import _commit_line
 from kafkalike.errors import (
+    CorruptRecordError,
     KafkaError,
     KafkaStorageError,
     KafkaTimeoutError,
@@ -19,13 +25,16 @@ from kafkalike.errors import (
     UnknownOutcomeError,
 )
 from kafkalike.log.cluster.delta_cluster import DeltaCluster
+from kafkalike.log.inspect.commits import list_commits
 from kafkalike.log.table import combining, waiting_files
+from kafkalike.log.table.actions import log_name
 from kafkalike.log.topic import combined
 from kafkalike.log.topic.topic_log import DeltaTopicLog
-from kafkalike.log.topic.waiting_batch import pack, unpack
+from kafkalike.log.topic.waiting_batch import pack, sealed, unpack
 from kafkalike.model.appends import TxnId
-from kafkalike.model.combining.parts import Taken
-from tests.tools.effort import seeds
+from kafkalike.model.combining.course import ForgottenError
+from kafkalike.model.combining.parts import MOST_PARTS, Taken, Waiting
+from tests.tools.effort import examples, seeds
 from tests.tools.everywhere import EverywhereStore, Mood, SimulatedClock
 from tests.tools.records import batch, everything
 
@@ -312,6 +321,81 @@ def test_nothing_is_written_while_an_earlier_append_is_in_doubt() -> None:
     assert [value for _, value in place.read()[0]] == ["first", "after"]
 
 
+def test_an_append_in_doubt_is_settled_by_the_next_log_of_the_process() -> None:
+    """A producer closes logs that it has not used for long, and opens them again."""
+    place = Place()
+    cluster, other = place.cluster(), place.busy_log()
+    log = cluster.log("t")
+    log._combined.meet()
+    other.append(batch("first"))
+    log.refresh()
+    waits(place, log, "interrupted")
+
+    cluster.log("t").append(batch("next"))
+    other._combined.meet()
+    other.append(batch("last"))
+
+    assert [value for _, value in place.read()[0]] == ["first", "next", "last"]
+
+
+@pytest.mark.parametrize("kept", [0, 10])
+def test_a_thread_goes_on_though_the_log_no_longer_tells_of_its_append_in_doubt(kept: int) -> None:
+    """The log was cleaned above the append, or would take too many reads; its caller was told that it is unknown."""
+    place = Place()
+    log, other = place.busy_log(), place.busy_log()
+    other.append(batch("first"))
+    log.refresh()
+    waits(place, log, "interrupted")
+    part = log._combined.open.of_this_thread()[0]
+    place.clock.sleep(waiting_files.STALE_MS / 1000 + 1)
+    for number in range(110):
+        other.append(batch(f"o{number}"))
+    other._home.helpers.wait(20.0)
+    files = place.store.at("t")
+    checkpoint = max(e.name for e in files.list("_delta_log") if ".checkpoint" in e.name)
+    for version in range(int(checkpoint[:20]) - kept):
+        files.discard(log_name(version))
+
+    log.append(batch("next"))
+    other._combined.meet()
+    other.append(batch("last"))
+
+    values = [value for _, value in place.read()[0]]
+    assert values[-2:] == ["next", "last"]
+    assert "interrupted" not in values
+    assert files.read(f"_waiting/{part.name}") == waiting_files.WITHDRAWN
+    assert log._combined.open.of_this_thread() == []
+
+
+def test_what_became_of_an_append_is_asked_with_few_reads(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of a log that is long."""
+    monkeypatch.setattr(waiting_files, "MOST_RECALLED", 4)
+    place = Place()
+    log = place.log()
+    for number in range(6):
+        log.append(batch(str(number)))
+
+    assert log._combined.files.recalled(Waiting(2, "a", 1), 6) == {}
+    with pytest.raises(ForgottenError, match="look for append id a-1 with"):
+        log._combined.files.recalled(Waiting(1, "a", 1), 6)
+
+
+def test_dump_log_shows_what_an_error_names() -> None:
+    """The appends that one commit took."""
+    place = Place()
+    leader, log = place.busy_log(), place.busy_log()
+    leader.append(batch("first"))
+    log.refresh()
+    waits(place, log, "left")
+    part = log._combined.open.of_this_thread()[0]
+    leader.append(batch("a"))
+
+    shown = [_commit_line(commit) for commit in list_commits(place.cluster(), "t")]
+
+    assert part.id in str(UnknownOutcomeError("append", part.id))
+    assert [f" parts: {part.id}" in line for line in shown] == [False, False, True]
+
+
 def test_a_writer_whose_time_is_over_takes_its_append_back() -> None:
     """Another one is busy and does not look; then nobody takes the append any more."""
     place = Place()
@@ -422,7 +506,7 @@ def test_a_large_append_only_races(monkeypatch: pytest.MonkeyPatch) -> None:
 
     log.append(batch("x" * 100))
 
-    assert log._combined._lanes == []
+    assert log._combined.open._lanes == []
     assert [value for _, value in place.read()[0]] == ["first", "o", "x" * 100]
 
 
@@ -435,7 +519,7 @@ def test_a_batch_is_unpacked_as_it_was_packed() -> None:
     assert (found, codec, txn) == (made, "zstd", TxnId("a", 3, 1))
 
 
-@pytest.mark.parametrize("content", [b"", b"withdrawn\n", b'{"format":2}\n', b"[]\n"])
+@pytest.mark.parametrize("content", [b"", b"withdrawn\n", b"2 00000000\n", b"[]\n", sealed(b""), sealed(b"[]\n")])
 def test_what_is_no_batch_is_refused(content: bytes) -> None:
     with pytest.raises(KafkaError, match="cannot be read"):
         unpack(content)
@@ -445,5 +529,127 @@ def test_a_damaged_batch_is_refused() -> None:
     packed = pack(batch("value"), "none", None)
 
     for wrong in (packed[:-1], packed + b"x", packed.replace(b"value", b"valux")):
-        with pytest.raises(KafkaError, match="cannot be read"):
+        with pytest.raises(CorruptRecordError, match="cannot be read"):
             unpack(wrong)
+
+
+PACKED = pack(batch("value", (1, "w"), key=b"k", headers=[("h", b"x"), ("n", None)]), "zstd", TxnId("job", 3, 1))
+
+
+def test_any_flipped_bit_is_found() -> None:
+    """In the head, too: it says where the records go and what they are called."""
+    for bit in range(8 * len(PACKED)):
+        wrong = bytearray(PACKED)
+        wrong[bit // 8] ^= 1 << bit % 8
+        with pytest.raises(CorruptRecordError):
+            unpack(bytes(wrong))
+
+
+def head_of(packed: bytes) -> tuple[dict[str, Any], bytes]:
+    _, line, body = packed.split(b"\n", 2)
+    return json.loads(line), body
+
+
+def forged(head: object) -> bytes:
+    """A file with a right checksum, by somebody who may write to the storage."""
+    return sealed(json.dumps(head).encode() + b"\n" + head_of(PACKED)[1])
+
+
+HEADS: list[dict[str, object]] = [
+    {"txn": ["a", "x", None]},
+    {"txn": ["a", True, None]},
+    {"txn": ["a", 2**63, None]},
+    {"txn": [7, 1, None]},
+    {"txn": ["\ud800", 1, None]},
+    {"txn": ["a", 1, 0.5]},
+    {"txn": "abc"},
+    {"txn": ["kafkalike.end/0", 2**40, None]},
+    {"partitions": [float("inf"), 1]},
+    {"partitions": [0.0, 1]},
+    {"partitions": [False, 1]},
+    {"partitions": ["0", 1]},
+    {"partitions": "01"},
+    {"timestamps": [2**63, 1]},
+    {"timestamps": [None, 1]},
+    {"headers": [[[7, None]], None]},
+    {"headers": [[["h", -1]], None]},
+    {"headers": [["hh"], None]},
+    {"headers": {}},
+    {"keys": [True, 0]},
+    {"keys": [-1, 3]},
+    {"values": [10**6, 1]},
+    {"codec": "rar"},
+    {"codec": None},
+]
+
+
+@pytest.mark.parametrize("wrong", HEADS, ids=str)
+def test_a_forged_head_is_left_out_and_hurts_nobody(wrong: dict[str, object]) -> None:
+    place = Place()
+    log = place.busy_log()
+    log.append(batch("first"))
+    place.store.at("t").put_if_absent(f"_waiting/{log.version:020d}-aa-1", forged({**head_of(PACKED)[0], **wrong}))
+
+    log.append(batch("next"))
+
+    assert place.read()[0] == [(0, "first"), (1, "next")]
+    assert place.read()[1] == []
+    assert place.log()._table.state.txns.keys() <= {"kafkalike.end/0", "kafkalike.end/1"}
+
+
+def test_a_right_file_is_taken_as_those_forged_ones_would_be() -> None:
+    place = Place()
+    log = place.busy_log()
+    log.append(batch("first"))
+    place.store.at("t").put_if_absent(f"_waiting/{log.version:020d}-aa-1", forged(head_of(PACKED)[0]))
+
+    log.append(batch("next"))
+
+    assert [value for _, value in place.read()[0]] == ["first", "next", "value"]
+
+
+JSON = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=5),
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=3), inner, max_size=3),
+    max_leaves=8,
+)
+FIELDS = ["codec", "txn", "partitions", "timestamps", "keys", "values", "headers"]
+
+
+@given(JSON | st.dictionaries(st.sampled_from(FIELDS), JSON, max_size=3).map(lambda w: {**head_of(PACKED)[0], **w}))
+@settings(max_examples=examples(200, 50), deadline=None)
+def test_whatever_json_waits_an_append_beside_it_lands_and_can_be_read(head: object) -> None:
+    place = Place()
+    log, beside = place.busy_log(), place.busy_log()
+    log.append(batch("first"))
+    place.store.at("t").put_if_absent(f"_waiting/{log.version:020d}-aa-1", forged(head))
+
+    log.append(batch("next"))
+    beside._combined.meet()
+    beside.append(batch("last"))
+
+    values = [value for _, value in place.read()[0]]
+    assert [v for v in values if v != "value"] == ["first", "next", "last"]
+
+
+def test_what_hangs_together_too_deep_is_left_out() -> None:
+    with pytest.raises(CorruptRecordError):
+        unpack(sealed(b"[" * 200_000 + b"\n"))
+
+
+@pytest.mark.parametrize("content", [b"withdrawn\n", b"no append at all"])
+def test_dead_files_take_nobodys_place(content: bytes) -> None:
+    """More of them than a commit takes, and all older than the append of one that lives."""
+    place = Place()
+    log, dead = place.busy_log(), place.busy_log()
+    log.append(batch("first"))
+    for nth in range(MOST_PARTS):
+        place.store.at("t").put_if_absent(f"_waiting/{log.version - 1:020d}-{nth + 300:x}-1", content)
+    dead.refresh()
+    waits(place, dead, "left")
+
+    log.append(batch("a"))
+    log._combined.meet()
+    log.append(batch("b"))
+
+    assert "left" in [value for _, value in place.read()[0]]

@@ -326,6 +326,8 @@ def test_a_name_is_read_as_it_was_written() -> None:
 
     assert parts.parse_name(part.name) == part
     assert part.name == "00000000000000000017-ab12-3"
+    assert part.id == "ab12-3"
+    assert parts.parse_name(part.name + "0" * 20) is None
     assert parts.parse_name("part-1.parquet") is None
 
 
@@ -356,6 +358,8 @@ def test_a_note_is_read_as_it_was_written() -> None:
     assert note["parts"] == [["ab", 7, {"0": [4, 6], "2": [0, 1]}]]
     assert parts.from_note(9, note, 1) == {"ab": Placed(7, 9, {0: range(4, 6), 2: range(1)}, 55)}
     assert parts.from_note(9, {}, 1) == {}
+    assert parts.ids_of({"parts": [*note["parts"], ["", 0, {}]]}) == ("ab-7",)
+    assert parts.ids_of({}) == ()
 
 
 def test_runs_follow_each_other() -> None:
@@ -382,6 +386,46 @@ def test_what_cannot_wait_goes_on_racing_until_its_time_is_over() -> None:
     assert [type(act).__name__ for act in acts] == ["Attempt", "Pause", "Attempt", "Look"]
     with pytest.raises(KafkaTimeoutError):
         steps.send(Seen(4, Taken(0), 3.0))
+
+
+def test_whose_process_has_the_turn_waits_before_it_looks_again() -> None:
+    """Its latest version leads, so each look would be followed by an attempt at once."""
+    part = Waiting(4, "a", 1)
+    steps = course.appending(
+        lambda _: part,
+        alone=False,
+        leading=False,
+        storable=True,
+        pace=lambda: Pace(0.025),
+        jitter=lambda: 0.5,
+        deadline=3.0,
+    )
+    seen = Seen(4, Taken(0), 0.0, leading=True)
+
+    acts: list[object] = [next(steps), steps.send(seen), steps.send(None), steps.send(seen)]
+    acts += [steps.send(course.BUSY), steps.send(None)]
+
+    assert [type(act).__name__ for act in acts] == ["Look", "Put", "Look", "Attempt", "Pause", "Look"]
+    assert acts[4] == course.Pause(0.025)
+
+
+def test_an_append_that_nothing_tells_of_is_kept_from_landing() -> None:
+    """By the word, and the one version that may be in hand."""
+    part = Waiting(1, "a", 1)
+
+    steps = course.sealing(part)
+    acts = [next(steps), steps.send(None), steps.send(Seen(9, Taken(8), 0.0))]
+
+    assert acts == [course.Withdraw(part), course.Look(), MoveOn(9)]
+    with pytest.raises(StopIteration):
+        steps.send(Seen(10, Taken(8), 0.0))
+
+
+def test_dead_appends_take_nobodys_place() -> None:
+    """Nor does the append before a withdrawn one come back."""
+    found = [Waiting(1, "a", 1), Waiting(2, "a", 2), Waiting(3, "b", 1), Waiting(4, "c", 1)]
+
+    assert parts.to_take(found, Taken(0), {found[1], found[2]}, most=1) == [found[3]]
 
 
 def test_a_withdrawal_that_gets_no_answer_is_no_refusal() -> None:

@@ -204,6 +204,8 @@ def _commit_line(commit: CommitInfo) -> str:
     line = f"version: {commit.version} time: {at} operation: {commit.operation} engine: {commit.engine}"
     if commit.append_id is not None:
         line += f" appendId: {commit.append_id}"
+    if commit.parts:
+        line += f" parts: {','.join(commit.parts)}"
     if commit.fences is not None:
         line += f" notWritten: {commit.fences}"
     return line + (f" removed: {len(commit.removed)} files" if commit.removed else "")

@@ -41,6 +41,7 @@ from kafkalike.log.table.layout import (
     TOPIC_TABLE_PROPERTIES,
 )
 from kafkalike.log.table.log_cleaner import Helpers, cleaning_turn, maintenance_turn
+from kafkalike.log.table.open_appends import OpenTables
 from kafkalike.log.table.root_format import check_root_format
 from kafkalike.log.table.snapshot import LogFiles
 from kafkalike.log.table.table import Table
@@ -88,6 +89,7 @@ class DeltaCluster(ClusterBase):
         self.tail_interval = far_tail if store.reach == "everywhere" else LOCAL_TAIL_SECONDS
         self.root_interval = FAR_ROOT_SECONDS if store.far else ROOT_SECONDS
         self.helpers = Helpers()
+        self.open_appends = OpenTables()
         self.metadata: DeltaControlLog[ClusterState, MetadataRow] = self._metadata_log()
         self.groups: DeltaControlLog[GroupsState, GroupRow] = DeltaControlLog(
             store,
@@ -132,7 +134,12 @@ class DeltaCluster(ClusterBase):
     @property
     def _home(self) -> Home:
         return Home(
-            store=self.store, metadata=self.metadata, server=self.server, helpers=self.helpers, clock=self.clock
+            store=self.store,
+            metadata=self.metadata,
+            server=self.server,
+            helpers=self.helpers,
+            clock=self.clock,
+            open_appends=self.open_appends,
         )
 
     @cached_property

@@ -9,8 +9,9 @@ from typing import TYPE_CHECKING
 
 from kafkalike.errors import LogCorruptError
 from kafkalike.log.store.port import Store
-from kafkalike.log.table.actions import log_name, parse_commit
+from kafkalike.log.table.actions import append_info, log_name, parse_commit
 from kafkalike.log.topic.segment_files import segment_of, versions
+from kafkalike.model.combining.parts import ids_of
 from kafkalike.model.segments import Segment
 
 if TYPE_CHECKING:
@@ -32,6 +33,8 @@ class CommitInfo:
     engine: str
     fences: str | None = None
     """Id of the append that was surely not written, as this commit has the version that it could have got."""
+    parts: tuple[str, ...] = ()
+    """Ids of the appends of several writers that it took, of those that waited beside the table."""
 
 
 def list_commits(cluster: Cluster, topic: str) -> Iterator[CommitInfo]:
@@ -56,4 +59,5 @@ def list_commits(cluster: Cluster, topic: str) -> Iterator[CommitInfo]:
             removed=commit.removes,
             engine=commit.engine,
             fences=commit.fences,
+            parts=ids_of(append_info(commit.user_metadata)),
         )

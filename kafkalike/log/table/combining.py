@@ -7,8 +7,6 @@ table that no reader of Delta looks into. `Table.change` makes the versions, as 
 from __future__ import annotations
 
 import contextlib
-import threading
-import uuid
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, replace
@@ -18,15 +16,18 @@ from kafkalike import faults
 from kafkalike.clock import Clock, Deadline
 from kafkalike.errors import KafkaError, KafkaStorageError, KafkaTimeoutError, UnknownOutcomeError
 from kafkalike.log.table.following import FollowedTable
+from kafkalike.log.table.open_appends import OpenAppends
 from kafkalike.log.table.state import FENCE, TableState
 from kafkalike.log.table.table import Change, Done, Landed, Plan
 from kafkalike.log.table.waiting_files import WaitingFiles
 from kafkalike.model.combining.course import (
+    BUSY,
     LOST,
     RIVALS_SECONDS,
     Act,
     Attempt,
     Company,
+    ForgottenError,
     Look,
     Lost,
     MoveOn,
@@ -35,6 +36,7 @@ from kafkalike.model.combining.course import (
     Seen,
     Withdraw,
     appending,
+    sealing,
     withdrawing,
 )
 from kafkalike.model.combining.parts import Placed, Waiting
@@ -68,6 +70,8 @@ class Made:
     """Offsets of the own append, by partition."""
     taken: int
     """How many appends of others."""
+    unfit: Sequence[Waiting] = ()
+    """What waits and cannot be read, nor ever will."""
 
 
 class Appends(Protocol[A_contra]):
@@ -120,13 +124,22 @@ class CombinedAppends(Generic[A]):
         appends: what its appends are.
         clock: time and waiting.
         jitter: random number from 0 to 1.
+        opened: the table's open appends in this process.
     """
 
-    def __init__(self, table: FollowedTable, appends: Appends[A], clock: Clock, jitter: Callable[[], float]) -> None:
+    def __init__(
+        self,
+        table: FollowedTable,
+        appends: Appends[A],
+        clock: Clock,
+        jitter: Callable[[], float],
+        opened: OpenAppends,
+    ) -> None:
         self.table = table
         self.appends = appends
         self.clock = clock
         self.jitter = jitter
+        self.open = opened
         self.files = WaitingFiles(table.store, clock, jitter)
         self.company = Company()
         self.led = -1
@@ -135,13 +148,6 @@ class CombinedAppends(Generic[A]):
         """Id of the latest append that was made here."""
         self._version, self._moved = -1, 0.0
         """The latest version that was seen, and when that was, s."""
-        self._mutex = threading.Lock()
-        self._lanes: list[tuple[str, int]] = []
-        """Names under which nothing waits, with the last sequence of each."""
-        self._open: dict[Waiting, int] = {}
-        """Appends that may land still, and the thread whose each is."""
-        self._litter: list[Waiting] = []
-        """Appends that were taken: their files may go."""
 
     def append(self, own: A, deadline: Deadline) -> Placed:
         """Bring an append into the table.
@@ -169,11 +175,12 @@ class CombinedAppends(Generic[A]):
         except UnknownOutcomeError:
             raise
         except KafkaError:
-            self._close(course.part, landed=False)
+            if course.part is not None:
+                self.open.close(course.part, landed=False)
             raise
         if course.part is not None:
             self.meet()
-        self._close(course.part, landed=True)
+            self.open.close(course.part, landed=True)
         return placed
 
     def meet(self, crowd: int | None = None) -> None:
@@ -203,46 +210,32 @@ class CombinedAppends(Generic[A]):
                 self._own = self.table.state.appended
                 self._version, self._moved = landed.version, self.clock.monotonic()
 
-    def open_lane(self, base: int) -> Waiting:
-        """A name for an append of this thread. Until `_close` it counts as one that may land."""
-        with self._mutex:
-            writer, sequence = self._lanes.pop() if self._lanes else (uuid.uuid4().hex, 0)
-            part = Waiting(base, writer, sequence + 1)
-            self._open[part] = threading.get_ident()
-            return part
-
-    def _close(self, part: Waiting | None, *, landed: bool) -> None:
-        """Note that an append is settled."""
-        if part is None:
-            return
-        with self._mutex:
-            if self._open.pop(part, None) is None:
-                return
-            if landed:
-                self._litter.append(part)
-            self._lanes.append((part.writer, part.sequence))
-
     def _settle_own(self) -> None:
         """Take back what this thread has left open, or find where it is: nothing lands after what comes later."""
-        me = threading.get_ident()
-        with self._mutex:
-            mine = [part for part, thread in self._open.items() if thread == me]
-        for part in mine:
+        for part in self.open.of_this_thread():
             try:
-                landed = _Course[A](self, None, Deadline(self.clock, GRACE_MS), part).run(withdrawing(part))
+                landed = self._settled(part)
             except UnknownOutcomeError as cause:
                 message = f"{self.table.store.uri}: nothing was written, as an earlier append is in doubt: {cause}"
                 raise KafkaStorageError(message) from cause
-            self._close(part, landed=landed is not None)
+            self.open.close(part, landed=landed)
+
+    def _settled(self, part: Waiting) -> bool:
+        """Whether an append is known to have landed; it does not land any more."""
+        deadline = Deadline(self.clock, GRACE_MS)
+        try:
+            return _Course[A](self, None, deadline, part).run(withdrawing(part)) is not None
+        except ForgottenError:
+            # Its caller was told that it is unknown, and nothing will ever tell.
+            _Course[A](self, None, deadline).run(sealing(part))
+            return False
 
     def tidy(self) -> bool:
         """Remove the file of an append that was taken; whether there was one."""
-        with self._mutex:
-            if not self._litter:
-                return False
-            part = self._litter.pop()
-        self.files.discard(part)
-        return True
+        part = self.open.litter()
+        if part is not None:
+            self.files.discard(part)
+        return part is not None
 
 
 class _Course(Generic[A]):
@@ -261,7 +254,7 @@ class _Course(Generic[A]):
 
     def make(self, base: int) -> Waiting:
         """See `appending`."""
-        self.part = self._shared.open_lane(base)
+        self.part = self._shared.open.open(base)
         return self.part
 
     def run(self, steps: Any) -> Any:  # noqa: ANN401 - what the generator returns
@@ -349,12 +342,13 @@ class _Course(Generic[A]):
                 return Done(found)
             tried = True
             made.append(found)
+            self._files.skip(found.unfit)
             return found.change
 
         with contextlib.ExitStack() as stack:
             if not self._have_turn(stack, own):
                 shared.meet()
-                return LOST
+                return BUSY
             begun = self._clock.monotonic()
             landed = shared.appends.change(plan, self._deadline)
             if tried:

@@ -3,17 +3,18 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import partial
 from typing import Final
 
 from kafkalike.clock import Clock
-from kafkalike.errors import KafkaStorageError, UnknownOutcomeError
+from kafkalike.errors import KafkaStorageError, LogCorruptError, UnknownOutcomeError
 from kafkalike.log.store.port import NotStoredError, Store
-from kafkalike.log.table.actions import append_info, log_name, parse_commit
+from kafkalike.log.table.actions import TableCommit, append_info, log_name, parse_commit
 from kafkalike.log.table.damage import storage_errors
 from kafkalike.log.table.settling import BACKOFF_SECONDS, SETTLE_TRIES
 from kafkalike.log.table.snapshot import READ_BESIDE
+from kafkalike.model.combining.course import ForgottenError
 from kafkalike.model.combining.parts import Placed, Taken, Waiting, from_note, parse_name, to_take
 
 FOLDER: Final = "_waiting"
@@ -29,6 +30,10 @@ STALE_MS: Final = 300_000
 """Age, ms, by the storage's clock, of an append that waits after which nobody takes it: its writer is gone."""
 
 
+MOST_RECALLED: Final = 1024
+"""Commits that are read at most to find out what became of one append: minutes of a busy topic."""
+
+
 class WaitingFiles:
     """The files of the appends that wait beside one table.
 
@@ -42,6 +47,8 @@ class WaitingFiles:
         self._store = store
         self._clock = clock
         self._jitter = jitter
+        self._unfit: frozenset[Waiting] = frozenset()
+        """Files that were read and hold no append."""
 
     def put(self, part: Waiting, content: bytes) -> float:
         """Put an append beside the table; returns how long the put took, s.
@@ -81,7 +88,7 @@ class WaitingFiles:
             else:
                 return
             self._back_off(attempt)
-        raise UnknownOutcomeError(f"append to {self._store.uri}", part.name) from failed
+        raise UnknownOutcomeError(f"append to {self._store.uri}", part.id) from failed
 
     def discard(self, part: Waiting) -> None:
         """Try to remove the file of an append that was taken."""
@@ -106,13 +113,19 @@ class WaitingFiles:
         sizes = {
             part: e.size for e in entries if e.modified_ms >= youngest and (part := parse_name(e.name)) is not None
         }
+        self._unfit &= sizes.keys()
+        dead = self._unfit | {part for part, size in sizes.items() if size == len(WITHDRAWN)}
         chosen, left = list[Waiting](), MOST_BYTES
-        for part in to_take(sizes, taken):
+        for part in to_take(sizes, taken, dead):
             left -= sizes[part]
             if part != own and (left >= 0 or not chosen):
                 chosen.append(part)
         contents = self._read_all([f"{FOLDER}/{part.name}" for part in chosen])
         return [(p, c) for p, c in zip(chosen, contents, strict=True) if c is not None and c != WITHDRAWN]
+
+    def skip(self, unfit: Iterable[Waiting]) -> None:
+        """Do not read these files again."""
+        self._unfit = self._unfit.union(unfit)
 
     def _read_all(self, names: Sequence[str]) -> list[bytes | None]:
         """Contents of files, read side by side; None for one that is gone or cannot be read now."""
@@ -130,18 +143,32 @@ class WaitingFiles:
         """What became of an append by the commits since it was put there, up to a version; empty when none took it.
 
         Raises:
-            UnknownOutcomeError: the log no longer says.
+            ForgottenError: the log no longer says, or it would take too many reads.
+            KafkaStorageError: the storage gives no answer.
         """
-        for at in range(part.base + 1, version + 1):
-            try:
-                with storage_errors(self._store.uri):
-                    commit = parse_commit(at, self._store.read(log_name(at)), self._store.uri)
-            except FileNotFoundError as cause:
-                raise UnknownOutcomeError(f"append to {self._store.uri}", part.name) from cause
-            placed = from_note(at, append_info(commit.user_metadata), commit.timestamp_ms).get(part.writer)
-            if placed is not None and placed.sequence == part.sequence:
-                return {part.writer: placed}
+        wanted = range(part.base + 1, version + 1)
+        for at in range(0, min(len(wanted), MOST_RECALLED), READ_BESIDE):
+            with storage_errors(self._store.uri):
+                found = self._store.beside([partial(self._commit, v) for v in wanted[at : at + READ_BESIDE]])
+            for commit in found:
+                if commit is None:
+                    raise self._forgotten(part)
+                note = append_info(commit.user_metadata)
+                placed = from_note(commit.version, note, commit.timestamp_ms).get(part.writer)
+                if placed is not None and placed.sequence == part.sequence:
+                    return {part.writer: placed}
+        if len(wanted) > MOST_RECALLED:
+            raise self._forgotten(part)
         return {}
+
+    def _commit(self, version: int) -> TableCommit | None:
+        """A commit; None when it is not in the log any more, or damaged."""
+        with contextlib.suppress(FileNotFoundError, LogCorruptError):
+            return parse_commit(version, self._store.read(log_name(version)), self._store.uri)
+        return None
+
+    def _forgotten(self, part: Waiting) -> ForgottenError:
+        return ForgottenError(f"append to {self._store.uri}", part.id)
 
     def _back_off(self, attempt: int) -> None:
         self._clock.sleep(self._jitter() * BACKOFF_SECONDS * 2**attempt)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from contextlib import AbstractContextManager
@@ -11,7 +12,7 @@ from typing import TYPE_CHECKING, Any, Final, Protocol
 
 from kafkalike import faults
 from kafkalike.clock import Deadline
-from kafkalike.errors import KafkaError
+from kafkalike.errors import CorruptRecordError, KafkaError
 from kafkalike.log.table.actions import APPEND, Add
 from kafkalike.log.table.combining import At, Made
 from kafkalike.log.table.state import Still, TableState, end_app
@@ -29,6 +30,8 @@ if TYPE_CHECKING:
     from kafkalike.log.store.port import Store
     from kafkalike.model.appends import Appended
     from kafkalike.model.topic import TopicInfo
+
+_log = logging.getLogger(__name__)
 
 MOST_STORED: Final = 2 * 1024 * 1024
 """Bytes of keys and values of an append that may wait beside the table. A larger one only races."""
@@ -112,7 +115,7 @@ class TopicAppends:
         own.payload.check(info, log.config, now)
         if not own.payload.counts() and own.txn is None:
             return Placed(sequence, state.version, {}, now)
-        taken = self._acceptable(state, own, others or (), now)
+        taken, unfit = self._acceptable(state, own, others or (), now)
         # One file for each partition and codec: what has the same codec stands together. Own records that do not wait
         # come last, as they were not there when others began to wait.
         appends = sorted(
@@ -140,17 +143,17 @@ class TopicAppends:
             requires=[At(state.version), Still(lambda: log.info is info)],
         )
         mine = next(run for (found, _), run in zip(appends, runs, strict=True) if found is (part or OWN))
-        return Made(change, mine, len(taken))
+        return Made(change, mine, len(taken), unfit)
 
     def _codec(self, append: Append) -> str:
         return codec_for(self._log.config, append.codec)
 
     def _acceptable(
         self, state: TableState, own: Append, others: Sequence[tuple[Waiting, bytes]], now: int
-    ) -> list[tuple[Waiting, Append]]:
-        """Those appends that the topic takes now; of several writes of one name only one."""
+    ) -> tuple[list[tuple[Waiting, Append]], list[Waiting]]:
+        """Those that the topic takes now, of several writes of one name only one; and what is no append at all."""
         log = self._log
-        found = []
+        found, unfit = list[tuple[Waiting, Append]](), list[Waiting]()
         names = set() if own.txn is None else {own.txn.app_id}
         for part, content in others:
             try:
@@ -164,10 +167,13 @@ class TopicAppends:
                     if txn.app_id in names or (latest is not None and latest >= txn.version):
                         continue
                     names.add(txn.app_id)
-            except KafkaError:
+            except Exception as cause:  # noqa: BLE001 - whatever is wrong with it, the own append must go on
+                _log.debug("%s: append %s is left out: %r", log.info.name, part.name, cause)
+                if isinstance(cause, CorruptRecordError) or not isinstance(cause, KafkaError):
+                    unfit.append(part)
                 continue
             found.append((part, append))
-        return found
+        return found, unfit
 
     def _written(self, appends: Sequence[Append], runs: Sequence[Mapping[int, range]], now: int) -> list[Add]:
         """The data files: one for each partition and codec, and those of a payload that is no batch."""

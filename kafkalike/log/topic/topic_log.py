@@ -23,6 +23,7 @@ from kafkalike.log.table.actions import APPEND, TableCommit
 from kafkalike.log.table.combining import CombinedAppends
 from kafkalike.log.table.control_log import DeltaControlLog
 from kafkalike.log.table.log_cleaner import Helpers, LogCleaner
+from kafkalike.log.table.open_appends import OpenTables
 from kafkalike.log.table.state import EndsAt, LastOf, Requirement, Still, TableState, end_app
 from kafkalike.log.table.table import Change, Done, Landed, Plan, Questions, Table
 from kafkalike.log.topic import times
@@ -68,6 +69,8 @@ class Home:
     """Threads that keep the tables' logs short."""
     clock: Clock
     """Time and waiting."""
+    open_appends: OpenTables
+    """Appends of this process that may land still."""
 
 
 class DeltaTopicLog:
@@ -87,7 +90,9 @@ class DeltaTopicLog:
         self._home = home
         self._table = Table(self.files, self.clock, to_segment=segment_of, look_back=look_back, jitter=jitter)
         self._cleaner = LogCleaner(home.store, info.location, home.helpers, self.clock)
-        self._combined = CombinedAppends(self._table, TopicAppends(self), self.clock, jitter)
+        self._combined = CombinedAppends(
+            self._table, TopicAppends(self), self.clock, jitter, home.open_appends.of(info.topic_id)
+        )
         self._config: tuple[TopicInfo, TopicConfig] | None = None
         self._refusal: tuple[Mapping[str, str], str, str | None] | None = None
 

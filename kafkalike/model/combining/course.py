@@ -30,14 +30,21 @@ class Lost(Enum):
 
     LOST = "lost"
     """Another writer made it."""
+    BUSY = "busy"
+    """Not tried: another thread of this process has the turn."""
 
 
 LOST: Final = Lost.LOST
+BUSY: Final = Lost.BUSY
+
+
+class ForgottenError(UnknownOutcomeError):
+    """What became of an append is unknown, and stays so: the log no longer says."""
 
 
 @dataclass(frozen=True, slots=True)
 class Attempt:
-    """Look at the table, and make the next version with the own append. Comes to `Placed`, or to `LOST`.
+    """Look at the table, and make the next version with the own append. Comes to `Placed`, `LOST` or `BUSY`.
 
     With `combine`, the appends that wait are listed and read after the look, and the version is made only right after
     the one that was seen.
@@ -259,6 +266,9 @@ def _waiting(
                 if isinstance(found, Placed):
                     return found
                 version, lost = -1, True
+                if found is BUSY:
+                    # It would be so at the next look, too.
+                    yield Pause(pace().look())
             continue
         if seen.version != version:
             version, try_at = seen.version, seen.now + pace().patience(jitter())
@@ -276,7 +286,7 @@ def withdrawing(part: Waiting) -> Generator[Act, Placed | Lost | Seen | None, Pl
         Where it is, when a commit was faster; None when it never lands.
 
     Raises:
-        UnknownOutcomeError: the storage does not say; from the acts.
+        UnknownOutcomeError: the storage does not say; from the acts. `ForgottenError`: nor will it, see `sealing`.
         TopicDeletedError: the table is no topic's any more; from the acts.
     """
     try:
@@ -292,5 +302,19 @@ def withdrawing(part: Waiting) -> Generator[Act, Placed | Lost | Seen | None, Pl
         # Nobody reads a deleted topic.
         raise
     except KafkaError as cause:
-        raise UnknownOutcomeError("append beside others", part.name) from cause
+        raise UnknownOutcomeError("append beside others", part.id) from cause
     return placed
+
+
+def sealing(part: Waiting) -> Generator[Act, Placed | Lost | Seen | None, None]:
+    """See to it that an append does not land any more, where nothing tells whether it did.
+
+    As in `withdrawing`, at most the version after the latest one can have it once the word stands.
+
+    Raises:
+        KafkaError: it may still land; from the acts.
+    """
+    yield Withdraw(part)
+    seen = yield Look()
+    assert isinstance(seen, Seen)
+    yield MoveOn(seen.version)

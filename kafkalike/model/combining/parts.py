@@ -9,7 +9,7 @@ made since it was put there.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final
 
@@ -23,7 +23,7 @@ MOST_WRITERS: Final = 1024
 MOST_PARTS: Final = 64
 """Appends that one commit takes at most: each is a request of its own."""
 
-_NAME: Final = re.compile(r"(\d{20})-([0-9a-f]+)-(\d+)")
+_NAME: Final = re.compile(r"([0-9]{20})-([0-9a-f]{1,64})-([0-9]{1,18})")
 
 
 @dataclass(frozen=True, slots=True, order=True)
@@ -40,7 +40,12 @@ class Waiting:
     @property
     def name(self) -> str:
         """Its file."""
-        return f"{self.base:020d}-{self.writer}-{self.sequence}"
+        return f"{self.base:020d}-{self.id}"
+
+    @property
+    def id(self) -> str:
+        """What `dump-log` shows for it, and errors name."""
+        return f"{self.writer}-{self.sequence}"
 
 
 OWN: Final = Waiting(0, "", 0)
@@ -107,18 +112,26 @@ class Taken:
         return found is None or found.sequence < part.sequence
 
 
-def to_take(found: Iterable[Waiting], taken: Taken, most: int = MOST_PARTS) -> list[Waiting]:
+def to_take(
+    found: Iterable[Waiting], taken: Taken, dead: Collection[Waiting] = (), most: int = MOST_PARTS
+) -> list[Waiting]:
     """Those appends that the next commit takes, in its order: who has waited longest comes first.
 
     A writer puts its next append there only when it knows what became of the one before, so of several of one writer
     all but the last are settled.
+
+    Args:
+        found: what waits.
+        taken: what commits took.
+        dead: those of `found` that must not be taken, such as withdrawn ones; they take nobody's place.
+        most: how many.
     """
     last: dict[str, Waiting] = {}
     for part in found:
         known = last.get(part.writer)
         if known is None or known.sequence < part.sequence:
             last[part.writer] = part
-    return sorted(part for part in last.values() if taken.may_take(part))[:most]
+    return sorted(part for part in last.values() if part not in dead and taken.may_take(part))[:most]
 
 
 def numbered(ends: Mapping[int, int], counts: Sequence[Mapping[int, int]]) -> list[dict[int, range]]:
@@ -167,6 +180,11 @@ def from_note(version: int, note: Mapping[str, Any], time_ms: int) -> dict[str, 
         for writer, sequence, runs, *_ in note.get(PARTS_KEY) or ()
         if writer
     }
+
+
+def ids_of(note: Mapping[str, Any]) -> tuple[str, ...]:
+    """The appends that a commit took of those that waited, as people are told."""
+    return tuple(f"{writer}-{sequence}" for writer, sequence, *_ in note.get(PARTS_KEY) or () if writer)
 
 
 def ranges_of_write(note: Mapping[str, Any], app_id: str, txn_version: int) -> dict[int, range] | None:
