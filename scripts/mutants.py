@@ -90,6 +90,7 @@ PARTS: Final[Mapping[str, Part]] = {
         tests=(
             "tests/unit/test_change_loop.py",
             "tests/unit/test_change_rules.py",
+            "tests/unit/test_far_table.py",
             "tests/unit/test_settling.py",
             "tests/unit/test_table_steps.py",
         ),
