@@ -181,9 +181,7 @@ def test_a_committed_offset_is_on_the_disk_where_the_server_flushes_by_default(r
 
 
 @pytest.mark.parametrize("others", ["true", "false"])
-def test_a_topics_own_setting_says_nothing_about_committed_offsets(
-    root: str, events: list[Event], others: str
-) -> None:
+def test_a_topics_own_setting_says_nothing_about_committed_offsets(root: str, events: list[Event], others: str) -> None:
     """One commit may be about many topics."""
     cluster = topic(root, others)
     events.clear()
