@@ -22,10 +22,10 @@ from kafkalike.log.jvm.java_errors import innermost
 from kafkalike.log.jvm.job_errors import raise_refusal
 from kafkalike.log.jvm.task_number import task_number
 from kafkalike.log.staged.commit import TxnOf, commit_results
-from kafkalike.log.staged.files import Written
+from kafkalike.log.staged.files import Numbering, Written
 from kafkalike.log.staged.folder import staging_place
-from kafkalike.log.staged.payload import Job, in_threads, job_bytes, write_anew
-from kafkalike.log.staged.runs import LargeRun
+from kafkalike.log.staged.payload import Job, in_threads, write_anew
+from kafkalike.log.staged.runs import LargeRun, Run
 from kafkalike.log.staged.topics import Folder, Target, TaskResult, left_out, stage_topics
 from kafkalike.model.appends import Appended
 
@@ -92,12 +92,14 @@ def _stage(target: Target, folder: Folder, batches: Iterable[pa.RecordBatch]) ->
 def _write_all(spark: SparkSession, staged: Store, files: Store, jobs: list[Job]) -> list[Written]:
     # A large run only gets its offsets, and that must have one writer: of two attempts at a task one may be late.
     large = [job for job in jobs if isinstance(job[0], LargeRun)]
-    small = [job for job in jobs if not isinstance(job[0], LargeRun)]
+    small = [(runs, where) for runs, where in jobs if not isinstance(runs, LargeRun)]
     return [*in_threads(staged, files, large), *_write_small(spark, staged, files, small)]
 
 
-def _write_small(spark: SparkSession, staged: Store, files: Store, jobs: list[Job]) -> list[Written]:
-    context, size = spark.sparkContext, sum(job_bytes(job) for job in jobs)
+def _write_small(
+    spark: SparkSession, staged: Store, files: Store, jobs: list[tuple[list[Run], Numbering]]
+) -> list[Written]:
+    context, size = spark.sparkContext, sum(run.bytes for runs, _ in jobs for run in runs)
     most = SPREAD_BYTES if files.reach == "machine" else FAR_SPREAD_BYTES
     if size > most and not (context.master or "local").startswith("local"):
         # The stores go with the function: what is parallelized is written to a file first.

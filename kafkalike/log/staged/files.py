@@ -13,7 +13,7 @@ import uuid
 from collections import defaultdict
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import Final, Self
+from typing import Final
 
 import numpy as np
 import pyarrow as pa
@@ -80,21 +80,16 @@ class StagedFile:
         self._size = 0
         self._sink: pa.NativeFile | None = None
 
-    def __enter__(self) -> Self:
-        return self
+    def finish(self) -> None:
+        """Write what is left; who fails here, or before, calls `give_up`.
 
-    def __exit__(self, kind: object, *_: object) -> None:
-        if kind is not None:
-            self.give_up()
-            return
-        try:
-            self._flush(last=True)
-            self._large.finish()
-            if self._sink is not None:
-                self._sink.close()
-        except BaseException:
-            self.give_up()
-            raise
+        Raises:
+            OSError, pa.ArrowException: the storage refused.
+        """
+        self._flush(last=True)
+        self._large.finish()
+        if self._sink is not None:
+            self._sink.close()
 
     def give_up(self) -> None:
         """Remove what was written."""

@@ -35,12 +35,6 @@ Writing = Callable[["Store", "Store", list[Job]], list[Written]]
 """Writes segments: from the job's folder, into the topic's table."""
 
 
-def job_bytes(job: Job) -> int:
-    """What the records of a segment take in memory."""
-    records, _ = job
-    return records.bytes if isinstance(records, LargeRun) else sum(run.bytes for run in records)
-
-
 def raise_told(topic: str, refusal: str | None, text: str) -> NoReturn:
     """Raise what a task has reported instead of failing.
 
@@ -54,7 +48,7 @@ def raise_told(topic: str, refusal: str | None, text: str) -> NoReturn:
     raise KafkaStorageError(f"{topic}: the storage refused the records, nothing was written: {text}")
 
 
-def in_threads(staged: Store, files: Store, jobs: list[Job]) -> list[Written]:
+def in_threads(staged: Store, files: Store, jobs: Sequence[Job]) -> list[Written]:
     """All segments, a core each; pyarrow works outside Python's lock."""
 
     def write(job: Job) -> Written:

@@ -155,15 +155,15 @@ def stage_topics(target: Target, folder: Folder, batches: Iterable[pa.RecordBatc
     kept = False
     try:
         lease = folder.enter()
-        with file:
-            for batch in batches:
-                at_work = target.topic or ""
-                for name, rows in _by_topic(target.topic, batch):
-                    at_work = name
-                    if name not in routers:
-                        routers[name] = _router(target, name, len(routers), task)
-                    file.add(name, routers[name].routed(_records(rows, timestamps=target.timestamps)))
-                lease.renew()
+        for batch in batches:
+            at_work = target.topic or ""
+            for name, rows in _by_topic(target.topic, batch):
+                at_work = name
+                if name not in routers:
+                    routers[name] = _router(target, name, len(routers), task)
+                file.add(name, routers[name].routed(_records(rows, timestamps=target.timestamps)))
+            lease.renew()
+        file.finish()
         faults.point("sink.staged")
         kept = True
         return TaskResult(topics={name: _runs_of(target, name, runs) for name, runs in file.runs.items()})

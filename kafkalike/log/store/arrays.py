@@ -51,7 +51,10 @@ def whole_numbers(column: pa.ChunkedArray) -> list[Any]:
     """
     if column.type != pa.int64() and not pa.types.is_timestamp(column.type):
         column = column.cast(pa.int64())
-    return [number for chunk in column.chunks for number in chunk.view(pa.int64()).to_pylist()]
+    found: list[Any] = []
+    for chunk in column.chunks:
+        found += chunk.view(pa.int64()).to_pylist() if chunk.null_count else held_numbers(chunk).tolist()
+    return found
 
 
 def without_nulls(values: pa.Array) -> pa.Array:

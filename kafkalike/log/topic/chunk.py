@@ -8,7 +8,7 @@ from typing import Any, Final
 
 import pyarrow as pa
 
-from kafkalike.log.store.arrays import held_numbers
+from kafkalike.log.store.arrays import held_numbers, whole_numbers
 
 HEADERS_TYPE: Final = pa.list_(pa.struct([("key", pa.string()), ("value", pa.binary())]))
 
@@ -89,7 +89,7 @@ class Chunk:
         table = self.table
         headers = table.column("headers")
         return Columns(
-            offsets=_whole(table.column("offset")),
+            offsets=whole_numbers(table.column("offset")),
             timestamps=_milliseconds(table.column("timestamp")),
             timestamp_types=table.column("timestampType").to_pylist(),
             keys=_objects(table.column("key")),
@@ -113,14 +113,6 @@ class Chunk:
 def concat_tables(tables: Sequence[pa.Table]) -> pa.Table:
     """Tables of one schema as one, without copying; at least one is needed."""
     return tables[0] if len(tables) == 1 else pa.concat_tables(tables)
-
-
-def _whole(column: pa.ChunkedArray) -> list[int]:
-    """Of 64-bit numbers without nulls."""
-    found: list[int] = []
-    for run in column.chunks:
-        found += held_numbers(run).tolist()
-    return found
 
 
 def _milliseconds(column: pa.ChunkedArray) -> list[int]:
