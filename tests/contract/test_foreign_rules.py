@@ -12,7 +12,8 @@ from kafkalike import KafkaProducer
 from kafkalike.clock import SYSTEM_CLOCK
 from kafkalike.errors import PolicyViolationError, UnsupportedVersionError
 from kafkalike.log.connect import connect
-from kafkalike.log.table.actions import lines_of, log_name
+from kafkalike.log.table.actions import log_name
+from kafkalike.log.table.commit_file import lines_of
 from kafkalike.log.table.layout import TOPIC_SCHEMA, TOPIC_TABLE_PROPERTIES
 from kafkalike.retention import maintain
 from tests.tools.damage import checkpointed

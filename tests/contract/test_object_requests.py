@@ -14,7 +14,8 @@ from kafkalike.log.cluster.delta_cluster import DeltaCluster
 from kafkalike.log.connect import connect
 from kafkalike.log.port import Cluster
 from kafkalike.log.store.local import LocalStore
-from kafkalike.log.table.actions import Add, Commit, log_name
+from kafkalike.log.table.actions import Add, log_name
+from kafkalike.log.table.commit_file import Commit
 from kafkalike.log.table.log_cleaner import Helpers, LogCleaner
 from kafkalike.log.table.state import end_app
 from kafkalike.log.topic.batch_payload import segment_stats

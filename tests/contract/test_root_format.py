@@ -17,7 +17,8 @@ from kafkalike.log.cluster.delta_cluster import DeltaCluster
 from kafkalike.log.inspect.verify import known_topics
 from kafkalike.log.port import Cluster
 from kafkalike.log.store.port import Store
-from kafkalike.log.table.actions import lines_of, log_name, version_of
+from kafkalike.log.table.actions import log_name, version_of
+from kafkalike.log.table.commit_file import lines_of
 from kafkalike.log.table.layout import CLUSTER_METADATA
 from kafkalike.log.table.root_format import ROOT_FORMAT
 from kafkalike.log.upkeep.restore import restore_as

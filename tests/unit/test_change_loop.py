@@ -14,7 +14,8 @@ from kafkalike.clock import Clock, Deadline
 from kafkalike.errors import KafkaError, KafkaStorageError, UnknownOutcomeError
 from kafkalike.log.store.memory import MemoryStore
 from kafkalike.log.store.port import NotStoredError, Store
-from kafkalike.log.table.actions import Add, creation, log_name
+from kafkalike.log.table.actions import Add, log_name
+from kafkalike.log.table.commit_file import creation
 from kafkalike.log.table.settling import CommitPuts
 from kafkalike.log.table.state import EndsAt, TableState, end_app
 from kafkalike.log.table.table import Change, Done, Landed, Plan, Questions, Refresh, T, Table

@@ -11,7 +11,8 @@ from kafkalike.clock import Deadline
 from kafkalike.errors import KafkaStorageError, PolicyViolationError
 from kafkalike.log.store.memory import MemoryStore
 from kafkalike.log.store.port import Pace, Store
-from kafkalike.log.table.actions import Add, creation, lines_of, log_name
+from kafkalike.log.table.actions import Add, log_name
+from kafkalike.log.table.commit_file import creation, lines_of
 from kafkalike.log.table.state import TableState
 from kafkalike.log.table.table import Change, Done, Landed, Table
 from kafkalike.model.segments import Segment

@@ -6,7 +6,8 @@ import pytest
 
 from kafkalike.errors import KafkaStorageError, UnknownOutcomeError
 from kafkalike.log.store.port import NotStoredError
-from kafkalike.log.table.actions import FENCES_KEY, Commit, append_info, log_name, parse_commit
+from kafkalike.log.table.actions import FENCES_KEY, append_info, log_name, parse_commit
+from kafkalike.log.table.commit_file import Commit
 from kafkalike.log.table.settling import CommitPuts
 from kafkalike.log.table.state import FENCE
 from tests.tools.scripted_store import ScriptedStore, SleptClock

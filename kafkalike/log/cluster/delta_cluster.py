@@ -28,7 +28,8 @@ from kafkalike.log.cluster.topic_lives import live_topic
 from kafkalike.log.store.local import LocalStore
 from kafkalike.log.store.port import Store
 from kafkalike.log.store.roots import normalise_root
-from kafkalike.log.table.actions import creation, log_name
+from kafkalike.log.table.actions import log_name
+from kafkalike.log.table.commit_file import creation
 from kafkalike.log.table.control_log import DeltaControlLog
 from kafkalike.log.table.layout import (
     CLUSTER_METADATA,

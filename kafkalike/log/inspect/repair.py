@@ -20,7 +20,8 @@ from kafkalike.errors import LogCorruptError
 from kafkalike.log.inspect.flaws import DamagedTable, Flaw, control_flaws, find_flaws, run
 from kafkalike.log.inspect.lost_records import LostRecords
 from kafkalike.log.store.parquet import open_parquet, put_parquet
-from kafkalike.log.table.actions import Add, Commit, creation
+from kafkalike.log.table.actions import Add
+from kafkalike.log.table.commit_file import Commit, creation
 from kafkalike.log.table.layout import (
     CLUSTER_METADATA,
     CONTROL_TABLE_PROPERTIES,

@@ -1,4 +1,4 @@
-"""Actions: the JSON files of a Delta log in, table commits out; and a commit that is to be made, its JSON out.
+"""Actions: the JSON files of a Delta log in, table commits out; `commit_file.py` goes the other way.
 
 Only what the Delta protocol fixes is read: `commitInfo`, `metaData`, `protocol`, `txn`, `add`, `remove`
 (github.com/delta-io/delta, PROTOCOL.md).
@@ -6,7 +6,6 @@ Only what the Delta protocol fixes is read: `commitInfo`, `metaData`, `protocol`
 
 from __future__ import annotations
 
-import json
 import zlib
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -15,7 +14,6 @@ from urllib.parse import unquote
 
 from kafkalike.errors import LogCorruptError, UnsupportedVersionError
 from kafkalike.model.quick_json import parsed
-from kafkalike.version import engine_info
 
 SUPPORTED_READER_VERSION: Final = 1
 SUPPORTED_WRITER_VERSION: Final = 2
@@ -119,9 +117,6 @@ def append_info(user_metadata: str | None) -> dict[str, Any]:
     except ValueError:
         return {}
     return info if isinstance(info, dict) else {}
-
-
-# --- reading --------------------------------------------------------------------------------------
 
 
 def parse_actions(version: int, content: bytes, where: str) -> list[dict[str, Any]]:
@@ -288,129 +283,3 @@ def check_protocol(protocol: Mapping[str, Any], where: str) -> None:
             f"{SUPPORTED_READER_VERSION} and {SUPPORTED_WRITER_VERSION}: someone has switched on a table feature"
         )
         raise UnsupportedVersionError(message)
-
-
-# --- writing --------------------------------------------------------------------------------------
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Commit:
-    """A table commit to be made."""
-
-    version: int
-    time_ms: int
-    operation: str
-    append_id: str
-    """Unique text by which the commit is recognised when its outcome is in doubt."""
-    adds: Sequence[Add] = ()
-    removes: Sequence[Add] = ()
-    txns: Mapping[str, int] = field(default_factory=dict)
-    note: Mapping[str, Any] = field(default_factory=dict)
-    """What else the commit's user metadata say."""
-
-    @property
-    def user_metadata(self) -> str:
-        """The commit's user metadata: its id, and the note."""
-        return _json({APPEND_KEY: self.append_id, **self.note})
-
-    def applied(self) -> TableCommit:
-        """What a reader of the new version will see, for the writer's own state."""
-        return TableCommit(
-            version=self.version,
-            timestamp_ms=self.time_ms,
-            operation=self.operation,
-            engine=engine_info(),
-            user_metadata=self.user_metadata,
-            adds=tuple(self.adds),
-            removes=tuple(r.path for r in self.removes),
-            txns=self.txns,
-            taken=tuple(old for old in self.removes if old.data_change),
-        )
-
-    def content(self) -> bytes:
-        """The commit's file."""
-        info = {
-            "timestamp": self.time_ms,
-            "operation": self.operation,
-            "operationParameters": {"mode": "Append"} if self.operation == APPEND else {},
-            "isBlindAppend": not self.removes,
-            "engineInfo": engine_info(),
-            "userMetadata": self.user_metadata,
-        }
-        return lines_of(info, self._actions())
-
-    def _actions(self) -> Iterable[Action]:
-        for app_id, version in self.txns.items():
-            yield {"txn": {"appId": app_id, "version": version, "lastUpdated": self.time_ms}}
-        for old in self.removes:
-            yield {
-                "remove": {
-                    "path": old.path,
-                    "deletionTimestamp": self.time_ms,
-                    "dataChange": old.data_change,
-                    "extendedFileMetadata": True,
-                    "partitionValues": _partition_values(old),
-                    "size": old.size,
-                }
-            }
-        for new in self.adds:
-            yield {
-                "add": {
-                    "path": new.path,
-                    "partitionValues": _partition_values(new),
-                    "size": new.size,
-                    "modificationTime": new.modification_ms,
-                    "dataChange": new.data_change,
-                    "stats": _json(new.stats),
-                }
-            }
-
-
-def creation(
-    table_id: str,
-    schema: Mapping[str, Any],
-    *,
-    partition_by: Sequence[str],
-    properties: Mapping[str, str],
-    time_ms: int,
-) -> bytes:
-    """The file of a new table's first version.
-
-    Args:
-        table_id: a new UUID.
-        schema: Delta's schema: `{"type": "struct", "fields": […]}`.
-        partition_by: names of the partition columns.
-        properties: the table's configuration.
-        time_ms: now, ms.
-    """
-    info = {
-        "timestamp": time_ms,
-        "operation": "CREATE TABLE",
-        "operationParameters": {"mode": "ErrorIfExists", "location": ""},
-        "engineInfo": engine_info(),
-        "userMetadata": _json({APPEND_KEY: table_id}),
-    }
-    metadata = {
-        "id": table_id,
-        "format": {"provider": "parquet", "options": {}},
-        "schemaString": _json(schema),
-        "partitionColumns": list(partition_by),
-        "configuration": dict(properties),
-        "createdTime": time_ms,
-    }
-    protocol = {"minReaderVersion": SUPPORTED_READER_VERSION, "minWriterVersion": SUPPORTED_WRITER_VERSION}
-    return lines_of(info, [{"protocol": protocol}, {"metaData": metadata}])
-
-
-def lines_of(info: Mapping[str, Any], actions: Iterable[Action]) -> bytes:
-    """The file of a commit: its `commitInfo`, with the checksum of the other actions, and these."""
-    body = b"".join(_json(action).encode() + b"\n" for action in actions)
-    return _json({"commitInfo": {**info, CHECKSUM_KEY: zlib.crc32(body)}}).encode() + b"\n" + body
-
-
-_json: Final = json.JSONEncoder(separators=(",", ":")).encode
-"""`json.dumps` would make an encoder for each call."""
-
-
-def _partition_values(add: Add) -> dict[str, str]:
-    return {} if add.partition is None else {"partition": str(add.partition)}

@@ -19,7 +19,8 @@ import pyarrow as pa
 from kafkalike.clock import Clock, Deadline, within
 from kafkalike.errors import KafkaError, KafkaStorageError, LogCorruptError
 from kafkalike.log.store.port import NOW, Pace, Store
-from kafkalike.log.table.actions import APPEND, TableCommit, creation
+from kafkalike.log.table.actions import APPEND, TableCommit
+from kafkalike.log.table.commit_file import creation
 from kafkalike.log.table.fewer_files import keep_some, merge_late
 from kafkalike.log.table.layout import CONTROL_TABLE_PROPERTIES, delta_schema
 from kafkalike.log.table.log_cleaner import Helpers, LogCleaner

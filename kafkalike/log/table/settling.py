@@ -13,7 +13,8 @@ from typing import Final
 from kafkalike.clock import Clock
 from kafkalike.errors import KafkaError, KafkaStorageError, UnknownOutcomeError
 from kafkalike.log.store.port import NotStoredError, Store
-from kafkalike.log.table.actions import FENCES_KEY, Commit, log_name, parse_commit
+from kafkalike.log.table.actions import FENCES_KEY, log_name, parse_commit
+from kafkalike.log.table.commit_file import Commit
 from kafkalike.log.table.state import FENCE
 
 BACKOFF_SECONDS: Final = 0.05
