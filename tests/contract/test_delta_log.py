@@ -27,7 +27,7 @@ from kafkalike.log.store.memory import MemoryStore
 from kafkalike.log.store.parquet import open_parquet
 from kafkalike.log.table.actions import log_name, parse_commit
 from kafkalike.log.table.checkpoints import INTERVAL as CHECKPOINT_INTERVAL
-from kafkalike.log.table.snapshot import last_checkpoint
+from kafkalike.log.table.log_files import last_checkpoint
 from kafkalike.log.topic.topic_log import DeltaTopicLog
 from kafkalike.model.appends import TxnId
 from kafkalike.model.names import TopicName

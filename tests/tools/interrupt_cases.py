@@ -11,7 +11,8 @@ from kafkalike.clock import SYSTEM_CLOCK
 from kafkalike.consumer import KafkaConsumer
 from kafkalike.errors import IllegalStateError, KafkaError, TopicAlreadyExistsError, UnknownTopicOrPartitionError
 from kafkalike.log.table.checkpoints import make_checkpoint
-from kafkalike.log.table.snapshot import last_checkpoint, load_snapshot
+from kafkalike.log.table.log_files import last_checkpoint
+from kafkalike.log.table.snapshot import load_snapshot
 from kafkalike.log.topic.topic_log import DeltaTopicLog
 from kafkalike.log.upkeep.restore import restore_as
 from kafkalike.model.structs import NewTopic, TopicPartition

@@ -14,7 +14,8 @@ from kafkalike.log.store.port import NOW, Pace
 from kafkalike.log.table.checkpoints import make_checkpoint
 from kafkalike.log.table.following import FAR_RECHECK_SECONDS
 from kafkalike.log.table.loading import load_table
-from kafkalike.log.table.snapshot import LAST_CHECKPOINT, load_snapshot
+from kafkalike.log.table.log_files import LAST_CHECKPOINT
+from kafkalike.log.table.snapshot import load_snapshot
 from kafkalike.log.table.state import TableState
 from kafkalike.log.table.table import Change, Done, Landed, Plan, Table
 from tests.tools.scripted_store import ScriptedStore, SleptClock

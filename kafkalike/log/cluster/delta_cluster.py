@@ -42,9 +42,9 @@ from kafkalike.log.table.layout import (
     TOPIC_TABLE_PROPERTIES,
 )
 from kafkalike.log.table.log_cleaner import Helpers, cleaning_turn, maintenance_turn
+from kafkalike.log.table.log_files import LogFiles
 from kafkalike.log.table.open_appends import OpenTables
 from kafkalike.log.table.root_format import check_root_format
-from kafkalike.log.table.snapshot import LogFiles
 from kafkalike.log.table.table import Table
 from kafkalike.log.topic.segment_files import segment_of
 from kafkalike.log.topic.topic_log import DeltaTopicLog, Home

@@ -18,8 +18,9 @@ from kafkalike.log.table.layout import (
     DAMAGED,
 )
 from kafkalike.log.table.loading import load_table
+from kafkalike.log.table.log_files import LAST_CHECKPOINT, LogFiles
 from kafkalike.log.table.row_files import seq_segment
-from kafkalike.log.table.snapshot import LAST_CHECKPOINT, LogFiles, read_checkpoint
+from kafkalike.log.table.snapshot import read_checkpoint
 
 if TYPE_CHECKING:
     from kafkalike.log.cluster.delta_cluster import DeltaCluster

@@ -33,8 +33,8 @@ from kafkalike.log.table.layout import (
     TOPIC_TABLE_PROPERTIES,
     delta_schema,
 )
+from kafkalike.log.table.log_files import LAST_CHECKPOINT, LogFiles
 from kafkalike.log.table.row_files import seq_segment
-from kafkalike.log.table.snapshot import LAST_CHECKPOINT, LogFiles
 from kafkalike.log.table.state import REPAIR, TableState, end_app
 from kafkalike.log.table.table import Change, Table
 from kafkalike.log.topic.notes import WORK_KEY

@@ -18,7 +18,8 @@ from kafkalike.log.store.arrays import held_numbers
 from kafkalike.log.store.port import Store
 from kafkalike.log.table.action_columns import COLUMNS, cast_structs, column, one_each
 from kafkalike.log.table.expired_log import DELETED_FILES_STAY, duration_ms
-from kafkalike.log.table.snapshot import LAST_CHECKPOINT, Snapshot
+from kafkalike.log.table.log_files import LAST_CHECKPOINT
+from kafkalike.log.table.snapshot import Snapshot
 
 INTERVAL: Final = 100
 """Fewest commits between two checkpoints; the tables' own `delta.checkpointInterval`."""

@@ -7,7 +7,7 @@ from typing import Final
 
 from kafkalike.log.store.port import Store
 from kafkalike.log.table.actions import log_name
-from kafkalike.log.table.snapshot import LogFiles
+from kafkalike.log.table.log_files import LogFiles
 
 KEPT: Final = 2
 """Checkpoints that stay although a newer one has all that they have: readers may be at them."""

@@ -17,7 +17,8 @@ from kafkalike.log.store.port import NOW, Pace, Store
 from kafkalike.log.table.actions import TableCommit, log_name, parse_commit
 from kafkalike.log.table.damage import Damage, DamagedFileError, storage_errors, unanswered
 from kafkalike.log.table.loading import ToSegment, last_good, load_with_base, size_of
-from kafkalike.log.table.snapshot import LogFiles, all_damaged, why_damaged
+from kafkalike.log.table.log_files import LogFiles
+from kafkalike.log.table.snapshot import all_damaged, why_damaged
 from kafkalike.log.table.state import REPAIR, TableState
 
 RECHECK_SECONDS: Final = 10.0

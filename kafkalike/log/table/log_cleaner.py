@@ -19,7 +19,8 @@ from kafkalike.latch import Latch
 from kafkalike.log.store.port import Store
 from kafkalike.log.table.checkpoints import INTERVAL, is_due, make_checkpoint
 from kafkalike.log.table.expired_log import clean_log
-from kafkalike.log.table.snapshot import last_checkpoint, load_snapshot
+from kafkalike.log.table.log_files import last_checkpoint
+from kafkalike.log.table.snapshot import load_snapshot
 
 CLEANUP_INTERVAL: Final = 10 * INTERVAL
 """Commits between two clean-ups of the log by writers: each lists the whole folder for what is an hour or a day old."""

@@ -22,8 +22,8 @@ from kafkalike.log.table.commit_file import Commit
 from kafkalike.log.table.expired_log import HOUR_MS, LOG_STAYS, duration_ms
 from kafkalike.log.table.following import FollowedTable, Follower
 from kafkalike.log.table.loading import ToSegment
+from kafkalike.log.table.log_files import LogFiles, last_checkpoint
 from kafkalike.log.table.settling import BACKOFF_SECONDS, CommitPuts
-from kafkalike.log.table.snapshot import LogFiles, last_checkpoint
 from kafkalike.log.table.state import FENCE, Requirement, TableState
 
 MAX_BACKOFF_SECONDS: Final = 2.0

@@ -1,0 +1,88 @@
+"""Log files: a table's `_delta_log` in, which versions and checkpoints lie in it out."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Final
+
+from kafkalike.log.store.port import Store
+from kafkalike.log.table.actions import version_of
+
+LAST_CHECKPOINT: Final = "_delta_log/_last_checkpoint"
+
+_CHECKPOINT: Final = re.compile(r"(\d{20})\.checkpoint(?:\.(\d{10})\.(\d{10}))?\.parquet")
+"""A checkpoint in one file, or one of several parts: its number, and how many there are."""
+
+
+@dataclass(frozen=True, slots=True)
+class LogFiles:
+    """What lies in a table's `_delta_log`."""
+
+    commits: tuple[int, ...]
+    """Versions that have a commit file, in order."""
+    checkpoints: Mapping[int, Sequence[str]]
+    """Names of the files of each complete checkpoint, by version."""
+    modified_ms: Mapping[int, int] = field(default_factory=dict)
+    """When the commit files were written, ms, by version."""
+
+    @classmethod
+    def listed(cls, store: Store, since: int = 0) -> LogFiles:
+        """List the folder: for opening, recovery and maintenance; not for the hot path.
+
+        Args:
+            store: the table.
+            since: the first version of interest.
+
+        A list of a folder is of no one moment: it may lack a file made meanwhile, and have one that was made later.
+        So where a commit is missing, the folder is listed once more, and counts up to what the first list knew of.
+        """
+        first = cls._listed(store, since)
+        if not first.commits or len(first.commits) == first.commits[-1] - first.commits[0] + 1:
+            return first
+        second = cls._listed(store, since)
+        return cls(tuple(v for v in second.commits if v <= first.commits[-1]), second.checkpoints, second.modified_ms)
+
+    @classmethod
+    def _listed(cls, store: Store, since: int) -> LogFiles:
+        modified: dict[int, int] = {}
+        parts: dict[int, dict[str, int]] = {}
+        for entry in store.list("_delta_log", after=f"{since:020d}" if since > 0 else ""):
+            version = version_of(entry.name)
+            if version is not None:
+                modified[version] = entry.modified_ms
+            elif match := _CHECKPOINT.fullmatch(entry.name):
+                # A checkpoint of several parts is one only when all of them are there.
+                parts.setdefault(int(match[1]), {})[entry.name] = int(match[3] or 1)
+        whole: dict[int, Sequence[str]] = {}
+        for version, names in parts.items():
+            single = [name for name, count in names.items() if count == 1]
+            several = sorted(name for name, count in names.items() if count > 1)
+            if single or (several and len(several) == names[several[0]]):
+                whole[version] = single[:1] or several
+        return cls(tuple(sorted(modified)), whole, modified)
+
+
+def base_of(files: LogFiles, version: int) -> bool:
+    """Whether a version can be made from what a log still has."""
+    return any(
+        first_missing(files.commits, base, version) is None for base in [*files.checkpoints, -1] if base <= version
+    )
+
+
+def first_missing(commits: Sequence[int], base: int, target: int) -> int | None:
+    """The first version above a checkpoint, up to a target, that has no commit file."""
+    there = {v for v in commits if base < v <= target}
+    if len(there) == target - base:
+        return None
+    return next(v for v in range(base + 1, target + 1) if v not in there)
+
+
+def last_checkpoint(store: Store) -> int:
+    """Version of the last checkpoint; -1 when there is none, or none that can be found out."""
+    try:
+        return int(json.loads(store.read(LAST_CHECKPOINT))["version"])
+    except (OSError, ValueError, KeyError, TypeError):
+        return -1
