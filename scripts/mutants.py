@@ -70,6 +70,7 @@ PARTS: Final[Mapping[str, Part]] = {
                 "group_sessions",
                 "lag",
                 "lag_history",
+                "looks",
                 "member_lease",
                 "merge_plan",
                 "metadata_rows",
@@ -90,6 +91,7 @@ PARTS: Final[Mapping[str, Part]] = {
         tests=(
             "tests/unit/test_change_loop.py",
             "tests/unit/test_change_rules.py",
+            "tests/unit/test_far_table.py",
             "tests/unit/test_settling.py",
             "tests/unit/test_table_steps.py",
         ),

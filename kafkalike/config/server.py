@@ -55,6 +55,9 @@ TOPIC_DEFAULTS: Final[Mapping[str, tuple[str, ...]]] = {
 """Which server setting gives a topic setting its default; the first one that is set wins. Source: Kafka's
 documentation of topic configs, row "Server Default Property"; settings that Kafka does not have are named alike."""
 
+_BESIDES: Final = {"log.kafkalike.flush": " It also holds for committed offsets, which have no topic of a user's."}
+"""What else some of these settings do."""
+
 _UNIT_MS: Final = {"minutes": 60_000, "hours": 3_600_000}
 
 
@@ -66,7 +69,7 @@ def _topic_default(server_name: str, topic_name: str) -> Property:
         name=server_name,
         parse=parse,
         default=topic.default if unit is None else str(int(topic.default) // unit),
-        doc=f"Default of the topic setting {topic_name}.",
+        doc=f"Default of the topic setting {topic_name}." + _BESIDES.get(server_name, ""),
     )
 
 
@@ -212,6 +215,11 @@ class ServerConfig:
     def num_partitions(self) -> int:
         """Partitions of a topic created without a count."""
         return int(self.get("num.partitions"))
+
+    @property
+    def flush(self) -> bool:
+        """Whether what is written is forced to the disk, committed offsets too, where no topic says otherwise."""
+        return boolean(self.topic_default("kafkalike.flush")[0])
 
     @property
     def auto_create_topics(self) -> bool:

@@ -7,11 +7,11 @@ misread. A newer version, or a kind that is not known, stops the client: it must
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterable, Mapping
 from typing import Any, Final, Protocol, Self
 
 from kafkalike.errors import LogCorruptError, UnsupportedVersionError
+from kafkalike.model.quick_json import parsed
 
 VERSION: Final = "v"
 """Key of the format version in a row's `value`."""
@@ -71,7 +71,7 @@ def row_value(table: str, row: ControlRow, versions: Mapping[str, int]) -> dict[
         raise _newer(table, row, f"kind {row.kind!r}")
     if not row.value:
         return {}
-    found = _parsed(row.value)
+    found = parsed(row.value)
     if not isinstance(found, dict):
         message = f"{row.value[:80]!r} is not an object"
         raise TypeError(message)
@@ -81,18 +81,6 @@ def row_value(table: str, row: ControlRow, versions: Mapping[str, int]) -> dict[
     if version > versions[row.kind]:
         raise _newer(table, row, f"kind {row.kind!r} in format {version}")
     return found
-
-
-_decode: Final = json.JSONDecoder().raw_decode
-
-
-def _parsed(value: str) -> Any:  # noqa: ANN401
-    """As `json.loads`, which first looks for white space around the value, though nobody writes any."""
-    if value[0] == "{" and value[-1] == "}":
-        found, end = _decode(value)
-        if end == len(value):
-            return found
-    return json.loads(value)
 
 
 def damaged(table: str, row: ControlRow, cause: Exception) -> LogCorruptError:

@@ -41,6 +41,11 @@ def _start(segment: Segment) -> int:
     return segment.start
 
 
+def _overlap(run: Sequence[Segment]) -> bool:
+    """Whether any of these, which stand in offset order, begins before the one before it ends."""
+    return any(before.stop > after.start for before, after in pairwise(run))
+
+
 class SegmentIndex:
     """The live segments of one topic by partition, in offset order.
 
@@ -58,8 +63,10 @@ class SegmentIndex:
         for segment in sorted(segments, key=_start):
             self._by_partition.setdefault(segment.partition, []).append(segment)
             self._by_path[segment.path] = segment
-            self._note_overlap(segment)
-            self.raise_end(segment)
+        for partition, run in self._by_partition.items():
+            self._ends[partition] = max(segment.stop for segment in run)
+            if _overlap(run):
+                self._overlapping.add(partition)
 
     def raise_end(self, segment: Segment) -> None:
         """Let the log end stay above a segment, which need not be live: offsets are never reused."""
@@ -94,14 +101,14 @@ class SegmentIndex:
         at = bisect_left(run, segment.start, key=_start)
         # Several begin at the same offset where a foreign writer has copied files.
         del run[run.index(segment, at)]
-        if segment.partition in self._overlapping and all(a.stop <= b.start for a, b in pairwise(run)):
+        if segment.partition in self._overlapping and not _overlap(run):
             self._overlapping.remove(segment.partition)
 
     def _note_overlap(self, segment: Segment) -> None:
         """Look at the neighbours of a segment that has just come in."""
         run = self._by_partition[segment.partition]
         at = bisect_left(run, segment.start, key=_start)
-        if any(before.stop > after.start for before, after in pairwise(run[max(0, at - 1) : at + 3])):
+        if _overlap(run[max(0, at - 1) : at + 3]):
             self._overlapping.add(segment.partition)
 
     def overlap(self, segment: Segment) -> Segment | None:

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import os
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import pytest
 
-from kafkalike import KafkaProducer
+from kafkalike import KafkaProducer, OffsetAndMetadata, TopicPartition
+from kafkalike.admin import KafkaAdminClient
 from kafkalike.clock import SYSTEM_CLOCK
 from kafkalike.errors import KafkaStorageError
 from kafkalike.log.cluster.delta_cluster import DeltaCluster
@@ -16,9 +16,6 @@ from kafkalike.log.connect import connect
 from kafkalike.retention import maintain
 from tests.tools.records import all_records, batch, open_log
 from tests.tools.upkeep import AT_ONCE
-
-if TYPE_CHECKING:
-    pass
 
 Event = tuple[str, str]
 
@@ -49,13 +46,14 @@ def topic(root: str, flush: str) -> DeltaCluster:
     return cluster
 
 
-def check_order(events: list[Event], root: str) -> None:
+def check_order(events: list[Event], root: str, table: str = "t") -> None:
     """Data files and their folders come before the commit's content, that before its name, that before the folder."""
     synced = [path for kind, path in events if kind == "sync"]
-    (commit,) = [at for at, (kind, path) in enumerate(events) if kind == "link" and f"{root}/t/_delta_log/0" in path]
+    log = f"{root}/{table}/_delta_log"
+    (commit,) = [at for at, (kind, path) in enumerate(events) if kind == "link" and path.startswith(f"{log}/0")]
     data = [at for at, (kind, path) in enumerate(events) if kind == "sync" and path.endswith(".parquet")]
     content = [at for at, (kind, path) in enumerate(events) if kind == "sync" and path.endswith(".tmp")]
-    names = [at for at, event in enumerate(events) if event == ("sync", f"{root}/t/_delta_log")]
+    names = [at for at, event in enumerate(events) if event == ("sync", log)]
     assert data
     assert {path.rpartition("/")[0] for path in synced if path.endswith(".parquet")} <= set(synced)
     assert max(data) < min(content) < commit < max(names)
@@ -149,3 +147,54 @@ def test_the_metadata_and_a_new_topics_table_are_always_flushed(root: str, event
     synced = [path for kind, path in events if kind == "sync"]
     assert {f"{root}/t/_delta_log", f"{root}/t", root, f"{root}/__cluster_metadata/_delta_log"} <= set(synced)
     assert any(path.startswith(f"{root}/__cluster_metadata/part-") for path in synced)
+
+
+# --- committed offsets -------------------------------------------------------------------------
+
+
+def commit_offset(cluster: DeltaCluster) -> None:
+    """For a group without members, as `consumer-groups --reset-offsets` does it."""
+    with KafkaAdminClient(bootstrap_servers=cluster) as admin:
+        admin.alter_group_offsets("g", {TopicPartition("t", 0): OffsetAndMetadata(0)})
+
+
+def flushing(root: str, value: str) -> DeltaCluster:
+    """A cluster whose file of server defaults says whether topics are flushed."""
+    Path(root).mkdir()
+    Path(root, "server.properties").write_text(f"log.kafkalike.flush={value}\n", encoding="utf-8")
+    cluster = connect(root)
+    assert isinstance(cluster, DeltaCluster)
+    cluster.create_topic("t", 1, {})
+    return cluster
+
+
+def test_a_committed_offset_is_on_the_disk_where_the_server_flushes_by_default(root: str, events: list[Event]) -> None:
+    """The offsets table has no settings of its own: as in Kafka, what holds for all topics holds for it."""
+    cluster = flushing(root, "true")
+    commit_offset(cluster)  # makes the table
+    assert f"{root}/__consumer_offsets" in {path for kind, path in events if kind == "sync"}
+    events.clear()
+
+    commit_offset(cluster)
+
+    check_order(events, root, "__consumer_offsets")
+
+
+@pytest.mark.parametrize("others", ["true", "false"])
+def test_a_topics_own_setting_says_nothing_about_committed_offsets(root: str, events: list[Event], others: str) -> None:
+    """One commit may be about many topics."""
+    cluster = topic(root, others)
+    events.clear()
+
+    commit_offset(cluster)
+
+    assert [path for kind, path in events if kind == "sync"] == []
+
+
+def test_a_server_that_does_not_flush_is_the_default(root: str, events: list[Event]) -> None:
+    cluster = flushing(root, "false")
+    events.clear()
+
+    commit_offset(cluster)
+
+    assert [path for kind, path in events if kind == "sync"] == []

@@ -1,4 +1,7 @@
-"""A1, A2: Ctrl-C at any line of a refresh, a load, an append or a commit; what the client knows must stay right."""
+"""A1, A2: Ctrl-C at any line of a refresh, a load, an append or a commit; what the client knows must stay right.
+
+`make check` tries a few lines of the same operations in `test_interrupts.py`.
+"""
 
 import sys
 from collections.abc import Callable, Iterator
@@ -92,6 +95,7 @@ def cluster(root: str) -> DeltaCluster:
     return open_cluster(root)
 
 
+@pytest.mark.slow
 def test_an_interrupted_refresh_of_the_metadata_overlooks_no_news(root: str, cluster: DeltaCluster) -> None:
     """Whichever line of it Ctrl-C meets, the next refresh knows what a fresh client knows."""
     other = open_cluster(root)
@@ -105,6 +109,7 @@ def test_an_interrupted_refresh_of_the_metadata_overlooks_no_news(root: str, clu
         assert cluster.topics() == other.topics()
 
 
+@pytest.mark.slow
 def test_an_interrupted_refresh_of_the_groups_overlooks_no_commit(root: str, cluster: DeltaCluster) -> None:
     """A committed offset of another client must not be lost for the rest of this client's life."""
     other = open_cluster(root)
@@ -119,6 +124,7 @@ def test_an_interrupted_refresh_of_the_groups_overlooks_no_commit(root: str, clu
         assert committed(cluster) == line
 
 
+@pytest.mark.slow
 def test_an_interrupted_commit_is_there_for_all_or_for_none(root: str, cluster: DeltaCluster) -> None:
     """And no row is written with the number of another one."""
     other = open_cluster(root)
@@ -136,6 +142,7 @@ def test_an_interrupted_commit_is_there_for_all_or_for_none(root: str, cluster: 
     assert numbers == list(range(1, len(numbers) + 1))
 
 
+@pytest.mark.slow
 def test_an_interrupted_append_is_in_the_log_once_or_not_at_all(root: str) -> None:
     """And the same log goes on at the true log end."""
     log = make_topic(root, partitions=1)
@@ -162,6 +169,7 @@ def cleaned_up_to_now(root: str, topic: str) -> None:
         file.unlink()
 
 
+@pytest.mark.slow
 def test_after_an_interrupted_load_no_offset_is_given_out_twice(root: str) -> None:
     """The table's log has moved on past what the client knows, so that it loads the table anew, and is interrupted."""
     interrupts = Interrupts()

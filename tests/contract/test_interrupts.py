@@ -6,12 +6,13 @@ from pathlib import Path
 import pytest
 
 from kafkalike.model.names import check_topic_name
+from tests.tools.effort import examples
 from tests.tools.interrupt_cases import CASES, CloseConsumer, Commit, Create, Refresh
 from tests.tools.interrupt_world import Copies, World, make_base
 from tests.tools.interrupts import sweep
 
-SHORT = 6
-"""Interrupts per operation in the normal run; all together take half a minute."""
+SHORT = examples(6, 2)
+"""Interrupts per operation in the normal run; six of each take half a minute."""
 
 # Between opening a file or a folder and the `with` around it nothing but Python itself can close it, which says so.
 pytestmark = pytest.mark.filterwarnings("ignore:unclosed:ResourceWarning")

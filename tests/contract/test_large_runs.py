@@ -201,6 +201,7 @@ def numbers_in(root: str) -> dict[int, list[tuple[int, int]]]:
     return {p: [(offset, int(value[:8])) for offset, value in held] for p, held in all_records(root).items()}
 
 
+@pytest.mark.slow
 def test_large_and_small_runs_of_several_tasks_stand_in_the_order_of_the_tasks(
     cluster: DeltaCluster, root: str, tmp_path: Path
 ) -> None:
@@ -246,6 +247,7 @@ def test_records_get_the_time_that_they_have_or_that_of_their_task(
     assert all(before <= time <= after for time in found[1::2])
 
 
+@pytest.mark.slow
 def test_a_topic_that_has_log_append_time_by_now_gets_that_time(
     cluster: DeltaCluster, root: str, tmp_path: Path
 ) -> None:
@@ -264,6 +266,7 @@ def test_a_topic_that_has_log_append_time_by_now_gets_that_time(
     assert numbers_in(root)[0] == [(n, n) for n in range(400)]
 
 
+@pytest.mark.slow
 def test_a_second_try_leaves_the_file_of_the_first_alone(cluster: DeltaCluster, tmp_path: Path) -> None:
     """A commit may name it: of a try whose answer was lost, nobody knows at once."""
     cluster.create_topic("t", 1, {})
@@ -291,6 +294,7 @@ def test_a_task_that_fails_leaves_no_file(cluster: DeltaCluster, tmp_path: Path)
     assert [path for path in tmp_path.iterdir() if path.is_file()] == []
 
 
+@pytest.mark.slow
 def test_a_flipped_bit_of_a_footer_is_an_error_or_makes_no_difference(
     cluster: DeltaCluster, root: str, tmp_path: Path
 ) -> None:

@@ -13,7 +13,9 @@ from kafkalike.log.connect import connect
 from kafkalike.log.store.local import LocalStore
 from kafkalike.log.table.settling import SETTLE_TRIES
 from kafkalike.log.topic.topic_log import DeltaTopicLog
-from tests.tools.records import all_records, batch, make_topic
+from kafkalike.testing import ManualClock
+from tests.tools.clusters import on_disk
+from tests.tools.records import all_records, batch, open_log
 
 Put = Callable[..., bool]
 _PUT: Put = LocalStore.put_if_absent
@@ -41,8 +43,12 @@ class Storage:
 
 @pytest.fixture
 def log(root: str) -> DeltaTopicLog:
-    """A topic of one partition with one record."""
-    return make_topic(root, (0, "first"), partitions=1)
+    """A topic of one partition with one record; waiting between two tries takes no time."""
+    cluster = on_disk(root, clock=ManualClock(1_700_000_000))
+    cluster.create_topic("t", 1, {})
+    log = open_log(cluster)
+    log.append(batch((0, "first")))
+    return log
 
 
 def data_files(root: str) -> int:
@@ -191,7 +197,7 @@ def test_a_put_without_an_answer_is_tried_again(root: str, log: DeltaTopicLog, m
 
 def test_a_control_row_whose_put_lands_later_is_not_there_twice(root: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """The setting is changed once, by the second try or not at all."""
-    cluster = connect(root)
+    cluster = on_disk(root, clock=ManualClock(1_700_000_000))
     cluster.create_topic("a", 1, {})
 
     def lost(files: LocalStore, name: str, content: bytes) -> bool:

@@ -9,7 +9,9 @@ from typing import Any, Final
 from kafkalike.admin import KafkaAdminClient
 from kafkalike.clock import SYSTEM_CLOCK
 from kafkalike.consumer import KafkaConsumer
-from kafkalike.errors import KafkaError, TopicAlreadyExistsError, UnknownTopicOrPartitionError
+from kafkalike.errors import IllegalStateError, KafkaError, TopicAlreadyExistsError, UnknownTopicOrPartitionError
+from kafkalike.log.table.checkpoints import make_checkpoint
+from kafkalike.log.table.snapshot import last_checkpoint, load_snapshot
 from kafkalike.log.topic.topic_log import DeltaTopicLog
 from kafkalike.log.upkeep.restore import restore_as
 from kafkalike.model.structs import NewTopic, TopicPartition
@@ -416,6 +418,40 @@ class Delete(Create):
         del self.before["u", 0]
 
 
+class CloseAdmin(World):
+    """An admin client that waits for the checkpoint that a thread of its cluster makes; closed again, it is closed."""
+
+    def prepare(self) -> None:
+        self.admin = KafkaAdminClient(bootstrap_servers=self.cluster)
+        self.table = open_log(self.cluster).files
+        self.cluster.helpers.start(lambda: make_checkpoint(self.table, load_snapshot(self.table), NOW_MS))
+
+    def operate(self) -> None:
+        self.admin.close()
+
+    def refused(self) -> bool:
+        """Whether the client is closed."""
+        try:
+            self.admin.list_topics()
+        except IllegalStateError:
+            return True
+        return False
+
+    def check(self) -> Iterator[str]:
+        if self.refused():
+            yield from self.under_way("closed")
+        self.admin.close()
+        self.admin.close()
+        if not self.refused():
+            yield "closed twice, and it still works"
+        yield from self.under_way("closed twice")
+
+    def under_way(self, when: str) -> Iterator[str]:
+        """A checkpoint that `close` should have waited for."""
+        if last_checkpoint(self.table) < 0:
+            yield f"{when}, and the checkpoint is not there yet"
+
+
 class Ensure(World):
     """Topics that are made when they are first needed, one of a name that was used before."""
 
@@ -519,6 +555,7 @@ CASES: Final[tuple[type[World], ...]] = (
     CloseConsumer,
     Create,
     Delete,
+    CloseAdmin,
     Ensure,
     Maintain,
     Restore,

@@ -20,9 +20,9 @@ from kafkalike.log.table.state import EndsAt, TableState, end_app
 from kafkalike.log.table.table import Change, Done, Landed, Plan, Questions, Refresh, T, Table
 from kafkalike.model.offsets import gaps_and_overlaps
 from kafkalike.model.segments import Segment
-from tests.tools.effort import seeds
+from tests.tools.effort import examples, seeds
 
-SCHEDULES = int(os.environ.get("KAFKALIKE_SCHEDULES", "1500"))
+SCHEDULES = int(os.environ.get("KAFKALIKE_SCHEDULES", examples(1500, 300)))
 """In all, a third of them with each amount of trouble; KAFKALIKE_SEEDS names others."""
 
 

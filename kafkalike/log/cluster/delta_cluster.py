@@ -100,6 +100,7 @@ class DeltaCluster(ClusterBase):
             helpers=self.helpers,
             clock=clock,
             patience=GROUPS_PATIENCE_SECONDS,
+            durable=self.server.flush,
             plans_beside=store.far,
             # A root of a newer format is refused there.
             before_change=self.metadata.look_once,

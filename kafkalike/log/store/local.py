@@ -202,9 +202,9 @@ class LocalStore(NearStore):
 
     def list(self, folder: str = "", *, deep: bool = False, after: str = "") -> list[Entry]:
         """Files of a folder."""
-        return [entry for entry in self._entries(folder, "", deep=deep) if entry.name > after]
+        return list(self._entries(folder, "", after, deep=deep))
 
-    def _entries(self, folder: str, prefix: str, *, deep: bool) -> Iterator[Entry]:
+    def _entries(self, folder: str, prefix: str, after: str, *, deep: bool) -> Iterator[Entry]:
         try:
             found = list(os.scandir(self.path(folder) if folder else self.uri))
         except (FileNotFoundError, NotADirectoryError):
@@ -214,7 +214,10 @@ class LocalStore(NearStore):
                 if item.is_dir(follow_symlinks=False):
                     if deep and item.name != TABLE_LOG:
                         below = f"{folder}/{item.name}" if folder else item.name
-                        yield from self._entries(below, f"{prefix}{item.name}/", deep=True)
+                        yield from self._entries(below, f"{prefix}{item.name}/", after, deep=True)
+                    continue
+                # Before it is asked for its size: of a long log only the end is wanted.
+                if f"{prefix}{item.name}" <= after:
                     continue
                 status = item.stat()
             except FileNotFoundError:

@@ -14,6 +14,7 @@ from typing import Any, Final
 from urllib.parse import unquote
 
 from kafkalike.errors import LogCorruptError, UnsupportedVersionError
+from kafkalike.model.quick_json import parsed
 from kafkalike.version import engine_info
 
 SUPPORTED_READER_VERSION: Final = 1
@@ -81,11 +82,17 @@ class TableCommit:
     """The same: Delta's schema as JSON."""
     taken: tuple[Add, ...] = ()
     """Those of the removed files whose records are not said to be in other files (`dataChange`)."""
+    note: Mapping[str, Any] = field(init=False, repr=False, compare=False)
+    """What our change wrote into the user metadata; see `append_info`."""
+
+    def __post_init__(self) -> None:
+        """Read the user metadata, once for all who ask."""
+        object.__setattr__(self, "note", append_info(self.user_metadata))
 
     @property
     def append_id(self) -> str | None:
         """Id of the change that made it; None when a foreign writer did."""
-        return append_info(self.user_metadata).get(APPEND_KEY)
+        return self.note.get(APPEND_KEY)
 
     @property
     def is_append(self) -> bool:
@@ -95,7 +102,7 @@ class TableCommit:
     @property
     def fences(self) -> str | None:
         """Id of the change that can never land because this commit has its version; None for any other commit."""
-        return append_info(self.user_metadata).get(FENCES_KEY)
+        return self.note.get(FENCES_KEY)
 
     @property
     def data_change(self) -> bool:
@@ -108,7 +115,7 @@ def append_info(user_metadata: str | None) -> dict[str, Any]:
     if not user_metadata or APPEND_KEY not in user_metadata:
         return {}
     try:
-        info = json.loads(user_metadata)
+        info = parsed(user_metadata)
     except ValueError:
         return {}
     return info if isinstance(info, dict) else {}
@@ -144,7 +151,7 @@ def parse_actions(version: int, content: bytes, where: str) -> list[dict[str, An
 
 
 def _object(line: str) -> dict[str, Any]:
-    action = json.loads(line)
+    action = parsed(line)
     if not isinstance(action, dict):
         message = f"an action must be an object, not {line[:40]!r}"
         raise TypeError(message)
@@ -207,8 +214,8 @@ def parse_commit(version: int, content: bytes, where: str) -> TableCommit:
     return commit_of(version, parse_actions(version, content, where), where)
 
 
-ADD_FIELDS: Final = frozenset({"path", "partitionValues", "size", "modificationTime", "dataChange", "stats"})
-"""What `parse_add` reads."""
+ADD_FIELDS: Final = ("path", "partitionValues", "size", "modificationTime", "dataChange", "stats")
+"""What `add_of` reads, in its order."""
 
 
 def parse_add(add: Mapping[str, Any]) -> Add:
@@ -217,14 +224,39 @@ def parse_add(add: Mapping[str, Any]) -> Add:
     Raises:
         ValueError, KeyError, TypeError: it lacks what the Delta protocol asks for.
     """
-    partition = (add.get("partitionValues") or {}).get("partition")
+    return add_of(
+        add["path"],
+        add.get("partitionValues"),
+        add["size"],
+        add["modificationTime"],
+        add["dataChange"],
+        add.get("stats"),
+    )
+
+
+def add_of(  # noqa: PLR0917 - called for each file of a table
+    path: str,
+    partition_values: Mapping[str, str] | Sequence[tuple[str, str]] | None,
+    size: int,
+    modification_ms: int,
+    data_change: bool | None,  # noqa: FBT001
+    stats: str | None,
+) -> Add:
+    """The fields of an `add` action, as its JSON or a checkpoint has them.
+
+    Raises:
+        ValueError, TypeError, AttributeError: one is not what the Delta protocol asks for.
+    """
+    partition = dict(partition_values or ()).get("partition")
+    if data_change is None:
+        raise TypeError("'dataChange' is missing")
     return Add(
-        path=unquote(add["path"]),
+        path=unquote(path),
         partition=None if partition is None else int(partition),
-        size=int(add["size"]),
-        modification_ms=int(add["modificationTime"]),
-        data_change=bool(add["dataChange"]),
-        stats=json.loads(add["stats"]) if add.get("stats") else {},
+        size=int(size),
+        modification_ms=int(modification_ms),
+        data_change=bool(data_change),
+        stats=parsed(stats) if stats else {},
     )
 
 
@@ -239,7 +271,7 @@ def _parse_remove(remove: Mapping[str, Any]) -> Add:
         size=int(remove.get("size") or 0),
         modification_ms=0,
         data_change=bool(remove.get("dataChange", True)),
-        stats=json.loads(remove["stats"]) if remove.get("stats") else {},
+        stats=parsed(remove["stats"]) if remove.get("stats") else {},
     )
 
 

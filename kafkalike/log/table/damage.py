@@ -97,4 +97,9 @@ def storage_errors(where: str) -> Iterator[None]:
     except FileNotFoundError:
         raise
     except OSError as cause:
-        raise KafkaStorageError(f"{where} cannot be read: {cause}") from cause
+        raise unanswered(where, cause) from cause
+
+
+def unanswered(where: str, cause: OSError) -> KafkaStorageError:
+    """The error of a client whose storage fails to answer. Caller: `storage_errors`, and who has no time for that."""
+    return KafkaStorageError(f"{where} cannot be read: {cause}")

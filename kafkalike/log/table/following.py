@@ -15,7 +15,7 @@ from kafkalike.clock import SYSTEM_CLOCK, Clock
 from kafkalike.errors import KafkaError, LogCorruptError
 from kafkalike.log.store.port import NOW, Pace, Store
 from kafkalike.log.table.actions import TableCommit, log_name, parse_commit
-from kafkalike.log.table.damage import Damage, DamagedFileError, storage_errors
+from kafkalike.log.table.damage import Damage, DamagedFileError, storage_errors, unanswered
 from kafkalike.log.table.loading import ToSegment, last_good, load_with_base, size_of
 from kafkalike.log.table.snapshot import LogFiles, all_damaged, why_damaged
 from kafkalike.log.table.state import REPAIR, TableState
@@ -76,6 +76,7 @@ class FollowedTable:
         self._follower = follower
         self._state: TableState | None = None
         self._checked = 0.0
+        self._recheck_seconds = FAR_RECHECK_SECONDS if store.far else RECHECK_SECONDS
         self._seen_there = -1, 0.0
         """A version whose file was seen, and the time after which that was, by the machine's clock."""
 
@@ -135,8 +136,7 @@ class FollowedTable:
             except DamagedFileError:
                 self._load()
                 return True
-            recheck = FAR_RECHECK_SECONDS if self.store.far else RECHECK_SECONDS
-            if not moved and self._clock.monotonic() - self._checked > recheck:
+            if not moved and self._clock.monotonic() - self._checked > self._recheck_seconds:
                 return self._recheck()
             return moved
 
@@ -198,8 +198,14 @@ class FollowedTable:
 
     def _apply_next(self, pace: Pace = NOW) -> bool:
         following = self.state.version + 1
-        with storage_errors(f"{self.store.uri}/{log_name(following)}"):
-            content = self.store.look(log_name(following), pace)
+        name = log_name(following)
+        # An idle poll is little more than this.
+        try:
+            content = self.store.look(name, pace)
+        except FileNotFoundError:
+            raise
+        except OSError as cause:
+            raise unanswered(f"{self.store.uri}/{name}", cause) from cause
         if content is None:
             return False
         try:

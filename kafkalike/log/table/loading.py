@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 
 from kafkalike.errors import LogCorruptError
 from kafkalike.log.store.port import Store
 from kafkalike.log.table.actions import Add, check_protocol, log_name, parse_commit
 from kafkalike.log.table.damage import Damage, DamagedFileError
-from kafkalike.log.table.snapshot import load_snapshot
+from kafkalike.log.table.snapshot import Snapshot, load_snapshot
 from kafkalike.log.table.state import TableState
 from kafkalike.model.segments import Segment, SegmentIndex
 
@@ -29,20 +30,16 @@ def load_table(store: Store, to_segment: ToSegment, version: int | None = None) 
 def load_with_base(store: Store, to_segment: ToSegment, version: int | None = None) -> tuple[TableState, int]:
     """The same, and the version of the checkpoint that the state was made from; -1 for none."""
     snapshot = load_snapshot(store, version)
-    try:
+    with _damaged_checkpoint(snapshot.version, store):
         for protocol in snapshot.of_kind("protocol"):
             check_protocol(protocol, store.uri)
         metadata = next(snapshot.of_kind("metaData"), {})
-        adds = list(snapshot.adds())
         txns = {str(txn["appId"]): int(txn["version"]) for txn in snapshot.of_kind("txn")}
-    except (ValueError, KeyError, TypeError) as cause:
-        message = f"the checkpoint {snapshot.version} of {store.uri} is damaged: {type(cause).__name__}: {cause}"
-        raise LogCorruptError(message) from cause
     state = TableState(
         version=snapshot.version,
         fenced=snapshot.version,
         table_id=str(metadata.get("id", "")),
-        index=SegmentIndex([to_segment(add, store) for add in adds]),
+        index=SegmentIndex(to_segment(add, store) for add in _adds(snapshot, store)),
         txns=txns,
         properties=metadata.get("configuration") or {},
         schema=str(metadata.get("schemaString", "")),
@@ -51,6 +48,21 @@ def load_with_base(store: Store, to_segment: ToSegment, version: int | None = No
     for commit in snapshot.committed:
         state.apply(commit, lambda add: to_segment(add, store))
     return state, snapshot.version
+
+
+def _adds(snapshot: Snapshot, store: Store) -> Iterator[Add]:
+    """The checkpoint's data files, one after the other: what is said of all of them is much."""
+    with _damaged_checkpoint(snapshot.version, store):
+        yield from snapshot.adds()
+
+
+@contextmanager
+def _damaged_checkpoint(version: int, store: Store) -> Iterator[None]:
+    try:
+        yield
+    except (ValueError, KeyError, TypeError, AttributeError) as cause:
+        message = f"the checkpoint {version} of {store.uri} is damaged: {type(cause).__name__}: {cause}"
+        raise LogCorruptError(message) from cause
 
 
 def last_good(

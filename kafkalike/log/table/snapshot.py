@@ -25,10 +25,10 @@ from kafkalike.log.table.actions import (
     ADD_FIELDS,
     Add,
     TableCommit,
+    add_of,
     commit_of,
     log_name,
     parse_actions,
-    parse_add,
     parse_commit,
     version_of,
 )
@@ -133,17 +133,16 @@ class Snapshot:
         """The checkpoint's data files.
 
         Raises:
-            ValueError, KeyError, TypeError: one lacks what the Delta protocol asks for.
+            ValueError, TypeError, AttributeError: one lacks what the Delta protocol asks for.
         """
         found = self.actions.get("add")
         if found is None:
             return
         # Column by column: row by row takes three times as long, and other writers have columns that nobody needs here.
-        names = [field.name for field in found.type if field.name in ADD_FIELDS]
-        for row in zip(*(found.field(name).to_pylist() for name in names), strict=True):
-            yield parse_add(
-                {n: dict(v) if n == "partitionValues" else v for n, v in zip(names, row, strict=True) if v is not None}
-            )
+        there = {field.name for field in found.type}
+        missing = [None] * len(found)
+        for row in zip(*(found.field(n).to_pylist() if n in there else missing for n in ADD_FIELDS), strict=True):
+            yield add_of(*row)
 
 
 def load_snapshot(store: Store, version: int | None = None) -> Snapshot:
@@ -161,7 +160,7 @@ def load_snapshot(store: Store, version: int | None = None) -> Snapshot:
         FileNotFoundError: there is no table.
         LogCorruptError: its log lacks a version, or cannot be read; or it has no such version (any more, or yet).
     """
-    found = _from_last_checkpoint(store) if version is None and store.far else None
+    found = _from_last_checkpoint(store) if version is None else None
     if found is not None:
         return found
     for left in reversed(range(LOAD_TRIES)):

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from typing import Final, Protocol
 
 from kafkalike.errors import KafkaError
-from kafkalike.log.table.actions import Add, TableCommit, append_info
+from kafkalike.log.table.actions import Add, TableCommit
 from kafkalike.log.table.damage import Damage
 from kafkalike.model.combining.parts import PARTS_KEY, Placed, Taken, from_note
 from kafkalike.model.segments import Segment, SegmentIndex
@@ -62,9 +62,9 @@ def records_ends(commit: TableCommit) -> bool:
 
 def took(commit: TableCommit) -> dict[str, Placed] | None:
     """The appends of others that a commit took, by writer; None where its writer has not looked for any."""
-    if f'"{PARTS_KEY}"' not in (commit.user_metadata or ""):
+    if PARTS_KEY not in commit.note:
         return None
-    return from_note(commit.version, append_info(commit.user_metadata), commit.timestamp_ms)
+    return from_note(commit.version, commit.note, commit.timestamp_ms)
 
 
 @dataclass(slots=True, kw_only=True)

@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 from datetime import datetime
+from typing import Final
 
 from kafkalike.errors import CorruptRecordError, LogCorruptError
 from kafkalike.log.store.parquet import open_parquet
 from kafkalike.log.store.port import Store
 from kafkalike.log.table.actions import Add, version_of
 from kafkalike.model.segments import Segment
+
+_BOUNDS: Final = {"offset", "timestamp"}
+"""Columns whose smallest and largest values say what a file covers."""
 
 
 def parse_time_ms(text: str | int) -> int:
@@ -34,14 +38,16 @@ def segment_of(add: Add, files: Store) -> Segment:
         message = f"{files.uri}/{add.path} belongs to no partition: a foreign writer wrote it"
         raise LogCorruptError(message)
     low, high = add.stats.get("minValues") or {}, add.stats.get("maxValues") or {}
-    if {"offset", "timestamp"} <= low.keys() & high.keys() and "numRecords" in add.stats:
+    if "numRecords" in add.stats and low.keys() >= _BOUNDS and high.keys() >= _BOUNDS:
+        first_ms = parse_time_ms(low["timestamp"])
         return Segment(
             partition=add.partition,
             start=int(low["offset"]),
             stop=int(high["offset"]) + 1,
             num_records=int(add.stats["numRecords"]),
-            min_timestamp=parse_time_ms(low["timestamp"]),
-            max_timestamp=parse_time_ms(high["timestamp"]),
+            min_timestamp=first_ms,
+            # The same where all records are of one append of a topic with `LogAppendTime`, or there is only one.
+            max_timestamp=first_ms if high["timestamp"] == low["timestamp"] else parse_time_ms(high["timestamp"]),
             size_bytes=add.size,
             path=add.path,
             modification_ms=add.modification_ms,
