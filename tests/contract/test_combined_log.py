@@ -23,11 +23,14 @@ from kafkalike.errors import (
     MessageSizeTooLargeError,
     TopicDeletedError,
     UnknownOutcomeError,
+    UnsupportedVersionError,
 )
 from kafkalike.log.cluster.delta_cluster import DeltaCluster
 from kafkalike.log.inspect.commits import list_commits
 from kafkalike.log.table import combining, waiting_files
-from kafkalike.log.table.actions import log_name
+from kafkalike.log.table.actions import lines_of, log_name
+from kafkalike.log.table.layout import CLUSTER_METADATA
+from kafkalike.log.table.root_format import ROOT_FORMAT
 from kafkalike.log.topic import combined
 from kafkalike.log.topic.topic_log import DeltaTopicLog
 from kafkalike.log.topic.waiting_batch import pack, sealed, unpack
@@ -451,6 +454,53 @@ def test_what_a_topic_does_not_take_any_more_is_left_to_its_own_writer() -> None
     log.append(batch("again"))
 
     assert [value for _, value in place.read()[0]] == ["first", "small", "again"]
+
+
+def newer_format(place: Place) -> None:
+    """What a newer release does to a root."""
+    files = place.store.at(CLUSTER_METADATA)
+    actions = [json.loads(line) for line in files.read(log_name(0)).splitlines()]
+    found = next(action["metaData"] for action in actions if "metaData" in action)
+    found["configuration"][ROOT_FORMAT] = "2"
+    version = len(files.list("_delta_log"))
+    assert files.put_if_absent(log_name(version), lines_of({"operation": "UPGRADE"}, [{"metaData": found}]))
+
+
+def test_what_is_refused_was_never_put_beside_the_table() -> None:
+    """Others would have it in hand from then on. So all that an append must have seen is looked at before."""
+    place = Place()
+    log, other = place.busy_log(), place.log()
+    other.append(batch("first"))
+    log.refresh()
+    cluster = place.cluster()
+    cluster.set_configs("t", {**cluster.log("t").info.configs, "max.message.bytes": "100"})
+
+    with pytest.raises(MessageSizeTooLargeError):
+        log.append(batch("x" * 200))
+    newer_format(place)
+    with pytest.raises(UnsupportedVersionError, match="has format 2"):
+        log.append(batch("late"))
+
+    assert [call for call in place.mood.calls if call.startswith("put _waiting")] == []
+    assert place.waiting() == []
+
+
+def test_an_append_that_waits_in_a_root_that_becomes_newer_is_unknown_and_the_next_one_refused_by_name() -> None:
+    """No older release may write the version that would settle it; nothing else is written, and nobody takes it."""
+    place = Place()
+    log, other = place.busy_log(), place.log()
+    other.append(batch("first"))
+    log.refresh()
+    place.mood.before.append(("put _waiting", lambda: newer_format(place)))
+
+    with pytest.raises(UnknownOutcomeError) as unknown:
+        log.append(batch("late"))
+    for _ in range(2):
+        with pytest.raises(UnsupportedVersionError, match="has format 2"):
+            log.append(batch("again"))
+
+    assert isinstance(unknown.value.__cause__, UnsupportedVersionError)
+    assert [place.store.at("t").read(f"_waiting/{name}") for name in place.waiting()] == [waiting_files.WITHDRAWN]
 
 
 def test_a_deleted_topic_takes_nothing() -> None:

@@ -14,7 +14,7 @@ from typing import Any, Final, Generic, Protocol, TypeVar
 
 from kafkalike import faults
 from kafkalike.clock import Clock, Deadline
-from kafkalike.errors import KafkaError, KafkaStorageError, KafkaTimeoutError, UnknownOutcomeError
+from kafkalike.errors import KafkaError, KafkaStorageError, KafkaTimeoutError, UnknownOutcomeError, UnsupportedVersionError
 from kafkalike.log.table.following import FollowedTable
 from kafkalike.log.table.open_appends import OpenAppends
 from kafkalike.log.table.state import FENCE, TableState
@@ -83,6 +83,14 @@ class Appends(Protocol[A_contra]):
 
     def look(self) -> None:
         """Look for new versions of the table."""
+        ...
+
+    def admit(self, own: A_contra) -> None:
+        """Look at the table and what else counts, and refuse an append that will not be taken.
+
+        Raises:
+            KafkaError: as `change` and `made` would.
+        """
         ...
 
     def turn(self, deadline: Deadline) -> AbstractContextManager[None]:
@@ -216,6 +224,9 @@ class CombinedAppends(Generic[A]):
             try:
                 landed = self._settled(part)
             except UnknownOutcomeError as cause:
+                if isinstance(cause.__cause__, UnsupportedVersionError):
+                    # Whoever may not settle it may write nothing else either.
+                    raise cause.__cause__ from cause
                 message = f"{self.table.store.uri}: nothing was written, as an earlier append is in doubt: {cause}"
                 raise KafkaStorageError(message) from cause
             self.open.close(part, landed=landed)
@@ -274,8 +285,12 @@ class _Course(Generic[A]):
 
     def _do(self, act: Act) -> Placed | Lost | Seen | None:
         match act:
-            case Look():
-                self._shared.appends.look()
+            case Look(admit):
+                if admit:
+                    assert self._own is not None
+                    self._shared.appends.admit(self._own)
+                else:
+                    self._shared.appends.look()
                 return self._seen()
             case Pause(seconds):
                 if not self._shared.tidy():

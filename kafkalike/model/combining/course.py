@@ -61,6 +61,9 @@ class Attempt:
 class Look:
     """Look for new versions. Comes to `Seen`."""
 
+    admit: bool = False
+    """Look at all that an append must have seen, too, and refuse one that will not be taken."""
+
 
 @dataclass(frozen=True, slots=True)
 class Seen:
@@ -209,7 +212,8 @@ def appending(
         assert isinstance(seen, Seen)
         if seen.now >= deadline:
             raise _late()
-    seen, lost = (yield Look()), alone
+    # What is refused must be so before it is put beside the table: from then on others may have it in hand.
+    seen, lost = (yield Look(admit=True)), alone
     assert isinstance(seen, Seen)
     if not lost and not leading and seen.age > 2 * pace().lap:
         # Nobody is at work just now.
