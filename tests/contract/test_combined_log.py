@@ -31,9 +31,10 @@ from kafkalike.log.table import combining, waiting_files
 from kafkalike.log.table.actions import lines_of, log_name
 from kafkalike.log.table.layout import CLUSTER_METADATA
 from kafkalike.log.table.root_format import ROOT_FORMAT
+from kafkalike.log.table.sealed import sealed
 from kafkalike.log.topic import combined
 from kafkalike.log.topic.topic_log import DeltaTopicLog
-from kafkalike.log.topic.waiting_batch import pack, sealed, unpack
+from kafkalike.log.topic.waiting_batch import pack, unpack
 from kafkalike.model.appends import TxnId
 from kafkalike.model.combining.course import ForgottenError
 from kafkalike.model.combining.parts import MOST_PARTS, Taken, Waiting
@@ -349,7 +350,7 @@ def test_a_thread_goes_on_though_the_log_no_longer_tells_of_its_append_in_doubt(
     other.append(batch("first"))
     log.refresh()
     waits(place, log, "interrupted")
-    part = log._combined.open.of_this_thread()[0]
+    part = log._combined.open.left()[0]
     place.clock.sleep(waiting_files.STALE_MS / 1000 + 1)
     for number in range(110):
         other.append(batch(f"o{number}"))
@@ -367,7 +368,7 @@ def test_a_thread_goes_on_though_the_log_no_longer_tells_of_its_append_in_doubt(
     assert values[-2:] == ["next", "last"]
     assert "interrupted" not in values
     assert files.read(f"_waiting/{part.name}") == waiting_files.WITHDRAWN
-    assert log._combined.open.of_this_thread() == []
+    assert log._combined.open.left() == []
 
 
 def test_what_became_of_an_append_is_asked_with_few_reads(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -390,7 +391,7 @@ def test_dump_log_shows_what_an_error_names() -> None:
     leader.append(batch("first"))
     log.refresh()
     waits(place, log, "left")
-    part = log._combined.open.of_this_thread()[0]
+    part = log._combined.open.left()[0]
     leader.append(batch("a"))
 
     shown = [_commit_line(commit) for commit in list_commits(place.cluster(), "t")]

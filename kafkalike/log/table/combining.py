@@ -15,6 +15,7 @@ from typing import Any, Final, Generic, Protocol, TypeVar
 from kafkalike import faults
 from kafkalike.clock import Clock, Deadline
 from kafkalike.errors import KafkaError, KafkaStorageError, KafkaTimeoutError, UnknownOutcomeError, UnsupportedVersionError
+from kafkalike.log.table.actions import APPEND
 from kafkalike.log.table.following import FollowedTable
 from kafkalike.log.table.open_appends import OpenAppends
 from kafkalike.log.table.state import FENCE, TableState
@@ -213,14 +214,14 @@ class CombinedAppends(Generic[A]):
     def made(self, landed: Landed) -> None:
         """Note a version that was made here."""
         with self.table.mutex:
-            self.led = landed.version
-            if landed.change.adds and self.table.loaded and self.table.state.version == landed.version:
+            self.led = max(self.led, landed.version)
+            if landed.change.operation == APPEND and self.table.loaded and self.table.state.version == landed.version:
                 self._own = self.table.state.appended
                 self._version, self._moved = landed.version, self.clock.monotonic()
 
     def _settle_own(self) -> None:
-        """Take back what this thread has left open, or find where it is: nothing lands after what comes later."""
-        for part in self.open.of_this_thread():
+        """Take back what was left open, or find where it is: nothing lands after what comes later."""
+        for part in self.open.left():
             try:
                 landed = self._settled(part)
             except UnknownOutcomeError as cause:

@@ -24,6 +24,10 @@ RIVALS_SECONDS: Final = 10.0
 LAP_PUTS: Final = 6.0
 """How long it takes to commit for all, in times of one small put: some looks, the records, and the version."""
 
+PASSED_OVER: Final = 8
+"""Versions after which a writer that waits makes one itself, if none of them took its append: whoever made them does
+not take it, or takes others first."""
+
 
 class Lost(Enum):
     """An attempt that made no version."""
@@ -250,7 +254,7 @@ def _waiting(
         deadline: see `appending`.
         lost: whether an attempt was lost already.
     """
-    version, try_at = -1, 0.0
+    version, try_at, passed = -1, 0.0, part.base
     while True:
         seen = yield Look()
         assert isinstance(seen, Seen)
@@ -264,12 +268,13 @@ def _waiting(
             # has not made tells it otherwise, and an empty one takes the least time.
             seen = yield MoveOn(seen.version)
             assert isinstance(seen, Seen)
-        if seen.leading or seen.deaf or (seen.version == version and seen.now >= try_at):
+        left_out = seen.version - passed >= PASSED_OVER
+        if seen.leading or seen.deaf or left_out or (seen.version == version and seen.now >= try_at):
             if seen.leading or not lost or not seen.deaf:
                 found = yield Attempt(part, combine=True)
                 if isinstance(found, Placed):
                     return found
-                version, lost = -1, True
+                version, lost, passed = -1, True, seen.version
                 if found is BUSY:
                     # It would be so at the next look, too.
                     yield Pause(pace().look())
