@@ -29,6 +29,7 @@ from kafkalike.log.store.local import LocalStore
 from kafkalike.log.store.port import Store
 from kafkalike.log.store.roots import normalise_root
 from kafkalike.log.table.actions import creation, log_name
+from kafkalike.log.table.combined_rows import CombinedRows
 from kafkalike.log.table.control_log import DeltaControlLog
 from kafkalike.log.table.layout import (
     CLUSTER_METADATA,
@@ -43,11 +44,13 @@ from kafkalike.log.table.layout import (
 from kafkalike.log.table.log_cleaner import Helpers, cleaning_turn, maintenance_turn
 from kafkalike.log.table.open_appends import OpenTables
 from kafkalike.log.table.root_format import check_root_format
+from kafkalike.log.table.row_table import RowTable
 from kafkalike.log.table.snapshot import LogFiles
 from kafkalike.log.table.table import Table
 from kafkalike.log.topic.segment_files import segment_of
 from kafkalike.log.topic.topic_log import DeltaTopicLog, Home
 from kafkalike.model.cluster_state import ClusterState, MetadataRow
+from kafkalike.model.combining.offset_commit import load_commit
 from kafkalike.model.group_state import GroupRow, GroupsState
 from kafkalike.model.leases import Leases
 from kafkalike.model.names import TopicId, TopicName
@@ -91,35 +94,53 @@ class DeltaCluster(ClusterBase):
         self.helpers = Helpers()
         self.open_appends = OpenTables()
         self.metadata: DeltaControlLog[ClusterState, MetadataRow] = self._metadata_log()
-        self.groups: DeltaControlLog[GroupsState, GroupRow] = DeltaControlLog(
-            store,
+        self.groups: DeltaControlLog[GroupsState, GroupRow] = self._groups_log()
+
+    def _metadata_log(self) -> DeltaControlLog[ClusterState, MetadataRow]:
+        return DeltaControlLog(
+            RowTable(
+                self.store,
+                CLUSTER_METADATA,
+                METADATA_SCHEMA,
+                MetadataRow,
+                ClusterState,
+                clock=self.clock,
+                durable=True,
+                check=partial(check_root_format, self.root),
+            ),
+            helpers=self.helpers,
+            longest_pause=METADATA_PAUSE_SECONDS,
+            properties=METADATA_TABLE_PROPERTIES,
+        )
+
+    def _groups_log(self) -> DeltaControlLog[GroupsState, GroupRow]:
+        combined = None
+        if self.store.reach == "everywhere":
+            # Kept while any client has it: with it, one look of the process tells all its members.
+            combined = self.store.shared(("groups", self.clock), self._combined_groups)
+        return DeltaControlLog(
+            self._groups_table() if combined is None else combined.rows,
+            helpers=self.helpers,
+            patience=GROUPS_PATIENCE_SECONDS,
+            plans_beside=self.store.far,
+            # A root of a newer format is refused there.
+            before_change=self.metadata.look_once,
+            combined=combined,
+        )
+
+    def _groups_table(self) -> RowTable[GroupsState, GroupRow]:
+        return RowTable(
+            self.store,
             CONSUMER_OFFSETS,
             OFFSETS_SCHEMA,
             GroupRow,
             GroupsState,
-            helpers=self.helpers,
-            clock=clock,
-            patience=GROUPS_PATIENCE_SECONDS,
+            clock=self.clock,
             durable=self.server.flush,
-            plans_beside=store.far,
-            # A root of a newer format is refused there.
-            before_change=self.metadata.look_once,
         )
 
-    def _metadata_log(self) -> DeltaControlLog[ClusterState, MetadataRow]:
-        return DeltaControlLog(
-            self.store,
-            CLUSTER_METADATA,
-            METADATA_SCHEMA,
-            MetadataRow,
-            ClusterState,
-            helpers=self.helpers,
-            clock=self.clock,
-            durable=True,
-            longest_pause=METADATA_PAUSE_SECONDS,
-            properties=METADATA_TABLE_PROPERTIES,
-            check=partial(check_root_format, self.root),
-        )
+    def _combined_groups(self) -> CombinedRows[GroupsState, GroupRow]:
+        return CombinedRows(self._groups_table(), load_commit, Helpers())
 
     def metadata_on_disk(self) -> ClusterState:
         """The cluster's metadata, read from nothing: before something is removed, what is remembered does not count.
@@ -151,6 +172,7 @@ class DeltaCluster(ClusterBase):
     def settle(self, timeout: float | None = None) -> None:
         """Wait until no thread of this cluster writes to the root any more."""
         self.helpers.wait(timeout)
+        self.groups.settle(timeout)
 
     @property
     def requests(self) -> Mapping[str, int]:

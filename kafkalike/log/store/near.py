@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Hashable, Mapping, Sequence
 from typing import TypeVar
 
 from kafkalike.log.store.port import NOW, Pace
@@ -22,6 +22,11 @@ class NearStore:
     def requests(self) -> Mapping[str, int]:
         """None that anybody counts."""
         return {}
+
+    def shared(self, name: Hashable, make: Callable[[], T]) -> T:
+        """Nothing is shared."""
+        del name
+        return make()
 
     def read(self, name: str) -> bytes:
         """See `Store.read`."""

@@ -8,12 +8,13 @@ from __future__ import annotations
 
 import contextlib
 import threading
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import AbstractContextManager
 from contextvars import copy_context
 from functools import partial
-from typing import TYPE_CHECKING, Final, TypeVar
+from typing import TYPE_CHECKING, Any, Final, TypeVar
+from weakref import WeakValueDictionary
 
 import pyarrow as pa
 
@@ -94,8 +95,18 @@ class _Root:
         self.fetched = _Fetched()
         self._threads = ThreadPoolExecutor(THREADS, thread_name_prefix="kafkalike-requests")
         self._mutex = threading.Lock()
+        self._shared: WeakValueDictionary[Hashable, Any] = WeakValueDictionary()
+        self._shared_mutex = threading.Lock()
         self._proof: Proof | None = None
         self._looked = 0.0
+
+    def shared(self, name: Hashable, make: Callable[[], T]) -> T:
+        """See `Store.shared`."""
+        with self._shared_mutex:
+            found: T | None = self._shared.get(name)
+            if found is None:
+                found = self._shared[name] = make()
+            return found
 
     def started(self, call: Callable[[], T]) -> Future[T] | None:
         """Begin a call in another thread; None where there can be none, as at the interpreter's end."""
@@ -219,6 +230,10 @@ class ObjectStore:
     def requests(self) -> Mapping[str, int]:
         """Those of this process at this root."""
         return self._root.client.counts
+
+    def shared(self, name: Hashable, make: Callable[[], T]) -> T:
+        """See `Store.shared`."""
+        return self._root.shared((self._root_uri, name), make)
 
     def check_writable(self) -> None:
         """Refuse a storage that does not keep writers apart, or that may not be written to."""

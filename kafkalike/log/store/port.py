@@ -7,7 +7,7 @@ else here is reading, writing under new names, and fairness.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final, Literal, Protocol, TypeVar
@@ -88,6 +88,17 @@ class Store(Protocol):
     @property
     def requests(self) -> Mapping[str, int]:
         """Requests that this process has made of the root's storage by kind, such as `get`; empty where none count."""
+        ...
+
+    def shared(self, name: Hashable, make: Callable[[], T]) -> T:
+        """What the stores of this root share in this process, as long as any of them is in use.
+
+        Where requests cost nothing, it is made anew each time.
+
+        Args:
+            name: what it is.
+            make: makes it.
+        """
         ...
 
     def check_writable(self) -> None:

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from typing import Final, TypeVar
 
 from kafkalike import faults
-from kafkalike.clock import Clock, Deadline
+from kafkalike.clock import SYSTEM_CLOCK, Clock, Deadline
 from kafkalike.config.server import ServerConfig
 from kafkalike.config.topic import TopicConfig
 from kafkalike.errors import (
@@ -328,6 +328,13 @@ class DeltaTopicLog:
     def _questions(self) -> list[Callable[[], object]]:
         """What `ready_to_append` asks the storage."""
         return [*self._home.metadata.questions()[:1], *self._table.questions()]
+
+    def look_for_append(self) -> None:
+        """Look at what an append must have seen, as `change_for_append` does; see `ready_to_append` for the errors."""
+        looked = SYSTEM_CLOCK.monotonic()
+        if self.files.far:
+            self.files.beside(self._questions())
+        self.ready_to_append(Pace(since=looked) if self.files.far else NOW)
 
     def change_for_append(self, plan: Plan[T], deadline: Deadline) -> Landed | Done[T]:
         """Change the topic's table; the plan may be made beside the look, of what is known."""
