@@ -229,6 +229,11 @@ class Cluster(Protocol):
         ...
 
     @property
+    def heartbeat_ms(self) -> float:
+        """ms between two heartbeats of a group's member whose user does not say it."""
+        ...
+
+    @property
     def tail_interval(self) -> float:
         """Seconds a waiting reader should let pass between two looks at the log's tail."""
         ...

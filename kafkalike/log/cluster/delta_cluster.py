@@ -59,6 +59,11 @@ OBJECTS_TAIL_SECONDS: Final = 0.025
 """Wait between two looks at the tail: a look costs microseconds on a local disk, a request where a root can only be
 read. In an object store not each look makes a request: see `Pace`."""
 
+HEARTBEAT_MS: Final = 3000.0
+FAR_HEARTBEAT_MS: Final = 10_000.0
+"""ms between two heartbeats: Kafka's default, and where each is a put that costs money, less than a third of Kafka's
+default session."""
+
 ROOT_SECONDS: Final = 10.0
 FAR_ROOT_SECONDS: Final = 600.0
 """Wait between two looks whether the root is there at all; in an object store that is a request as dear as a write."""
@@ -87,6 +92,7 @@ class DeltaCluster(ClusterBase):
         self.store = store
         far_tail = OBJECTS_TAIL_SECONDS if store.far else REMOTE_TAIL_SECONDS
         self.tail_interval = far_tail if store.reach == "everywhere" else LOCAL_TAIL_SECONDS
+        self.heartbeat_ms = FAR_HEARTBEAT_MS if store.far else HEARTBEAT_MS
         self.root_interval = FAR_ROOT_SECONDS if store.far else ROOT_SECONDS
         self.helpers = Helpers()
         self.open_appends = OpenTables()

@@ -66,6 +66,7 @@ class MemoryCluster(ClusterBase):
         clock: where append times come from.
     """
 
+    heartbeat_ms = 3000.0
     tail_interval = 0.001
     root_interval = 10.0
     requests: Mapping[str, int] = MappingProxyType({})
