@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import shutil
 import uuid
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from functools import cached_property, partial
 from pathlib import Path
 from typing import Final
@@ -14,6 +14,7 @@ from kafkalike.clock import SYSTEM_CLOCK, Clock, Deadline
 from kafkalike.config.server import ServerConfig
 from kafkalike.config.storage import StorageOptions
 from kafkalike.errors import KafkaConfigurationError, KafkaError, KafkaStorageError
+from kafkalike.log.cluster.ahead import look_ahead, open_ahead
 from kafkalike.log.cluster.base import ClusterBase, OutdatedError
 from kafkalike.log.cluster.topic_folders import (
     check_first,
@@ -25,6 +26,7 @@ from kafkalike.log.cluster.topic_folders import (
     topic_table,
 )
 from kafkalike.log.cluster.topic_lives import live_topic
+from kafkalike.log.port import TopicLog
 from kafkalike.log.store.local import LocalStore
 from kafkalike.log.store.port import Store
 from kafkalike.log.store.roots import normalise_root
@@ -279,9 +281,24 @@ class DeltaCluster(ClusterBase):
         Raises:
             UnknownTopicOrPartitionError: no such topic.
         """
-        log = DeltaTopicLog(self._home, self.topic(name))
+        return self._opened(self.topic(name))
+
+    def _opened(self, info: TopicInfo) -> DeltaTopicLog:
+        log = DeltaTopicLog(self._home, info)
         log.refresh(metadata=False)
         return log
+
+    def open_ahead(self, names: Iterable[str]) -> Mapping[str, DeltaTopicLog]:
+        """Open the logs of several topics side by side."""
+        wanted = set(names)
+        if len(wanted) <= 1 or not self.store.far:
+            return {}
+        known = self.topics()
+        return open_ahead([known[name] for name in sorted(wanted & known.keys())], self._opened)
+
+    def look_ahead(self, logs: Iterable[TopicLog], *, waiting: bool = False) -> float:
+        """Look at the tables of several topics side by side."""
+        return look_ahead(self.store, (log for log in logs if isinstance(log, DeltaTopicLog)), waiting=waiting)
 
 
 def turns_of(location: str) -> list[str]:
