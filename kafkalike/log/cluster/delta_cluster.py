@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import shutil
 import uuid
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from functools import cached_property, partial
 from pathlib import Path
 from typing import Final
@@ -14,6 +14,7 @@ from kafkalike.clock import SYSTEM_CLOCK, Clock, Deadline
 from kafkalike.config.server import ServerConfig
 from kafkalike.config.storage import StorageOptions
 from kafkalike.errors import KafkaConfigurationError, KafkaError, KafkaStorageError
+from kafkalike.log.cluster.ahead import look_ahead, open_ahead
 from kafkalike.log.cluster.base import ClusterBase, OutdatedError
 from kafkalike.log.cluster.topic_folders import (
     check_first,
@@ -25,6 +26,7 @@ from kafkalike.log.cluster.topic_folders import (
     topic_table,
 )
 from kafkalike.log.cluster.topic_lives import live_topic
+from kafkalike.log.port import TopicLog
 from kafkalike.log.store.local import LocalStore
 from kafkalike.log.store.port import Store
 from kafkalike.log.store.roots import normalise_root
@@ -62,6 +64,11 @@ OBJECTS_TAIL_SECONDS: Final = 0.025
 """Wait between two looks at the tail: a look costs microseconds on a local disk, a request where a root can only be
 read. In an object store not each look makes a request: see `Pace`."""
 
+HEARTBEAT_MS: Final = 3000.0
+FAR_HEARTBEAT_MS: Final = 10_000.0
+"""ms between two heartbeats: Kafka's default, and where each is a put that costs money, less than a third of Kafka's
+default session."""
+
 ROOT_SECONDS: Final = 10.0
 FAR_ROOT_SECONDS: Final = 600.0
 """Wait between two looks whether the root is there at all; in an object store that is a request as dear as a write."""
@@ -90,6 +97,7 @@ class DeltaCluster(ClusterBase):
         self.store = store
         far_tail = OBJECTS_TAIL_SECONDS if store.far else REMOTE_TAIL_SECONDS
         self.tail_interval = far_tail if store.reach == "everywhere" else LOCAL_TAIL_SECONDS
+        self.heartbeat_ms = FAR_HEARTBEAT_MS if store.far else HEARTBEAT_MS
         self.root_interval = FAR_ROOT_SECONDS if store.far else ROOT_SECONDS
         self.helpers = Helpers()
         self.open_appends = OpenTables()
@@ -296,9 +304,24 @@ class DeltaCluster(ClusterBase):
         Raises:
             UnknownTopicOrPartitionError: no such topic.
         """
-        log = DeltaTopicLog(self._home, self.topic(name))
+        return self._opened(self.topic(name))
+
+    def _opened(self, info: TopicInfo) -> DeltaTopicLog:
+        log = DeltaTopicLog(self._home, info)
         log.refresh(metadata=False)
         return log
+
+    def open_ahead(self, names: Iterable[str]) -> Mapping[str, DeltaTopicLog]:
+        """Open the logs of several topics side by side."""
+        wanted = set(names)
+        if len(wanted) <= 1 or not self.store.far:
+            return {}
+        known = self.topics()
+        return open_ahead([known[name] for name in sorted(wanted & known.keys())], self._opened)
+
+    def look_ahead(self, logs: Iterable[TopicLog], *, waiting: bool = False) -> float:
+        """Look at the tables of several topics side by side."""
+        return look_ahead(self.store, (log for log in logs if isinstance(log, DeltaTopicLog)), waiting=waiting)
 
 
 def turns_of(location: str) -> list[str]:

@@ -40,6 +40,9 @@ class NearStore:
         except FileNotFoundError:
             return None
 
+    def look_ahead(self, names: Sequence[str], pace: Pace = NOW) -> None:
+        """Nothing is gained."""
+
     def fetch(self, names: Sequence[str]) -> None:
         """Nothing is gained."""
 

@@ -43,7 +43,7 @@ CLOCK_SECONDS: Final = 600.0
 
 TABLE_LOG: Final = "_delta_log"
 
-THREADS: Final = 16
+THREADS: Final = 32
 """Requests of one process to one root that are made side by side, at most, beside those of its own threads."""
 
 FETCHED_BYTES: Final = 64 * 1024 * 1024
@@ -287,6 +287,16 @@ class ObjectStore:
                 return None
 
         return self._root.looks.look(self._prefix + name, pace, ask)
+
+    def look_ahead(self, names: Sequence[str], pace: Pace = NOW) -> None:
+        """Look for objects side by side."""
+
+        def look(name: str) -> None:
+            with contextlib.suppress(OSError, KafkaError):
+                self.look(name, pace)
+
+        looks = self._root.looks
+        self.beside([partial(look, name) for name in names if not looks.has_answer(self._prefix + name, pace)])
 
     def beside(self, calls: Sequence[Callable[[], T]]) -> list[T]:
         """Make calls side by side."""

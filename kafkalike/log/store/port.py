@@ -51,7 +51,7 @@ class Pace:
     default: the storage is asked."""
     longest: float = 0.0
     """Above 0, the look is one of somebody who waits for something new and comes again: looks are made less and less
-    often then, down to one in so many seconds, and all who wait share them. `since` does not count."""
+    often then, down to one in so many seconds, and all who wait share them. `since` counts where it is earlier."""
 
     @property
     def waits(self) -> bool:
@@ -162,6 +162,17 @@ class Store(Protocol):
 
         Returns:
             None when there is none.
+        """
+        ...
+
+    def look_ahead(self, names: Sequence[str], pace: Pace = NOW) -> None:
+        """Look for several files side by side, where that saves time.
+
+        What goes wrong is met again by `look`, which asks no more if its pace takes answers since before this call.
+
+        Args:
+            names: the files.
+            pace: as in `look`; a file that it has an answer for is not asked for.
         """
         ...
 

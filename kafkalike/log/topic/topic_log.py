@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import math
 import random
 from collections.abc import Callable, Iterator, KeysView, Mapping, Sequence
 from dataclasses import dataclass
@@ -44,7 +45,7 @@ from kafkalike.model.segments import Segment
 from kafkalike.model.structs import OffsetAndTimestamp
 from kafkalike.model.topic import TopicInfo
 
-WAITING: Final = Pace(longest=1.1)
+LONGEST: Final = 1.1
 """A reader that waits for records looks for them at least so often, where a look costs money: 1.1 s, so that an idle
 topic costs about one request a second and process, and with all others that a reader makes no more than 1.1 $ a
 month."""
@@ -105,14 +106,20 @@ class DeltaTopicLog:
             known = self._config = (self.info, TopicConfig.from_properties(effective))
         return known[1]
 
-    def refresh(self, *, metadata: bool = True, waiting: bool = False) -> None:
+    def refresh(self, *, metadata: bool = True, waiting: bool = False, since: float = math.inf) -> None:
         """Look for new table commits and metadata."""
         # The metadata first, and not while this table is held: who holds theirs may want this.
         if metadata:
             self.refresh_info(waiting=waiting)
         else:
             self._take_info(self._home.metadata.state)
-        self.refresh_table(WAITING if waiting else NOW)
+        self.refresh_table(Pace(since, LONGEST if waiting else 0.0))
+
+    @property
+    def next_file(self) -> str | None:
+        """The file below the root that `refresh` looks for; None where one look does not say it."""
+        name = self._table.next_file
+        return None if name is None else f"{self.info.location}/{name}"
 
     def refresh_table(self, pace: Pace = NOW) -> None:
         """Look for new table commits alone; see `FollowedTable.refresh`."""
