@@ -6,9 +6,9 @@ import logging
 import math
 import operator
 import re
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass, fields
-from typing import Any, Final
+from collections.abc import Callable, Container, Mapping
+from dataclasses import dataclass, fields, replace
+from typing import Any, Final, Self
 
 from kafkalike.config.client import IdleSettings, build, choice, flag, number, optional, text
 from kafkalike.config.storage import StorageOptions, check_options
@@ -119,11 +119,13 @@ class ConsumerConfig(IdleSettings):
     metric_reporters: Any = ()
     """Must be empty: read `metrics()`."""
     session_timeout_ms: float = 45_000
-    """ms without a heartbeat after which the group takes a member for dead and shares out its partitions. A local
-    root has no lower bound; in an object store a heartbeat is a request, and some seconds are wise."""
+    """ms without a heartbeat after which the group takes a member for dead and shares out its partitions. It has no
+    lower bound; in an object store, where a heartbeat is a request, some seconds are wise."""
     heartbeat_interval_ms: float = 3000
     """ms between two heartbeats, given by a thread of its own; below `session_timeout_ms`, a third of it at most
-    as a rule. The others are looked after at the same interval, and their changes are seen by each `poll`."""
+    as a rule. The others are looked after at the same interval, and their changes are seen by each `poll`. In an object
+    store, where each is a request that costs money, the default is 10,000, or a third of a shorter session, but no
+    less than here."""
     max_poll_interval_ms: float = 300_000
     """ms between two calls of `poll` after which the consumer leaves its group by itself: its application hangs."""
     partition_assignment_strategy: Any = None
@@ -178,6 +180,19 @@ class ConsumerConfig(IdleSettings):
         if idle:
             log.warning("consumer %s: settings without effect here: %s", config.client_id, ", ".join(idle))
         return config
+
+    def at(self, heartbeat_ms: float, given: Container[str]) -> Self:
+        """The settings at a cluster that has a default of its own for heartbeats.
+
+        Args:
+            heartbeat_ms: that default, `Cluster.heartbeat_ms`. It gives way to a session that is shorter than three of
+                them, down to Kafka's default.
+            given: names of settings that the user gave; these stay as they are.
+        """
+        if "heartbeat_interval_ms" in given:
+            return self
+        least = self.heartbeat_interval_ms
+        return replace(self, heartbeat_interval_ms=max(least, min(heartbeat_ms, self.session_timeout_ms / 3)))
 
 
 def _count(low: int) -> Callable[[Any], int]:

@@ -65,14 +65,14 @@ class KafkaConsumer(Questions, Places):
     """The settings with their defaults, as kafka-python's `KafkaConsumer.DEFAULT_CONFIG`; to be read, not changed."""
 
     def __init__(self, *topics: str, clock: Clock = SYSTEM_CLOCK, **configs: Any) -> None:  # noqa: ANN401
-        self.config = ConsumerConfig.of(configs)
+        config = ConsumerConfig.of(configs)
         self._build = record_builder(
-            check_deserializer(self.config.key_deserializer, "key_deserializer"),
-            check_deserializer(self.config.value_deserializer, "value_deserializer"),
+            check_deserializer(config.key_deserializer, "key_deserializer"),
+            check_deserializer(config.value_deserializer, "value_deserializer"),
         )
-        self._context = Context.of(
-            connect(self.config.bootstrap_servers, self.config.storage_options), self.config, clock
-        )
+        cluster = connect(config.bootstrap_servers, config.storage_options)
+        self.config = config.at(cluster.heartbeat_ms, configs)
+        self._context = Context.of(cluster, self.config, clock)
         self._subscription = self._context.subscription
         self._polling = Polling(self._context)
         self._commits = self._polling.commits

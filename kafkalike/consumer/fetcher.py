@@ -70,6 +70,14 @@ class _Feed:
         """Bytes in the buffer."""
         return sum(chunk.num_bytes for chunk in self.chunks)
 
+    @property
+    def hungry(self) -> bool:
+        """Whether it has nothing to read before its log is looked at."""
+        if self.chunks or not self.state.fetchable:
+            return False
+        highwater = self.state.highwater
+        return self.reader is None or highwater is None or self.reader.position >= highwater
+
     def rewind(self, offset: int) -> None:
         """Read again from an offset."""
         self.start = offset
@@ -191,9 +199,11 @@ class Fetcher:
         """Feeds of the fetchable partitions that may have records, each beginning at its partition's position."""
         changes = self._subscription.changes.count
         if changes == self._synced:
+            self._look_ahead()
             self._wake()
         else:
             self._sync()
+            self._look_ahead()
         for feed in self._feeds.values():
             if feed.state.position is not None and feed.start != feed.state.position:
                 feed.rewind(feed.state.position)
@@ -215,6 +225,11 @@ class Fetcher:
                 continue
             if feed is None or feed.state is not state or feed.topic_id != state.topic_id:
                 self._feeds[tp] = _Feed(tp, state, state.topic_id, state.position)
+
+    def _look_ahead(self) -> None:
+        """Look at the topics side by side that have nothing left to read, as far as is known."""
+        hungry = {feed.tp.topic for feed in self._feeds.values() if feed.hungry}
+        self._logs.ahead(hungry | self._idle.keys(), waiting=True)
 
     def _wake(self) -> None:
         """Ask those again whose log has become longer, or whose topic cannot be looked at, so that they say why."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import operator
 from collections.abc import Iterable, Mapping
 
@@ -18,10 +19,25 @@ class Logs:
         self._cluster = cluster
         self._logs: dict[str, TopicLog] = {}
         self._fresh: set[str] = set()
+        self._asked = math.inf
+        """Since when the answers of the storage will do in this round."""
 
     def new_round(self) -> None:
         """Let each log be looked at once more. Caller: fetcher and resolver, once per poll round."""
         self._fresh.clear()
+        self._asked = math.inf
+
+    def ahead(self, topics: Iterable[str], *, waiting: bool = False) -> None:
+        """Look at several topics of this round side by side, so that `of` waits for none of them.
+
+        What goes wrong is met again by `of`, in its turn.
+        """
+        wanted = set(topics)
+        known = self._logs.keys() & wanted
+        self._asked = self._cluster.look_ahead([self._logs[topic] for topic in known], waiting=waiting)
+        opened = self._cluster.open_ahead(wanted - known)
+        self._logs.update(opened)
+        self._fresh.update(opened)
 
     def of(self, topic: str, topic_id: str | None, *, waiting: bool = False) -> TopicLog:
         """The log of a topic that the consumer stands in, looked at in this round.
@@ -59,7 +75,7 @@ class Logs:
         log = self._logs.pop(topic, None)
         if log is not None:
             try:
-                log.refresh(metadata=metadata, waiting=waiting)
+                log.refresh(metadata=metadata, waiting=waiting, since=self._asked)
             except TopicDeletedError:
                 log = None
         if log is None:
@@ -78,7 +94,13 @@ class Logs:
     def _existing(self, partitions: Iterable[TopicPartition]) -> list[tuple[TopicPartition, TopicLog]]:
         """Partitions with their logs, each log looked at once."""
         wanted = [check_partition(tp) for tp in partitions]
-        logs = {topic: self.fresh(topic) for topic in sorted({tp.topic for tp in wanted})}
+        topics = sorted({tp.topic for tp in wanted})
+        self.new_round()
+        self.ahead(topics)
+        for topic in topics:
+            if topic not in self._fresh:
+                self.fresh(topic, metadata=not self._fresh)
+        logs = {topic: self._logs[topic] for topic in topics}
         for tp in wanted:
             count = logs[tp.topic].info.num_partitions
             if tp.partition >= count:

@@ -59,9 +59,10 @@ class Positions:
         if without:
             names = ", ".join(f"{tp.topic}-{tp.partition}" for tp in without)
             raise NoOffsetForPartitionError(f"no committed offset and auto_offset_reset='none': {names}")
-        for tp, state in missing:
-            if state.position is None:
-                self._reset(tp, state)
+        still = [(tp, state) for tp, state in missing if state.position is None]
+        self._logs.ahead(tp.topic for tp, _ in still)
+        for tp, state in still:
+            self._reset(tp, state)
         self.awaited -= {tp.topic for tp, _ in missing}
 
     def _take_committed(self, missing: Iterable[tuple[TopicPartition, PartitionState]]) -> None:

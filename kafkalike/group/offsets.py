@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import operator
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Final
 
@@ -12,8 +12,7 @@ from kafkalike.errors import IllegalArgumentError, OffsetMetadataTooLargeError
 from kafkalike.group.membership import Membership
 from kafkalike.group.store import GroupsLog
 from kafkalike.log.port import Cluster
-from kafkalike.model.group_protocol import check_commit
-from kafkalike.model.group_state import OFFSET, GroupRow, GroupsState
+from kafkalike.model.combining.offset_commit import OffsetCommit, Position
 from kafkalike.model.offsets import MAX_OFFSET
 from kafkalike.model.structs import OffsetAndMetadata, TopicPartition
 
@@ -47,9 +46,11 @@ class GroupOffsets:
     ) -> int:
         """Write committed offsets: all of them in one table commit, or none.
 
-        Whether the member is still one is looked at inside the transaction, so a member that was stopped and wakes up
+        Whether the member is still one is looked at where the rows will stand, by whoever writes them, so a member that was stopped and wakes up
         late cannot overwrite its successor's offsets. A client outside the membership (generation -1) may commit
         only while the group has no members. The rules are `kafkalike.model.group_protocol.check_commit`.
+
+        In an object store other processes may write the rows: see decision 029.
 
         Committing the same offsets again changes nothing but their time. Offsets beyond the log end are taken, as
         Kafka takes them.
@@ -76,42 +77,25 @@ class GroupOffsets:
             UnknownOutcomeError: the write may have happened; committing again is harmless.
         """
         checked = {tp: check_position(tp, at, self.max_metadata_bytes) for tp, at in offsets.items()}
-        generation = membership.generation
-
-        def plan(state: GroupsState) -> Sequence[GroupRow]:
-            nonlocal generation
-            roster = state.group(membership.group_id).roster
-            check_commit(
-                roster,
-                membership.group_id,
-                membership.member_id,
-                membership.generation,
-                membership.group_instance_id,
-            )
-            generation = -1 if membership.generation < 0 else roster.generation
-            now = self.clock.now_ms()
-            return [
-                GroupRow(
-                    seq=state.seq + nth,
-                    kind=OFFSET,
-                    group_id=membership.group_id,
-                    topic=tp.topic,
-                    topic_id=topic_ids[tp.topic],
-                    partition=tp.partition,
-                    offset=at.offset,
-                    leader_epoch=at.leader_epoch,
-                    metadata=at.metadata,
-                    generation=generation,
-                    member_id=membership.member_id,
-                    client_id=membership.client_id,
-                    time_ms=now,
-                )
-                for nth, (tp, at) in enumerate(checked.items(), start=1)
-            ]
-
-        if checked:
-            self.groups.transact(plan, timeout_ms)
-        return generation
+        if not checked:
+            return membership.generation
+        commit = OffsetCommit(
+            group_id=membership.group_id,
+            generation=membership.generation,
+            member_id=membership.member_id,
+            group_instance_id=membership.group_instance_id,
+            client_id=membership.client_id,
+            time_ms=self.clock.now_ms(),
+            positions=tuple(
+                Position(tp.topic, topic_ids[tp.topic], tp.partition, at.offset, at.leader_epoch, at.metadata)
+                for tp, at in checked.items()
+            ),
+        )
+        self.groups.transact(commit, timeout_ms)
+        known = self.groups.state.group(membership.group_id).offsets.get(next(iter(checked)))
+        # Another member may have committed since, in a generation that this one knows nothing of.
+        own = known is not None and known.member_id == membership.member_id
+        return known.generation if known is not None and own else membership.generation
 
     def committed(
         self, group_id: str, partitions: Iterable[TopicPartition], topic_ids: Mapping[str, str]

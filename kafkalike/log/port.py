@@ -6,7 +6,8 @@ shipped for users' tests as `kafkalike.testing.MemoryCluster`). One suite of tes
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+import math
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Generic, Protocol, TypeVar
 
 from kafkalike.config.server import ServerConfig
@@ -71,7 +72,7 @@ class TopicLog(Protocol):
         """Table version of the last `refresh`: as long as it stays, no log end has moved."""
         ...
 
-    def refresh(self, *, metadata: bool = True, waiting: bool = False) -> None:
+    def refresh(self, *, metadata: bool = True, waiting: bool = False, since: float = math.inf) -> None:
         """Look for new table commits and metadata. Costs two file look-ups when there is nothing new, or one.
 
         Args:
@@ -80,6 +81,7 @@ class TopicLog(Protocol):
                 it may then get what another look of this process saw: a commit of another process is seen some
                 milliseconds after it was made, or about 1 s where nothing came for long; topics' changes up to 30 s.
                 What this process commits is seen at once.
+            since: what `Cluster.look_ahead` has given, whose answers will do for the table.
         """
         ...
 
@@ -229,6 +231,11 @@ class Cluster(Protocol):
         ...
 
     @property
+    def heartbeat_ms(self) -> float:
+        """Time between two heartbeats, ms, of a group's member whose user does not say it."""
+        ...
+
+    @property
     def tail_interval(self) -> float:
         """Seconds a waiting reader should let pass between two looks at the log's tail."""
         ...
@@ -319,6 +326,26 @@ class Cluster(Protocol):
 
     def log(self, name: str) -> TopicLog:
         """Open the log of an existing topic."""
+        ...
+
+    def open_ahead(self, names: Iterable[str]) -> Mapping[str, TopicLog]:
+        """Open the logs of several topics side by side, where that saves time.
+
+        Returns:
+            Those that were opened, by topic; `log` opens the others, or says why it cannot.
+        """
+        ...
+
+    def look_ahead(self, logs: Iterable[TopicLog], *, waiting: bool = False) -> float:
+        """Look at the tables of several topics side by side, where that saves time.
+
+        Args:
+            logs: opened by this cluster.
+            waiting: see `TopicLog.refresh`.
+
+        Returns:
+            The `since` with which `TopicLog.refresh` takes what was seen.
+        """
         ...
 
     def settle(self, timeout: float | None = None) -> None:

@@ -95,6 +95,8 @@ class CommittedOffset:
     time_ms: int
     member_id: str
     client_id: str
+    generation: int = -1
+    """The group's when it was committed; -1 from outside the membership."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -247,6 +249,7 @@ def _entry(row: GroupRow) -> _Entry:
             time_ms=row.time_ms,
             member_id=row.member_id,
             client_id=row.client_id,
+            generation=row.generation,
         )
     except UNREADABLE as cause:
         raise damaged(TABLE, row, cause) from cause

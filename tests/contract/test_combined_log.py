@@ -23,14 +23,19 @@ from kafkalike.errors import (
     MessageSizeTooLargeError,
     TopicDeletedError,
     UnknownOutcomeError,
+    UnsupportedVersionError,
 )
 from kafkalike.log.cluster.delta_cluster import DeltaCluster
 from kafkalike.log.inspect.commits import list_commits
 from kafkalike.log.table import combining, waiting_files
 from kafkalike.log.table.actions import log_name
+from kafkalike.log.table.commit_file import lines_of
+from kafkalike.log.table.layout import CLUSTER_METADATA
+from kafkalike.log.table.root_format import ROOT_FORMAT
+from kafkalike.log.table.sealed import sealed
 from kafkalike.log.topic import combined
 from kafkalike.log.topic.topic_log import DeltaTopicLog
-from kafkalike.log.topic.waiting_batch import pack, sealed, unpack
+from kafkalike.log.topic.waiting_batch import pack, unpack
 from kafkalike.model.appends import TxnId
 from kafkalike.model.combining.course import ForgottenError
 from kafkalike.model.combining.parts import MOST_PARTS, Taken, Waiting
@@ -346,7 +351,7 @@ def test_a_thread_goes_on_though_the_log_no_longer_tells_of_its_append_in_doubt(
     other.append(batch("first"))
     log.refresh()
     waits(place, log, "interrupted")
-    part = log._combined.open.of_this_thread()[0]
+    part = log._combined.open.left()[0]
     place.clock.sleep(waiting_files.STALE_MS / 1000 + 1)
     for number in range(110):
         other.append(batch(f"o{number}"))
@@ -364,7 +369,7 @@ def test_a_thread_goes_on_though_the_log_no_longer_tells_of_its_append_in_doubt(
     assert values[-2:] == ["next", "last"]
     assert "interrupted" not in values
     assert files.read(f"_waiting/{part.name}") == waiting_files.WITHDRAWN
-    assert log._combined.open.of_this_thread() == []
+    assert log._combined.open.left() == []
 
 
 def test_what_became_of_an_append_is_asked_with_few_reads(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -387,7 +392,7 @@ def test_dump_log_shows_what_an_error_names() -> None:
     leader.append(batch("first"))
     log.refresh()
     waits(place, log, "left")
-    part = log._combined.open.of_this_thread()[0]
+    part = log._combined.open.left()[0]
     leader.append(batch("a"))
 
     shown = [_commit_line(commit) for commit in list_commits(place.cluster(), "t")]
@@ -451,6 +456,53 @@ def test_what_a_topic_does_not_take_any_more_is_left_to_its_own_writer() -> None
     log.append(batch("again"))
 
     assert [value for _, value in place.read()[0]] == ["first", "small", "again"]
+
+
+def newer_format(place: Place) -> None:
+    """What a newer release does to a root."""
+    files = place.store.at(CLUSTER_METADATA)
+    actions = [json.loads(line) for line in files.read(log_name(0)).splitlines()]
+    found = next(action["metaData"] for action in actions if "metaData" in action)
+    found["configuration"][ROOT_FORMAT] = "2"
+    version = len(files.list("_delta_log"))
+    assert files.put_if_absent(log_name(version), lines_of({"operation": "UPGRADE"}, [{"metaData": found}]))
+
+
+def test_what_is_refused_was_never_put_beside_the_table() -> None:
+    """Others would have it in hand from then on. So all that an append must have seen is looked at before."""
+    place = Place()
+    log, other = place.busy_log(), place.log()
+    other.append(batch("first"))
+    log.refresh()
+    cluster = place.cluster()
+    cluster.set_configs("t", {**cluster.log("t").info.configs, "max.message.bytes": "100"})
+
+    with pytest.raises(MessageSizeTooLargeError):
+        log.append(batch("x" * 200))
+    newer_format(place)
+    with pytest.raises(UnsupportedVersionError, match="has format 2"):
+        log.append(batch("late"))
+
+    assert [call for call in place.mood.calls if call.startswith("put _waiting")] == []
+    assert place.waiting() == []
+
+
+def test_an_append_that_waits_in_a_root_that_becomes_newer_is_unknown_and_the_next_one_refused_by_name() -> None:
+    """No older release may write the version that would settle it; nothing else is written, and nobody takes it."""
+    place = Place()
+    log, other = place.busy_log(), place.log()
+    other.append(batch("first"))
+    log.refresh()
+    place.mood.before.append(("put _waiting", lambda: newer_format(place)))
+
+    with pytest.raises(UnknownOutcomeError) as unknown:
+        log.append(batch("late"))
+    for _ in range(2):
+        with pytest.raises(UnsupportedVersionError, match="has format 2"):
+            log.append(batch("again"))
+
+    assert isinstance(unknown.value.__cause__, UnsupportedVersionError)
+    assert [place.store.at("t").read(f"_waiting/{name}") for name in place.waiting()] == [waiting_files.WITHDRAWN]
 
 
 def test_a_deleted_topic_takes_nothing() -> None:

@@ -16,7 +16,7 @@ from kafkalike.log.cluster.delta_cluster import DeltaCluster
 from kafkalike.log.store.memory import MemoryStore
 from kafkalike.log.table.actions import log_name
 from kafkalike.log.table.checkpoints import INTERVAL as CHECKPOINT_INTERVAL
-from kafkalike.log.table.control_log import MERGE_INTERVAL
+from kafkalike.log.table.row_table import MERGE_INTERVAL
 from kafkalike.log.upkeep.control_tables import compact_control, vacuum_control
 from kafkalike.model.cluster_state import topic_row
 from kafkalike.model.group_state import OFFSET, GroupRow, GroupsState

@@ -41,6 +41,28 @@ def member(cluster: Cluster, **settings: object) -> KafkaConsumer:
     return consumer
 
 
+def test_a_heartbeat_comes_less_often_where_it_costs_money(cluster: Cluster) -> None:
+    """Others in the group know how often; what the user says counts. The session is Kafka's everywhere."""
+    cluster.create_topic("t", 1, {})
+    far = isinstance(cluster, DeltaCluster) and cluster.store.far
+    with (
+        KafkaConsumer("t", bootstrap_servers=cluster, group_id="g", client_id="default") as consumer,
+        KafkaConsumer(
+            "t", bootstrap_servers=cluster, group_id="g", client_id="given", heartbeat_interval_ms=2500
+        ) as asked,
+    ):
+        consumer.poll()
+        asked.poll()
+        roster = cluster.groups.refresh().group("g").roster
+
+        assert consumer.config.heartbeat_interval_ms == (10_000 if far else 3000)
+        assert consumer.config.session_timeout_ms == 45_000
+        assert {m.client_id: m.heartbeat_interval_ms for m in roster} == {
+            "default": 10_000 if far else 3000,
+            "given": 2500,
+        }
+
+
 def heartbeats() -> set[threading.Thread]:
     """Those that run; one of a consumer that an earlier test has left ends when its interval is over."""
     return {thread for thread in threading.enumerate() if thread.name == "kafkalike-heartbeat"}

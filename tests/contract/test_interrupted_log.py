@@ -190,7 +190,7 @@ def test_after_an_interrupted_load_no_offset_is_given_out_twice(root: str) -> No
 def test_a_client_that_lost_a_topic_from_its_memory_does_not_remove_the_table(root: str, cluster: DeltaCluster) -> None:
     """Nothing goes from disk on the word of what a client remembers: the metadata are read anew."""
     cluster.topics()
-    cluster.metadata._state = ClusterState(cluster.metadata.state.seq)
+    cluster.metadata._rows._state = ClusterState(cluster.metadata.state.seq)
     before = all_records(root)
 
     with KafkaProducer(bootstrap_servers=cluster) as producer:
@@ -203,7 +203,7 @@ def test_rows_are_never_written_under_a_number_that_is_taken(root: str, cluster:
     """Whatever has happened to a client's memory: it finds the true state, or refuses."""
     for offset in range(3):
         commit_offset(cluster, offset)
-    cluster.groups._state = replace(cluster.groups.state, seq=1)
+    cluster.groups._rows._state = replace(cluster.groups.state, seq=1)
 
     commit_offset(cluster, 3)
 

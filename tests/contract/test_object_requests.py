@@ -17,8 +17,10 @@ from kafkalike.log.store.local import LocalStore
 from kafkalike.log.table.actions import Add, log_name
 from kafkalike.log.table.commit_file import Commit
 from kafkalike.log.table.log_cleaner import Helpers, LogCleaner
+from kafkalike.log.table.log_files import last_checkpoint
 from kafkalike.log.table.state import end_app
 from kafkalike.log.topic.batch_payload import segment_stats
+from kafkalike.log.topic.topic_log import DeltaTopicLog
 from kafkalike.model.pace import SHORTEST_SECONDS
 from kafkalike.testing import ManualClock
 from tests.tools.clusters import OBJECT_STORES
@@ -230,6 +232,42 @@ def test_a_log_of_ten_thousand_commits_is_opened_with_ten_requests_and_those_of_
     # Of them five are for the topics of the cluster.
     assert sum(made.values()) <= 9 + after
     assert made["list"] <= 2
+
+
+@pytest.mark.objects
+@pytest.mark.slow
+def test_after_maintenance_a_topic_is_opened_with_ten_requests_whatever_its_log(object_server: Server) -> None:
+    """A quiet table has no commits above its checkpoint, however few there were."""
+    server = object_server(S3)
+    first = connect(server.new_root(), server.options)
+    first.create_topic("t", 1, {})
+    long_log(server, first, 10_000, 60)
+    log = first.log("t")
+    assert isinstance(log, DeltaTopicLog)
+    assert log.clean_log()
+    opened = another(server, first.root)
+    meter = Meter(opened)
+
+    assert opened.log("t").log_end(0) == 10_060
+
+    assert sum(meter.read().values()) <= 10
+
+
+@pytest.mark.objects
+@pytest.mark.slow
+def test_a_table_of_very_many_files_gets_a_checkpoint_each_hundred_commits(object_server: Server) -> None:
+    """Where a file is not read for nothing: on a disk it would come after a tenth as many commits as there are files."""
+    server = object_server(S3)
+    cluster = connect(server.new_root(), server.options)
+    cluster.create_topic("t", 1, {})
+    long_log(server, cluster, 2000, 99)
+    log = open_log(cluster)
+
+    log.append(batch("the 2,100th"))
+    assert isinstance(cluster, DeltaCluster)
+    cluster.settle()
+
+    assert last_checkpoint(log.files) == 2100
 
 
 # --- guarantees ----------------------------------------------------------------------------------

@@ -9,7 +9,7 @@ import pytest
 
 from kafkalike.log.connect import connect
 from kafkalike.log.table.checkpoints import INTERVAL as CHECKPOINT_INTERVAL
-from kafkalike.log.table.control_log import MERGE_INTERVAL
+from kafkalike.log.table.row_table import MERGE_INTERVAL
 from tests.tools.children import run
 from tests.tools.groups import commit
 from tests.tools.records import batch, make_topic

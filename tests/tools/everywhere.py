@@ -37,6 +37,8 @@ class Mood:
         self.rng = rng
         self.trouble = 0.0
         self.far = rng.random() < 0.5
+        self.meant: Callable[[str], bool] = lambda table: not table.startswith("__")
+        """Tables whose requests are meant."""
         self.others: list[Callable[[], None]] = []
         """What other writers do between two requests."""
         self.before: list[tuple[str, Callable[[], None]]] = []
@@ -97,7 +99,7 @@ class EverywhereStore(MemoryStore):
         return self.mood.far
 
     def _meant(self, name: str) -> bool:
-        return not self._prefix.startswith("__") and name.startswith(("_delta_log", "_waiting"))
+        return self.mood.meant(self._prefix.rstrip("/")) and name.startswith(("_delta_log", "_waiting"))
 
     def read(self, name: str) -> bytes:
         if self._meant(name):

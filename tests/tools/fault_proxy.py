@@ -69,6 +69,9 @@ class FaultProxy:
         self.plan = Plan()
         self.done: Counter[str] = Counter()
         """Faults by name, requests by method."""
+        self.most: Counter[str] = Counter()
+        """Requests that were under way at the same time, at most, by method."""
+        self._now: Counter[str] = Counter()
         self._upstream = upstream
         self._random = random.Random(seed)
         self._mutex = threading.Lock()
@@ -88,7 +91,8 @@ class FaultProxy:
                     super().handle()
 
             def do_any(self) -> None:
-                proxy._handle(self)
+                with proxy._under_way(self.command):
+                    proxy._handle(self)
 
             do_GET = do_PUT = do_HEAD = do_POST = do_DELETE = do_any  # noqa: N815 - as http.server calls them
 
@@ -129,6 +133,17 @@ class FaultProxy:
                 }
                 return name if fits.get(name, True) else ""
         return ""
+
+    @contextmanager
+    def _under_way(self, method: str) -> Iterator[None]:
+        with self._mutex:
+            self._now[method] += 1
+            self.most[method] = max(self.most[method], self._now[method])
+        try:
+            yield
+        finally:
+            with self._mutex:
+                self._now[method] -= 1
 
     def _handle(self, request: BaseHTTPRequestHandler) -> None:
         begun = time.monotonic()

@@ -146,7 +146,11 @@ class Interrupt:
 
 @cache
 def _after_calls(code: CodeType) -> frozenset[int]:
-    """Offsets of instructions before which CPython looks for signals, but for the first one."""
+    """Offsets of instructions before which CPython looks for signals, but for the first one.
+
+    A signal after the last call of a `with` block still counts as one within the block. What is raised before the next
+    instruction, which lets go already, would not: those are no places.
+    """
     found: set[int] = set()
     called = False
     for at in dis.get_instructions(code):
@@ -155,7 +159,7 @@ def _after_calls(code: CodeType) -> frozenset[int]:
         called = at.opname in CALLS
         if at.opname == "JUMP_BACKWARD":
             found.add(at.argval)
-    return frozenset(found)
+    return frozenset(found) - _ends_of_with(code)
 
 
 @cache

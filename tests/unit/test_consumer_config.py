@@ -109,6 +109,32 @@ def test_a_heartbeat_near_the_session_is_warned_of(caplog: pytest.LogCaptureFixt
     assert "heartbeat_interval_ms=4000" in caplog.text
 
 
+@pytest.mark.parametrize(
+    ("given", "expected"),
+    [
+        ({}, 10_000),
+        ({"session_timeout_ms": 30_000}, 10_000),
+        ({"session_timeout_ms": 18_000}, 6000),
+        ({"session_timeout_ms": 6000}, 3000),
+        ({"heartbeat_interval_ms": 3000}, 3000),
+        ({"heartbeat_interval_ms": 14_000}, 14_000),
+    ],
+)
+def test_a_clusters_default_of_heartbeats_gives_way_to_the_user_and_to_a_short_session(
+    given: dict[str, Any], expected: float
+) -> None:
+    """It is never below Kafka's own default: the same settings are right or wrong wherever the root lies."""
+    config = ConsumerConfig.of(given).at(10_000, given)
+
+    assert config.heartbeat_interval_ms == expected
+    assert config.session_timeout_ms == given.get("session_timeout_ms", 45_000)
+
+
+def test_a_near_clusters_default_of_heartbeats_is_kafkas() -> None:
+    """Whatever the session is."""
+    assert ConsumerConfig.of({}).at(3000, {}).heartbeat_interval_ms == 3000
+
+
 def test_default_config_names_every_setting() -> None:
     """Ported code takes a copy of it and changes that."""
     settings = {**KafkaConsumer.DEFAULT_CONFIG, "bootstrap_servers": MemoryCluster(), "max_poll_records": 7}

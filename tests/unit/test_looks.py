@@ -53,6 +53,21 @@ def test_looks_come_less_often_the_longer_nothing_came(idle: float, longest: flo
     assert pause_seconds(idle, longest) == pytest.approx(pause)
 
 
+def test_who_waits_takes_what_was_asked_since_its_round_began(world: World) -> None:
+    """However long the round takes: many topics are looked at side by side before the first of them is read."""
+    begun = world.clock.monotonic()
+    world.look("log/1", TAIL)
+    world.clock.seconds += 30
+
+    assert world.looks.has_answer("log/1", Pace(begun, TAIL.longest))
+    world.look("log/1", Pace(begun, TAIL.longest))
+    assert world.asked == 1
+
+    assert not world.looks.has_answer("log/1", TAIL)
+    world.look("log/1", Pace(begun + 1, TAIL.longest))
+    assert world.asked == 2
+
+
 def test_an_idle_folder_is_asked_once_a_second_however_many_wait(world: World) -> None:
     world.wait("log/1", 60)
 

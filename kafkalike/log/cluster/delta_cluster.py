@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import shutil
 import uuid
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from functools import cached_property, partial
 from pathlib import Path
 from typing import Final
@@ -14,6 +14,7 @@ from kafkalike.clock import SYSTEM_CLOCK, Clock, Deadline
 from kafkalike.config.server import ServerConfig
 from kafkalike.config.storage import StorageOptions
 from kafkalike.errors import KafkaConfigurationError, KafkaError, KafkaStorageError
+from kafkalike.log.cluster.ahead import look_ahead, open_ahead
 from kafkalike.log.cluster.base import ClusterBase, OutdatedError
 from kafkalike.log.cluster.topic_folders import (
     check_first,
@@ -25,10 +26,12 @@ from kafkalike.log.cluster.topic_folders import (
     topic_table,
 )
 from kafkalike.log.cluster.topic_lives import live_topic
+from kafkalike.log.port import TopicLog
 from kafkalike.log.store.local import LocalStore
 from kafkalike.log.store.port import Store
 from kafkalike.log.store.roots import normalise_root
 from kafkalike.log.table.actions import log_name
+from kafkalike.log.table.combined_rows import CombinedRows
 from kafkalike.log.table.commit_file import creation
 from kafkalike.log.table.control_log import DeltaControlLog
 from kafkalike.log.table.layout import (
@@ -45,10 +48,12 @@ from kafkalike.log.table.log_cleaner import Helpers, cleaning_turn, maintenance_
 from kafkalike.log.table.log_files import LogFiles
 from kafkalike.log.table.open_appends import OpenTables
 from kafkalike.log.table.root_format import check_root_format
+from kafkalike.log.table.row_table import RowTable
 from kafkalike.log.table.table import Table
 from kafkalike.log.topic.segment_files import segment_of
 from kafkalike.log.topic.topic_log import DeltaTopicLog, Home
 from kafkalike.model.cluster_state import ClusterState, MetadataRow
+from kafkalike.model.combining.offset_commit import load_commit
 from kafkalike.model.group_state import GroupRow, GroupsState
 from kafkalike.model.leases import Leases
 from kafkalike.model.names import TopicId, TopicName
@@ -59,6 +64,11 @@ REMOTE_TAIL_SECONDS: Final = 0.25
 OBJECTS_TAIL_SECONDS: Final = 0.025
 """Wait between two looks at the tail: a look costs microseconds on a local disk, a request where a root can only be
 read. In an object store not each look makes a request: see `Pace`."""
+
+HEARTBEAT_MS: Final = 3000.0
+FAR_HEARTBEAT_MS: Final = 10_000.0
+"""ms between two heartbeats: Kafka's default, and where each is a put that costs money, less than a third of Kafka's
+default session."""
 
 ROOT_SECONDS: Final = 10.0
 FAR_ROOT_SECONDS: Final = 600.0
@@ -88,39 +98,58 @@ class DeltaCluster(ClusterBase):
         self.store = store
         far_tail = OBJECTS_TAIL_SECONDS if store.far else REMOTE_TAIL_SECONDS
         self.tail_interval = far_tail if store.reach == "everywhere" else LOCAL_TAIL_SECONDS
+        self.heartbeat_ms = FAR_HEARTBEAT_MS if store.far else HEARTBEAT_MS
         self.root_interval = FAR_ROOT_SECONDS if store.far else ROOT_SECONDS
         self.helpers = Helpers()
         self.open_appends = OpenTables()
         self.metadata: DeltaControlLog[ClusterState, MetadataRow] = self._metadata_log()
-        self.groups: DeltaControlLog[GroupsState, GroupRow] = DeltaControlLog(
-            store,
+        self.groups: DeltaControlLog[GroupsState, GroupRow] = self._groups_log()
+
+    def _metadata_log(self) -> DeltaControlLog[ClusterState, MetadataRow]:
+        return DeltaControlLog(
+            RowTable(
+                self.store,
+                CLUSTER_METADATA,
+                METADATA_SCHEMA,
+                MetadataRow,
+                ClusterState,
+                clock=self.clock,
+                durable=True,
+                check=partial(check_root_format, self.root),
+            ),
+            helpers=self.helpers,
+            longest_pause=METADATA_PAUSE_SECONDS,
+            properties=METADATA_TABLE_PROPERTIES,
+        )
+
+    def _groups_log(self) -> DeltaControlLog[GroupsState, GroupRow]:
+        combined = None
+        if self.store.reach == "everywhere":
+            # Kept while any client has it: with it, one look of the process tells all its members.
+            combined = self.store.shared(("groups", self.clock), self._combined_groups)
+        return DeltaControlLog(
+            self._groups_table() if combined is None else combined.rows,
+            helpers=self.helpers,
+            patience=GROUPS_PATIENCE_SECONDS,
+            plans_beside=self.store.far,
+            # A root of a newer format is refused there.
+            before_change=self.metadata.look_once,
+            combined=combined,
+        )
+
+    def _groups_table(self) -> RowTable[GroupsState, GroupRow]:
+        return RowTable(
+            self.store,
             CONSUMER_OFFSETS,
             OFFSETS_SCHEMA,
             GroupRow,
             GroupsState,
-            helpers=self.helpers,
-            clock=clock,
-            patience=GROUPS_PATIENCE_SECONDS,
+            clock=self.clock,
             durable=self.server.flush,
-            plans_beside=store.far,
-            # A root of a newer format is refused there.
-            before_change=self.metadata.look_once,
         )
 
-    def _metadata_log(self) -> DeltaControlLog[ClusterState, MetadataRow]:
-        return DeltaControlLog(
-            self.store,
-            CLUSTER_METADATA,
-            METADATA_SCHEMA,
-            MetadataRow,
-            ClusterState,
-            helpers=self.helpers,
-            clock=self.clock,
-            durable=True,
-            longest_pause=METADATA_PAUSE_SECONDS,
-            properties=METADATA_TABLE_PROPERTIES,
-            check=partial(check_root_format, self.root),
-        )
+    def _combined_groups(self) -> CombinedRows[GroupsState, GroupRow]:
+        return CombinedRows(self._groups_table(), load_commit, Helpers())
 
     def metadata_on_disk(self) -> ClusterState:
         """The cluster's metadata, read from nothing: before something is removed, what is remembered does not count.
@@ -152,6 +181,7 @@ class DeltaCluster(ClusterBase):
     def settle(self, timeout: float | None = None) -> None:
         """Wait until no thread of this cluster writes to the root any more."""
         self.helpers.wait(timeout)
+        self.groups.settle(timeout)
 
     @property
     def requests(self) -> Mapping[str, int]:
@@ -275,9 +305,24 @@ class DeltaCluster(ClusterBase):
         Raises:
             UnknownTopicOrPartitionError: no such topic.
         """
-        log = DeltaTopicLog(self._home, self.topic(name))
+        return self._opened(self.topic(name))
+
+    def _opened(self, info: TopicInfo) -> DeltaTopicLog:
+        log = DeltaTopicLog(self._home, info)
         log.refresh(metadata=False)
         return log
+
+    def open_ahead(self, names: Iterable[str]) -> Mapping[str, DeltaTopicLog]:
+        """Open the logs of several topics side by side."""
+        wanted = set(names)
+        if len(wanted) <= 1 or not self.store.far:
+            return {}
+        known = self.topics()
+        return open_ahead([known[name] for name in sorted(wanted & known.keys())], self._opened)
+
+    def look_ahead(self, logs: Iterable[TopicLog], *, waiting: bool = False) -> float:
+        """Look at the tables of several topics side by side."""
+        return look_ahead(self.store, (log for log in logs if isinstance(log, DeltaTopicLog)), waiting=waiting)
 
 
 def turns_of(location: str) -> list[str]:

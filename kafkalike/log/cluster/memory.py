@@ -5,9 +5,10 @@ For users' tests and for ours: records, metadata and groups are real, nothing su
 
 from __future__ import annotations
 
+import math
 import threading
 import uuid
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from types import MappingProxyType
 
@@ -19,6 +20,7 @@ from kafkalike.config.topic import TopicConfig
 from kafkalike.errors import OffsetOutOfRangeError, TopicDeletedError
 from kafkalike.log.cluster.base import ClusterBase
 from kafkalike.log.cluster.memory_control import MemoryControlLog
+from kafkalike.log.port import TopicLog
 from kafkalike.log.store.leases import MemoryLeases
 from kafkalike.log.topic.chunk import CHUNK_SCHEMA, Chunk
 from kafkalike.log.topic.validate import check_after, check_batch, codec_for, not_in_order
@@ -66,6 +68,7 @@ class MemoryCluster(ClusterBase):
         clock: where append times come from.
     """
 
+    heartbeat_ms = 3000.0
     tail_interval = 0.001
     root_interval = 10.0
     requests: Mapping[str, int] = MappingProxyType({})
@@ -97,6 +100,16 @@ class MemoryCluster(ClusterBase):
 
     def settle(self, timeout: float | None = None) -> None:
         """Nothing runs beside the calls here."""
+
+    def open_ahead(self, names: Iterable[str]) -> dict[str, TopicLog]:
+        """Nothing is gained."""
+        del names
+        return {}
+
+    def look_ahead(self, logs: Iterable[TopicLog], *, waiting: bool = False) -> float:
+        """Nothing is gained."""
+        del logs, waiting
+        return math.inf
 
     def log(self, name: str) -> MemoryTopicLog:
         """Open the log of an existing topic."""
@@ -131,9 +144,9 @@ class MemoryTopicLog:
         del waiting
         self.info = self._current()
 
-    def refresh(self, *, metadata: bool = True, waiting: bool = False) -> None:
+    def refresh(self, *, metadata: bool = True, waiting: bool = False, since: float = math.inf) -> None:
         """See what was appended."""
-        del metadata, waiting
+        del metadata, waiting, since
         self.info = self._current()
         version = self._table.version  # before the ends: an append meanwhile is seen at the next look, too
         self._visible = {p: len(self._table.rows.get(p, ())) for p in self.info.partitions}

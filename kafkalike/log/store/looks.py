@@ -87,6 +87,10 @@ class Looks:
                     return self._asked(folder, name, ask)
         return known.content
 
+    def has_answer(self, name: str, pace: Pace) -> bool:
+        """Whether a look would be spared."""
+        return self._known(self._folder(name), name, pace) is not None
+
     def made(self, name: str, content: bytes) -> None:
         """Note a file that this process has just made."""
         folder, now = self._folder(name), self._monotonic()
@@ -118,8 +122,8 @@ class Looks:
         with self._mutex:
             if not pace.waits:
                 return folder.answer(name, pace.since)
-            since = now - (KNOWN_SECONDS if name in folder.found else pause_seconds(now - folder.changed, pace.longest))
-            return folder.answer(name, since)
+            pause = KNOWN_SECONDS if name in folder.found else pause_seconds(now - folder.changed, pace.longest)
+            return folder.answer(name, min(now - pause, pace.since))
 
     def _asked(self, folder: _Folder, name: str, ask: Callable[[], bytes | None]) -> bytes | None:
         begun = self._monotonic()

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Hashable, Mapping, Sequence
 from typing import TypeVar
 
 from kafkalike.log.store.port import NOW, Pace
@@ -23,6 +23,11 @@ class NearStore:
         """None that anybody counts."""
         return {}
 
+    def shared(self, name: Hashable, make: Callable[[], T]) -> T:
+        """Nothing is shared."""
+        del name
+        return make()
+
     def read(self, name: str) -> bytes:
         """See `Store.read`."""
         raise NotImplementedError
@@ -34,6 +39,9 @@ class NearStore:
             return self.read(name)
         except FileNotFoundError:
             return None
+
+    def look_ahead(self, names: Sequence[str], pace: Pace = NOW) -> None:
+        """Nothing is gained."""
 
     def fetch(self, names: Sequence[str]) -> None:
         """Nothing is gained."""

@@ -8,12 +8,13 @@ from __future__ import annotations
 
 import contextlib
 import threading
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import AbstractContextManager
 from contextvars import copy_context
 from functools import partial
-from typing import TYPE_CHECKING, Final, TypeVar
+from typing import TYPE_CHECKING, Any, Final, TypeVar
+from weakref import WeakValueDictionary
 
 import pyarrow as pa
 
@@ -42,7 +43,7 @@ CLOCK_SECONDS: Final = 600.0
 
 TABLE_LOG: Final = "_delta_log"
 
-THREADS: Final = 16
+THREADS: Final = 32
 """Requests of one process to one root that are made side by side, at most, beside those of its own threads."""
 
 FETCHED_BYTES: Final = 64 * 1024 * 1024
@@ -94,8 +95,18 @@ class _Root:
         self.fetched = _Fetched()
         self._threads = ThreadPoolExecutor(THREADS, thread_name_prefix="kafkalike-requests")
         self._mutex = threading.Lock()
+        self._shared: WeakValueDictionary[Hashable, Any] = WeakValueDictionary()
+        self._shared_mutex = threading.Lock()
         self._proof: Proof | None = None
         self._looked = 0.0
+
+    def shared(self, name: Hashable, make: Callable[[], T]) -> T:
+        """See `Store.shared`."""
+        with self._shared_mutex:
+            found: T | None = self._shared.get(name)
+            if found is None:
+                found = self._shared[name] = make()
+            return found
 
     def started(self, call: Callable[[], T]) -> Future[T] | None:
         """Begin a call in another thread; None where there can be none, as at the interpreter's end."""
@@ -220,6 +231,10 @@ class ObjectStore:
         """Those of this process at this root."""
         return self._root.client.counts
 
+    def shared(self, name: Hashable, make: Callable[[], T]) -> T:
+        """See `Store.shared`."""
+        return self._root.shared((self._root_uri, name), make)
+
     def check_writable(self) -> None:
         """Refuse a storage that does not keep writers apart, or that may not be written to."""
         try:
@@ -272,6 +287,16 @@ class ObjectStore:
                 return None
 
         return self._root.looks.look(self._prefix + name, pace, ask)
+
+    def look_ahead(self, names: Sequence[str], pace: Pace = NOW) -> None:
+        """Look for objects side by side."""
+
+        def look(name: str) -> None:
+            with contextlib.suppress(OSError, KafkaError):
+                self.look(name, pace)
+
+        looks = self._root.looks
+        self.beside([partial(look, name) for name in names if not looks.has_answer(self._prefix + name, pace)])
 
     def beside(self, calls: Sequence[Callable[[], T]]) -> list[T]:
         """Make calls side by side."""

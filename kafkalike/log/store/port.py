@@ -7,7 +7,7 @@ else here is reading, writing under new names, and fairness.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final, Literal, Protocol, TypeVar
@@ -51,7 +51,7 @@ class Pace:
     default: the storage is asked."""
     longest: float = 0.0
     """Above 0, the look is one of somebody who waits for something new and comes again: looks are made less and less
-    often then, down to one in so many seconds, and all who wait share them. `since` does not count."""
+    often then, down to one in so many seconds, and all who wait share them. `since` counts where it is earlier."""
 
     @property
     def waits(self) -> bool:
@@ -88,6 +88,17 @@ class Store(Protocol):
     @property
     def requests(self) -> Mapping[str, int]:
         """Requests that this process has made of the root's storage by kind, such as `get`; empty where none count."""
+        ...
+
+    def shared(self, name: Hashable, make: Callable[[], T]) -> T:
+        """What the stores of this root share in this process, as long as any of them is in use.
+
+        Where requests cost nothing, it is made anew each time.
+
+        Args:
+            name: what it is.
+            make: makes it.
+        """
         ...
 
     def check_writable(self) -> None:
@@ -151,6 +162,17 @@ class Store(Protocol):
 
         Returns:
             None when there is none.
+        """
+        ...
+
+    def look_ahead(self, names: Sequence[str], pace: Pace = NOW) -> None:
+        """Look for several files side by side, where that saves time.
+
+        What goes wrong is met again by `look`, which asks no more if its pace takes answers since before this call.
+
+        Args:
+            names: the files.
+            pace: as in `look`; a file that it has an answer for is not asked for.
         """
         ...
 

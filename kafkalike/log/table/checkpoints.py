@@ -28,19 +28,24 @@ SHARE: Final = 10
 """A checkpoint of n files is followed by the next one after n / `SHARE` commits at the earliest: so all checkpoints
 that a table ever had hold some `SHARE` times as many entries as the last one, however often it is written to."""
 
+FAR_SHARE: Final = 100
+"""The same where each commit that a reader finds above a checkpoint is a request, and a put costs the same whatever its
+size."""
+
 _KEYS: Final = {"txn": "appId", "add": "path", "remove": "path"}
 """What makes an action of a kind the same one as an earlier one."""
 
 
-def is_due(version: int, last: int, files: int) -> bool:
+def is_due(version: int, last: int, files: int, share: int = SHARE) -> bool:
     """Whether a commit is to be followed by a checkpoint.
 
     Args:
         version: the commit's.
         last: the latest checkpoint's; -1 when there is none.
         files: data files that the table has.
+        share: `SHARE` or `FAR_SHARE`.
     """
-    return version > 0 and version - max(last, 0) >= max(INTERVAL, files // SHARE)
+    return version > 0 and version - max(last, 0) >= max(INTERVAL, files // share)
 
 
 def checkpoint_name(version: int) -> str:

@@ -14,7 +14,8 @@ from typing import Any, Final, Generic, Protocol, TypeVar
 
 from kafkalike import faults
 from kafkalike.clock import Clock, Deadline
-from kafkalike.errors import KafkaError, KafkaStorageError, KafkaTimeoutError, UnknownOutcomeError
+from kafkalike.errors import KafkaError, KafkaStorageError, KafkaTimeoutError, UnknownOutcomeError, UnsupportedVersionError
+from kafkalike.log.table.actions import APPEND
 from kafkalike.log.table.following import FollowedTable
 from kafkalike.log.table.open_appends import OpenAppends
 from kafkalike.log.table.state import FENCE, TableState
@@ -83,6 +84,14 @@ class Appends(Protocol[A_contra]):
 
     def look(self) -> None:
         """Look for new versions of the table."""
+        ...
+
+    def admit(self, own: A_contra) -> None:
+        """Look at the table and what else counts, and refuse an append that will not be taken.
+
+        Raises:
+            KafkaError: as `change` and `made` would.
+        """
         ...
 
     def turn(self, deadline: Deadline) -> AbstractContextManager[None]:
@@ -205,17 +214,20 @@ class CombinedAppends(Generic[A]):
     def made(self, landed: Landed) -> None:
         """Note a version that was made here."""
         with self.table.mutex:
-            self.led = landed.version
-            if landed.change.adds and self.table.loaded and self.table.state.version == landed.version:
+            self.led = max(self.led, landed.version)
+            if landed.change.operation == APPEND and self.table.loaded and self.table.state.version == landed.version:
                 self._own = self.table.state.appended
                 self._version, self._moved = landed.version, self.clock.monotonic()
 
     def _settle_own(self) -> None:
-        """Take back what this thread has left open, or find where it is: nothing lands after what comes later."""
-        for part in self.open.of_this_thread():
+        """Take back what was left open, or find where it is: nothing lands after what comes later."""
+        for part in self.open.left():
             try:
                 landed = self._settled(part)
             except UnknownOutcomeError as cause:
+                if isinstance(cause.__cause__, UnsupportedVersionError):
+                    # Whoever may not settle it may write nothing else either.
+                    raise cause.__cause__ from cause
                 message = f"{self.table.store.uri}: nothing was written, as an earlier append is in doubt: {cause}"
                 raise KafkaStorageError(message) from cause
             self.open.close(part, landed=landed)
@@ -274,8 +286,12 @@ class _Course(Generic[A]):
 
     def _do(self, act: Act) -> Placed | Lost | Seen | None:
         match act:
-            case Look():
-                self._shared.appends.look()
+            case Look(admit):
+                if admit:
+                    assert self._own is not None
+                    self._shared.appends.admit(self._own)
+                else:
+                    self._shared.appends.look()
                 return self._seen()
             case Pause(seconds):
                 if not self._shared.tidy():

@@ -165,6 +165,12 @@ class FollowedTable:
                 self._state = None
                 self._load()
 
+    @property
+    def next_file(self) -> str | None:
+        """The file that a look asks for; None where it asks for more, or for nothing."""
+        state = self._state
+        return None if state is None or state.damage is not None else log_name(state.version + 1)
+
     def questions(self) -> list[Callable[[], object]]:
         """What a look asks the storage, to be asked beside something else that takes as long.
 

@@ -17,7 +17,7 @@ from kafkalike.clock import SYSTEM_CLOCK, Clock, Deadline
 from kafkalike.errors import KafkaError
 from kafkalike.latch import Latch
 from kafkalike.log.store.port import Store
-from kafkalike.log.table.checkpoints import INTERVAL, is_due, make_checkpoint
+from kafkalike.log.table.checkpoints import FAR_SHARE, INTERVAL, SHARE, is_due, make_checkpoint
 from kafkalike.log.table.expired_log import clean_log
 from kafkalike.log.table.log_files import last_checkpoint
 from kafkalike.log.table.snapshot import load_snapshot
@@ -109,7 +109,7 @@ class LogCleaner:
             return
 
         def due() -> bool:
-            return is_due(version, last_checkpoint(self._files), files)
+            return is_due(version, last_checkpoint(self._files), files, FAR_SHARE if self._files.far else SHARE)
 
         # The question, too, is a request in an object store, for which no append shall wait.
         if self._files.far:
@@ -119,6 +119,8 @@ class LogCleaner:
 
     def clean(self, table_id: str) -> bool:
         """Shorten the log now, with a checkpoint of the newest version if the last one is far behind.
+
+        In an object store it is far behind by a single commit.
 
         Returns:
             Whether it worked. Failing, or another who is at it, is harmless: the next run tries again.
@@ -143,7 +145,9 @@ class LogCleaner:
             return False
         if snapshot.damage is not None:
             return False
-        if version is not None or snapshot.newest - last >= INTERVAL:
+        # Where each commit is a request for who opens the table, a quiet table shall have none above its checkpoint.
+        fewest = 1 if self._files.far else INTERVAL
+        if version is not None or snapshot.newest - last >= fewest:
             make_checkpoint(self._files, snapshot, now)
         if version is None or not version % CLEANUP_INTERVAL:
             clean_log(self._files, now, metadata.get("configuration") or {})

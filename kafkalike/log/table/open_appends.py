@@ -13,9 +13,13 @@ class OpenAppends:
 
     All logs of the table that the process opens, one after the other or at a time, share it: a thread's next append
     may go through another log than the one that is in doubt.
+
+    Args:
+        of_process: whether the appends are the process's, which has one at a time; else they are their threads'.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, *, of_process: bool = False) -> None:
+        self._of_process = of_process
         self._mutex = threading.Lock()
         self._lanes: list[tuple[str, int]] = []
         """Names under which nothing waits, with the last sequence of each."""
@@ -45,11 +49,11 @@ class OpenAppends:
                 self._litter.append(part)
             self._lanes.append((part.writer, part.sequence))
 
-    def of_this_thread(self) -> list[Waiting]:
-        """What this thread has left open."""
+    def left(self) -> list[Waiting]:
+        """What is open still before the next append: what this thread has left, or what any has."""
         me = threading.get_ident()
         with self._mutex:
-            return [part for part, thread in self._open.items() if thread == me]
+            return [part for part, thread in self._open.items() if self._of_process or thread == me]
 
     def litter(self) -> Waiting | None:
         """An append that was taken, and whose file may go; each is told once."""

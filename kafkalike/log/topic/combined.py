@@ -65,6 +65,8 @@ class Topic(Protocol):
 
     def refresh_table(self) -> None: ...  # noqa: D102
 
+    def look_for_append(self) -> None: ...  # noqa: D102
+
     def exclusive(self, deadline: Deadline) -> AbstractContextManager[None]: ...  # noqa: D102
 
 
@@ -85,6 +87,13 @@ class TopicAppends:
     def look(self) -> None:
         """See `Appends`."""
         self._log.refresh_table()
+
+    def admit(self, own: Append) -> None:
+        """See `Appends`."""
+        log = self._log
+        log.look_for_append()
+        own.payload.check(log.info, log.config, log.clock.now_ms())
+        codec_for(log.config, own.codec)
 
     def turn(self, deadline: Deadline) -> AbstractContextManager[None]:
         """See `Appends`."""

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import contextlib
+import math
 import random
 from collections.abc import Callable, Iterator, KeysView, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final, TypeVar
 
 from kafkalike import faults
-from kafkalike.clock import Clock, Deadline
+from kafkalike.clock import SYSTEM_CLOCK, Clock, Deadline
 from kafkalike.config.server import ServerConfig
 from kafkalike.config.topic import TopicConfig
 from kafkalike.errors import (
@@ -44,7 +45,7 @@ from kafkalike.model.segments import Segment
 from kafkalike.model.structs import OffsetAndTimestamp
 from kafkalike.model.topic import TopicInfo
 
-WAITING: Final = Pace(longest=1.1)
+LONGEST: Final = 1.1
 """A reader that waits for records looks for them at least so often, where a look costs money: 1.1 s, so that an idle
 topic costs about one request a second and process, and with all others that a reader makes no more than 1.1 $ a
 month."""
@@ -105,14 +106,20 @@ class DeltaTopicLog:
             known = self._config = (self.info, TopicConfig.from_properties(effective))
         return known[1]
 
-    def refresh(self, *, metadata: bool = True, waiting: bool = False) -> None:
+    def refresh(self, *, metadata: bool = True, waiting: bool = False, since: float = math.inf) -> None:
         """Look for new table commits and metadata."""
         # The metadata first, and not while this table is held: who holds theirs may want this.
         if metadata:
             self.refresh_info(waiting=waiting)
         else:
             self._take_info(self._home.metadata.state)
-        self.refresh_table(WAITING if waiting else NOW)
+        self.refresh_table(Pace(since, LONGEST if waiting else 0.0))
+
+    @property
+    def next_file(self) -> str | None:
+        """The file below the root that `refresh` looks for; None where one look does not say it."""
+        name = self._table.next_file
+        return None if name is None else f"{self.info.location}/{name}"
 
     def refresh_table(self, pace: Pace = NOW) -> None:
         """Look for new table commits alone; see `FollowedTable.refresh`."""
@@ -328,6 +335,13 @@ class DeltaTopicLog:
     def _questions(self) -> list[Callable[[], object]]:
         """What `ready_to_append` asks the storage."""
         return [*self._home.metadata.questions()[:1], *self._table.questions()]
+
+    def look_for_append(self) -> None:
+        """Look at what an append must have seen, as `change_for_append` does; see `ready_to_append` for the errors."""
+        looked = SYSTEM_CLOCK.monotonic()
+        if self.files.far:
+            self.files.beside(self._questions())
+        self.ready_to_append(Pace(since=looked) if self.files.far else NOW)
 
     def change_for_append(self, plan: Plan[T], deadline: Deadline) -> Landed | Done[T]:
         """Change the topic's table; the plan may be made beside the look, of what is known."""

@@ -8,18 +8,14 @@ holds is committed by somebody else: so nothing in it is believed unchecked.
 from __future__ import annotations
 
 import json
-import zlib
-from typing import Any, Final
+from typing import Any
 
 from kafkalike.config.topic import CODECS
 from kafkalike.errors import CorruptRecordError
+from kafkalike.log.table.sealed import opened, sealed
 from kafkalike.model.appends import TxnId
 from kafkalike.model.batch import Headers, RecordBatch
-
-FORMAT: Final = 1
-
-INT32: Final = range(-(2**31), 2**31)
-INT64: Final = range(-(2**63), 2**63)
+from kafkalike.model.combining.checked_json import BAD_JSON, INT32, INT64, list_of, text, whole
 
 Loose = tuple[RecordBatch, str, TxnId | None]
 """Records, the producer's codec, and the write's name."""
@@ -51,15 +47,6 @@ def pack(batch: RecordBatch, codec: str, txn: TxnId | None) -> bytes:
     return sealed(json.dumps(head, separators=(",", ":")).encode() + b"\n" + b"".join(pieces))
 
 
-def sealed(rest: bytes) -> bytes:
-    """Head and body with the line before them."""
-    return _seal(rest) + b"\n" + rest
-
-
-def _seal(rest: bytes | memoryview) -> bytes:
-    return b"%d %08x" % (FORMAT, zlib.crc32(rest))
-
-
 def unpack(content: bytes) -> Loose:
     """What waits in a file.
 
@@ -68,29 +55,26 @@ def unpack(content: bytes) -> Loose:
     """
     try:
         return _unpacked(content)
-    except (ValueError, LookupError, TypeError, AttributeError, ArithmeticError, RecursionError) as cause:
+    except BAD_JSON as cause:
         message = f"an append that waits cannot be read: {cause}"
         raise CorruptRecordError(message) from cause
 
 
 def _unpacked(content: bytes) -> Loose:
-    seal, _, rest = content.partition(b"\n")
-    if seal != _seal(rest):
-        raise ValueError("another format, or a wrong checksum")
-    line, _, body = rest.partition(b"\n")
+    line, _, body = opened(content).partition(b"\n")
     head = json.loads(line)
     taker = _Taker(body)
     batch = RecordBatch(
-        partitions=[_whole(p, INT32) for p in _list(head["partitions"])],
-        timestamps=[_whole(t, INT64) for t in _list(head["timestamps"])],
-        keys=[taker.taken(size) for size in _list(head["keys"])],
-        values=[taker.taken(size) for size in _list(head["values"])],
-        headers=[_headers(h, taker) for h in _list(head["headers"])],
+        partitions=[whole(p, INT32) for p in list_of(head["partitions"])],
+        timestamps=[whole(t, INT64) for t in list_of(head["timestamps"])],
+        keys=[taker.taken(size) for size in list_of(head["keys"])],
+        values=[taker.taken(size) for size in list_of(head["values"])],
+        headers=[_headers(h, taker) for h in list_of(head["headers"])],
     )
     columns = (batch.timestamps, batch.keys, batch.values, batch.headers)
     if taker.at != len(body) or any(len(column) != len(batch) for column in columns):
         raise ValueError("lengths that do not fit")
-    codec = _text(head["codec"])
+    codec = text(head["codec"])
     if codec not in CODECS:
         message = f"codec {codec!r}"
         raise ValueError(message)
@@ -101,40 +85,17 @@ def _headers(found: Any, taker: _Taker) -> Headers | None:  # noqa: ANN401 - any
     if found is None:
         return None
     headers = []
-    for header in _list(found):
-        name, size = _list(header)
-        headers.append((_text(name), taker.taken(size)))
+    for header in list_of(found):
+        name, size = list_of(header)
+        headers.append((text(name), taker.taken(size)))
     return headers
 
 
 def _txn(found: Any) -> TxnId | None:  # noqa: ANN401 - any JSON
     if found is None:
         return None
-    app_id, version, after = _list(found)
-    return TxnId(_text(app_id), _whole(version, INT64), None if after is None else _whole(after, INT64))
-
-
-def _list(found: Any) -> list[Any]:  # noqa: ANN401 - any JSON
-    if type(found) is not list:
-        message = f"{type(found).__name__} where a list must be"
-        raise TypeError(message)
-    return found
-
-
-def _whole(found: Any, within: range) -> int:  # noqa: ANN401 - any JSON
-    if type(found) is not int or found not in within:
-        message = f"{type(found).__name__} where a number of {within} must be, or one outside it"
-        raise ValueError(message)
-    return found
-
-
-def _text(found: Any) -> str:  # noqa: ANN401 - any JSON
-    if type(found) is not str:
-        message = f"{type(found).__name__} where text must be"
-        raise TypeError(message)
-    # Half a surrogate pair is text to JSON, and can be stored nowhere.
-    found.encode()
-    return found
+    app_id, version, after = list_of(found)
+    return TxnId(text(app_id), whole(version, INT64), None if after is None else whole(after, INT64))
 
 
 class _Taker:
@@ -147,6 +108,6 @@ class _Taker:
     def taken(self, size: Any) -> bytes | None:  # noqa: ANN401 - any JSON
         if size is None:
             return None
-        stop = self.at + _whole(size, range(len(self._body) - self.at + 1))
+        stop = self.at + whole(size, range(len(self._body) - self.at + 1))
         found, self.at = self._body[self.at : stop], stop
         return found

@@ -24,6 +24,10 @@ RIVALS_SECONDS: Final = 10.0
 LAP_PUTS: Final = 6.0
 """How long it takes to commit for all, in times of one small put: some looks, the records, and the version."""
 
+PASSED_OVER: Final = 8
+"""Versions after which a writer that waits makes one itself, if none of them took its append: whoever made them does
+not take it, or takes others first."""
+
 
 class Lost(Enum):
     """An attempt that made no version."""
@@ -60,6 +64,9 @@ class Attempt:
 @dataclass(frozen=True, slots=True)
 class Look:
     """Look for new versions. Comes to `Seen`."""
+
+    admit: bool = False
+    """Look at all that an append must have seen, too, and refuse one that will not be taken."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -209,7 +216,8 @@ def appending(
         assert isinstance(seen, Seen)
         if seen.now >= deadline:
             raise _late()
-    seen, lost = (yield Look()), alone
+    # What is refused must be so before it is put beside the table: from then on others may have it in hand.
+    seen, lost = (yield Look(admit=True)), alone
     assert isinstance(seen, Seen)
     if not lost and not leading and seen.age > 2 * pace().lap:
         # Nobody is at work just now.
@@ -246,7 +254,7 @@ def _waiting(
         deadline: see `appending`.
         lost: whether an attempt was lost already.
     """
-    version, try_at = -1, 0.0
+    version, try_at, passed = -1, 0.0, part.base
     while True:
         seen = yield Look()
         assert isinstance(seen, Seen)
@@ -260,12 +268,13 @@ def _waiting(
             # has not made tells it otherwise, and an empty one takes the least time.
             seen = yield MoveOn(seen.version)
             assert isinstance(seen, Seen)
-        if seen.leading or seen.deaf or (seen.version == version and seen.now >= try_at):
+        left_out = seen.version - passed >= PASSED_OVER
+        if seen.leading or seen.deaf or left_out or (seen.version == version and seen.now >= try_at):
             if seen.leading or not lost or not seen.deaf:
                 found = yield Attempt(part, combine=True)
                 if isinstance(found, Placed):
                     return found
-                version, lost = -1, True
+                version, lost, passed = -1, True, seen.version
                 if found is BUSY:
                     # It would be so at the next look, too.
                     yield Pause(pace().look())

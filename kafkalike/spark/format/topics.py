@@ -52,16 +52,20 @@ class Topics:
         infos = {name: info for name, info in self.cluster.topics().items() if self._choice.matches(name)}
         for name in self._logs.keys() - infos.keys():
             del self._logs[name]
+        since = self.cluster.look_ahead(self._logs.values())
+        opened = self.cluster.open_ahead(infos.keys() - self._logs.keys())
+        self._logs.update(opened)
         for name, info in infos.items():
-            self._open(name, info)
+            if name not in opened:
+                self._open(name, info, since)
         existing = {TopicPartition(name, p) for name, log in self._logs.items() for p in log.info.partitions}
         return frozenset(existing & self._choice.assign if self._choice.assign else existing)
 
-    def _open(self, name: str, info: TopicInfo) -> None:
+    def _open(self, name: str, info: TopicInfo, since: float) -> None:
         log = self._logs.get(name)
         if log is not None and log.info.topic_id == info.topic_id:
             try:
-                log.refresh()
+                log.refresh(metadata=False, since=since)
             except TopicDeletedError:
                 del self._logs[name]
                 raise

@@ -1,0 +1,49 @@
+"""Checked JSON: values that anybody may have written in; the same values, of the type that they must have, out."""
+
+from __future__ import annotations
+
+from typing import Any, Final
+
+INT32: Final = range(-(2**31), 2**31)
+INT64: Final = range(-(2**63), 2**63)
+
+BAD_JSON: Final = (ValueError, LookupError, TypeError, AttributeError, ArithmeticError, RecursionError)
+"""What reading a value that somebody else has written may raise."""
+
+
+def list_of(found: Any) -> list[Any]:  # noqa: ANN401 - any JSON
+    """A list.
+
+    Raises:
+        TypeError: it is none.
+    """
+    if type(found) is not list:
+        message = f"{type(found).__name__} where a list must be"
+        raise TypeError(message)
+    return found
+
+
+def whole(found: Any, within: range) -> int:  # noqa: ANN401 - any JSON
+    """A whole number of a range.
+
+    Raises:
+        ValueError: it is none.
+    """
+    if type(found) is not int or found not in within:
+        message = f"{type(found).__name__} where a number of {within} must be, or one outside it"
+        raise ValueError(message)
+    return found
+
+
+def text(found: Any) -> str:  # noqa: ANN401 - any JSON
+    """Text that can be stored.
+
+    Raises:
+        TypeError: it is none.
+        ValueError: half a surrogate pair is text to JSON, and can be stored nowhere.
+    """
+    if type(found) is not str:
+        message = f"{type(found).__name__} where text must be"
+        raise TypeError(message)
+    found.encode()
+    return found

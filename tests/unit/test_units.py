@@ -1,0 +1,164 @@
+"""Units that go together: rows of those that hold, each asked on the state right before it; no unit is torn."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from kafkalike.errors import CommitFailedError
+from kafkalike.model.combining.offset_commit import OffsetCommit, Position, load_commit
+from kafkalike.model.combining.units import InTurn, in_turn
+from kafkalike.model.group_roster import Member, Roster
+from kafkalike.model.group_state import GroupsState, roster_row
+from tests.tools.effort import examples
+
+
+@dataclass(frozen=True)
+class Row:
+    seq: int
+    owner: str
+    of: int
+    """Rows of its unit."""
+
+
+@dataclass(frozen=True)
+class State:
+    """Who may write: the one whom the last row of an owner named."""
+
+    seq: int = 0
+    owner: str = ""
+
+    def applied(self, rows: Any) -> State:
+        state = self
+        for row in rows:
+            assert row.seq == state.seq + 1
+            state = State(row.seq, row.owner or state.owner)
+        return state
+
+
+@dataclass(frozen=True)
+class Take:
+    """Be the owner from now on, and write so many rows; refused at the row where it is not the one that it expects."""
+
+    owner: str
+    expected: str
+    rows: int
+
+    def __call__(self, state: State) -> Sequence[Row]:
+        if state.owner != self.expected:
+            raise CommitFailedError("fenced")
+        return [Row(state.seq + n + 1, self.owner, self.rows) for n in range(self.rows)]
+
+
+NAMES = st.sampled_from(["", "a", "b", "c"])
+TAKES = st.builds(Take, NAMES, NAMES, st.integers(0, 4))
+PARTS = st.lists(st.lists(TAKES, max_size=4), max_size=5)
+
+
+def judge(parts: list[list[Take]], found: InTurn[Row]) -> None:
+    """What the rows and the runs must be, by asking one unit after the other in the plainest way."""
+    state, rows = State(7, ""), list[Row]()
+    for units, runs in zip(parts, found.runs, strict=True):
+        for nth, unit in enumerate(units):
+            holds = state.owner == unit.expected
+            assert (nth in runs) == holds, f"{unit} on {state}"
+            if holds:
+                assert runs[nth] == range(state.seq + 1, state.seq + 1 + unit.rows)
+                made = [Row(number, unit.owner, unit.rows) for number in runs[nth]]
+                rows += made
+                state = state.applied(made)
+    assert list(found.rows) == rows
+
+
+@given(PARTS)
+@settings(max_examples=examples(2000, 200), deadline=None)
+def test_each_unit_is_asked_on_the_state_right_before_it(parts: list[list[Take]]) -> None:
+    judge(parts, in_turn(State(7, ""), parts))
+
+
+def _one_state_for_all(state: State, parts: Any) -> InTurn[Any]:
+    found = [in_turn(state, [units]) for units in parts]
+    return InTurn([row for each in found for row in each.rows], [each.runs[0] for each in found])
+
+
+def _a_part_stands_or_falls_as_one(state: State, parts: Any) -> InTurn[Any]:
+    honest = in_turn(state, parts)
+    whole = [runs if len(runs) == len(units) else {} for units, runs in zip(parts, honest.runs, strict=True)]
+    return InTurn(honest.rows, whole)
+
+
+def _a_refused_one_ends_it(state: State, parts: Any) -> InTurn[Any]:
+    honest = in_turn(state, parts)
+    return InTurn(honest.rows, [{n: run for n, run in runs.items() if n == 0} for runs in honest.runs])
+
+
+def _the_first_row_is_enough(state: State, parts: Any) -> InTurn[Any]:
+    def first(unit: Any) -> Any:
+        return lambda now: unit(now)[:1]
+
+    return in_turn(state, [[first(unit) for unit in units] for units in parts])
+
+
+def _last_come_first_served(state: State, parts: Any) -> InTurn[Any]:
+    found = in_turn(state, parts[::-1])
+    return InTurn(found.rows, found.runs[::-1])
+
+
+@pytest.mark.parametrize(
+    "mutant",
+    [
+        _one_state_for_all,
+        _a_part_stands_or_falls_as_one,
+        _a_refused_one_ends_it,
+        _the_first_row_is_enough,
+        _last_come_first_served,
+    ],
+)
+def test_a_wrong_rule_is_found(mutant: Callable[..., InTurn[Any]]) -> None:
+    @given(PARTS)
+    @settings(max_examples=2000, deadline=None, database=None, report_multiple_bugs=False)
+    def holds(parts: list[list[Take]]) -> None:
+        judge(parts, mutant(State(7, ""), parts))
+
+    with pytest.raises(AssertionError):
+        holds()
+
+
+# --- commits of offsets --------------------------------------------------------------------------
+
+
+def commit(generation: int, member: str = "m") -> OffsetCommit:
+    return OffsetCommit(
+        group_id="g",
+        generation=generation,
+        member_id=member,
+        group_instance_id="i",
+        client_id="c",
+        time_ms=5,
+        positions=(Position("t", "id", 0, 2**63 - 1, 3, "'é漢😀"), Position("u", "id2", 7, 0, -1, "")),
+    )
+
+
+def owned_by(member: str, generation: int) -> Callable[[GroupsState], Sequence[Any]]:
+    members = {member: Member(member_id=member, since=generation)}
+    roster = Roster(generation=generation, members=members)
+    return lambda state: [roster_row(state.seq + 1, "g", roster)]
+
+
+def test_a_commit_is_loaded_as_it_was_dumped() -> None:
+    assert load_commit(commit(4).dumped()) == commit(4)
+
+
+def test_a_commit_that_its_group_has_overtaken_leaves_no_row() -> None:
+    """In the same version as the change that overtakes it."""
+    units = [owned_by("m", 1), commit(1), owned_by("n", 2), commit(1), commit(2, "n"), commit(-1, "")]
+
+    found = in_turn(GroupsState(), [units])
+
+    assert found.runs == [{0: range(1, 2), 1: range(2, 4), 2: range(4, 5), 4: range(5, 7)}]
+    assert [row.generation for row in found.rows] == [1, 1, 1, 2, 2, 2]
