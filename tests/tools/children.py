@@ -2,6 +2,7 @@
 
 import json
 import os
+import signal
 import subprocess
 import sys
 from collections.abc import Iterator, Mapping
@@ -62,6 +63,14 @@ class Child:
         code = self._process.returncode
         assert code == expected, f"exit code {code}, expected {expected}:\n{self.errors[-3000:]}"
         return output
+
+    def shoot(self) -> None:
+        """Kill it in the middle of what it does; somebody else waits for its end."""
+        self._process.send_signal(signal.SIGKILL)
+
+    def wait_end(self, patience: float = PATIENCE) -> None:
+        """Wait until it has ended; it prints little."""
+        self._process.wait(patience)
 
     def kill(self) -> None:
         """End it, whatever it does."""
