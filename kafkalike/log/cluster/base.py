@@ -18,7 +18,7 @@ from kafkalike.errors import (
     TopicDeletedError,
     UnknownTopicOrPartitionError,
 )
-from kafkalike.log.port import ControlLog, TopicLog
+from kafkalike.log.port import ControlLog, TopicLog, Transactions
 from kafkalike.model.cluster_state import ClusterState, MetadataRow, log_start_row, topic_row
 from kafkalike.model.group_state import GroupRow, GroupsState
 from kafkalike.model.names import TopicId, TopicName, check_topic_name
@@ -34,6 +34,7 @@ class ClusterBase(abc.ABC):
 
     metadata: ControlLog[ClusterState, MetadataRow]
     groups: ControlLog[GroupsState, GroupRow]
+    transactions: Transactions
 
     def __init__(self, root: str, server: ServerConfig, clock: Clock) -> None:
         self.root = root
