@@ -65,6 +65,8 @@ class TopicCut:
     topic_id: str
     version: int
     """Table version, for `VERSION AS OF`: the newest one that has no transaction decided after the cut."""
+    ends: Mapping[int, int]
+    """Log end of each partition in that version."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
