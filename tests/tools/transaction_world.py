@@ -471,7 +471,7 @@ class Actor:
 
     def _end(self, wanted: Wanted, *, commit: bool) -> Generator[None, None, int | None]:
         """Commit or abort. Returns the decision's number, 0 for an abort; None when this producer is over."""
-        world, attempt = self.world, wanted.attempt
+        world, attempt, refused = self.world, wanted.attempt, False
         while True:
             try:
                 if commit:
@@ -486,15 +486,16 @@ class Actor:
                     world.tell(attempt, "nothing")
                 return None
             except (CommitFailedError, UnknownTopicOrPartitionError, IllegalGenerationError):
+                # As in Kafka, a producer that was refused this may only abort.
                 world.tell(attempt, "nothing")
-                commit = False
+                commit, refused = False, True
             except InvalidTxnStateError as error:
                 if "was aborted" in str(error):
                     world.tell(attempt, "nothing")
                     return 0
                 commit = True
             except (KafkaStorageError, UnknownOutcomeError):
-                commit = world.chance.random() < 0.6
+                commit = not refused and world.chance.random() < 0.6
                 yield
             else:
                 world.tell(attempt, "nothing")
@@ -512,7 +513,7 @@ class Actor:
         known = world.state
         yield
         topics = [Topic(name, topic_id) for name, topic_id in world.names.items()]
-        problems = yield from world.carry_out(course.helping(topics, known.seq, known))
+        problems = yield from world.carry_out(course.helping(dict.fromkeys(topics, known.seq), known))
         assert not any(isinstance(p, LogCorruptError) for p in problems), problems
         world.counts["helped"] += 1
 

@@ -34,7 +34,6 @@ class ClusterBase(abc.ABC):
 
     metadata: ControlLog[ClusterState, MetadataRow]
     groups: ControlLog[GroupsState, GroupRow]
-    transactions: Transactions
 
     def __init__(self, root: str, server: ServerConfig, clock: Clock) -> None:
         self.root = root
@@ -60,6 +59,11 @@ class ClusterBase(abc.ABC):
     @abc.abstractmethod
     def _drop_table(self, info: TopicInfo, forget: Callable[[], None]) -> None:
         """Keep writers out, call `forget` (which records the deletion), then remove the table."""
+
+    @property
+    @abc.abstractmethod
+    def transactions(self) -> Transactions:
+        """Transactions over several topics and groups."""
 
     @abc.abstractmethod
     def log(self, name: str) -> TopicLog:

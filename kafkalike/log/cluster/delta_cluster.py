@@ -25,6 +25,7 @@ from kafkalike.log.cluster.topic_folders import (
     topic_table,
 )
 from kafkalike.log.cluster.topic_lives import live_topic
+from kafkalike.log.port import TopicLog
 from kafkalike.log.store.local import LocalStore
 from kafkalike.log.store.port import Store
 from kafkalike.log.store.roots import normalise_root
@@ -45,8 +46,12 @@ from kafkalike.log.table.open_appends import OpenTables
 from kafkalike.log.table.root_format import check_root_format
 from kafkalike.log.table.snapshot import LogFiles
 from kafkalike.log.table.table import Table
+from kafkalike.log.topic.decided import DeltaDecided
 from kafkalike.log.topic.segment_files import segment_of
 from kafkalike.log.topic.topic_log import DeltaTopicLog, Home
+from kafkalike.log.transactions.staging import Staging
+from kafkalike.log.transactions.tables import Home as TransactionsHome
+from kafkalike.log.transactions.transactions import ClusterTransactions
 from kafkalike.model.cluster_state import ClusterState, MetadataRow
 from kafkalike.model.group_state import GroupRow, GroupsState
 from kafkalike.model.leases import Leases
@@ -146,6 +151,14 @@ class DeltaCluster(ClusterBase):
     def leases(self) -> Leases:
         """Heartbeats of group members."""
         return self.store.leases()
+
+    @cached_property
+    def transactions(self) -> ClusterTransactions:
+        """Transactions over several topics and groups."""
+        home = TransactionsHome(
+            cluster=self, decided=_decided, staging=Staging(self.store), look_at_groups=self.groups.look
+        )
+        return ClusterTransactions(home)
 
     def settle(self, timeout: float | None = None) -> None:
         """Wait until no thread of this cluster writes to the root any more."""
@@ -276,6 +289,11 @@ class DeltaCluster(ClusterBase):
         log = DeltaTopicLog(self._home, self.topic(name))
         log.refresh(metadata=False)
         return log
+
+
+def _decided(log: TopicLog) -> DeltaDecided:
+    assert isinstance(log, DeltaTopicLog)
+    return DeltaDecided(log)
 
 
 def turns_of(location: str) -> list[str]:

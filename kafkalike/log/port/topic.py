@@ -60,6 +60,14 @@ class TopicLog(Protocol):
         """Table version of the last `refresh`: as long as it stays, no log end has moved."""
         ...
 
+    @property
+    def last_transaction(self) -> int:
+        """Number of the last decided transaction that the topic has, as of the last `refresh`; 0 for none.
+
+        It has all that were decided before it. See `Transactions`.
+        """
+        ...
+
     def refresh(self, *, metadata: bool = True, waiting: bool = False) -> None:
         """Look for new table commits and metadata. Costs two file look-ups when there is nothing new, or one.
 

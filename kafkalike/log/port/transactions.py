@@ -9,7 +9,6 @@ from kafkalike.clock import Deadline
 from kafkalike.log.port.topic import TopicLog
 from kafkalike.model.appends import Appended
 from kafkalike.model.batch import RecordBatch
-from kafkalike.model.topic import TopicInfo
 from kafkalike.model.transactions.claims import GroupOffsets
 from kafkalike.model.transactions.views import Cut, TransactionDescription, TransactionListing
 
@@ -55,8 +54,9 @@ class TransactionSession(Protocol):
             IllegalStateError: the transaction is over, or an earlier one is not.
             MessageSizeTooLargeError, InvalidTimestampError, InvalidRecordError: as `TopicLog.append`; nothing was
                 written, and the transaction may go on without the batch.
-            KafkaStorageError: the storage refused; nothing was written. The same.
-            UnknownOutcomeError: the batch may be stored. Only `abort` makes sense now, and `commit` says so.
+            KafkaStorageError, KafkaTimeoutError: the storage refused, or gave no answer. The batch is no part of the
+                transaction: it may be staged again, or the transaction go on without it.
+            ProducerFencedError: this is a copy of the producer, made by a fork.
         """
         ...
 
@@ -81,8 +81,7 @@ class TransactionSession(Protocol):
             InvalidProducerEpochError: maintenance or an administrator has aborted it; nothing was committed.
             CommitFailedError, FencedInstanceIdError, RebalanceInProgressError: the group has moved on; nothing was
                 committed, abort.
-            TransactionAbortableError: a batch may be half stored, or it was open for longer than its timeout; nothing
-                was committed, abort.
+            TransactionAbortableError: it was open for longer than its timeout; nothing was committed, abort.
             UnknownTopicOrPartitionError: a topic of the records or offsets is gone; nothing was committed, abort.
             InvalidTxnStateError: it was aborted.
             KafkaTimeoutError, KafkaStorageError: not done in time; `decided` says whether it is committed all the same.
@@ -130,17 +129,17 @@ class Transactions(Protocol):
         """
         ...
 
-    def help(self, topics: Collection[TopicInfo], deadline: Deadline, *, waiting: bool = False) -> bool:
+    def help(self, logs: Collection[TopicLog], deadline: Deadline, *, waiting: bool = False) -> bool:
         """Bring decided transactions into topics that do not have them, because their producer was stopped.
 
         For readers, who call it before they read. Costs a look at the groups' table, and nothing more when there is
         nothing to do. Transactions that were decided less than 1 s ago are left to their producer.
 
         Args:
-            topics: which topics.
+            logs: the topics, as of their last `refresh`; what came in is seen at the next one.
             deadline: until when to try.
-            waiting: the caller comes again. Then at most one look a second and process is made, and what goes wrong
-                with it is logged, and not raised.
+            waiting: the caller comes again. Then at most one look a second and cluster is made, one in 10 s where a
+                look is a request that costs money; and what goes wrong is logged, and not raised.
 
         Returns:
             Whether something was brought into one of the topics.

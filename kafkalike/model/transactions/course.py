@@ -11,7 +11,7 @@ decisions in the order of their rows: so the number of the last one says that it
 
 from __future__ import annotations
 
-from collections.abc import Callable, Generator, Iterable, Mapping, Sequence
+from collections.abc import Callable, Generator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -36,8 +36,8 @@ from kafkalike.model.transactions.rules import (
     plan_forget,
     plan_init,
 )
-from kafkalike.model.transactions.views import TopicCut
 from kafkalike.model.transactions.values import Attempt, Committed, Entries, Folder, Groups, Part, Standing, Topic, Why
+from kafkalike.model.transactions.views import TopicCut
 
 
 @dataclass(frozen=True, slots=True)
@@ -436,7 +436,15 @@ def _cutting(topic: Topic, known: Groups) -> Generator[Act, Any, TopicCut | None
     return cut  # type: ignore[no-any-return]
 
 
-def helping(topics: Iterable[Topic], upto: int, known: Groups) -> Generator[Act, Any, list[KafkaError]]:
-    """Bring decisions into some topics. Returns what went wrong."""
-    results = yield Beside([rolling(topic, known, upto) for topic in topics])
+def helping(late: Mapping[Topic, int], known: Groups) -> Generator[Act, Any, list[KafkaError]]:
+    """Bring decisions into some topics.
+
+    Args:
+        late: by topic, the number of the last one that is wanted.
+        known: the groups' table, at the highest of them or later.
+
+    Returns:
+        What went wrong.
+    """
+    results = yield Beside([rolling(topic, known, upto) for topic, upto in late.items()])
     return [result for result in results if isinstance(result, KafkaError)]
