@@ -10,7 +10,7 @@ from kafkalike.log.port.topic import TopicLog
 from kafkalike.model.appends import Appended
 from kafkalike.model.batch import RecordBatch
 from kafkalike.model.transactions.claims import GroupOffsets
-from kafkalike.model.transactions.views import Cut, TransactionDescription, TransactionListing
+from kafkalike.model.transactions.views import Cut, LostPart, TransactionDescription, TransactionListing
 
 
 class TransactionSession(Protocol):
@@ -193,5 +193,25 @@ class Transactions(Protocol):
 
         Returns:
             What could not be done and why, a sentence each.
+        """
+        ...
+
+    def damaged(self) -> Sequence[LostPart]:
+        """What committed transactions were to bring into topics, and cannot, as staged files are gone or damaged.
+
+        Reads all staged files of decisions that are not in all of their topics. For `kafkalike verify`.
+        """
+        ...
+
+    def leave_out(self, lost: LostPart, deadline: Deadline) -> bool:
+        """Give the records of a part up, so that later transactions can come into its topic.
+
+        The rest of the transaction comes into its other topics as before. For `kafkalike verify --repair`.
+
+        Returns:
+            Whether it was still to come.
+
+        Raises:
+            KafkaTimeoutError, KafkaStorageError, UnknownOutcomeError: not done, or not sure; call again.
         """
         ...
