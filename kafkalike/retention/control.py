@@ -1,4 +1,4 @@
-"""Control: what a run does beside the topics: transactions, expired offsets, control tables, leftovers of the killed."""
+"""Control: what a run does beside the topics: transactions, offsets that expire, control tables, leftovers."""
 
 from __future__ import annotations
 
