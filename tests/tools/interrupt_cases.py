@@ -562,10 +562,10 @@ class TakeOver(World):
         mine = other.transactions.begin_session("id", PATIENCE_MS, "c", self.soon())
         for p in range(2):
             mine.stage(1, open_log(other), batch((p, self.sends(("t", p), f"new-{p}"))))
-        driver = mine._drive(self.soon(), mine._current.held)
-        wanted = Wanted(
-            transactional_id="id", attempt=mine._current.attempt, parts=mine._current.parts(), offsets={}, settled=0
-        )
+        opened = mine._current
+        assert opened is not None
+        driver = mine._drive(self.soon(), opened.held)
+        wanted = Wanted(transactional_id="id", attempt=opened.attempt, parts=opened.parts(), offsets={}, settled=0)
         driver.run(course.deciding(wanted))
 
     def soon(self) -> Deadline:
