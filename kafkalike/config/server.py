@@ -124,6 +124,18 @@ SERVER_PROPERTIES: Final = PropertySet(
             doc="How long (minutes) the offsets of an empty group are kept.",
         ),
         Property(
+            name="transaction.max.timeout.ms",
+            parse=whole(1, INT_MAX),
+            default="900000",
+            doc="Longest transaction_timeout_ms that a producer may ask for.",
+        ),
+        Property(
+            name="transactional.id.expiration.ms",
+            parse=whole(1, INT_MAX),
+            default="604800000",
+            doc="How long (ms) a transactional id that is not used is remembered.",
+        ),
+        Property(
             name="log.cleaner.dedupe.buffer.size",
             parse=whole(1_048_576, INT_MAX),
             default="134217728",

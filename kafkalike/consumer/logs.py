@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import operator
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 
 from kafkalike.consumer.subscription import check_partition
 from kafkalike.errors import IllegalArgumentError, TopicDeletedError, UnknownTopicOrPartitionError
@@ -83,6 +83,11 @@ class Logs:
         self._logs[topic] = log
         self._fresh.add(topic)
         return log
+
+    @property
+    def opened(self) -> Collection[TopicLog]:
+        """Those that are open."""
+        return self._logs.values()
 
     def forget(self) -> None:
         """Let go of all logs."""

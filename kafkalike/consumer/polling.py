@@ -31,6 +31,10 @@ REST: Final = 9
 between two looks: it then uses a tenth of a core at most."""
 
 
+HELP_MS: Final = 10_000
+"""How long, ms, a poll brings committed transactions into its topics at most, before it reads what is there."""
+
+
 class Polling:
     """The work behind `poll`, iteration and `poll_arrow`. Belongs to its consumer's thread."""
 
@@ -84,6 +88,10 @@ class Polling:
             self.assigner.look()
         self.commits.commit_if_due()
         self.positions.resolve()
+        if not self.fetcher.buffered:
+            context = self._context
+            # What a killed producer has committed and not brought into its topics; once a second at most.
+            context.cluster.transactions.help(context.logs.opened, Deadline(context.clock, HELP_MS), waiting=True)
 
     def _still_held(self, taken: list[Taken]) -> list[Taken]:
         """What of it is still this consumer's: it was stopped, for its session or longer, since it looked."""

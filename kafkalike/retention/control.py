@@ -1,4 +1,4 @@
-"""Control: what a run does beside the topics: expired offsets, control tables, what the killed have left."""
+"""Control: what a run does beside the topics: transactions, offsets that expire, control tables, leftovers."""
 
 from __future__ import annotations
 
@@ -32,7 +32,9 @@ CONTROL: Final = "~control"
 
 
 def maintain_control(cluster: Cluster, report: MaintenanceReport, clock: Clock) -> None:
-    """Expire offsets, compact and vacuum the control tables, remove leftovers of the killed; fill the report.
+    """Finish transactions, expire offsets, compact and vacuum the control tables, remove leftovers of the killed.
+
+    Fills the report.
 
     A failure is written into the report and keeps nothing else back.
     """
@@ -85,6 +87,10 @@ def _clear_leftovers(cluster: DeltaCluster, report: MaintenanceReport, clock: Cl
 def _expire(cluster: Cluster, report: MaintenanceReport, clock: Clock) -> None:
     if report.dry_run:
         return
+    try:
+        report.problems += cluster.transactions.maintain(Deadline(clock, COMMIT_TIMEOUT_MS))
+    except (KafkaError, OSError) as error:
+        report.problems.append(f"transactions: {type(error).__name__}: {error}")
     try:
         done = expire_offsets(cluster, clock)
     except (KafkaError, OSError) as error:

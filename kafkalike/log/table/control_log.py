@@ -99,6 +99,12 @@ class DeltaControlLog(Generic[S, R]):
         """Version of the table as of the last `refresh`; 0 when there is none."""
         return self._table.state.version if self._rows.exists else 0
 
+    def look(self) -> tuple[int, S]:
+        """Refresh; the table's version and its state, which belong together."""
+        with self._table.mutex:
+            state = self.refresh()
+            return self.version, state
+
     def reload(self) -> S:
         """Read the whole table anew, whatever is known of it."""
         return self._rows.reload()

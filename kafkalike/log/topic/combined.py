@@ -137,7 +137,7 @@ class TopicAppends:
         ends |= {p: max(run[p].stop for run in runs if p in run) for p in partitions}
         txns = {end_app(p): end for p, end in sorted(ends.items())}
         txns |= {append.txn.app_id: append.txn.version for _, append in appends if append.txn is not None}
-        note = append_note(now, own.txn)
+        note = append_note(now, own.txn, state.txns)
         if others is not None:
             named = [(found, run, append.txn) for (found, append), run in zip(appends, runs, strict=True)]
             note[PARTS_KEY] = to_note([(n, r, None if t is None else (t.app_id, t.version)) for n, r, t in named])
@@ -217,12 +217,7 @@ def _joined(appends: Sequence[Append]) -> Payload:
     whole = RecordBatch()
     for append in appends:
         assert isinstance(append.payload, BatchPayload)
-        batch = append.payload.batch
-        whole.partitions += batch.partitions
-        whole.keys += batch.keys
-        whole.values += batch.values
-        whole.timestamps += batch.timestamps
-        whole.headers += batch.headers
+        whole.extend(append.payload.batch)
     return BatchPayload(whole)
 
 

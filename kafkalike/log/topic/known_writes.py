@@ -29,7 +29,7 @@ def find_write(topic: str, files: Store, state: TableState, txn: TxnId) -> Appen
         if ranges is None:
             ranges = ranges_of(segment_of(add, files) for add in found.adds)
         return Appended(version=found.version, ranges=ranges, append_time_ms=when, duplicate=True)
-    if known > txn.version:
+    if known > txn.version and not txn.own:
         raise not_in_order(topic, txn.app_id, txn.version, known)
     return Appended(version=state.version, ranges={}, append_time_ms=0, duplicate=True)
 

@@ -36,7 +36,7 @@ from kafkalike.log.topic.look_back import look_back
 from kafkalike.log.topic.reader import DeltaReader
 from kafkalike.log.topic.segment_files import segment_of
 from kafkalike.log.topic.validate import codec_for
-from kafkalike.model.appends import Appended, TxnId
+from kafkalike.model.appends import TRANSACTIONS, Appended, TxnId
 from kafkalike.model.batch import RecordBatch
 from kafkalike.model.cluster_state import ClusterState, MetadataRow
 from kafkalike.model.compaction import HOLES, cleaner_app
@@ -188,6 +188,11 @@ class DeltaTopicLog:
         return self._table.state.version
 
     @property
+    def last_transaction(self) -> int:
+        """Number of the last decided transaction that the topic has, as of the last `refresh`; 0 for none."""
+        return self._table.state.txns.get(TRANSACTIONS, 0)
+
+    @property
     def fenced(self) -> int:
         """The latest fence that the last `refresh` saw: files written before a later one may be gone."""
         return self._table.state.fenced
@@ -323,7 +328,12 @@ class DeltaTopicLog:
         adds = payload.write(self.files, runs, codec=codec_for(config, codec), now_ms=now, now_counts=now_counts)
         faults.point("append.before_commit")
         return Change(
-            operation=APPEND, time_ms=now, adds=adds, txns=txns, note=append_note(now, txn), requires=requires
+            operation=APPEND,
+            time_ms=now,
+            adds=adds,
+            txns=txns,
+            note=append_note(now, txn, state.txns),
+            requires=requires,
         )
 
     @contextlib.contextmanager
