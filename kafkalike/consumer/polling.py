@@ -82,8 +82,15 @@ class Polling:
         # A look costs a file look-up or two, so a consumer that lives on its buffer does without.
         if self.assigner.stale or not self.fetcher.buffered:
             self.assigner.look()
+            self._help()
         self.commits.commit_if_due()
         self.positions.resolve()
+
+    def _help(self) -> None:
+        """Bring in what a producer has decided and was killed before it brought it in; at most once a second."""
+        context = self._context
+        limit = Deadline(context.clock, context.config.request_timeout_ms)
+        context.cluster.transactions.help(context.logs.opened, limit, waiting=True)
 
     def _still_held(self, taken: list[Taken]) -> list[Taken]:
         """What of it is still this consumer's: it was stopped, for its session or longer, since it looked."""
