@@ -87,7 +87,7 @@ class Logs:
     @property
     def opened(self) -> Collection[TopicLog]:
         """Those that are open."""
-        return self._logs.values()
+        return list(self._logs.values())
 
     def forget(self) -> None:
         """Let go of all logs."""

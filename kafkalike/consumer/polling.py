@@ -89,9 +89,12 @@ class Polling:
         self.commits.commit_if_due()
         self.positions.resolve()
         if not self.fetcher.buffered:
-            context = self._context
-            # What a killed producer has committed and not brought into its topics; once a second at most.
-            context.cluster.transactions.help(context.logs.opened, Deadline(context.clock, HELP_MS), waiting=True)
+            self._help()
+
+    def _help(self) -> None:
+        """Bring in what a producer has decided and was killed before it brought it in; at most once a second."""
+        context = self._context
+        context.cluster.transactions.help(context.logs.opened, Deadline(context.clock, HELP_MS), waiting=True)
 
     def _still_held(self, taken: list[Taken]) -> list[Taken]:
         """What of it is still this consumer's: it was stopped, for its session or longer, since it looked."""
