@@ -1,4 +1,4 @@
-"""Control: what a run does beside the topics: transactions, expired offsets, control tables, what the killed have left."""
+"""Control: what a run does beside the topics: transactions, offsets, control tables, what the killed have left."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ CONTROL: Final = "~control"
 
 
 def maintain_control(cluster: Cluster, report: MaintenanceReport, clock: Clock) -> None:
-    """Finish and abort transactions, expire offsets, compact and vacuum the control tables, remove leftovers of the killed; fill the report.
+    """Settle transactions, expire offsets, compact the control tables, remove leftovers of the killed; fill the report.
 
     A failure is written into the report and keeps nothing else back.
     """
