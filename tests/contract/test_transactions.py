@@ -8,7 +8,9 @@ from typing import Any
 
 import pytest
 
+from kafkalike import faults
 from kafkalike.clock import SYSTEM_CLOCK, Deadline
+from kafkalike.config.server import ServerConfig
 from kafkalike.errors import (
     CommitFailedError,
     IllegalArgumentError,
@@ -16,11 +18,13 @@ from kafkalike.errors import (
     InvalidProducerEpochError,
     InvalidTransactionTimeoutError,
     InvalidTxnStateError,
+    LogCorruptError,
     MessageSizeTooLargeError,
     ProducerFencedError,
     TransactionalIdNotFoundError,
     UnknownTopicOrPartitionError,
 )
+from kafkalike.log.inspect.verify import verify
 from kafkalike.log.port import Cluster, TopicLog, TransactionSession
 from kafkalike.model.appends import Appended
 from kafkalike.model.group_roster import Member, Roster
@@ -379,3 +383,192 @@ def test_a_cut_of_what_nobody_has_written(open_log_cluster: Opener) -> None:
     assert dict(cut.topics["a"].ends) == {0: 1, 1: 0}
     with pytest.raises(UnknownTopicOrPartitionError):
         cluster.transactions.cut(["a", "x"], soon())
+
+
+# --- what a killed producer leaves ---------------------------------------------------------------------
+
+
+class Killed(BaseException):
+    """Stands for the end of a process: nothing catches it."""
+
+
+def kill_before_apply(cluster: Cluster, monkeypatch: pytest.MonkeyPatch, mine: TransactionSession, visit: int) -> None:
+    """Commit, and end for good before the n-th topic gets its records."""
+    seen = 0
+
+    def point(name: str) -> None:
+        nonlocal seen
+        seen += name == "transaction.before_apply"
+        if name == "transaction.before_apply" and seen == visit:
+            raise Killed
+
+    with monkeypatch.context() as patch:
+        patch.setattr(faults, "point", point)
+        patch.setattr(type(cluster.transactions._staging), "far", False)  # type: ignore[attr-defined]
+        with pytest.raises(Killed):
+            mine.commit(1, {GroupClaim(group_id="g"): {TopicPartition("a", 0): OffsetAndMetadata(1)}}, soon())
+
+
+Helper = Callable[[Cluster], object]
+
+
+def by_init(cluster: Cluster) -> None:
+    session(cluster)
+
+
+def by_maintenance(cluster: Cluster) -> None:
+    assert cluster.transactions.maintain(soon()) == []
+
+
+def by_reader(cluster: Cluster) -> None:
+    logs = [cluster.log(name) for name in "ab"]
+    while not cluster.transactions.help(logs, soon()):
+        # Young decisions are left to their producer.
+        SYSTEM_CLOCK.sleep(0.05)
+
+
+def by_cut(cluster: Cluster) -> None:
+    cut = cluster.transactions.cut(["a", "b"], soon())
+    assert [cut.topics[name].ends[0] for name in "ab"] == [1, 1]
+
+
+def by_fence(cluster: Cluster) -> None:
+    cluster.transactions.fence("id", soon())
+
+
+def by_other_producer(cluster: Cluster) -> None:
+    """Its own transaction comes after, and so brings the first one in."""
+    other = session(cluster, "other")
+    for name in "ab":
+        other.stage(1, cluster.log(name), batch("later"))
+    other.commit(1, NONE, soon())
+
+
+@pytest.mark.parametrize("visit", [1, 2])
+@pytest.mark.parametrize("helper", [by_init, by_maintenance, by_reader, by_cut, by_fence, by_other_producer])
+def test_whoever_comes_brings_in_what_is_decided(
+    open_log_cluster: Opener, monkeypatch: pytest.MonkeyPatch, helper: Helper, visit: int
+) -> None:
+    cluster = open_log_cluster()
+    logs = two_topics(cluster)
+    mine = session(cluster)
+    for log in logs:
+        mine.stage(1, log, batch("1"))
+    kill_before_apply(cluster, monkeypatch, mine, visit)
+    other = open_log_cluster()
+    found = other.transactions.described(["id"])["id"]
+    assert (found.state, len(found.unapplied)) == (TransactionState.PREPARE_COMMIT, 3 - visit)
+    assert committed(other) == {TopicPartition("a", 0): 1}
+
+    helper(other)
+
+    for name in "ab":
+        assert values(other, name)[0] == b"1"
+        assert values(other, name)[1:] in ([], [b"later"])
+    # The one that woke up late finds everything done.
+    assert set(mine.commit(1, NONE, soon())) == {"a", "b"}
+    assert values(other, "a")[:2].count(b"1") == 1
+    by_maintenance(other)
+    assert other.transactions._staging.folders() == []  # type: ignore[attr-defined]
+
+
+@pytest.mark.parametrize("again", [False, True])
+def test_a_topic_that_goes_after_the_decision_is_left_out(
+    open_log_cluster: Opener,
+    monkeypatch: pytest.MonkeyPatch,
+    again: bool,  # noqa: FBT001
+) -> None:
+    cluster = open_log_cluster()
+    logs = two_topics(cluster)
+    mine = session(cluster)
+    for log in logs:
+        mine.stage(1, log, batch("1"))
+    kill_before_apply(cluster, monkeypatch, mine, 1)
+    cluster.delete_topic("a")
+    if again:
+        cluster.create_topic("a", 1, {})
+
+    by_maintenance(open_log_cluster())
+
+    assert values(cluster, "b") == [b"1"]
+    assert not again or values(cluster, "a") == []
+    assert set(mine.commit(1, NONE, soon())) == {"b"}
+
+
+def test_a_damaged_staged_file_stops_its_topic_by_name_until_it_is_left_out(
+    open_log_cluster: Opener, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    cluster = open_log_cluster()
+    logs = two_topics(cluster)
+    mine = session(cluster)
+    for log in logs:
+        mine.stage(1, log, batch("1"))
+    kill_before_apply(cluster, monkeypatch, mine, 1)
+    files = cluster.transactions._staging._files  # type: ignore[attr-defined]
+    (name,) = [e.name for e in files.list(deep=True) if e.name.endswith(logs[0].info.topic_id)]
+    content = files.read(name)
+    files.replace(name, content[:-1] + b"?")
+    other = open_log_cluster()
+
+    with pytest.raises(LogCorruptError, match=rf"{name}.*'a'"):
+        session(other)
+    (problem,) = other.transactions.maintain(soon())
+    assert name in problem
+    assert values(other, "b") == [b"1"]
+    assert "transaction-file" in {f.kind for f in verify(other, ["a", "b"]).findings}
+    (lost,) = other.transactions.damaged()
+    assert (lost.topic, lost.transactional_id, dict(lost.counts)) == ("a", "id", {0: 1})
+
+    assert other.transactions.leave_out(lost, soon())
+    assert not other.transactions.leave_out(lost, soon())
+
+    assert other.transactions.damaged() == []
+    new = session(other)
+    new.stage(1, other.log("a"), batch("2"))
+    new.commit(1, NONE, soon())
+    assert (values(other, "a"), values(other, "b")) == ([b"2"], [b"1"])
+    assert verify(other, ["a", "b"]).errors() == 0
+
+
+def test_a_groups_table_that_began_anew_is_not_believed(open_log_cluster: Opener) -> None:
+    """Its numbers would be taken for decisions that the topics have."""
+    cluster = open_log_cluster()
+    a, _ = two_topics(cluster)
+    if not hasattr(cluster, "store"):
+        pytest.skip("memory has no table to remove")
+    one = session(cluster)
+    for number in range(1, 4):
+        one.stage(number, a, batch("1"))
+        one.commit(number, NONE, soon())
+    for entry in cluster.store.list("__consumer_offsets", deep=True):
+        cluster.store.remove(f"__consumer_offsets/{entry.name}")
+    for entry in cluster.store.list("__consumer_offsets/_delta_log"):
+        cluster.store.remove(f"__consumer_offsets/_delta_log/{entry.name}")
+    other = open_log_cluster()
+    two = session(other)
+    two.stage(1, other.log("a"), batch("2"))
+
+    with pytest.raises(LogCorruptError, match="removed or rewound"):
+        two.commit(1, NONE, soon())
+    assert "transaction-ahead" in {f.kind for f in verify(other, ["a"]).findings}
+
+
+def test_an_id_that_is_not_used_is_forgotten_and_comes_back_with_another_number(open_log_cluster: Opener) -> None:
+    cluster = open_log_cluster()
+    a, _ = two_topics(cluster)
+    one = session(cluster)
+    one.stage(1, a, batch("1"))
+    one.commit(1, NONE, soon())
+    expiring = ServerConfig.from_properties({"transactional.id.expiration.ms": "1"})
+    SYSTEM_CLOCK.sleep(0.01)
+    cluster.server = expiring  # type: ignore[misc]
+
+    by_maintenance(cluster)
+
+    assert cluster.transactions.listed() == []
+    one.stage(2, a, batch("2"))
+    with pytest.raises(ProducerFencedError):
+        one.commit(2, NONE, soon())
+    two = session(open_log_cluster())
+    assert two.producer_id > one.producer_id
+    assert two.epoch == 0

@@ -10,7 +10,7 @@ from kafkalike.log.port.topic import TopicLog
 from kafkalike.model.appends import Appended
 from kafkalike.model.batch import RecordBatch
 from kafkalike.model.transactions.claims import GroupOffsets
-from kafkalike.model.transactions.views import Cut, TransactionDescription, TransactionListing
+from kafkalike.model.transactions.views import Cut, LostPart, TransactionDescription, TransactionListing
 
 
 class TransactionSession(Protocol):
@@ -112,7 +112,13 @@ class Transactions(Protocol):
     """
 
     def begin_session(
-        self, transactional_id: str, timeout_ms: int, client_id: str, deadline: Deadline
+        self,
+        transactional_id: str,
+        timeout_ms: int,
+        client_id: str,
+        deadline: Deadline,
+        *,
+        longest_ms: int | None = None,
     ) -> TransactionSession:
         """What `init_transactions` does: finish what the id has decided, abort what is open, fence older producers.
 
@@ -121,9 +127,10 @@ class Transactions(Protocol):
             timeout_ms: after so long maintenance may abort an open transaction, and the producer may not commit it.
             client_id: for people.
             deadline: until when to try.
+            longest_ms: the longest timeout that is allowed; None takes the server's `transaction.max.timeout.ms`.
 
         Raises:
-            InvalidTransactionTimeoutError: not from 1 to `transaction.max.timeout.ms` of the server.
+            InvalidTransactionTimeoutError: not from 1 to the longest that is allowed.
             KafkaTimeoutError, KafkaStorageError, UnknownOutcomeError: not done, or not sure; call again.
             LogCorruptError: a decided transaction of the id cannot be brought into a topic; says which file.
         """
@@ -138,8 +145,9 @@ class Transactions(Protocol):
         Args:
             logs: the topics, as of their last `refresh`; what came in is seen at the next one.
             deadline: until when to try.
-            waiting: the caller comes again. Then at most one look a second and cluster is made, one in 10 s where a
-                look is a request that costs money; and what goes wrong is logged, and not raised.
+            waiting: the caller comes again. Then the table is looked at once a second at most, once in 10 s where a
+                look is a request that costs money, by one of the readers that share this cluster for all of them; and
+                what goes wrong is logged, and not tried again for a minute.
 
         Returns:
             Whether something was brought into one of the topics.
@@ -193,5 +201,25 @@ class Transactions(Protocol):
 
         Returns:
             What could not be done and why, a sentence each.
+        """
+        ...
+
+    def damaged(self) -> Sequence[LostPart]:
+        """What committed transactions were to bring into topics, and cannot, as staged files are gone or damaged.
+
+        Reads all staged files of decisions that are not in all of their topics. For `kafkalike verify`.
+        """
+        ...
+
+    def leave_out(self, lost: LostPart, deadline: Deadline) -> bool:
+        """Give the records of a part up, so that later transactions can come into its topic.
+
+        The rest of the transaction comes into its other topics as before. For `kafkalike verify --repair`.
+
+        Returns:
+            Whether it was still to come.
+
+        Raises:
+            KafkaTimeoutError, KafkaStorageError, UnknownOutcomeError: not done, or not sure; call again.
         """
         ...

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import math
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
 from typing import Final
@@ -12,12 +13,20 @@ from kafkalike.errors import IllegalArgumentError, InvalidTransactionTimeoutErro
 from kafkalike.log.port.topic import TopicLog
 from kafkalike.log.transactions.driver import Driver, Held
 from kafkalike.log.transactions.session import Session
+from kafkalike.log.transactions.staging import StagedFileError
 from kafkalike.log.transactions.tables import Home
+from kafkalike.model.group_state import GroupsState
 from kafkalike.model.names import check_topic_name
 from kafkalike.model.transactions import course
 from kafkalike.model.transactions.rules import is_open, pending
-from kafkalike.model.transactions.values import Folder, Standing, Topic, Why
-from kafkalike.model.transactions.views import Cut, TransactionDescription, TransactionListing, TransactionState
+from kafkalike.model.transactions.values import Committed, Folder, Part, Standing, Topic, Why
+from kafkalike.model.transactions.views import (
+    Cut,
+    LostPart,
+    TransactionDescription,
+    TransactionListing,
+    TransactionState,
+)
 
 _log = logging.getLogger(__name__)
 
@@ -27,6 +36,9 @@ OWNER_FIRST_MS: Final = 1_000
 NEAR_LOOK_SECONDS: Final = 1.0
 FAR_LOOK_SECONDS: Final = 10.0
 """Seconds between two looks of readers who wait for records; longer where a look is a request that costs money."""
+
+AFTER_FAILURE_SECONDS: Final = 60.0
+"""The same after a look that failed: what others have to mend is not tried all the time."""
 
 
 class ClusterTransactions:
@@ -40,7 +52,10 @@ class ClusterTransactions:
         self._home = home
         self._cluster = home.cluster
         self._staging = home.staging
-        self._looked: float | None = None
+        # A reader of a far root who comes and goes looks at no table that it would not look at else.
+        self._looked = home.cluster.clock.monotonic() if home.staging.far else -math.inf
+        self._failed: dict[str, float] = {}
+        """When a reader could not bring decisions into a topic, by its id."""
         self._latest: tuple[object, Mapping[str, int]] = None, {}
         """By topic id, the number of the last decision that names it, and what that was made of."""
 
@@ -49,13 +64,21 @@ class ClusterTransactions:
 
     # --- producers ---------------------------------------------------------------------------------
 
-    def begin_session(self, transactional_id: str, timeout_ms: int, client_id: str, deadline: Deadline) -> Session:
+    def begin_session(
+        self,
+        transactional_id: str,
+        timeout_ms: int,
+        client_id: str,
+        deadline: Deadline,
+        *,
+        longest_ms: int | None = None,
+    ) -> Session:
         """See `Transactions.begin_session`."""
         if not transactional_id:
             raise IllegalArgumentError("transactional_id must not be empty")
-        most = int(self._cluster.server.get("transaction.max.timeout.ms"))
+        most = int(self._cluster.server.get("transaction.max.timeout.ms")) if longest_ms is None else longest_ms
         if not 1 <= timeout_ms <= most:
-            message = f"transaction_timeout_ms={timeout_ms} is not from 1 to {most}, the server's maximum"
+            message = f"transaction_timeout_ms={timeout_ms} is not from 1 to {most}, the longest that is allowed"
             raise InvalidTransactionTimeoutError(message)
         standing: Standing = self._driver(deadline).run(
             course.beginning(transactional_id, timeout_ms=timeout_ms, client_id=client_id)
@@ -67,20 +90,24 @@ class ClusterTransactions:
     def help(self, logs: Collection[TopicLog], deadline: Deadline, *, waiting: bool = False) -> bool:
         """See `Transactions.help`."""
         if not waiting:
-            return self._help(logs, deadline, waiting=False)
+            return self._help(logs, self._cluster.groups.refresh(), deadline)
         now = self._cluster.clock.monotonic()
-        pause = FAR_LOOK_SECONDS if self._staging.far else NEAR_LOOK_SECONDS
-        if self._looked is not None and now - self._looked < pause:
-            return False
-        self._looked = now
+        due = now - self._looked >= (FAR_LOOK_SECONDS if self._staging.far else NEAR_LOOK_SECONDS)
+        if due:
+            self._looked = now
         try:
-            return self._help(logs, deadline, waiting=True)
+            # Each reader looks for its own topics in what one of them has seen.
+            known = self._cluster.groups.refresh(waiting=True) if due else self._cluster.groups.state
+            return self._help([log for log in logs if self._may_try(log, now)], known, deadline)
         except KafkaError as error:
+            self._failed |= {log.info.topic_id: now for log in logs}
             _log.warning("%s: decided transactions were not brought into topics: %s", self._cluster.root, error)
             return False
 
-    def _help(self, logs: Collection[TopicLog], deadline: Deadline, *, waiting: bool) -> bool:
-        known = self._cluster.groups.refresh(waiting=waiting)
+    def _may_try(self, log: TopicLog, now: float) -> bool:
+        return now - self._failed.get(log.info.topic_id, -math.inf) >= AFTER_FAILURE_SECONDS
+
+    def _help(self, logs: Collection[TopicLog], known: GroupsState, deadline: Deadline) -> bool:
         latest = self._latest_of(known.transactions)
         late: dict[Topic, int] = {}
         held = Held()
@@ -156,6 +183,43 @@ class ClusterTransactions:
         todo = course.maintaining(expiration_ms, self._cluster.clock.now_ms())
         problems: Sequence[KafkaError] = self._driver(deadline).run(todo)
         return [f"{type(problem).__name__}: {problem}" for problem in problems]
+
+    def damaged(self) -> Sequence[LostPart]:
+        """See `Transactions.damaged`."""
+        known = self._home.look_at_groups()[1]
+        found = []
+        for name, standing in known.transactions.items():
+            decision = standing.unsettled
+            for part in () if decision is None else decision.parts:
+                assert decision is not None
+                last = self._driver(Deadline(self._cluster.clock, None)).run(_looking(part.topic))
+                why = None if last is None or last >= decision.seq else self._why_damaged(decision, part)
+                if why is not None:
+                    found.append(
+                        LostPart(
+                            transactional_id=name,
+                            seq=decision.seq,
+                            topic=part.topic.name,
+                            topic_id=part.topic.topic_id,
+                            counts=part.counts,
+                            why=why,
+                        )
+                    )
+        return sorted(found, key=lambda lost: (lost.seq, lost.topic))
+
+    def _why_damaged(self, decision: Committed, part: Part) -> str | None:
+        try:
+            for file in part.files:
+                self._staging.load(decision, part, file)
+        except StagedFileError as error:
+            last = self._driver(Deadline(self._cluster.clock, None)).run(_looking(part.topic))
+            # Somebody may have brought it in, and tidied up, just now.
+            return None if last is None or last >= decision.seq else str(error)
+        return None
+
+    def leave_out(self, lost: LostPart, deadline: Deadline) -> bool:
+        """See `Transactions.leave_out`."""
+        return bool(self._driver(deadline).run(course.leaving_out(lost)))
 
     def _described(self, wanted: Collection[str] | None) -> dict[str, TransactionDescription]:
         """Descriptions by id; of all without `wanted`."""

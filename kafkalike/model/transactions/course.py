@@ -32,12 +32,13 @@ from kafkalike.model.transactions.rules import (
     pending,
     plan_abort,
     plan_commit,
+    plan_drop,
     plan_fence,
     plan_forget,
     plan_init,
 )
 from kafkalike.model.transactions.values import Attempt, Committed, Entries, Folder, Groups, Part, Standing, Topic, Why
-from kafkalike.model.transactions.views import TopicCut
+from kafkalike.model.transactions.views import LostPart, TopicCut
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,7 +64,7 @@ class Write:
 
     plan: Plan
     step: str
-    """What for: `begin`, `commit`, `abort`, `fence` or `forget`."""
+    """What for: `begin`, `commit`, `abort`, `fence`, `forget` or `leave_out`."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -448,3 +449,16 @@ def helping(late: Mapping[Topic, int], known: Groups) -> Generator[Act, Any, lis
     """
     results = yield Beside([rolling(topic, known, upto) for topic, upto in late.items()])
     return [result for result in results if isinstance(result, KafkaError)]
+
+
+def leaving_out(lost: LostPart) -> Generator[Act, Any, bool]:
+    """Take a topic out of a decision whose records for it are lost. Returns whether it was still in it."""
+    done: list[bool] = []
+
+    def plan(groups: Groups, now_ms: int) -> Entries | None:
+        made = plan_drop(groups, lost.transactional_id, lost.seq, lost.topic_id, now_ms)
+        done[:] = [made is not None]
+        return made
+
+    yield Write(plan, "leave_out")
+    return done[0]

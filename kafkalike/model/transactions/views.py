@@ -84,3 +84,17 @@ class Cut:
     """Table version of `__consumer_offsets` that ends with this row; 0 when there is no such table."""
     topics: Mapping[str, TopicCut]
     """By name."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LostPart:
+    """What a committed transaction was to bring into a topic, and cannot: its staged files are gone or damaged."""
+
+    transactional_id: str
+    seq: int
+    """Number of the decision."""
+    topic: str
+    topic_id: str
+    counts: Mapping[int, int]
+    """Records by partition."""
+    why: str
