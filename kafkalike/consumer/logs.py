@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import operator
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 
 from kafkalike.consumer.subscription import check_partition
 from kafkalike.errors import IllegalArgumentError, TopicDeletedError, UnknownTopicOrPartitionError
@@ -85,8 +85,8 @@ class Logs:
         return log
 
     @property
-    def opened(self) -> Collection[TopicLog]:
-        """Those that are open."""
+    def opened(self) -> list[TopicLog]:
+        """The logs that are open, as they were when they were looked at last."""
         return list(self._logs.values())
 
     def forget(self) -> None:

@@ -30,7 +30,6 @@ REST: Final = 9
 """Where a look takes long, as one at very many topics does, a waiting poll comes to rest for so many times as long
 between two looks: it then uses a tenth of a core at most."""
 
-
 HELP_MS: Final = 10_000
 """How long, ms, a poll brings committed transactions into its topics at most, before it reads what is there."""
 

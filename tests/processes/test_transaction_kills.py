@@ -14,7 +14,7 @@ from kafkalike.model.batch import RecordBatch
 from tests.tools.children import run
 from tests.tools.findings import errors_of
 
-TRANSACT = "tests.processes.workers.transact_producer"
+TRANSACT = "tests.processes.workers.producer_transaction"
 TOPICS = ["a", "b"]
 PARTITIONS = [TopicPartition(topic, p) for topic in TOPICS for p in range(2)]
 PATIENCE_MS = 60_000
