@@ -33,7 +33,7 @@ LAYERS: Final = (
     (TOP,),
     ("inspect", "staged", "upkeep"),
     ("cluster",),
-    ("port",),
+    ("port", "runs"),
     ("topic",),
     ("table",),
     ("store",),

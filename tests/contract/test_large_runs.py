@@ -18,9 +18,9 @@ from kafkalike.errors import KafkaStorageError
 from kafkalike.log.cluster.delta_cluster import DeltaCluster
 from kafkalike.log.staged.commit import commit_results, target_of
 from kafkalike.log.staged.lease import HeldFolder
-from kafkalike.log.staged.payload import StagedPayload
-from kafkalike.log.staged.renumber import footer_checksum, placeholders, renumber
-from kafkalike.log.staged.runs import LargeRun
+from kafkalike.log.runs.payload import StagedPayload
+from kafkalike.log.runs.renumber import footer_checksum, placeholders, renumber
+from kafkalike.log.runs.runs import LargeRun
 from kafkalike.log.staged.topics import TaskResult, stage_topics
 from kafkalike.log.store.parquet import parquet_writer
 from kafkalike.log.store.thrift import read_struct, write_struct

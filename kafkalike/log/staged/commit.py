@@ -22,8 +22,8 @@ from kafkalike.errors import (
 )
 from kafkalike.log.cluster.delta_cluster import DeltaCluster
 from kafkalike.log.staged.folder import clear_staging
-from kafkalike.log.staged.payload import StagedPayload, Writing, in_threads, raise_told
-from kafkalike.log.staged.runs import LargeRun, Run
+from kafkalike.log.runs.payload import StagedPayload, Writing, in_threads, raise_told
+from kafkalike.log.runs.runs import LargeRun, Run
 from kafkalike.log.staged.topics import MAX_TOPICS, TOO_MANY_TOPICS, KnownTopic, Target, TaskResult
 from kafkalike.log.store.port import Store
 from kafkalike.log.topic.batch_payload import PARQUET_CODECS

@@ -14,9 +14,9 @@ from typing import Final
 import pyarrow as pa
 
 from kafkalike.clock import SYSTEM_CLOCK
-from kafkalike.log.staged.renumber import footer_checksum, placeholders, renumber
-from kafkalike.log.staged.rows import segment_rows, time_range
-from kafkalike.log.staged.runs import LargeRun, Run
+from kafkalike.log.runs.renumber import footer_checksum, placeholders, renumber
+from kafkalike.log.runs.rows import segment_rows, time_range
+from kafkalike.log.runs.runs import LargeRun, Run
 from kafkalike.log.store.parquet import (
     ROW_GROUP_BYTES,
     ROW_GROUP_ROWS,

@@ -19,9 +19,9 @@ import numpy as np
 import pyarrow as pa
 from pyarrow import ipc
 
-from kafkalike.log.staged.large_runs import LargeRuns, give_to_topic, read_large
-from kafkalike.log.staged.rows import segment_rows, time_range
-from kafkalike.log.staged.runs import LargeRun, Run
+from kafkalike.log.runs.large_runs import LargeRuns, give_to_topic, read_large
+from kafkalike.log.runs.rows import segment_rows, time_range
+from kafkalike.log.runs.runs import LargeRun, Run
 from kafkalike.log.store.arrays import numbers
 from kafkalike.log.store.parquet import put_parquet
 from kafkalike.log.store.port import Store

@@ -17,9 +17,9 @@ import pyarrow as pa
 
 from kafkalike import errors, faults
 from kafkalike.errors import KafkaStorageError
-from kafkalike.log.staged.files import Numbering, Written, write_segment
-from kafkalike.log.staged.large_runs import SEGMENT_BYTES
-from kafkalike.log.staged.runs import LargeRun, Run
+from kafkalike.log.runs.files import Numbering, Written, write_segment
+from kafkalike.log.runs.large_runs import SEGMENT_BYTES
+from kafkalike.log.runs.runs import LargeRun, Run
 from kafkalike.log.table.actions import Add
 from kafkalike.log.topic.batch_payload import PARQUET_CODECS, refused, segment_name, segment_stats
 
