@@ -6,9 +6,9 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from kafkalike.log.runs.files import Numbering
-from kafkalike.log.staged.lease import HeldFolder
 from kafkalike.log.runs.payload import write_anew
 from kafkalike.log.runs.runs import Run
+from kafkalike.log.staged.lease import HeldFolder
 from kafkalike.log.staged.topics import KnownTopic, Target, stage_topics
 from kafkalike.log.topic.column_rules import Rules
 

@@ -21,11 +21,11 @@ from kafkalike.expr.sink import arrow_columns
 from kafkalike.log.jvm.java_errors import innermost
 from kafkalike.log.jvm.job_errors import raise_refusal
 from kafkalike.log.jvm.task_number import task_number
-from kafkalike.log.staged.commit import TxnOf, commit_results
 from kafkalike.log.runs.files import Written
-from kafkalike.log.staged.folder import staging_place
 from kafkalike.log.runs.payload import Job, in_threads, job_bytes, write_anew
 from kafkalike.log.runs.runs import LargeRun
+from kafkalike.log.staged.commit import TxnOf, commit_results
+from kafkalike.log.staged.folder import staging_place
 from kafkalike.log.staged.topics import Folder, Target, TaskResult, left_out, stage_topics
 from kafkalike.model.appends import Appended
 

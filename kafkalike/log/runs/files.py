@@ -166,7 +166,9 @@ def _by_partition(table: pa.Table) -> Iterator[tuple[int, pa.Table]]:
         yield partition, body.slice(bounds[at], bounds[at + 1] - bounds[at])
 
 
-def write_segment(staged: Store, files: Store, records: Sequence[Run] | LargeRun, where: Numbering) -> Written:
+def write_segment(
+    staged: Store, files: Store, records: Sequence[Run] | LargeRun, where: Numbering, *, keep: bool = False
+) -> Written:
     """Number staged records and write them as one segment.
 
     Args:
@@ -174,6 +176,7 @@ def write_segment(staged: Store, files: Store, records: Sequence[Run] | LargeRun
         files: the topic's table.
         records: in the order of their offsets; at least one.
         where: the file and its first offset.
+        keep: whether others may need the staged files still, as they are.
 
     Returns:
         What was written.
@@ -182,7 +185,7 @@ def write_segment(staged: Store, files: Store, records: Sequence[Run] | LargeRun
         OSError, pa.ArrowException: the storage refused.
     """
     if isinstance(records, LargeRun):
-        if not where.log_append_time and give_to_topic(staged, records, files, where.name, where.start):
+        if not where.log_append_time and give_to_topic(staged, records, files, where.name, where.start, keep=keep):
             times = records.min_time_ms, records.max_time_ms
             return _written(where, records.rows, files.size(where.name), times)
         body = read_large(staged, records)

@@ -21,9 +21,9 @@ from kafkalike.errors import (
     TopicDeletedError,
 )
 from kafkalike.log.cluster.delta_cluster import DeltaCluster
-from kafkalike.log.staged.folder import clear_staging
 from kafkalike.log.runs.payload import StagedPayload, Writing, in_threads, raise_told
 from kafkalike.log.runs.runs import LargeRun, Run
+from kafkalike.log.staged.folder import clear_staging
 from kafkalike.log.staged.topics import MAX_TOPICS, TOO_MANY_TOPICS, KnownTopic, Target, TaskResult
 from kafkalike.log.store.port import Store
 from kafkalike.log.topic.batch_payload import PARQUET_CODECS
