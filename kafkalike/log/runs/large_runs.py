@@ -149,9 +149,7 @@ class _File:
         self._files.discard(self._name)
 
 
-def give_to_topic(
-    staged: Store, run: LargeRun, files: Store, name: str, start: int, *, keep: bool = False
-) -> bool:
+def give_to_topic(staged: Store, run: LargeRun, files: Store, name: str, start: int, *, keep: bool = False) -> bool:
     """Number the records of a file and make it a data file of a topic, without copying it where that is possible.
 
     A file is numbered once: what a topic may have already is never changed.

@@ -105,15 +105,19 @@ def load_manifest(content: bytes, where: str) -> Manifest:
     """
     try:
         found = json.loads(content)
-        if found["v"] != FORMAT:
-            message = f"its format is {found['v']!r}, and this version knows {FORMAT}"
-            raise ValueError(message)
+        _check_format(found["v"])
         names = [str(name) for name in found["files"]]
         runs = tuple(_run(names, fields) for fields in found["runs"])
         return Manifest(runs=runs, codec=str(found["codec"]), time_ms=int(found["time"]))
     except (ValueError, LookupError, TypeError) as cause:
         message = f"{where} does not name staged records: {cause}"
         raise LogCorruptError(message) from cause
+
+
+def _check_format(found: object) -> None:
+    if found != FORMAT:
+        message = f"its format is {found!r}, and this version knows {FORMAT}"
+        raise ValueError(message)
 
 
 def _run(names: Sequence[str], fields: Sequence[Any]) -> Run | LargeRun:

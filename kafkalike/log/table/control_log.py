@@ -22,6 +22,7 @@ from kafkalike.log.store.port import NOW, Pace, Store
 from kafkalike.log.table.actions import APPEND, TableCommit, creation
 from kafkalike.log.table.fewer_files import keep_some, merge_late
 from kafkalike.log.table.layout import CONTROL_TABLE_PROPERTIES, delta_schema
+from kafkalike.log.table.loading import load_table
 from kafkalike.log.table.log_cleaner import Helpers, LogCleaner
 from kafkalike.log.table.row_files import ROWS, MissingFileError, RowFiles, seq_segment
 from kafkalike.log.table.snapshot import READ_BESIDE
@@ -200,6 +201,18 @@ class DeltaControlLog(Generic[S, R]):
 
     def _rows(self, path: str) -> Sequence[R]:
         return self._row_files.rows(path, missing_is_damage=self._missing_is_damage)
+
+    def state_at(self, version: int) -> S:
+        """The state as of an older version of the table: of the last minutes, as merged files are removed then.
+
+        Raises:
+            LogCorruptError: the version is gone.
+        """
+        try:
+            rows = self._rows_of(load_table(self._files, seq_segment, version)) if version or self._exists else []
+        except (MissingFileError, FileNotFoundError) as cause:
+            raise LogCorruptError(f"{self._files.uri} cannot be read at version {version} any more: {cause}") from cause
+        return self._new_state().applied(rows)
 
     def live_files(self) -> set[str]:
         """Paths of the table's data files, fresh."""
