@@ -20,7 +20,7 @@ from kafkalike.log.runs.manifest import Manifest, load_manifest, move_runs
 from kafkalike.log.runs.payload import StagedPayload, decided_payload
 from kafkalike.log.runs.renumber import footer_checksum, placeholders, renumber
 from kafkalike.log.runs.runs import LargeRun
-from kafkalike.log.staged.commit import commit_results, target_of
+from kafkalike.log.staged.commit import Commit, commit_results, target_of
 from kafkalike.log.staged.lease import HeldFolder
 from kafkalike.log.staged.topics import TaskResult, stage_topics
 from kafkalike.log.store.parquet import parquet_writer
@@ -189,7 +189,7 @@ def stage(cluster: DeltaCluster, folder: Path, rows: Iterator[pa.RecordBatch], t
 
 def commit(cluster: DeltaCluster, folder: Path, *results: TaskResult) -> Appended:
     files = HeldFolder(str(folder)).files
-    done = commit_results(cluster, "t", results, files, codec="none", timeout_ms=60_000, txn=lambda _: None)
+    done = commit_results(cluster, "t", results, files, Commit(codec="none", timeout_ms=60_000))
     return done["t"]
 
 

@@ -38,7 +38,7 @@ def commit(state: GroupsState, claim: GroupClaim, topic_id: str = "new") -> Entr
 
 
 @pytest.mark.parametrize("alone", [True, False])
-def test_whoever_must_be_alone_commits_for_no_group_with_members(alone: bool) -> None:
+def test_whoever_must_be_alone_commits_for_no_group_with_members(*, alone: bool) -> None:
     """With the group's id only, nobody's membership is looked at, as in Kafka."""
     claim = GroupClaim(group_id="g", alone=alone)
 
