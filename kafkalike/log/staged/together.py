@@ -14,7 +14,14 @@ from typing import TYPE_CHECKING, Final
 
 from kafkalike import faults
 from kafkalike.clock import Deadline
-from kafkalike.errors import IllegalStateError, InvalidTxnStateError, KafkaError, UnknownOutcomeError
+from kafkalike.errors import (
+    IllegalStateError,
+    InvalidProducerEpochError,
+    InvalidTxnStateError,
+    KafkaError,
+    ProducerFencedError,
+    UnknownOutcomeError,
+)
 from kafkalike.log.runs.manifest import LAYOUT, Manifest, checksum, move_runs
 from kafkalike.log.runs.payload import Writing, decided_payload
 from kafkalike.log.runs.runs import LargeRun, Run
@@ -36,6 +43,9 @@ TIMEOUT_MS: Final = 7 * 24 * 60 * 60 * 1000
 limit of producers protects the readers of a broker, which stop at the first open transaction."""
 
 _ABORT_MS: Final = 10_000
+
+FATAL: Final = (ProducerFencedError, InvalidProducerEpochError)
+"""Somebody else has the transactional id, or an administrator has aborted the transaction: it is over."""
 
 
 class Together:
@@ -138,9 +148,11 @@ class Together:
                 return ask(deadline)
             except UnknownOutcomeError:
                 if deadline.expired():
+                    self._session = None
                     raise
             except KafkaError as cause:
                 if session.decided(number):
+                    self._session = None
                     cause.add_note(
                         f"the transaction of {self.transactional_id!r} is committed: its records come into all of its "
                         "topics as soon as the storage lets anybody bring them there; do not write them again"
@@ -163,7 +175,11 @@ class Together:
             session.abort(self._number, Deadline(self._cluster.clock, _ABORT_MS))
         except InvalidTxnStateError:
             return False
+        except FATAL:
+            pass
         except KafkaError as cause:
+            # The next transaction begins with a new epoch, which settles this one.
+            self._session = None
             _log.warning("the transaction of %s was not aborted: %s", self.transactional_id, cause)
         return True
 

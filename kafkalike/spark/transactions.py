@@ -1,4 +1,4 @@
-"""Transaction: DataFrames for several topics, and offsets of groups, in; all of them committed by one decision, or none.
+"""Transactions: DataFrames for several topics, and offsets of groups, in; all committed by one decision, or none.
 
 ```python
 with kafkalike.spark.transaction("nightly", "./data") as t:
@@ -25,6 +25,7 @@ from kafkalike.log.staged.commit import found_again, open_targets, target_of, wr
 from kafkalike.log.staged.folder import staging_place
 from kafkalike.log.staged.naming import Naming
 from kafkalike.log.staged.together import Together
+from kafkalike.log.topic.validate import not_in_order
 from kafkalike.model.appends import Appended, TxnId
 from kafkalike.model.names import check_group_id, check_topic_name
 from kafkalike.model.structs import ConsumerGroupMetadata, OffsetAndMetadata, TopicPartition
@@ -41,8 +42,8 @@ APP_PREFIX: Final = "transaction:"
 class Transaction:
     """Writes that are committed together: what `transaction` gives. One thread uses it.
 
-    Entered with `with`, it begins; left without an error, it commits; left by an error, it aborts, and nothing of it was
-    ever visible. It may be entered again: each time is a transaction of its own.
+    Entered with `with`, it begins; left without an error, it commits; left by an error, it aborts, and nothing of it
+    was ever visible. It may be entered again: each time is a transaction of its own.
 
     Attributes:
         written: the offsets of the last transaction that was committed, as `kafkalike.spark.write` returns them.
@@ -201,7 +202,11 @@ class Transaction:
     def _committed_before(self, naming: Naming) -> bool:
         """Whether an earlier run has committed this version."""
         last = self._together.last
-        return last is not None and last.name == naming.name
+        if last is None or last.name is None or last.name.app_id != naming.app_id:
+            return False
+        if last.name.version > naming.version:
+            raise not_in_order(f"transaction {self._id!r}", naming.app_id, naming.version, last.name.version)
+        return last.name == naming.name
 
     def _found(self, naming: Naming) -> Mapping[str, Appended]:
         """Where the records of an earlier run are."""
@@ -232,9 +237,9 @@ def transaction(
 ) -> Transaction:
     """Write several DataFrames, and commit offsets of groups, all together or not at all.
 
-    To be used in a `with` statement. What is written is computed at once, and stored where no reader sees it. At the end
-    one decision commits it: from then on it comes into all of the topics, also if this process is killed. Each topic
-    gets its part in one table commit; a `kafkalike.snapshot` shows all of it or nothing. No reader waits for a
+    To be used in a `with` statement. What is written is computed at once, and stored where no reader sees it. At the
+    end one decision commits it: from then on it comes into all of the topics, also if this process is killed. Each
+    topic gets its part in one table commit; a `kafkalike.snapshot` shows all of it or nothing. No reader waits for a
     transaction that is open, however long.
 
     Args:
