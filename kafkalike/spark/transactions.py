@@ -63,8 +63,9 @@ class Transaction:
         clock: Clock = SYSTEM_CLOCK,
     ) -> None:
         """See `transaction` for the arguments and errors."""
-        if not isinstance(transactional_id, str) or not transactional_id:
-            raise IllegalArgumentError(f"a transactional id must be a text that is not empty, not {transactional_id!r}")
+        named: object = transactional_id
+        if not isinstance(named, str) or not named:
+            raise IllegalArgumentError(f"a transactional id must be a text that is not empty, not {named!r}")
         self.written = Written()
         self.duplicate = False
         self._id = transactional_id

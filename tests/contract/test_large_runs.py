@@ -16,8 +16,8 @@ from hypothesis import strategies as st
 
 from kafkalike.errors import KafkaStorageError
 from kafkalike.log.cluster.delta_cluster import DeltaCluster
-from kafkalike.log.runs.manifest import Manifest, load_manifest, move_runs
-from kafkalike.log.runs.payload import StagedPayload, decided_payload
+from kafkalike.log.runs.manifest import Manifest, dump_manifest, load_manifest, move_runs
+from kafkalike.log.runs.payload import DecidedRuns, StagedPayload
 from kafkalike.log.runs.renumber import footer_checksum, placeholders, renumber
 from kafkalike.log.runs.runs import LargeRun
 from kafkalike.log.staged.commit import Commit, commit_results, target_of
@@ -288,12 +288,12 @@ def test_a_decided_file_stays_as_its_task_has_written_it(cluster: DeltaCluster, 
     staged, place = HeldFolder(str(tmp_path)).files, cluster.store.at("place")
     place.make_folder("")
     manifest = Manifest(runs=tuple(result.topics["t"].runs), codec="none", time_ms=5)
-    name, _ = move_runs(staged, place, manifest)
+    move_runs(staged, manifest.files, place)
     before = {path.name: path.read_bytes() for path in Path(root, "place").iterdir()}
     files = open_log(cluster).files
 
     for start in (0, 10):
-        payload = decided_payload(place, [load_manifest(place.read(name), name)])
+        payload = DecidedRuns(place, [load_manifest(dump_manifest(manifest), "it")])
         (add,) = payload.write(files, {0: range(start, start + 400)}, codec="none", now_ms=5, now_counts=False)
         assert pq.read_table(Path(files.uri, add.path)).column("offset").to_pylist() == [*range(start, start + 400)]
 

@@ -215,6 +215,9 @@ def read_large(staged: Store, run: LargeRun) -> pa.Table:
     return found
 
 
-def _damaged(staged: Store, run: LargeRun, why: object) -> OSError:
-    """The error for a staged file that does not hold what its task has written."""
-    return OSError(f"{staged.uri}/{run.file} is damaged: {why}")
+class DamagedRunError(OSError):
+    """A staged file does not hold what its task has written."""
+
+
+def _damaged(staged: Store, run: LargeRun, why: object) -> DamagedRunError:
+    return DamagedRunError(f"{staged.uri}/{run.file} is damaged: {why}")

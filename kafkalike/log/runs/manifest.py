@@ -8,8 +8,6 @@ its topics needs nothing else: no Spark session, and nothing of the job that has
 from __future__ import annotations
 
 import json
-import uuid
-import zlib
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -26,8 +24,6 @@ LAYOUT: Final = "runs"
 FORMAT: Final = 1
 """Of a manifest. A later one is refused."""
 
-_ENDING: Final = ".runs"
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Manifest:
@@ -39,6 +35,11 @@ class Manifest:
     time_ms: int
     """When they were staged: time of the records that have none, ms."""
 
+    @property
+    def files(self) -> list[str]:
+        """The staged files, which lie beside the manifest."""
+        return sorted({run.file for run in self.runs})
+
     def counts(self) -> Mapping[int, int]:
         """Records by partition."""
         found: Counter[int] = Counter()
@@ -47,30 +48,23 @@ class Manifest:
         return found
 
 
-def move_runs(staged: Store, place: Store, manifest: Manifest) -> tuple[str, bytes]:
-    """Give staged files to a transaction, and write down what they are.
+def move_runs(staged: Store, names: Iterable[str], place: Store) -> None:
+    """Give staged files to a transaction.
 
     Args:
         staged: the job's folder, which may go afterwards.
+        names: files of it.
         place: the transaction's folder.
-        manifest: runs of `staged`.
-
-    Returns:
-        Name and content of the manifest.
 
     Raises:
         OSError: the storage refused, or a staged file is gone. What was moved goes with the transaction's folder.
     """
-    files = sorted({run.file for run in manifest.runs})
-    place.beside([partial(staged.copy, name, place, name) for name in files])
-    name, content = f"{uuid.uuid4().hex}{_ENDING}", dump_manifest(manifest)
-    place.put_if_absent(name, content)
-    return name, content
+    place.beside([partial(staged.copy, name, place, name) for name in names])
 
 
 def dump_manifest(manifest: Manifest) -> bytes:
     """The content of its file."""
-    files = sorted({run.file for run in manifest.runs})
+    files = manifest.files
     number = {name: nth for nth, name in enumerate(files)}
     small = [
         [run.task, number[run.file], run.start, run.stop, run.partition, run.rows, run.bytes]
@@ -148,8 +142,3 @@ def in_order(manifests: Iterable[Manifest]) -> list[Run | LargeRun]:
         found += [replace(run, task=first + run.task) for run in manifest.runs]
         first = 1 + max((run.task for run in found), default=first - 1)
     return found
-
-
-def checksum(content: bytes) -> int:
-    """CRC-32 of a manifest, as a decision names it."""
-    return zlib.crc32(content)

@@ -19,11 +19,12 @@ import pyarrow as pa
 from kafkalike import errors, faults
 from kafkalike.errors import KafkaStorageError
 from kafkalike.log.runs.files import Numbering, Written, write_segment
-from kafkalike.log.runs.large_runs import SEGMENT_BYTES
+from kafkalike.log.runs.large_runs import SEGMENT_BYTES, DamagedRunError
 from kafkalike.log.runs.manifest import Manifest, in_order
 from kafkalike.log.runs.runs import LargeRun, Run
 from kafkalike.log.table.actions import Add
 from kafkalike.log.topic.batch_payload import PARQUET_CODECS, refused, segment_name, segment_stats
+from kafkalike.log.topic.decided import StagedFileError
 
 if TYPE_CHECKING:
     from kafkalike.config.topic import TopicConfig
@@ -75,7 +76,7 @@ def in_threads(staged: Store, files: Store, jobs: list[Job], *, keep: bool = Fal
         return list(pool.map(write, jobs))
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class StagedPayload:
     """Staged records as a payload of `DeltaTopicLog.append_payload`."""
 
@@ -124,18 +125,35 @@ class StagedPayload:
         return [_add(w.name, w.partition, w.size, now_ms, _stats(w)) for w in written]
 
 
-def decided_payload(place: Store, manifests: Sequence[Manifest], write_all: Writing | None = None) -> StagedPayload:
-    """What a decided transaction brings into one topic, as something that an append can number.
+class DecidedRuns(StagedPayload):
+    """What a decided transaction brings into one topic. See `DecidedRecords`.
 
-    Any number of processes may do that at a time, and be killed: the staged files stay as they are.
+    Any number of processes may bring it there at a time, and be killed: the staged files stay as they are.
 
     Args:
         place: the transaction's folder.
         manifests: of the writes to the topic, in their order; at least one.
         write_all: writes the segments, and changes no staged file; None: threads of this process.
     """
-    keeping = partial(in_threads, keep=True) if write_all is None else write_all
-    return StagedPayload(place, in_order(manifests), keeping, manifests[0].time_ms)
+
+    def __init__(self, place: Store, manifests: Sequence[Manifest], write_all: Writing | None = None) -> None:
+        keeping = partial(in_threads, keep=True) if write_all is None else write_all
+        super().__init__(place, in_order(manifests), keeping, manifests[0].time_ms)
+        self.codec = manifests[0].codec
+
+    def write(self, files: Store, plan: Mapping[int, range], *, codec: str, now_ms: int, now_counts: bool) -> list[Add]:
+        """See `StagedPayload`.
+
+        Raises:
+            StagedFileError: a staged file is gone, or does not hold what its task has written.
+        """
+        try:
+            return super().write(files, plan, codec=codec, now_ms=now_ms, now_counts=now_counts)
+        except KafkaStorageError as cause:
+            if isinstance(cause.__cause__, FileNotFoundError | DamagedRunError):
+                message = f"{self.staged.uri}: a decided transaction cannot be brought in: {cause.__cause__}"
+                raise StagedFileError(message) from cause
+            raise
 
 
 def write_anew(staged: Store, files: Store, job: Job) -> Written:

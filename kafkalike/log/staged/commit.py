@@ -243,6 +243,8 @@ def _commit_together(  # noqa: PLR0917
         together.abort()
         raise
     done = together.commit(how.offsets, deadline, None if naming is None else naming.name)
+    if own is None and how.together is None:
+        together.forget()
     return {**written, **done}
 
 

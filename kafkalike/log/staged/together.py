@@ -22,11 +22,12 @@ from kafkalike.errors import (
     ProducerFencedError,
     UnknownOutcomeError,
 )
-from kafkalike.log.runs.manifest import LAYOUT, Manifest, checksum, move_runs
-from kafkalike.log.runs.payload import Writing, decided_payload
+from kafkalike.log.port.transactions import FilesToStage
+from kafkalike.log.runs.manifest import LAYOUT, Manifest, dump_manifest, move_runs
+from kafkalike.log.runs.payload import DecidedRuns, Writing
 from kafkalike.log.runs.runs import LargeRun, Run
 from kafkalike.model.appends import Appended
-from kafkalike.model.transactions.values import StagedFile, WriteName
+from kafkalike.model.transactions.values import WriteName
 
 if TYPE_CHECKING:
     from kafkalike.log.cluster.delta_cluster import DeltaCluster
@@ -65,6 +66,8 @@ class Together:
         self._number = 0
         self._staged: dict[str, list[tuple[Manifest, Writing | None]]] = {}
         """What the open transaction has, by topic."""
+        self._moved: set[str] = set()
+        """Names of the files that it has."""
         self._place: Store | None = None
 
     def begin(self, deadline: Deadline) -> None:
@@ -75,10 +78,11 @@ class Together:
         """
         if self._session is None:
             self._session = self._cluster.transactions.begin_session(
-                self.transactional_id, TIMEOUT_MS, self._client_id, deadline
+                self.transactional_id, TIMEOUT_MS, self._client_id, deadline, longer=True
             )
+            self._number = 0
         self._number += 1
-        self._staged, self._place = {}, None
+        self._staged, self._moved, self._place = {}, set(), None
 
     @property
     def last(self) -> Committed | None:
@@ -103,19 +107,23 @@ class Together:
             runs: what is in it; at least one.
             codec: compression, used when the topic says `producer`.
             deadline: until when to try.
-            write_all: writes the segments, and changes no staged file; see `decided_payload`.
+            write_all: writes the segments, and changes no staged file; see `DecidedRuns`.
 
         Raises:
             KafkaError: see `TransactionSession.stage_files`.
         """
         manifest = Manifest(runs=tuple(runs), codec=codec, time_ms=self._cluster.clock.now_ms())
 
-        def put(place: Store) -> StagedFile:
-            name, content = move_runs(staged, place, manifest)
-            self._place = place
-            return StagedFile(name, len(content), checksum(content))
+        content = dump_manifest(manifest)
 
-        self._open.stage_files(self._number, log, LAYOUT, manifest.counts(), put, deadline)
+        def move(place: Store) -> None:
+            # A task puts small runs of several topics into one file.
+            move_runs(staged, [name for name in manifest.files if name not in self._moved], place)
+            self._moved.update(manifest.files)
+            self._place = place
+
+        files = FilesToStage(layout=LAYOUT, content=content, names=manifest.files, counts=manifest.counts(), move=move)
+        self._open.stage_files(self._number, log, files, deadline)
         self._staged.setdefault(log.info.name, []).append((manifest, write_all))
         faults.point("together.staged")
 
@@ -138,7 +146,7 @@ class Together:
         session, number = self._open, self._number
         place = self._place
         payloads = {
-            topic: decided_payload(place, [m for m, _ in known], known[0][1])
+            topic: DecidedRuns(place, [manifest for manifest, _ in known], known[0][1])
             for topic, known in self._staged.items()
             if place is not None
         }
@@ -161,6 +169,13 @@ class Together:
                 if not self._aborted():
                     continue
                 raise
+
+    def forget(self) -> None:
+        """Forget the transactional id, which nobody uses again; what cannot be done now, maintenance does later."""
+        try:
+            self._open.forget(Deadline(self._cluster.clock, _ABORT_MS))
+        except KafkaError as cause:
+            _log.debug("%s was not forgotten: %s", self.transactional_id, cause)
 
     def abort(self) -> None:
         """End the open transaction without effect; what cannot be done now is done by whoever comes next."""

@@ -61,12 +61,14 @@ class ClusterTransactions:
 
     # --- producers ---------------------------------------------------------------------------------
 
-    def begin_session(self, transactional_id: str, timeout_ms: int, client_id: str, deadline: Deadline) -> Session:
+    def begin_session(
+        self, transactional_id: str, timeout_ms: int, client_id: str, deadline: Deadline, *, longer: bool = False
+    ) -> Session:
         """See `Transactions.begin_session`."""
         if not transactional_id:
             raise IllegalArgumentError("transactional_id must not be empty")
         most = int(self._cluster.server.get("transaction.max.timeout.ms"))
-        if not 1 <= timeout_ms <= most:
+        if not 1 <= timeout_ms <= most and not longer:
             message = f"transaction_timeout_ms={timeout_ms} is not from 1 to {most}, the server's maximum"
             raise InvalidTransactionTimeoutError(message)
         standing: Standing = self._driver(deadline).run(
