@@ -298,9 +298,10 @@ def test_a_stream_of_the_format_into_three_topics_is_decided_batch_by_batch(
     spark: SparkSession, topics: str, tmp_path: Path
 ) -> None:
     """A batch that runs again, as its commit was not noted, adds nothing; neither does a topic that was deleted."""
-    orders = {"root": topics, "checkpoint": str(tmp_path / "checkpoint"), "by_format": True}
+    checkpoint = tmp_path / "checkpoint"
+    orders = {"root": topics, "checkpoint": str(checkpoint), "by_format": True}
     copy_stream(spark, orders)
-    newest = max(Path(orders["checkpoint"], "commits").glob("[0-9]*"), key=lambda path: int(path.name))
+    newest = max((checkpoint / "commits").glob("[0-9]*"), key=lambda path: int(path.name))
     for path in newest.parent.glob(f"*{newest.name}*"):
         path.unlink()
     cluster = on_disk(topics)

@@ -11,10 +11,9 @@ from kafkalike import faults
 from kafkalike.clock import Deadline
 from kafkalike.errors import KafkaError, KafkaTimeoutError, TopicDeletedError, UnknownTopicOrPartitionError
 from kafkalike.log.port.topic import TopicLog
-from kafkalike.log.runs.manifest import LAYOUT, load_manifest
-from kafkalike.log.runs.payload import DecidedRuns
-from kafkalike.log.topic.decided import DecidedPayload, DecidedRecords, StagedFileError
+from kafkalike.log.topic.decided import DecidedRecords, StagedFileError
 from kafkalike.log.topic.waiting_batch import Loose
+from kafkalike.log.transactions.layouts import records_of
 from kafkalike.log.transactions.tables import DecidedLog, Home
 from kafkalike.model.appends import Appended
 from kafkalike.model.group_state import GroupRow, GroupsState, transaction_rows
@@ -180,7 +179,7 @@ class Driver:
         try:
             payload: DecidedRecords | None = self._held.payloads.get(part.topic.name) if mine else None
             if payload is None:
-                payload = self._runs(committed, part) if part.layout == LAYOUT else DecidedPayload(part, load)
+                payload = records_of(self._staging, committed, part, load)
             done = log.bring(committed.seq, payload, self._deadline, committed.name)
         except StagedFileError:
             if log.look() < committed.seq:
@@ -189,12 +188,6 @@ class Driver:
             return log.where(committed.seq)
         faults.point("transaction.after_apply")
         return done
-
-    def _runs(self, committed: Committed, part: Part) -> DecidedRecords:
-        """What a job has staged, by its manifests."""
-        files = part.files
-        manifests = [load_manifest(self._staging.read(committed, part, file), file.name) for file in files]
-        return DecidedRuns(self._staging.place(committed.attempt), manifests)
 
     def _cut(self, log: DecidedLog, topic: Topic, seq: int) -> Any:  # noqa: ANN401
         found = log.as_of(seq)
