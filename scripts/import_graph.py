@@ -33,6 +33,7 @@ LAYERS: Final = (
     (TOP,),
     ("inspect", "staged", "upkeep"),
     ("cluster",),
+    ("transactions",),
     ("port", "runs"),
     ("topic",),
     ("table",),
