@@ -45,6 +45,9 @@ AFTER = [
 """It is."""
 SEVERAL = {"together.staged", *AFTER[1:6]}
 """Visited for each topic."""
+REMOVING = {"transaction.before_remove", "transaction.after_remove"}
+REMOVALS = 3
+"""Visits to them until the second batch is decided: at the end of the first, and twice when the second begins."""
 OFTEN = {
     ("together.staged", 2),
     ("transaction.after_commit", 2),
@@ -55,7 +58,7 @@ OFTEN = {
 FAULTS = [
     pytest.param(place, nth, place in AFTER, marks=[] if (place, nth) in OFTEN else pytest.mark.soak)
     for place in BEFORE + AFTER
-    for nth in ((1, 2, 3, 4, 5, 6) if place in SEVERAL else (1, 2))
+    for nth in ((1, 2, 3, 4, 5, 6) if place in SEVERAL else (1, 2, 3, 4) if place in REMOVING else (1, 2))
 ]
 
 
@@ -110,7 +113,7 @@ def test_a_batch_for_three_topics_and_a_group_is_all_or_nothing_wherever_its_dri
     assert sum(at.position.offset for at in taken.offsets["g"].values()) == done
     # Taking it has brought what was decided into the topics.
     assert found(root) == wanted(done)
-    visits = nth if place not in SEVERAL else -(-nth // len(TOPICS))
+    visits = -(-nth // len(TOPICS)) if place in SEVERAL else -(-nth // REMOVALS) if place in REMOVING else nth
     assert done == (visits if decided else visits - 1)
 
     rerun(root, max(0, done - 1))
