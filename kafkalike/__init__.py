@@ -13,7 +13,10 @@ if TYPE_CHECKING:
     from kafkalike.admin import KafkaAdminClient as KafkaAdminClient
     from kafkalike.consumer import ConsumerRebalanceListener as ConsumerRebalanceListener
     from kafkalike.consumer import KafkaConsumer as KafkaConsumer
+    from kafkalike.cuts import snapshot as snapshot
     from kafkalike.group.assignors import PartitionAssignor as PartitionAssignor
+    from kafkalike.model.snapshot import Snapshot as Snapshot
+    from kafkalike.model.snapshot import TopicSnapshot as TopicSnapshot
     from kafkalike.model.structs import AlterConfigOp as AlterConfigOp
     from kafkalike.model.structs import ConfigResource as ConfigResource
     from kafkalike.model.structs import ConfigResourceType as ConfigResourceType
@@ -64,6 +67,9 @@ _HOME = {
     "Serializer": "kafkalike.serialization",
     "Transaction": "kafkalike.producer",
     "transaction": "kafkalike.producer",
+    "Snapshot": "kafkalike.model.snapshot",
+    "TopicSnapshot": "kafkalike.model.snapshot",
+    "snapshot": "kafkalike.cuts",
 }
 
 __all__ = [  # noqa: PLE0604 - `__getattr__` gives the names

@@ -34,7 +34,7 @@ LAYERS: Final = (
     ("inspect", "staged", "upkeep"),
     ("cluster",),
     ("transactions",),
-    ("port",),
+    ("port", "runs"),
     ("topic",),
     ("table",),
     ("store",),

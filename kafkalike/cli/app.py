@@ -36,6 +36,10 @@ COMMANDS: Final[Mapping[str, tuple[str, str]]] = {
     ),
     "metrics": ("kafkalike.cli.metrics.metrics:metrics", "Serve lag and sizes to Prometheus, or print them as JSON."),
     "get-offsets": ("kafkalike.cli.topics.get_offsets:get_offsets", "Print offsets of partitions by time."),
+    "snapshot": (
+        "kafkalike.cli.topics.snapshot:snapshot_command",
+        "Print versions of topics, and offsets of groups, that are one moment.",
+    ),
     "delete-records": ("kafkalike.cli.topics.delete_records:delete_records", "Delete records below an offset."),
     "producer-perf-test": ("kafkalike.cli.perf.producer_perf:producer_perf_test", "Measure how fast records are sent."),
     "consumer-perf-test": ("kafkalike.cli.perf.consumer_perf:consumer_perf_test", "Measure how fast records are read."),

@@ -27,6 +27,8 @@ class TxnId:
     somebody else wrote meanwhile, is an error. None takes any."""
     own: bool = False
     """Whether it is a name of kafkalike's own: a higher version then shows that this one is there."""
+    also: tuple[str, int] | None = None
+    """Another application, and its version, as which the write is known too."""
 
     def __post_init__(self) -> None:
         """Keep users' ids apart from those under which a table keeps facts about itself."""

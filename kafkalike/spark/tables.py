@@ -20,6 +20,9 @@ from kafkalike.lag.history import lag_history as moved
 from kafkalike.lag.measure import Lags
 from kafkalike.log.connect import connect
 from kafkalike.log.port import Cluster
+from kafkalike.model.group_state import CommittedOffset
+from kafkalike.model.snapshot import Snapshot
+from kafkalike.model.structs import TopicPartition
 
 FORMAT: Final = "kafkalike_tables"
 
@@ -84,19 +87,28 @@ def partitions(cluster: Cluster) -> Iterator[Row]:
 def consumer_offsets(cluster: Cluster) -> Iterator[Row]:
     """Rows of `consumer_offsets`."""
     for group_id, group in sorted(cluster.groups.refresh().groups.items()):
-        for where, committed in sorted(group.offsets.items()):
-            yield (
-                group_id,
-                where.topic,
-                where.partition,
-                committed.position.offset,
-                committed.position.metadata,
-                committed.position.leader_epoch,
-                _time(committed.time_ms),
-                committed.member_id,
-                committed.client_id,
-                committed.topic_id,
-            )
+        yield from _offsets(group_id, group.offsets)
+
+
+def offsets_then(at: Snapshot) -> list[Row]:
+    """Rows of `consumer_offsets` as of a snapshot."""
+    return [row for group_id, offsets in sorted(at.offsets.items()) for row in _offsets(group_id, offsets)]
+
+
+def _offsets(group_id: str, offsets: Mapping[TopicPartition, CommittedOffset]) -> Iterator[Row]:
+    for where, committed in sorted(offsets.items()):
+        yield (
+            group_id,
+            where.topic,
+            where.partition,
+            committed.position.offset,
+            committed.position.metadata,
+            committed.position.leader_epoch,
+            _time(committed.time_ms),
+            committed.member_id,
+            committed.client_id,
+            committed.topic_id,
+        )
 
 
 def lag(cluster: Cluster) -> Iterator[Row]:

@@ -21,6 +21,7 @@ from kafkalike.model.transactions.values import (
     Standing,
     Topic,
     Why,
+    WriteName,
 )
 
 whole = st.integers(0, 2**40)
@@ -43,12 +44,17 @@ def standings(draw: st.DrawFn, seq: int = 9) -> Standing:
     why = draw(st.sampled_from(list(Why)))
     attempt = Attempt(draw(whole), draw(whole), draw(st.integers(1, 99)))
     committed = None
+    name = draw(st.none() | st.builds(WriteName, names, whole))
     if why is Why.COMMIT:
         decided = tuple(draw(st.lists(parts, max_size=3)))
         at = draw(st.integers(1, seq))
-        committed = Committed(attempt=attempt, seq=at, parts=decided, groups=tuple(draw(st.lists(names, max_size=2))))
+        committed = Committed(
+            attempt=attempt, seq=at, parts=decided, groups=tuple(draw(st.lists(names, max_size=2))), name=name
+        )
     elif draw(st.booleans()):
-        committed = Committed(attempt=Attempt(*draw(st.tuples(whole, whole, whole))), seq=draw(st.integers(1, seq - 1)))
+        committed = Committed(
+            attempt=Attempt(*draw(st.tuples(whole, whole, whole))), seq=draw(st.integers(1, seq - 1)), name=name
+        )
     return Standing(
         producer_id=attempt.producer_id,
         epoch=attempt.epoch,

@@ -25,7 +25,7 @@ from kafkalike.log.port import TopicLog
 from kafkalike.log.store.leases import MemoryLeases
 from kafkalike.log.store.memory import MemoryStore
 from kafkalike.log.topic.chunk import CHUNK_SCHEMA, Chunk
-from kafkalike.log.topic.decided import DecidedPayload, name_of
+from kafkalike.log.topic.decided import DecidedPayload, DecidedRecords, name_of
 from kafkalike.log.topic.validate import check_after, check_batch, codec_for, not_in_order
 from kafkalike.log.transactions.staging import Staging
 from kafkalike.log.transactions.tables import Home
@@ -39,6 +39,7 @@ from kafkalike.model.offsets import assign_offsets, plan_offsets
 from kafkalike.model.segments import Segment
 from kafkalike.model.structs import OffsetAndTimestamp
 from kafkalike.model.topic import TopicInfo
+from kafkalike.model.transactions.values import WriteName
 from kafkalike.model.transactions.views import TopicCut
 
 
@@ -325,9 +326,11 @@ class MemoryDecided:
         self._log.refresh()
         return self._log.last_transaction
 
-    def bring(self, seq: int, payload: DecidedPayload, deadline: Deadline) -> Appended:
+    def bring(self, seq: int, payload: DecidedRecords, deadline: Deadline, also: WriteName | None) -> Appended:
         """Append a decision, unless it is there."""
-        del deadline
+        # Whoever has names for writes, has tables.
+        del deadline, also
+        assert isinstance(payload, DecidedPayload)
         self._log.refresh()
         whole = RecordBatch()
         for batch in payload.batches() if self._log.last_transaction < seq else ():

@@ -30,6 +30,14 @@ class ControlLog(Protocol, Generic[S_co, R]):
         """All rows the table still has, fresh, in `seq` order. Reads everything: for history, not for the hot path."""
         ...
 
+    def state_at(self, version: int) -> S_co:
+        """The state as of an older version of the table, of the last minutes; see `Cut.groups_version`.
+
+        Raises:
+            LogCorruptError: the version is gone.
+        """
+        ...
+
     def transact(self, plan: Callable[[S_co], Sequence[R]], timeout_ms: float | None = 60_000) -> None:
         """Append the rows that `plan` makes of the current state, unless the state changed meanwhile.
 

@@ -2,15 +2,37 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
-from typing import Protocol
+from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Protocol
 
 from kafkalike.clock import Deadline
 from kafkalike.log.port.topic import TopicLog
 from kafkalike.model.appends import Appended
 from kafkalike.model.batch import RecordBatch
 from kafkalike.model.transactions.claims import GroupOffsets
+from kafkalike.model.transactions.values import WriteName
 from kafkalike.model.transactions.views import Cut, LostPart, TransactionDescription, TransactionListing
+
+if TYPE_CHECKING:
+    from kafkalike.log.store.port import Store
+    from kafkalike.log.topic.decided import DecidedRecords
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FilesToStage:
+    """Files with records of one topic, as a job has left them."""
+
+    layout: str
+    """How to read them; see `Part.layout`."""
+    content: bytes
+    """Says which files there are. It is stored beside them, and is what the decision names."""
+    names: Sequence[str]
+    """Names that the files get."""
+    counts: Mapping[int, int]
+    """Records by partition."""
+    move: Callable[[Store], object]
+    """Puts the files into the folder of the transaction; raises `OSError`."""
 
 
 class TransactionSession(Protocol):
@@ -60,7 +82,29 @@ class TransactionSession(Protocol):
         """
         ...
 
-    def commit(self, number: int, offsets: GroupOffsets, deadline: Deadline) -> Mapping[str, Appended]:
+    def stage_files(self, number: int, log: TopicLog, files: FilesToStage, deadline: Deadline) -> None:
+        """Make files that are stored somewhere else part of a transaction; like `stage`, for jobs of many tasks.
+
+        Args:
+            number: see `stage`.
+            log: the topic whose records they have. All files of a topic have one layout.
+            files: what is staged, checked by the topic's rules.
+            deadline: until when to try.
+
+        Raises:
+            IllegalStateError, KafkaStorageError, KafkaTimeoutError, ProducerFencedError: see `stage`.
+        """
+        ...
+
+    def commit(
+        self,
+        number: int,
+        offsets: GroupOffsets,
+        deadline: Deadline,
+        *,
+        name: WriteName | None = None,
+        payloads: Mapping[str, DecidedRecords] | None = None,
+    ) -> Mapping[str, Appended]:
         """Decide that the transaction is committed, with the offsets, and bring it into all of its topics.
 
         The decision is one row set in the groups' table: from then on the transaction *is* committed, and the offsets
@@ -71,6 +115,8 @@ class TransactionSession(Protocol):
             number: the transaction; it may have no records, or no offsets.
             offsets: positions that were checked, by claim and partition.
             deadline: until when to try.
+            name: what the application calls the transaction; it stays with the id's rows, and topics note it.
+            payloads: by topic, the staged records in a form that the caller brings in faster than from the files.
 
         Returns:
             By topic, the offsets of the records. A topic that was deleted meanwhile is missing; ranges are empty where
@@ -91,6 +137,14 @@ class TransactionSession(Protocol):
 
     def decided(self, number: int) -> bool:
         """Whether a transaction is known to be committed, though maybe not in all topics yet. Asks nobody."""
+        ...
+
+    def forget(self, deadline: Deadline) -> None:
+        """Forget the transactional id, which nobody uses again. Caller: has no transaction open.
+
+        Raises:
+            KafkaTimeoutError, KafkaStorageError, UnknownOutcomeError: not done, or not sure; maintenance does it later.
+        """
         ...
 
     def abort(self, number: int, deadline: Deadline) -> None:

@@ -116,6 +116,14 @@ class DeltaControlLog(Generic[S, R]):
             self.refresh()
             return self._rows.rows_of(self._table.state) if self._rows.exists else []
 
+    def state_at(self, version: int) -> S:
+        """The state as of an older version of the table: of the last minutes, as merged files are removed then.
+
+        Raises:
+            LogCorruptError: the version is gone.
+        """
+        return self._rows.state_at(version)
+
     def live_files(self) -> set[str]:
         """Paths of the table's data files, fresh."""
         with self._table.mutex:

@@ -4,17 +4,17 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, Protocol
 
 from kafkalike.errors import KafkaError, LogCorruptError
 from kafkalike.log.table.actions import Add, append_info, log_name, parse_commit
 from kafkalike.log.table.damage import storage_errors
-from kafkalike.log.topic.batch_payload import BEFORE_KEY, BatchPayload
+from kafkalike.log.topic.batch_payload import BEFORE_KEY, BatchPayload, Payload
 from kafkalike.log.topic.segment_files import segment_of
 from kafkalike.log.topic.waiting_batch import Loose
 from kafkalike.model.appends import TRANSACTIONS, Appended, TxnId
 from kafkalike.model.batch import RecordBatch
-from kafkalike.model.transactions.values import BATCHES, Part, StagedFile
+from kafkalike.model.transactions.values import BATCHES, Part, StagedFile, WriteName
 from kafkalike.model.transactions.views import TopicCut
 
 if TYPE_CHECKING:
@@ -33,6 +33,34 @@ Load = Callable[[StagedFile], Loose]
 Raises:
     LogCorruptError: it is gone or damaged.
 """
+
+
+class StagedFileError(LogCorruptError):
+    """A staged file of a decided transaction is gone or damaged."""
+
+    @classmethod
+    def of(cls, where: str, why: str, topic: str, seq: int) -> StagedFileError:
+        """The error for a file.
+
+        Args:
+            where: the file.
+            why: what is wrong with it.
+            topic: whose records it has.
+            seq: number of the decision.
+        """
+        return cls(
+            f"{where} {why}; without it transaction {seq} cannot be brought into topic {topic!r}, nor any later one; "
+            "`kafkalike verify --repair` leaves it out"
+        )
+
+
+class DecidedRecords(Payload, Protocol):
+    """The records of a part as a payload."""
+
+    @property
+    def codec(self) -> str:
+        """The producer's codec."""
+        ...
 
 
 class DecidedPayload:
@@ -114,9 +142,14 @@ class DecidedPayload:
         )
 
 
-def name_of(seq: int) -> TxnId:
-    """The name of a decision among the writes of a topic."""
-    return TxnId(TRANSACTIONS, seq, own=True)
+def name_of(seq: int, also: WriteName | None = None) -> TxnId:
+    """The name of a decision among the writes of a topic.
+
+    Args:
+        seq: its number.
+        also: what its application calls it.
+    """
+    return TxnId(TRANSACTIONS, seq, own=True, also=also)
 
 
 class DeltaDecided:
@@ -139,9 +172,9 @@ class DeltaDecided:
         self._log.refresh()
         return self._log.last_transaction
 
-    def bring(self, seq: int, payload: DecidedPayload, deadline: Deadline) -> Appended:
+    def bring(self, seq: int, payload: DecidedRecords, deadline: Deadline, also: WriteName | None) -> Appended:
         """Append a decision, unless it is there."""
-        return self._log.append_payload(payload, codec=payload.codec, deadline=deadline, txn=name_of(seq))
+        return self._log.append_payload(payload, codec=payload.codec, deadline=deadline, txn=name_of(seq, also))
 
     def where(self, seq: int) -> Appended:
         """Where a decision is that it has."""

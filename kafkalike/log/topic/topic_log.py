@@ -31,7 +31,7 @@ from kafkalike.log.topic import times
 from kafkalike.log.topic.batch_payload import BatchPayload, Payload, append_note
 from kafkalike.log.topic.combined import Append, TopicAppends
 from kafkalike.log.topic.foreign_rules import append_refusal
-from kafkalike.log.topic.known_writes import find_commit, find_write, ranges_of
+from kafkalike.log.topic.known_writes import find_commit, find_write, names_of, ranges_of
 from kafkalike.log.topic.look_back import look_back
 from kafkalike.log.topic.reader import DeltaReader
 from kafkalike.log.topic.segment_files import segment_of
@@ -323,7 +323,7 @@ class DeltaTopicLog:
         txns = {end_app(p): end for p, end in sorted(ends.items())}
         if txn is not None:
             requires.append(LastOf(txn.app_id, state.txns.get(txn.app_id)))
-            txns[txn.app_id] = txn.version
+            txns |= names_of(txn, state.txns)
         now_counts = config.log_append_time
         adds = payload.write(self.files, runs, codec=codec_for(config, codec), now_ms=now, now_counts=now_counts)
         faults.point("append.before_commit")

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from typing import Any, Final
@@ -11,9 +11,9 @@ from kafkalike import faults
 from kafkalike.clock import Deadline
 from kafkalike.errors import KafkaError, KafkaTimeoutError, TopicDeletedError, UnknownTopicOrPartitionError
 from kafkalike.log.port.topic import TopicLog
-from kafkalike.log.topic.decided import DecidedPayload
+from kafkalike.log.topic.decided import DecidedRecords, StagedFileError
 from kafkalike.log.topic.waiting_batch import Loose
-from kafkalike.log.transactions.staging import StagedFileError
+from kafkalike.log.transactions.layouts import records_of
 from kafkalike.log.transactions.tables import DecidedLog, Home
 from kafkalike.model.appends import Appended
 from kafkalike.model.group_state import GroupRow, GroupsState, transaction_rows
@@ -33,7 +33,9 @@ class Held:
     """By topic id, logs that are open."""
     batches: dict[str, Loose] = field(default_factory=dict)
     """By the name of a staged file, what it holds."""
-    names: Collection[str] | None = None
+    payloads: Mapping[str, DecidedRecords] = field(default_factory=dict)
+    """By topic, what it brings there, where the caller has something better than the staged files."""
+    names: list[str] | None = None
     """All files that may be staged; None where that is not known."""
     attempt: Attempt | None = None
     """The transaction."""
@@ -175,7 +177,10 @@ class Driver:
         self._remaining_ms()
         faults.point("transaction.before_apply")
         try:
-            done = log.bring(committed.seq, DecidedPayload(part, load), self._deadline)
+            payload: DecidedRecords | None = self._held.payloads.get(part.topic.name) if mine else None
+            if payload is None:
+                payload = records_of(self._staging, committed, part, load)
+            done = log.bring(committed.seq, payload, self._deadline, committed.name)
         except StagedFileError:
             if log.look() < committed.seq:
                 raise

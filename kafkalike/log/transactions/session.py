@@ -16,10 +16,13 @@ from kafkalike.errors import (
     IllegalStateError,
     InvalidProducerEpochError,
     InvalidTxnStateError,
+    KafkaStorageError,
     ProducerFencedError,
     TransactionAbortableError,
 )
 from kafkalike.log.port.topic import TopicLog
+from kafkalike.log.port.transactions import FilesToStage
+from kafkalike.log.topic.decided import DecidedRecords
 from kafkalike.log.topic.validate import check_batch, codec_for
 from kafkalike.log.transactions.driver import Driver, Held
 from kafkalike.log.transactions.staging import TRIES, Staging
@@ -28,7 +31,17 @@ from kafkalike.model.batch import RecordBatch
 from kafkalike.model.transactions import course
 from kafkalike.model.transactions.claims import GroupOffsets
 from kafkalike.model.transactions.rules import Wanted
-from kafkalike.model.transactions.values import Attempt, Committed, Groups, Part, StagedFile, Standing, Topic
+from kafkalike.model.transactions.values import (
+    BATCHES,
+    Attempt,
+    Committed,
+    Groups,
+    Part,
+    StagedFile,
+    Standing,
+    Topic,
+    WriteName,
+)
 
 HELD_BYTES: Final = 16 * 1024 * 1024
 """Staged bytes of a transaction that its producer also holds in memory, so that it need not read them again."""
@@ -56,6 +69,10 @@ class _Transaction:
     held: Held
     files: dict[Topic, dict[int, tuple[StagedFile, Counter[int]]]] = field(default_factory=dict)
     """By topic and number, what is staged."""
+    layouts: dict[Topic, str] = field(default_factory=dict)
+    """How the files of a topic hold its records."""
+    others: list[str] = field(default_factory=list)
+    """Files that may be staged, which the decision does not name."""
     next_file: int = 0
     held_bytes: int = 0
     maybe: bool = False
@@ -71,7 +88,8 @@ class _Transaction:
             counts: Counter[int] = Counter()
             for _, (_, some) in sorted(files.items()):
                 counts.update(some)
-            found.append(Part(topic=topic, counts=dict(counts), files=tuple(f for _, (f, _) in sorted(files.items()))))
+            names = tuple(file for _, (file, _) in sorted(files.items()))
+            found.append(Part(topic=topic, counts=dict(counts), files=names, layout=self.layouts[topic]))
         return tuple(found)
 
 
@@ -112,12 +130,7 @@ class Session:
         codec_for(log.config, codec)
         topic = Topic(log.info.name, log.info.topic_id)
         with self._lock:
-            current = self._begun(number)
-            if current.outcome is not Outcome.OPEN or current.maybe:
-                message = f"transaction {number} of {self.transactional_id!r} takes no more records: it was ended"
-                raise IllegalStateError(message)
-            place, current.next_file = current.next_file, current.next_file + TRIES
-            self._logs[topic.topic_id] = log
+            current, place = self._placed(number, log, BATCHES)
         staged = self._staging.put(current.attempt, place, topic.topic_id, batch=batch, codec=codec, deadline=deadline)
         with self._lock:
             current.files.setdefault(topic, {})[place] = staged, Counter(batch.partitions)
@@ -125,6 +138,37 @@ class Session:
                 current.held_bytes += staged.size
                 current.held.batches[staged.name] = batch, codec, None
         faults.point("transaction.staged")
+
+    def stage_files(self, number: int, log: TopicLog, files: FilesToStage, deadline: Deadline) -> None:
+        """See `TransactionSession.stage_files`."""
+        self._check_process()
+        topic = Topic(log.info.name, log.info.topic_id)
+        with self._lock:
+            current, place = self._placed(number, log, files.layout)
+            current.others += files.names
+        try:
+            files.move(self._staging.make_place(current.attempt))
+        except OSError as cause:
+            message = f"{topic.name}: the storage refused the records of a transaction: {cause}"
+            raise KafkaStorageError(message) from cause
+        staged = self._staging.put_content(current.attempt, place, topic.topic_id, files.content, deadline)
+        with self._lock:
+            current.files.setdefault(topic, {})[place] = staged, Counter(files.counts)
+        faults.point("transaction.staged")
+
+    def _placed(self, number: int, log: TopicLog, layout: str) -> tuple[_Transaction, int]:
+        """The transaction, and a number for its next file. Caller: holds the lock."""
+        current = self._begun(number)
+        topic = Topic(log.info.name, log.info.topic_id)
+        if current.outcome is not Outcome.OPEN or current.maybe:
+            message = f"transaction {number} of {self.transactional_id!r} takes no more records: it was ended"
+            raise IllegalStateError(message)
+        if current.layouts.setdefault(topic, layout) != layout:
+            message = f"transaction {number} of {self.transactional_id!r} has other records for topic {topic.name!r}"
+            raise IllegalStateError(message)
+        place, current.next_file = current.next_file, current.next_file + TRIES
+        self._logs[topic.topic_id] = log
+        return current, place
 
     def _begun(self, number: int) -> _Transaction:
         """The transaction of a number, begun if it is the next one. Caller: holds the lock."""
@@ -145,7 +189,15 @@ class Session:
 
     # --- ending ------------------------------------------------------------------------------------
 
-    def commit(self, number: int, offsets: GroupOffsets, deadline: Deadline) -> Mapping[str, Appended]:
+    def commit(
+        self,
+        number: int,
+        offsets: GroupOffsets,
+        deadline: Deadline,
+        *,
+        name: WriteName | None = None,
+        payloads: Mapping[str, DecidedRecords] | None = None,
+    ) -> Mapping[str, Appended]:
         """See `TransactionSession.commit`."""
         self._check_process()
         with self._lock:
@@ -158,7 +210,9 @@ class Session:
         if not current.files and not any(offsets.values()):
             current.outcome = Outcome.COMMITTED
             return current.places
-        driver = self._drive(deadline, self._held(current))
+        held = self._held(current)
+        held.payloads = payloads or {}
+        driver = self._drive(deadline, held)
         if current.decision is None:
             self._check_in_time(current)
             wanted = Wanted(
@@ -168,6 +222,7 @@ class Session:
                 offsets=offsets,
                 settled=self._settled,
                 in_doubt=current.maybe,
+                name=name,
             )
             current.maybe = True
             current.decision = driver.run(course.deciding(wanted))
@@ -212,9 +267,15 @@ class Session:
         current.outcome = Outcome.ABORTED
         current.held.batches.clear()
 
+    def forget(self, deadline: Deadline) -> None:
+        """See `TransactionSession.forget`."""
+        self._check_process()
+        self._drive(deadline, Held()).run(course.forgetting(self.transactional_id, self._settled))
+
     def _held(self, current: _Transaction) -> Held:
         with self._lock:
             current.held.names = [file.name for files in current.files.values() for file, _ in files.values()]
+            current.held.names += current.others
             return current.held
 
     def _check_in_time(self, current: _Transaction) -> None:

@@ -15,9 +15,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from kafkalike.clock import within
-from kafkalike.errors import CorruptRecordError, KafkaStorageError, LogCorruptError, ProducerFencedError
+from kafkalike.errors import CorruptRecordError, KafkaStorageError, ProducerFencedError
 from kafkalike.log.table.damage import storage_errors
 from kafkalike.log.table.layout import TRANSACTIONS
+from kafkalike.log.topic.decided import StagedFileError
 from kafkalike.log.topic.waiting_batch import Loose, pack, unpack
 from kafkalike.model.transactions.values import Attempt, Committed, Folder, Part, StagedFile
 
@@ -36,10 +37,6 @@ _FILE: Final = re.compile(r"(\d+)\.(.+)")
 def folder_of(attempt: Attempt) -> str:
     """Folder of a transaction, in that of all."""
     return f"{attempt.producer_id}-{attempt.epoch}-{attempt.number}"
-
-
-class StagedFileError(LogCorruptError):
-    """A staged file of a decided transaction is gone or damaged."""
 
 
 class Staging:
@@ -83,7 +80,12 @@ class Staging:
             KafkaStorageError: the storage refused, or gave no answer.
             ProducerFencedError: another process stages the same transaction.
         """
-        content = pack(batch, codec, None)
+        return self.put_content(attempt, number, topic_id, pack(batch, codec, None), deadline)
+
+    def put_content(
+        self, attempt: Attempt, number: int, topic_id: str, content: bytes, deadline: Deadline | None
+    ) -> StagedFile:
+        """Store a file of any layout; see `put`."""
         folder = folder_of(attempt)
         failed: OSError | None = None
         with within(deadline) if deadline is not None else contextlib.nullcontext():
@@ -102,29 +104,49 @@ class Staging:
         message = f"{self._files.uri}: the storage refused the records of a transaction: {failed}"
         raise KafkaStorageError(message) from failed
 
+    def place(self, attempt: Attempt) -> Store:
+        """The folder of a transaction, for files that others put there; it may not exist."""
+        return self._files.at(folder_of(attempt))
+
+    def make_place(self, attempt: Attempt) -> Store:
+        """The same, made if need be.
+
+        Raises:
+            OSError: the storage refused.
+        """
+        self._files.make_folder(folder_of(attempt))
+        return self.place(attempt)
+
     def load(self, committed: Committed, part: Part, file: StagedFile) -> Loose:
-        """Read a staged file of a decision.
+        """Read a staged batch of a decision.
 
         Raises:
             StagedFileError: it is gone or damaged.
             KafkaStorageError: the storage does not answer.
         """
-        name = f"{folder_of(committed.attempt)}/{file.name}"
-        why = ""
+        content = self.read(committed, part, file)
+        try:
+            return unpack(content)
+        except CorruptRecordError as cause:
+            raise self._wrong(committed, part, file, f"cannot be read: {cause}") from cause
+
+    def read(self, committed: Committed, part: Part, file: StagedFile) -> bytes:
+        """Content of a staged file of a decision, as it was decided.
+
+        Raises: see `load`.
+        """
         try:
             with storage_errors(self._files.uri):
-                content = self._files.read(name)
-            if (len(content), zlib.crc32(content)) == (file.size, file.checksum):
-                return unpack(content)
-            why = "is not what was decided"
+                content = self._files.read(f"{folder_of(committed.attempt)}/{file.name}")
         except FileNotFoundError:
-            why = "is gone"
-        except CorruptRecordError as cause:
-            why = f"cannot be read: {cause}"
-        raise StagedFileError(
-            f"{self._files.uri}/{name} {why}; without it transaction {committed.seq} cannot be brought into topic "
-            f"{part.topic.name!r}, nor any later one; `kafkalike verify --repair` leaves it out"
-        )
+            raise self._wrong(committed, part, file, "is gone") from None
+        if (len(content), zlib.crc32(content)) != (file.size, file.checksum):
+            raise self._wrong(committed, part, file, "is not what was decided")
+        return content
+
+    def _wrong(self, committed: Committed, part: Part, file: StagedFile, why: str) -> StagedFileError:
+        where = f"{self._files.uri}/{folder_of(committed.attempt)}/{file.name}"
+        return StagedFileError.of(where, why, part.topic.name, committed.seq)
 
     def folders(self) -> list[Folder]:
         """All transactions that have staged files.

@@ -11,11 +11,12 @@ if TYPE_CHECKING:
     from kafkalike.config.server import ServerConfig
     from kafkalike.log.port.control import ControlLog
     from kafkalike.log.port.topic import TopicLog
-    from kafkalike.log.topic.decided import DecidedPayload
+    from kafkalike.log.topic.decided import DecidedRecords
     from kafkalike.log.transactions.staging import Staging
     from kafkalike.model.appends import Appended
     from kafkalike.model.cluster_state import ClusterState, MetadataRow
     from kafkalike.model.group_state import GroupRow, GroupsState
+    from kafkalike.model.transactions.values import WriteName
     from kafkalike.model.transactions.views import TopicCut
 
 
@@ -31,8 +32,14 @@ class DecidedLog(Protocol):
         """The last decision that it has now."""
         ...
 
-    def bring(self, seq: int, payload: DecidedPayload, deadline: Deadline) -> Appended:
+    def bring(self, seq: int, payload: DecidedRecords, deadline: Deadline, also: WriteName | None) -> Appended:
         """Append a decision, unless the topic has it or a later one.
+
+        Args:
+            seq: its number.
+            payload: the records.
+            deadline: until when to try.
+            also: what its application calls it; the topic notes that, too.
 
         Raises:
             LogCorruptError: the payload cannot be read; nothing was written. And see `TopicLog.append`.

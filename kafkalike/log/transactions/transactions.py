@@ -11,9 +11,10 @@ from typing import Final
 from kafkalike.clock import Deadline
 from kafkalike.errors import IllegalArgumentError, InvalidTransactionTimeoutError, KafkaError
 from kafkalike.log.port.topic import TopicLog
+from kafkalike.log.topic.decided import StagedFileError
 from kafkalike.log.transactions.driver import Driver, Held
+from kafkalike.log.transactions.layouts import check_part
 from kafkalike.log.transactions.session import Session
-from kafkalike.log.transactions.staging import StagedFileError
 from kafkalike.log.transactions.tables import Home
 from kafkalike.model.group_state import GroupsState
 from kafkalike.model.names import check_topic_name
@@ -209,8 +210,7 @@ class ClusterTransactions:
 
     def _why_damaged(self, decision: Committed, part: Part) -> str | None:
         try:
-            for file in part.files:
-                self._staging.load(decision, part, file)
+            check_part(self._staging, decision, part)
         except StagedFileError as error:
             last = self._driver(Deadline(self._cluster.clock, None)).run(_looking(part.topic))
             # Somebody may have brought it in, and tidied up, just now.

@@ -21,6 +21,10 @@ class GroupClaim:
     """Its static name, if it has one."""
     client_id: str = ""
     """Who is told to have committed."""
+    alone: bool = False
+    """Whether the group must have no members, who alone may commit then; outside the membership."""
+    lives: tuple[tuple[str, str], ...] = ()
+    """Ids of topics that the offsets belong to, by name; a topic that is not named may be any of its name."""
 
     @property
     def of_member(self) -> bool:

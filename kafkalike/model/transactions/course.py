@@ -391,6 +391,23 @@ def _settling_all(known: Groups, problems: list[KafkaError]) -> Generator[Act, A
     return {d.seq: failed.isdisjoint(part.topic for part in d.parts) for d in decisions}
 
 
+def forgetting(transactional_id: str, settled: int) -> Generator[Act, Any, None]:
+    """Forget an id that is not used again; nothing where it was used by somebody else meanwhile.
+
+    Args:
+        transactional_id: which one.
+        settled: number of its last decision, which is in all topics; 0 for none.
+    """
+
+    def rows(groups: Groups, now_ms: int) -> Entries | None:
+        return plan_forget(groups, transactional_id, settled=settled, expiration_ms=0, now_ms=now_ms)
+
+    try:
+        yield Write(rows, "forget")
+    except UnsettledError:
+        return
+
+
 def _forgetting(
     name: str, standing: Standing, settled: Mapping[int, bool], expiration_ms: int
 ) -> Generator[Act, Any, None]:

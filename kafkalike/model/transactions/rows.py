@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from typing import Any, Final
 
 from kafkalike.model.row_value import VERSION, as_text, as_whole, text, whole
-from kafkalike.model.transactions.values import Attempt, Committed, Part, StagedFile, Standing, Topic, Why
+from kafkalike.model.transactions.values import Attempt, Committed, Part, StagedFile, Standing, Topic, Why, WriteName
 
 FORMAT: Final = 1
 """The newest format of rows of kind `transaction`."""
@@ -28,6 +28,8 @@ def dump_standing(standing: Standing, seq: int) -> str:
     }
     committed = standing.committed
     if committed is not None:
+        if committed.name is not None:
+            found["name"] = list(committed.name)
         if standing.why is Why.COMMIT:
             found["parts"] = [_dump_part(part) for part in committed.parts]
             found["groups"] = list(committed.groups)
@@ -59,6 +61,7 @@ def load_standing(value: Mapping[str, Any], seq: int, time_ms: int, client_id: s
     if value["why"] == DEAD:
         return None
     why = Why(text(value, "why"))
+    name = _load_name(value["name"]) if "name" in value else None
     producer_id, epoch, number = (whole(value, name) for name in ("producer_id", "epoch", "number"))
     committed = None
     if why is Why.COMMIT:
@@ -67,13 +70,14 @@ def load_standing(value: Mapping[str, Any], seq: int, time_ms: int, client_id: s
             seq=min(whole(value, "seq"), seq) if "seq" in value else seq,
             parts=tuple(_load_part(part) for part in _items(value["parts"], "parts")),
             groups=tuple(as_text(group, "groups") for group in _items(value["groups"], "groups")),
+            name=name,
         )
     elif "committed" in value:
         *attempt, at = (as_whole(n, "committed") for n in _items(value["committed"], "committed"))
         if at >= seq:
             message = f"'committed' names row {at}, which does not come before it"
             raise ValueError(message)
-        committed = Committed(attempt=Attempt(*attempt), seq=at)
+        committed = Committed(attempt=Attempt(*attempt), seq=at, name=name)
     return Standing(
         producer_id=producer_id,
         epoch=epoch,
@@ -84,6 +88,11 @@ def load_standing(value: Mapping[str, Any], seq: int, time_ms: int, client_id: s
         changed_ms=time_ms,
         committed=committed,
     )
+
+
+def _load_name(found: object) -> WriteName:
+    app_id, version = _items(found, "name")
+    return WriteName(as_text(app_id, "name"), as_whole(version, "name"))
 
 
 def _dump_part(part: Part) -> dict[str, Any]:

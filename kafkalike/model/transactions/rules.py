@@ -31,6 +31,7 @@ from kafkalike.model.transactions.values import (
     Standing,
     Topic,
     Why,
+    WriteName,
 )
 
 MAX_EPOCH: Final = 32_766
@@ -88,6 +89,8 @@ class Wanted:
     """Number of the decision of the id before it, which is in all topics; 0 for none."""
     in_doubt: bool = False
     """Whether an earlier try may have committed it."""
+    name: WriteName | None = None
+    """What its application calls it."""
 
 
 def committed_as(groups: Groups, transactional_id: str, attempt: Attempt) -> Committed | None:
@@ -132,6 +135,7 @@ def plan_commit(groups: Groups, wanted: Wanted, topics: Mapping[str, str], now_m
         seq=groups.seq + 1,
         parts=wanted.parts,
         groups=tuple(sorted({claim.group_id for claim in wanted.offsets})),
+        name=wanted.name,
     )
     made = replace(known, number=wanted.attempt.number, why=Why.COMMIT, changed_ms=now_ms, committed=decided)
     return Entries(transactional_id=identity, standing=made, offsets=offsets, now_ms=now_ms)
@@ -290,7 +294,7 @@ def _check_settled(transactional_id: str, known: Standing | None, settled: int) 
 def _fact(known: Standing) -> Committed | None:
     """What stays of the last decision when a later row takes its place."""
     committed = known.committed
-    return None if committed is None else Committed(attempt=committed.attempt, seq=committed.seq)
+    return None if committed is None else replace(committed, parts=(), groups=())
 
 
 def _check_there(topics: Mapping[str, str], topic: Topic) -> None:
@@ -303,13 +307,15 @@ def _offset(
     groups: Groups, claim: GroupClaim, tp: TopicPartition, at: OffsetAndMetadata, topics: Mapping[str, str]
 ) -> OffsetCommit:
     generation = -1
-    if claim.of_member:
+    if claim.of_member or claim.alone:
         roster = groups.group(claim.group_id).roster
         check_commit(roster, claim.group_id, claim.member_id, claim.generation, claim.group_instance_id)
-        generation = roster.generation
+        generation = roster.generation if claim.of_member else -1
     topic_id = topics.get(tp.topic)
-    if topic_id is None:
-        message = f"offsets of {tp.topic!r} cannot be committed: there is no such topic; nothing was committed"
+    lives = dict(claim.lives)
+    if topic_id is None or lives.get(tp.topic, topic_id) != topic_id:
+        why = "there is no such topic" if topic_id is None else "it was deleted and created again"
+        message = f"offsets of {tp.topic!r} cannot be committed: {why}; nothing was committed"
         raise UnknownTopicOrPartitionError(message)
     return OffsetCommit(
         group_id=claim.group_id,

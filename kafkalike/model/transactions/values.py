@@ -41,6 +41,13 @@ class Topic(NamedTuple):
     topic_id: str
 
 
+class WriteName(NamedTuple):
+    """What a Spark application calls a write: the same again is a rerun, which adds nothing (decision 012)."""
+
+    app_id: str
+    version: int
+
+
 class StagedFile(NamedTuple):
     """A file in the folder of a transaction, exactly as it was when the transaction was decided."""
 
@@ -75,6 +82,8 @@ class Committed:
     """Empty in later rows of the id: then all topics have them."""
     groups: tuple[str, ...] = ()
     """Groups whose offsets it has committed; empty in later rows."""
+    name: WriteName | None = None
+    """What its application calls it, where that has a name for it; in later rows too."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
