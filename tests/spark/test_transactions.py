@@ -185,7 +185,7 @@ def test_a_dataframe_for_several_topics_is_written_whole_or_not_at_all(spark: Sp
     options = {"kafka.bootstrap.servers": topics, "txnAppId": "job", "txnVersion": "3"}
     for _ in range(2):
         good.write.format("kafkalike").mode("append").options(**options).save()
-    assert [len(values(topics, topic)) for topic in TOPICS] == [10, 6, 6]
+    assert [len(values(topics, topic)) for topic in TOPICS] == [12, 6, 6]
     assert errors_of(topics) == []
 
 
