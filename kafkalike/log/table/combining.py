@@ -76,7 +76,7 @@ class Made:
     taken: int
     """How many appends of others."""
     unfit: Sequence[Waiting] = ()
-    """What waits and cannot be read, nor ever will."""
+    """What waits and need not be read again here: it is no append, or one that the table does not take."""
 
 
 class Appends(Protocol[A_contra]):

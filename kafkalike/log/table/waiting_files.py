@@ -51,7 +51,7 @@ class WaitingFiles:
         self._clock = clock
         self._jitter = jitter
         self._unfit: frozenset[Waiting] = frozenset()
-        """Files that were read and hold no append."""
+        """Files that were read and need not be read again: they hold no append, or one that the table does not take."""
 
     def put(self, part: Waiting, content: bytes) -> float:
         """Put an append beside the table; returns how long the put took, s.
