@@ -545,6 +545,60 @@ def test_files_of_one_commit_have_the_codecs_of_their_producers() -> None:
     assert len(place.log().segments(0)) == 3
 
 
+def test_a_live_writer_that_nobody_takes_along_is_told_why() -> None:
+    """In a busy topic, too: it makes a version itself after a few that passed it over."""
+    place = Place()
+    leader, log = place.busy_log(), place.log()
+    leader.append(batch("first"))
+    log.refresh()
+    log._combined.meet()
+    count = 0
+
+    def lead() -> None:
+        nonlocal count
+        count += 1
+        if count == 1:
+            cluster = place.cluster()
+            cluster.set_configs("t", {**cluster.log("t").info.configs, "max.message.bytes": "100"})
+        leader.append(batch("o"))
+        if count < 100:
+            place.mood.before.append(("read _delta_log", lead))
+
+    place.mood.before.append(("put _waiting", lead))
+    with pytest.raises(MessageSizeTooLargeError):
+        log.append(batch("x" * 200))
+
+    assert count < 60
+
+
+def test_a_large_append_asks_for_room_where_others_are_faster(monkeypatch: pytest.MonkeyPatch) -> None:
+    """They take nothing more until it is there; then the word is gone."""
+    monkeypatch.setattr(combined, "MOST_STORED", 10)
+    place = Place()
+    log, other, third = place.busy_log(), place.busy_log(), place.busy_log()
+    other.append(batch("o1"))
+    gave_way = []
+
+    def small() -> None:
+        gave_way.append([name for name in place.waiting() if "-room-" in name])
+        with pytest.raises(KafkaTimeoutError):
+            third.append(batch("o2"), timeout_ms=300.0)
+
+    def once() -> None:
+        other.append(batch("o0"))
+        place.mood.before.append(("put _delta_log", small))
+
+    place.mood.before.append(("put _waiting", once))
+    log.refresh()
+    log.append(batch("x" * 100))
+
+    assert [len(names) for names in gave_way] == [1]
+    assert [name for name in place.waiting() if "-room-" in name] == []
+    values = [value for _, value in place.read()[0]]
+    assert values[-1] == "x" * 100
+    assert "o2" not in values
+
+
 def test_a_large_append_only_races(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(combined, "MOST_STORED", 10)
     place = Place()
@@ -689,10 +743,13 @@ def test_what_hangs_together_too_deep_is_left_out() -> None:
         unpack(sealed(b"[" * 200_000 + b"\n"))
 
 
-@pytest.mark.parametrize("content", [b"withdrawn\n", b"no append at all"])
+@pytest.mark.parametrize("content", [b"withdrawn\n", b"no append at all", pack(batch("x" * 200), "none", None)])
 def test_dead_files_take_nobodys_place(content: bytes) -> None:
-    """More of them than a commit takes, and all older than the append of one that lives."""
-    place = Place()
+    """More of them than a commit takes, and all older than the append of one that lives.
+
+    They were withdrawn, are no appends, or the topic does not take them any more.
+    """
+    place = Place(**{"max.message.bytes": "150"})
     log, dead = place.busy_log(), place.busy_log()
     log.append(batch("first"))
     for nth in range(MOST_PARTS):

@@ -24,7 +24,7 @@ def run(root: str, folder: Path, proxy: FaultProxy, processes: Sequence[dict[str
     children = [
         Child(
             WORKER,
-            {"root": root, "name": f"p{n}", "histories": str(folder), "threads": 4, "commits": 25, **more},
+            {"root": root, "name": f"p{n}", "histories": str(folder), "threads": 4, "commits": 20, "pause_ms": 0, **more},
             {"KAFKALIKE_FAULT": more.get("fault", "")},
         )
         for n, more in enumerate(processes)
@@ -62,8 +62,8 @@ def test_processes_commit_for_each_other(
 
     told, _, versions = run(server.new_root(), tmp_path, proxy, [{}] * 4)
 
-    every = 4 * 4 * 25
-    assert len(told.acked) > (0.5 if faults else 0.8) * every
+    every = 4 * 4 * 20
+    assert len(told.acked) > (0.4 if faults else 0.7) * every
     assert told.fenced
     assert faults or not (told.refused or told.unknown)
     assert versions < 0.8 * len(told.acked)
@@ -79,8 +79,11 @@ def test_a_process_that_is_killed_costs_nobody_else_a_commit(
     """What it has left beside the table is written once or never, and whole; all others have an outcome."""
     proxy.plan.seconds = {"GET": 0.005, "PUT": 0.008, "HEAD": 0.005}
 
-    told, _, _ = run(server.new_root(), tmp_path, proxy, [{}, {}, {"fault": f"{point}:kill@4", "commits": 1000}])
+    # One that pauses seldom makes the latest version, so its changes wait.
+    dying = {"fault": f"{point}:kill@1", "pause_ms": 100, "commits": 1000}
+
+    told, _, _ = run(server.new_root(), tmp_path, proxy, [{}, {}, dying])
 
     assert not told.refused
     assert {label.split(":")[1].split("-")[0] for label in told.unknown} <= {"p2"}
-    assert len(told.acked) + len(told.fenced) >= 2 * 4 * 25
+    assert len(told.acked) + len(told.fenced) >= 2 * 4 * 20

@@ -10,16 +10,19 @@ import heapq
 import itertools
 import random
 from collections import Counter
-from collections.abc import Callable, Generator, Iterable
-from dataclasses import dataclass, field, replace
+from collections.abc import Callable, Generator, Iterable, Sequence
+from dataclasses import dataclass, field
 from typing import Any, Final
 
 from kafkalike.errors import KafkaError, KafkaStorageError, UnknownOutcomeError
 from kafkalike.model.combining.course import (
+    GIVES_WAY,
     LOST,
     Act,
+    AskRoom,
     Attempt,
     Company,
+    LeaveRoom,
     Look,
     MoveOn,
     Pause,
@@ -29,7 +32,7 @@ from kafkalike.model.combining.course import (
     appending,
     withdrawing,
 )
-from kafkalike.model.combining.parts import Placed, Taken, Waiting, numbered, parse_name, to_take
+from kafkalike.model.combining.parts import Placed, Room, Taken, Waiting, gives_way, numbered, parse_name, parse_room, to_take
 
 TRIES: Final = 5
 Steps = Generator["Request", Any, Any]
@@ -258,10 +261,12 @@ class Writer:
         world: the object store.
         name: whose records they are.
         first: number of its first append.
+        large: seconds that its records take to be written; if any, they cannot wait beside the table.
     """
 
-    def __init__(self, world: World, name: str, first: int = 0) -> None:
+    def __init__(self, world: World, name: str, first: int = 0, *, large: float = 0.0) -> None:
         self.world = world
+        self.large = large
         self.name = name
         self.id = f"{world.rng.getrandbits(64):016x}"
         self.number = first
@@ -327,11 +332,15 @@ class Writer:
             self.pending = Waiting(version, self.id, self.sequence)
             return self.pending
 
+        def make_room(version: int, seconds: float) -> Room:
+            return Room(version, self.id, int(seconds * 1000))
+
         steps = appending(
             make,
+            make_room,
             alone=self.company.alone(self.world.now),
             leading=self.led == self.version,
-            storable=True,
+            storable=not self.large,
             pace=lambda: self.company.pace,
             jitter=self.world.rng.random,
             deadline=deadline,
@@ -378,6 +387,10 @@ class Writer:
                 yield Request("sleep", seconds=seconds)
             case Put(part):
                 yield from self.put(part, payload)
+            case AskRoom(room):
+                yield from self.again(Request("create", f"w/{room.name}", self.world.now))
+            case LeaveRoom(room):
+                self.world.do(Request("delete", f"w/{room.name}"), lambda *_: None)
             case Withdraw(part):
                 self.world.happened["withdrawn"] += 1
                 yield from self.withdraw(part)
@@ -448,7 +461,11 @@ class Writer:
             return LOST
         waiting: list[tuple[Waiting, Payload]] = []
         if act.combine:
-            waiting = yield from self.waiting(act.part)
+            found = yield from self.waiting(act.part, act.room)
+            if found is None:
+                self.world.happened["gave way"] += 1
+                return GIVES_WAY
+            waiting = found
         if act.part is not None:
             waiting = sorted([*waiting, (act.part, payload)], key=lambda found: found[0])
         payloads = [found for _, found in waiting] + ([payload] if act.part is None else [])
@@ -459,11 +476,14 @@ class Writer:
             None if act.part is not None else (payload, runs[-1]),
             looked=act.combine,
         )
+        yield Request("sleep", seconds=self.large)
         yield from self.again(Request("put", f"data/{commit.id}", payloads))
         landed = yield from self.commit(commit)
         self.company = self.company.attempted(self.world.now - begun)
+        if act.combine and landed:
+            self.company = self.company.crowded(len(payloads))
         if act.combine and (not landed or len(payloads) > 1):
-            self.meet(len(payloads))
+            self.meet()
         if not landed:
             self.meet()
             return LOST
@@ -475,14 +495,15 @@ class Writer:
         )
         return Placed(act.part.sequence if act.part else -1, self.version, own)
 
-    def meet(self, crowd: int | None = None) -> None:
+    def meet(self) -> None:
         self.company = self.company.seen(self.world.now)
-        if crowd is not None:
-            self.company = replace(self.company, pace=replace(self.company.pace, crowd=crowd))
 
-    def waiting(self, own: Waiting | None) -> Steps:
-        """What waits: only now, after the version was seen on top of which it is committed."""
+    def waiting(self, own: Waiting | None, room: Room | None) -> Steps:
+        """What waits: only now, after the version was seen on top of which it is committed. None to give way."""
         names = yield from self.again(Request("list", "w/"))
+        rooms = {found: self.world.objects.get(f"w/{name}", 0.0) for name in names if (found := parse_room(name))}
+        if gives_way({found: 1000 * (self.world.now - begun) for found, begun in rooms.items()}, room):
+            return None
         chosen = [p for p in to_take(self.parsed(names), self.taken) if p != own]
         contents = yield from self.again(Request("all", parts=tuple(Request("get", f"w/{p.name}") for p in chosen)))
         return [(p, c) for p, c in zip(chosen, contents, strict=True) if isinstance(c, Payload)]
@@ -557,7 +578,13 @@ class Writer:
 
 
 def writers(
-    world: World, count: int, until: float, think: Callable[[], float] = lambda: 0.0, *, spread: float = 0.01
+    world: World,
+    count: int,
+    until: float,
+    think: Callable[[], float] = lambda: 0.0,
+    *,
+    spread: float = 0.01,
+    large: Sequence[float] = (),
 ) -> None:
     """Let so many writers append until then; one that dies is followed by another one, as a program that is restarted.
 
@@ -567,11 +594,14 @@ def writers(
         until: when each has its last append.
         think: seconds between two appends of one.
         spread: within how many seconds they begin.
+        large: seconds that the records of further ones take to be written, which cannot wait beside the table.
     """
 
-    def begin(name: str, life: int) -> None:
-        writer = Writer(world, f"{name}.{life}")
-        world.start(writer.work(until, think), lambda: begin(name, life + 1), world.rng.random() * spread)
+    def begin(name: str, life: int, size: float) -> None:
+        writer = Writer(world, f"{name}.{life}", large=size)
+        world.start(writer.work(until, think), lambda: begin(name, life + 1, size), world.rng.random() * spread)
 
     for number in range(count):
-        begin(f"p{number}", 0)
+        begin(f"p{number}", 0, 0.0)
+    for number, size in enumerate(large):
+        begin(f"large{number}", 0, size)

@@ -14,7 +14,7 @@ import pytest
 from kafkalike.errors import KafkaStorageError, KafkaTimeoutError, UnknownOutcomeError
 from kafkalike.model.combining import course, parts
 from kafkalike.model.combining.course import Attempt, MoveOn, Pace, Seen
-from kafkalike.model.combining.parts import Placed, Taken, Waiting
+from kafkalike.model.combining.parts import Placed, Room, Taken, Waiting
 from tests.tools import combine_world
 from tests.tools.combine_world import Request, Trouble, World, Writer, writers
 from tests.tools.effort import examples, seeds
@@ -39,7 +39,8 @@ def played(seed: int, trouble: Trouble, seconds: float = 4.0) -> World:
     rng = random.Random(seed)
     world = World(seed, trouble)
     pause = rng.choice([0.0, 0.05, 0.5])
-    writers(world, rng.randint(2, 6), seconds, lambda: pause * rng.random())
+    large = [rng.choice([0.05, 0.4, 1.5]) for _ in range(rng.choice([0, 0, 1, 2]))]
+    writers(world, rng.randint(2, 6), seconds, lambda: pause * rng.random(), large=large)
     world.run(seconds + 200)
     try:
         world.judge()
@@ -171,6 +172,50 @@ def test_many_that_append_now_and_then_share_versions() -> None:
     assert len(world.versions()) < 0.7 * len(world.ledger.acked)
 
 
+def large_beside(count: int, *sizes: float) -> World:
+    """Writers whose records take so many seconds, beside so many small ones; all as fast as they can."""
+    world = World(1, same=True)
+    writers(world, count, 60.0, large=sizes)
+    world.run(80.0)
+    world.judge()
+    return world
+
+
+@pytest.mark.parametrize("size", [0.0001, 0.3, 1.0, 3.0])
+def test_what_cannot_wait_does_not_starve_beside_small_appends(size: float) -> None:
+    """A DataFrame's files are numbered and written between a look and the version: others make ten versions then."""
+    world = large_beside(8, size)
+
+    seconds = world.ledger.seconds
+    assert max(seconds["large0.0"]) <= 2.5 * size + 1.0
+    assert max(max(took) for name, took in seconds.items() if name != "large0.0") <= 1.5 * size + 1.0
+
+
+def test_several_that_cannot_wait_take_turns() -> None:
+    world = large_beside(4, 0.5, 0.5, 0.5)
+
+    counts = [len(world.ledger.seconds[f"large{n}.0"]) for n in range(3)]
+    assert min(counts) >= 5
+    assert min(counts) >= 0.6 * sum(counts) / 3
+    assert min(len(took) for took in world.ledger.seconds.values()) >= 5
+
+
+def test_others_go_on_after_one_that_asked_for_room_and_died() -> None:
+    world = World(1, same=True)
+    dead = Writer(world, "dead", large=1.0)
+    steps = dead.work(60.0)
+    world.start(steps, None, 1.0)
+    writers(world, 4, 20.0)
+    while not any("-room-" in name for name in world.objects):
+        world.run(world.now + 0.01)
+    steps.close()
+    world.run(40.0)
+    world.judge()
+
+    every = [took for found in world.ledger.seconds.values() for took in found]
+    assert 1.5 < max(every) < course.LEAST_ROOM + 4.0
+
+
 # --- mutants -------------------------------------------------------------------------------------
 
 
@@ -205,9 +250,9 @@ def _reads_what_waits_before_it_looks(patch: pytest.MonkeyPatch) -> None:
     honest, waiting = Writer.attempt, Writer.waiting
 
     def attempt(self: Writer, act: Attempt, payload: Any) -> Any:
-        found = (yield from waiting(self, act.part)) if act.combine else []
+        found = ((yield from waiting(self, act.part, act.room)) or []) if act.combine else []
 
-        def known(_self: Writer, _own: Any) -> Any:
+        def known(_self: Writer, _own: Any, _room: Any) -> Any:
             yield Request("sleep")
             return [(p, c) for p, c in found if self.taken.may_take(p)]
 
@@ -294,7 +339,7 @@ def _nobody_waits_for_the_leader(patch: pytest.MonkeyPatch) -> None:
 
 def _nobody_puts_anything_beside_the_table(patch: pytest.MonkeyPatch) -> None:
     honest = course.appending
-    patch.setattr(combine_world, "appending", lambda make, **given: honest(make, **{**given, "storable": False}))
+    patch.setattr(combine_world, "appending", lambda *made, **given: honest(*made, **{**given, "storable": False}))
 
 
 @pytest.mark.parametrize("mutant", [_nobody_waits_for_the_leader, _nobody_puts_anything_beside_the_table])
@@ -304,6 +349,14 @@ def test_a_slow_rule_is_found(mutant: Callable[[pytest.MonkeyPatch], None]) -> N
         world = busy(8)
 
     assert not good(world)
+
+
+def test_writers_that_give_nobody_way_are_found() -> None:
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(combine_world, "gives_way", lambda _found, _own: False)
+        world = large_beside(8, 1.0)
+
+    assert max(world.ledger.seconds.get("large0.0", [60.0])) > 10.0
 
 
 def test_a_busy_writer_that_is_never_told_is_found() -> None:
@@ -329,6 +382,21 @@ def test_a_name_is_read_as_it_was_written() -> None:
     assert part.id == "ab12-3"
     assert parts.parse_name(part.name + "0" * 20) is None
     assert parts.parse_name("part-1.parquet") is None
+
+
+def test_who_has_asked_for_room_first_has_it() -> None:
+    first, second = Room(5, "b", 2000), Room(6, "a", 10**8)
+
+    assert parts.parse_room(first.name) == first
+    assert parts.parse_name(first.name) is None
+    assert parts.parse_room(Waiting(5, "b", 1).name) is None
+    assert parts.gives_way({}, None) is False
+    assert parts.gives_way({first: 1999.0}, None)
+    assert not parts.gives_way({first: 2000.0}, None)
+    assert not parts.gives_way({first: 0.0, second: 0.0}, first)
+    assert parts.gives_way({first: 0.0, second: 0.0}, second)
+    assert parts.gives_way({second: 59_999.0}, None)
+    assert not parts.gives_way({second: 60_000.0}, None)
 
 
 def test_who_has_waited_longest_comes_first_and_of_each_writer_the_last() -> None:
@@ -373,6 +441,7 @@ def test_what_cannot_wait_goes_on_racing_until_its_time_is_over() -> None:
     """A DataFrame's files, or records that are too many for one."""
     steps = course.appending(
         lambda _: pytest.fail("it was put beside the table"),
+        lambda base, seconds: Room(base, "a", int(seconds * 1000)),
         alone=False,
         leading=False,
         storable=False,
@@ -381,11 +450,18 @@ def test_what_cannot_wait_goes_on_racing_until_its_time_is_over() -> None:
         deadline=3.0,
     )
 
-    acts = [next(steps), steps.send(course.LOST), steps.send(None), steps.send(course.LOST)]
+    busy = Seen(4, Taken(0), 0.0)
+    acts: list[object] = [next(steps), steps.send(busy), steps.send(busy), steps.send(None)]
+    acts += [steps.send(Seen(5, Taken(0), 0.1)), steps.send(course.LOST), steps.send(Seen(6, Taken(0), 3.0))]
 
-    assert [type(act).__name__ for act in acts] == ["Attempt", "Pause", "Attempt", "Look"]
+    asked = course.AskRoom(Room(4, "a", 2000))
+    kinds = ["Look", "Look", "AskRoom", "Look", "Attempt", "Look", "LeaveRoom"]
+    assert [type(act).__name__ for act in acts] == kinds
+    assert acts[2] == asked
+    assert acts[4] == Attempt(None, combine=True, room=asked.room)
+    assert acts[6] == course.LeaveRoom(asked.room)
     with pytest.raises(KafkaTimeoutError):
-        steps.send(Seen(4, Taken(0), 3.0))
+        steps.send(None)
 
 
 def test_whose_process_has_the_turn_waits_before_it_looks_again() -> None:
@@ -393,6 +469,7 @@ def test_whose_process_has_the_turn_waits_before_it_looks_again() -> None:
     part = Waiting(4, "a", 1)
     steps = course.appending(
         lambda _: part,
+        lambda base, _: pytest.fail(f"room was asked for above {base}"),
         alone=False,
         leading=False,
         storable=True,

@@ -7,6 +7,7 @@ table that no reader of Delta looks into. `Table.change` makes the versions, as 
 from __future__ import annotations
 
 import contextlib
+import uuid
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, replace
@@ -29,12 +30,15 @@ from kafkalike.log.table.table import Change, Done, Landed, Plan
 from kafkalike.log.table.waiting_files import WaitingFiles
 from kafkalike.model.combining.course import (
     BUSY,
+    GIVES_WAY,
     LOST,
     RIVALS_SECONDS,
     Act,
+    AskRoom,
     Attempt,
     Company,
     ForgottenError,
+    LeaveRoom,
     Look,
     Lost,
     MoveOn,
@@ -46,7 +50,7 @@ from kafkalike.model.combining.course import (
     sealing,
     withdrawing,
 )
-from kafkalike.model.combining.parts import Placed, Waiting
+from kafkalike.model.combining.parts import Placed, Room, Waiting
 
 GRACE_MS: Final = 10_000.0
 """How long to try to find out what became of an append that is taken back."""
@@ -78,7 +82,7 @@ class Made:
     taken: int
     """How many appends of others."""
     unfit: Sequence[Waiting] = ()
-    """What waits and cannot be read, nor ever will."""
+    """What waits and need not be read again here: it is no append, or one that the table does not take."""
 
 
 class Appends(Protocol[A_contra]):
@@ -159,6 +163,7 @@ class CombinedAppends(Generic[A]):
         self.company = Company()
         self.led = -1
         """The latest version that was made here."""
+        self._id = uuid.uuid4().hex
         self._own: str | None = None
         """Id of the latest append that was made here."""
         self._version, self._moved = -1, 0.0
@@ -178,6 +183,7 @@ class CombinedAppends(Generic[A]):
         course = _Course(self, own, deadline)
         steps = appending(
             course.make,
+            lambda base, seconds: Room(base, self._id, int(seconds * 1000)),
             alone=self.company.alone(self.clock.monotonic()),
             leading=self.table.loaded and self.led == self.table.state.version,
             storable=self.appends.storable(own),
@@ -198,12 +204,9 @@ class CombinedAppends(Generic[A]):
             self.open.close(course.part, landed=True)
         return placed
 
-    def meet(self, crowd: int | None = None) -> None:
-        """Note that there are other writers, and how many appends a version for all had."""
-        company = self.company.seen(self.clock.monotonic())
-        if crowd is not None:
-            company = replace(company, pace=replace(company.pace, crowd=crowd))
-        self.company = company
+    def meet(self) -> None:
+        """Note that there are other writers."""
+        self.company = self.company.seen(self.clock.monotonic())
 
     def note(self, state: TableState) -> float:
         """Note whose appends a state shows; returns for how long its version has been known, s."""
@@ -304,6 +307,10 @@ class _Course(Generic[A]):
                     self._clock.sleep(seconds)
             case Put(part):
                 self._put(part)
+            case AskRoom(room):
+                self._files.ask_room(room)
+            case LeaveRoom(room):
+                self._files.leave_room(room)
             case Withdraw(part):
                 self._files.withdraw(part)
             case MoveOn(version):
@@ -357,9 +364,10 @@ class _Course(Generic[A]):
             if tried or (act.leading and state.version != shared.led):
                 return Done(LOST)
             # It may be called beside the look, and again if that found something; what it raises there is not told.
-            found = shared.appends.made(
-                state, own, act.part, self._files.found(state.taken, self.part) if act.combine else None
-            )
+            others = self._files.found(state.taken, self.part, act.room) if act.combine else None
+            if others is GIVES_WAY:
+                return Done(GIVES_WAY)
+            found = shared.appends.made(state, own, act.part, others)
             if isinstance(found, Placed):
                 return Done(found)
             tried = True
@@ -381,8 +389,10 @@ class _Course(Generic[A]):
             shared.meet()
             found: Placed | Lost = landed.value
             return found
+        if act.combine:
+            shared.company = shared.company.crowded(made[0].taken + 1)
         if made[0].taken:
-            shared.meet(made[0].taken + 1)
+            shared.meet()
         sequence = 0 if act.part is None else act.part.sequence
         return Placed(sequence, landed.version, made[0].ranges, landed.change.time_ms)
 

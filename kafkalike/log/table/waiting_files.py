@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import partial
-from typing import Final
+from typing import Final, Literal
 
 from kafkalike.clock import Clock
 from kafkalike.errors import KafkaStorageError, LogCorruptError, UnknownOutcomeError
@@ -14,14 +14,17 @@ from kafkalike.log.table.actions import TableCommit, append_info, log_name, pars
 from kafkalike.log.table.damage import storage_errors
 from kafkalike.log.table.settling import BACKOFF_SECONDS, SETTLE_TRIES
 from kafkalike.log.table.snapshot import READ_BESIDE
-from kafkalike.model.combining.course import ForgottenError
-from kafkalike.model.combining.parts import Placed, Taken, Waiting, from_note, parse_name, to_take
+from kafkalike.model.combining.course import GIVES_WAY, ForgottenError, Lost
+from kafkalike.model.combining.parts import Placed, Room, Taken, Waiting, from_note, gives_way, parse_name, parse_room, to_take
 
 FOLDER: Final = "_waiting"
 """Of a table: the appends that wait. Delta's readers skip names that begin so."""
 
 WITHDRAWN: Final = b"withdrawn\n"
 """What stands in the place of an append that must not be taken."""
+
+ROOM: Final = b"room\n"
+"""What stands in a word that asks for room."""
 
 MOST_BYTES: Final = 8 * 1024 * 1024
 """Bytes of others' appends that one commit takes at most."""
@@ -48,7 +51,7 @@ class WaitingFiles:
         self._clock = clock
         self._jitter = jitter
         self._unfit: frozenset[Waiting] = frozenset()
-        """Files that were read and hold no append."""
+        """Files that were read and need not be read again: they hold no append, or one that the table does not take."""
 
     def put(self, part: Waiting, content: bytes) -> float:
         """Put an append beside the table; returns how long the put took, s.
@@ -94,7 +97,18 @@ class WaitingFiles:
         """Try to remove the file of an append that was taken."""
         self._store.discard(f"{FOLDER}/{part.name}")
 
-    def found(self, taken: Taken, own: Waiting | None) -> list[tuple[Waiting, bytes]]:
+    def ask_room(self, room: Room) -> None:
+        """Put a word that others are to give way. It is a courtesy: nothing rests on it."""
+        with contextlib.suppress(OSError):
+            self._store.put_if_absent(f"{FOLDER}/{room.name}", ROOM)
+
+    def leave_room(self, room: Room) -> None:
+        """Try to take that word away."""
+        self._store.discard(f"{FOLDER}/{room.name}")
+
+    def found(
+        self, taken: Taken, own: Waiting | None, room: Room | None = None
+    ) -> list[tuple[Waiting, bytes]] | Literal[Lost.GIVES_WAY]:
         """What waits, and the next commit may take.
 
         To be called when the version is known on top of which that commit is made: what was read before must not come
@@ -103,13 +117,21 @@ class WaitingFiles:
         Args:
             taken: what commits took up to that version.
             own: an append that is known.
+            room: the own word that others are to give way.
+
+        Returns:
+            The appends. Or that no version is to be made, as somebody else has asked for room.
 
         Raises:
             KafkaStorageError: the storage gives no answer.
         """
         with storage_errors(self._store.uri):
             entries = self._store.list(FOLDER)
-        youngest = self._store.now_ns() // 1_000_000 - STALE_MS
+        now_ms = self._store.now_ns() // 1_000_000
+        rooms = {asked: now_ms - e.modified_ms for e in entries if (asked := parse_room(e.name)) is not None}
+        if gives_way(rooms, room):
+            return GIVES_WAY
+        youngest = now_ms - STALE_MS
         sizes = {
             part: e.size for e in entries if e.modified_ms >= youngest and (part := parse_name(e.name)) is not None
         }

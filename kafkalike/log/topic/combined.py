@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, Final, Protocol
 
 from kafkalike import faults
 from kafkalike.clock import Deadline
-from kafkalike.errors import CorruptRecordError, KafkaError
+from kafkalike.errors import KafkaError
 from kafkalike.log.table.actions import APPEND, Add
 from kafkalike.log.table.combining import At, Made
 from kafkalike.log.table.state import Still, TableState, end_app
@@ -162,7 +162,7 @@ class TopicAppends:
     def _acceptable(
         self, state: TableState, own: Append, others: Sequence[tuple[Waiting, bytes]], now: int
     ) -> tuple[list[tuple[Waiting, Append]], list[Waiting]]:
-        """Those that the topic takes now, of several writes of one name only one; and what is no append at all."""
+        """Those that the topic takes now, of several writes of one name only one; and what need not be read again."""
         log = self._log
         found, unfit = list[tuple[Waiting, Append]](), list[Waiting]()
         names = set() if own.txn is None else {own.txn.app_id}
@@ -175,13 +175,16 @@ class TopicAppends:
                 if txn is not None:
                     latest = state.txns.get(txn.app_id)
                     check_after(log.info.name, txn, latest)
-                    if txn.app_id in names or (latest is not None and latest >= txn.version):
+                    if latest is not None and latest >= txn.version:
+                        unfit.append(part)
+                        continue
+                    if txn.app_id in names:
                         continue
                     names.add(txn.app_id)
             except Exception as cause:  # noqa: BLE001 - whatever is wrong with it, the own append must go on
                 _log.debug("%s: append %s is left out: %r", log.info.name, part.name, cause)
-                if isinstance(cause, CorruptRecordError) or not isinstance(cause, KafkaError):
-                    unfit.append(part)
+                # What the topic does not take now is not asked again: whoever waits for it does that in its own turn.
+                unfit.append(part)
                 continue
             found.append((part, append))
         return found, unfit

@@ -13,10 +13,10 @@ from __future__ import annotations
 from collections.abc import Callable, Generator
 from dataclasses import dataclass, replace
 from enum import Enum
-from typing import Final
+from typing import Any, Final
 
 from kafkalike.errors import KafkaError, KafkaTimeoutError, TopicDeletedError, UnknownOutcomeError
-from kafkalike.model.combining.parts import Placed, Taken, Waiting
+from kafkalike.model.combining.parts import Placed, Room, Taken, Waiting
 
 RIVALS_SECONDS: Final = 10.0
 """How long a writer that has met others looks for appends that wait."""
@@ -28,6 +28,10 @@ PASSED_OVER: Final = 8
 """Versions after which a writer that waits makes one itself, if none of them took its append: whoever made them does
 not take it, or takes others first."""
 
+LEAST_ROOM: Final = 2.0
+MOST_ROOM: Final = 60.0
+"""How long, s, others give way to one who asks for room. If it dies, they wait for so long in vain."""
+
 
 class Lost(Enum):
     """An attempt that made no version."""
@@ -36,10 +40,13 @@ class Lost(Enum):
     """Another writer made it."""
     BUSY = "busy"
     """Not tried: another thread of this process has the turn."""
+    GIVES_WAY = "gives way"
+    """Not tried: somebody has asked for room whose append cannot wait."""
 
 
 LOST: Final = Lost.LOST
 BUSY: Final = Lost.BUSY
+GIVES_WAY: Final = Lost.GIVES_WAY
 
 
 class ForgottenError(UnknownOutcomeError):
@@ -59,6 +66,8 @@ class Attempt:
     combine: bool
     leading: bool = False
     """Only if the latest version is this writer's own."""
+    room: Room | None = None
+    """The own word, where one was put there: whoever has asked later gives way."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,6 +102,20 @@ class Put:
 
 
 @dataclass(frozen=True, slots=True)
+class AskRoom:
+    """Put a word beside the table that nobody else is to make versions for a while. Comes to nothing."""
+
+    room: Room
+
+
+@dataclass(frozen=True, slots=True)
+class LeaveRoom:
+    """Try to take that word away. Comes to nothing."""
+
+    room: Room
+
+
+@dataclass(frozen=True, slots=True)
 class Withdraw:
     """Put a word in the place of the own append that it must not be taken. Comes to nothing."""
 
@@ -113,7 +136,7 @@ class Pause:
     seconds: float
 
 
-Act = Attempt | Look | Put | Withdraw | MoveOn | Pause
+Act = Attempt | Look | Put | AskRoom | LeaveRoom | Withdraw | MoveOn | Pause
 Appending = Generator[Act, "Placed | Lost | Seen | None", Placed]
 
 
@@ -129,9 +152,18 @@ class Pace:
     """How long an attempt at a version took lately."""
 
     @property
+    def small_lap(self) -> float:
+        """How long a version of small appends takes at most, as a rule, s."""
+        return LAP_PUTS * self.put_seconds
+
+    @property
     def lap(self) -> float:
         """How long a version for all takes at most, as a rule, s."""
-        return max(LAP_PUTS * self.put_seconds, 1.25 * self.attempt_seconds)
+        return max(self.small_lap, 1.25 * self.attempt_seconds)
+
+    def room(self) -> float:
+        """How long others are to give way, s: for some tries, of which the first may be lost to who is at work."""
+        return min(MOST_ROOM, max(LEAST_ROOM, 4 * self.lap))
 
     def look(self) -> float:
         """Seconds between two looks. The more wait, the less often each looks: it is always some request's turn."""
@@ -160,6 +192,10 @@ class Company:
         """Whether it may commit without looking for appends that wait."""
         return now - self.met > RIVALS_SECONDS
 
+    def crowded(self, crowd: int) -> Company:
+        """Having made a version for so many."""
+        return replace(self, pace=replace(self.pace, crowd=crowd))
+
     def seen(self, now: float) -> Company:
         """Having met others now."""
         return replace(self, met=now)
@@ -176,6 +212,7 @@ class Company:
 
 def appending(
     make: Callable[[int], Waiting],
+    make_room: Callable[[int, float], Room],
     *,
     alone: bool,
     leading: bool,
@@ -188,6 +225,7 @@ def appending(
 
     Args:
         make: names the append by the version that was seen before it is put beside the table; called once at most.
+        make_room: names a word that asks for room, by the version that was seen and how long it is to count, s.
         alone: whether no append of another writer was seen lately.
         leading: whether the latest version that is known is this writer's own.
         storable: whether the append can be put beside the table; what cannot takes part in the race alone.
@@ -203,19 +241,12 @@ def appending(
         UnknownOutcomeError: it may be there, or may still come; from the acts.
         KafkaError: what an act raised; it will not land.
     """
-    if alone or leading or not storable:
-        found = yield Attempt(None, combine=not alone, leading=leading and not alone and storable)
+    if alone or (leading and storable):
+        found = yield Attempt(None, combine=not alone, leading=leading and not alone)
         if isinstance(found, Placed):
             return found
-    while not storable:
-        yield Pause(pace().patience(jitter()) * jitter())
-        found = yield Attempt(None, combine=True)
-        if isinstance(found, Placed):
-            return found
-        seen = yield Look()
-        assert isinstance(seen, Seen)
-        if seen.now >= deadline:
-            raise _late()
+    if not storable:
+        return (yield from _racing(make_room, pace, deadline))
     # What is refused must be so before it is put beside the table: from then on others may have it in hand.
     seen, lost = (yield Look(admit=True)), alone
     assert isinstance(seen, Seen)
@@ -236,6 +267,67 @@ def appending(
         if placed is not None:
             return placed
         raise
+
+
+def _racing(make_room: Callable[[int, float], Room], pace: Callable[[], Pace], deadline: float) -> Appending:
+    """Make versions until one is not lost, by asking the others to give way.
+
+    Who commits small appends for others makes some ten versions a second. Whoever needs longer for one would never be
+    the first, however often it tries.
+
+    Args:
+        make_room: see `appending`.
+        pace: see `appending`.
+        deadline: see `appending`.
+    """
+    room, ends = None, 0.0
+    seen = yield Look()
+    assert isinstance(seen, Seen)
+    if seen.leading and pace().crowd > 1:
+        # It had the latest one: those who gave way have their turn now.
+        yield from _let_pass(seen.version, seen.now + 3 * pace().small_lap, pace)
+    elif seen.leading or seen.age > 2 * pace().small_lap:
+        # Nobody is at work just now.
+        found = yield Attempt(None, combine=True)
+        if isinstance(found, Placed):
+            return found
+    try:
+        while True:
+            seen = yield Look()
+            assert isinstance(seen, Seen)
+            if seen.now >= deadline:
+                raise _late()
+            if seen.deaf:
+                # Its writer does not look for what stands beside the table until it is told that there are others.
+                seen = yield MoveOn(seen.version)
+                assert isinstance(seen, Seen)
+            if room is None or seen.now >= ends:
+                if room is not None:
+                    yield LeaveRoom(room)
+                seconds = pace().room()
+                room, ends = make_room(seen.version, seconds), seen.now + seconds
+                yield AskRoom(room)
+                # Who is at work has not seen it, and is faster.
+                yield from _let_pass(seen.version, seen.now + pace().small_lap, pace)
+            found = yield Attempt(None, combine=True, room=room)
+            if isinstance(found, Placed):
+                yield LeaveRoom(room)
+                return found
+            if found is not LOST:
+                yield Pause(pace().small_lap / 2)
+    except KafkaError:
+        if room is not None:
+            yield LeaveRoom(room)
+        raise
+
+
+def _let_pass(version: int, until: float, pace: Callable[[], Pace]) -> Generator[Act, Any, None]:
+    """Wait for a version above one, until a time."""
+    while True:
+        seen = yield Look()
+        if seen.version > version or seen.now >= until:
+            return
+        yield Pause(pace().look())
 
 
 def _late() -> KafkaTimeoutError:
@@ -278,6 +370,8 @@ def _waiting(
                 if found is BUSY:
                     # It would be so at the next look, too.
                     yield Pause(pace().look())
+                if found is GIVES_WAY:
+                    yield Pause(pace().small_lap / 2)
             continue
         if seen.version != version:
             version, try_at = seen.version, seen.now + pace().patience(jitter())

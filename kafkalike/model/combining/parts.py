@@ -23,6 +23,10 @@ MOST_WRITERS: Final = 1024
 MOST_PARTS: Final = 64
 """Appends that one commit takes at most: each is a request of its own."""
 
+MOST_ROOM_MS: Final = 60_000
+"""How long, ms, a word that asks for room counts at most, whatever it says."""
+
+_ROOM: Final = re.compile(r"([0-9]{20})-([0-9a-f]{1,64})-room-([0-9]{1,9})")
 _NAME: Final = re.compile(r"([0-9]{20})-([0-9a-f]{1,64})-([0-9]{1,18})")
 
 
@@ -48,6 +52,23 @@ class Waiting:
         return f"{self.writer}-{self.sequence}"
 
 
+@dataclass(frozen=True, slots=True, order=True)
+class Room:
+    """A word beside the table: nobody is to make a version for a while but who has put it there."""
+
+    base: int
+    """Version that its writer had seen: who has seen an older one goes first."""
+    writer: str
+    """Who put it there; hexadecimal digits."""
+    millis: int
+    """How long it counts, ms."""
+
+    @property
+    def name(self) -> str:
+        """Its file. Releases that do not know it take it for no append, and do not give way."""
+        return f"{self.base:020d}-{self.writer}-room-{self.millis}"
+
+
 OWN: Final = Waiting(0, "", 0)
 """In place of a name: the append of the commit's writer, which did not wait."""
 
@@ -56,6 +77,23 @@ def parse_name(name: str) -> Waiting | None:
     """The append that a file holds; None for any other file."""
     found = _NAME.fullmatch(name)
     return Waiting(int(found[1]), found[2], int(found[3])) if found else None
+
+
+def parse_room(name: str) -> Room | None:
+    """The word that a file is; None for any other file."""
+    found = _ROOM.fullmatch(name)
+    return Room(int(found[1]), found[2], int(found[3])) if found else None
+
+
+def gives_way(found: Mapping[Room, float], own: Room | None) -> bool:
+    """Whether who wants to make a version is not to, as somebody else has asked for room before.
+
+    Args:
+        found: words beside the table, with their age in ms.
+        own: the one of the writer, if it has put one there.
+    """
+    others = [room for room, age in found.items() if room != own and age < min(room.millis, MOST_ROOM_MS)]
+    return any(own is None or room < own for room in others)
 
 
 @dataclass(frozen=True, slots=True)

@@ -47,14 +47,15 @@ class Committer:
         self._note(what, label)
         return what
 
-    def work(self, commits: int) -> None:
-        """So many commits; every tenth time a decision of several rows."""
+    def work(self, commits: int, pause_ms: int) -> None:
+        """So many changes; now and then a decision of several rows, or one that drives all other members out."""
         while self.count < commits:
             self.count += 1
+            SYSTEM_CLOCK.sleep(pause_ms / 1000)
             if self.count % 10 == 0:
                 label = f"d:{self.who}:x:{self.count}"
                 self._told(label, lambda label=label: self.cluster.groups.transact(lambda s: decided(s, label)))
-            elif self.member and self.generation < 0:
+            elif self.member and (self.generation < 0 or self.count % 7 == 0):
                 self._join(f"r:{self.who}:{self.group}:{self.count}")
             else:
                 label = commit_label(self.who, self.group, self.count, self.generation)
@@ -70,7 +71,7 @@ class Committer:
         def plan(state: GroupsState) -> list[GroupRow]:
             nonlocal generation
             generation = state.group(self.group).generation + 1
-            return moved(state, self.group, self.who, label, leaves=False, alone=self.count % 3 == 0)
+            return moved(state, self.group, self.who, label, leaves=False, alone=self.count % 7 == 0)
 
         if self._told(label, lambda: self.cluster.groups.transact(plan)) == "acked":
             self.generation = generation
@@ -85,7 +86,7 @@ def main() -> None:
         who = f"{name}-{nth}"
         history = Path(asked["histories"], f"{who}.txt")
         committer = Committer(asked["root"], who, "shared" if member else f"own-{who}", history, member=member)
-        threads.append(threading.Thread(target=committer.work, args=(asked["commits"],)))
+        threads.append(threading.Thread(target=committer.work, args=(asked["commits"], asked["pause_ms"])))
     wait_for_go()
     for thread in threads:
         thread.start()
