@@ -14,8 +14,8 @@ from kafkalike.log.port import Cluster
 from kafkalike.log.store.memory import MemoryStore
 from kafkalike.producer import KafkaProducer
 from kafkalike.testing import ManualClock, MemoryCluster
-from tests.tools.clusters import OBJECT_STORES, on_disk
-from tests.tools.object_servers import KINDS, ObjectServer, running
+from tests.tools.clusters import DISK, OBJECT_STORES, on_disk
+from tests.tools.object_servers import KINDS, ObjectServer, in_environment, running
 
 Opener = Callable[[], Cluster]
 Servers = Callable[[str], ObjectServer]
@@ -79,6 +79,19 @@ def _opener(kind: str, root: str, object_server: Servers) -> Opener:
         return lambda: on_disk(root, queue=False)
     store = MemoryStore()
     return lambda: DeltaCluster(store)
+
+
+@pytest.fixture(params=[DISK, *OBJECT_STORES])
+def any_root(
+    request: pytest.FixtureRequest, tmp_path: Path, object_server: Servers, monkeypatch: pytest.MonkeyPatch
+) -> str:
+    """A root that does not exist yet, on a disk or in an object store; the environment says who asks."""
+    if request.param == DISK:
+        return str(tmp_path / "cluster")
+    server = object_server(request.param)
+    for name, value in in_environment(server).items():
+        monkeypatch.setenv(name, value)
+    return server.new_root()
 
 
 @pytest.fixture

@@ -16,11 +16,17 @@ from kafkalike.log.topic.topic_log import DeltaTopicLog
 from kafkalike.retention import maintain
 from kafkalike.retention.schedule import every, parse_duration_ms
 from kafkalike.testing import ManualClock
-from tests.tools.clusters import on_disk
+from tests.tools.clusters import on_disk, only_on_disk
 from tests.tools.records import all_records, batch
 from tests.tools.upkeep import AT_ONCE, HOUR_MS, open_cluster, topic
 
 NOW = SYSTEM_CLOCK.now_ms()
+
+
+@pytest.fixture
+def root(any_root: str) -> str:
+    """A new one on a disk, and in object stores."""
+    return any_root
 
 
 @pytest.fixture
@@ -125,6 +131,7 @@ def test_settings_that_contradict_each_other_fail_the_topic_with_the_reason(
     assert len(all_records(root, "orders")[0]) == 1
 
 
+@only_on_disk("any_root")
 def test_a_root_that_does_not_exist_stays_that_way(root: str, capsys: pytest.CaptureFixture[str]) -> None:
     """Looking makes no folder."""
     assert main(["maintain", "--bootstrap-server", root]) == 1

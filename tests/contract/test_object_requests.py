@@ -256,7 +256,7 @@ def test_after_maintenance_a_topic_is_opened_with_ten_requests_whatever_its_log(
 @pytest.mark.objects
 @pytest.mark.slow
 def test_a_table_of_very_many_files_gets_a_checkpoint_each_hundred_commits(object_server: Server) -> None:
-    """Where a file is not read for nothing: on a disk it would come after a tenth as many commits as there are files."""
+    """On a disk, where commits cost no requests, it would come after a tenth as many commits as there are files."""
     server = object_server(S3)
     cluster = connect(server.new_root(), server.options)
     cluster.create_topic("t", 1, {})

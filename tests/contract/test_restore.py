@@ -13,11 +13,18 @@ from kafkalike.log.store.port import Store
 from kafkalike.log.topic.topic_log import DeltaTopicLog
 from kafkalike.log.upkeep.restore import restore_as
 from kafkalike.retention.report import BUSY
+from tests.tools.clusters import only_on_disk
 from tests.tools.findings import errors_of
 from tests.tools.records import all_records, batch
 from tests.tools.upkeep import AT_ONCE, EAGER, HOUR_MS, ShiftedClock, keyed, open_cluster, pairs_of, topic, upkeep
 
 NOW = SYSTEM_CLOCK.now_ms()
+
+
+@pytest.fixture
+def root(any_root: str) -> str:
+    """A new one on a disk, and in object stores."""
+    return any_root
 
 
 @pytest.fixture
@@ -36,7 +43,7 @@ def test_an_earlier_state_comes_back_under_a_new_id_at_the_same_offsets(root: st
     clock.ahead_ms = 2 * HOUR_MS
     upkeep(root, clock=clock, works=["retention"])
 
-    made = restore_as(open_cluster(root), "t", 2, "back", "run-1")
+    made = restore_as(open_cluster(root), "t", log.version, "back", "run-1")
 
     assert all_records(root, "back") == {0: [(1, "v1"), (2, "v2")]}
     assert all_records(root, "t") == {0: []}
@@ -46,6 +53,7 @@ def test_an_earlier_state_comes_back_under_a_new_id_at_the_same_offsets(root: st
     assert errors_of(root) == []
 
 
+@only_on_disk("any_root")
 def test_a_maintenance_run_beside_it_takes_no_file_that_is_being_shared(
     root: str, log: DeltaTopicLog, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -60,12 +68,13 @@ def test_a_maintenance_run_beside_it_takes_no_file_that_is_being_shared(
 
     share = LocalStore.copy
     monkeypatch.setattr(LocalStore, "copy", maintain_and_share)
-    restore_as(open_cluster(root), "t", 2, "back", "run-1")
+    restore_as(open_cluster(root), "t", log.version, "back", "run-1")
 
     assert set(statuses) == {BUSY}
     assert all_records(root, "back") == {0: [(1, "v1"), (2, "v2")]}
 
 
+@only_on_disk("any_root")
 def test_a_maintenance_run_cannot_take_the_files_meanwhile(
     root: str, log: DeltaTopicLog, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -80,12 +89,13 @@ def test_a_maintenance_run_cannot_take_the_files_meanwhile(
 
     share = LocalStore.copy
     monkeypatch.setattr(LocalStore, "copy", maintain_and_share)
-    restore_as(open_cluster(root), "t", 2, "back", "run-1")
+    restore_as(open_cluster(root), "t", log.version, "back", "run-1")
 
     assert set(statuses) == {BUSY}
     assert len(list(Path(root, "back").glob("partition=0/*.parquet"))) == 2
 
 
+@only_on_disk("any_root")
 def test_files_that_go_while_they_are_shared_leave_no_half_made_topic(
     root: str, log: DeltaTopicLog, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -100,7 +110,7 @@ def test_files_that_go_while_they_are_shared_leave_no_half_made_topic(
     monkeypatch.setattr(LocalStore, "copy", delete_and_share)
 
     with pytest.raises(KafkaStorageError, match="cannot be taken over, nothing was made"):
-        restore_as(open_cluster(root), "t", 2, "back", "run-1")
+        restore_as(open_cluster(root), "t", log.version, "back", "run-1")
 
     assert open_cluster(root).topics() == {}
     assert not Path(root, "back").exists()
@@ -132,10 +142,10 @@ def test_in_place_is_refused_with_the_reason(root: str, log: DeltaTopicLog) -> N
 def test_a_version_whose_files_are_gone_makes_no_topic(root: str, log: DeltaTopicLog) -> None:
     """The error names one of them."""
     log.refresh()
-    Path(log.files.uri, log.segments(0)[0].path).unlink()
+    log.files.remove(log.segments(0)[0].path)
 
     with pytest.raises(KafkaStorageError, match="1 of its files are gone"):
-        restore_as(open_cluster(root), "t", 2, "back", "run")
+        restore_as(open_cluster(root), "t", log.version, "back", "run")
 
     assert set(open_cluster(root).topics()) == {"t"}
 

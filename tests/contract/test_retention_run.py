@@ -12,12 +12,19 @@ from kafkalike.model.structs import TopicPartition
 from kafkalike.retention import maintain
 from kafkalike.retention.report import BUSY, NOTHING, UNFINISHED
 from kafkalike.testing import MemoryCluster
+from tests.tools.clusters import only_on_disk
 from tests.tools.findings import kinds_of
 from tests.tools.groups import commit
 from tests.tools.records import all_records, batch
 from tests.tools.upkeep import AT_ONCE, HOUR_MS, ShiftedClock, open_cluster, run, topic, upkeep
 
 NOW = SYSTEM_CLOCK.now_ms()
+
+
+@pytest.fixture
+def root(any_root: str) -> str:
+    """A new one on a disk, and in object stores."""
+    return any_root
 
 
 @pytest.fixture
@@ -238,6 +245,7 @@ def test_time_that_has_run_out_leaves_the_rest_to_the_next_run(root: str, log: D
     assert kinds_of(root) == set()
 
 
+@only_on_disk("any_root")
 def test_a_topic_that_cannot_be_read_does_not_keep_the_others_back(root: str, log: DeltaTopicLog) -> None:
     """It is reported, with its reason."""
     other = topic(root, "other", 1, {})

@@ -28,6 +28,7 @@ from kafkalike.model.structs import TopicPartition
 from kafkalike.spark.format.mark import MarkedReader, marked, unmarked
 from kafkalike.spark.format.options import parse_options
 from kafkalike.testing import ManualClock
+from tests.tools.clusters import only_on_disk
 from tests.tools.records import fill
 from tests.tools.upkeep import AT_ONCE, EAGER, keyed, topic, upkeep
 
@@ -96,6 +97,12 @@ def records(reader: MarkedReader, part: Any) -> list[Record]:
         for batch in reader.read(part)
         for row in batch.to_pylist()
     ]
+
+
+@pytest.fixture
+def root(any_root: str) -> str:
+    """A new one on a disk, and in object stores."""
+    return any_root
 
 
 @pytest.fixture
@@ -510,6 +517,7 @@ def test_a_topic_that_is_gone_fails_or_is_left_out(root: str, cluster: DeltaClus
     assert unmarked(lenient.logged[-1]) == {"u": {"0": 1}}
 
 
+@only_on_disk("any_root")
 @pytest.mark.parametrize("when", ["before planning", "after planning"])
 def test_behaviour_38_records_that_aged_out_fail_or_are_skipped(
     root: str, cluster: DeltaCluster, caplog: pytest.LogCaptureFixture, when: str
@@ -546,6 +554,7 @@ def test_behaviour_38_records_that_aged_out_fail_or_are_skipped(
     assert values(found) == ["c", "d"]
 
 
+@only_on_disk("any_root")
 def test_behaviour_38_a_topic_deleted_while_tasks_run_does_not_kill_a_lenient_query(
     root: str, cluster: DeltaCluster
 ) -> None:
@@ -593,6 +602,7 @@ def test_a_new_partition_that_does_not_begin_at_zero_is_data_loss(root: str, clu
     assert values(queries[1].batch()) == ["b"]
 
 
+@only_on_disk("any_root")
 def test_a_damaged_file_is_named_whatever_the_options(root: str, cluster: DeltaCluster) -> None:
     """Damage is not age: it is never skipped."""
     fill(cluster, "t", "a")
@@ -605,6 +615,7 @@ def test_a_damaged_file_is_named_whatever_the_options(root: str, cluster: DeltaC
         query.batch()
 
 
+@only_on_disk("any_root")
 def test_a_file_that_is_missing_without_a_reason_is_data_loss(root: str, cluster: DeltaCluster) -> None:
     """Nobody moved the log start, so a foreign writer must have removed it."""
     for value in "abc":
@@ -617,6 +628,7 @@ def test_a_file_that_is_missing_without_a_reason_is_data_loss(root: str, cluster
     assert values(Query(root, startingOffsets="earliest", failOnDataLoss="false").batch()) == ["a", "c"]
 
 
+@only_on_disk("any_root")
 def test_a_file_with_other_records_than_its_statistics_say_is_damage(root: str, cluster: DeltaCluster) -> None:
     """Put in another one's place by a foreign writer."""
     fill(cluster, "t", "a", "b", "c")
@@ -631,6 +643,7 @@ def test_a_file_with_other_records_than_its_statistics_say_is_damage(root: str, 
 # --- under maintenance --------------------------------------------------------------------------
 
 
+@only_on_disk("any_root")
 @pytest.mark.parametrize("when", ["before planning", "after planning", "inside a file"])
 def test_files_merged_under_a_stream_do_not_show(root: str, cluster: DeltaCluster, when: str) -> None:
     """Between its batches, between planning and reading, and where it stands inside a file that goes."""

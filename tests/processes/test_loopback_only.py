@@ -3,7 +3,6 @@
 import errno
 import json
 import os
-import shutil
 import subprocess
 import sys
 
@@ -11,15 +10,8 @@ import pytest
 
 from tests.tools.children import REPOSITORY
 from tests.tools.clusters import OBJECT_STORES
+from tests.tools.machines import APART, check_permitted
 from tests.tools.object_servers import check_fetched
-
-APART = ["unshare", "--map-root-user", "--net"]
-"""Runs a program in a network namespace of its own, where nothing but a loopback is."""
-
-
-def check_permitted() -> None:
-    if shutil.which(APART[0]) is None or subprocess.run([*APART, "true"], capture_output=True, check=False).returncode:
-        pytest.skip("NOT TESTED: this machine lets nobody make a network namespace (unshare --map-root-user --net)")
 
 
 @pytest.mark.parametrize("kind", OBJECT_STORES)

@@ -15,7 +15,8 @@ from pyspark.sql import functions as F  # noqa: N812
 from kafkalike.log.cluster.delta_cluster import DeltaCluster
 from kafkalike.model.batch import RecordBatch
 from kafkalike.spark import read, write
-from tests.tools.places import PLACES, new_roots, only_on_disk
+from tests.tools.clusters import only_on_disk
+from tests.tools.places import PLACES, new_roots
 from tests.tools.records import fill
 
 if TYPE_CHECKING:

@@ -19,6 +19,18 @@ from tests.tools.object_servers import AZURE, S3, ObjectServer
 OBJECT_STORES = [pytest.param(kind, marks=[pytest.mark.objects, pytest.mark.slow]) for kind in (S3, AZURE)]
 """Parameters of a fixture that is to run over real object stores too."""
 
+DISK = "disk"
+
+
+def only_on_disk(fixture: str) -> pytest.MarkDecorator:
+    """Marks a test that looks into its root's folder, or asks more of it than an object store has.
+
+    Args:
+        fixture: the one with several places as its `params`.
+    """
+    return pytest.mark.parametrize(fixture, [DISK], indirect=True)
+
+
 ALL_STORES = ["local", "memory", *OBJECT_STORES]
 
 

@@ -66,9 +66,10 @@ class FaultProxy:
     Args:
         upstream: port of the real server on the loopback.
         seed: of the generator.
+        host: the address to listen on.
     """
 
-    def __init__(self, upstream: int, seed: int) -> None:
+    def __init__(self, upstream: int, seed: int, host: str = "127.0.0.1") -> None:
         self.plan = Plan()
         self.done: Counter[str] = Counter()
         """Faults by name, requests by method."""
@@ -95,7 +96,10 @@ class FaultProxy:
 
             def do_any(self) -> None:
                 with proxy._under_way(self.command):
-                    proxy._handle(self)
+                    if proxy._is_over():
+                        proxy._break(self)
+                    else:
+                        proxy._handle(self)
 
             do_GET = do_PUT = do_HEAD = do_POST = do_DELETE = do_any  # noqa: N815 - as http.server calls them
 
@@ -106,7 +110,7 @@ class FaultProxy:
             def handle_error(self, *_: object) -> None:
                 """A client that has gone is nothing to tell."""
 
-        self._server = Server(("127.0.0.1", 0), Handler)
+        self._server = Server((host, 0), Handler)
         self.port = int(self._server.server_address[1])
         self._thread = threading.Thread(target=self._server.serve_forever, args=(0.05,), daemon=True)
         self._thread.start()
@@ -149,9 +153,6 @@ class FaultProxy:
                 self._now[method] -= 1
 
     def _handle(self, request: BaseHTTPRequestHandler) -> None:
-        if self._is_over():
-            self._break(request)
-            return
         begun = time.monotonic()
         body = request.rfile.read(int(request.headers.get("Content-Length") or 0))
         fault = self._draw(request)

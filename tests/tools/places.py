@@ -12,21 +12,11 @@ import pytest
 from pyspark.sql import SparkSession
 
 import kafkalike.spark as ks
+from tests.tools.clusters import DISK
 from tests.tools.object_servers import S3, in_environment, running
-
-DISK: Final = "disk"
 
 PLACES: Final = [DISK, pytest.param(S3, marks=[pytest.mark.objects, pytest.mark.slow])]
 """For a fixture's `params`."""
-
-
-def only_on_disk(fixture: str) -> pytest.MarkDecorator:
-    """Marks a test that looks into the folder, or needs Hadoop's client in the session.
-
-    Args:
-        fixture: the one that has `PLACES` as its `params`.
-    """
-    return pytest.mark.parametrize(fixture, [DISK], indirect=True)
 
 
 @contextmanager

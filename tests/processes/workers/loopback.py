@@ -4,10 +4,8 @@ It runs in a network namespace of its own, with the server. There an address tha
 and the kernel counts each try to reach one.
 """
 
-import fcntl
 import json
 import socket
-import struct
 import tempfile
 from pathlib import Path
 
@@ -17,16 +15,11 @@ from kafkalike.log.connect import connect
 from kafkalike.log.inspect.verify import verify
 from kafkalike.retention import maintain
 from tests.processes.workers.common import orders
+from tests.tools.machines import bring_loopback_up
 from tests.tools.object_servers import running
 
-SET_FLAGS, UP = 0x8914, 1
 METADATA = ("169.254.169.254", 80)
 """Where clouds tell a machine who it is."""
-
-
-def bring_loopback_up() -> None:
-    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as any_socket:
-        fcntl.ioctl(any_socket, SET_FLAGS, struct.pack("16sh14x", b"lo", UP))
 
 
 def tries_elsewhere() -> int:

@@ -2,11 +2,10 @@
 
 import json
 
-from tests.processes.workers.common import orders, wait_for_go
 from tests.processes.workers import sweep
+from tests.processes.workers.common import orders, wait_for_go
 from tests.processes.workers.upkeep_sweep import run
 from tests.tools.clusters import on_disk
-
 
 sweep.OPERATIONS["maintain"] = run
 
