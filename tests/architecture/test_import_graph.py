@@ -86,6 +86,16 @@ def test_a_folder_of_more_than_25_modules_is_named(tmp_path: Path) -> None:
     code, _, complaints = graph(tmp_path, {**SOUND, **many})
 
     assert complaints == ["folder: store has 26 modules, not 25 at most"]
+
+
+def test_a_folder_in_a_folder_is_counted_by_itself(tmp_path: Path) -> None:
+    """Whoever opens one of them sees no more than that."""
+    many = {f"store.a{number}": "" for number in range(24)} | {f"store.deep.b{number}": "" for number in range(25)}
+
+    code, printed, complaints = graph(tmp_path, SOUND | many)
+
+    assert (code, complaints) == (0, [])
+    assert "largest folder 25" in printed
     assert code == 1
 
 
