@@ -189,12 +189,12 @@ def table(measured: Measured) -> str:
     for folder in order:
         below = ", ".join(f"{b} {n}" for (a, b), n in sorted(between.items()) if a == folder)
         lines.append(f"{folder:<10} {sizes[folder]:>7}  {below}")
-    circles = measured.circles()
+    circles, largest = measured.circles(), max(measured.crowds().values())
     lines += [
         "",
         f"modules {sum(sizes.values())} on {measured.levels()} levels, imports {len(measured.imports)}",
         f"folders {len(sizes)} on {measured.folder_levels()} levels, imports {len(between)}",
-        f"circles {len(circles)}, imports that go up {len(measured.upwards())}, largest folder {max(measured.crowds().values())}",
+        f"circles {len(circles)}, imports that go up {len(measured.upwards())}, largest folder {largest}",
     ]
     return "\n".join(lines)
 
