@@ -54,6 +54,7 @@ class Part:
 
 PARTS: Final[Mapping[str, Part]] = {
     "model": Part(
+        # Those of `combining`, too: in mutmut's patterns a star stands for any path.
         modules=("kafkalike/model/*.py",),
         tests=tuple(
             f"tests/unit/test_{name}.py"
@@ -61,6 +62,7 @@ PARTS: Final[Mapping[str, Part]] = {
                 "assignment",
                 "assignors",
                 "cluster_state",
+                "combined_appends",
                 "compaction_plan",
                 "control_rows",
                 "frozen_map",
@@ -83,6 +85,7 @@ PARTS: Final[Mapping[str, Part]] = {
                 "row_value",
                 "segments",
                 "stream_ids",
+                "units",
             )
         ),
     ),
