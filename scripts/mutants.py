@@ -63,6 +63,7 @@ PARTS: Final[Mapping[str, Part]] = {
                 "assignors",
                 "cluster_state",
                 "combined_appends",
+                "commit_notes",
                 "compaction_plan",
                 "control_rows",
                 "frozen_map",
