@@ -10,8 +10,9 @@ import sys
 import click
 
 from kafkalike.cli.jobs.job import cluster_of, pairs, report, run, session_of
-from kafkalike.cli.jobs.record_options import check_target, decoding_options
+from kafkalike.cli.jobs.record_options import check_target, decoding_options, snapshot_option
 from kafkalike.cli.options import bootstrap_option, command_config_option
+from kafkalike.model.snapshot import Snapshot
 from kafkalike.spark.batch import Decoding, consume
 from kafkalike.spark.files import MODES, TARGETS, Target
 from kafkalike.spark.ranges import EARLIEST, parse_offsets
@@ -48,6 +49,7 @@ from kafkalike.spark.ranges import EARLIEST, parse_offsets
 @click.option(
     "--ending-offsets", metavar="OFFSETS", default="latest", help="Where to stop: latest (the default) or JSON."
 )
+@snapshot_option
 @click.option("--group", help="Begin at this group's committed offsets, and commit the end when the rows are written.")
 @decoding_options
 @click.option("--json", "as_json", is_flag=True, help="Report as one JSON object.")
@@ -63,6 +65,7 @@ def main(
     from_beginning: bool,
     starting_offsets: str | None,
     ending_offsets: str,
+    at: Snapshot | None,
     group: str | None,
     decoding: Decoding,
     as_json: bool,
@@ -87,6 +90,7 @@ def main(
         cluster,
         starting=None if starting is None else parse_offsets(starting, topic),
         ending=parse_offsets(ending_offsets, topic),
+        at=at,
         group=group,
         decoding=decoding,
     )

@@ -10,7 +10,9 @@ import sys
 import click
 
 from kafkalike.cli.jobs.job import cluster_of, report, run, session_of
+from kafkalike.cli.jobs.record_options import snapshot_option
 from kafkalike.cli.options import bootstrap_option, command_config_option
+from kafkalike.model.snapshot import Snapshot
 from kafkalike.spark.files import MODES
 from kafkalike.spark.ranges import parse_offsets
 from kafkalike.spark.transfer import FORMATS, export_topic
@@ -37,6 +39,7 @@ from kafkalike.spark.transfer import FORMATS, export_topic
 @click.option("--mode", type=click.Choice(MODES), default="error", show_default=True, help="For files that are there.")
 @click.option("--starting-offsets", metavar="OFFSETS", default="earliest", show_default=True, help="Or JSON.")
 @click.option("--ending-offsets", metavar="OFFSETS", default="latest", show_default=True, help="Or JSON.")
+@snapshot_option
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON object.")
 def main(
     *,
@@ -48,6 +51,7 @@ def main(
     mode: str,
     starting_offsets: str,
     ending_offsets: str,
+    at: Snapshot | None,
     as_json: bool,
 ) -> None:
     """Write records with partition, offset, timestamp, key, value and headers to TARGET.
@@ -64,6 +68,7 @@ def main(
         mode=mode,
         starting=parse_offsets(starting_offsets, topic),
         ending=parse_offsets(ending_offsets, topic),
+        at=at,
     )
     click.echo(report({"records": done.records}, done.ranges, as_json=as_json))
 

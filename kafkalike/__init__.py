@@ -13,7 +13,10 @@ if TYPE_CHECKING:
     from kafkalike.admin import KafkaAdminClient as KafkaAdminClient
     from kafkalike.consumer import ConsumerRebalanceListener as ConsumerRebalanceListener
     from kafkalike.consumer import KafkaConsumer as KafkaConsumer
+    from kafkalike.cuts import snapshot as snapshot
     from kafkalike.group.assignors import PartitionAssignor as PartitionAssignor
+    from kafkalike.model.snapshot import Snapshot as Snapshot
+    from kafkalike.model.snapshot import TopicSnapshot as TopicSnapshot
     from kafkalike.model.structs import AlterConfigOp as AlterConfigOp
     from kafkalike.model.structs import ConfigResource as ConfigResource
     from kafkalike.model.structs import ConfigResourceType as ConfigResourceType
@@ -28,6 +31,8 @@ if TYPE_CHECKING:
     from kafkalike.model.structs import RecordMetadata as RecordMetadata
     from kafkalike.model.structs import TopicPartition as TopicPartition
     from kafkalike.producer import KafkaProducer as KafkaProducer
+    from kafkalike.producer import Transaction as Transaction
+    from kafkalike.producer import transaction as transaction
     from kafkalike.serialization import DefaultSerializer as DefaultSerializer
     from kafkalike.serialization import Deserializer as Deserializer
     from kafkalike.serialization import JsonSerializer as JsonSerializer
@@ -60,6 +65,11 @@ _HOME = {
     "KafkaProducer": "kafkalike.producer",
     "PartitionAssignor": "kafkalike.group.assignors",
     "Serializer": "kafkalike.serialization",
+    "Transaction": "kafkalike.producer",
+    "transaction": "kafkalike.producer",
+    "Snapshot": "kafkalike.model.snapshot",
+    "TopicSnapshot": "kafkalike.model.snapshot",
+    "snapshot": "kafkalike.cuts",
 }
 
 __all__ = [  # noqa: PLE0604 - `__getattr__` gives the names

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from functools import wraps
 from typing import TYPE_CHECKING, Any, BinaryIO, TypeVar
@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
     from kafkalike.admin import KafkaAdminClient
+    from kafkalike.config.admin import AdminConfig
     from kafkalike.log.port import Cluster
 
 
@@ -56,10 +57,8 @@ class Environment:
         Raises:
             KafkaConfigurationError: the file has a setting that an admin client does not know.
         """
-        from kafkalike.config.admin import AdminConfig
-
         settings = client_settings(read_properties(command_config))
-        AdminConfig.from_configs(settings)
+        checked(settings)
         return self.connect(bootstrap_server, settings)
 
     def admin(self, bootstrap_server: str | None, command_config: str | None) -> KafkaAdminClient:
@@ -69,6 +68,17 @@ class Environment:
         settings = client_settings(read_properties(command_config))
         cluster = self.connect(bootstrap_server, settings)
         return KafkaAdminClient(clock=self.clock, bootstrap_servers=cluster, **settings)
+
+
+def checked(settings: Mapping[str, Any]) -> AdminConfig:
+    """Settings of a command without a client of its own, as an admin client takes them.
+
+    Raises:
+        KafkaConfigurationError: there is one that an admin client does not know.
+    """
+    from kafkalike.config.admin import AdminConfig
+
+    return AdminConfig.from_configs(settings)
 
 
 pass_environment = click.make_pass_decorator(Environment)

@@ -84,6 +84,11 @@ class Logs:
         self._fresh.add(topic)
         return log
 
+    @property
+    def opened(self) -> list[TopicLog]:
+        """The logs that are open, as they were when they were looked at last."""
+        return list(self._logs.values())
+
     def forget(self) -> None:
         """Let go of all logs."""
         self._logs.clear()

@@ -30,6 +30,9 @@ REST: Final = 9
 """Where a look takes long, as one at very many topics does, a waiting poll comes to rest for so many times as long
 between two looks: it then uses a tenth of a core at most."""
 
+HELP_MS: Final = 10_000
+"""How long, ms, a poll brings committed transactions into its topics at most, before it reads what is there."""
+
 
 class Polling:
     """The work behind `poll`, iteration and `poll_arrow`. Belongs to its consumer's thread."""
@@ -84,6 +87,13 @@ class Polling:
             self.assigner.look()
         self.commits.commit_if_due()
         self.positions.resolve()
+        if not self.fetcher.buffered:
+            self._help()
+
+    def _help(self) -> None:
+        """Bring in what a producer has decided and was killed before it brought it in; at most once a second."""
+        context = self._context
+        context.cluster.transactions.help(context.logs.opened, Deadline(context.clock, HELP_MS), waiting=True)
 
     def _still_held(self, taken: list[Taken]) -> list[Taken]:
         """What of it is still this consumer's: it was stopped, for its session or longer, since it looked."""

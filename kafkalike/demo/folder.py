@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import shutil
+from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
 from kafkalike.errors import IllegalArgumentError
 
@@ -40,12 +41,30 @@ def fresh_folder(root: str | None, *, keep: bool) -> Path:
     return folder
 
 
-def fresh_place(root: str | None, *, keep: bool) -> tuple[Path, str]:
+@dataclass(frozen=True, slots=True)
+class Place:
+    """Where a demo works."""
+
+    folder: Path
+    """For plot and log."""
+    root: str
+    """Of the cluster."""
+    storage_options: Any = field(default=None, repr=False)
+    """Who asks an object store; the environment says what they do not."""
+
+    @property
+    def named(self) -> dict[str, Any]:
+        """The cluster, as settings of a client."""
+        return {"bootstrap_servers": self.root, "storage_options": self.storage_options}
+
+
+def fresh_place(root: str | None, storage_options: Any = None, *, keep: bool) -> Place:  # noqa: ANN401 - see `connect`
     """Make the demo's folder, and say where its cluster is to be: there, or in an object store.
 
     Args:
-        root: a folder of this machine, or the URI of a place in an object store that holds no cluster yet; its options
-            are in the environment. Of such a root the folder, for plot and log, is `./kafkalike-demo`.
+        root: a folder of this machine, or the URI of a place in an object store that holds no cluster yet. Of such a
+            root the folder, for plot and log, is `./kafkalike-demo`.
+        storage_options: who asks an object store.
         keep: see `fresh_folder`.
 
     Raises:
@@ -54,14 +73,14 @@ def fresh_place(root: str | None, *, keep: bool) -> tuple[Path, str]:
     """
     if root is None or "://" not in root:
         folder = fresh_folder(root, keep=keep)
-        return folder, str(folder)
+        return Place(folder, str(folder))
     from kafkalike.log.connect import connect
 
-    if connect(root).topics():
+    if connect(root, storage_options).topics():
         raise IllegalArgumentError(
             f"{root} has topics; the demo removes nothing in an object store: name another place"
         )
-    return fresh_folder(None, keep=keep), root
+    return Place(fresh_folder(None, keep=keep), root, storage_options)
 
 
 def _is_ours(folder: Path) -> bool:

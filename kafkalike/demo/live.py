@@ -16,6 +16,7 @@ from kafkalike.model.structs import ConsumerRecord
 from kafkalike.producer import KafkaProducer
 
 if TYPE_CHECKING:
+    from kafkalike.demo.folder import Place
     from kafkalike.demo.screen import Screen
 
 RECORDS: Final = 200
@@ -23,22 +24,22 @@ PAUSE: Final = 0.02
 """Seconds between two sends."""
 
 
-def live(root: str, screen: Screen, clock: Clock) -> int:
+def live(place: Place, screen: Screen, clock: Clock) -> int:
     """Send flights again, one by one, while a consumer waits for them.
 
     Returns:
         How many records were sent.
     """
-    flights = _first_flights(root)
+    flights = _first_flights(place)
     got: list[tuple[bytes | None, int, float]] = []
-    settings: dict[str, Any] = {"bootstrap_servers": root, "auto_offset_reset": "earliest", "max_poll_records": RECORDS}
+    settings: dict[str, Any] = {**place.named, "auto_offset_reset": "earliest", "max_poll_records": RECORDS}
     with (
         KafkaConsumer(DEPARTURES, **settings) as consumer,
         ThreadPoolExecutor(1, "departures") as pool,
         screen.progress("departures", len(flights)) as advance,
     ):
         consumer.poll()
-        sending = pool.submit(_send, root, flights, clock)
+        sending = pool.submit(_send, place, flights, clock)
         while len(got) < len(flights):
             polled = consumer.poll(PATIENCE_MS)
             if not polled:
@@ -50,15 +51,15 @@ def live(root: str, screen: Screen, clock: Clock) -> int:
     return len(flights)
 
 
-def _first_flights(root: str) -> list[ConsumerRecord]:
-    with KafkaConsumer(FLIGHTS, bootstrap_servers=root, auto_offset_reset="earliest") as consumer:
+def _first_flights(place: Place) -> list[ConsumerRecord]:
+    with KafkaConsumer(FLIGHTS, **place.named, auto_offset_reset="earliest") as consumer:
         return [record for batch in consumer.poll(PATIENCE_MS).values() for record in batch][:RECORDS]
 
 
-def _send(root: str, flights: Sequence[ConsumerRecord], clock: Clock) -> None:
+def _send(place: Place, flights: Sequence[ConsumerRecord], clock: Clock) -> None:
     """Send them, and wait until each one is in the log."""
     futures = []
-    with KafkaProducer(bootstrap_servers=root) as producer:
+    with KafkaProducer(**place.named) as producer:
         for number, flight in enumerate(flights):
             sent = json.dumps({"number": number, "at": clock.monotonic()}).encode()
             futures.append(producer.send(DEPARTURES, key=flight.key, value=flight.value, headers=[("sent", sent)]))

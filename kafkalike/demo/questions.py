@@ -11,6 +11,7 @@ from kafkalike.demo.steps import GROUP, Tally
 from kafkalike.spark import register_sql
 
 if TYPE_CHECKING:
+    from kafkalike.demo.folder import Place
     from kafkalike.demo.screen import Screen
 
 SHOWN: Final = 8
@@ -81,10 +82,10 @@ class Answers(NamedTuple):
     hours: Sequence[Hour]
 
 
-def ask(spark: SparkSession, root: str, screen: Screen, tally: Tally) -> Answers:
+def ask(spark: SparkSession, place: Place, screen: Screen, tally: Tally) -> Answers:
     """Ask in SQL what the consumers' numbers are checked against, and who loses most time."""
     with screen.waiting("Spark makes the views"):
-        views = register_sql(spark, root)
+        views = register_sql(spark, **place.named)
     screen.say(f"views: {', '.join(sorted(views.values()))}; and topics, partitions, consumer_offsets, lag")
     # Three questions are asked of it: the JSON is parsed once.
     flown = spark.sql(FLOWN).persist()

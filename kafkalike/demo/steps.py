@@ -14,6 +14,7 @@ from kafkalike.model.structs import ConsumerRecord, TopicPartition
 
 if TYPE_CHECKING:
     from kafkalike.demo.data import Flights
+    from kafkalike.demo.folder import Place
     from kafkalike.demo.screen import Screen
 
 FLIGHTS: Final = "flights"
@@ -35,22 +36,22 @@ PATIENCE_MS: Final = 10_000
 """Ms to wait for records that must come."""
 
 
-def create_topics(root: str, screen: Screen) -> None:
+def create_topics(place: Place, screen: Screen) -> None:
     """Create the four topics."""
-    with KafkaAdminClient(bootstrap_servers=root) as admin:
+    with KafkaAdminClient(**place.named) as admin:
         admin.create_topics({name: dict(spec) for name, spec in TOPICS.items()})
     shown = [f"{name} ({spec['num_partitions']})" for name, spec in TOPICS.items()]
-    screen.say(f"A cluster is a {'place in an object store' if '://' in root else 'folder'}: {root}")
+    screen.say(f"A cluster is a {'place in an object store' if '://' in place.root else 'folder'}: {place.root}")
     screen.say(f"Topics, with their number of partitions: {', '.join(shown)}")
 
 
-def produce(root: str, screen: Screen, data: Flights, rows: int) -> None:
+def produce(place: Place, screen: Screen, data: Flights, rows: int) -> None:
     """Write the DataFrames into topics: one Delta commit each."""
     from kafkalike.spark import write
 
     for topic, frame in ((FLIGHTS, data.flights), (AIRLINES, data.airlines), (WEATHER, data.weather)):
         with screen.waiting(f"Spark writes {topic}"):
-            written = write(frame, topic, root)
+            written = write(frame, topic, **place.named)
         total = sum(map(len, written.values()))
         screen.say(f"{topic}: {total:,} records, one table commit")
         if topic == FLIGHTS:
@@ -93,15 +94,15 @@ class Tally:
         return count
 
 
-def consume(root: str, screen: Screen, rows: int, clock: Clock) -> Tally:
+def consume(place: Place, screen: Screen, rows: int, clock: Clock) -> Tally:
     """Read half of the flights, close the consumer, and let a second one of the group read the rest."""
     tally = Tally()
     began = clock.monotonic()
     with screen.progress("flights", rows) as advance:
-        first = _consume(root, tally, rows // 2, advance)
+        first = _consume(place, tally, rows // 2, advance)
         half = tally.records
         stopped_at = dict(tally.next_offsets)
-        found = _consume(root, tally, rows, advance)
+        found = _consume(place, tally, rows, advance)
     seconds = clock.monotonic() - began
     screen.say(f"first consumer of group {GROUP!r}: {half:,} flights, then closed; it committed its offsets")
     screen.say(f"second consumer: {tally.records - half:,} flights; {tally.records / seconds:,.0f} records/s in all")
@@ -113,11 +114,11 @@ def consume(root: str, screen: Screen, rows: int, clock: Clock) -> Tally:
     return tally
 
 
-def _consume(root: str, tally: Tally, until: int, advance: Callable[[int], None]) -> dict[TopicPartition, int]:
+def _consume(place: Place, tally: Tally, until: int, advance: Callable[[int], None]) -> dict[TopicPartition, int]:
     """Read until so many records are in the tally, and give the offsets that the group had committed before."""
     with KafkaConsumer(
         FLIGHTS,
-        bootstrap_servers=root,
+        **place.named,
         group_id=GROUP,
         auto_offset_reset="earliest",
         max_poll_records=max(1, min(5_000, until // 10)),
@@ -133,13 +134,13 @@ def _consume(root: str, tally: Tally, until: int, advance: Callable[[int], None]
     return committed
 
 
-def verify(root: str, screen: Screen, at_least: int) -> None:
+def verify(place: Place, screen: Screen, at_least: int) -> None:
     """Read all files and check them against what the log promises."""
     from kafkalike.log.connect import connect
     from kafkalike.log.inspect.verify import total_bytes
     from kafkalike.log.inspect.verify import verify as check
 
-    cluster = connect(root)
+    cluster = connect(place.root, place.storage_options)
     size = total_bytes(cluster, TOPICS)
     with screen.progress("bytes", size) as advance:
         report = check(cluster, TOPICS, advance)

@@ -8,13 +8,13 @@ import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from rich.console import Console
 
 from kafkalike.clock import SYSTEM_CLOCK, Clock
 from kafkalike.demo.data import missing
-from kafkalike.demo.folder import fresh_place
+from kafkalike.demo.folder import Place, fresh_place
 from kafkalike.demo.screen import Screen
 
 if TYPE_CHECKING:
@@ -30,6 +30,7 @@ def run(
     keep: bool = False,  # noqa: FBT001, FBT002 - the command's
     rows: int | None = None,
     *,
+    storage_options: Any = None,  # noqa: ANN401 - see `connect`
     console: Console | None = None,
     clock: Clock = SYSTEM_CLOCK,
 ) -> int:
@@ -42,6 +43,7 @@ def run(
             the topics; plot and log are then in `./kafkalike-demo`.
         keep: keep what an earlier demo left there, and take the next free name (`kafkalike-demo-2`).
         rows: how many flights to take; None for all.
+        storage_options: who asks an object store; the environment says what they do not.
         console: where to write; standard output by default.
         clock: measures the steps.
 
@@ -56,22 +58,20 @@ def run(
     if lacking:
         out.print(f"The demo needs {' and '.join(lacking)}: pip install 'kafkalike[demo]'", markup=False)
         return 1
-    folder, place = fresh_place(root, keep=keep)
+    place = fresh_place(root, storage_options, keep=keep)
     screen = Screen(out, clock, STEPS)
-    with _spark(folder, place, screen) as spark:
-        _steps(spark, folder, place, screen, rows, clock)
+    with _spark(place, screen) as spark:
+        _steps(spark, place, screen, rows, clock)
     screen.summary()
     for failure in screen.failures:
         out.print(f"WRONG: {failure}", markup=False)
-    shown = _shown(folder)
-    where = shown if place == str(folder) else place
+    shown = _shown(place.folder)
+    where = shown if place.root == str(place.folder) else place.root
     out.print(f"Plot: {shown}/{PLOT}", f"Look around: kafkalike topics --describe --bootstrap-server {where}", sep="\n")
     return 1 if screen.failures else 0
 
 
-def _steps(  # noqa: PLR0917 - one call
-    spark: SparkSession, folder: Path, root: str, screen: Screen, rows: int | None, clock: Clock
-) -> None:
+def _steps(spark: SparkSession, place: Place, screen: Screen, rows: int | None, clock: Clock) -> None:
     # These import Spark, the clients and matplotlib; `run` may end before they are needed.
     from kafkalike.demo import data, steps
     from kafkalike.demo.live import live
@@ -79,25 +79,25 @@ def _steps(  # noqa: PLR0917 - one call
     from kafkalike.demo.questions import ask, show_lag
 
     with screen.step("Produce: Spark writes DataFrames into topics"), tempfile.TemporaryDirectory() as csv:
-        steps.create_topics(root, screen)
+        steps.create_topics(place, screen)
         count = data.unpack(Path(csv), rows)
-        steps.produce(root, screen, data.records(spark, Path(csv)), count)
+        steps.produce(place, screen, data.records(spark, Path(csv)), count)
     with screen.step("Consume: a group stops half-way and goes on exactly there"):
-        tally = steps.consume(root, screen, count, clock)
+        tally = steps.consume(place, screen, count, clock)
     with screen.step("Live: a producer sends while a consumer polls"):
-        sent = live(root, screen, clock)
+        sent = live(place, screen, clock)
     with screen.step("Ask: SQL over topics"):
-        answers = ask(spark, root, screen, tally)
+        answers = ask(spark, place, screen, tally)
         show_lag(spark, screen)
     with screen.step("Plot"):
-        draw(answers, count, folder / PLOT)
-        screen.say(f"{_shown(folder)}/{PLOT}")
+        draw(answers, count, place.folder / PLOT)
+        screen.say(f"{_shown(place.folder)}/{PLOT}")
     with screen.step("Verify: every offset of every partition, read from the files"):
-        steps.verify(root, screen, count + sent)
+        steps.verify(place, screen, count + sent)
 
 
 @contextmanager
-def _spark(folder: Path, root: str, screen: Screen) -> Iterator[SparkSession]:
+def _spark(place: Place, screen: Screen) -> Iterator[SparkSession]:
     """A Spark of the demo's own, unless one runs already; what its JVM says goes to a file."""
     from pyspark.sql import SparkSession
 
@@ -105,9 +105,9 @@ def _spark(folder: Path, root: str, screen: Screen) -> Iterator[SparkSession]:
 
     running = SparkSession.getActiveSession()
     with screen.step("Start Spark"):
-        with screen.waiting("Java starts"), _standard_error(folder / SPARK_LOG):
-            spark = session("kafkalike-demo", bootstrap_servers=root, **{"spark.sql.shuffle.partitions": "4"})
-        screen.say(f"Spark {spark.version} on {spark.sparkContext.master}; its log: {_shown(folder)}/{SPARK_LOG}")
+        with screen.waiting("Java starts"), _standard_error(place.folder / SPARK_LOG):
+            spark = session("kafkalike-demo", **place.named, **{"spark.sql.shuffle.partitions": "4"})
+        screen.say(f"Spark {spark.version} on {spark.sparkContext.master}; its log: {_shown(place.folder)}/{SPARK_LOG}")
     try:
         yield spark
     finally:

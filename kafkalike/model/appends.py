@@ -12,6 +12,10 @@ RESERVED_APPS: Final = "kafkalike."
 """How names of Delta applications begin under which a topic's table keeps facts about itself."""
 
 
+TRANSACTIONS: Final = f"{RESERVED_APPS}transactions"
+"""Delta application whose version is the number of the last decision that a topic has: it has all before it."""
+
+
 @dataclass(frozen=True, slots=True)
 class TxnId:
     """Names a write across restarts: a write whose version is not above the application's last one is a rerun."""
@@ -21,10 +25,14 @@ class TxnId:
     after: int | None = None
     """The application's latest version as its writer has seen it, -1 for none: a higher one below `version`, which
     somebody else wrote meanwhile, is an error. None takes any."""
+    own: bool = False
+    """Whether it is a name of kafkalike's own: a higher version then shows that this one is there."""
+    also: tuple[str, int] | None = None
+    """Another application, and its version, as which the write is known too."""
 
     def __post_init__(self) -> None:
         """Keep users' ids apart from those under which a table keeps facts about itself."""
-        if self.app_id.startswith(RESERVED_APPS):
+        if self.app_id.startswith(RESERVED_APPS) and not self.own:
             message = f"txn_id must not begin with {RESERVED_APPS!r}, which is kafkalike's own, as {self.app_id!r} does"
             raise IllegalArgumentError(message)
 

@@ -32,6 +32,14 @@ class RecordBatch:
         self.timestamps.append(timestamp_ms)
         self.headers.append(headers or None)
 
+    def extend(self, other: RecordBatch) -> None:
+        """Append all records of another batch."""
+        self.partitions += other.partitions
+        self.keys += other.keys
+        self.values += other.values
+        self.timestamps += other.timestamps
+        self.headers += other.headers
+
     def __len__(self) -> int:
         """Records in the batch."""
         return len(self.partitions)

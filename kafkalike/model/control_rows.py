@@ -11,7 +11,7 @@ from collections.abc import Mapping, Sequence
 from typing import Final
 
 from kafkalike.model.cluster_state import LogStartsMoved, MetadataRow, TopicChange, parse_row, trimmed
-from kafkalike.model.group_state import OFFSET, GroupRow, GroupsState
+from kafkalike.model.group_state import OFFSET, TRANSACTION, GroupRow, GroupsState
 
 MERGE_FACTOR: Final = 4
 """A file of a control table is written again when the rows after it are more than this part of its own."""
@@ -108,11 +108,11 @@ def _told(
 
 
 def kept_group_rows(rows: Sequence[GroupRow], since_ms: int, at_most: int | None = None) -> list[GroupRow]:
-    """The last row of each group's members and of each of its offsets, and all rows since a time.
+    """The last row of each group's members, of each of its offsets and of each transactional id; all rows since a time.
 
     A group that is gone keeps its last members' row, and with it its generation, while another row of it is recent;
     then nothing of it stays. Of an offset that was deleted nothing has to stay, unless an older row of it does: the
-    writer's clock may have been behind that of the one before.
+    writer's clock may have been behind that of the one before. The same holds of a transactional id that is forgotten.
 
     Args:
         rows: all of the table, in `seq` order, which alone says what came after what.
@@ -127,16 +127,20 @@ def kept_group_rows(rows: Sequence[GroupRow], since_ms: int, at_most: int | None
     state = GroupsState().applied(rows)
     last = {_group_key(row): row.seq for row in rows}
     known = {_group_key(row) for row in rows if row.seq in recent}
-    groups = {row.group_id for row in rows if row.seq in recent} | state.groups.keys()
+    groups = {row.group_id for row in rows if row.seq in recent and row.kind != TRANSACTION} | state.groups.keys()
+
+    def counts(row: GroupRow) -> bool:
+        """Whether something has to stay of what the row is about."""
+        if row.kind == OFFSET:
+            return row.offset is not None or _group_key(row) in known
+        if row.kind == TRANSACTION:
+            return row.group_id in state.transactions or _group_key(row) in known
+        return row.group_id in groups
+
     return [
         row
         for row in rows
-        if row.seq in recent
-        or row is rows[-1]
-        or (
-            last[_group_key(row)] == row.seq
-            and (row.group_id in groups if row.kind != OFFSET else row.offset is not None or _group_key(row) in known)
-        )
+        if row.seq in recent or row is rows[-1] or (last[_group_key(row)] == row.seq and counts(row))
     ]
 
 

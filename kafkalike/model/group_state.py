@@ -14,11 +14,15 @@ from kafkalike.model.frozen_map import Draft, FrozenMap
 from kafkalike.model.group_roster import PROTOCOL_TYPE, ROSTER_VERSION, Member, Roster, dump_roster, load_roster
 from kafkalike.model.row_value import UNREADABLE, damaged, row_value
 from kafkalike.model.structs import GroupState, OffsetAndMetadata, TopicPartition
+from kafkalike.model.transactions.rows import FORMAT as TRANSACTION_FORMAT
+from kafkalike.model.transactions.rows import dump_dead, dump_standing, load_standing
+from kafkalike.model.transactions.values import Entries, Standing
 
 __all__ = [
     "MEMBER",
     "OFFSET",
     "PROTOCOL_TYPE",
+    "TRANSACTION",
     "CommittedOffset",
     "Group",
     "GroupRow",
@@ -26,14 +30,16 @@ __all__ = [
     "Member",
     "Roster",
     "roster_row",
+    "transaction_rows",
 ]
 
 TABLE: Final = "__consumer_offsets"
 
 OFFSET: Final = "offset"
 MEMBER: Final = "member"
+TRANSACTION: Final = "transaction"
 
-VERSIONS: Final = {OFFSET: 1, MEMBER: ROSTER_VERSION}
+VERSIONS: Final = {OFFSET: 1, MEMBER: ROSTER_VERSION, TRANSACTION: TRANSACTION_FORMAT}
 """The newest format of each kind of row."""
 
 
@@ -43,8 +49,10 @@ class GroupRow:
 
     seq: int
     kind: str
-    """`offset`: a committed offset. `member`: who is in the group and owns what, from this row on."""
+    """`offset`: a committed offset. `member`: who is in the group and owns what, from this row on. `transaction`: how a
+    transactional id stands from this row on."""
     group_id: str
+    """In a `transaction` row, the transactional id."""
     topic: str | None = None
     topic_id: str | None = None
     partition: int | None = None
@@ -58,7 +66,8 @@ class GroupRow:
     """Who committed; in a `member` row, whose doing the change was."""
     client_id: str = ""
     value: str = ""
-    """`member` rows: the roster as JSON, see `kafkalike.model.group_roster`. Empty in `offset` rows."""
+    """`member` rows: the roster as JSON, see `kafkalike.model.group_roster`. `transaction` rows: see
+    `kafkalike.model.transactions.rows`. Empty in `offset` rows."""
     time_ms: int
 
 
@@ -84,6 +93,43 @@ def roster_row(seq: int, group_id: str, roster: Roster, by: str = "", why: str =
         value=dump_roster(roster),
         time_ms=roster.changed_ms,
     )
+
+
+def transaction_rows(first: int, entries: Entries) -> list[GroupRow]:
+    """The rows that a rule of transactions asks for.
+
+    Args:
+        first: number of the first one.
+        entries: what they say.
+    """
+    standing = entries.standing
+    about = GroupRow(
+        seq=first,
+        kind=TRANSACTION,
+        group_id=entries.transactional_id,
+        client_id="" if standing is None else standing.client_id,
+        value=dump_dead() if standing is None else dump_standing(standing, first),
+        time_ms=entries.now_ms,
+    )
+    offsets = [
+        GroupRow(
+            seq=first + nth,
+            kind=OFFSET,
+            group_id=said.group_id,
+            topic=said.topic.name,
+            topic_id=said.topic.topic_id,
+            partition=said.partition,
+            offset=said.offset,
+            leader_epoch=said.leader_epoch,
+            metadata=said.metadata,
+            generation=said.generation,
+            member_id=said.member_id,
+            client_id=said.client_id,
+            time_ms=entries.now_ms,
+        )
+        for nth, said in enumerate(entries.offsets, start=1)
+    ]
+    return [about, *offsets]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -144,6 +190,8 @@ class GroupsState:
     """Where groups that are gone stopped. A client that was there goes on from it. Once compaction has forgotten the
     group, a new client begins at 0 again: ids of members are never given twice, so nobody of the group's past can
     commit."""
+    transactions: FrozenMap[str, Standing] = field(default_factory=FrozenMap)
+    """How transactional ids stand; those that are forgotten are not there."""
 
     def applied(self, rows: Iterable[GroupRow]) -> GroupsState:
         """The state after some more rows; those that were applied before change nothing.
@@ -174,13 +222,25 @@ class _Draft:
         self._before = state
         self.seq = state.seq
         self._touched: dict[str, _GroupDraft] = {}
+        self._transactions = Draft(state.transactions)
 
     def apply(self, row: GroupRow) -> None:
+        if row.kind == TRANSACTION:
+            self._stand(row)
+            return
         entry = _entry(row)
         group = self._touched.get(row.group_id)
         if group is None:
             group = self._touched[row.group_id] = _GroupDraft(self._before.group(row.group_id))
         group.apply(entry)
+        self.seq = row.seq
+
+    def _stand(self, row: GroupRow) -> None:
+        standing = standing_of(row)
+        if standing is None:
+            self._transactions.drop(row.group_id)
+        else:
+            self._transactions.put(row.group_id, standing)
         self.seq = row.seq
 
     def state(self) -> GroupsState:
@@ -195,7 +255,7 @@ class _Draft:
             else:
                 groups.drop(group_id)
                 generations.put(group_id, group.roster.generation)
-        return GroupsState(self.seq, groups.frozen(), generations.frozen())
+        return GroupsState(self.seq, groups.frozen(), generations.frozen(), self._transactions.frozen())
 
 
 class _GroupDraft:
@@ -223,6 +283,18 @@ class _GroupDraft:
         if not self.alive:
             # Of a group that is gone nothing is known but how far it came.
             self.roster = Roster(generation=self.roster.generation)
+
+
+def standing_of(row: GroupRow) -> Standing | None:
+    """What a `transaction` row says; None for one that forgets the id.
+
+    Raises:
+        UnsupportedVersionError, LogCorruptError: it cannot be read.
+    """
+    try:
+        return load_standing(row_value(TABLE, row, VERSIONS), row.seq, row.time_ms, row.client_id)
+    except UNREADABLE as cause:
+        raise damaged(TABLE, row, cause) from cause
 
 
 _Entry = Roster | tuple[TopicPartition, CommittedOffset | None]

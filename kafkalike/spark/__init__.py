@@ -24,10 +24,13 @@ if TYPE_CHECKING:
     from kafkalike.spark.sql_values import decoded_values as decoded_values
     from kafkalike.spark.streaming import StreamWriter as StreamWriter
     from kafkalike.spark.streaming import write_stream as write_stream
+    from kafkalike.spark.transactions import Transaction as Transaction
+    from kafkalike.spark.transactions import transaction as transaction
 
 _HOME = {
     "CheckpointProgress": "kafkalike.spark.progress",
     "StreamWriter": "kafkalike.spark.streaming",
+    "Transaction": "kafkalike.spark.transactions",
     "Written": "kafkalike.spark.sink",
     "create_view": "kafkalike.spark.sql_values",
     "decoded_values": "kafkalike.spark.sql_values",
@@ -37,6 +40,7 @@ _HOME = {
     "register_format": "kafkalike.spark.format.format",
     "register_sql": "kafkalike.spark.sql",
     "session": "kafkalike.spark.entry",
+    "transaction": "kafkalike.spark.transactions",
     "write": "kafkalike.spark.sink",
     "write_stream": "kafkalike.spark.streaming",
 }

@@ -18,9 +18,10 @@ from kafkalike.group.offsets import GroupOffsets
 from kafkalike.log.connect import connect
 from kafkalike.log.port import TopicLog
 from kafkalike.model.names import check_group_id
+from kafkalike.model.snapshot import Snapshot
 from kafkalike.model.structs import OffsetAndMetadata, TopicPartition
 from kafkalike.spark.files import Target, save
-from kafkalike.spark.frames import read
+from kafkalike.spark.frames import check_root, read
 from kafkalike.spark.ranges import EARLIEST, LATEST, Offsets, plan_ranges
 
 VALUE_FORMATS: Final = ("string", "json", "binary")
@@ -62,6 +63,7 @@ def consume(
     *,
     starting: Offsets | None = None,
     ending: Offsets = LATEST,
+    at: Snapshot | None = None,
     group: str | None = None,
     decoding: Decoding | None = None,
     clock: Clock = SYSTEM_CLOCK,
@@ -81,6 +83,7 @@ def consume(
         starting: where to begin; None for `earliest`. With a group `earliest` or `latest`, for the partitions that
             the group has committed nothing for.
         ending: offsets to stop before.
+        at: a snapshot (`kafkalike.snapshot`): reads the topic as it has it, up to its log ends; instead of `ending`.
         group: begins at this group's committed offsets, and commits the end.
         decoding: how records become rows; see `decoded`.
         clock: time of the commit.
@@ -98,17 +101,39 @@ def consume(
     cluster: Any = connect(bootstrap_servers)
     log: TopicLog = cluster.log(topic)
     how = Decoding() if decoding is None else decoding
+    ending = ending if at is None else ends_of(at, cluster.root, log, ending)
     if group is None:
         ranges = plan_ranges(log, EARLIEST if starting is None else starting, ending)
-        records = _copy(spark, log, ranges, target, cluster, how)
+        records = _copy(spark, log, ranges, target, cluster, how, at)
         return Consumed(ranges=_named(topic, ranges), records=records, committed=False)
     offsets = GroupOffsets.of(cluster, clock)
     with held_alone(cluster, check_group_id(group), [topic], "consume", clock) as member:
         ranges = plan_ranges(log, _committed(offsets, group, log, starting), ending)
-        records = _copy(spark, log, ranges, target, cluster, how)
+        records = _copy(spark, log, ranges, target, cluster, how, at)
         ends = {tp: OffsetAndMetadata(run.stop) for tp, run in _named(topic, ranges).items()}
         offsets.commit(member, ends, {topic: log.info.topic_id})
     return Consumed(ranges=_named(topic, ranges), records=records, committed=True)
+
+
+def ends_of(at: Snapshot, root: str, log: TopicLog, ending: Offsets) -> dict[int, int]:
+    """Where a topic ends as of a snapshot, by partition.
+
+    Args:
+        at: the snapshot.
+        root: where the topic is.
+        log: the topic now.
+        ending: what else was asked for.
+
+    Raises:
+        IllegalArgumentError: it is a snapshot of another cluster, or has no such topic, or another end was asked for.
+    """
+    check_root(at, root)
+    if ending != LATEST:
+        raise IllegalArgumentError("a snapshot says where to stop; ending offsets do not go with it")
+    at.version_of(log.info.name, log.info.topic_id)
+    ends = at.topic(log.info.name).ends
+    # What retention has let go since cannot be read any more.
+    return {p: max(ends.get(p, 0), log.log_start(p)) for p in log.info.partitions}
 
 
 def _named(topic: str, ranges: Mapping[int, range]) -> dict[TopicPartition, range]:
@@ -135,11 +160,12 @@ def _copy(  # noqa: PLR0917
     target: Target,
     cluster: Any,  # noqa: ANN401
     decoding: Decoding,
+    at: Snapshot | None,
 ) -> int:
     """Write the records of these offsets, and count them."""
     wanted = sum(map(len, ranges.values()))
     # Also when there is nothing to read: arguments that cannot work must show in the first run.
-    frame = decoded(read(spark, log.info.name, cluster).where(within(ranges)), decoding)
+    frame = decoded(read(spark, log.info.name, cluster, at=at).where(within(ranges)), decoding)
     if target.format == "console":
         frame = frame if decoding.value_only else frame.orderBy("partition", "offset")
     elif not wanted and target.mode == "append":

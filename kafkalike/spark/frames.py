@@ -13,6 +13,7 @@ from pyspark.sql import functions as F  # noqa: N812
 from kafkalike.errors import IllegalArgumentError
 from kafkalike.log.connect import connect_delta
 from kafkalike.log.jvm.hadoop import tell_hadoop
+from kafkalike.model.snapshot import Snapshot
 from kafkalike.model.topic import TopicInfo
 
 
@@ -24,6 +25,7 @@ def read(
     include_headers: bool = True,
     version_as_of: int | None = None,
     timestamp_as_of: str | datetime | None = None,
+    at: Snapshot | None = None,
     storage_options: Any = None,  # noqa: ANN401 - see `connect`
 ) -> DataFrame:
     """A topic, or several, as a DataFrame over the Delta tables themselves.
@@ -39,6 +41,8 @@ def read(
         version_as_of: the topic as of a version of its table; for one topic. Reaches back as far as the table's log
             does (`delta.logRetentionDuration`) and its files are there; the log start is that of today.
         timestamp_as_of: the topic as of a time, not after the table's last commit; for one topic.
+        at: the topics as of a snapshot (`kafkalike.snapshot`), which has all of them: of every transaction they show
+            all or nothing.
         storage_options: who asks an object store; see `kafkalike.log.connect.connect`. Hadoop's client is told too.
 
     Returns:
@@ -47,7 +51,8 @@ def read(
 
     Raises:
         InvalidTopicError, UnknownTopicOrPartitionError: no such topic.
-        IllegalArgumentError: no topic, or a version or time that is not one of one topic.
+        IllegalArgumentError: no topic, a version or time that is not one of one topic, or a snapshot of another
+            cluster or without one of the topics.
         AnalysisException: the table has no such version, or none of that time.
         KafkaConfigurationError: the session has no client of Hadoop's for the object store, see
             `kafkalike.spark.session`.
@@ -59,12 +64,44 @@ def read(
         message = "at least one topic is needed"
         raise IllegalArgumentError(message)
     travel = _travel(names, version_as_of, timestamp_as_of)
-    infos = [cluster.topic(name) for name in names]
+    if at is not None and travel:
+        message = "a snapshot says which versions are read; version_as_of and timestamp_as_of do not go with it"
+        raise IllegalArgumentError(message)
     frames = [
-        topic_frame(spark, info, cluster.table_uri(info), include_headers=include_headers, options=travel)
-        for info in infos
+        topic_frame(
+            spark,
+            info,
+            cluster.table_uri(info),
+            include_headers=include_headers,
+            options=travel if at is None else as_of(at, cluster.root, info),
+        )
+        for info in map(cluster.topic, names)
     ]
     return reduce(DataFrame.unionByName, frames)
+
+
+def as_of(at: Snapshot, root: str, info: TopicInfo) -> dict[str, str]:
+    """Options of Delta's reader for a topic as of a snapshot.
+
+    Raises:
+        IllegalArgumentError: it is a snapshot of another cluster, or has no such topic.
+    """
+    check_root(at, root)
+    return {"versionAsOf": str(at.version_of(info.name, info.topic_id))}
+
+
+def check_root(at: object, root: str) -> None:
+    """Refuse a snapshot of another cluster.
+
+    Raises:
+        IllegalArgumentError: it is one.
+    """
+    if not isinstance(at, Snapshot):
+        message = f"at must be a snapshot, see kafkalike.snapshot, not {at!r}"
+        raise IllegalArgumentError(message)
+    if at.root != root:
+        message = f"the snapshot is one of {at.root}, and the topics are those of {root}"
+        raise IllegalArgumentError(message)
 
 
 def _travel(names: list[str], version: int | None, moment: str | datetime | None) -> dict[str, str]:

@@ -14,13 +14,14 @@ from pyspark.sql import SparkSession
 
 from kafkalike.clock import SYSTEM_CLOCK, Clock, utc_text
 from kafkalike.errors import IllegalArgumentError
-from kafkalike.group.offsets import GroupOffsets, Membership
+from kafkalike.group.offsets import GroupOffsets, Membership, check_position
 from kafkalike.log.connect import connect
 from kafkalike.log.jvm.stream_checkpoint import BatchOffsets, Checkpoint
 from kafkalike.log.port import Cluster
 from kafkalike.model.names import check_group_id
 from kafkalike.model.structs import OffsetAndMetadata, TopicPartition
 from kafkalike.model.topic import TopicInfo
+from kafkalike.model.transactions.claims import GroupClaim
 
 _log = logging.getLogger(__name__)
 
@@ -79,6 +80,32 @@ class GroupProgress:
             else:
                 _log.warning("group %s: no offsets are committed for %s: %s", self.group_id, topic, why)
         return {tp: offset for tp, offset in ends.items() if tp.topic in self._ids}
+
+    @property
+    def root(self) -> str:
+        """The cluster of the group."""
+        return self._cluster.root
+
+    def claimed(
+        self, ends: Mapping[TopicPartition, int], *, client_id: str, metadata: str = ""
+    ) -> tuple[GroupClaim, dict[TopicPartition, OffsetAndMetadata]]:
+        """The same offsets for a transaction that commits them together with records.
+
+        Args:
+            ends: what `plan` gave.
+            client_id: who commits, for people.
+            metadata: kept with each offset.
+
+        Returns:
+            The claim, by which the group must have no members, and the topics still be those of the plan.
+        """
+        lives = tuple(sorted((topic, self._ids[topic]) for topic in {tp.topic for tp in ends}))
+        claim = GroupClaim(group_id=self.group_id, client_id=client_id, alone=True, lives=lives)
+        checked = {
+            tp: check_position(tp, OffsetAndMetadata(at, metadata), self._offsets.max_metadata_bytes)
+            for tp, at in ends.items()
+        }
+        return claim, checked
 
     def commit(self, ends: Mapping[TopicPartition, int], *, client_id: str, metadata: str = "") -> bool:
         """Commit offsets; does nothing for those that this object has committed already.

@@ -14,14 +14,16 @@ from kafkalike.errors import IllegalArgumentError, UnsupportedCodecError
 from kafkalike.expr.sink import sink_columns
 from kafkalike.log.connect import connect_to_write
 from kafkalike.log.jvm.append_frame import append_staged
-from kafkalike.log.staged.commit import TxnOf, found_again, target_of
+from kafkalike.log.staged.commit import Commit, found_again, target_of, written_before
+from kafkalike.log.staged.naming import Naming
 from kafkalike.log.staged.topics import Target
 from kafkalike.model.appends import Appended, TxnId
 from kafkalike.model.names import check_topic_name
 from kafkalike.model.structs import TopicPartition
 
 if TYPE_CHECKING:
-    from kafkalike.log.topic.topic_log import DeltaTopicLog
+    from kafkalike.log.staged.together import Together
+    from kafkalike.model.transactions.claims import GroupOffsets
 
 Partitioner = Callable[[Column, int], Column]
 """Takes the BINARY key column and the number of partitions; gives an INT column, null to leave it to the default."""
@@ -53,9 +55,11 @@ def write(
 ) -> Written:
     """Produce a DataFrame: every row becomes a record.
 
-    One table commit per topic: a topic gets all of its records or none. Offsets are dense. The records of a partition
-    stand in the order of the DataFrame's Spark partitions and of the rows in each. The DataFrame is computed once, and
-    other producers do not wait for that.
+    All of the records are written or none. In one topic they are one table commit. Several topics are one transaction:
+    it is decided by one commit, and comes into the topics then, each in one table commit, whatever becomes of this
+    process; `kafkalike.snapshot` shows all of it or nothing. Offsets are dense. The records of a partition stand in the
+    order of the DataFrame's Spark partitions and of the rows in each. The DataFrame is computed once, and other
+    producers do not wait for that.
 
     Args:
         frame: columns of Spark's Kafka sink: `value` STRING or BINARY (null is a tombstone), and optionally `key`,
@@ -66,8 +70,8 @@ def write(
         partitioner: chooses partitions for rows whose `partition` is null, before the default: Kafka's murmur2 of the
             key's bytes, and turns of rows for null keys.
         compression_type: None, gzip, snappy, lz4 or zstd; a topic's own `compression.type` wins.
-        delivery_timeout_ms: how long (ms) to wait for other writers and retry, for each topic, from when the DataFrame
-            has been computed.
+        delivery_timeout_ms: how long (ms) to wait for other writers and retry, from when the DataFrame has been
+            computed.
         txn_id: names the application whose write this is; with `txn_version`, a rerun adds nothing.
         txn_version: number of the write; it must rise with each one of the application.
         storage_options: who asks an object store; see `kafkalike.log.connect.connect`. They go to the tasks as part of
@@ -81,12 +85,14 @@ def write(
         UnsafeStorageError: the root can only be read, or its storage does not keep several writers apart.
         IllegalArgumentError: bad arguments, or a null topic in the data.
         MessageSizeTooLargeError, InvalidTimestampError, InvalidRecordError, UnknownTopicOrPartitionError: a record
-            that its topic does not take; nothing was written to that topic.
+            that its topic does not take; nothing was written.
         OutOfOrderSequenceNumberError: `txn_version` is below the latest one and was never written; nothing was written.
         TopicAlreadyExistsError: a topic of the column was missing, and was created meanwhile with other settings than
             the cluster's defaults; nothing was written.
+        ProducerFencedError: another process has begun to write under this `txn_id`; nothing was written.
         KafkaTimeoutError: other writers were faster; nothing was written.
-        KafkaStorageError: the storage refused; nothing was written.
+        KafkaStorageError: the storage refused; nothing was written. A note of it or of `KafkaTimeoutError` says so
+            where a write to several topics is decided all the same.
         UnknownOutcomeError: the outcome could not be found out.
     """
     txn = _txn(txn_id, txn_version)
@@ -97,7 +103,7 @@ def write(
         partitioner=partitioner,
         compression_type=compression_type,
         delivery_timeout_ms=delivery_timeout_ms,
-        txn=None if txn is None else lambda _: txn,
+        naming=None if txn is None else Naming.of(txn),
         storage_options=storage_options,
     )
 
@@ -110,47 +116,69 @@ def produce(
     partitioner: Partitioner | None,
     compression_type: str | None,
     delivery_timeout_ms: float,
-    txn: TxnOf | None,
+    naming: Naming | None,
     storage_options: Any = None,  # noqa: ANN401
+    offsets: GroupOffsets | None = None,
+    together: Together | None = None,
 ) -> Written:
-    """See `write`; `txn` names the write to each topic and is asked once for each, before any is written."""
+    """See `write` and `Commit`; `naming` is asked before anything is computed and again before it is written."""
+    codec = codec_of(compression_type)
+    cluster = connect_to_write(bootstrap_servers, storage_options)
+    records = sink_columns(frame, needs_topic=topic is None)
+    if topic is not None:
+        cluster.ensure_topic(check_topic_name(topic))
+    written = False
+    if naming is not None:
+        # A rerun costs no job.
+        before = written_before(cluster, naming, topic)
+        if before is not None:
+            return _written(before, naming)
+        if topic is not None:
+            log = cluster.log(topic)
+            own = naming.check(topic, log.txn_version(naming.app_id))
+            written = found_again(log, own) is not None
+    target = target_of(cluster, topic, codec=codec, written=written)
+    sent = with_partitioner(records, partitioner, target)
+    how = Commit(codec=codec, timeout_ms=delivery_timeout_ms, naming=naming, offsets=offsets or {}, together=together)
+    return _written(append_staged(cluster, sent, target, how), naming)
+
+
+def codec_of(compression_type: str | None) -> str:
+    """The compression that a user has named.
+
+    Raises:
+        UnsupportedCodecError: there is none of that name.
+    """
     codec = compression_type or "none"
     if codec not in CODECS:
         message = f"compression_type must be None or one of {', '.join(CODECS)}, not {compression_type!r}"
         raise UnsupportedCodecError(message)
-    cluster = connect_to_write(bootstrap_servers, storage_options)
-    records = sink_columns(frame, needs_topic=topic is None)
-    names: dict[str, TxnId | None] = {}
-
-    def named(log: DeltaTopicLog) -> TxnId | None:
-        if log.info.name not in names:
-            names[log.info.name] = None if txn is None else txn(log)
-        return names[log.info.name]
-
-    written = False
-    if topic is not None:
-        cluster.ensure_topic(check_topic_name(topic))
-        if txn is not None:
-            # A rerun costs no job.
-            log = cluster.log(topic)
-            own = named(log)
-            written = own is not None and found_again(log, own) is not None
-    target = target_of(cluster, topic, codec=codec, written=written)
-    sent = records if partitioner is None else _chosen(records, _by_topic(records, partitioner, target))
-    done = append_staged(cluster, sent, target, codec=codec, timeout_ms=delivery_timeout_ms, txn=named)
-    return _written(done, names)
+    return codec
 
 
-def _written(done: Mapping[str, Appended], names: Mapping[str, TxnId | None]) -> Written:
+def with_partitioner(records: DataFrame, partitioner: Partitioner | None, target: Target) -> DataFrame:
+    """Records with the partitions that a partitioner chooses for them."""
+    return records if partitioner is None else _chosen(records, _by_topic(records, partitioner, target))
+
+
+def ranges_of(done: Mapping[str, Appended]) -> Written:
     """The offsets of all topics."""
-    written = Written()
+    return Written(
+        {
+            TopicPartition(topic, p): run
+            for topic, appended in sorted(done.items())
+            for p, run in appended.ranges.items()
+        }
+    )
+
+
+def _written(done: Mapping[str, Appended], naming: Naming | None) -> Written:
+    """The same, and whether they were there before."""
+    written = ranges_of(done)
     for topic, appended in done.items():
-        for partition, run in appended.ranges.items():
-            written[TopicPartition(topic, partition)] = run
-        txn = names.get(topic)
-        if appended.duplicate and txn is not None:
+        if appended.duplicate and naming is not None:
             written.duplicate = True
-            _log.warning("%s: nothing was written: %s had written version %d before", topic, txn.app_id, txn.version)
+            _log.warning("%s: nothing was written: %s had written version %d before", topic, *naming.name)
     return written
 
 

@@ -1,8 +1,9 @@
 """SQL: a cluster in, a view for each topic and for the cluster itself, and functions for parts of a topic, out.
 
-`topics`, `partitions`, `consumer_offsets`, `lag` and `lag_history` are live; a topic's view is the topic as
-`kafkalike.spark.read` gives it. Names follow `kafkalike.model.sql_names.sql_name`: `orders` is `orders`, `a.b` is
-`a__db`. A name that is a number or a keyword to SQL, such as a topic `2024`, is put between backticks in a query.
+`topics`, `partitions`, `consumer_offsets`, `lag`, `lag_history` and `transactions` are live; a topic's view is the
+topic as `kafkalike.spark.read` gives it. Names follow `kafkalike.model.sql_names.sql_name`: `orders` is `orders`, and
+`a.b` is `a__db`. A name that is a number or a keyword to SQL, such as a topic `2024`, is put between backticks in a
+query.
 """
 
 from __future__ import annotations
@@ -20,13 +21,14 @@ from kafkalike.log.cluster.delta_cluster import DeltaCluster
 from kafkalike.log.connect import connect_delta
 from kafkalike.log.jvm.hadoop import tell_hadoop
 from kafkalike.model.names import check_topic_name
+from kafkalike.model.snapshot import Snapshot
 from kafkalike.model.sql_names import sql_name
 from kafkalike.model.topic import TopicInfo
 from kafkalike.spark.format.format import with_storage
-from kafkalike.spark.frames import topic_frame
+from kafkalike.spark.frames import as_of, check_root, topic_frame
 from kafkalike.spark.sql_names import literal, quoted
 from kafkalike.spark.sql_ranges import FUNCTIONS, range_functions
-from kafkalike.spark.tables import FORMAT, SCHEMAS, ClusterTables
+from kafkalike.spark.tables import FORMAT, SCHEMAS, ClusterTables, offsets_then
 
 VIEWS_SETTING: Final = "spark.kafkalike.sql.views"
 """Setting of a session that holds, as JSON, the root of each view that `register_sql` made in it."""
@@ -44,9 +46,10 @@ def register_sql(
     *,
     topics: Iterable[str] | None = None,
     database: str | None = None,
+    at: Snapshot | None = None,
     storage_options: Any = None,  # noqa: ANN401 - see `connect`
 ) -> dict[str, str]:
-    """Make every topic, and `topics`, `partitions`, `consumer_offsets`, `lag`, `lag_history`, a temporary view.
+    """Make every topic, and each table of `kafkalike.spark.tables`, such as `topics` and `lag`, a temporary view.
 
     And the functions `kafkalike_range(topic, since, until)` and `kafkalike_offsets(topic, partition, since, until)`;
     see `kafkalike.spark.sql_ranges`. Call it again to see topics created since, and new log starts; views that it made
@@ -59,6 +62,9 @@ def register_sql(
         topics: only these; None for all. A view costs a fraction of a second.
         database: a database of Spark's catalog, made when it is missing, in which each topic becomes a view under the
             same name: it stays when the session ends, other sessions with Delta see it, and nobody can write to it.
+        at: a snapshot (`kafkalike.snapshot`): its topics become views as of it, and `consumer_offsets` has what it has
+            of its groups, so that a join shows all or nothing of every transaction. The other views stay live. It goes
+            with `topics` that it has, and not with `database`.
         storage_options: who asks an object store; see `kafkalike.spark.read`.
 
     Returns:
@@ -66,27 +72,38 @@ def register_sql(
 
     Raises:
         UnknownTopicOrPartitionError: one of `topics` does not exist.
-        IllegalArgumentError: the database has a table with records of its own under the name of a topic; nothing was
-            made.
+        IllegalArgumentError: a snapshot of another cluster, without one of the topics, or of one that was deleted
+            since; a snapshot and a database; or the database has a table with records of its own under the name of a
+            topic. Nothing was made.
         KafkaConfigurationError: see `kafkalike.spark.read`.
     """
     cluster = connect_delta(bootstrap_servers, storage_options)
     tell_hadoop(spark, cluster)
+    if at is not None:
+        check_root(at, cluster.root)
+        if database is not None:
+            raise IllegalArgumentError("views of a database outlive a snapshot, whose versions the tables forget")
     with _registering:
-        chosen = _chosen(cluster, topics)
+        chosen = _chosen(cluster, at.topics if at is not None and topics is None else topics)
+        travels = {name: {} if at is None else as_of(at, cluster.root, info) for name, info in chosen.items()}
         old_tables = [] if database is None else _old_tables(spark, chosen, database)
         spark.dataSource.register(with_storage(ClusterTables, cluster.store.sent_options()))
         for table in SCHEMAS:
             frame = spark.read.format(FORMAT).option("table", table).option("root", cluster.root).load()
             frame.createOrReplaceTempView(table)
+        if at is not None:
+            spark.createDataFrame(offsets_then(at), SCHEMAS["consumer_offsets"]).createOrReplaceTempView(
+                "consumer_offsets"
+            )
         views = {}
         for name, info in chosen.items():
             views[name] = sql_name(name)
-            frame = topic_frame(spark, info, cluster.table_uri(info), include_headers=True)
+            uri = cluster.table_uri(info)
+            frame = topic_frame(spark, info, uri, include_headers=True, options=travels[name])
             frame.createOrReplaceTempView(quoted(views[name]))
         _make_functions(spark, views)
         # Now that no function looks for them.
-        _drop_gone(spark, cluster, set(views.values()), keep_others=topics is not None)
+        _drop_gone(spark, cluster, set(views.values()), keep_others=topics is not None or at is not None)
         if database is not None:
             for statement in database_statements(cluster, chosen, database, old_tables):
                 spark.sql(statement)

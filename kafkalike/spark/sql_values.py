@@ -11,6 +11,7 @@ from pyspark.sql import functions as F  # noqa: N812
 from pyspark.sql.types import StructType
 
 from kafkalike.errors import IllegalArgumentError
+from kafkalike.model.snapshot import Snapshot
 from kafkalike.model.sql_names import sql_name
 from kafkalike.spark.frames import read
 from kafkalike.spark.sql_names import quoted
@@ -39,6 +40,7 @@ def create_view(
     value_column: str | None = None,
     version_as_of: int | None = None,
     timestamp_as_of: str | datetime | None = None,
+    at: Snapshot | None = None,
     storage_options: Any = None,  # noqa: ANN401 - see `connect`
 ) -> str:
     """Make a temporary view over a topic whose values are columns.
@@ -60,6 +62,7 @@ def create_view(
         value_column: None makes each field a column; a name makes one struct column of it.
         version_as_of: the topic as of a version of its table (`DESCRIBE HISTORY`).
         timestamp_as_of: the topic as of a time, not after the table's last commit.
+        at: the topic as of a snapshot; see `kafkalike.spark.read`.
         storage_options: who asks an object store; see `kafkalike.spark.read`.
 
     Returns:
@@ -78,6 +81,7 @@ def create_view(
         bootstrap_servers,
         version_as_of=version_as_of,
         timestamp_as_of=timestamp_as_of,
+        at=at,
         storage_options=storage_options,
     )
     decoded = decoded_values(

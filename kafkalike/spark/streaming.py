@@ -1,8 +1,8 @@
 """Streaming: a streaming DataFrame in, each of its records in a topic exactly once out.
 
-A query's batches go through `foreachBatch`. Each batch is one table transaction per topic, which carries the query and
-the batch, so a batch that Spark runs again after a crash adds nothing; see `kafkalike.spark.stream_ids`. Progress goes
-to a consumer group after that, if one is named.
+A query's batches go through `foreachBatch`. Each batch is one table commit, or one transaction where it has several
+topics or moves the offsets of a group. It carries the query and the batch, so a batch that Spark runs again after a
+crash adds nothing; see `kafkalike.spark.stream_ids`.
 """
 
 from __future__ import annotations
@@ -24,6 +24,8 @@ from kafkalike.errors import (
 from kafkalike.expr.sink import sink_columns
 from kafkalike.log.connect import connect_to_write
 from kafkalike.log.jvm.stream_checkpoint import BatchOffsets, Checkpoint
+from kafkalike.log.staged.naming import Naming
+from kafkalike.log.staged.together import Together
 from kafkalike.model.appends import TxnId
 from kafkalike.model.names import check_topic_name
 from kafkalike.spark.progress import GroupProgress
@@ -34,7 +36,7 @@ if TYPE_CHECKING:
     from pyspark.sql.streaming.query import StreamingQuery
 
     from kafkalike.log.cluster.delta_cluster import DeltaCluster
-    from kafkalike.log.topic.topic_log import DeltaTopicLog
+    from kafkalike.model.transactions.claims import GroupOffsets
 
 OUTPUT_MODES: Final = ("append", "update", "complete")
 
@@ -101,6 +103,8 @@ class StreamWriter:
         self._partitioner = partitioner
         self._codec = compression_type
         self._timeout_ms = delivery_timeout_ms
+        self._together: tuple[str, Together] | None = None
+        """Decides batches that go to several topics; the run of the query that it belongs to."""
 
     def __call__(self, frame: DataFrame, batch_id: int) -> None:
         """The same as `write`, as `foreachBatch` wants it."""
@@ -112,7 +116,7 @@ class StreamWriter:
             self._cluster.ensure_topic(self._topic)
 
     def write(self, frame: DataFrame, batch_id: int) -> Written:
-        """Write a batch, then commit its progress. Caller: a `foreachBatch` function.
+        """Write a batch and commit its progress, by one decision. Caller: a `foreachBatch` function.
 
         Args:
             frame: the batch; columns as for `kafkalike.spark.write`. Computed again after a crash it must be the same.
@@ -127,16 +131,25 @@ class StreamWriter:
                 nothing was written.
             OutOfOrderSequenceNumberError: the same, and it did so while this batch was computed.
             IllegalStateError: two writers of the query use one id for one topic; this one has written nothing.
-            CommitFailedError: the batch is written, and the group has members, who alone may commit.
+            ProducerFencedError: another process runs the query, or one with its id; this one has written nothing.
+            CommitFailedError: the group has members, who alone may commit; nothing was written. Where it is a group of
+                another cluster, the batch is written.
+            UnknownTopicOrPartitionError: a topic that the query reads was deleted during the batch, and nothing was
+                written; run again, the batch goes without its offsets.
         """
         query_id, run_id, version, offsets = self._batch(frame.sparkSession, batch_id)
         app = app_id(self._txn_id, query_id)
         progress = None if self._progress is None else self._progress.plan(offsets)
+        about = {"client_id": f"stream {query_id}", "metadata": f"batch {batch_id}"}
+        claims: GroupOffsets = {}
+        if self._progress is not None and progress and self._progress.root == self._cluster.root:
+            claims = dict([self._progress.claimed(progress, **about)])
         faults.point("stream.before_write")
-        written = self._write(frame, app, version, run_id)
+        written = self._write(frame, app, version, run_id, claims)
         faults.point("stream.after_write")
-        if self._progress is not None and progress is not None:
-            self._progress.commit(progress, client_id=f"stream {query_id}", metadata=f"batch {batch_id}")
+        if self._progress is not None and progress is not None and not claims:
+            # A group of another cluster, which no transaction of this one can change.
+            self._progress.commit(progress, **about)
             faults.point("stream.after_progress")
         return written
 
@@ -154,7 +167,16 @@ class StreamWriter:
         version = StreamVersion.of(batch_id, owner, offsets.fingerprint)
         return owner, run_id, version, offsets
 
-    def _write(self, frame: DataFrame, app: str, version: StreamVersion, run_id: str) -> Written:
+    def _write(self, frame: DataFrame, app: str, version: StreamVersion, run_id: str, offsets: GroupOffsets) -> Written:
+        def check(topic: str, known: int | None) -> TxnId:
+            """Refuse a batch that the topic cannot have been waiting for."""
+            self._claim(topic, app, run_id)
+            return next_txn(topic, app, known, version)
+
+        naming = Naming(app, version.encode(), check)
+        if self._together is None or self._together[0] != run_id:
+            # A run of the query fences the one before it.
+            self._together = run_id, Together(self._cluster, naming.transactional_id, app)
         return produce(
             frame,
             self._topic,
@@ -162,17 +184,10 @@ class StreamWriter:
             partitioner=self._partitioner,
             compression_type=self._codec,
             delivery_timeout_ms=self._timeout_ms,
-            txn=lambda log: self._named(log, app, version, run_id),
+            naming=naming,
+            offsets=offsets,
+            together=self._together[1],
         )
-
-    def _named(self, log: DeltaTopicLog, app: str, version: StreamVersion, run_id: str) -> TxnId:
-        """Refuse a batch that the topic cannot have been waiting for.
-
-        Returns:
-            The name of the write, which is refused if another query writes under the id from now on.
-        """
-        self._claim(log.info.name, app, run_id)
-        return next_txn(log.info.name, app, log.txn_version(app), version)
 
     def _claim(self, topic: str, app: str, run_id: str) -> None:
         """Refuse a second writer of the run under the same id: its records would count as written before."""
@@ -205,8 +220,9 @@ def write_stream(
 
     Exactly once rests on three things: the source gives a batch that is run again the same rows (Kafka, Delta, files
     and kafkalike do), so does the query (no `rand()` or `current_timestamp()` outside Spark's own batch time), and the
-    checkpoint is kept. Then `kill -9` at any moment and a restart leave every record once. Among several topics a
-    reader may see a batch in one before it sees it in the other.
+    checkpoint is kept. Then `kill -9` at any moment and a restart leave every record once. A batch for several topics
+    is one transaction: once it is decided, it comes into all of them, also when nobody starts the query again. A reader
+    may see it in one of them a moment before the other; in a `kafkalike.snapshot` it is in all or in none.
 
     Args:
         frame: a streaming DataFrame with the columns that `kafkalike.spark.write` takes.
@@ -220,9 +236,10 @@ def write_stream(
         query_name: shown by Spark.
         txn_id: names the stream in the topic's table; None: the id of the query, which is the checkpoint's. With a
             name of one's own, a new checkpoint under a used name is an error instead of a second copy of the data.
-        group_id: commits how far the query has read to this consumer group, after each batch is written. The query
-            must read format `kafkalike`, and the group must have no members.
-        group_bootstrap_servers: root of the cluster that the query reads; None: the one it writes to.
+        group_id: commits how far the query has read to this consumer group, in one decision with the records of the
+            batch. The query must read format `kafkalike`, and the group must have no members.
+        group_bootstrap_servers: root of the cluster that the query reads; None: the one it writes to. Offsets of
+            another cluster are committed after the batch is written.
         partitioner: see `kafkalike.spark.write`.
         compression_type: see `kafkalike.spark.write`.
         delivery_timeout_ms: how long (ms) a batch waits for other writers.

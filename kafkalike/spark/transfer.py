@@ -15,8 +15,9 @@ from pyspark.sql import functions as F  # noqa: N812
 from kafkalike.errors import DataLossError, IllegalArgumentError
 from kafkalike.expr.sink import HEADERS
 from kafkalike.log.connect import connect_delta, connect_to_write
+from kafkalike.model.snapshot import Snapshot
 from kafkalike.model.structs import TopicPartition
-from kafkalike.spark.batch import Consumed, within
+from kafkalike.spark.batch import Consumed, ends_of, within
 from kafkalike.spark.files import Source, Target, load, save
 from kafkalike.spark.frames import read
 from kafkalike.spark.ranges import EARLIEST, LATEST, Offsets, plan_ranges
@@ -124,6 +125,7 @@ def export_topic(
     mode: str = "error",
     starting: Offsets = EARLIEST,
     ending: Offsets = LATEST,
+    at: Snapshot | None = None,
 ) -> Consumed:
     """Write records of a topic, with everything they have, to a folder.
 
@@ -136,6 +138,7 @@ def export_topic(
         mode: for files that are there: `error`, `append` or `overwrite`.
         starting: first offsets.
         ending: offsets to stop before; fixed now.
+        at: a snapshot; see `kafkalike.spark.batch.consume`.
 
     Returns:
         What was read.
@@ -146,8 +149,9 @@ def export_topic(
     """
     cluster = connect_delta(bootstrap_servers)
     log = cluster.log(topic)
+    ending = ending if at is None else ends_of(at, cluster.root, log, ending)
     ranges = plan_ranges(log, starting, ending)
-    frame = exported(read(spark, topic, cluster).where(within(ranges)), file_format)
+    frame = exported(read(spark, topic, cluster, at=at).where(within(ranges)), file_format)
     options = WRITER_OPTIONS.get(file_format, {})
     records = save(frame, Target(format=file_format, path=path, mode=mode, options=options))
     wanted = sum(map(len, ranges.values()))

@@ -10,7 +10,7 @@ import random
 import threading
 from collections import Counter
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -24,7 +24,7 @@ from kafkalike.errors import (
     RebalanceInProgressError,
     UnknownOutcomeError,
 )
-from kafkalike.group.offsets import GroupOffsets, Membership
+from kafkalike.group.offsets import GroupOffsets
 from kafkalike.log.cluster.delta_cluster import DeltaCluster
 from kafkalike.log.table import combined_rows, combining, waiting_files
 from kafkalike.log.table.carriage import Carriage, Passenger
@@ -33,10 +33,9 @@ from kafkalike.log.table.sealed import sealed
 from kafkalike.model.combining import offset_commit, units
 from kafkalike.model.combining.offset_commit import OffsetCommit, Position, load_commit
 from kafkalike.model.combining.parts import Taken
-from kafkalike.model.group_protocol import check_commit
 from kafkalike.model.group_state import OFFSET, GroupRow, GroupsState, roster_row
 from kafkalike.model.group_roster import Member
-from kafkalike.model.structs import OffsetAndMetadata, TopicPartition
+from tests.tools.commits import Told, commit_label, decided, judge, member_of, moved, offset_row, offsets_of
 from tests.tools.effort import seeds
 from tests.tools.everywhere import EverywhereStore, Mood, SimulatedClock
 
@@ -45,7 +44,6 @@ MUTANT_SEEDS = 400
 """Within so many trials a fault must be found."""
 
 GROUPS = ("g", "h")
-TP = TopicPartition("t", 0)
 
 
 class Place:
@@ -75,31 +73,6 @@ class Place:
 
     def waiting(self) -> list[str]:
         return [entry.name for entry in self.store.at(CONSUMER_OFFSETS).list("_waiting")]
-
-
-def offset_row(seq: int, group: str, label: str, member: str = "") -> GroupRow:
-    return GroupRow(
-        seq=seq,
-        kind=OFFSET,
-        group_id=group,
-        topic="t",
-        topic_id="id",
-        partition=0,
-        offset=1,
-        metadata=label,
-        member_id=member,
-        time_ms=1,
-    )
-
-
-@dataclass
-class Told:
-    """What callers were told, by label."""
-
-    acked: list[str] = field(default_factory=list)
-    refused: list[str] = field(default_factory=list)
-    fenced: list[str] = field(default_factory=list)
-    unknown: list[str] = field(default_factory=list)
 
 
 class Process:
@@ -141,43 +114,28 @@ class Process:
         return False
 
     def commit(self, group: str, timeout: float) -> None:
-        """Offsets of two partitions, in the generation that the member knows."""
-        generation = self.generations[group]
-        label = f"c:{self.name}:{group}:{self.count}:{generation}"
-        member = Membership(group_id=group, generation=generation, member_id=self.name if generation >= 0 else "")
-        offsets = {TopicPartition("t", n): OffsetAndMetadata(self.count, label) for n in range(2)}
+        """In the generation that the member knows."""
+        label = commit_label(self.name, group, self.count, self.generations[group])
         own = GroupOffsets(self.cluster.groups, self.place.clock)
-        self._tell(label, lambda: own.commit(member, offsets, {"t": "id"}, timeout))
+        self._tell(label, lambda: own.commit(member_of(label), offsets_of(label), {"t": "id"}, timeout))
 
     def move(self, group: str, timeout: float) -> None:
         """A new generation: a member comes, goes, or begins anew."""
-        label, rng = f"r:{self.name}:{group}:{self.count}", self.place.mood.rng
-        leaves = rng.random() < 0.4
+        label, leaves = f"r:{self.name}:{group}:{self.count}", self.place.mood.rng.random() < 0.4
+        generation = -1
 
         def plan(state: GroupsState) -> Sequence[GroupRow]:
             nonlocal generation
-            roster = state.group(group).roster
-            generation = roster.generation + 1
-            members = {m: known for m, known in roster.members.items() if m != self.name}
-            if not leaves:
-                members[self.name] = Member(member_id=self.name, since=generation)
-            after = replace(roster, generation=generation, members=members, changed_ms=1)
-            return [roster_row(state.seq + 1, group, after, self.name, label)]
+            generation = state.group(group).generation + 1
+            return moved(state, group, self.name, label, leaves=leaves)
 
-        generation = -1
         if self._tell(label, lambda: self.cluster.groups.transact(plan, timeout)):
             self.generations[group] = -1 if leaves else generation
 
     def decide(self, _: str, timeout: float) -> None:
-        """Rows of several kinds and groups that are one decision, as a transaction's will be."""
+        """Several rows at once."""
         label = f"d:{self.name}:x:{self.count}"
-
-        def plan(state: GroupsState) -> Sequence[GroupRow]:
-            rows = [offset_row(state.seq + 1 + n, f"x{n}", label) for n in range(3)]
-            roster = replace(state.group("x9").roster, generation=state.group("x9").generation + 1)
-            return [*rows, roster_row(state.seq + 4, "x9", roster, why=label)]
-
-        self._tell(label, lambda: self.cluster.groups.transact(plan, timeout))
+        self._tell(label, lambda: self.cluster.groups.transact(lambda state: decided(state, label), timeout))
 
 
 def played(seed: int, trouble: float) -> tuple[Place, list[Process]]:
@@ -197,34 +155,6 @@ def played(seed: int, trouble: float) -> tuple[Place, list[Process]]:
     return place, processes
 
 
-def judge(place: Place, processes: list[Process]) -> None:
-    """Each change is there once and whole, or not at all, as its caller was told; and none against the rule."""
-    rows = place.rows
-    assert [row.seq for row in rows] == list(range(1, len(rows) + 1))
-    places: dict[str, list[int]] = {}
-    state = GroupsState()
-    for row in rows:
-        places.setdefault(row.metadata, []).append(row.seq)
-        kind, _, rest = row.metadata.partition(":")
-        if kind == "c":
-            name, group, _, generation = rest.split(":")
-            roster = state.group(group).roster
-            check_commit(roster, group, name if int(generation) >= 0 else "", int(generation))
-        state = state.applied([row])
-    sizes = {"c": 2, "r": 1, "d": 4, "f": 1}
-    order: dict[tuple[str, str], list[int]] = {}
-    for label, seqs in places.items():
-        assert seqs == list(range(seqs[0], seqs[0] + sizes[label[0]])), f"{label} is torn, or twice there: {seqs}"
-        if label[0] in "crd":
-            _, name, _, number = label.split(":")[:4]
-            order.setdefault((name, ""), []).append(int(number))
-    for (name, _), numbers in order.items():
-        assert numbers == sorted(numbers), f"{name}: {numbers}"
-    for process in processes:
-        assert [label for label in process.told.acked if label not in places] == []
-        assert [label for label in process.told.refused + process.told.fenced if label in places] == []
-
-
 @pytest.mark.slow
 @pytest.mark.timeout(300)
 @pytest.mark.parametrize("trouble", [0.0, 0.05, 0.3])
@@ -233,7 +163,7 @@ def test_no_schedule_loses_doubles_tears_or_lets_a_fenced_one_commit(trouble: fl
     for seed in SEEDS:
         place, processes = played(seed, trouble)
         try:
-            judge(place, processes)
+            judge(place.rows, [process.told for process in processes])
         except (AssertionError, KafkaError) as wrong:
             raise AssertionError(f"seed {seed}, trouble {trouble}: {wrong}") from wrong
         for process in processes:
@@ -344,7 +274,7 @@ def _wrong(seed: int, mutant: Callable[[pytest.MonkeyPatch], None]) -> bool:
         mutant(patch)
         place, processes = played(seed, (0.0, 0.05, 0.3)[seed % 3])
     try:
-        judge(place, processes)
+        judge(place.rows, [process.told for process in processes])
     except (AssertionError, KafkaError, AttributeError):
         return True
     return False

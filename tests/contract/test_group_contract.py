@@ -199,9 +199,10 @@ def test_members_without_a_common_assignor_cannot_be_in_one_group(
 ) -> None:
     """The one that comes later is told, once it is sure that the others live; a common one is found by votes."""
     cluster.create_topic("t", 2, {})
-    first = consumer_of("t", group_id="g", partition_assignment_strategy=["range", "sticky"])
+    often = {"group_id": "g", "heartbeat_interval_ms": 3000}
+    first = consumer_of("t", **often, partition_assignment_strategy=["range", "sticky"])
     first.poll()
-    other = consumer_of("t", group_id="g", partition_assignment_strategy=["roundrobin"])
+    other = consumer_of("t", **often, partition_assignment_strategy=["roundrobin"])
 
     other.poll()
     clock.sleep(4)

@@ -16,11 +16,12 @@ from hypothesis import strategies as st
 
 from kafkalike.errors import KafkaStorageError
 from kafkalike.log.cluster.delta_cluster import DeltaCluster
-from kafkalike.log.staged.commit import commit_results, target_of
+from kafkalike.log.runs.manifest import Manifest, dump_manifest, load_manifest, move_runs
+from kafkalike.log.runs.payload import DecidedRuns, StagedPayload
+from kafkalike.log.runs.renumber import footer_checksum, placeholders, renumber
+from kafkalike.log.runs.runs import LargeRun
+from kafkalike.log.staged.commit import Commit, commit_results, target_of
 from kafkalike.log.staged.lease import HeldFolder
-from kafkalike.log.staged.payload import StagedPayload
-from kafkalike.log.staged.renumber import footer_checksum, placeholders, renumber
-from kafkalike.log.staged.runs import LargeRun
 from kafkalike.log.staged.topics import TaskResult, stage_topics
 from kafkalike.log.store.parquet import parquet_writer
 from kafkalike.log.store.thrift import read_struct, write_struct
@@ -188,7 +189,7 @@ def stage(cluster: DeltaCluster, folder: Path, rows: Iterator[pa.RecordBatch], t
 
 def commit(cluster: DeltaCluster, folder: Path, *results: TaskResult) -> Appended:
     files = HeldFolder(str(folder)).files
-    done = commit_results(cluster, "t", results, files, codec="none", timeout_ms=60_000, txn=lambda _: None)
+    done = commit_results(cluster, "t", results, files, Commit(codec="none", timeout_ms=60_000))
     return done["t"]
 
 
@@ -281,6 +282,26 @@ def test_a_second_try_leaves_the_file_of_the_first_alone(cluster: DeltaCluster, 
 
     for path, start in tries:
         assert pq.read_table(path).column("offset").to_pylist() == list(range(start, start + 400))
+
+
+def test_a_decided_file_stays_as_its_task_has_written_it(cluster: DeltaCluster, root: str, tmp_path: Path) -> None:
+    """Several helpers may bring it into the topic at a time, and be killed half-way: each numbers a copy."""
+    cluster.create_topic("t", 1, {})
+    result = stage(cluster, tmp_path, batches(0, 400))
+    staged, place = HeldFolder(str(tmp_path)).files, cluster.store.at("place")
+    place.make_folder("")
+    manifest = Manifest(runs=tuple(result.topics["t"].runs), codec="none", time_ms=5)
+    move_runs(staged, manifest.files, place)
+    before = {path.name: path.read_bytes() for path in Path(root, "place").iterdir()}
+    files = open_log(cluster).files
+
+    for start in (0, 10):
+        payload = DecidedRuns(place, [load_manifest(dump_manifest(manifest), "it")])
+        (add,) = payload.write(files, {0: range(start, start + 400)}, codec="none", now_ms=5, now_counts=False)
+        assert pq.read_table(Path(files.uri, add.path)).column("offset").to_pylist() == [*range(start, start + 400)]
+
+    assert large(result)
+    assert {path.name: path.read_bytes() for path in Path(root, "place").iterdir()} == before
 
 
 def test_a_task_that_fails_leaves_no_file(cluster: DeltaCluster, tmp_path: Path) -> None:

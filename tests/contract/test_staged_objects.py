@@ -14,7 +14,7 @@ from kafkalike.clock import SYSTEM_CLOCK, Deadline
 from kafkalike.errors import KafkaStorageError, UnknownTopicOrPartitionError
 from kafkalike.log.cluster.delta_cluster import DeltaCluster
 from kafkalike.log.inspect.verify import verify
-from kafkalike.log.staged.commit import commit_results, target_of
+from kafkalike.log.staged.commit import Commit, commit_results, target_of
 from kafkalike.log.staged.folder import clear_staging, staging_place
 from kafkalike.log.staged.prefix import IDLE_MS, Prefix, left_behind
 from kafkalike.log.staged.topics import Folder, Target, TaskResult, stage_topics
@@ -54,7 +54,7 @@ def staged(target: Target, folder: Folder, *batches: pa.RecordBatch, task: int =
 
 
 def commit(cluster: DeltaCluster, folder: Folder, *results: TaskResult) -> Mapping[str, Appended]:
-    return commit_results(cluster, None, results, folder.files, codec="none", timeout_ms=60_000, txn=lambda _: None)
+    return commit_results(cluster, None, results, folder.files, Commit(codec="none", timeout_ms=60_000))
 
 
 def test_records_of_several_tasks_are_numbered_in_their_order_and_nothing_is_left(cluster: DeltaCluster) -> None:
@@ -84,9 +84,7 @@ def test_a_large_task_is_sent_in_parts_and_read_by_ranges(cluster: DeltaCluster)
 
     with staging_place(cluster.store) as folder:
         result = staged(target, folder, batch)
-        written = commit_results(
-            cluster, "a", [result], folder.files, codec="none", timeout_ms=60_000, txn=lambda _: None
-        )
+        written = commit_results(cluster, "a", [result], folder.files, Commit(codec="none", timeout_ms=60_000))
 
     log = cluster.log("a")
     assert sum(len(run) for run in written["a"].ranges.values()) == len(values)

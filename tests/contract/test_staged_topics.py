@@ -19,7 +19,7 @@ from kafkalike.errors import (
     UnknownTopicOrPartitionError,
 )
 from kafkalike.log.cluster.delta_cluster import DeltaCluster
-from kafkalike.log.staged.commit import commit_results, target_of
+from kafkalike.log.staged.commit import Commit, commit_results, target_of
 from kafkalike.log.staged.lease import HeldFolder
 from kafkalike.log.staged.topics import Target, TaskResult, stage_topics
 from kafkalike.testing import ManualClock
@@ -52,7 +52,7 @@ def staged(target: Target, folder: Path, *batches: pa.RecordBatch) -> TaskResult
 
 def commit(cluster: DeltaCluster, folder: Path, *results: TaskResult) -> Mapping[str, Appended]:
     return commit_results(
-        cluster, None, results, HeldFolder(str(folder)).files, codec="none", timeout_ms=60_000, txn=lambda _: None
+        cluster, None, results, HeldFolder(str(folder)).files, Commit(codec="none", timeout_ms=60_000)
     )
 
 

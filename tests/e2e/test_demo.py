@@ -7,9 +7,10 @@ import pytest
 from pyspark.sql import SparkSession
 from rich.console import Console
 
+from kafkalike.cli.app import run as command
 from kafkalike.clock import SYSTEM_CLOCK
 from kafkalike.demo import run
-from kafkalike.demo.folder import MARK, fresh_folder, fresh_place
+from kafkalike.demo.folder import MARK, Place, fresh_folder, fresh_place
 from kafkalike.demo.screen import Screen
 from kafkalike.errors import IllegalArgumentError
 from kafkalike.log.connect import connect
@@ -91,9 +92,30 @@ def test_a_demo_never_takes_a_root_in_an_object_store_that_has_topics(
             monkeypatch.setenv(name, value)
         root = server.new_root()
 
-        taken = fresh_place(root, keep=False)
+        taken = fresh_place(root, server.options, keep=False)
         connect(root).create_topic("t", 1, {})
         with pytest.raises(IllegalArgumentError, match="has topics"):
             fresh_place(root, keep=False)
 
-    assert taken == (tmp_path / "kafkalike-demo", root)
+    assert taken == Place(tmp_path / "kafkalike-demo", root, server.options)
+    assert server.options["secret_access_key"] not in repr(taken)
+
+
+@pytest.mark.objects
+@pytest.mark.slow
+def test_a_demo_takes_storage_options_from_a_file(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """As all other commands do, with nothing in the environment."""
+    for name in ("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY"):
+        monkeypatch.delenv(name, raising=False)
+    file = tmp_path / "client.properties"
+    with running(S3, tmp_path / "server") as server:
+        root = server.new_root()
+        connect(root, server.options).create_topic("t", 1, {})
+        file.write_text("".join(f"storage.options.{name}={value}\n" for name, value in server.options.items()))
+
+        code = command(["demo", "--root", root, "--command-config", str(file)])
+
+    assert code == 1
+    assert "has topics; the demo removes nothing" in capsys.readouterr().err

@@ -15,7 +15,8 @@ from pyspark.sql import functions as F  # noqa: N812
 
 from kafkalike import KafkaConsumer, TopicPartition
 from kafkalike.errors import OutOfOrderSequenceNumberError
-from kafkalike.log.staged.commit import commit_results
+from kafkalike.log.staged.commit import Commit, commit_results
+from kafkalike.log.staged.naming import Naming
 from kafkalike.log.staged.topics import TaskResult, TopicRuns
 from kafkalike.model.appends import TxnId
 from kafkalike.spark import write
@@ -347,7 +348,11 @@ def test_a_rerun_whose_records_went_meanwhile_is_an_error(root: str) -> None:
 
     with pytest.raises(OutOfOrderSequenceNumberError, match="does not show them any more; run it again"):
         commit_results(
-            cluster, "t", [left_out], cluster.store, codec="none", timeout_ms=60_000, txn=lambda _: TxnId("job", 5)
+            cluster,
+            "t",
+            [left_out],
+            cluster.store,
+            Commit(codec="none", timeout_ms=60_000, naming=Naming.of(TxnId("job", 5))),
         )
 
     assert cluster.log("t").txn_version("job") is None

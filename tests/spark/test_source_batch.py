@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import datetime as dt
 import json
+from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -14,16 +15,20 @@ from pyspark.sql import functions as F  # noqa: N812
 from kafkalike.log.cluster.delta_cluster import DeltaCluster
 from kafkalike.model.batch import RecordBatch
 from kafkalike.spark import read, write
+from tests.tools.places import PLACES, new_roots, only_on_disk
 from tests.tools.records import fill
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
 
-@pytest.fixture(scope="module")
-def root(tmp_path_factory: pytest.TempPathFactory) -> str:
+@pytest.fixture(scope="module", params=PLACES)
+def root(
+    request: pytest.FixtureRequest, spark: SparkSession, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[str]:
     """One cluster for all tests of this file; each one has topics of its own."""
-    return str(tmp_path_factory.mktemp("source") / "cluster")
+    with new_roots(request.param, spark, tmp_path_factory.mktemp("source")) as new_root:
+        yield new_root()
 
 
 def load(spark: SparkSession, root: str, topic: str, **given: str) -> DataFrame:
@@ -194,6 +199,7 @@ def test_behaviour_38_a_batch_skips_what_is_gone_when_it_may(
         values(load(spark, root, "gone", **asked))
 
 
+@only_on_disk("root")
 def test_both_ways_of_reading_give_the_same_rows(spark: SparkSession, root: str, cluster: DeltaCluster) -> None:
     """The format and `kafkalike.spark.read`, over what both writers have written."""
     cluster.create_topic("both", 3, {})

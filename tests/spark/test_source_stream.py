@@ -15,6 +15,7 @@ from pyspark.sql import functions as F  # noqa: N812
 from kafkalike.log.cluster.delta_cluster import DeltaCluster
 from kafkalike.spark.format.mark import unmarked
 from kafkalike.spark.format.progress import offsets_behind
+from tests.tools.places import PLACES, new_roots
 from tests.tools.records import fill
 
 if TYPE_CHECKING:
@@ -24,10 +25,13 @@ if TYPE_CHECKING:
 PATIENCE = 90
 
 
-@pytest.fixture(scope="module")
-def root(tmp_path_factory: pytest.TempPathFactory) -> str:
+@pytest.fixture(scope="module", params=PLACES)
+def root(
+    request: pytest.FixtureRequest, spark: SparkSession, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[str]:
     """One cluster for all tests of this file; each one has topics of its own."""
-    return str(tmp_path_factory.mktemp("stream") / "cluster")
+    with new_roots(request.param, spark, tmp_path_factory.mktemp("stream")) as new_root:
+        yield new_root()
 
 
 @pytest.fixture(autouse=True)

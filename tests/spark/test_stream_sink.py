@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import shutil
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -20,15 +21,31 @@ from kafkalike.errors import (
     UnknownTopicOrPartitionError,
     UnsupportedCodecError,
 )
-from kafkalike.spark import CheckpointProgress, StreamWriter, Written, read, write, write_stream
-from tests.tools.clusters import on_disk
+from kafkalike.log.cluster.delta_cluster import DeltaCluster, open_cluster
+from kafkalike.spark import CheckpointProgress, StreamWriter, Written, write, write_stream
 from tests.tools.lines import Lines
+from tests.tools.places import PLACES, new_roots
 from tests.tools.records import all_records, make_topic
 
 if TYPE_CHECKING:
     from pyspark.sql.streaming.query import StreamingQuery
 
 pytestmark = pytest.mark.timeout(300)
+
+
+@pytest.fixture(scope="module", params=PLACES)
+def new_root(
+    request: pytest.FixtureRequest, spark: SparkSession, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[Callable[[], str]]:
+    """Roots on a disk and in a bucket."""
+    with new_roots(request.param, spark, tmp_path_factory.mktemp("sink")) as made:
+        yield made
+
+
+@pytest.fixture
+def root(new_root: Callable[[], str]) -> str:
+    """One that nobody has used."""
+    return new_root()
 
 
 def done(query: StreamingQuery) -> StreamingQuery:
@@ -70,7 +87,7 @@ def test_behaviour_43_a_wrong_column_is_named_before_the_query_starts(
     with pytest.raises(AnalysisException, match=said):
         write_stream(lines.frame().selectExpr(*columns), "out", root, checkpoint=checkpoint)
 
-    assert on_disk(root).topics() == {}
+    assert open_cluster(root).topics() == {}
     assert not Path(checkpoint).exists()
 
 
@@ -101,14 +118,14 @@ def test_behaviour_44_a_null_topic_fails_the_query(lines: Lines, root: str, chec
     with pytest.raises(StreamingQueryException, match="KAFKA_NULL_TOPIC_IN_DATA"):
         done(write_stream(named, bootstrap_servers=root, checkpoint=checkpoint, available_now=True))
 
-    assert on_disk(root).topics() == {}
+    assert open_cluster(root).topics() == {}
 
 
 def test_behaviour_45_the_partition_column_beats_the_partitioner_and_the_key(
     lines: Lines, root: str, checkpoint: str
 ) -> None:
     """A null partition is as if there was none."""
-    on_disk(root).create_topic("out", 4, {})
+    open_cluster(root).create_topic("out", 4, {})
     lines.add("0 column", "- chosen")
     parts = lines.frame().selectExpr(
         "try_cast(split(value, ' ')[0] AS INT) AS partition", "split(value, ' ')[1] AS value"
@@ -132,7 +149,7 @@ def test_behaviour_46_a_topic_that_must_not_be_created_is_missed_at_once(
 ) -> None:
     """With auto.create.topics.enable=false, before the query starts."""
     config = ServerConfig.from_properties({"auto.create.topics.enable": "false"})
-    strict = on_disk(root, server=config)
+    strict = DeltaCluster(open_cluster(root).store, server=config)
 
     with pytest.raises(UnknownTopicOrPartitionError):
         write_stream(lines.frame(), "out", strict, checkpoint=checkpoint)
@@ -180,7 +197,9 @@ def test_behaviour_49_headers_and_times_go_through_a_stream(
 
     done(write_stream(rows, "out", root, checkpoint=checkpoint, available_now=True))
 
-    found = read(spark, "out", root).orderBy("offset").select("headers", F.col("timestamp").cast("bigint")).collect()
+    given = {"kafka.bootstrap.servers": root, "subscribe": "out", "includeHeaders": "true"}
+    records = spark.read.format("kafkalike").options(**given).load()
+    found = records.orderBy("offset").select("headers", F.col("timestamp").cast("bigint")).collect()
     assert [(row[0] and [tuple(h) for h in row[0]], row[1]) for row in found] == [
         ([("b", b"\x01"), ("a", None), ("b", b"")], 1_709_209_800),
         (None, 1_709_209_800),
@@ -261,7 +280,7 @@ def test_what_one_topic_of_a_batch_lacks_is_written_and_no_more(
     monkeypatch.setenv("KAFKALIKE_FAULT", "stream.between_topics:raise")
     with pytest.raises(StreamingQueryException, match="injected"):
         done(write_stream(named, bootstrap_servers=root, checkpoint=checkpoint, available_now=True))
-    assert list(on_disk(root).topics()) == ["a", "b"]
+    assert list(open_cluster(root).topics()) == ["a", "b"]
     assert (values(root, "a"), values(root, "b")) == (["1"], [])
     monkeypatch.delenv("KAFKALIKE_FAULT")
 
@@ -403,7 +422,7 @@ def test_bad_arguments_are_refused_before_anything_is_made(
     with pytest.raises(error):
         write_stream(lines.frame(), **given)  # type: ignore[arg-type]
 
-    assert on_disk(root).topics() == {}
+    assert open_cluster(root).topics() == {}
     assert not Path(checkpoint).exists()
 
 

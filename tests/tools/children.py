@@ -2,6 +2,7 @@
 
 import json
 import os
+import signal
 import subprocess
 import sys
 from collections.abc import Iterator, Mapping
@@ -40,6 +41,10 @@ class Child:
         """Whether it has ended, in whatever way."""
         return self._process.poll() is not None
 
+    def wait(self) -> int:
+        """Wait for its end; returns its exit code (-9: killed)."""
+        return self._process.wait(timeout=PATIENCE)
+
     def wait_ready(self) -> None:
         """Wait until it has opened what it needs."""
         assert self._process.stdout is not None
@@ -62,6 +67,14 @@ class Child:
         code = self._process.returncode
         assert code == expected, f"exit code {code}, expected {expected}:\n{self.errors[-3000:]}"
         return output
+
+    def shoot(self) -> None:
+        """Kill it in the middle of what it does; somebody else waits for its end."""
+        self._process.send_signal(signal.SIGKILL)
+
+    def wait_end(self, patience: float = PATIENCE) -> None:
+        """Wait until it has ended; it prints little."""
+        self._process.wait(patience)
 
     def kill(self) -> None:
         """End it, whatever it does."""

@@ -13,7 +13,7 @@ import struct
 import threading
 import time
 from collections import Counter
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
@@ -47,6 +47,9 @@ class Plan:
     late_seconds: float = 0.5
     only: str = ""
     """Faults meet only requests whose path has this in it."""
+    last: int | None = None
+    """How many requests are done from now on; with the one after them, `stop` is called, and it is not done."""
+    stop: Callable[[], None] = lambda: None
 
 
 @dataclass(frozen=True)
@@ -146,6 +149,9 @@ class FaultProxy:
                 self._now[method] -= 1
 
     def _handle(self, request: BaseHTTPRequestHandler) -> None:
+        if self._is_over():
+            self._break(request)
+            return
         begun = time.monotonic()
         body = request.rfile.read(int(request.headers.get("Content-Length") or 0))
         fault = self._draw(request)
@@ -179,6 +185,16 @@ class FaultProxy:
             self._break(request)
         else:
             self._reply(request, answer, cut=fault == "truncated")
+
+    def _is_over(self) -> bool:
+        with self._mutex:
+            if self.plan.last is None:
+                return False
+            self.plan.last -= 1
+            left = self.plan.last
+        if left == -1:
+            self.plan.stop()
+        return left < 0
 
     def _forward_quietly(self, request: BaseHTTPRequestHandler, body: bytes) -> None:
         with contextlib.suppress(OSError, http.client.HTTPException):

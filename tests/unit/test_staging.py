@@ -5,10 +5,10 @@ from pathlib import Path
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from kafkalike.log.staged.files import Numbering
+from kafkalike.log.runs.files import Numbering
+from kafkalike.log.runs.payload import write_anew
+from kafkalike.log.runs.runs import Run
 from kafkalike.log.staged.lease import HeldFolder
-from kafkalike.log.staged.payload import write_anew
-from kafkalike.log.staged.runs import Run
 from kafkalike.log.staged.topics import KnownTopic, Target, stage_topics
 from kafkalike.log.topic.column_rules import Rules
 

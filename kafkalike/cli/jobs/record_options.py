@@ -4,10 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from functools import wraps
+from pathlib import Path
 
 import click
 
 from kafkalike.expr.rows import RecordColumns
+from kafkalike.model.snapshot import Snapshot
 from kafkalike.spark.batch import VALUE_FORMATS, Decoding
 
 Command = Callable[..., None]
@@ -88,6 +90,25 @@ def decoding_options(command: Command) -> Command:
         ),
         click.option("--value-only", is_flag=True, help="Write values without key, partition, offset and timestamp."),
         click.option("--include-headers", is_flag=True, help="Write the headers too."),
+    )
+
+
+def snapshot_option(command: Command) -> Command:
+    """`--at`; given on as `at`."""
+
+    @wraps(command)
+    def with_snapshot(*, at: Path | None, **others: object) -> None:
+        command(at=None if at is None else Snapshot.from_json(at.read_text("utf-8")), **others)
+
+    return with_options(
+        with_snapshot,
+        click.option(
+            "--at",
+            type=click.Path(exists=True, dir_okay=False, path_type=Path),
+            metavar="FILE",
+            help="Read the topic as of a snapshot, and up to its end: a file with the output of `kafkalike snapshot`. "
+            "Jobs that read several topics by one snapshot see all or nothing of every transaction.",
+        ),
     )
 
 

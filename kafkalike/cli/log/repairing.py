@@ -8,12 +8,17 @@ from typing import TYPE_CHECKING
 
 import click
 
+from kafkalike.clock import Deadline
 from kafkalike.errors import IllegalArgumentError, KafkaError, LogCorruptError
 
 if TYPE_CHECKING:
     from kafkalike.log.cluster.delta_cluster import DeltaCluster
     from kafkalike.log.inspect.flaws import DamagedTable
     from kafkalike.log.port import Cluster
+    from kafkalike.model.transactions.views import LostPart
+
+TIMEOUT_MS = 60_000
+"""How long a repair of a transaction queues behind the writers of the groups' table, ms."""
 
 NO_EXECUTE = "WARN: No action will be performed as the --execute option is missing."
 
@@ -50,6 +55,11 @@ def repair_tables(
         for line in table.plan():
             say(f"DAMAGED {line}")
         sound = (execute and _repaired(cluster, table, say)) and sound
+    # A groups' table that was damaged is readable again now, or is not, which was said.
+    with contextlib.suppress(LogCorruptError):
+        for lost in cluster.transactions.damaged() if control else ():
+            say(f"DAMAGED {_sentence(lost)}")
+            sound = (execute and _left_out(cluster, lost, say)) and sound
     if sound and not execute:
         say("Nothing is damaged that a repair could mend.")
     elif not execute:
@@ -81,6 +91,23 @@ def _repaired(cluster: DeltaCluster, table: DamagedTable, say: Callable[[str], N
     except KafkaError as error:
         say(f"NOT REPAIRED {error}")
         return False
+    return True
+
+
+def _sentence(lost: LostPart) -> str:
+    return (
+        f"{lost.why}; {sum(lost.counts.values())} records of transactional id {lost.transactional_id!r} are lost, and "
+        "later transactions come into the topic without them"
+    )
+
+
+def _left_out(cluster: DeltaCluster, lost: LostPart, say: Callable[[str], None]) -> bool:
+    try:
+        cluster.transactions.leave_out(lost, Deadline(cluster.clock, TIMEOUT_MS))
+    except KafkaError as error:
+        say(f"NOT REPAIRED {error}")
+        return False
+    say(f"REPAIRED transaction {lost.seq} leaves topic {lost.topic!r} out")
     return True
 
 

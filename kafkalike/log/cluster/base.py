@@ -18,7 +18,7 @@ from kafkalike.errors import (
     TopicDeletedError,
     UnknownTopicOrPartitionError,
 )
-from kafkalike.log.port import ControlLog, TopicLog
+from kafkalike.log.port import ControlLog, TopicLog, Transactions
 from kafkalike.model.cluster_state import ClusterState, MetadataRow, log_start_row, topic_row
 from kafkalike.model.group_state import GroupRow, GroupsState
 from kafkalike.model.names import TopicId, TopicName, check_topic_name
@@ -59,6 +59,11 @@ class ClusterBase(abc.ABC):
     @abc.abstractmethod
     def _drop_table(self, info: TopicInfo, forget: Callable[[], None]) -> None:
         """Keep writers out, call `forget` (which records the deletion), then remove the table."""
+
+    @property
+    @abc.abstractmethod
+    def transactions(self) -> Transactions:
+        """Transactions over several topics and groups."""
 
     @abc.abstractmethod
     def log(self, name: str) -> TopicLog:

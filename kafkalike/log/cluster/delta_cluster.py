@@ -50,8 +50,12 @@ from kafkalike.log.table.open_appends import OpenTables
 from kafkalike.log.table.root_format import check_root_format
 from kafkalike.log.table.row_table import RowTable
 from kafkalike.log.table.table import Table
+from kafkalike.log.topic.decided import DeltaDecided
 from kafkalike.log.topic.segment_files import segment_of
 from kafkalike.log.topic.topic_log import DeltaTopicLog, Home
+from kafkalike.log.transactions.staging import Staging
+from kafkalike.log.transactions.tables import Home as TransactionsHome
+from kafkalike.log.transactions.transactions import ClusterTransactions
 from kafkalike.model.cluster_state import ClusterState, MetadataRow
 from kafkalike.model.combining.offset_commit import load_commit
 from kafkalike.model.group_state import GroupRow, GroupsState
@@ -177,6 +181,14 @@ class DeltaCluster(ClusterBase):
     def leases(self) -> Leases:
         """Heartbeats of group members."""
         return self.store.leases()
+
+    @cached_property
+    def transactions(self) -> ClusterTransactions:
+        """Transactions over several topics and groups."""
+        home = TransactionsHome(
+            cluster=self, decided=_decided, staging=Staging(self.store), look_at_groups=self.groups.look
+        )
+        return ClusterTransactions(home)
 
     def settle(self, timeout: float | None = None) -> None:
         """Wait until no thread of this cluster writes to the root any more."""
@@ -323,6 +335,11 @@ class DeltaCluster(ClusterBase):
     def look_ahead(self, logs: Iterable[TopicLog], *, waiting: bool = False) -> float:
         """Look at the tables of several topics side by side."""
         return look_ahead(self.store, (log for log in logs if isinstance(log, DeltaTopicLog)), waiting=waiting)
+
+
+def _decided(log: TopicLog) -> DeltaDecided:
+    assert isinstance(log, DeltaTopicLog)
+    return DeltaDecided(log)
 
 
 def turns_of(location: str) -> list[str]:

@@ -10,11 +10,12 @@ import threading
 import uuid
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
+from functools import cached_property
 from types import MappingProxyType
 
 import pyarrow as pa
 
-from kafkalike.clock import SYSTEM_CLOCK, Clock
+from kafkalike.clock import SYSTEM_CLOCK, Clock, Deadline
 from kafkalike.config.server import ServerConfig
 from kafkalike.config.topic import TopicConfig
 from kafkalike.errors import OffsetOutOfRangeError, TopicDeletedError
@@ -22,9 +23,14 @@ from kafkalike.log.cluster.base import ClusterBase
 from kafkalike.log.cluster.memory_control import MemoryControlLog
 from kafkalike.log.port import TopicLog
 from kafkalike.log.store.leases import MemoryLeases
+from kafkalike.log.store.memory import MemoryStore
 from kafkalike.log.topic.chunk import CHUNK_SCHEMA, Chunk
+from kafkalike.log.topic.decided import DecidedPayload, DecidedRecords, name_of
 from kafkalike.log.topic.validate import check_after, check_batch, codec_for, not_in_order
-from kafkalike.model.appends import Appended, TxnId
+from kafkalike.log.transactions.staging import Staging
+from kafkalike.log.transactions.tables import Home
+from kafkalike.log.transactions.transactions import ClusterTransactions
+from kafkalike.model.appends import TRANSACTIONS, Appended, TxnId
 from kafkalike.model.batch import RecordBatch
 from kafkalike.model.cluster_state import ClusterState, MetadataRow
 from kafkalike.model.group_state import GroupRow, GroupsState
@@ -33,6 +39,8 @@ from kafkalike.model.offsets import assign_offsets, plan_offsets
 from kafkalike.model.segments import Segment
 from kafkalike.model.structs import OffsetAndTimestamp
 from kafkalike.model.topic import TopicInfo
+from kafkalike.model.transactions.values import WriteName
+from kafkalike.model.transactions.views import TopicCut
 
 
 class _Table:
@@ -44,6 +52,8 @@ class _Table:
         self.version = 0
         self.txns: dict[str, dict[int, Appended]] = {}
         """Writes by application and version."""
+        self.stops: list[tuple[int, int, int]] = []
+        """Version, partition and log end of each append."""
         self.last_ms = 0
         self.lock = threading.Lock()
 
@@ -56,6 +66,8 @@ class _Table:
             check_after(topic, txn, max(known))
             return None
         if txn.version not in known:
+            if txn.own:
+                return Appended(version=self.version, ranges={}, append_time_ms=0, duplicate=True)
             raise not_in_order(topic, txn.app_id, txn.version, max(known))
         return replace(known[txn.version], duplicate=True)
 
@@ -80,6 +92,22 @@ class MemoryCluster(ClusterBase):
         self.groups: MemoryControlLog[GroupsState, GroupRow] = MemoryControlLog(GroupsState())
         self.leases = MemoryLeases(clock.now_ms)
         self._tables: dict[str, _Table] = {}
+        self._staged = MemoryStore(self.root, now_ns=lambda: clock.now_ms() * 1_000_000)
+
+    @cached_property
+    def transactions(self) -> ClusterTransactions:
+        """Transactions over several topics and groups."""
+        home = Home(
+            cluster=self,
+            decided=MemoryDecided.of,
+            staging=Staging(self._staged),
+            look_at_groups=self._look_at_groups,
+        )
+        return ClusterTransactions(home)
+
+    def _look_at_groups(self) -> tuple[int, GroupsState]:
+        state = self.groups.refresh()
+        return state.seq, state
 
     def _location(self, name: str, *, used_before: bool) -> str:
         del used_before
@@ -126,6 +154,7 @@ class MemoryTopicLog:
         self._table = table
         self._visible: dict[int, int] = {}
         self.version = 0
+        self._seen = 0
         self.refresh()
 
     @property
@@ -148,6 +177,7 @@ class MemoryTopicLog:
         """See what was appended."""
         del metadata, waiting, since
         self.info = self._current()
+        self._seen = max(self._table.txns.get(TRANSACTIONS, {}), default=0)
         version = self._table.version  # before the ends: an append meanwhile is seen at the next look, too
         self._visible = {p: len(self._table.rows.get(p, ())) for p in self.info.partitions}
         self.version = version
@@ -178,6 +208,33 @@ class MemoryTopicLog:
     ) -> Appended:
         """Write the records."""
         del timeout_ms
+        return self.add(batch, codec, txn)
+
+    @property
+    def last_transaction(self) -> int:
+        """The last decided transaction that the topic has."""
+        return self._seen
+
+    def ends_before(self, seq: int) -> tuple[int, dict[int, int]]:
+        """The newest version without decisions after one, and the log ends in it."""
+        with self._table.lock:
+            later = [done for s, done in self._table.txns.get(TRANSACTIONS, {}).items() if s > seq]
+            version = min((done.version for done in later), default=self._table.version + 1) - 1
+            ends = dict.fromkeys(self.info.partitions, 0)
+            for made, partition, stop in self._table.stops:
+                if made <= version:
+                    ends[partition] = stop
+            return version, ends
+
+    def add(self, batch: RecordBatch, codec: str, txn: TxnId | None, *, checked: bool = False) -> Appended:
+        """Write the records.
+
+        Args:
+            batch: the records.
+            codec: the producer's.
+            txn: see `append`.
+            checked: they were, when they were staged.
+        """
         now = self._cluster.clock.now_ms()
         table = self._table
         with table.lock:
@@ -186,7 +243,8 @@ class MemoryTopicLog:
             done = table.written(info.name, txn)
             if done is not None:
                 return done
-            check_batch(batch, info, config, now)
+            if not checked:
+                check_batch(batch, info, config, now)
             codec_for(config, codec)
             counts: dict[int, int] = {}
             for p in batch.partitions:
@@ -209,6 +267,7 @@ class MemoryTopicLog:
             table.last_ms = now
             for p, run in plan.items():
                 table.segments.setdefault(p, []).append(_segment(table, p, run, now))
+                table.stops.append((table.version, p, run.stop))
             done = Appended(version=table.version, ranges=plan, append_time_ms=now)
             if txn is not None:
                 table.txns.setdefault(txn.app_id, {})[txn.version] = done
@@ -243,6 +302,50 @@ class MemoryTopicLog:
         """One segment per append."""
         start = self.log_start(partition)
         return [s for s in self._table.segments.get(partition, ()) if s.stop > start]
+
+
+class MemoryDecided:
+    """Decisions in a topic in memory. See `kafkalike.log.transactions.tables.DecidedLog`."""
+
+    def __init__(self, log: MemoryTopicLog) -> None:
+        self._log = log
+
+    @classmethod
+    def of(cls, log: TopicLog) -> MemoryDecided:
+        """The decisions of a topic of this cluster."""
+        assert isinstance(log, MemoryTopicLog)
+        return cls(log)
+
+    @property
+    def last(self) -> int:
+        """The last decision that it is known to have."""
+        return self._log.last_transaction
+
+    def look(self) -> int:
+        """The last decision that it has now."""
+        self._log.refresh()
+        return self._log.last_transaction
+
+    def bring(self, seq: int, payload: DecidedRecords, deadline: Deadline, also: WriteName | None) -> Appended:
+        """Append a decision, unless it is there."""
+        # Whoever has names for writes, has tables.
+        del deadline, also
+        assert isinstance(payload, DecidedPayload)
+        self._log.refresh()
+        whole = RecordBatch()
+        for batch in payload.batches() if self._log.last_transaction < seq else ():
+            whole.extend(batch)
+        return self._log.add(whole, "none", name_of(seq), checked=True)
+
+    def where(self, seq: int) -> Appended:
+        """Where a decision is."""
+        return self._log.add(RecordBatch(), "none", name_of(seq), checked=True)
+
+    def as_of(self, seq: int) -> TopicCut | None:
+        """The newest version without later decisions."""
+        self._log.refresh()
+        version, ends = self._log.ends_before(seq)
+        return TopicCut(topic_id=self._log.info.topic_id, version=version, ends=ends)
 
 
 def _segment(table: _Table, partition: int, run: range, now: int) -> Segment:

@@ -16,6 +16,7 @@ class MemoryControlLog(Generic[S, R]):
     """A control log whose rows are a list."""
 
     def __init__(self, state: S) -> None:
+        self._empty = state
         self._written: list[R] = []
         self._now = state, 0
         """The state, and how many rows it is made of: there may be one more where a transaction was interrupted."""
@@ -35,6 +36,11 @@ class MemoryControlLog(Generic[S, R]):
         """The state."""
         del waiting
         return self.state
+
+    def state_at(self, version: int) -> S:
+        """The state as of an older version, which is the number of its last row."""
+        empty = self._empty
+        return empty.applied(row for row in self.rows if row.seq <= version)  # type: ignore[attr-defined]
 
     def transact(self, plan: Callable[[S], Sequence[R]], timeout_ms: float | None = 60_000) -> None:
         """Append what `plan` makes; the lock stands in for the compare-and-set."""

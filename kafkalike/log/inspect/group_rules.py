@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 
 from kafkalike.log.inspect.findings import Finding, finding, one
-from kafkalike.model.group_state import MEMBER, GroupRow, GroupsState
+from kafkalike.model.group_state import MEMBER, TRANSACTION, GroupRow, GroupsState
 
 
 def check_committed(groups: GroupsState, topic: str, topic_id: str, live: Mapping[int, range]) -> list[Finding]:
@@ -54,6 +54,8 @@ def check_group_rows(rows: Iterable[GroupRow]) -> list[Finding]:
             message = f"row {row.seq} of the offsets table follows row {last_seq}: two writers did not see each other"
             found.append(Finding(kind="group-sequence", message=message))
         last_seq = max(last_seq, row.seq)
+        if row.kind == TRANSACTION:
+            continue
         known = generations.get(row.group_id)
         if row.kind == MEMBER:
             if known is not None and row.generation < known:

@@ -17,6 +17,7 @@ from kafkalike.log.inspect.file_rules import misplaced_keys
 from kafkalike.log.inspect.findings import Finding, Report
 from kafkalike.log.inspect.group_rules import check_committed, check_group_rows
 from kafkalike.log.inspect.table_rules import check_commits, check_coverage, check_partitions, check_place, check_schema
+from kafkalike.log.inspect.transaction_rules import check_ahead, check_lost, check_transaction_rows
 from kafkalike.log.table.layout import TOPIC_SCHEMA
 from kafkalike.log.table.loading import load_table
 from kafkalike.log.table.snapshot import load_snapshot
@@ -110,15 +111,19 @@ def verify_topic(cluster: Cluster, name: str, report: Report, progress: Progress
         report.findings += misplaced_keys(name, partition, checks)
     with contextlib.suppress(LogCorruptError):
         # Said of the offsets table itself.
-        report.findings += check_committed(cluster.groups.refresh(), name, info.topic_id, live)
+        groups = cluster.groups.refresh()
+        report.findings += check_committed(groups, name, info.topic_id, live)
+        report.findings += check_ahead(name, log.last_transaction, groups.seq)
 
 
 def verify_groups(cluster: Cluster, report: Report) -> None:
-    """Check the rows of the offsets table: numbering, generations, commits of members that were replaced."""
+    """Check the offsets table: numbering, generations, commits of members that were replaced, and transactions."""
     damaged = _damaged(cluster, None)
     report.findings += damaged
     try:
-        report.findings += check_group_rows(cluster.groups.rows)
+        rows = cluster.groups.rows
+        report.findings += [*check_group_rows(rows), *check_transaction_rows(rows)]
+        report.findings += check_lost(cluster.transactions.damaged())
     except LogCorruptError as error:
         if not damaged:
             report.findings.append(Finding(kind="groups-table", message=str(error)))

@@ -3,7 +3,7 @@
 Two steps (decisions 017 and 020). The job computes the DataFrame once, before a topic's lock is taken, and each task
 writes its records into one file, sorted by topic and Kafka partition (`staged_topics`). Then each topic in turn is
 locked, its log end is read, the segments are written from those files, and one table version is made of them
-(`staged_commit`): the same loop as for a producer's batch.
+(`staged_commit`): the same loop as for a producer's batch. Several topics are one transaction (decision 032).
 """
 
 from __future__ import annotations
@@ -21,11 +21,11 @@ from kafkalike.expr.sink import arrow_columns
 from kafkalike.log.jvm.java_errors import innermost
 from kafkalike.log.jvm.job_errors import raise_refusal
 from kafkalike.log.jvm.task_number import task_number
-from kafkalike.log.staged.commit import TxnOf, commit_results
-from kafkalike.log.staged.files import Numbering, Written
+from kafkalike.log.runs.files import Numbering, Written
+from kafkalike.log.runs.payload import Job, Writing, in_threads, write_anew
+from kafkalike.log.runs.runs import LargeRun, Run
+from kafkalike.log.staged.commit import Commit, commit_results
 from kafkalike.log.staged.folder import staging_place
-from kafkalike.log.staged.payload import Job, in_threads, write_anew
-from kafkalike.log.staged.runs import LargeRun, Run
 from kafkalike.log.staged.topics import Folder, Target, TaskResult, left_out, stage_topics
 from kafkalike.model.appends import Appended
 
@@ -41,18 +41,14 @@ FAR_SPREAD_BYTES: Final = 64 * 1024 * 1024
 in an object store, where all bytes would else go to this machine and back."""
 
 
-def append_staged(
-    cluster: DeltaCluster, frame: DataFrame, target: Target, *, codec: str, timeout_ms: float, txn: TxnOf
-) -> Mapping[str, Appended]:
-    """Append a DataFrame: one table commit for each topic.
+def append_staged(cluster: DeltaCluster, frame: DataFrame, target: Target, how: Commit) -> Mapping[str, Appended]:
+    """Append a DataFrame: one table commit where it has one topic, else one transaction.
 
     Args:
         cluster: where the topics are.
         frame: columns as `expr.sink.sink_columns` gives them.
         target: where the rows go; of a rerun that it knows, nothing is computed.
-        codec: compression, used when a topic says `producer`.
-        timeout_ms: how long to wait for other writers, for each topic, ms; from when the DataFrame has been computed.
-        txn: names the write to a topic.
+        how: see `Commit`; its time counts from when the DataFrame has been computed.
 
     Returns:
         What was written, by topic.
@@ -61,21 +57,20 @@ def append_staged(
         KafkaError: see `kafkalike.spark.write`.
     """
     with staging_place(cluster.store) as folder:
-        results = [left_out(target)] if target.written else _run(frame, target, folder)
+        results = [left_out(target)] if target.written else run_job(frame, target, folder)
+        spark = frame.sparkSession
         # Other writers are waited for from here on: however long the source took, there is time for them.
         return commit_results(
-            cluster,
-            target.topic,
-            results,
-            folder.files,
-            codec=codec,
-            timeout_ms=timeout_ms,
-            txn=txn,
-            write_all=partial(_write_all, frame.sparkSession),
+            cluster, target.topic, results, folder.files, how, partial(write_all, spark), keeping(spark)
         )
 
 
-def _run(frame: DataFrame, target: Target, folder: Folder) -> list[TaskResult]:
+def keeping(spark: SparkSession) -> Writing:
+    """What writes the segments of a decided transaction, in tasks where they are many."""
+    return partial(write_all, spark, keep=True)
+
+
+def run_job(frame: DataFrame, target: Target, folder: Folder) -> list[TaskResult]:
     """Compute the DataFrame and stage its records."""
     try:
         rows = arrow_columns(frame).mapInArrow(partial(_stage, target, folder), "result BINARY").collect()
@@ -89,11 +84,22 @@ def _stage(target: Target, folder: Folder, batches: Iterable[pa.RecordBatch]) ->
     yield pa.RecordBatch.from_pydict({"result": [pickle.dumps(stage_topics(target, folder, batches, task_number()))]})
 
 
-def _write_all(spark: SparkSession, staged: Store, files: Store, jobs: list[Job]) -> list[Written]:
+def write_all(
+    spark: SparkSession, staged: Store, files: Store, jobs: list[Job], *, keep: bool = False
+) -> list[Written]:
+    """Write segments, in tasks where they are many.
+
+    Args:
+        spark: whose tasks.
+        staged: where the records are.
+        files: the topic's table.
+        jobs: the segments.
+        keep: whether others may need the staged files still, as they are.
+    """
     # A large run only gets its offsets, and that must have one writer: of two attempts at a task one may be late.
     large = [job for job in jobs if isinstance(job[0], LargeRun)]
     small = [(runs, where) for runs, where in jobs if not isinstance(runs, LargeRun)]
-    return [*in_threads(staged, files, large), *_write_small(spark, staged, files, small)]
+    return [*in_threads(staged, files, large, keep=keep), *_write_small(spark, staged, files, small)]
 
 
 def _write_small(

@@ -15,8 +15,8 @@ import pyarrow.compute as pc
 
 from kafkalike import faults
 from kafkalike.errors import IllegalArgumentError, KafkaError, UnknownTopicOrPartitionError
-from kafkalike.log.staged.files import StagedFile
-from kafkalike.log.staged.runs import LargeRun, Run
+from kafkalike.log.runs.files import StagedFile
+from kafkalike.log.runs.runs import LargeRun, Run
 from kafkalike.log.store.port import Store
 from kafkalike.log.topic.column_rules import Router, Rules
 from kafkalike.model.names import check_topic_name

@@ -14,7 +14,13 @@ from typing import Any, Final, Generic, Protocol, TypeVar
 
 from kafkalike import faults
 from kafkalike.clock import Clock, Deadline
-from kafkalike.errors import KafkaError, KafkaStorageError, KafkaTimeoutError, UnknownOutcomeError, UnsupportedVersionError
+from kafkalike.errors import (
+    KafkaError,
+    KafkaStorageError,
+    KafkaTimeoutError,
+    UnknownOutcomeError,
+    UnsupportedVersionError,
+)
 from kafkalike.log.table.actions import APPEND
 from kafkalike.log.table.following import FollowedTable
 from kafkalike.log.table.open_appends import OpenAppends

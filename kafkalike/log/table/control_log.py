@@ -99,6 +99,12 @@ class DeltaControlLog(Generic[S, R]):
         """Version of the table as of the last `refresh`; 0 when there is none."""
         return self._table.state.version if self._rows.exists else 0
 
+    def look(self) -> tuple[int, S]:
+        """Refresh; the table's version and its state, which belong together."""
+        with self._table.mutex:
+            state = self.refresh()
+            return self.version, state
+
     def reload(self) -> S:
         """Read the whole table anew, whatever is known of it."""
         return self._rows.reload()
@@ -109,6 +115,14 @@ class DeltaControlLog(Generic[S, R]):
         with self._table.mutex:
             self.refresh()
             return self._rows.rows_of(self._table.state) if self._rows.exists else []
+
+    def state_at(self, version: int) -> S:
+        """The state as of an older version of the table: of the last minutes, as merged files are removed then.
+
+        Raises:
+            LogCorruptError: the version is gone.
+        """
+        return self._rows.state_at(version)
 
     def live_files(self) -> set[str]:
         """Paths of the table's data files, fresh."""

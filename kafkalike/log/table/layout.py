@@ -21,6 +21,9 @@ LOCKS: Final = "__locks"
 STAGING: Final = "__staging"
 """Where a Spark write puts its records down before they get their offsets."""
 
+TRANSACTIONS: Final = "__transactions"
+"""Where the records of transactions wait until these are committed, a folder for each."""
+
 DELETED: Final = "__deleted"
 """Where the tables of deleted topics go while their files are being removed."""
 

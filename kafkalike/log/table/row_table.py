@@ -21,6 +21,7 @@ from kafkalike.log.table.actions import TableCommit
 from kafkalike.log.table.commit_file import creation
 from kafkalike.log.table.fewer_files import merge_late
 from kafkalike.log.table.layout import delta_schema
+from kafkalike.log.table.loading import load_table
 from kafkalike.log.table.row_files import ROWS, MissingFileError, RowFiles, seq_segment
 from kafkalike.log.table.snapshot import READ_BESIDE
 from kafkalike.log.table.state import TableState
@@ -114,6 +115,18 @@ class RowTable(Generic[S, R]):
                     self._missing_is_damage = False
             return self._new_state() if self._state is None else self._state
 
+    def state_at(self, version: int) -> S:
+        """The state as of an older version of the table: of the last minutes, as merged files are removed then.
+
+        Raises:
+            LogCorruptError: the version is gone.
+        """
+        try:
+            rows = self.rows_of(load_table(self.files, seq_segment, version)) if version or self.exists else []
+        except (MissingFileError, FileNotFoundError) as cause:
+            raise LogCorruptError(f"{self.files.uri} cannot be read at version {version} any more: {cause}") from cause
+        return self._new_state().applied(rows)
+
     def reload(self) -> S:
         """Read the whole table anew, whatever is known of it."""
         with self.table.mutex:
@@ -196,7 +209,9 @@ class RowTable(Generic[S, R]):
         if landed.version % MERGE_INTERVAL:
             return None
         try:
-            made = self.table.change(lambda state: merge_late(self.row_files, state, self.clock), deadline, self.refresh)
+            made = self.table.change(
+                lambda state: merge_late(self.row_files, state, self.clock), deadline, self.refresh
+            )
         except (KafkaError, OSError, pa.ArrowException) as cause:
             _log.warning("the files of %s were not merged: %s", self.files.uri, cause)
             return None

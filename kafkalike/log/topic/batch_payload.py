@@ -195,9 +195,21 @@ def iso_time(time_ms: int) -> str:
     return moment.strftime("%Y-%m-%dT%H:%M:%S.") + f"{time_ms % 1000:03d}Z"
 
 
-def append_note(append_time_ms: int, txn: TxnId | None) -> dict[str, object]:
+BEFORE_KEY: Final = "before"
+"""What an append under one of kafkalike's own names says of that name's version before it, 0 for none."""
+
+
+def append_note(append_time_ms: int, txn: TxnId | None, known: Mapping[str, int]) -> dict[str, object]:
     """What an append writes into the commit's user metadata beside its id.
 
     The time is that of the records in a topic with LogAppendTime; the commit's own may be a little later.
+
+    Args:
+        append_time_ms: that time.
+        txn: the write's name.
+        known: the versions of names that the table has.
     """
-    return {"time": append_time_ms} if txn is None else {"time": append_time_ms, "txn": [txn.app_id, txn.version]}
+    if txn is None:
+        return {"time": append_time_ms}
+    note: dict[str, object] = {"time": append_time_ms, "txn": [txn.app_id, txn.version]}
+    return note | {BEFORE_KEY: known.get(txn.app_id, 0)} if txn.own else note

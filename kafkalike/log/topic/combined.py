@@ -18,6 +18,7 @@ from kafkalike.log.table.combining import At, Made
 from kafkalike.log.table.state import Still, TableState, end_app
 from kafkalike.log.table.table import Change, Done, Landed, Plan
 from kafkalike.log.topic.batch_payload import BatchPayload, Payload, append_note
+from kafkalike.log.topic.known_writes import names_of
 from kafkalike.log.topic.validate import check_after, codec_for
 from kafkalike.log.topic.waiting_batch import pack, unpack
 from kafkalike.model.appends import TxnId
@@ -136,8 +137,9 @@ class TopicAppends:
         ends = {p: state.end(p) for p in state.unrecorded}
         ends |= {p: max(run[p].stop for run in runs if p in run) for p in partitions}
         txns = {end_app(p): end for p, end in sorted(ends.items())}
-        txns |= {append.txn.app_id: append.txn.version for _, append in appends if append.txn is not None}
-        note = append_note(now, own.txn)
+        for _, append in appends:
+            txns |= {} if append.txn is None else names_of(append.txn, state.txns)
+        note = append_note(now, own.txn, state.txns)
         if others is not None:
             named = [(found, run, append.txn) for (found, append), run in zip(appends, runs, strict=True)]
             note[PARTS_KEY] = to_note([(n, r, None if t is None else (t.app_id, t.version)) for n, r, t in named])
@@ -217,12 +219,7 @@ def _joined(appends: Sequence[Append]) -> Payload:
     whole = RecordBatch()
     for append in appends:
         assert isinstance(append.payload, BatchPayload)
-        batch = append.payload.batch
-        whole.partitions += batch.partitions
-        whole.keys += batch.keys
-        whole.values += batch.values
-        whole.timestamps += batch.timestamps
-        whole.headers += batch.headers
+        whole.extend(append.payload.batch)
     return BatchPayload(whole)
 
 

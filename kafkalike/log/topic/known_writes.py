@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 
 from kafkalike.log.store.port import Store
 from kafkalike.log.table.actions import TableCommit, append_info, log_name, parse_commit
@@ -10,7 +10,7 @@ from kafkalike.log.table.damage import storage_errors
 from kafkalike.log.table.state import TableState
 from kafkalike.log.topic.segment_files import segment_of, versions
 from kafkalike.log.topic.validate import check_after, not_in_order
-from kafkalike.model.appends import Appended, TxnId
+from kafkalike.model.appends import TRANSACTIONS, Appended, TxnId
 from kafkalike.model.combining.parts import ranges_of_write
 from kafkalike.model.segments import Segment
 
@@ -26,12 +26,29 @@ def find_write(topic: str, files: Store, state: TableState, txn: TxnId) -> Appen
         note = append_info(found.user_metadata)
         when = int(note.get("time", found.timestamp_ms))
         ranges = ranges_of_write(note, txn.app_id, txn.version)
+        if ranges is None and TRANSACTIONS in found.txns:
+            ranges = ranges_of_write(note, TRANSACTIONS, found.txns[TRANSACTIONS])
         if ranges is None:
             ranges = ranges_of(segment_of(add, files) for add in found.adds)
         return Appended(version=found.version, ranges=ranges, append_time_ms=when, duplicate=True)
-    if known > txn.version:
+    if known > txn.version and not txn.own:
         raise not_in_order(topic, txn.app_id, txn.version, known)
     return Appended(version=state.version, ranges={}, append_time_ms=0, duplicate=True)
+
+
+def names_of(txn: TxnId, known: Mapping[str, int]) -> dict[str, int]:
+    """What a commit notes of the name of a write.
+
+    Args:
+        txn: the name.
+        known: the versions of names that the table has; none of them goes down.
+    """
+    names = {txn.app_id: txn.version}
+    if txn.also is not None:
+        app_id, version = txn.also
+        if known.get(app_id, -1) < version:
+            names[app_id] = version
+    return names
 
 
 def find_commit(files: Store, wanted: Callable[[TableCommit], bool]) -> TableCommit | None:

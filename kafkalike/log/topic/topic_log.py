@@ -31,12 +31,12 @@ from kafkalike.log.topic import times
 from kafkalike.log.topic.batch_payload import BatchPayload, Payload, append_note
 from kafkalike.log.topic.combined import Append, TopicAppends
 from kafkalike.log.topic.foreign_rules import append_refusal
-from kafkalike.log.topic.known_writes import find_commit, find_write, ranges_of
+from kafkalike.log.topic.known_writes import find_commit, find_write, names_of, ranges_of
 from kafkalike.log.topic.look_back import look_back
 from kafkalike.log.topic.reader import DeltaReader
 from kafkalike.log.topic.segment_files import segment_of
 from kafkalike.log.topic.validate import codec_for
-from kafkalike.model.appends import Appended, TxnId
+from kafkalike.model.appends import TRANSACTIONS, Appended, TxnId
 from kafkalike.model.batch import RecordBatch
 from kafkalike.model.cluster_state import ClusterState, MetadataRow
 from kafkalike.model.compaction import HOLES, cleaner_app
@@ -188,6 +188,11 @@ class DeltaTopicLog:
         return self._table.state.version
 
     @property
+    def last_transaction(self) -> int:
+        """Number of the last decided transaction that the topic has, as of the last `refresh`; 0 for none."""
+        return self._table.state.txns.get(TRANSACTIONS, 0)
+
+    @property
     def fenced(self) -> int:
         """The latest fence that the last `refresh` saw: files written before a later one may be gone."""
         return self._table.state.fenced
@@ -318,12 +323,17 @@ class DeltaTopicLog:
         txns = {end_app(p): end for p, end in sorted(ends.items())}
         if txn is not None:
             requires.append(LastOf(txn.app_id, state.txns.get(txn.app_id)))
-            txns[txn.app_id] = txn.version
+            txns |= names_of(txn, state.txns)
         now_counts = config.log_append_time
         adds = payload.write(self.files, runs, codec=codec_for(config, codec), now_ms=now, now_counts=now_counts)
         faults.point("append.before_commit")
         return Change(
-            operation=APPEND, time_ms=now, adds=adds, txns=txns, note=append_note(now, txn), requires=requires
+            operation=APPEND,
+            time_ms=now,
+            adds=adds,
+            txns=txns,
+            note=append_note(now, txn, state.txns),
+            requires=requires,
         )
 
     @contextlib.contextmanager

@@ -1,9 +1,9 @@
-"""Sink of a batch query: checked options and a DataFrame's schema in, one table commit per topic out."""
+"""Sink of a batch query: checked options and a DataFrame's schema in, one table commit or transaction out."""
 
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -13,16 +13,16 @@ from pyspark.sql.types import StructType
 from kafkalike.errors import IllegalArgumentError
 from kafkalike.log.connect import connect_delta, connect_to_write
 from kafkalike.log.jvm.task_number import task_number
-from kafkalike.log.staged.commit import begin, commit_results
+from kafkalike.log.staged.commit import Commit, begin, commit_results
 from kafkalike.log.staged.folder import JobPlace, job_place
+from kafkalike.log.staged.naming import Naming
 from kafkalike.log.staged.topics import TaskResult, stage_topics
 from kafkalike.spark.format.sink_options import SinkOptions, check_sink_columns
 
 if TYPE_CHECKING:
     from pyarrow import RecordBatch
 
-    from kafkalike.log.topic.topic_log import DeltaTopicLog
-    from kafkalike.model.appends import Appended, TxnId
+    from kafkalike.model.appends import Appended
 
 _log = logging.getLogger(__name__)
 
@@ -72,7 +72,8 @@ class BatchWriter(DataSourceArrowWriter):
         """
         options = self._options
         try:
-            written = commit_messages(options, messages, self._folder, lambda _: options.txn)
+            naming = None if options.txn is None else Naming.of(options.txn)
+            written = commit_messages(options, messages, self._folder, naming)
         finally:
             self._folder.remove()
         if options.txn is not None:
@@ -87,7 +88,7 @@ def commit_messages(
     options: SinkOptions,
     messages: Sequence[WriterCommitMessage | None],
     folder: JobPlace,
-    txn: Callable[[DeltaTopicLog], TxnId | None],
+    naming: Naming | None,
 ) -> Mapping[str, Appended]:
     """Number and commit what the tasks say; one that has failed has no message. See `commit_results`."""
     return commit_results(
@@ -95,9 +96,7 @@ def commit_messages(
         options.topic,
         [message.result for message in messages if isinstance(message, Message)],
         folder.files,
-        codec=options.codec,
-        timeout_ms=options.timeout_ms,
-        txn=txn,
+        Commit(codec=options.codec, timeout_ms=options.timeout_ms, naming=naming),
     )
 
 

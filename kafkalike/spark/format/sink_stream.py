@@ -23,6 +23,7 @@ from kafkalike.log.jvm.task_number import task_number
 from kafkalike.log.staged.commit import begin
 from kafkalike.log.staged.folder import JobPlace, job_place
 from kafkalike.log.staged.lease import Driver
+from kafkalike.log.staged.naming import Naming
 from kafkalike.log.staged.topics import stage_topics
 from kafkalike.spark.format.sink import Message, commit_messages, say_duplicates
 from kafkalike.spark.format.sink_options import SinkOptions, check_sink_columns
@@ -88,9 +89,8 @@ class StreamSink(DataSourceStreamArrowWriter):
             owner, offsets = self._batch(messages, batchId)
             version = StreamVersion.of(batchId, owner, offsets.fingerprint)
             app = app_id(options.txn_id, owner)
-            written = commit_messages(
-                options, messages, self._folder, lambda log: next_txn(log.info.name, app, log.txn_version(app), version)
-            )
+            naming = Naming(app, version.encode(), lambda topic, known: next_txn(topic, app, known, version))
+            written = commit_messages(options, messages, self._folder, naming)
         finally:
             self._folder.remove()
         faults.point("stream.after_write")

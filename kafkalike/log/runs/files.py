@@ -19,9 +19,9 @@ import numpy as np
 import pyarrow as pa
 from pyarrow import ipc
 
-from kafkalike.log.staged.large_runs import LargeRuns, give_to_topic, read_large
-from kafkalike.log.staged.rows import segment_rows, time_range
-from kafkalike.log.staged.runs import LargeRun, Run
+from kafkalike.log.runs.large_runs import LargeRuns, give_to_topic, read_large
+from kafkalike.log.runs.rows import segment_rows, time_range
+from kafkalike.log.runs.runs import LargeRun, Run
 from kafkalike.log.store.arrays import numbers
 from kafkalike.log.store.parquet import put_parquet
 from kafkalike.log.store.port import Store
@@ -161,7 +161,9 @@ def _by_partition(table: pa.Table) -> Iterator[tuple[int, pa.Table]]:
         yield partition, body.slice(bounds[at], bounds[at + 1] - bounds[at])
 
 
-def write_segment(staged: Store, files: Store, records: Sequence[Run] | LargeRun, where: Numbering) -> Written:
+def write_segment(
+    staged: Store, files: Store, records: Sequence[Run] | LargeRun, where: Numbering, *, keep: bool = False
+) -> Written:
     """Number staged records and write them as one segment.
 
     Args:
@@ -169,6 +171,7 @@ def write_segment(staged: Store, files: Store, records: Sequence[Run] | LargeRun
         files: the topic's table.
         records: in the order of their offsets; at least one.
         where: the file and its first offset.
+        keep: whether others may need the staged files still, as they are.
 
     Returns:
         What was written.
@@ -177,7 +180,7 @@ def write_segment(staged: Store, files: Store, records: Sequence[Run] | LargeRun
         OSError, pa.ArrowException: the storage refused.
     """
     if isinstance(records, LargeRun):
-        if not where.log_append_time and give_to_topic(staged, records, files, where.name, where.start):
+        if not where.log_append_time and give_to_topic(staged, records, files, where.name, where.start, keep=keep):
             times = records.min_time_ms, records.max_time_ms
             return _written(where, records.rows, files.size(where.name), times)
         body = read_large(staged, records)

@@ -10,6 +10,7 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
+from functools import partial
 from itertools import groupby
 from typing import TYPE_CHECKING, NoReturn
 
@@ -17,11 +18,13 @@ import pyarrow as pa
 
 from kafkalike import errors, faults
 from kafkalike.errors import KafkaStorageError
-from kafkalike.log.staged.files import Numbering, Written, write_segment
-from kafkalike.log.staged.large_runs import SEGMENT_BYTES
-from kafkalike.log.staged.runs import LargeRun, Run
+from kafkalike.log.runs.files import Numbering, Written, write_segment
+from kafkalike.log.runs.large_runs import SEGMENT_BYTES, DamagedRunError
+from kafkalike.log.runs.manifest import Manifest, in_order
+from kafkalike.log.runs.runs import LargeRun, Run
 from kafkalike.log.table.actions import Add
 from kafkalike.log.topic.batch_payload import PARQUET_CODECS, refused, segment_name, segment_stats
+from kafkalike.log.topic.decided import StagedFileError
 
 if TYPE_CHECKING:
     from kafkalike.config.topic import TopicConfig
@@ -48,11 +51,18 @@ def raise_told(topic: str, refusal: str | None, text: str) -> NoReturn:
     raise KafkaStorageError(f"{topic}: the storage refused the records, nothing was written: {text}")
 
 
-def in_threads(staged: Store, files: Store, jobs: Sequence[Job]) -> list[Written]:
-    """All segments, a core each; pyarrow works outside Python's lock."""
+def in_threads(staged: Store, files: Store, jobs: Sequence[Job], *, keep: bool = False) -> list[Written]:
+    """All segments, a core each; pyarrow works outside Python's lock.
+
+    Args:
+        staged: where the records are.
+        files: the topic's table.
+        jobs: the segments.
+        keep: whether others may need the staged files still, as they are.
+    """
 
     def write(job: Job) -> Written:
-        return write_segment(staged, files, *job)
+        return write_segment(staged, files, *job, keep=keep)
 
     if len(jobs) < 2:  # noqa: PLR2004
         return [write(job) for job in jobs]
@@ -60,7 +70,7 @@ def in_threads(staged: Store, files: Store, jobs: Sequence[Job]) -> list[Written
         return list(pool.map(write, jobs))
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class StagedPayload:
     """Staged records as a payload of `DeltaTopicLog.append_payload`."""
 
@@ -69,6 +79,8 @@ class StagedPayload:
     runs: Sequence[Run | LargeRun]
     write_all: Writing = in_threads
     """Writes the segments."""
+    staged_ms: int | None = None
+    """Time of the records that have none, ms; None for that of the append."""
 
     def counts(self) -> Mapping[int, int]:
         """See `Payload`."""
@@ -83,6 +95,7 @@ class StagedPayload:
     def write(self, files: Store, plan: Mapping[int, range], *, codec: str, now_ms: int, now_counts: bool) -> list[Add]:
         """One Parquet file for each large run, and for each `SEGMENT_BYTES` of the others of a partition."""
         faults.point("append.before_files")
+        time_ms = now_ms if now_counts or self.staged_ms is None else self.staged_ms
         jobs = [
             (
                 records,
@@ -91,7 +104,7 @@ class StagedPayload:
                     partition=partition,
                     start=start,
                     codec=PARQUET_CODECS[codec],
-                    append_time_ms=now_ms,
+                    append_time_ms=time_ms,
                     log_append_time=now_counts,
                 ),
             )
@@ -104,6 +117,37 @@ class StagedPayload:
             failed = [_add(where.name, where.partition, 0, now_ms, {}) for _, where in jobs]
             raise refused(files, failed, cause) from cause
         return [_add(w.name, w.partition, w.size, now_ms, _stats(w)) for w in written]
+
+
+class DecidedRuns(StagedPayload):
+    """What a decided transaction brings into one topic. See `DecidedRecords`.
+
+    Any number of processes may bring it there at a time, and be killed: the staged files stay as they are.
+
+    Args:
+        place: the transaction's folder.
+        manifests: of the writes to the topic, in their order; at least one.
+        write_all: writes the segments, and changes no staged file; None: threads of this process.
+    """
+
+    def __init__(self, place: Store, manifests: Sequence[Manifest], write_all: Writing | None = None) -> None:
+        keeping = partial(in_threads, keep=True) if write_all is None else write_all
+        super().__init__(place, in_order(manifests), keeping, manifests[0].time_ms)
+        self.codec = manifests[0].codec
+
+    def write(self, files: Store, plan: Mapping[int, range], *, codec: str, now_ms: int, now_counts: bool) -> list[Add]:
+        """See `StagedPayload`.
+
+        Raises:
+            StagedFileError: a staged file is gone, or does not hold what its task has written.
+        """
+        try:
+            return super().write(files, plan, codec=codec, now_ms=now_ms, now_counts=now_counts)
+        except KafkaStorageError as cause:
+            if isinstance(cause.__cause__, FileNotFoundError | DamagedRunError):
+                message = f"{self.staged.uri}: a decided transaction cannot be brought in: {cause.__cause__}"
+                raise StagedFileError(message) from cause
+            raise
 
 
 def write_anew(staged: Store, files: Store, job: Job) -> Written:

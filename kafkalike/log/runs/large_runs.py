@@ -14,9 +14,9 @@ from typing import Final
 import pyarrow as pa
 
 from kafkalike.clock import SYSTEM_CLOCK
-from kafkalike.log.staged.renumber import footer_checksum, placeholders, renumber
-from kafkalike.log.staged.rows import segment_rows, time_range
-from kafkalike.log.staged.runs import LargeRun, Run
+from kafkalike.log.runs.renumber import footer_checksum, placeholders, renumber
+from kafkalike.log.runs.rows import segment_rows, time_range
+from kafkalike.log.runs.runs import LargeRun, Run
 from kafkalike.log.store.parquet import (
     ROW_GROUP_BYTES,
     ROW_GROUP_ROWS,
@@ -36,6 +36,9 @@ SEGMENT_BYTES: Final = 256 * 1024 * 1024
 
 OPEN_FILES: Final = 64
 """Most files that a task has open at a time; the oldest is finished for a new one."""
+
+
+_COPIED_BYTES: Final = 8 * 1024 * 1024
 
 
 class LargeRuns:
@@ -146,7 +149,7 @@ class _File:
         self._files.discard(self._name)
 
 
-def give_to_topic(staged: Store, run: LargeRun, files: Store, name: str, start: int) -> bool:
+def give_to_topic(staged: Store, run: LargeRun, files: Store, name: str, start: int, *, keep: bool = False) -> bool:
     """Number the records of a file and make it a data file of a topic, without copying it where that is possible.
 
     A file is numbered once: what a topic may have already is never changed.
@@ -157,6 +160,7 @@ def give_to_topic(staged: Store, run: LargeRun, files: Store, name: str, start: 
         files: the topic's table, on this machine.
         name: of the data file.
         start: offset of the first record.
+        keep: whether others may need the staged file still: then a copy of its bytes is numbered.
 
     Returns:
         Whether it was done. If not, the file must be written anew.
@@ -164,8 +168,11 @@ def give_to_topic(staged: Store, run: LargeRun, files: Store, name: str, start: 
     Raises:
         OSError: the storage refused, or the file is damaged.
     """
+    offsets = range(start, start + run.rows)
     try:
-        if not renumber(f"{staged.uri}/{run.file}", range(start, start + run.rows), run.footer_crc):
+        if keep:
+            return _number_copy(staged, run, files, name, offsets)
+        if not renumber(f"{staged.uri}/{run.file}", offsets, run.footer_crc):
             return False
     except PermissionError:
         # The task ran as another user, whose files can be read and not written.
@@ -174,6 +181,20 @@ def give_to_topic(staged: Store, run: LargeRun, files: Store, name: str, start: 
         raise _damaged(staged, run, cause) from cause
     staged.copy(run.file, files, name)
     return True
+
+
+def _number_copy(staged: Store, run: LargeRun, files: Store, name: str, offsets: range) -> bool:
+    """The same with a copy: whoever is killed half-way leaves a file that no table names."""
+    with staged.open_input(run.file) as source, files.open_output(name) as sink:
+        while chunk := source.read_buffer(_COPIED_BYTES):
+            sink.write(chunk)
+    done = False
+    try:
+        done = renumber(f"{files.uri}/{name}", offsets, run.footer_crc)
+    finally:
+        if not done:
+            files.discard(name)
+    return done
 
 
 def read_large(staged: Store, run: LargeRun) -> pa.Table:
@@ -194,6 +215,9 @@ def read_large(staged: Store, run: LargeRun) -> pa.Table:
     return found
 
 
-def _damaged(staged: Store, run: LargeRun, why: object) -> OSError:
-    """The error for a staged file that does not hold what its task has written."""
-    return OSError(f"{staged.uri}/{run.file} is damaged: {why}")
+class DamagedRunError(OSError):
+    """A staged file does not hold what its task has written."""
+
+
+def _damaged(staged: Store, run: LargeRun, why: object) -> DamagedRunError:
+    return DamagedRunError(f"{staged.uri}/{run.file} is damaged: {why}")

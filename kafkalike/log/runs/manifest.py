@@ -1,0 +1,144 @@
+"""Manifest: staged runs of one topic ↔ a file that names them, which a decided transaction names in turn.
+
+A job may stage many thousand runs, and a decision is a row that everybody reads. So the decision names one manifest for
+each write and topic, and the manifest names the runs, whose files lie beside it. Whoever brings the transaction into
+its topics needs nothing else: no Spark session, and nothing of the job that has staged them.
+"""
+
+from __future__ import annotations
+
+import json
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import partial
+from typing import Any, Final
+
+from kafkalike.errors import LogCorruptError
+from kafkalike.log.runs.runs import LargeRun, Run
+from kafkalike.log.store.port import Store
+
+LAYOUT: Final = "runs"
+"""Layout of a part whose files are manifests."""
+
+FORMAT: Final = 1
+"""Of a manifest. A later one is refused."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Manifest:
+    """Staged runs of one topic."""
+
+    runs: tuple[Run | LargeRun, ...]
+    codec: str
+    """The writer's, used when the topic says `producer`."""
+    time_ms: int
+    """When they were staged: time of the records that have none, ms."""
+
+    @property
+    def files(self) -> list[str]:
+        """The staged files, which lie beside the manifest."""
+        return sorted({run.file for run in self.runs})
+
+    def counts(self) -> Mapping[int, int]:
+        """Records by partition."""
+        found: Counter[int] = Counter()
+        for run in self.runs:
+            found[run.partition] += run.rows
+        return found
+
+
+def move_runs(staged: Store, names: Iterable[str], place: Store) -> None:
+    """Give staged files to a transaction.
+
+    Args:
+        staged: the job's folder, which may go afterwards.
+        names: files of it.
+        place: the transaction's folder.
+
+    Raises:
+        OSError: the storage refused, or a staged file is gone. What was moved goes with the transaction's folder.
+    """
+    place.beside([partial(staged.copy, name, place, name) for name in names])
+
+
+def dump_manifest(manifest: Manifest) -> bytes:
+    """The content of its file."""
+    files = manifest.files
+    number = {name: nth for nth, name in enumerate(files)}
+    small = [
+        [run.task, number[run.file], run.start, run.stop, run.partition, run.rows, run.bytes]
+        if isinstance(run, Run)
+        else [
+            run.task,
+            number[run.file],
+            None,
+            None,
+            run.partition,
+            run.rows,
+            run.bytes,
+            run.min_time_ms,
+            run.max_time_ms,
+            run.footer_crc,
+        ]
+        for run in manifest.runs
+    ]
+    found = {"v": FORMAT, "codec": manifest.codec, "time": manifest.time_ms, "files": files, "runs": small}
+    return json.dumps(found, separators=(",", ":")).encode()
+
+
+def load_manifest(content: bytes, where: str) -> Manifest:
+    """What a file says.
+
+    Args:
+        content: the file's, whose checksum was looked at.
+        where: for the message of an error.
+
+    Raises:
+        LogCorruptError: it is none, or one of a later version of kafkalike.
+    """
+    try:
+        found = json.loads(content)
+        _check_format(found["v"])
+        names = [str(name) for name in found["files"]]
+        runs = tuple(_run(names, fields) for fields in found["runs"])
+        return Manifest(runs=runs, codec=str(found["codec"]), time_ms=int(found["time"]))
+    except (ValueError, LookupError, TypeError) as cause:
+        message = f"{where} does not name staged records: {cause}"
+        raise LogCorruptError(message) from cause
+
+
+def _check_format(found: object) -> None:
+    if found != FORMAT:
+        message = f"its format is {found!r}, and this version knows {FORMAT}"
+        raise ValueError(message)
+
+
+def _run(names: Sequence[str], fields: Sequence[Any]) -> Run | LargeRun:
+    task, file, start, stop, partition, rows, size, *large = fields
+    if "/" in names[file]:
+        message = f"{names[file]!r} is no file of the transaction's folder"
+        raise ValueError(message)
+    if not large:
+        return Run(task, names[file], start, stop, partition, rows, size)
+    first, last, crc = large
+    return LargeRun(
+        task=task,
+        file=names[file],
+        partition=partition,
+        rows=rows,
+        bytes=size,
+        min_time_ms=first,
+        max_time_ms=last,
+        footer_crc=crc,
+    )
+
+
+def in_order(manifests: Iterable[Manifest]) -> list[Run | LargeRun]:
+    """The runs of several writes to one topic, numbered so that those of an earlier write come first."""
+    found: list[Run | LargeRun] = []
+    first = 0
+    for manifest in manifests:
+        found += [replace(run, task=first + run.task) for run in manifest.runs]
+        first = 1 + max((run.task for run in found), default=first - 1)
+    return found

@@ -1,0 +1,1 @@
+"""Transactions over tables: staged files, decisions, and what brings them into topics."""

@@ -1,0 +1,213 @@
+"""Driver: the acts of a course in, done to tables and files; what came of them goes back into the course."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, field
+from typing import Any, Final
+
+from kafkalike import faults
+from kafkalike.clock import Deadline
+from kafkalike.errors import KafkaError, KafkaTimeoutError, TopicDeletedError, UnknownTopicOrPartitionError
+from kafkalike.log.port.topic import TopicLog
+from kafkalike.log.topic.decided import DecidedRecords, StagedFileError
+from kafkalike.log.topic.waiting_batch import Loose
+from kafkalike.log.transactions.layouts import records_of
+from kafkalike.log.transactions.tables import DecidedLog, Home
+from kafkalike.model.appends import Appended
+from kafkalike.model.group_state import GroupRow, GroupsState, transaction_rows
+from kafkalike.model.topic import TopicInfo
+from kafkalike.model.transactions import course
+from kafkalike.model.transactions.values import Attempt, Committed, Part, StagedFile, Topic
+
+SIDE_BY_SIDE: Final = 16
+"""Topics that get a decision at a time, where that takes requests."""
+
+
+@dataclass
+class Held:
+    """What a producer knows of its open transaction, and nobody else."""
+
+    logs: dict[str, TopicLog] = field(default_factory=dict)
+    """By topic id, logs that are open."""
+    batches: dict[str, Loose] = field(default_factory=dict)
+    """By the name of a staged file, what it holds."""
+    payloads: Mapping[str, DecidedRecords] = field(default_factory=dict)
+    """By topic, what it brings there, where the caller has something better than the staged files."""
+    names: list[str] | None = None
+    """All files that may be staged; None where that is not known."""
+    attempt: Attempt | None = None
+    """The transaction."""
+
+
+class _Ids(Mapping[str, str]):
+    """Ids of topics, looked up when they are asked for: a cluster may have very many topics."""
+
+    def __init__(self, topics: Mapping[str, TopicInfo]) -> None:
+        self._topics = topics
+
+    def __getitem__(self, name: str) -> str:
+        return self._topics[name].topic_id
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._topics)
+
+    def __len__(self) -> int:
+        return len(self._topics)
+
+
+class Driver:
+    """Carries out courses for one caller.
+
+    Args:
+        home: topics, groups and staged files.
+        deadline: until when to try.
+        held: what the caller has in hand.
+    """
+
+    def __init__(self, home: Home, deadline: Deadline, held: Held | None = None) -> None:
+        self._cluster = home.cluster
+        self._decided = home.decided
+        self._staging = home.staging
+        self._look_at_groups = home.look_at_groups
+        self.versions: dict[int, int] = {}
+        """Versions of the groups' table that were seen, by the number of their last row."""
+        self._deadline = deadline
+        self._held = held or Held()
+
+    def run(self, todo: course.Course) -> Any:  # noqa: ANN401 - what the course returns
+        """Carry out a course to its end.
+
+        Raises:
+            KafkaError: what the course raises.
+        """
+        answer: Any = None
+        error: KafkaError | None = None
+        while True:
+            try:
+                act = todo.send(answer) if error is None else todo.throw(error)
+            except StopIteration as end:
+                return end.value
+            answer, error = None, None
+            try:
+                answer = self._done(act)
+            except KafkaError as cause:
+                error = cause
+
+    def _done(self, act: course.Act) -> Any:  # noqa: ANN401, PLR0911 - a line for each act
+        match act:
+            case course.LookAtGroups():
+                version, state = self._look_at_groups()
+                self.versions[state.seq] = version
+                return state
+            case course.LookAtTopics():
+                return _Ids(self._cluster.metadata.refresh().topics)
+            case course.Write(plan, step):
+                return self._write(plan, step)
+            case course.Beside(courses):
+                return self._beside(courses)
+            case course.Remove(producer_id, epoch, number):
+                return self._remove(producer_id, epoch, number)
+            case course.ListFolders():
+                return self._staging.folders()
+            case _:
+                return self._at_topic(act)
+
+    def _at_topic(self, act: course.LookAtTopic | course.Apply | course.Find | course.CutAt) -> Any:  # noqa: ANN401
+        match act:
+            case course.LookAtTopic(topic, fresh):
+                return self._asked(topic, lambda log: log.look() if fresh else log.last)
+            case course.Apply(committed, part):
+                return self._asked(part.topic, lambda log: self._apply(log, committed, part))
+            case course.Find(committed, part):
+                return self._asked(part.topic, lambda log: log.where(committed.seq))
+            case course.CutAt(topic, seq):
+                return self._asked(topic, lambda log: self._cut(log, topic, seq))
+
+    def _remove(self, producer_id: int, epoch: int, number: int | None) -> None:
+        faults.point("transaction.before_remove")
+        mine = number is not None and self._held.attempt == (producer_id, epoch, number)
+        self._staging.remove(producer_id, epoch, number, self._held.names if mine else None)
+        faults.point("transaction.after_remove")
+
+    def _write(self, plan: course.Plan, step: str) -> GroupsState:
+        groups, last = self._cluster.groups, 0
+
+        def rows(state: GroupsState) -> Sequence[GroupRow]:
+            nonlocal last
+            entries = plan(state, self._cluster.clock.now_ms())
+            made = [] if entries is None else transaction_rows(state.seq + 1, entries)
+            last = made[-1].seq if made else 0
+            return made
+
+        faults.point(f"transaction.before_{step}")
+        groups.transact(rows, self._remaining_ms())
+        faults.point(f"transaction.after_{step}")
+        state = groups.state
+        return state if state.seq >= last else groups.refresh()
+
+    def _remaining_ms(self) -> float | None:
+        left = self._deadline.remaining()
+        if left <= 0:
+            message = f"{self._cluster.root}: time ran out before a transaction was through"
+            raise KafkaTimeoutError(message)
+        return None if left == float("inf") else left * 1000
+
+    def _asked(self, topic: Topic, ask: Callable[[DecidedLog], Any]) -> Any:  # noqa: ANN401
+        """Ask a topic something; None when it is gone."""
+        try:
+            log = self._held.logs.get(topic.topic_id)
+            if log is None:
+                log = self._cluster.log(topic.name)
+                if log.info.topic_id != topic.topic_id:
+                    return None
+                self._held.logs[topic.topic_id] = log
+            return ask(self._decided(log))
+        except (TopicDeletedError, UnknownTopicOrPartitionError):
+            return None
+
+    def _apply(self, log: DecidedLog, committed: Committed, part: Part) -> Appended:
+        mine = self._held.attempt == committed.attempt
+
+        def load(file: StagedFile) -> Loose:
+            known = self._held.batches.get(file.name) if mine else None
+            return self._staging.load(committed, part, file) if known is None else known
+
+        self._remaining_ms()
+        faults.point("transaction.before_apply")
+        try:
+            payload: DecidedRecords | None = self._held.payloads.get(part.topic.name) if mine else None
+            if payload is None:
+                payload = records_of(self._staging, committed, part, load)
+            done = log.bring(committed.seq, payload, self._deadline, committed.name)
+        except StagedFileError:
+            if log.look() < committed.seq:
+                raise
+            # Somebody else was faster, and has tidied up.
+            return log.where(committed.seq)
+        faults.point("transaction.after_apply")
+        return done
+
+    def _cut(self, log: DecidedLog, topic: Topic, seq: int) -> Any:  # noqa: ANN401
+        found = log.as_of(seq)
+        if found is None:
+            message = f"{topic.name}: its log has lost the commits after transaction {seq}; try again"
+            raise KafkaTimeoutError(message)
+        return found
+
+    def _beside(self, courses: Sequence[course.Course]) -> list[Any]:
+        if len(courses) < 2 or not self._staging.far:  # noqa: PLR2004 - nothing to be beside
+            return [self._tried(one) for one in courses]
+        executor = ThreadPoolExecutor(min(len(courses), SIDE_BY_SIDE), "kafkalike-transaction")
+        try:
+            return list(executor.map(self._tried, courses))
+        finally:
+            # Interrupted, what is under way goes on: anybody may do it.
+            executor.shutdown(wait=False, cancel_futures=True)
+
+    def _tried(self, todo: course.Course) -> Any:  # noqa: ANN401
+        try:
+            return self.run(todo)
+        except KafkaError as error:
+            return error

@@ -1,0 +1,63 @@
+"""Layouts: a part of a decision in; its records as a payload, or what is wrong with its staged files, out."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from kafkalike.log.runs.manifest import LAYOUT as RUNS
+from kafkalike.log.runs.manifest import Manifest, load_manifest
+from kafkalike.log.runs.payload import DecidedRuns
+from kafkalike.log.runs.runs import Run
+from kafkalike.log.table.damage import storage_errors
+from kafkalike.log.topic.decided import DecidedPayload, DecidedRecords, Load, StagedFileError
+
+if TYPE_CHECKING:
+    from kafkalike.log.transactions.staging import Staging
+    from kafkalike.model.transactions.values import Committed, Part
+
+
+def records_of(staging: Staging, committed: Committed, part: Part, load: Load) -> DecidedRecords:
+    """The records that a decision brings into a topic.
+
+    Args:
+        staging: the staged files.
+        committed: the decision.
+        part: what it says of the topic.
+        load: reads a staged batch.
+
+    Raises:
+        LogCorruptError: a staged file is gone or damaged, or this release does not know the layout.
+        KafkaStorageError: the storage does not answer.
+    """
+    if part.layout != RUNS:
+        return DecidedPayload(part, load)
+    return DecidedRuns(staging.place(committed.attempt), _manifests(staging, committed, part))
+
+
+def check_part(staging: Staging, committed: Committed, part: Part) -> None:
+    """Look at all staged files of a topic.
+
+    Raises:
+        StagedFileError: one is gone, or not what was decided. Of what Spark's tasks have staged, only that it is there
+            and long enough is looked at.
+        KafkaStorageError: the storage does not answer.
+    """
+    if part.layout != RUNS:
+        for file in part.files:
+            staging.load(committed, part, file)
+        return
+    place = staging.place(committed.attempt)
+    for manifest in _manifests(staging, committed, part):
+        for name in manifest.files:
+            least = max((run.stop for run in manifest.runs if isinstance(run, Run) and run.file == name), default=0)
+            try:
+                with storage_errors(place.uri):
+                    size = place.size(name)
+            except FileNotFoundError:
+                raise StagedFileError.of(f"{place.uri}/{name}", "is gone", part.topic.name, committed.seq) from None
+            if size < least:
+                raise StagedFileError.of(f"{place.uri}/{name}", "is cut off", part.topic.name, committed.seq)
+
+
+def _manifests(staging: Staging, committed: Committed, part: Part) -> list[Manifest]:
+    return [load_manifest(staging.read(committed, part, file), file.name) for file in part.files]

@@ -1,0 +1,295 @@
+"""Session: one epoch of a transactional id; stages, commits and aborts its transactions."""
+
+from __future__ import annotations
+
+import os
+import threading
+from collections import Counter
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from enum import Enum
+from typing import Final
+
+from kafkalike import faults
+from kafkalike.clock import Clock, Deadline
+from kafkalike.errors import (
+    IllegalStateError,
+    InvalidProducerEpochError,
+    InvalidTxnStateError,
+    KafkaStorageError,
+    ProducerFencedError,
+    TransactionAbortableError,
+)
+from kafkalike.log.port.topic import TopicLog
+from kafkalike.log.port.transactions import FilesToStage
+from kafkalike.log.topic.decided import DecidedRecords
+from kafkalike.log.topic.validate import check_batch, codec_for
+from kafkalike.log.transactions.driver import Driver, Held
+from kafkalike.log.transactions.staging import TRIES, Staging
+from kafkalike.model.appends import Appended
+from kafkalike.model.batch import RecordBatch
+from kafkalike.model.transactions import course
+from kafkalike.model.transactions.claims import GroupOffsets
+from kafkalike.model.transactions.rules import Wanted
+from kafkalike.model.transactions.values import (
+    BATCHES,
+    Attempt,
+    Committed,
+    Groups,
+    Part,
+    StagedFile,
+    Standing,
+    Topic,
+    WriteName,
+)
+
+HELD_BYTES: Final = 16 * 1024 * 1024
+"""Staged bytes of a transaction that its producer also holds in memory, so that it need not read them again."""
+
+Drive = Callable[[Deadline, Held], Driver]
+
+
+class Outcome(Enum):
+    """Where a transaction is."""
+
+    OPEN = "open"
+    DECIDED = "decided"
+    """Committed, and not known to be in all topics."""
+    COMMITTED = "committed"
+    ABORTED = "aborted"
+
+
+@dataclass
+class _Transaction:
+    """A transaction of this session."""
+
+    attempt: Attempt
+    began: float
+    """By the monotonic clock, s."""
+    held: Held
+    files: dict[Topic, dict[int, tuple[StagedFile, Counter[int]]]] = field(default_factory=dict)
+    """By topic and number, what is staged."""
+    layouts: dict[Topic, str] = field(default_factory=dict)
+    """How the files of a topic hold its records."""
+    others: list[str] = field(default_factory=list)
+    """Files that may be staged, which the decision does not name."""
+    next_file: int = 0
+    held_bytes: int = 0
+    maybe: bool = False
+    """Whether a decision was tried."""
+    outcome: Outcome = Outcome.OPEN
+    decision: tuple[Groups, Committed] | None = None
+    places: Mapping[str, Appended] = field(default_factory=dict)
+
+    def parts(self) -> tuple[Part, ...]:
+        """What it brings into each topic."""
+        found = []
+        for topic, files in self.files.items():
+            counts: Counter[int] = Counter()
+            for _, (_, some) in sorted(files.items()):
+                counts.update(some)
+            names = tuple(file for _, (file, _) in sorted(files.items()))
+            found.append(Part(topic=topic, counts=dict(counts), files=names, layout=self.layouts[topic]))
+        return tuple(found)
+
+
+class Session:
+    """See `TransactionSession`.
+
+    Args:
+        transactional_id: whose.
+        standing: what `init_transactions` has made of it.
+        staging: the staged files.
+        drive: makes a driver.
+        clock: time.
+    """
+
+    def __init__(self, transactional_id: str, standing: Standing, staging: Staging, drive: Drive, clock: Clock) -> None:
+        self.transactional_id = transactional_id
+        self.producer_id = standing.producer_id
+        self.epoch = standing.epoch
+        self._timeout_ms = standing.timeout_ms
+        self._staging = staging
+        self._drive = drive
+        self._clock = clock
+        self._pid = os.getpid()
+        self._lock = threading.Lock()
+        self._current: _Transaction | None = None
+        self._logs: dict[str, TopicLog] = {}
+        self._settled = 0
+        """Number of the last decision, which is in all topics."""
+
+    # --- staging -----------------------------------------------------------------------------------
+
+    def stage(
+        self, number: int, log: TopicLog, batch: RecordBatch, *, codec: str = "none", deadline: Deadline | None = None
+    ) -> None:
+        """See `TransactionSession.stage`."""
+        self._check_process()
+        check_batch(batch, log.info, log.config, self._clock.now_ms())
+        codec_for(log.config, codec)
+        topic = Topic(log.info.name, log.info.topic_id)
+        with self._lock:
+            current, place = self._placed(number, log, BATCHES)
+        staged = self._staging.put(current.attempt, place, topic.topic_id, batch=batch, codec=codec, deadline=deadline)
+        with self._lock:
+            current.files.setdefault(topic, {})[place] = staged, Counter(batch.partitions)
+            if current.held_bytes + staged.size <= HELD_BYTES:
+                current.held_bytes += staged.size
+                current.held.batches[staged.name] = batch, codec, None
+        faults.point("transaction.staged")
+
+    def stage_files(self, number: int, log: TopicLog, files: FilesToStage, deadline: Deadline) -> None:
+        """See `TransactionSession.stage_files`."""
+        self._check_process()
+        topic = Topic(log.info.name, log.info.topic_id)
+        with self._lock:
+            current, place = self._placed(number, log, files.layout)
+            current.others += files.names
+        try:
+            files.move(self._staging.make_place(current.attempt))
+        except OSError as cause:
+            message = f"{topic.name}: the storage refused the records of a transaction: {cause}"
+            raise KafkaStorageError(message) from cause
+        staged = self._staging.put_content(current.attempt, place, topic.topic_id, files.content, deadline)
+        with self._lock:
+            current.files.setdefault(topic, {})[place] = staged, Counter(files.counts)
+        faults.point("transaction.staged")
+
+    def _placed(self, number: int, log: TopicLog, layout: str) -> tuple[_Transaction, int]:
+        """The transaction, and a number for its next file. Caller: holds the lock."""
+        current = self._begun(number)
+        topic = Topic(log.info.name, log.info.topic_id)
+        if current.outcome is not Outcome.OPEN or current.maybe:
+            message = f"transaction {number} of {self.transactional_id!r} takes no more records: it was ended"
+            raise IllegalStateError(message)
+        if current.layouts.setdefault(topic, layout) != layout:
+            message = f"transaction {number} of {self.transactional_id!r} has other records for topic {topic.name!r}"
+            raise IllegalStateError(message)
+        place, current.next_file = current.next_file, current.next_file + TRIES
+        self._logs[topic.topic_id] = log
+        return current, place
+
+    def _begun(self, number: int) -> _Transaction:
+        """The transaction of a number, begun if it is the next one. Caller: holds the lock."""
+        current = self._current
+        if current is not None and current.attempt.number == number:
+            return current
+        if current is not None and current.outcome in {Outcome.OPEN, Outcome.DECIDED}:
+            before = current.attempt.number
+            message = f"transaction {before} of {self.transactional_id!r} is not over; {number} cannot begin"
+            raise IllegalStateError(message)
+        if number < 1 or (current is not None and number < current.attempt.number):
+            message = f"transaction {number} of {self.transactional_id!r} is over"
+            raise IllegalStateError(message)
+        attempt = Attempt(self.producer_id, self.epoch, number)
+        begun = _Transaction(attempt, self._clock.monotonic(), Held(logs=self._logs, attempt=attempt))
+        self._current = begun
+        return begun
+
+    # --- ending ------------------------------------------------------------------------------------
+
+    def commit(
+        self,
+        number: int,
+        offsets: GroupOffsets,
+        deadline: Deadline,
+        *,
+        name: WriteName | None = None,
+        payloads: Mapping[str, DecidedRecords] | None = None,
+    ) -> Mapping[str, Appended]:
+        """See `TransactionSession.commit`."""
+        self._check_process()
+        with self._lock:
+            current = self._begun(number)
+        if current.outcome is Outcome.COMMITTED:
+            return current.places
+        if current.outcome is Outcome.ABORTED:
+            message = f"transaction {number} of {self.transactional_id!r} was aborted"
+            raise InvalidTxnStateError(message)
+        if not current.files and not any(offsets.values()):
+            current.outcome = Outcome.COMMITTED
+            return current.places
+        held = self._held(current)
+        held.payloads = payloads or {}
+        driver = self._drive(deadline, held)
+        if current.decision is None:
+            self._check_in_time(current)
+            wanted = Wanted(
+                transactional_id=self.transactional_id,
+                attempt=current.attempt,
+                parts=current.parts(),
+                offsets=offsets,
+                settled=self._settled,
+                in_doubt=current.maybe,
+                name=name,
+            )
+            current.maybe = True
+            current.decision = driver.run(course.deciding(wanted))
+            current.outcome = Outcome.DECIDED
+        known, committed = current.decision
+        places = driver.run(course.finishing(known, committed))
+        self._settled, current.places = committed.seq, places
+        current.outcome = Outcome.COMMITTED
+        current.held.batches.clear()
+        return current.places
+
+    def decided(self, number: int) -> bool:
+        """See `TransactionSession.decided`."""
+        current = self._current
+        return (
+            current is not None
+            and current.attempt.number == number
+            and (current.decision is not None or current.outcome is Outcome.COMMITTED)
+        )
+
+    def abort(self, number: int, deadline: Deadline) -> None:
+        """See `TransactionSession.abort`."""
+        self._check_process()
+        with self._lock:
+            current = self._begun(number)
+        if current.outcome is Outcome.ABORTED:
+            return
+        if current.decision is not None or current.outcome is Outcome.COMMITTED:
+            message = f"transaction {number} of {self.transactional_id!r} is committed: commit it again"
+            raise InvalidTxnStateError(message)
+        if current.next_file or current.maybe:
+            # Nothing may be added from here on: its files go.
+            was_maybe, current.maybe = current.maybe, True
+            driver = self._drive(deadline, self._held(current))
+            try:
+                driver.run(
+                    course.aborting(self.transactional_id, current.attempt, settled=self._settled, in_doubt=was_maybe)
+                )
+            except (ProducerFencedError, InvalidProducerEpochError):
+                current.outcome = Outcome.ABORTED
+                raise
+        current.outcome = Outcome.ABORTED
+        current.held.batches.clear()
+
+    def forget(self, deadline: Deadline) -> None:
+        """See `TransactionSession.forget`."""
+        self._check_process()
+        self._drive(deadline, Held()).run(course.forgetting(self.transactional_id, self._settled))
+
+    def _held(self, current: _Transaction) -> Held:
+        with self._lock:
+            current.held.names = [file.name for files in current.files.values() for file, _ in files.values()]
+            current.held.names += current.others
+            return current.held
+
+    def _check_in_time(self, current: _Transaction) -> None:
+        if current.maybe or (self._clock.monotonic() - current.began) * 1000 <= self._timeout_ms:
+            return
+        message = (
+            f"transaction {current.attempt.number} of {self.transactional_id!r} was open for longer than "
+            f"transaction_timeout_ms={self._timeout_ms}; nothing was committed: abort it"
+        )
+        raise TransactionAbortableError(message)
+
+    def _check_process(self) -> None:
+        if os.getpid() != self._pid:
+            message = (
+                f"{self.transactional_id!r}: this is a copy of its producer, made by a fork; init_transactions anew"
+            )
+            raise ProducerFencedError(message)

@@ -1,0 +1,195 @@
+"""Staging: records of transactions ↔ files beside the topics, a folder for each transaction.
+
+`__transactions/<producer id>-<epoch>-<number>/<n>.<topic id>`. Nobody reads them before a row of the groups' table says
+that the transaction is committed, and names the files with their sizes and checksums.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import re
+import zlib
+from collections.abc import Collection
+from pathlib import Path
+from typing import TYPE_CHECKING, Final
+
+from kafkalike.clock import within
+from kafkalike.errors import CorruptRecordError, KafkaStorageError, ProducerFencedError
+from kafkalike.log.table.damage import storage_errors
+from kafkalike.log.table.layout import TRANSACTIONS
+from kafkalike.log.topic.decided import StagedFileError
+from kafkalike.log.topic.waiting_batch import Loose, pack, unpack
+from kafkalike.model.transactions.values import Attempt, Committed, Folder, Part, StagedFile
+
+if TYPE_CHECKING:
+    from kafkalike.clock import Deadline
+    from kafkalike.log.store.port import Store
+    from kafkalike.model.batch import RecordBatch
+
+TRIES: Final = 3
+"""How often a file is put before the storage is said to refuse it."""
+
+_FOLDER: Final = re.compile(r"(\d+)-(\d+)-(\d+)")
+_FILE: Final = re.compile(r"(\d+)\.(.+)")
+
+
+def folder_of(attempt: Attempt) -> str:
+    """Folder of a transaction, in that of all."""
+    return f"{attempt.producer_id}-{attempt.epoch}-{attempt.number}"
+
+
+class Staging:
+    """Staged files of a cluster.
+
+    Args:
+        root: the cluster's files.
+    """
+
+    def __init__(self, root: Store) -> None:
+        self._files = root.at(TRANSACTIONS)
+
+    @property
+    def far(self) -> bool:
+        """Whether requests are to be made side by side."""
+        return self._files.far
+
+    def put(
+        self,
+        attempt: Attempt,
+        number: int,
+        topic_id: str,
+        *,
+        batch: RecordBatch,
+        codec: str,
+        deadline: Deadline | None,
+    ) -> StagedFile:
+        """Store records.
+
+        Each try has a name of its own: of one whose answer was lost it does not matter whether its file is there.
+
+        Args:
+            attempt: the transaction.
+            number: of its files; `TRIES` numbers are this one's own.
+            topic_id: the topic that the records are for.
+            batch: the records.
+            codec: the producer's.
+            deadline: until when to try.
+
+        Raises:
+            KafkaStorageError: the storage refused, or gave no answer.
+            ProducerFencedError: another process stages the same transaction.
+        """
+        return self.put_content(attempt, number, topic_id, pack(batch, codec, None), deadline)
+
+    def put_content(
+        self, attempt: Attempt, number: int, topic_id: str, content: bytes, deadline: Deadline | None
+    ) -> StagedFile:
+        """Store a file of any layout; see `put`."""
+        folder = folder_of(attempt)
+        failed: OSError | None = None
+        with within(deadline) if deadline is not None else contextlib.nullcontext():
+            for tried in range(number, number + TRIES):
+                name = f"{tried}.{topic_id}"
+                try:
+                    if tried != number or not number:
+                        self._files.make_folder(folder)
+                    if self._files.put_if_absent(f"{folder}/{name}", content):
+                        return StagedFile(name, len(content), zlib.crc32(content))
+                except OSError as cause:
+                    failed = cause
+                else:
+                    message = f"{self._files.uri}/{folder}/{name} is there: a copy of this producer, made by a fork"
+                    raise ProducerFencedError(message)
+        message = f"{self._files.uri}: the storage refused the records of a transaction: {failed}"
+        raise KafkaStorageError(message) from failed
+
+    def place(self, attempt: Attempt) -> Store:
+        """The folder of a transaction, for files that others put there; it may not exist."""
+        return self._files.at(folder_of(attempt))
+
+    def make_place(self, attempt: Attempt) -> Store:
+        """The same, made if need be.
+
+        Raises:
+            OSError: the storage refused.
+        """
+        self._files.make_folder(folder_of(attempt))
+        return self.place(attempt)
+
+    def load(self, committed: Committed, part: Part, file: StagedFile) -> Loose:
+        """Read a staged batch of a decision.
+
+        Raises:
+            StagedFileError: it is gone or damaged.
+            KafkaStorageError: the storage does not answer.
+        """
+        content = self.read(committed, part, file)
+        try:
+            return unpack(content)
+        except CorruptRecordError as cause:
+            raise self._wrong(committed, part, file, f"cannot be read: {cause}") from cause
+
+    def read(self, committed: Committed, part: Part, file: StagedFile) -> bytes:
+        """Content of a staged file of a decision, as it was decided.
+
+        Raises: see `load`.
+        """
+        try:
+            with storage_errors(self._files.uri):
+                content = self._files.read(f"{folder_of(committed.attempt)}/{file.name}")
+        except FileNotFoundError:
+            raise self._wrong(committed, part, file, "is gone") from None
+        if (len(content), zlib.crc32(content)) != (file.size, file.checksum):
+            raise self._wrong(committed, part, file, "is not what was decided")
+        return content
+
+    def _wrong(self, committed: Committed, part: Part, file: StagedFile, why: str) -> StagedFileError:
+        where = f"{self._files.uri}/{folder_of(committed.attempt)}/{file.name}"
+        return StagedFileError.of(where, why, part.topic.name, committed.seq)
+
+    def folders(self) -> list[Folder]:
+        """All transactions that have staged files.
+
+        Raises:
+            KafkaStorageError: the storage does not answer.
+        """
+        found: dict[Attempt, tuple[int, set[str]]] = {}
+        with storage_errors(self._files.uri):
+            entries = self._files.list(deep=True)
+            now = self._files.now_ns() // 1_000_000
+        for entry in entries:
+            folder, _, name = entry.name.rpartition("/")
+            where, what = _FOLDER.fullmatch(folder), _FILE.fullmatch(name)
+            if where is None:
+                continue
+            attempt = Attempt(*map(int, where.groups()))
+            since, topics = found.get(attempt, (entry.modified_ms, set()))
+            found[attempt] = min(since, entry.modified_ms), topics | ({what[2]} if what else set())
+        return [Folder(attempt, now - since, tuple(sorted(topics))) for attempt, (since, topics) in found.items()]
+
+    def remove(self, producer_id: int, epoch: int, number: int | None, names: Collection[str] | None = None) -> None:
+        """Remove the files of transactions. What fails is left to maintenance.
+
+        Args:
+            producer_id: whose.
+            epoch: which.
+            number: of the transaction; None for all of the epoch.
+            names: the transaction's files, where they are known; else they are looked for.
+        """
+        with contextlib.suppress(OSError):
+            if number is not None and names is not None:
+                folder = folder_of(Attempt(producer_id, epoch, number))
+                self._remove([f"{folder}/{name}" for name in names])
+                return
+            head = f"{producer_id}-{epoch}-" + ("" if number is None else f"{number}/")
+            self._remove([e.name for e in self._files.list(deep=True) if e.name.startswith(head)])
+
+    def _remove(self, names: Collection[str]) -> None:
+        discard = self._files.discard
+        self._files.beside([lambda name=name: discard(name) for name in names])  # type: ignore[misc]
+        if self._files.reach == "machine":
+            for folder in {name.partition("/")[0] for name in names}:
+                # Not empty where somebody stages still, though nobody can commit it: maintenance comes again.
+                with contextlib.suppress(OSError):
+                    os.rmdir(Path(self._files.uri, folder))  # noqa: PTH106 - a folder that may not be there

@@ -1,0 +1,302 @@
+"""Transactions of a cluster: see `kafkalike.log.port.Transactions`."""
+
+from __future__ import annotations
+
+import logging
+import math
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import replace
+from typing import Final
+
+from kafkalike.clock import Deadline
+from kafkalike.errors import IllegalArgumentError, InvalidTransactionTimeoutError, KafkaError
+from kafkalike.log.port.topic import TopicLog
+from kafkalike.log.topic.decided import StagedFileError
+from kafkalike.log.transactions.driver import Driver, Held
+from kafkalike.log.transactions.layouts import check_part
+from kafkalike.log.transactions.session import Session
+from kafkalike.log.transactions.tables import Home
+from kafkalike.model.group_state import GroupsState
+from kafkalike.model.names import check_topic_name
+from kafkalike.model.transactions import course
+from kafkalike.model.transactions.rules import is_open, pending
+from kafkalike.model.transactions.values import Committed, Folder, Part, Standing, Topic, Why
+from kafkalike.model.transactions.views import (
+    Cut,
+    LostPart,
+    TransactionDescription,
+    TransactionListing,
+    TransactionState,
+)
+
+_log = logging.getLogger(__name__)
+
+OWNER_FIRST_MS: Final = 1_000
+"""How long, ms, a decision is left to its producer, by the clock of whoever looks."""
+
+NEAR_LOOK_SECONDS: Final = 1.0
+FAR_LOOK_SECONDS: Final = 10.0
+"""Seconds between two looks of readers who wait for records; longer where a look is a request that costs money."""
+
+AFTER_FAILURE_SECONDS: Final = 60.0
+"""The same after a look that failed: what others have to mend is not tried all the time."""
+
+
+class ClusterTransactions:
+    """See `Transactions`.
+
+    Args:
+        home: topics, groups and staged files.
+    """
+
+    def __init__(self, home: Home) -> None:
+        self._home = home
+        self._cluster = home.cluster
+        self._staging = home.staging
+        # A reader of a far root who comes and goes looks at no table that it would not look at else.
+        self._looked = home.cluster.clock.monotonic() if home.staging.far else -math.inf
+        self._failed: dict[str, float] = {}
+        """When a reader could not bring decisions into a topic, by its id."""
+        self._latest: tuple[object, Mapping[str, int]] = None, {}
+        """By topic id, the number of the last decision that names it, and what that was made of."""
+
+    def _driver(self, deadline: Deadline, held: Held | None = None) -> Driver:
+        return Driver(self._home, deadline, held)
+
+    # --- producers ---------------------------------------------------------------------------------
+
+    def begin_session(
+        self,
+        transactional_id: str,
+        timeout_ms: int,
+        client_id: str,
+        deadline: Deadline,
+        *,
+        longest_ms: int | None = None,
+    ) -> Session:
+        """See `Transactions.begin_session`."""
+        if not transactional_id:
+            raise IllegalArgumentError("transactional_id must not be empty")
+        most = int(self._cluster.server.get("transaction.max.timeout.ms")) if longest_ms is None else longest_ms
+        if not 1 <= timeout_ms <= most:
+            message = f"transaction_timeout_ms={timeout_ms} is not from 1 to {most}, the longest that is allowed"
+            raise InvalidTransactionTimeoutError(message)
+        standing: Standing = self._driver(deadline).run(
+            course.beginning(transactional_id, timeout_ms=timeout_ms, client_id=client_id)
+        )
+        return Session(transactional_id, standing, self._staging, self._driver, self._cluster.clock)
+
+    # --- readers -----------------------------------------------------------------------------------
+
+    def help(self, logs: Collection[TopicLog], deadline: Deadline, *, waiting: bool = False) -> bool:
+        """See `Transactions.help`."""
+        if not waiting:
+            return self._help(logs, self._cluster.groups.refresh(), deadline)
+        now = self._cluster.clock.monotonic()
+        due = now - self._looked >= (FAR_LOOK_SECONDS if self._staging.far else NEAR_LOOK_SECONDS)
+        if due:
+            self._looked = now
+        try:
+            # Each reader looks for its own topics in what one of them has seen.
+            known = self._cluster.groups.refresh(waiting=True) if due else self._cluster.groups.state
+            return self._help([log for log in logs if self._may_try(log, now)], known, deadline)
+        except KafkaError as error:
+            self._failed |= {log.info.topic_id: now for log in logs}
+            _log.warning("%s: decided transactions were not brought into topics: %s", self._cluster.root, error)
+            return False
+
+    def _may_try(self, log: TopicLog, now: float) -> bool:
+        return now - self._failed.get(log.info.topic_id, -math.inf) >= AFTER_FAILURE_SECONDS
+
+    def _help(self, logs: Collection[TopicLog], known: GroupsState, deadline: Deadline) -> bool:
+        latest = self._latest_of(known.transactions)
+        late: dict[Topic, int] = {}
+        held = Held()
+        long_ago = self._cluster.clock.now_ms() - OWNER_FIRST_MS
+        for log in logs:
+            topic_id = log.info.topic_id
+            if latest.get(topic_id, 0) <= log.last_transaction:
+                continue
+            missing = pending(known.transactions, topic_id, log.last_transaction, known.seq)
+            old = [d.seq for d, _ in missing if _decided_before(known.transactions, d.seq, long_ago)]
+            if old:
+                late[Topic(log.info.name, topic_id)] = max(old)
+                held.logs[topic_id] = log
+        if not late:
+            return False
+        problems: Sequence[KafkaError] = self._driver(deadline, held).run(course.helping(late, known))
+        for problem in problems:
+            raise problem
+        return True
+
+    def _latest_of(self, standings: Mapping[str, Standing]) -> Mapping[str, int]:
+        made_of, latest = self._latest
+        if made_of is not standings:
+            found: dict[str, int] = {}
+            for standing in standings.values():
+                decision = standing.unsettled
+                for part in () if decision is None else decision.parts:
+                    assert decision is not None
+                    found[part.topic.topic_id] = max(found.get(part.topic.topic_id, 0), decision.seq)
+            latest = found
+            self._latest = standings, found
+        return latest
+
+    def cut(self, topics: Collection[str], deadline: Deadline) -> Cut:
+        """See `Transactions.cut`."""
+        state = self._cluster.metadata.refresh()
+        wanted = [Topic(info.name, info.topic_id) for info in (state.require(check_topic_name(n)) for n in topics)]
+        driver = self._driver(deadline)
+        known, found = driver.run(course.cutting(wanted))
+        return Cut(
+            seq=known.seq,
+            groups_version=driver.versions[known.seq],
+            topics={topic.name: cut for topic, cut in zip(wanted, found, strict=True)},
+        )
+
+    # --- people and maintenance --------------------------------------------------------------------
+
+    def listed(self) -> Sequence[TransactionListing]:
+        """See `Transactions.listed`."""
+        known = self._described(None)
+        return [
+            TransactionListing(transactional_id=name, producer_id=found.producer_id, state=found.state)
+            for name, found in sorted(known.items())
+        ]
+
+    def described(self, transactional_ids: Collection[str]) -> Mapping[str, TransactionDescription]:
+        """See `Transactions.described`."""
+        return self._described(set(transactional_ids))
+
+    def open_for(self) -> Sequence[TransactionDescription]:
+        """See `Transactions.open_for`."""
+        found = self._described(None).values()
+        return sorted((d for d in found if d.state is TransactionState.ONGOING), key=lambda d: d.start_ms)
+
+    def fence(self, transactional_id: str, deadline: Deadline) -> int:
+        """See `Transactions.fence`."""
+        standing: Standing = self._driver(deadline).run(course.fencing(transactional_id, Why.ADMIN))
+        return standing.epoch
+
+    def maintain(self, deadline: Deadline) -> Sequence[str]:
+        """See `Transactions.maintain`."""
+        expiration_ms = int(self._cluster.server.get("transactional.id.expiration.ms"))
+        todo = course.maintaining(expiration_ms, self._cluster.clock.now_ms())
+        problems: Sequence[KafkaError] = self._driver(deadline).run(todo)
+        return [f"{type(problem).__name__}: {problem}" for problem in problems]
+
+    def damaged(self) -> Sequence[LostPart]:
+        """See `Transactions.damaged`."""
+        known = self._home.look_at_groups()[1]
+        found = []
+        for name, standing in known.transactions.items():
+            decision = standing.unsettled
+            for part in () if decision is None else decision.parts:
+                assert decision is not None
+                last = self._driver(Deadline(self._cluster.clock, None)).run(_looking(part.topic))
+                why = None if last is None or last >= decision.seq else self._why_damaged(decision, part)
+                if why is not None:
+                    found.append(
+                        LostPart(
+                            transactional_id=name,
+                            seq=decision.seq,
+                            topic=part.topic.name,
+                            topic_id=part.topic.topic_id,
+                            counts=part.counts,
+                            why=why,
+                        )
+                    )
+        return sorted(found, key=lambda lost: (lost.seq, lost.topic))
+
+    def _why_damaged(self, decision: Committed, part: Part) -> str | None:
+        try:
+            check_part(self._staging, decision, part)
+        except StagedFileError as error:
+            last = self._driver(Deadline(self._cluster.clock, None)).run(_looking(part.topic))
+            # Somebody may have brought it in, and tidied up, just now.
+            return None if last is None or last >= decision.seq else str(error)
+        return None
+
+    def leave_out(self, lost: LostPart, deadline: Deadline) -> bool:
+        """See `Transactions.leave_out`."""
+        return bool(self._driver(deadline).run(course.leaving_out(lost)))
+
+    def _described(self, wanted: Collection[str] | None) -> dict[str, TransactionDescription]:
+        """Descriptions by id; of all without `wanted`."""
+        folders = self._staging.folders()
+        known = self._cluster.groups.refresh()
+        names: dict[str, str] = {info.topic_id: info.name for info in self._cluster.metadata.refresh().topics.values()}
+        logs: dict[str, int | None] = {}
+        found = {}
+        for name, standing in known.transactions.items():
+            if wanted is None or name in wanted:
+                opened = [folder for folder in folders if is_open(standing, folder.attempt)]
+                found[name] = self._describe(name, standing, opened, names, logs)
+        return found
+
+    def _describe(
+        self,
+        name: str,
+        standing: Standing,
+        opened: Sequence[Folder],
+        names: Mapping[str, str],
+        seen: dict[str, int | None],
+    ) -> TransactionDescription:
+        about = TransactionDescription(
+            transactional_id=name,
+            state=TransactionState.ONGOING,
+            producer_id=standing.producer_id,
+            epoch=standing.epoch,
+            number=standing.number,
+            timeout_ms=standing.timeout_ms,
+            client_id=standing.client_id,
+            start_ms=-1,
+            changed_ms=standing.changed_ms,
+            reason=standing.why.value,
+        )
+        if opened:
+            first = max(opened, key=lambda folder: folder.age_ms)
+            return replace(
+                about,
+                number=first.attempt.number,
+                start_ms=self._cluster.clock.now_ms() - first.age_ms,
+                topics={names[i]: {} for i in first.topics if i in names},
+            )
+        decision = standing.unsettled
+        unapplied: list[str] = []
+        for part in () if decision is None else decision.parts:
+            assert decision is not None
+            topic = part.topic
+            if names.get(topic.topic_id) != topic.name:
+                continue
+            if topic.topic_id not in seen:
+                seen[topic.topic_id] = self._driver(Deadline(self._cluster.clock, None)).run(_looking(topic))
+            last = seen[topic.topic_id]
+            if last is not None and last < decision.seq:
+                unapplied.append(topic.name)
+        return replace(
+            about,
+            state=_state(standing, unapplied),
+            topics={} if decision is None else {p.topic.name: p.counts for p in decision.parts},
+            unapplied=tuple(unapplied),
+            groups=() if decision is None else decision.groups,
+        )
+
+
+def _state(standing: Standing, unapplied: Sequence[str]) -> TransactionState:
+    if standing.why is Why.COMMIT:
+        return TransactionState.PREPARE_COMMIT if unapplied else TransactionState.COMPLETE_COMMIT
+    return TransactionState.EMPTY if standing.why is Why.INIT else TransactionState.COMPLETE_ABORT
+
+
+def _looking(topic: Topic) -> course.Course:
+    last = yield course.LookAtTopic(topic)
+    return last
+
+
+def _decided_before(standings: Mapping[str, Standing], seq: int, time_ms: int) -> bool:
+    return any(
+        standing.changed_ms <= time_ms
+        for standing in standings.values()
+        if standing.unsettled is not None and standing.unsettled.seq == seq
+    )

@@ -1,0 +1,132 @@
+"""Rows: how a transactional id stands ↔ the JSON `value` of its row."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from typing import Any, Final
+
+from kafkalike.model.row_value import VERSION, as_text, as_whole, text, whole
+from kafkalike.model.transactions.values import Attempt, Committed, Part, StagedFile, Standing, Topic, Why, WriteName
+
+FORMAT: Final = 1
+"""The newest format of rows of kind `transaction`."""
+
+DEAD: Final = "dead"
+"""What stands for the reason in the row that forgets an id."""
+
+
+def dump_standing(standing: Standing, seq: int) -> str:
+    """The `value` of the row of a number; its time and its client are the row's own."""
+    found: dict[str, Any] = {
+        VERSION: FORMAT,
+        "why": standing.why.value,
+        "producer_id": standing.producer_id,
+        "epoch": standing.epoch,
+        "number": standing.number,
+        "timeout_ms": standing.timeout_ms,
+    }
+    committed = standing.committed
+    if committed is not None:
+        if committed.name is not None:
+            found["name"] = list(committed.name)
+        if standing.why is Why.COMMIT:
+            found["parts"] = [_dump_part(part) for part in committed.parts]
+            found["groups"] = list(committed.groups)
+            if committed.seq != seq:
+                # A topic was taken out of it later; its place among all transactions is the old one.
+                found["seq"] = committed.seq
+        else:
+            found["committed"] = [*committed.attempt, committed.seq]
+    return json.dumps(found, separators=(",", ":"))
+
+
+def dump_dead() -> str:
+    """The `value` of the row that forgets an id."""
+    return json.dumps({VERSION: FORMAT, "why": DEAD}, separators=(",", ":"))
+
+
+def load_standing(value: Mapping[str, Any], seq: int, time_ms: int, client_id: str) -> Standing | None:
+    """What a row says; None for one that forgets the id.
+
+    Args:
+        value: its `value`, parsed.
+        seq: its number.
+        time_ms: its time.
+        client_id: its client.
+
+    Raises:
+        ArithmeticError, LookupError, TypeError, ValueError: it is damaged.
+    """
+    if value["why"] == DEAD:
+        return None
+    why = Why(text(value, "why"))
+    name = _load_name(value["name"]) if "name" in value else None
+    producer_id, epoch, number = (whole(value, name) for name in ("producer_id", "epoch", "number"))
+    committed = None
+    if why is Why.COMMIT:
+        committed = Committed(
+            attempt=Attempt(producer_id, epoch, as_whole(number, "number", at_least=1)),
+            seq=min(whole(value, "seq"), seq) if "seq" in value else seq,
+            parts=tuple(_load_part(part) for part in _items(value["parts"], "parts")),
+            groups=tuple(as_text(group, "groups") for group in _items(value["groups"], "groups")),
+            name=name,
+        )
+    elif "committed" in value:
+        *attempt, at = (as_whole(n, "committed") for n in _items(value["committed"], "committed"))
+        if at >= seq:
+            message = f"'committed' names row {at}, which does not come before it"
+            raise ValueError(message)
+        committed = Committed(attempt=Attempt(*attempt), seq=at, name=name)
+    return Standing(
+        producer_id=producer_id,
+        epoch=epoch,
+        number=number,
+        why=why,
+        timeout_ms=whole(value, "timeout_ms"),
+        client_id=client_id,
+        changed_ms=time_ms,
+        committed=committed,
+    )
+
+
+def _load_name(found: object) -> WriteName:
+    app_id, version = _items(found, "name")
+    return WriteName(as_text(app_id, "name"), as_whole(version, "name"))
+
+
+def _dump_part(part: Part) -> dict[str, Any]:
+    return {
+        "topic": part.topic.name,
+        "id": part.topic.topic_id,
+        "layout": part.layout,
+        "counts": {str(p): count for p, count in sorted(part.counts.items())},
+        "files": [list(file) for file in part.files],
+    }
+
+
+def _load_part(found: Any) -> Part:  # noqa: ANN401 - any JSON
+    files = []
+    for file in _items(found["files"], "files"):
+        name, size, checksum = _items(file, "files")
+        if "/" in as_text(name, "files") or not name.strip("."):
+            message = f"{name!r} is no file of the transaction's folder"
+            raise ValueError(message)
+        files.append(StagedFile(name, as_whole(size, "files"), as_whole(checksum, "files")))
+    return Part(
+        topic=Topic(text(found, "topic"), text(found, "id")),
+        layout=text(found, "layout"),
+        counts={_partition(p): as_whole(count, "counts", at_least=1) for p, count in found["counts"].items()},
+        files=tuple(files),
+    )
+
+
+def _partition(name: str) -> int:
+    return as_whole(int(name), "counts")
+
+
+def _items(found: object, name: str) -> list[Any]:
+    if type(found) is not list:
+        message = f"{name!r} is {type(found).__name__}, not a list"
+        raise TypeError(message)
+    return found

@@ -1,0 +1,354 @@
+"""Rules: what the groups' table has and what somebody wants in, the rows to be written out, or a named error.
+
+Every rule is called inside a change of that table, so what it looks at is what the rows come after.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Final
+
+from kafkalike.errors import (
+    ConcurrentTransactionsError,
+    InvalidProducerEpochError,
+    InvalidTxnStateError,
+    LogCorruptError,
+    ProducerFencedError,
+    TransactionalIdNotFoundError,
+    UnknownTopicOrPartitionError,
+)
+from kafkalike.model.group_protocol import check_commit
+from kafkalike.model.structs import OffsetAndMetadata, TopicPartition
+from kafkalike.model.transactions.claims import GroupClaim, GroupOffsets
+from kafkalike.model.transactions.values import (
+    Attempt,
+    Committed,
+    Entries,
+    Groups,
+    OffsetCommit,
+    Part,
+    Standing,
+    Topic,
+    Why,
+    WriteName,
+)
+
+MAX_EPOCH: Final = 32_766
+"""The highest epoch that is given out; the one after it is a new producer id's first, as in Kafka."""
+
+TAKES_OVER: Final = frozenset({Why.TIMEOUT, Why.ADMIN})
+"""Reasons for a new epoch after which no other producer has the id: its own may begin anew."""
+
+
+class UnsettledError(ConcurrentTransactionsError):
+    """The id has decided something that the caller has not brought into all topics: its row must stay until then."""
+
+
+def plan_init(
+    groups: Groups, transactional_id: str, *, settled: int, timeout_ms: int, client_id: str, now_ms: int
+) -> Entries:
+    """A new epoch, which aborts what is open. See `Transactions.begin_session`.
+
+    Args:
+        groups: the table now.
+        transactional_id: whose.
+        settled: number of the last decision of the id that the caller knows to be in all topics; 0 for none.
+        timeout_ms: of the new producer.
+        client_id: the same.
+        now_ms: the time.
+
+    Raises:
+        UnsettledError: another decision is there.
+    """
+    known = groups.transactions.get(transactional_id)
+    _check_settled(transactional_id, known, settled)
+    made = Standing(
+        producer_id=groups.seq + 1,
+        epoch=0,
+        why=Why.INIT,
+        timeout_ms=timeout_ms,
+        client_id=client_id,
+        changed_ms=now_ms,
+        committed=None if known is None else _fact(known),
+    )
+    if known is not None and known.epoch < MAX_EPOCH:
+        made = replace(made, producer_id=known.producer_id, epoch=known.epoch + 1)
+    return Entries(transactional_id=transactional_id, standing=made, now_ms=now_ms)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Wanted:
+    """A transaction that is to be committed."""
+
+    transactional_id: str
+    attempt: Attempt
+    parts: tuple[Part, ...] = ()
+    offsets: GroupOffsets
+    settled: int
+    """Number of the decision of the id before it, which is in all topics; 0 for none."""
+    in_doubt: bool = False
+    """Whether an earlier try may have committed it."""
+    name: WriteName | None = None
+    """What its application calls it."""
+
+
+def committed_as(groups: Groups, transactional_id: str, attempt: Attempt) -> Committed | None:
+    """The decision of an attempt, if the table still says that it was committed: repeats find it."""
+    known = groups.transactions.get(transactional_id)
+    committed = None if known is None else known.committed
+    return committed if committed is not None and committed.attempt == attempt else None
+
+
+def plan_commit(groups: Groups, wanted: Wanted, topics: Mapping[str, str], now_ms: int) -> Entries | None:
+    """The decision, with the offsets; None when it was made before. See `TransactionSession.commit`.
+
+    Args:
+        groups: the table now.
+        wanted: the transaction.
+        topics: ids of the topics that exist, by name.
+        now_ms: the time.
+
+    Raises: see `TransactionSession.commit`.
+    """
+    identity = wanted.transactional_id
+    done = committed_as(groups, identity, wanted.attempt)
+    if done is not None:
+        if done.parts and done.parts != wanted.parts:
+            message = f"{identity!r}: a copy of this producer, made by a fork, has committed another transaction"
+            raise ProducerFencedError(message)
+        return None
+    known = _current(groups, identity, wanted.attempt, in_doubt=wanted.in_doubt)
+    if wanted.attempt.number <= known.number:
+        message = f"transaction {wanted.attempt.number} of {identity!r} was aborted"
+        raise InvalidTxnStateError(message)
+    _check_settled(identity, known, wanted.settled)
+    for part in wanted.parts:
+        _check_there(topics, part.topic)
+    offsets = tuple(
+        _offset(groups, claim, tp, at, topics)
+        for claim, positions in wanted.offsets.items()
+        for tp, at in positions.items()
+    )
+    decided = Committed(
+        attempt=wanted.attempt,
+        seq=groups.seq + 1,
+        parts=wanted.parts,
+        groups=tuple(sorted({claim.group_id for claim in wanted.offsets})),
+        name=wanted.name,
+    )
+    made = replace(known, number=wanted.attempt.number, why=Why.COMMIT, changed_ms=now_ms, committed=decided)
+    return Entries(transactional_id=identity, standing=made, offsets=offsets, now_ms=now_ms)
+
+
+def plan_abort(
+    groups: Groups, transactional_id: str, attempt: Attempt, *, settled: int, in_doubt: bool, now_ms: int
+) -> Entries | None:
+    """The outcome "aborted"; None when it has that. See `TransactionSession.abort`.
+
+    Raises:
+        InvalidTxnStateError: it was committed.
+        ProducerFencedError, InvalidProducerEpochError: the epoch is over, and with it everything that was open in it.
+    """
+    if committed_as(groups, transactional_id, attempt) is not None:
+        message = (
+            f"transaction {attempt.number} of {transactional_id!r} is committed, by a call whose answer did not come: "
+            "commit it again"
+        )
+        raise InvalidTxnStateError(message)
+    known = _current(groups, transactional_id, attempt, in_doubt=in_doubt)
+    if attempt.number <= known.number:
+        return None
+    _check_settled(transactional_id, known, settled)
+    made = replace(known, number=attempt.number, why=Why.ABORT, changed_ms=now_ms, committed=_fact(known))
+    return Entries(transactional_id=transactional_id, standing=made, now_ms=now_ms)
+
+
+def plan_fence(
+    groups: Groups,
+    transactional_id: str,
+    *,
+    why: Why,
+    settled: int,
+    now_ms: int,
+    only: Attempt | None = None,
+) -> Entries | None:
+    """A new epoch that no producer has: what is open is aborted. None when that has happened.
+
+    Args:
+        groups: the table now.
+        transactional_id: whose.
+        why: `TIMEOUT` or `ADMIN`.
+        settled: see `plan_init`.
+        now_ms: the time.
+        only: the open transaction that is meant; None means whatever is open.
+
+    Raises:
+        TransactionalIdNotFoundError: no such id.
+        UnsettledError: see `plan_init`.
+    """
+    known = groups.transactions.get(transactional_id)
+    if known is None:
+        if only is not None:
+            return None
+        message = f"there is no transactional id {transactional_id!r}"
+        raise TransactionalIdNotFoundError(message)
+    if only is not None and not is_open(known, only):
+        return None
+    _check_settled(transactional_id, known, settled)
+    made = replace(known, epoch=known.epoch + 1, number=0, why=why, changed_ms=now_ms, committed=_fact(known))
+    return Entries(transactional_id=transactional_id, standing=made, now_ms=now_ms)
+
+
+def plan_forget(
+    groups: Groups, transactional_id: str, *, settled: int, expiration_ms: int, now_ms: int
+) -> Entries | None:
+    """The row that forgets an id which was not used for long; None when it was used, or is forgotten.
+
+    A producer that comes back is fenced: the id has another producer id from now on, the number of a later row.
+
+    Raises:
+        UnsettledError: see `plan_init`.
+    """
+    known = groups.transactions.get(transactional_id)
+    if known is None or not expired(known, expiration_ms, now_ms):
+        return None
+    _check_settled(transactional_id, known, settled)
+    return Entries(transactional_id=transactional_id, standing=None, now_ms=now_ms)
+
+
+def plan_drop(groups: Groups, transactional_id: str, seq: int, topic_id: str, now_ms: int) -> Entries | None:
+    """Take a topic out of a decision, because the records that it was to get are lost. None when that was done before.
+
+    Args:
+        groups: the table now.
+        transactional_id: whose decision.
+        seq: its number.
+        topic_id: the topic that does not get its records.
+        now_ms: the time.
+    """
+    known = groups.transactions.get(transactional_id)
+    unsettled = None if known is None else known.unsettled
+    if known is None or unsettled is None or unsettled.seq != seq:
+        return None
+    parts = tuple(part for part in unsettled.parts if part.topic.topic_id != topic_id)
+    if len(parts) == len(unsettled.parts):
+        return None
+    made = replace(known, changed_ms=now_ms, committed=replace(unsettled, parts=parts))
+    return Entries(transactional_id=transactional_id, standing=made, now_ms=now_ms)
+
+
+def expired(known: Standing, expiration_ms: int, now_ms: int) -> bool:
+    """Whether an id was not used for so long that it may be forgotten."""
+    return now_ms - known.changed_ms >= expiration_ms
+
+
+def is_open(known: Standing, attempt: Attempt) -> bool:
+    """Whether a transaction may still be committed."""
+    current = (known.producer_id, known.epoch) == (attempt.producer_id, attempt.epoch)
+    return current and attempt.number > known.number
+
+
+def check_not_behind(groups: Groups, topic: Topic, applied: int) -> None:
+    """Refuse transactions where a topic has one that the groups' table cannot have numbered.
+
+    Raises:
+        LogCorruptError: that table was removed or rewound: its next numbers would be taken for done.
+    """
+    if applied > groups.seq:
+        raise LogCorruptError(
+            f"{topic.name} has transaction {applied}, and the groups' table ends at row {groups.seq}: it was removed "
+            "or rewound; transactions cannot be brought into the topic"
+        )
+
+
+def _current(groups: Groups, transactional_id: str, attempt: Attempt, *, in_doubt: bool) -> Standing:
+    """How an id stands, if an attempt is of its current epoch."""
+    known = groups.transactions.get(transactional_id)
+    if known is not None and (known.producer_id, known.epoch) == (attempt.producer_id, attempt.epoch):
+        return known
+    newer = known is None or (known.committed is not None and known.committed.attempt > attempt)
+    outcome = (
+        "; whether its last transaction was committed is not known any more"
+        if in_doubt and newer
+        else "; nothing was committed"
+    )
+    if known is None or known.producer_id != attempt.producer_id:
+        raise ProducerFencedError(f"{transactional_id!r} was forgotten, or has another producer by now{outcome}")
+    if known.epoch == attempt.epoch + 1 and known.why in TAKES_OVER:
+        by = "it was open for longer than its timeout" if known.why is Why.TIMEOUT else "an administrator asked for it"
+        raise InvalidProducerEpochError(f"the transaction of {transactional_id!r} was aborted: {by}{outcome}")
+    raise ProducerFencedError(
+        f"{transactional_id!r} is in epoch {known.epoch}, this producer is of epoch {attempt.epoch}: another one has "
+        f"called init_transactions{outcome}"
+    )
+
+
+def _check_settled(transactional_id: str, known: Standing | None, settled: int) -> None:
+    unsettled = None if known is None else known.unsettled
+    if unsettled is not None and unsettled.seq != settled:
+        message = f"{transactional_id!r}: its transaction before this one is not in all topics yet"
+        raise UnsettledError(message)
+
+
+def _fact(known: Standing) -> Committed | None:
+    """What stays of the last decision when a later row takes its place."""
+    committed = known.committed
+    return None if committed is None else replace(committed, parts=(), groups=())
+
+
+def _check_there(topics: Mapping[str, str], topic: Topic) -> None:
+    if topics.get(topic.name) != topic.topic_id:
+        message = f"topic {topic.name!r} was deleted during the transaction; nothing was committed"
+        raise UnknownTopicOrPartitionError(message)
+
+
+def _offset(
+    groups: Groups, claim: GroupClaim, tp: TopicPartition, at: OffsetAndMetadata, topics: Mapping[str, str]
+) -> OffsetCommit:
+    generation = -1
+    if claim.of_member or claim.alone:
+        roster = groups.group(claim.group_id).roster
+        check_commit(roster, claim.group_id, claim.member_id, claim.generation, claim.group_instance_id)
+        generation = roster.generation if claim.of_member else -1
+    topic_id = topics.get(tp.topic)
+    lives = dict(claim.lives)
+    if topic_id is None or lives.get(tp.topic, topic_id) != topic_id:
+        why = "there is no such topic" if topic_id is None else "it was deleted and created again"
+        message = f"offsets of {tp.topic!r} cannot be committed: {why}; nothing was committed"
+        raise UnknownTopicOrPartitionError(message)
+    return OffsetCommit(
+        group_id=claim.group_id,
+        topic=Topic(tp.topic, topic_id),
+        partition=tp.partition,
+        offset=at.offset,
+        leader_epoch=at.leader_epoch,
+        metadata=at.metadata,
+        generation=generation,
+        member_id=claim.member_id,
+        client_id=claim.client_id,
+    )
+
+
+def pending(
+    standings: Mapping[str, Standing], topic_id: str, applied: int, upto: int
+) -> Sequence[tuple[Committed, Part]]:
+    """Decisions that a topic does not have, in their order.
+
+    Args:
+        standings: all ids, as of row `upto` or a later one.
+        topic_id: which topic.
+        applied: number of the last decision that it has.
+        upto: number of the last one that is wanted.
+
+    Returns:
+        All that are missing: an id's row is only followed by another one when its decision is in all topics.
+    """
+    found = [
+        (unsettled, part)
+        for standing in standings.values()
+        if (unsettled := standing.unsettled) is not None and applied < unsettled.seq <= upto
+        for part in unsettled.parts
+        if part.topic.topic_id == topic_id
+    ]
+    return sorted(found, key=lambda one: one[0].seq)

@@ -1,0 +1,100 @@
+"""Views: what people and other parts of the package see of transactions."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from enum import StrEnum
+
+
+class TransactionState(StrEnum):
+    """State of a transactional id's last transaction, by Kafka's names."""
+
+    EMPTY = "Empty"
+    """No transaction since the last `init_transactions`."""
+    ONGOING = "Ongoing"
+    """Records are staged, and nothing is decided."""
+    PREPARE_COMMIT = "PrepareCommit"
+    """Committed, and not yet in all of its topics."""
+    COMPLETE_COMMIT = "CompleteCommit"
+    """Committed, and in all of its topics that still exist."""
+    COMPLETE_ABORT = "CompleteAbort"
+    """Aborted; nothing of it was ever visible."""
+    PREPARE_ABORT = "PrepareAbort"
+    """Never here, as an abort is one row; Kafka's tools may ask for it. The same goes for the next three."""
+    DEAD = "Dead"
+    PREPARE_EPOCH_FENCE = "PrepareEpochFence"
+    UNKNOWN = "Unknown"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TransactionListing:
+    """A transactional id, in a list."""
+
+    transactional_id: str
+    producer_id: int
+    state: TransactionState
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TransactionDescription:
+    """A transactional id and its last transaction, or the one that is open."""
+
+    transactional_id: str
+    state: TransactionState
+    producer_id: int
+    epoch: int
+    number: int
+    """Number of that transaction in its epoch, from 1; 0 for none."""
+    timeout_ms: int
+    """`transaction_timeout_ms` of the producer."""
+    client_id: str
+    start_ms: int
+    """When it began, ms; -1 where it is not open."""
+    topics: Mapping[str, Mapping[int, int]] = field(default_factory=dict)
+    """Records of a decided transaction, by topic and partition; of an open one, topics with an empty mapping."""
+    unapplied: tuple[str, ...] = ()
+    """Topics that do not have a decided transaction yet."""
+    groups: tuple[str, ...] = ()
+    """Groups whose offsets a decided transaction committed."""
+    reason: str = ""
+    """Why it is in this state: `init`, `commit`, `abort`, `timeout`, `admin`."""
+    changed_ms: int = 0
+    """Time of the last change, ms."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TopicCut:
+    """A topic as of a cut."""
+
+    topic_id: str
+    version: int
+    """Table version, for `VERSION AS OF`: the newest one that has no transaction decided after the cut."""
+    ends: Mapping[int, int]
+    """Log end of each partition in that version."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Cut:
+    """Several topics and the groups as of one decision: of every transaction they show all or nothing."""
+
+    seq: int
+    """Number of the last row of the groups' table that counts; transactions decided by it are in, later ones not."""
+    groups_version: int
+    """Table version of `__consumer_offsets` that ends with this row; 0 when there is no such table."""
+    topics: Mapping[str, TopicCut]
+    """By name."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LostPart:
+    """What a committed transaction was to bring into a topic, and cannot: its staged files are gone or damaged."""
+
+    transactional_id: str
+    seq: int
+    """Number of the decision."""
+    topic: str
+    topic_id: str
+    counts: Mapping[int, int]
+    """Records by partition."""
+    why: str

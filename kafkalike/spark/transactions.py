@@ -1,0 +1,279 @@
+"""Transactions: DataFrames for several topics, and offsets of groups, in; all committed by one decision, or none.
+
+```python
+with kafkalike.spark.transaction("nightly", "./data") as t:
+    t.write(orders, "orders")
+    t.write(payments, "payments")
+    t.commit_offsets("loader", {TopicPartition("raw", 0): 1200})
+print(t.written)
+```
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from types import TracebackType
+from typing import TYPE_CHECKING, Any, Final, Self
+
+from kafkalike.clock import SYSTEM_CLOCK, Clock, Deadline
+from kafkalike.errors import IllegalArgumentError, IllegalStateError
+from kafkalike.expr.sink import sink_columns
+from kafkalike.group.offsets import DEFAULT_METADATA_BYTES, check_position
+from kafkalike.log.connect import connect_to_write
+from kafkalike.log.jvm.append_frame import keeping, run_job
+from kafkalike.log.staged.commit import found_again, open_targets, target_of, written_before
+from kafkalike.log.staged.folder import staging_place
+from kafkalike.log.staged.naming import Naming
+from kafkalike.log.staged.together import Together
+from kafkalike.log.topic.validate import not_in_order
+from kafkalike.model.appends import Appended, TxnId
+from kafkalike.model.names import check_group_id, check_topic_name
+from kafkalike.model.structs import ConsumerGroupMetadata, OffsetAndMetadata, TopicPartition
+from kafkalike.model.transactions.claims import GroupClaim
+from kafkalike.spark.sink import Partitioner, Written, codec_of, ranges_of, with_partitioner
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame
+
+APP_PREFIX: Final = "transaction:"
+"""Keeps the names of transactions apart from those of streams and batch writes."""
+
+
+class Transaction:
+    """Writes that are committed together: what `transaction` gives. One thread uses it.
+
+    Entered with `with`, it begins; left without an error, it commits; left by an error, it aborts, and nothing of it
+    was ever visible. It may be entered again: each time is a transaction of its own.
+
+    Attributes:
+        written: the offsets of the last transaction that was committed, as `kafkalike.spark.write` returns them.
+        duplicate: whether the open transaction, or the last one, was committed by an earlier run under its version;
+            then its writes compute nothing.
+    """
+
+    def __init__(
+        self,
+        transactional_id: str,
+        bootstrap_servers: Any = None,  # noqa: ANN401 - see `connect`
+        *,
+        version: int | None = None,
+        compression_type: str | None = None,
+        delivery_timeout_ms: float = 120_000,
+        storage_options: Any = None,  # noqa: ANN401 - see `connect`
+        clock: Clock = SYSTEM_CLOCK,
+    ) -> None:
+        """See `transaction` for the arguments and errors."""
+        named: object = transactional_id
+        if not isinstance(named, str) or not named:
+            raise IllegalArgumentError(f"a transactional id must be a text that is not empty, not {named!r}")
+        self.written = Written()
+        self.duplicate = False
+        self._id = transactional_id
+        self._version = _checked(version)
+        self._codec = codec_of(compression_type)
+        self._timeout_ms = delivery_timeout_ms
+        self._clock = clock
+        self._cluster = connect_to_write(bootstrap_servers, storage_options)
+        self._together = Together(self._cluster, transactional_id, f"spark {transactional_id}")
+        self._open = False
+        self._topics: set[str] = set()
+        self._offsets: dict[GroupClaim, dict[TopicPartition, OffsetAndMetadata]] = {}
+
+    def at(self, version: int) -> Self:
+        """Give the next transaction of this object its version; see `transaction`.
+
+        Raises:
+            IllegalArgumentError: it is no whole number from 0.
+            IllegalStateError: a transaction is open.
+        """
+        if self._open:
+            raise IllegalStateError(f"the transaction of {self._id!r} is open; its version cannot be changed")
+        self._version = _checked(version)
+        return self
+
+    def __enter__(self) -> Self:
+        """Begin. The first time, fence every other producer of the id, and finish what it has decided.
+
+        Raises:
+            IllegalStateError: the transaction is open already.
+            OutOfOrderSequenceNumberError: a higher version was committed, and this one is not known.
+            KafkaTimeoutError, KafkaStorageError, UnknownOutcomeError: not begun; enter it again.
+        """
+        if self._open:
+            raise IllegalStateError(f"the transaction of {self._id!r} is open already")
+        deadline = self._deadline()
+        self._together.begin(deadline)
+        self._topics, self._offsets, self.written = set(), {}, Written()
+        naming = self._naming
+        self.duplicate = naming is not None and self._committed_before(naming)
+        self._open = True
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        """Commit, or abort after an error. See `TransactionSession.commit` for what committing raises."""
+        self._check_open()
+        self._open = False
+        if kind is not None:
+            self._together.abort()
+            return
+        naming = self._naming
+        if self.duplicate and naming is not None:
+            self.written = ranges_of(self._found(naming))
+            self.written.duplicate = True
+            return
+        done = self._together.commit(self._offsets, self._deadline(), None if naming is None else naming.name)
+        self.written = ranges_of(done)
+
+    def write(
+        self,
+        frame: DataFrame,
+        topic: str | None = None,
+        *,
+        partitioner: Partitioner | None = None,
+    ) -> None:
+        """Add the rows of a DataFrame. They are computed now, and stored where nobody reads them.
+
+        A record that its topic does not take is an error of this call; the transaction may go on without the
+        DataFrame.
+
+        Args:
+            frame: columns as for `kafkalike.spark.write`.
+            topic: the topic; wins over the column `topic`. Several writes to one topic stand there in their order.
+            partitioner: see `kafkalike.spark.write`.
+
+        Raises:
+            IllegalStateError: the transaction is not open.
+            KafkaError: see `kafkalike.spark.write`; nothing was written.
+        """
+        self._check_open()
+        records = sink_columns(frame, needs_topic=topic is None)
+        if topic is not None:
+            self._topics.add(check_topic_name(topic))
+        if self.duplicate:
+            return
+        target = target_of(self._cluster, topic, codec=self._codec)
+        spark = frame.sparkSession
+        with staging_place(self._cluster.store) as folder:
+            results = run_job(with_partitioner(records, partitioner, target), target, folder)
+            deadline = self._deadline()
+            for log, runs in open_targets(self._cluster, topic, results):
+                self._topics.add(log.info.name)
+                if runs:
+                    self._together.stage(log, folder.files, runs, self._codec, deadline, keeping(spark))
+
+    def commit_offsets(
+        self,
+        group: str | ConsumerGroupMetadata,
+        offsets: Mapping[TopicPartition, OffsetAndMetadata | int],
+    ) -> None:
+        """Add offsets of a group; they are committed with the records.
+
+        Args:
+            group: a group's id; or `KafkaConsumer.group_metadata()`, then the commit is refused if the group has moved
+                on since.
+            offsets: by partition, the next offset to read.
+
+        Raises:
+            IllegalStateError: the transaction is not open.
+            InvalidGroupIdError, IllegalArgumentError, OffsetMetadataTooLargeError: bad arguments.
+        """
+        self._check_open()
+        try:
+            claim = GroupClaim.of(group, f"spark {self._id}")
+        except ValueError as cause:
+            raise IllegalArgumentError(str(cause)) from None
+        check_group_id(claim.group_id)
+        checked = {
+            tp: check_position(
+                tp, at if isinstance(at, OffsetAndMetadata) else OffsetAndMetadata(at), DEFAULT_METADATA_BYTES
+            )
+            for tp, at in offsets.items()
+        }
+        self._offsets.setdefault(claim, {}).update(checked)
+
+    @property
+    def _naming(self) -> Naming | None:
+        if self._version is None:
+            return None
+        made = Naming.of(TxnId(APP_PREFIX + self._id, self._version))
+        return Naming(made.app_id, made.version, made.check, self._id)
+
+    def _committed_before(self, naming: Naming) -> bool:
+        """Whether an earlier run has committed this version."""
+        last = self._together.last
+        if last is None or last.name is None or last.name.app_id != naming.app_id:
+            return False
+        if last.name.version > naming.version:
+            raise not_in_order(f"transaction {self._id!r}", naming.app_id, naming.version, last.name.version)
+        return last.name == naming.name
+
+    def _found(self, naming: Naming) -> Mapping[str, Appended]:
+        """Where the records of an earlier run are."""
+        found = dict(written_before(self._cluster, naming, None) or {})
+        known = self._cluster.topics()
+        for name in self._topics - found.keys():
+            place = found_again(self._cluster.log(name), TxnId(*naming.name)) if name in known else None
+            if place is not None:
+                found[name] = place
+        return found
+
+    def _deadline(self) -> Deadline:
+        return Deadline(self._clock, self._timeout_ms)
+
+    def _check_open(self) -> None:
+        if not self._open:
+            raise IllegalStateError(f"no transaction of {self._id!r} is open; use it in a with statement")
+
+
+def transaction(
+    transactional_id: str,
+    bootstrap_servers: Any = None,  # noqa: ANN401 - see `connect`
+    *,
+    version: int | None = None,
+    compression_type: str | None = None,
+    delivery_timeout_ms: float = 120_000,
+    storage_options: Any = None,  # noqa: ANN401 - see `connect`
+) -> Transaction:
+    """Write several DataFrames, and commit offsets of groups, all together or not at all.
+
+    To be used in a `with` statement. What is written is computed at once, and stored where no reader sees it. At the
+    end one decision commits it: from then on it comes into all of the topics, also if this process is killed. Each
+    topic gets its part in one table commit; a `kafkalike.snapshot` shows all of it or nothing. No reader waits for a
+    transaction that is open, however long.
+
+    Args:
+        transactional_id: names the job: the same in each run of it, and no other program's. Whoever enters a
+            transaction of it fences all others that use it, producers with this `transactional_id` included.
+        bootstrap_servers: the cluster's root; see `kafkalike.log.connect.connect`.
+        version: number of the transaction, which must rise with each one of the id. A run that comes again under a
+            version that was committed adds nothing. Without it, a run that comes again writes again, unless what it had
+            written was not decided.
+        compression_type: None, gzip, snappy, lz4 or zstd; a topic's own `compression.type` wins.
+        delivery_timeout_ms: how long (ms) each step waits for other writers and retries.
+        storage_options: who asks an object store; see `kafkalike.spark.write`.
+
+    Returns:
+        The transaction; see `Transaction`.
+
+    Raises:
+        IllegalArgumentError, UnsupportedCodecError: bad arguments.
+        UnsafeStorageError: the root can only be read, or its storage does not keep several writers apart.
+    """
+    return Transaction(
+        transactional_id,
+        bootstrap_servers,
+        version=version,
+        compression_type=compression_type,
+        delivery_timeout_ms=delivery_timeout_ms,
+        storage_options=storage_options,
+    )
+
+
+def _checked(version: object) -> int | None:
+    if version is None:
+        return None
+    if type(version) is not int or version < 0:
+        raise IllegalArgumentError(f"a version must be a whole number from 0, not {version!r}")
+    return version

@@ -1,0 +1,192 @@
+"""Producers, maintenance and administrators killed with SIGKILL at every point of a transaction: one outcome, whole."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from kafkalike.clock import SYSTEM_CLOCK, Deadline
+from kafkalike.config.server import SERVER_PROPERTIES_FILE
+from kafkalike.log.connect import connect
+from kafkalike.log.inspect.verify import verify
+from kafkalike.log.port import Cluster
+from kafkalike.model.structs import TopicPartition
+from tests.processes.conftest import ObjectRoot
+from tests.tools.children import run
+from tests.tools.records import partition_values
+
+WORKER = "tests.processes.workers.transact"
+KILLED = -9
+OLD = [b"old.0", b"old.1"]
+NEW = [b"new.0", b"new.1"]
+
+Do = Callable[..., str]
+
+
+def worker(root: str, do: str, value: str, *, point: str = "", offset: int = 0, **orders: Any) -> str:
+    """Let a process do something; with a point, it is killed there."""
+    place, _, visit = point.partition("@")
+    env = {"KAFKALIKE_FAULT": f"{place}:kill@{visit or 1}"} if point else {}
+    asked = {"root": root, "do": do, "value": value, "offset": offset, "id": "id", **orders}
+    return run(WORKER, asked, env, expected=KILLED if point else 0).strip()
+
+
+def values(cluster: Cluster) -> list[bytes | None]:
+    """What both topics hold, which is the same."""
+    found = [partition_values(cluster.log(topic)) for topic in "ab"]
+    assert found[0] == found[1]
+    return found[0]
+
+
+def offset(cluster: Cluster) -> int:
+    return cluster.groups.refresh().group("g").offsets[TopicPartition("a", 0)].position.offset
+
+
+def assert_whole(root: str, committed: list[list[bytes]], *, maintained: bool = True) -> None:
+    """After maintenance topics hold what was committed, once; no file is left, and the id works."""
+    cluster = connect(root)
+    deadline = Deadline(SYSTEM_CLOCK, 60_000)
+    if maintained:
+        assert cluster.transactions.maintain(deadline) == []
+    assert values(cluster) == [value for some in committed for value in some]
+    assert verify(cluster, ["a", "b"]).errors() == 0
+    assert worker(root, "commit", "last", offset=9) == "committed"
+    assert values(cluster) == [*(value for some in committed for value in some), b"last.0", b"last.1"]
+    assert offset(cluster) == 9
+    assert cluster.transactions.maintain(deadline) == []
+    assert cluster.transactions._staging.folders() == []  # type: ignore[attr-defined]
+
+
+@pytest.fixture
+def prepared(root: str) -> str:
+    """Two topics with a transaction in them."""
+    return prepare(root)
+
+
+def prepare(root: str) -> str:
+    cluster = connect(root)
+    for topic in "ab":
+        cluster.create_topic(topic, 1, {})
+    assert worker(root, "commit", "old", offset=1) == "committed"
+    return root
+
+
+def killed_in_a_commit(root: str, point: str, *, decided: bool) -> None:
+    worker(root, "commit", "new", offset=2, point=point)
+
+    cluster = connect(root)
+    assert offset(cluster) == (2 if decided else 1)
+    assert_whole(root, [OLD, NEW] if decided else [OLD])
+
+
+@pytest.mark.parametrize(
+    "point",
+    [
+        "transaction.before_begin",
+        "transaction.after_begin",
+        "transaction.staged@1",
+        "transaction.staged@4",
+        "transaction.before_commit",
+    ],
+)
+def test_a_producer_killed_before_its_decision_has_committed_nothing(prepared: str, point: str) -> None:
+    killed_in_a_commit(prepared, point, decided=False)
+
+
+AFTER = [
+    "transaction.after_commit",
+    *(f"transaction.{when}_apply@{topic}" for topic in (1, 2) for when in ("before", "after")),
+    "append.before_files@1",
+    "append.before_commit@1",
+    "append.after_commit@1",
+    "append.before_commit@2",
+    # Two removals come before: what was decided last, and what was open.
+    "transaction.before_remove@3",
+    "transaction.after_remove@3",
+]
+
+
+@pytest.mark.parametrize("point", AFTER)
+def test_a_producer_killed_after_its_decision_has_committed_everything(prepared: str, point: str) -> None:
+    killed_in_a_commit(prepared, point, decided=True)
+
+
+@pytest.mark.parametrize("point", [p for p in AFTER if "remove" not in p and "after_apply@2" not in p][:6])
+def test_the_next_producer_of_the_id_finishes_what_was_decided(prepared: str, point: str) -> None:
+    """Killed at the same places itself, so that a third one does it."""
+    worker(prepared, "commit", "new", offset=2, point=point)
+    worker(prepared, "begin", "", point="transaction.before_begin")
+
+    assert values(connect(prepared)) == [*OLD, *NEW]
+    assert_whole(prepared, [OLD, NEW], maintained=False)
+
+
+@pytest.mark.parametrize(
+    "point",
+    [
+        "transaction.before_abort",
+        "transaction.after_abort",
+        "transaction.before_remove@3",
+        "transaction.after_remove@3",
+    ],
+)
+def test_an_abort_killed_anywhere_leaves_nothing(prepared: str, point: str) -> None:
+    worker(prepared, "abort", "new", point=point)
+
+    assert_whole(prepared, [OLD])
+
+
+@pytest.mark.parametrize("do", ["begin", "fence"])
+@pytest.mark.parametrize("when", ["before_", "after_", "before_remove", "after_remove"])
+def test_who_takes_over_is_killed_and_nothing_of_the_open_transaction_is_seen(
+    prepared: str, do: str, when: str
+) -> None:
+    assert worker(prepared, "stage", "new") == "staged"
+    point = f"transaction.{when}" if "remove" in when else f"transaction.{when}{do}"
+    worker(prepared, do, "", point=point)
+
+    assert_whole(prepared, [OLD])
+
+
+@pytest.mark.parametrize(
+    "point",
+    [
+        "transaction.before_apply",
+        "transaction.after_apply",
+        "transaction.before_fence",
+        "transaction.after_fence",
+        "transaction.before_remove@1",
+        "transaction.after_remove@1",
+        "transaction.before_remove@2",
+        "transaction.before_forget",
+        "transaction.after_forget",
+    ],
+)
+def test_maintenance_killed_anywhere_is_finished_by_the_next_run(prepared: str, point: str) -> None:
+    """One transaction is decided and in no topic, one hangs, one id was not used for long."""
+    worker(prepared, "begin", "", id="unused")
+    worker(prepared, "stage", "hanging", id="hangs", timeout_ms=1)
+    worker(prepared, "commit", "new", offset=2, point="transaction.after_commit")
+    Path(prepared, SERVER_PROPERTIES_FILE).write_text("transactional.id.expiration.ms=1\n")
+    worker(prepared, "maintain", "", point=point)
+
+    assert_whole(prepared, [OLD, NEW])
+    assert [known.transactional_id for known in connect(prepared).transactions.listed()] in ([], ["id"])
+
+
+@pytest.mark.parametrize(
+    ("point", "decided"),
+    [
+        ("transaction.staged@4", False),
+        ("transaction.before_commit", False),
+        ("transaction.after_commit", True),
+        ("append.before_commit@1", True),
+        ("transaction.after_apply@1", True),
+        ("transaction.before_remove@3", True),
+    ],
+)
+def test_in_object_stores_the_same_holds(object_root: ObjectRoot, point: str, decided: bool) -> None:  # noqa: FBT001
+    killed_in_a_commit(prepare(object_root.root), point, decided=decided)
