@@ -73,7 +73,6 @@ PARTS: Final[Mapping[str, Part]] = {
                 "group_sessions",
                 "lag",
                 "lag_history",
-                "looks",
                 "member_lease",
                 "merge_plan",
                 "metadata_rows",
