@@ -76,6 +76,11 @@ class Measured:
         """Modules by folder."""
         return Counter(self.folder(module) for module in self.modules)
 
+    def crowds(self) -> Counter[str]:
+        """Modules right in each folder of the disk, without those of a folder in it."""
+        below = (module.removeprefix(self.package).removeprefix(".") for module in self.modules)
+        return Counter(name.rpartition(".")[0] for name in below)
+
     def folder_imports(self) -> Counter[tuple[str, str]]:
         """Imports between folders, each with the number of the modules' own."""
         pairs = ((self.folder(a), self.folder(b)) for a, b in self.imports)
@@ -185,12 +190,12 @@ def table(measured: Measured) -> str:
     for folder in order:
         below = ", ".join(f"{b} {n}" for (a, b), n in sorted(between.items()) if a == folder)
         lines.append(f"{folder:<10} {sizes[folder]:>7}  {below}")
-    circles = measured.circles()
+    circles, largest = measured.circles(), max(measured.crowds().values())
     lines += [
         "",
         f"modules {sum(sizes.values())} on {measured.levels()} levels, imports {len(measured.imports)}",
         f"folders {len(sizes)} on {measured.folder_levels()} levels, imports {len(between)}",
-        f"circles {len(circles)}, imports that go up {len(measured.upwards())}, largest folder {max(sizes.values())}",
+        f"circles {len(circles)}, imports that go up {len(measured.upwards())}, largest folder {largest}",
     ]
     return "\n".join(lines)
 
@@ -202,7 +207,7 @@ def flaws(measured: Measured) -> list[str]:
         *(f"up: {a} imports {b}" for a, b in measured.upwards()),
         *(
             f"folder: {r} has {n} modules, not {MOST_MODULES} at most"
-            for r, n in measured.sizes().items()
+            for r, n in measured.crowds().items()
             if n > MOST_MODULES
         ),
         *(

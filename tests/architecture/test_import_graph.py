@@ -89,6 +89,16 @@ def test_a_folder_of_more_than_25_modules_is_named(tmp_path: Path) -> None:
     assert code == 1
 
 
+def test_a_folder_in_a_folder_is_counted_by_itself(tmp_path: Path) -> None:
+    """Whoever opens one of them sees no more than that."""
+    many = {f"store.a{number}": "" for number in range(24)} | {f"store.deep.b{number}": "" for number in range(25)}
+
+    code, printed, complaints = graph(tmp_path, SOUND | many)
+
+    assert (code, complaints) == (0, [])
+    assert "largest folder 25" in printed
+
+
 def test_the_picture_goes_between_its_marks_and_leaves_out_what_another_way_says(tmp_path: Path) -> None:
     """`topic` leads to `table`, and `table` to `store`; an arrow from `topic` to `store` would say nothing new."""
     graph(tmp_path, SOUND)

@@ -15,7 +15,7 @@ from kafkalike.errors import LogCorruptError, UnsupportedVersionError
 from kafkalike.log.cluster.delta_cluster import DeltaCluster
 from kafkalike.log.store.memory import MemoryStore
 from kafkalike.log.table.actions import log_name
-from kafkalike.log.table.checkpoints import INTERVAL as CHECKPOINT_INTERVAL
+from kafkalike.log.table.checkpoints.make import INTERVAL as CHECKPOINT_INTERVAL
 from kafkalike.log.table.row_table import MERGE_INTERVAL
 from kafkalike.log.upkeep.control_tables import compact_control, vacuum_control
 from kafkalike.model.cluster_state import topic_row

@@ -26,7 +26,7 @@ from kafkalike.log.store.lock import TableLock
 from kafkalike.log.store.memory import MemoryStore
 from kafkalike.log.store.parquet import open_parquet
 from kafkalike.log.table.actions import log_name, parse_commit
-from kafkalike.log.table.checkpoints import INTERVAL as CHECKPOINT_INTERVAL
+from kafkalike.log.table.checkpoints.make import INTERVAL as CHECKPOINT_INTERVAL
 from kafkalike.log.table.log_files import last_checkpoint
 from kafkalike.log.topic.topic_log import DeltaTopicLog
 from kafkalike.model.appends import TxnId

@@ -23,7 +23,7 @@ from kafkalike.errors import (
 )
 from kafkalike.log.connect import connect
 from kafkalike.log.store.parquet import open_parquet
-from kafkalike.log.table.expired_log import DURATIONS, LOG_STAYS, duration_ms
+from kafkalike.log.table.checkpoints.expired import DURATIONS, LOG_STAYS, duration_ms
 from kafkalike.log.topic.topic_log import DeltaTopicLog
 from kafkalike.retention import maintain
 from tests.tools.clusters import on_disk

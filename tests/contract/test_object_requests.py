@@ -21,7 +21,7 @@ from kafkalike.log.table.log_files import last_checkpoint
 from kafkalike.log.table.state import end_app
 from kafkalike.log.topic.batch_payload import segment_stats
 from kafkalike.log.topic.topic_log import DeltaTopicLog
-from kafkalike.model.pace import SHORTEST_SECONDS
+from kafkalike.log.store.pace import SHORTEST_SECONDS
 from kafkalike.testing import ManualClock
 from tests.tools.clusters import OBJECT_STORES
 from tests.tools.fault_proxy import fault_proxy

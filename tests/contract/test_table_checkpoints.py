@@ -22,9 +22,9 @@ from kafkalike.log.store.local import LocalStore
 from kafkalike.log.store.memory import MemoryStore
 from kafkalike.log.store.port import Entry, Store
 from kafkalike.log.table.actions import Add, log_name, parse_commit
-from kafkalike.log.table.checkpoints import SHARE, checkpoint_name, make_checkpoint
+from kafkalike.log.table.checkpoints.expired import HOUR_MS, clean_log
+from kafkalike.log.table.checkpoints.make import SHARE, checkpoint_name, make_checkpoint
 from kafkalike.log.table.commit_file import Commit, creation, lines_of
-from kafkalike.log.table.expired_log import HOUR_MS, clean_log
 from kafkalike.log.table.layout import TOPIC_SCHEMA
 from kafkalike.log.table.loading import load_table
 from kafkalike.log.table.log_cleaner import Helpers, LogCleaner

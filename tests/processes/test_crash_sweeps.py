@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from kafkalike.log.connect import connect
-from kafkalike.log.table.checkpoints import INTERVAL as CHECKPOINT_INTERVAL
+from kafkalike.log.table.checkpoints.make import INTERVAL as CHECKPOINT_INTERVAL
 from kafkalike.log.table.row_table import MERGE_INTERVAL
 from tests.tools.children import run
 from tests.tools.groups import commit

@@ -25,7 +25,7 @@ def test_a_thread_that_makes_a_checkpoint_does_not_import_pandas(root: str) -> N
 import sys
 from kafkalike import KafkaProducer
 from kafkalike.log.store.local import LocalStore
-from kafkalike.log.table.checkpoints import make_checkpoint
+from kafkalike.log.table.checkpoints.make import make_checkpoint
 from kafkalike.log.table.snapshot import load_snapshot
 with KafkaProducer(bootstrap_servers=sys.argv[1]) as producer:
     producer.send("orders", b"v").get(60)

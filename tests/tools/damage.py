@@ -6,7 +6,7 @@ import json
 from pathlib import Path
 
 from kafkalike.log.store.local import LocalStore
-from kafkalike.log.table.checkpoints import make_checkpoint
+from kafkalike.log.table.checkpoints.make import make_checkpoint
 from kafkalike.log.table.snapshot import load_snapshot
 
 

@@ -10,7 +10,7 @@ from kafkalike.admin import KafkaAdminClient
 from kafkalike.clock import SYSTEM_CLOCK, Deadline
 from kafkalike.consumer import KafkaConsumer
 from kafkalike.errors import IllegalStateError, KafkaError, TopicAlreadyExistsError, UnknownTopicOrPartitionError
-from kafkalike.log.table.checkpoints import make_checkpoint
+from kafkalike.log.table.checkpoints.make import make_checkpoint
 from kafkalike.log.table.log_files import last_checkpoint
 from kafkalike.log.table.snapshot import load_snapshot
 from kafkalike.log.topic.topic_log import DeltaTopicLog

@@ -11,7 +11,7 @@ from kafkalike.errors import KafkaError, KafkaStorageError
 from kafkalike.log.store.looks import Looks
 from kafkalike.log.store.near import NearStore
 from kafkalike.log.store.port import NOW, Pace
-from kafkalike.log.table.checkpoints import make_checkpoint
+from kafkalike.log.table.checkpoints.make import make_checkpoint
 from kafkalike.log.table.following import FAR_RECHECK_SECONDS
 from kafkalike.log.table.loading import load_table
 from kafkalike.log.table.log_files import LAST_CHECKPOINT

@@ -7,8 +7,8 @@ import threading
 import pytest
 
 from kafkalike.log.store.looks import Looks
+from kafkalike.log.store.pace import SHORTEST_SECONDS, pause_seconds
 from kafkalike.log.store.port import NOW, Pace
-from kafkalike.model.pace import SHORTEST_SECONDS, pause_seconds
 from kafkalike.testing import ManualClock
 
 TAIL = Pace(longest=1.0)

@@ -21,7 +21,7 @@ from kafkalike.errors import (
 )
 from kafkalike.log.store.port import Entry, NotStoredError, Pace, Store
 from kafkalike.log.table.actions import Add, TableCommit, log_name
-from kafkalike.log.table.checkpoints import make_checkpoint
+from kafkalike.log.table.checkpoints.make import make_checkpoint
 from kafkalike.log.table.commit_file import Commit, creation
 from kafkalike.log.table.damage import DamagedFileError
 from kafkalike.log.table.loading import load_table, load_with_base

@@ -13,8 +13,8 @@ from dataclasses import dataclass, field
 from typing import Final
 
 from kafkalike.clock import SYSTEM_CLOCK
+from kafkalike.log.store.pace import pause_seconds
 from kafkalike.log.store.port import Pace
-from kafkalike.model.pace import pause_seconds
 
 KNOWN_SECONDS: Final = 10.0
 """How long a file that was found is taken to be there by those who wait; who does not wait asks anew."""

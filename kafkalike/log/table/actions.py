@@ -13,7 +13,7 @@ from typing import Any, Final
 from urllib.parse import unquote
 
 from kafkalike.errors import LogCorruptError, UnsupportedVersionError
-from kafkalike.model.quick_json import parsed
+from kafkalike.quick_json import parsed
 
 SUPPORTED_READER_VERSION: Final = 1
 SUPPORTED_WRITER_VERSION: Final = 2

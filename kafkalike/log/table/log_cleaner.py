@@ -17,8 +17,8 @@ from kafkalike.clock import SYSTEM_CLOCK, Clock, Deadline
 from kafkalike.errors import KafkaError
 from kafkalike.latch import Latch
 from kafkalike.log.store.port import Store
-from kafkalike.log.table.checkpoints import FAR_SHARE, INTERVAL, SHARE, is_due, make_checkpoint
-from kafkalike.log.table.expired_log import clean_log
+from kafkalike.log.table.checkpoints.expired import clean_log
+from kafkalike.log.table.checkpoints.make import FAR_SHARE, INTERVAL, SHARE, is_due, make_checkpoint
 from kafkalike.log.table.log_files import last_checkpoint
 from kafkalike.log.table.snapshot import load_snapshot
 

@@ -18,8 +18,8 @@ from kafkalike.clock import SYSTEM_CLOCK, Clock, Deadline, within
 from kafkalike.errors import KafkaError, KafkaStorageError, KafkaTimeoutError, PolicyViolationError
 from kafkalike.log.store.port import NOW, Pace, Store
 from kafkalike.log.table.actions import Add, log_name, parse_commit
+from kafkalike.log.table.checkpoints.expired import HOUR_MS, LOG_STAYS, duration_ms
 from kafkalike.log.table.commit_file import Commit
-from kafkalike.log.table.expired_log import HOUR_MS, LOG_STAYS, duration_ms
 from kafkalike.log.table.following import FollowedTable, Follower
 from kafkalike.log.table.loading import ToSegment
 from kafkalike.log.table.log_files import LogFiles, last_checkpoint

@@ -17,7 +17,7 @@ from typing import Final
 from kafkalike import faults
 from kafkalike.log.store.port import Store
 from kafkalike.log.table.actions import log_name, parse_commit, version_of
-from kafkalike.log.table.expired_log import LOG_STAYS, duration_ms
+from kafkalike.log.table.checkpoints.expired import LOG_STAYS, duration_ms
 from kafkalike.log.table.snapshot import load_snapshot
 from kafkalike.log.table.waiting_files import FOLDER as WAITING
 from kafkalike.log.topic.notes import OPERATIONS

@@ -16,8 +16,8 @@ import pyarrow.parquet as pq
 
 from kafkalike.log.store.arrays import held_numbers
 from kafkalike.log.store.port import Store
-from kafkalike.log.table.action_columns import COLUMNS, cast_structs, column, one_each
-from kafkalike.log.table.expired_log import DELETED_FILES_STAY, duration_ms
+from kafkalike.log.table.checkpoints.columns import COLUMNS, cast_structs, column, one_each
+from kafkalike.log.table.checkpoints.expired import DELETED_FILES_STAY, duration_ms
 from kafkalike.log.table.log_files import LAST_CHECKPOINT
 from kafkalike.log.table.snapshot import Snapshot
 

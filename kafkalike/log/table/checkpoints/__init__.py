@@ -1,0 +1,1 @@
+"""Checkpoints of a table, and what they make unnecessary."""
