@@ -14,6 +14,7 @@ from kafkalike.log.cluster.delta_cluster import DeltaCluster
 from kafkalike.log.connect import connect
 from kafkalike.log.port import Cluster
 from kafkalike.log.store.local import LocalStore
+from kafkalike.log.store.pace import SHORTEST_SECONDS
 from kafkalike.log.table.actions import Add, log_name
 from kafkalike.log.table.commit_file import Commit
 from kafkalike.log.table.log_cleaner import Helpers, LogCleaner
@@ -21,7 +22,6 @@ from kafkalike.log.table.log_files import last_checkpoint
 from kafkalike.log.table.state import end_app
 from kafkalike.log.topic.batch_payload import segment_stats
 from kafkalike.log.topic.topic_log import DeltaTopicLog
-from kafkalike.log.store.pace import SHORTEST_SECONDS
 from kafkalike.testing import ManualClock
 from tests.tools.clusters import OBJECT_STORES
 from tests.tools.fault_proxy import fault_proxy

@@ -15,7 +15,17 @@ from kafkalike.log.table.damage import storage_errors
 from kafkalike.log.table.settling import BACKOFF_SECONDS, SETTLE_TRIES
 from kafkalike.log.table.snapshot import READ_BESIDE
 from kafkalike.model.combining.course import GIVES_WAY, ForgottenError, Lost
-from kafkalike.model.combining.parts import Placed, Room, Taken, Waiting, from_note, gives_way, parse_name, parse_room, to_take
+from kafkalike.model.combining.parts import (
+    Placed,
+    Room,
+    Taken,
+    Waiting,
+    from_note,
+    gives_way,
+    parse_name,
+    parse_room,
+    to_take,
+)
 
 FOLDER: Final = "_waiting"
 """Of a table: the appends that wait. Delta's readers skip names that begin so."""
