@@ -20,6 +20,7 @@ from tests.tools.cli import call
 from tests.tools.records import batch
 
 P0 = TopicPartition("t", 0)
+REQUESTS = "kafkalike_object_store_requests_total"
 NO_TRANSACTIONS = {
     ("kafkalike_transactional_ids",): 0,
     ("kafkalike_transactions_open",): 0,
@@ -46,11 +47,12 @@ def groups(cluster: Cluster) -> Cluster:
 
 
 def samples(text: str) -> dict[tuple[str, ...], float]:
-    """Values by name and labels."""
+    """Values by name and labels, but for the process's requests, which an object store has alone."""
     return {
         (sample.name, *(value for _, value in sorted(sample.labels.items()))): sample.value
         for family in text_string_to_metric_families(text)
         for sample in family.samples
+        if sample.name != REQUESTS
     }
 
 
@@ -85,6 +87,17 @@ def test_lag_is_measured_three_ways(groups: Cluster) -> None:
         ("kafka_consumergroup_lag_seconds", *where): 4,
         **NO_TRANSACTIONS,
     }
+
+
+def test_requests_are_counted_where_they_cost_money(groups: Cluster) -> None:
+    """By kind, since the process began."""
+    families = text_string_to_metric_families(call(groups, "metrics").out)
+
+    found = {s.labels["kind"]: s.value for family in families for s in family.samples if s.name == REQUESTS}
+
+    kinds = {"get", "head", "put", "list", "delete", "copy"}
+    assert found.keys() == (kinds if groups.requests else set())
+    assert all(0 < found[kind] <= groups.requests[kind] for kind in found.keys() & {"get", "put"})
 
 
 def test_a_snapshot_holds_the_same_as_json(groups: Cluster) -> None:
