@@ -104,7 +104,6 @@ from kafkalike.errors.never_raised.client import (
     QuotaViolationError,
     StaleMetadata,
     TooManyInFlightRequests,
-    TransactionAbortedError,
     UnknownBrokerIdError,
     UnrecognizedBrokerVersion,
 )
@@ -121,7 +120,6 @@ from kafkalike.errors.never_raised.records import (
     InvalidRequiredAcksError,
     InvalidSessionTimeoutError,
     InvalidShareSessionEpochError,
-    InvalidTransactionTimeoutError,
     MemberIdRequiredError,
     NotEnoughReplicasAfterAppendError,
     OffsetMovedToTieredStorageError,
@@ -130,7 +128,6 @@ from kafkalike.errors.never_raised.records import (
     ShareSessionNotFoundError,
     StaleMemberEpochError,
     ThrottlingQuotaExceededError,
-    TransactionAbortableError,
     TransactionalIdNotFoundError,
     TransactionCoordinatorFencedError,
     UnreleasedInstanceIdError,
@@ -162,11 +159,14 @@ from kafkalike.errors.producing import (
     InvalidProducerEpochError,
     InvalidRecordError,
     InvalidTimestampError,
+    InvalidTransactionTimeoutError,
     InvalidTxnStateError,
     MessageSizeTooLargeError,
     OutOfOrderSequenceNumberError,
     ProducerFencedError,
     RecordListTooLargeError,
+    TransactionAbortableError,
+    TransactionAbortedError,
     UnknownProducerIdError,
 )
 from kafkalike.errors.storage import (

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from kafkalike.errors.base import BrokerResponseError, RetriableError
+from kafkalike.errors.base import BrokerResponseError, KafkaError, RetriableError
 
 
 class MessageSizeTooLargeError(BrokerResponseError):
@@ -40,15 +40,21 @@ class DuplicateSequenceNumberError(BrokerResponseError):
 
 
 class InvalidProducerEpochError(BrokerResponseError):
-    """A producer of an older epoch."""
+    """A producer of an older epoch: its transaction was aborted by a timeout or by an administrator."""
 
     errno = 47
 
 
 class InvalidTxnStateError(BrokerResponseError):
-    """A transactional call that does not fit the transaction's state."""
+    """A transaction cannot have this outcome: it has the other one already."""
 
     errno = 48
+
+
+class InvalidTransactionTimeoutError(BrokerResponseError):
+    """`transaction_timeout_ms` is above the server's `transaction.max.timeout.ms`."""
+
+    errno = 50
 
 
 class ConcurrentTransactionsError(RetriableError, BrokerResponseError):
@@ -73,3 +79,13 @@ class ProducerFencedError(BrokerResponseError):
     """A newer producer with the same transactional id took over."""
 
     errno = 90
+
+
+class TransactionAbortableError(BrokerResponseError):
+    """The transaction cannot be committed; abort it, and go on with the same producer."""
+
+    errno = 120
+
+
+class TransactionAbortedError(KafkaError):
+    """The record's transaction was aborted before the record was written."""

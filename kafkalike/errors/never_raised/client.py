@@ -49,10 +49,6 @@ class TooManyInFlightRequests(RetriableError):
     """kafka-python's: too many in flight requests."""
 
 
-class TransactionAbortedError(KafkaError):
-    """kafka-python's: transaction aborted."""
-
-
 class UnknownBrokerIdError(KafkaError):
     """kafka-python's: unknown broker id."""
 

@@ -50,12 +50,6 @@ class InvalidProducerIdMappingError(BrokerResponseError):
     errno = 49
 
 
-class InvalidTransactionTimeoutError(BrokerResponseError):
-    """Kafka's error 50: invalid transaction timeout."""
-
-    errno = 50
-
-
 class TransactionCoordinatorFencedError(BrokerResponseError):
     """Kafka's error 52: transaction coordinator fenced."""
 
@@ -150,12 +144,6 @@ class StaleMemberEpochError(BrokerResponseError):
     """Kafka's error 113: stale member epoch."""
 
     errno = 113
-
-
-class TransactionAbortableError(BrokerResponseError):
-    """Kafka's error 120: transaction abortable."""
-
-    errno = 120
 
 
 class InvalidRecordStateError(BrokerResponseError):

@@ -1,0 +1,191 @@
+"""Phases: where a transactional producer stands and what is asked of it in, where it stands then out, or why not.
+
+Pure rules. A `Standing` is a value: whoever changes it replaces it whole, so that an interrupt finds the one before or
+the one after.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from enum import StrEnum
+from typing import Final
+
+from kafkalike.errors import (
+    AuthorizationError,
+    CommitFailedError,
+    FencedInstanceIdError,
+    GroupAuthorizationFailedError,
+    IllegalGenerationError,
+    IllegalStateError,
+    InvalidProducerEpochError,
+    InvalidTxnStateError,
+    KafkaError,
+    ProducerFencedError,
+    RebalanceInProgressError,
+    TransactionAbortableError,
+    TransactionAbortedError,
+    UnknownMemberIdError,
+    UnknownTopicOrPartitionError,
+)
+from kafkalike.model.structs import ConsumerGroupMetadata, OffsetAndMetadata, TopicPartition
+
+GroupOffsets = Mapping[ConsumerGroupMetadata, Mapping[TopicPartition, OffsetAndMetadata]]
+"""Offsets of a transaction by the membership in whose name they are committed, in the order of the calls."""
+
+
+class Phase(StrEnum):
+    """Kafka's states of a transactional producer."""
+
+    UNINITIALIZED = "uninitialized"
+    READY = "ready"
+    """Initialised; no transaction is open."""
+    IN_TRANSACTION = "in a transaction"
+    COMMITTING = "committing"
+    """A commit was asked for, and it is not known to have succeeded or failed: it may be asked for again."""
+    ABORTING = "aborting"
+    """An abort was asked for, and may be asked for again."""
+    ABORTABLE_ERROR = "failed, to be aborted"
+    FATAL_ERROR = "failed for good"
+
+
+class Call(StrEnum):
+    """What a program may ask for."""
+
+    INIT = "init_transactions"
+    BEGIN = "begin_transaction"
+    SEND = "send"
+    SEND_OFFSETS = "send_offsets_to_transaction"
+    COMMIT = "commit_transaction"
+    ABORT = "abort_transaction"
+
+
+FATAL: Final = (ProducerFencedError, InvalidProducerEpochError, InvalidTxnStateError, AuthorizationError)
+"""Errors after which only `close` is of use: somebody else has the transactional id now, or nobody may use it."""
+
+REFUSED: Final = (
+    CommitFailedError,
+    FencedInstanceIdError,
+    GroupAuthorizationFailedError,
+    IllegalGenerationError,
+    RebalanceInProgressError,
+    TransactionAbortableError,
+    UnknownMemberIdError,
+    UnknownTopicOrPartitionError,
+)
+"""What a commit raises that was refused by a rule: nothing was decided, and the same commit would be refused again."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Standing:
+    """Where a transactional producer stands."""
+
+    phase: Phase = Phase.UNINITIALIZED
+    number: int = 0
+    """Of the last transaction that was begun; the first one is 1."""
+    error: Exception | None = None
+    """Why it failed, in the two phases of failure."""
+    offsets: GroupOffsets = field(default_factory=dict)
+    """What the open transaction commits for consumer groups."""
+    began: float | None = None
+    """Monotonic time, s, at which the open transaction got its first record or offset; None before."""
+
+    # --- what a program asks for ---------------------------------------------------------------
+
+    def after(self, call: Call) -> Standing:
+        """Where it stands once a call was taken, before what the call does is done.
+
+        Raises:
+            IllegalStateError: the call is out of order.
+            TransactionAbortableError: the transaction failed and must be aborted first.
+            ProducerFencedError, InvalidProducerEpochError, InvalidTxnStateError, KafkaError: the producer failed for
+                good, and why.
+        """
+        if self.phase is Phase.FATAL_ERROR:
+            raise self._fatal()
+        if call is Call.INIT:
+            return self  # as in kafka-python, once it is initialised there is nothing to do
+        if self.phase is Phase.UNINITIALIZED:
+            raise IllegalStateError(f"{call.value} needs init_transactions() before it")
+        if call is Call.ABORT and self.phase is not Phase.READY:
+            # During a commit that may have been decided it stays a commit until the abort has succeeded.
+            return self if self.phase is Phase.COMMITTING else replace(self, phase=Phase.ABORTING)
+        if self.phase is Phase.ABORTABLE_ERROR:
+            raise TransactionAbortableError(
+                f"{call.value} is refused: the transaction failed and must be aborted: {self.error}"
+            ) from self.error
+        if self.phase not in _ALLOWED[call]:
+            raise IllegalStateError(f"{call.value} is out of order: {_WHY[self.phase]}")
+        if call is Call.BEGIN:
+            return Standing(phase=Phase.IN_TRANSACTION, number=self.number + 1)
+        return replace(self, phase=Phase.COMMITTING) if call is Call.COMMIT else self
+
+    def with_offsets(self, group: ConsumerGroupMetadata, offsets: Mapping[TopicPartition, OffsetAndMetadata]) -> Standing:
+        """With offsets that the open transaction is to commit; a later one for a partition takes the place."""
+        others = {known: old for known, old in self.offsets.items() if known != group}
+        return replace(self, offsets={**others, group: {**self.offsets.get(group, {}), **offsets}})
+
+    def begun_at(self, now: float) -> Standing:
+        """With the time of the first record or offset, if this is the first one."""
+        return self if self.began is not None else replace(self, began=now)
+
+    # --- what became of it ---------------------------------------------------------------------
+
+    def completed(self) -> Standing:
+        """Initialised, or the transaction is committed or aborted."""
+        return Standing(phase=Phase.READY, number=self.number)
+
+    def failed(self, error: Exception) -> Standing:
+        """A record of the transaction could not be staged, or it took too long."""
+        if self.phase is Phase.FATAL_ERROR:
+            return self
+        if _is_fatal(error):
+            return replace(self, phase=Phase.FATAL_ERROR, error=error)
+        if self.phase in {Phase.IN_TRANSACTION, Phase.COMMITTING}:
+            return replace(self, phase=Phase.ABORTABLE_ERROR, error=error)
+        return self
+
+    def refused(self, error: Exception) -> Standing:
+        """`init_transactions`, a commit or an abort raised.
+
+        What is neither fatal nor a rule's refusal may have happened: the phase stays, and the call may be made again.
+        """
+        if _is_fatal(error) or isinstance(error, REFUSED):
+            return self.failed(error)
+        return self
+
+    def unwritten(self) -> Exception | None:
+        """Why a record that waits is not to be staged any more; None while it is."""
+        if self.phase is Phase.FATAL_ERROR:
+            return self._fatal()
+        if self.phase is Phase.ABORTING:
+            return self.error or TransactionAbortedError("the transaction was aborted before the record was written")
+        return None
+
+    def _fatal(self) -> KafkaError:
+        # One error stands for many calls: each gets one of its own, and the first one as its cause.
+        kind = next((known for known in FATAL if isinstance(self.error, known)), KafkaError)
+        found = kind(f"the producer failed for good, close it: {self.error}")
+        found.__cause__ = self.error
+        return found
+
+
+def _is_fatal(error: Exception) -> bool:
+    return isinstance(error, FATAL) and not isinstance(error, GroupAuthorizationFailedError)
+
+
+_ALLOWED: Final[Mapping[Call, frozenset[Phase]]] = {
+    Call.BEGIN: frozenset({Phase.READY}),
+    Call.SEND: frozenset({Phase.IN_TRANSACTION}),
+    Call.SEND_OFFSETS: frozenset({Phase.IN_TRANSACTION}),
+    Call.COMMIT: frozenset({Phase.IN_TRANSACTION, Phase.COMMITTING}),
+    Call.ABORT: frozenset(),
+}
+"""Where each call may come; `Standing.after` says what it does for errors, for `init_transactions` and for an abort."""
+
+_WHY: Final[Mapping[Phase, str]] = {
+    Phase.READY: "no transaction is open; begin_transaction() begins one",
+    Phase.IN_TRANSACTION: "a transaction is open",
+    Phase.COMMITTING: "the transaction is being committed; call commit_transaction() again until it has returned",
+    Phase.ABORTING: "the transaction is being aborted; call abort_transaction() again until it has returned",
+}
