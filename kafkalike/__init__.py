@@ -28,6 +28,8 @@ if TYPE_CHECKING:
     from kafkalike.model.structs import RecordMetadata as RecordMetadata
     from kafkalike.model.structs import TopicPartition as TopicPartition
     from kafkalike.producer import KafkaProducer as KafkaProducer
+    from kafkalike.producer import Transaction as Transaction
+    from kafkalike.producer import transaction as transaction
     from kafkalike.serialization import DefaultSerializer as DefaultSerializer
     from kafkalike.serialization import Deserializer as Deserializer
     from kafkalike.serialization import JsonSerializer as JsonSerializer
@@ -60,6 +62,8 @@ _HOME = {
     "KafkaProducer": "kafkalike.producer",
     "PartitionAssignor": "kafkalike.group.assignors",
     "Serializer": "kafkalike.serialization",
+    "Transaction": "kafkalike.producer",
+    "transaction": "kafkalike.producer",
 }
 
 __all__ = [  # noqa: PLE0604 - `__getattr__` gives the names

@@ -27,7 +27,6 @@ WITHOUT_EFFECT: Final = frozenset(
         "client_rack",
         "connections_max_idle_ms",
         "enable_incremental_fetch_sessions",
-        "isolation_level",
         "max_in_flight_requests_per_connection",
         "metric_group_prefix",
         "metrics_num_samples",
@@ -113,7 +112,8 @@ class ConsumerConfig(IdleSettings):
     retry_backoff_ms: float = 100
     """ms until an automatic commit that failed for a passing reason is tried again."""
     isolation_level: str = "read_uncommitted"
-    """`read_uncommitted` or `read_committed`; the same as long as there are no transactions."""
+    """`read_uncommitted` or `read_committed`. Both read the same: records of an open or aborted transaction are in no
+    topic, and of a committed one a topic gets all records at once. So nobody waits for an open transaction."""
     metrics_enabled: bool = True
     """Whether `metrics()` answers."""
     metric_reporters: Any = ()

@@ -37,7 +37,6 @@ WITHOUT_EFFECT: Final = frozenset(
         "send_buffer_bytes",
         "socket_connection_setup_timeout_max_ms",
         "socket_connection_setup_timeout_ms",
-        "transaction_timeout_ms",
     }
 )
 """Settings that ported code passes and that change nothing here: there is no network, and a topic has one append
@@ -72,9 +71,9 @@ class ProducerConfig(IdleSettings):
     """When a record counts as sent. -1, `all` and 1: when its table commit is made; with one root they are the same.
     0: at once; its future has offset -1, and an error is only logged. `of` turns `all` into -1."""
     enable_idempotence: bool = True
-    """Retries never double a record, on or off: only what is known not to be written is written again. Kept for
-    kafka-python's rule: with acks 0 or 1, retries=0 or more than 5 requests in flight it is turned off with a
-    warning, or refused when it was asked for by name."""
+    """Retries never double a record, on or off: a write has an id by which its outcome is found, and only what is known
+    not to be written is written again. Kept for Kafka's rule: with acks 0 or 1, retries=0 or more than 5 requests in
+    flight it is turned off with a warning, or refused when it was asked for by name or by `transactional_id`."""
     retries: float = math.inf
     """How often a batch is tried again after an error that may pass, within `delivery_timeout_ms`. 0: never."""
     retry_backoff_ms: float = 100
@@ -112,13 +111,15 @@ class ProducerConfig(IdleSettings):
     """ms after which a partitioner of the user's must hear of new partitions. Every append looks anyway; this bounds
     it for a producer that was idle."""
     transactional_id: str | None = None
-    """Must be None: there are no transactions yet."""
+    """Name under which a producer has transactions, over restarts: a newer producer of the name fences the older one.
+    Idempotence then is on, and what excludes it is refused. None: no transactions."""
+    transaction_timeout_ms: float = 60_000
+    """ms after the first record of a transaction from which it cannot be committed any more, and maintenance may abort
+    it; at most the server's `transaction.max.timeout.ms`. Nobody waits for an open transaction meanwhile."""
     metrics_enabled: bool = True
     """Whether `metrics()` answers."""
     metric_reporters: Any = ()
     """Must be empty: read `metrics()`."""
-    transaction_timeout_ms: float = 60_000
-    """Without effect: there are no transactions."""
     max_in_flight_requests_per_connection: int = 5
     """Without effect, apart from the rule of `enable_idempotence`: a topic has one append under way at a time, so
     order is kept over retries."""
@@ -145,12 +146,7 @@ class ProducerConfig(IdleSettings):
         if config.client_id is None:
             config = replace(config, client_id=f"kafkalike-producer-{next(_names)}")
         config = _with_time_to_deliver(config, configs)
-        conflicts = _against_idempotence(config, configs)
-        if config.enable_idempotence and conflicts:
-            if "enable_idempotence" in configs:
-                raise KafkaConfigurationError(f"enable_idempotence=True does not go with {conflicts}")
-            log.warning("producer %s: enable_idempotence is turned off by %s", config.client_id, conflicts)
-            config = replace(config, enable_idempotence=False)
+        config = _with_idempotence(config, configs)
         idle = sorted(WITHOUT_EFFECT & configs.keys())
         if idle:
             log.warning("producer %s: settings without effect here: %s", config.client_id, ", ".join(idle))
@@ -177,6 +173,25 @@ def _with_time_to_deliver(config: ProducerConfig, given: Mapping[str, Any]) -> P
         f"delivery_timeout_ms={config.delivery_timeout_ms:g} must be at least linger_ms + request_timeout_ms = "
         f"{config.linger_ms:g} + {config.request_timeout_ms:g} = {needed:g}"
     )
+
+
+def _with_idempotence(config: ProducerConfig, given: Mapping[str, Any]) -> ProducerConfig:
+    """Kafka's rule (KIP-679): transactions need idempotence, and some settings exclude it.
+
+    Raises:
+        KafkaConfigurationError: values that were asked for by name exclude each other; a default gives way.
+    """
+    transactional = config.transactional_id is not None
+    if transactional and not config.enable_idempotence:
+        raise KafkaConfigurationError("transactional_id needs enable_idempotence=True")
+    conflicts = _against_idempotence(config, given)
+    if not config.enable_idempotence or not conflicts:
+        return config
+    if transactional or "enable_idempotence" in given:
+        wish = "transactional_id" if transactional else "enable_idempotence=True"
+        raise KafkaConfigurationError(f"{wish} does not go with {conflicts}")
+    log.warning("producer %s: enable_idempotence is turned off by %s", config.client_id, conflicts)
+    return replace(config, enable_idempotence=False)
 
 
 def _against_idempotence(config: ProducerConfig, given: Mapping[str, Any]) -> str:
@@ -215,11 +230,6 @@ def _acks(value: Any) -> int:  # noqa: ANN401
     return -1 if chosen == "all" else int(chosen)
 
 
-def _no_transactions(value: Any) -> None:  # noqa: ANN401
-    if value is not None:
-        raise ValueError("there are no transactions yet; every append of one topic is atomic by itself")
-
-
 def _no_reporters(value: Any) -> tuple[()]:  # noqa: ANN401
     if value:
         raise ValueError("there is nothing to report to; read metrics()")
@@ -241,5 +251,6 @@ _CHECKS: Final[dict[str, Callable[[Any], Any]]] = {
     "metric_reporters": _no_reporters,
     "request_timeout_ms": number(1),
     "retries": _retries,
-    "transactional_id": _no_transactions,
+    "transaction_timeout_ms": number(1),
+    "transactional_id": optional(text),
 }

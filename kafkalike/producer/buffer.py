@@ -6,6 +6,7 @@ import math
 import os
 import threading
 from collections import deque
+from collections.abc import Callable
 from contextlib import suppress
 from queue import Empty, SimpleQueue
 from typing import Final
@@ -46,6 +47,8 @@ class Buffer:
     def __init__(self, *, limit: int, linger: float, batch_size: int, max_block_ms: float, clock: Clock) -> None:
         self.refusal: str | None = None
         """Why no more records are taken; None while they are."""
+        self.gate: Callable[[], None] | None = None
+        """Raises when a record may not be added now, of a producer with transactions; called under the lock."""
         self.sender = 0
         """Id of the sending thread."""
         self.queues: dict[str, TopicQueue] = {}
@@ -94,6 +97,7 @@ class Buffer:
         Raises:
             KafkaTimeoutError: there was no room for it in time.
             IllegalStateError: closed, or used after a fork.
+            KafkaError: what `gate` raises.
         """
         with self._lock:
             # A callback that sends must not wait: it runs in the thread that makes room.
@@ -104,6 +108,8 @@ class Buffer:
     def _put(self, queue: TopicQueue, row: Row, size: int) -> tuple[Outcome, int] | None:
         if self.refusal is not None:
             raise IllegalStateError(self.refusal)
+        if self.gate is not None:
+            self.gate()
         if queue.gone:
             return None
         batch = queue.last

@@ -12,29 +12,27 @@ from kafkalike.config.producer import ProducerConfig
 from kafkalike.errors import (
     IllegalArgumentError,
     IllegalStateError,
-    KafkaConnectionError,
-    KafkaStorageError,
     MessageSizeTooLargeError,
-    UnsupportedVersionError,
 )
 from kafkalike.log.connect import connect
-from kafkalike.log.port import request_metrics
 from kafkalike.log.topic.validate import RECORD_OVERHEAD
 from kafkalike.model.names import check_topic_name
-from kafkalike.model.topic import TopicInfo
 from kafkalike.producer.batches import UNROUTED, Row, TopicQueue
 from kafkalike.producer.buffer import FORKED, Buffer
 from kafkalike.producer.checks import check_headers, check_partition, check_timeout, check_timestamp, headers_size
 from kafkalike.producer.functions import check_partitioner, check_serializer
 from kafkalike.producer.future import FutureRecordMetadata, Outcome
+from kafkalike.producer.questions import Questions
 from kafkalike.producer.routing import Router
 from kafkalike.producer.sender import Sender
+from kafkalike.producer.transaction_calls import TransactionCalls
+from kafkalike.producer.transactions import TransactionManager
 
 NO_SIZE: Final = -1
 """Size of a key, value or headers that are not there, in `RecordMetadata`."""
 
 
-class KafkaProducer:
+class KafkaProducer(TransactionCalls, Questions):
     """Sends records to topics, in the background and in batches.
 
     Methods, arguments, defaults and errors are kafka-python 3.x's, and the settings are those of `ProducerConfig`.
@@ -47,6 +45,9 @@ class KafkaProducer:
     Thread-safe. It must not be used in a child process after a fork (`IllegalStateError`); make it after the fork.
     The interpreter's exit sends what is left of a producer that nobody closed, for at most 30 s, and waits for the
     append under way to its end. Ctrl-C during that exit gives up what is queued, not the append under way.
+
+    With a `transactional_id`, records are sent in transactions: all of one, in all of its topics, and the offsets of
+    consumer groups with them, or nothing. docs/exactly-once.md says what holds, and has programs.
 
     Args:
         clock: where time comes from; for tests.
@@ -75,7 +76,12 @@ class KafkaProducer:
         self._largest = min(config.max_request_size, config.buffer_memory)
         self._unacknowledged = config.acks == 0
         self._in_bulk = self._router.in_bulk and not self._unacknowledged
-        self._sender = Sender(self._cluster, config, self._buffer, self._router, clock)
+        self._transactions = (
+            None if config.transactional_id is None else TransactionManager(self._cluster, config, self._buffer, clock)
+        )
+        if self._transactions is not None:
+            self._buffer.gate = self._transactions.gate
+        self._sender = Sender(self._cluster, config, self._buffer, self._router, clock, self._transactions)
         weakref.finalize(self, _close_elsewhere, self._buffer).atexit = False
         self._sender.start()
 
@@ -101,7 +107,8 @@ class KafkaProducer:
             timestamp_ms: time of the record, ms since the epoch; None takes the time of this call.
 
         Returns:
-            A future of the record's `RecordMetadata`. With `acks=0` it is done, and has offset -1.
+            A future of the record's `RecordMetadata`. With `acks=0` it is done, and has offset -1. In a transaction it
+            is done when the record is staged, with offset -1: offsets are given by the commit, which returns them.
 
         Raises:
             IllegalArgumentError: neither key nor value, or no such partition (a ValueError).
@@ -111,11 +118,15 @@ class KafkaProducer:
             UnknownTopicOrPartitionError: no such topic, and none may be created.
             MessageSizeTooLargeError: the record has more than `max_request_size` or `buffer_memory` bytes.
             KafkaTimeoutError: the buffer stayed full for `max_block_ms`.
-            IllegalStateError: closed, or used after a fork.
+            IllegalStateError: closed, used after a fork, or outside a transaction with a `transactional_id`.
+            TransactionAbortableError: an earlier record of the transaction failed; abort it.
+            ProducerFencedError, InvalidProducerEpochError: see `commit_transaction`.
         """
         buffer = self._buffer
         if buffer.refusal is not None:
             raise IllegalStateError(buffer.refusal)
+        if buffer.gate is not None:
+            buffer.gate()
         if value is None and key is None:
             raise IllegalArgumentError("a record needs a key or a value")
         if type(topic) is not str:
@@ -168,10 +179,6 @@ class KafkaProducer:
     def _open_queue(self, topic: str) -> TopicQueue:
         return self._buffer.queue(self._look_up(topic))
 
-    def _look_up(self, topic: str) -> TopicInfo:
-        create = self.config.allow_auto_create_topics
-        return self._cluster.ensure_topic(topic) if create else self._cluster.topic(topic)
-
     def _check_partition(self, queue: TopicQueue, partition: object) -> int:
         number = check_partition(partition)
         if number >= queue.num_partitions:
@@ -206,7 +213,7 @@ class KafkaProducer:
             self._buffer.flush(seconds)
 
     def close(self, timeout: float | None = None) -> None:
-        """Send what is queued, then end.
+        """Send what is queued, then end; a transaction that is open is aborted, as by Kafka's producer.
 
         Calling it again waits for what is still under way, and does nothing when there is nothing. Interrupted by
         Ctrl-C, the producer takes no more records and goes on sending those it has: call it again to wait for them, or
@@ -223,6 +230,8 @@ class KafkaProducer:
         seconds = check_timeout(timeout)
         if self._buffer.refusal == FORKED:
             return
+        self._buffer.close()  # so that no other thread begins a transaction
+        self._end_transaction(seconds)
         self._sender.close(seconds)
         while self._to_close:
             end = getattr(self._to_close[-1], "close", None)
@@ -240,82 +249,12 @@ class KafkaProducer:
         """Close it."""
         self.close()
 
-    # --- questions -----------------------------------------------------------------------------
-
-    def partitions_for(self, topic: str) -> set[int]:
-        """Partition numbers of a topic, fresh; a missing topic is created when that is allowed.
-
-        Raises:
-            UnknownTopicOrPartitionError: no such topic, and none may be created.
-            InvalidTopicError: a name that no topic can have.
-            IllegalStateError: closed, or used after a fork.
-        """
-        if self._buffer.refusal is not None:
-            raise IllegalStateError(self._buffer.refusal)
-        return set(self._look_up(topic).partitions)
-
-    def bootstrap_connected(self) -> bool:
-        """Whether the storage root can be read now."""
-        try:
-            self._cluster.metadata.refresh()
-        except (KafkaConnectionError, KafkaStorageError):
-            return False
-        return True
-
-    def metrics(self, raw: bool = False) -> dict[Any, Any] | None:  # noqa: FBT001, FBT002 - kafka-python's
-        """Totals since the producer was made, `{group: {name: number}}` with Kafka's names; times in ms.
-
-        With a root in an object store, `object-store-metrics` are the requests of this process there, by kind: all
-        that its clients of that root have made.
-
-        Args:
-            raw: `{(group, name): number}` instead.
-
-        Returns:
-            None with `metrics_enabled=False`.
-        """
-        if not self.config.metrics_enabled:
-            return None
-        groups = self._sender.metrics.by_group(limit=self._buffer.limit, used=self._buffer.used) | request_metrics(
-            self._cluster.requests
-        )
-        if not raw:
-            return groups
-        return {(group, name): number for group, names in groups.items() for name, number in names.items()}
-
-    # --- transactions --------------------------------------------------------------------------
-
-    def init_transactions(self) -> None:
-        """Refused: there are no transactions yet (`UnsupportedVersionError`)."""
-        _no_transactions()
-
-    def begin_transaction(self) -> None:
-        """Refused: there are no transactions yet (`UnsupportedVersionError`)."""
-        _no_transactions()
-
-    def send_offsets_to_transaction(self, offsets: object, group_metadata: object) -> None:
-        """Refused: there are no transactions yet (`UnsupportedVersionError`)."""
-        del offsets, group_metadata
-        _no_transactions()
-
-    def commit_transaction(self) -> None:
-        """Refused: there are no transactions yet (`UnsupportedVersionError`)."""
-        _no_transactions()
-
-    def abort_transaction(self) -> None:
-        """Refused: there are no transactions yet (`UnsupportedVersionError`)."""
-        _no_transactions()
-
     def __repr__(self) -> str:
         """Client id and root."""
         return f"<KafkaProducer client_id={self.config.client_id} root={self._cluster.root}>"
 
 
 _NO_HEADERS: Final[list[tuple[str, bytes | None]]] = []
-
-
-def _no_transactions() -> NoReturn:
-    raise UnsupportedVersionError("there are no transactions yet; every append of one topic is atomic by itself")
 
 
 def _unawaited(topic: str, partition: int) -> tuple[Outcome, int]:

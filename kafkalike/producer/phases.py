@@ -28,10 +28,8 @@ from kafkalike.errors import (
     UnknownMemberIdError,
     UnknownTopicOrPartitionError,
 )
-from kafkalike.model.structs import ConsumerGroupMetadata, OffsetAndMetadata, TopicPartition
-
-GroupOffsets = Mapping[ConsumerGroupMetadata, Mapping[TopicPartition, OffsetAndMetadata]]
-"""Offsets of a transaction by the membership in whose name they are committed, in the order of the calls."""
+from kafkalike.model.structs import OffsetAndMetadata, TopicPartition
+from kafkalike.model.transactions.claims import GroupClaim, GroupOffsets
 
 
 class Phase(StrEnum):
@@ -60,7 +58,7 @@ class Call(StrEnum):
     ABORT = "abort_transaction"
 
 
-FATAL: Final = (ProducerFencedError, InvalidProducerEpochError, InvalidTxnStateError, AuthorizationError)
+FATAL: Final = (ProducerFencedError, InvalidProducerEpochError, AuthorizationError)
 """Errors after which only `close` is of use: somebody else has the transactional id now, or nobody may use it."""
 
 REFUSED: Final = (
@@ -68,12 +66,14 @@ REFUSED: Final = (
     FencedInstanceIdError,
     GroupAuthorizationFailedError,
     IllegalGenerationError,
+    InvalidTxnStateError,
     RebalanceInProgressError,
     TransactionAbortableError,
     UnknownMemberIdError,
     UnknownTopicOrPartitionError,
 )
-"""What a commit raises that was refused by a rule: nothing was decided, and the same commit would be refused again."""
+"""What a commit raises that is refused by a rule: nothing was decided, and the same commit would be refused again.
+`InvalidTxnStateError`: an abort that was interrupted has come first."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -86,9 +86,9 @@ class Standing:
     error: Exception | None = None
     """Why it failed, in the two phases of failure."""
     offsets: GroupOffsets = field(default_factory=dict)
-    """What the open transaction commits for consumer groups."""
-    began: float | None = None
-    """Monotonic time, s, at which the open transaction got its first record or offset; None before."""
+    """What the open transaction commits for consumer groups, in the order of the calls."""
+    owner: object = None
+    """Whose the open transaction is, where somebody said so."""
 
     # --- what a program asks for ---------------------------------------------------------------
 
@@ -98,8 +98,7 @@ class Standing:
         Raises:
             IllegalStateError: the call is out of order.
             TransactionAbortableError: the transaction failed and must be aborted first.
-            ProducerFencedError, InvalidProducerEpochError, InvalidTxnStateError, KafkaError: the producer failed for
-                good, and why.
+            ProducerFencedError, InvalidProducerEpochError, AuthorizationError: the producer failed for good.
         """
         if self.phase is Phase.FATAL_ERROR:
             raise self._fatal()
@@ -120,14 +119,10 @@ class Standing:
             return Standing(phase=Phase.IN_TRANSACTION, number=self.number + 1)
         return replace(self, phase=Phase.COMMITTING) if call is Call.COMMIT else self
 
-    def with_offsets(self, group: ConsumerGroupMetadata, offsets: Mapping[TopicPartition, OffsetAndMetadata]) -> Standing:
+    def with_offsets(self, group: GroupClaim, offsets: Mapping[TopicPartition, OffsetAndMetadata]) -> Standing:
         """With offsets that the open transaction is to commit; a later one for a partition takes the place."""
         others = {known: old for known, old in self.offsets.items() if known != group}
         return replace(self, offsets={**others, group: {**self.offsets.get(group, {}), **offsets}})
-
-    def begun_at(self, now: float) -> Standing:
-        """With the time of the first record or offset, if this is the first one."""
-        return self if self.began is not None else replace(self, began=now)
 
     # --- what became of it ---------------------------------------------------------------------
 
@@ -136,7 +131,7 @@ class Standing:
         return Standing(phase=Phase.READY, number=self.number)
 
     def failed(self, error: Exception) -> Standing:
-        """A record of the transaction could not be staged, or it took too long."""
+        """A record of the transaction could not be staged."""
         if self.phase is Phase.FATAL_ERROR:
             return self
         if _is_fatal(error):
@@ -145,11 +140,13 @@ class Standing:
             return replace(self, phase=Phase.ABORTABLE_ERROR, error=error)
         return self
 
-    def refused(self, error: Exception) -> Standing:
+    def refused(self, call: Call, error: Exception) -> Standing:
         """`init_transactions`, a commit or an abort raised.
 
         What is neither fatal nor a rule's refusal may have happened: the phase stays, and the call may be made again.
         """
+        if call is Call.ABORT and isinstance(error, InvalidTxnStateError):
+            return replace(self, phase=Phase.COMMITTING)  # a commit without an answer has decided it
         if _is_fatal(error) or isinstance(error, REFUSED):
             return self.failed(error)
         return self

@@ -1,44 +1,40 @@
-"""Sender: batches of the buffer in, appends to topics and settled outcomes out; one thread per producer."""
+"""Sender: batches of the buffer in, appends to topics and settled outcomes out; one thread per producer.
+
+Of a producer with transactions the batches are staged, and appended when the transaction is committed.
+"""
 
 from __future__ import annotations
 
-import atexit
 import logging
 import os
 import threading
-from collections import OrderedDict
 from collections.abc import Iterable, Mapping
 from typing import Final
 
-from kafkalike.clock import SYSTEM_CLOCK, Clock, Deadline
+from kafkalike.clock import Clock
 from kafkalike.config.producer import ProducerConfig
 from kafkalike.errors import (
     KafkaError,
     KafkaTimeoutError,
     TopicDeletedError,
     UnknownOutcomeError,
-    UnknownTopicOrPartitionError,
 )
 from kafkalike.latch import Latch
 from kafkalike.log.port import Cluster, TopicLog
 from kafkalike.log.topic.validate import RECORD_ERRORS, refused_rows
 from kafkalike.model.appends import Appended
+from kafkalike.producer import at_exit
 from kafkalike.producer.batches import Batch, TopicQueue
 from kafkalike.producer.buffer import Buffer
 from kafkalike.producer.metrics import Metrics
+from kafkalike.producer.open_logs import OpenLogs
 from kafkalike.producer.routing import Router
+from kafkalike.producer.transactions import TransactionManager
 
 logger = logging.getLogger(__name__)
 
-EXIT_SECONDS: Final = 30.0
-"""How long the interpreter's exit sends what is queued in producers that nobody closed, or whose `close` was
-interrupted. kafka-python waits 1 s; a slow disk needs more. The append under way is waited for to its end."""
-
 LAST_APPEND_SECONDS: Final = 5.0
 """How long a producer that is closed by force waits for the append under way, which it cannot stop."""
-
-MAX_OPEN_LOGS: Final = 256
-"""Topics that a producer keeps open: the least recently used ones are closed, but none that has records queued."""
 
 UNKNOWN_ID: Final = "(not known)"
 """In place of an append's id, where the error did not come from the log."""
@@ -51,8 +47,8 @@ class Sender:
     topics get their turn while it waits.
 
     Its thread is a daemon, so that the interpreter waits for the program's own threads first, which may still send;
-    then `end_all` sends the rest. The interpreter must not end before the thread: one that is inside native code at
-    that moment takes the process down (SIGSEGV, `terminate called`).
+    then `at_exit.end_all` sends the rest. The interpreter must not end before the thread: one that is inside native
+    code at that moment takes the process down (SIGSEGV, `terminate called`).
 
     Args:
         cluster: where the topics are.
@@ -60,17 +56,26 @@ class Sender:
         buffer: where batches come from.
         router: chooses partitions.
         clock: time.
+        transactions: where batches are staged instead of appended, of a producer with a `transactional_id`.
     """
 
-    def __init__(self, cluster: Cluster, config: ProducerConfig, buffer: Buffer, router: Router, clock: Clock) -> None:
+    def __init__(  # noqa: PLR0917 - the parts of one producer, once
+        self,
+        cluster: Cluster,
+        config: ProducerConfig,
+        buffer: Buffer,
+        router: Router,
+        clock: Clock,
+        transactions: TransactionManager | None = None,
+    ) -> None:
         self.metrics = Metrics()
         self._cluster = cluster
         self._config = config
         self._buffer = buffer
         self._router = router
         self._clock = clock
-        self._logs: OrderedDict[TopicQueue, None] = OrderedDict()
-        """Topics whose log is open, the most recently used one last. Belongs to the thread."""
+        self._transactions = transactions
+        self._logs = OpenLogs(cluster, buffer, clock)
         self.pid = os.getpid()
         self.ended = Latch()
         """Opened when the thread is over; `Thread.join` would not do, see `Latch`."""
@@ -138,7 +143,7 @@ class Sender:
         buffer = self._buffer
         buffer.sender = threading.get_ident()  # `start` may have been interrupted before it said so
         job: tuple[TopicQueue, Batch] | None = None
-        _alive.add(self)
+        at_exit.ALIVE.add(self)
         try:
             while (job := buffer.take()) is not None:
                 self._deliver(*job)
@@ -151,13 +156,17 @@ class Sender:
                     self._fail([job[1]], UnknownOutcomeError("append of a thread that was ended", UNKNOWN_ID))
                 self._fail(left, KafkaError("the producer's thread was ended; the record was not written"))
             finally:
-                _alive.discard(self)
+                at_exit.ALIVE.discard(self)
                 self.ended.open()
 
     def _deliver(self, queue: TopicQueue, batch: Batch) -> None:
-        """Append a batch, and settle it or put it back."""
+        """Append or stage a batch, and settle it or put it back."""
         if not batch.rows and batch.records is None:  # an interrupted send
             self._settle(batch, {}, None)
+            return
+        refusal = None if self._transactions is None else self._transactions.refusal()
+        if refusal is not None:
+            self._fail([batch], refusal)
             return
         try:
             log = self._prepare(queue, batch)
@@ -174,7 +183,10 @@ class Sender:
             unwritten.__cause__ = cause
             self._fail([batch], unwritten)
         else:
-            self._settle(batch, done.ranges, done.append_time_ms if log.config.log_append_time else None)
+            if done is None:
+                self._settle(batch, None, None)
+            else:
+                self._settle(batch, done.ranges, done.append_time_ms if log.config.log_append_time else None)
 
     def _prepare(self, queue: TopicQueue, batch: Batch) -> TopicLog:
         """The topic's log as it is now, with all records of the batch routed."""
@@ -183,48 +195,21 @@ class Sender:
             self.metrics.queued((now - batch.born) * 1000)
         if now >= self._expiry(batch):
             raise KafkaTimeoutError(f"{queue.name}: no append began within {self._delivery()}")
-        log = self._current_log(queue)
+        log = self._logs.current(queue)
         self._router.route(batch.columns(), log.info.num_partitions)
         return log
 
-    def _current_log(self, queue: TopicQueue) -> TopicLog:
-        log = queue.log
-        try:
-            if log is None:
-                log = queue.log = self._cluster.log(queue.name)
-            else:
-                # The append looks for itself, beside what it writes.
-                log.refresh_info(waiting=True)
-            self._used(queue)
-        except TopicDeletedError:
-            raise
-        except UnknownTopicOrPartitionError as cause:
-            raise TopicDeletedError(queue.name, queue.topic_id, None) from cause
-        if log.info.topic_id != queue.topic_id:
-            raise TopicDeletedError(queue.name, queue.topic_id, log.info.topic_id)
-        queue.looked_at = self._clock.monotonic()
-        if log.info.num_partitions != queue.num_partitions:
-            queue.learn(log.info, queue.looked_at)
-        return log
-
-    def _used(self, queue: TopicQueue) -> None:
-        """Note that a topic's log was used, and close those that were not for long."""
-        self._logs[queue] = None
-        self._logs.move_to_end(queue)
-        excess = len(self._logs) - MAX_OPEN_LOGS
-        for old in list(self._logs)[: max(0, excess)]:
-            if old is not queue and (old.gone or self._buffer.drop_idle(old)):
-                old.log = None
-                del self._logs[old]
-
-    def _append(self, log: TopicLog, batch: Batch) -> Appended:
+    def _append(self, log: TopicLog, batch: Batch) -> Appended | None:
+        """Write a batch; None when it was staged, and gets its offsets when the transaction is committed."""
         records = batch.sendable()
         start = self._clock.monotonic()
-        left_ms = (self._expiry(batch) - start) * 1000
+        timeout_ms = min((self._expiry(batch) - start) * 1000, self._config.request_timeout_ms)
+        done: Appended | None = None
         try:
-            done = log.append(
-                records, codec=self._config.codec, timeout_ms=min(left_ms, self._config.request_timeout_ms)
-            )
+            if self._transactions is None:
+                done = log.append(records, codec=self._config.codec, timeout_ms=timeout_ms)
+            else:
+                self._transactions.stage(log, records, self._config.codec, timeout_ms)
         except KafkaError:
             raise
         except Exception as cause:
@@ -273,7 +258,7 @@ class Sender:
     def _delivery(self) -> str:
         return f"delivery_timeout_ms={self._config.delivery_timeout_ms:g}"
 
-    def _settle(self, batch: Batch, ranges: Mapping[int, range], append_time_ms: int | None) -> None:
+    def _settle(self, batch: Batch, ranges: Mapping[int, range] | None, append_time_ms: int | None) -> None:
         """Give the futures their offsets, and errors for refused records."""
         topic = batch.outcome.topic
         if batch.refused:
@@ -284,7 +269,7 @@ class Sender:
         batch.outcome.succeed(partitions, ranges, append_time_ms, batch.refused)
         self._buffer.forget(batch)
 
-    def _fail(self, batches: Iterable[Batch], error: KafkaError) -> None:
+    def _fail(self, batches: Iterable[Batch], error: Exception) -> None:
         """Give the futures the error: not written, or unknown."""
         for batch in batches:
             topic = batch.outcome.topic
@@ -296,39 +281,8 @@ class Sender:
             self._buffer.forget(batch)
 
     def _say_failed(self, topic: str, records: int, error: Exception) -> None:
+        if self._transactions is not None:
+            self._transactions.failed(error)
         # With acks=0 no future reports it.
         level = logging.ERROR if self._config.acks == 0 else logging.WARNING
         logger.log(level, "producer %s: %d records to %r failed: %s", self._config.client_id, records, topic, error)
-
-
-_alive: set[Sender] = set()
-"""Those whose thread runs."""
-
-
-def end_all() -> None:
-    """End all producers of this process; for the interpreter's exit.
-
-    What is queued gets `EXIT_SECONDS`. An interrupt (Ctrl-C) makes that zero; appends that are under way are waited
-    for even so, since the interpreter must not end before them.
-    """
-    deadline = Deadline(SYSTEM_CLOCK, EXIT_SECONDS * 1000)
-    in_time = True
-    while senders := [sender for sender in _alive.copy() if sender.pid == os.getpid()]:
-        # A fork copies the set, but not the threads.
-        try:
-            for sender in senders:
-                sender.stop_taking()
-            if in_time:
-                in_time = all(sender.ended.wait(max(0.0, deadline.remaining())) for sender in senders)
-            else:
-                for sender in senders:
-                    sender.abandon(KafkaTimeoutError("the interpreter ended; the record was not written"))
-                for sender in senders:
-                    sender.ended.wait()
-        except (KeyboardInterrupt, SystemExit):
-            in_time = False
-
-
-# Twice: an interrupt in the first one, before or after its `try`, leaves the second one to do the work.
-atexit.register(end_all)
-atexit.register(end_all)

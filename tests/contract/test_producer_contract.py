@@ -20,7 +20,6 @@ from kafkalike.errors import (
     MessageSizeTooLargeError,
     TopicDeletedError,
     UnknownTopicOrPartitionError,
-    UnsupportedVersionError,
 )
 from kafkalike.log.port import Cluster
 from kafkalike.log.topic.chunk import Columns
@@ -584,9 +583,9 @@ def test_a_timeout_that_is_none_is_refused(producer: KafkaProducer, timeout: Any
         producer.close(timeout)
 
 
-def test_transactions_are_refused_by_name(producer: KafkaProducer) -> None:
-    """They do not exist yet, and do not pretend to."""
-    calls: list[Callable[[], None]] = [
+def test_a_producer_without_a_transactional_id_has_no_transactions(producer: KafkaProducer) -> None:
+    """As in Kafka, the calls are refused, and what they would have sent is nowhere."""
+    calls: list[Callable[[], object]] = [
         producer.init_transactions,
         producer.begin_transaction,
         lambda: producer.send_offsets_to_transaction({}, "group"),
@@ -595,7 +594,7 @@ def test_transactions_are_refused_by_name(producer: KafkaProducer) -> None:
     ]
 
     for call in calls:
-        with pytest.raises(UnsupportedVersionError, match="no transactions"):
+        with pytest.raises(IllegalStateError, match="no transactional_id"):
             call()
 
 

@@ -53,7 +53,9 @@ def test_each_producer_gets_a_name_of_its_own() -> None:
         ("retries", math.nan),
         ("retry_backoff_ms", ""),
         ("security_protocol", "SSL"),
-        ("transactional_id", "orders"),
+        ("transaction_timeout_ms", 0),
+        ("transactional_id", ""),
+        ("transactional_id", 7),
         ("linger_mss", 5),
     ],
     ids=repr,
@@ -88,6 +90,35 @@ def test_idempotence_that_was_asked_for_does_not_give_way() -> None:
     """Two wishes that exclude each other are an error."""
     with pytest.raises(KafkaConfigurationError, match="acks=1"):
         ProducerConfig.of({"acks": 1, "enable_idempotence": True})
+
+
+def test_a_transactional_id_implies_idempotence() -> None:
+    """Nothing else needs to be said."""
+    config = ProducerConfig.of({"transactional_id": "orders"})
+
+    assert (config.enable_idempotence, config.acks, config.transaction_timeout_ms) == (True, -1, 60_000)
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [
+        ("acks", 0),
+        ("acks", 1),
+        ("enable_idempotence", False),
+        ("max_in_flight_requests_per_connection", 6),
+        ("retries", 0),
+    ],
+)
+def test_a_transactional_id_goes_with_nothing_that_excludes_idempotence(name: str, value: int) -> None:
+    """Kafka's rule (KIP-679): here nothing gives way."""
+    with pytest.raises(KafkaConfigurationError, match="transactional_id .*" + name):
+        ProducerConfig.of({"transactional_id": "orders", name: value})
+
+
+def test_settings_that_exclude_idempotence_are_named_together() -> None:
+    """So that one run finds all of them."""
+    with pytest.raises(KafkaConfigurationError, match="acks=1, retries=0"):
+        ProducerConfig.of({"enable_idempotence": True, "acks": 1, "retries": 0})
 
 
 def test_settings_without_effect_are_named_once(caplog: pytest.LogCaptureFixture) -> None:

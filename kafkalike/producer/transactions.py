@@ -1,0 +1,273 @@
+"""Transactions of a producer: its calls in their order, and batches that are staged, in; one outcome for all out."""
+
+from __future__ import annotations
+
+import logging
+import threading
+from collections.abc import Callable, Mapping
+from contextlib import suppress
+from dataclasses import replace
+from typing import Final
+
+from kafkalike.clock import Clock, Deadline
+from kafkalike.config.producer import ProducerConfig
+from kafkalike.errors import (
+    IllegalArgumentError,
+    IllegalStateError,
+    InvalidGroupIdError,
+    InvalidTransactionTimeoutError,
+    InvalidTxnStateError,
+    KafkaError,
+    UnknownOutcomeError,
+)
+from kafkalike.group.offsets import GroupOffsets, check_position
+from kafkalike.log.port import Cluster, TopicLog, TransactionSession
+from kafkalike.model.batch import RecordBatch
+from kafkalike.model.names import check_group_id
+from kafkalike.model.structs import ConsumerGroupMetadata, OffsetAndMetadata, TopicPartition
+from kafkalike.model.transactions.claims import GroupClaim
+from kafkalike.producer.buffer import Buffer
+from kafkalike.producer.phases import Call, Phase, Standing
+
+log = logging.getLogger(__name__)
+
+Ranges = Mapping[TopicPartition, range]
+"""Offsets of a transaction's records, by partition."""
+
+NOT_TRANSACTIONAL: Final = "the producer has no transactional_id, so it has no transactions"
+
+
+class TransactionManager:
+    """What a producer with a `transactional_id` does about its transactions.
+
+    Calls of a program take turns; `gate`, `stage`, `failed` and `refusal` may come from any thread at any time. Where
+    the producer stands is one value, replaced whole, so an interrupt at any line leaves a state that a call can go on
+    from: a commit or an abort that was cut off is made again.
+
+    Args:
+        cluster: where the topics and groups are.
+        config: the producer's settings, with a `transactional_id`.
+        buffer: where its records wait.
+        clock: time.
+    """
+
+    def __init__(self, cluster: Cluster, config: ProducerConfig, buffer: Buffer, clock: Clock) -> None:
+        self._cluster = cluster
+        self._config = config
+        self._buffer = buffer
+        self._clock = clock
+        self._max_metadata_bytes = GroupOffsets.of(cluster, clock).max_metadata_bytes
+        self._standing = Standing()
+        self._session: TransactionSession | None = None
+        self._turn = threading.RLock()
+        """Held during a call of the program."""
+        self._change = threading.Lock()
+        """Held while `_standing` is replaced."""
+
+    @property
+    def phase(self) -> Phase:
+        """Where the producer stands."""
+        return self._standing.phase
+
+    @property
+    def owner(self) -> object:
+        """Whose the open transaction is, as `begin` was told."""
+        return self._standing.owner
+
+    # --- calls of the program ------------------------------------------------------------------
+
+    def init(self) -> None:
+        """See `KafkaProducer.init_transactions`."""
+        self._check_caller(Call.INIT)
+        with self._turn:
+            standing = self._take(Call.INIT)
+            if self._session is None:
+                self._session = self._new_session()
+            if standing.phase is Phase.UNINITIALIZED:
+                self._replace(Standing.completed)
+
+    def _new_session(self) -> TransactionSession:
+        config = self._config
+        most = int(self._cluster.server.get("transaction.max.timeout.ms"))
+        if config.transaction_timeout_ms > most:
+            raise InvalidTransactionTimeoutError(
+                f"transaction_timeout_ms={config.transaction_timeout_ms:g} is above the server's "
+                f"transaction.max.timeout.ms={most}"
+            )
+        try:
+            return self._cluster.transactions.begin_session(
+                str(config.transactional_id), int(config.transaction_timeout_ms), str(config.client_id), self._limit()
+            )
+        except KafkaError as error:
+            self._refused(Call.INIT, error)
+            raise
+
+    def begin(self, owner: object = None) -> None:
+        """See `KafkaProducer.begin_transaction`. `owner` is kept until the transaction is over."""
+        self._check_caller(Call.BEGIN)
+        with self._turn:
+            self._replace(lambda standing: replace(standing.after(Call.BEGIN), owner=owner))
+
+    def send_offsets(self, offsets: object, group_metadata: object) -> None:
+        """See `KafkaProducer.send_offsets_to_transaction`."""
+        self._check_caller(Call.SEND_OFFSETS)
+        claim = _claim(group_metadata, str(self._config.client_id))
+        if not isinstance(offsets, Mapping):
+            raise TypeError(f"offsets must map TopicPartition to OffsetAndMetadata, not {offsets!r}")
+        checked: dict[TopicPartition, OffsetAndMetadata] = {
+            tp: check_position(tp, at, self._max_metadata_bytes) for tp, at in offsets.items()
+        }
+        with self._turn:
+            self._take(Call.SEND_OFFSETS)
+            if checked:
+                self._replace(lambda standing: standing.with_offsets(claim, checked))
+
+    def commit(self) -> Ranges:
+        """See `KafkaProducer.commit_transaction`."""
+        self._check_caller(Call.COMMIT)
+        with self._turn:
+            standing = self._take(Call.COMMIT)
+            limit = self._limit()
+            self._buffer.flush(limit.remaining())
+            self._take(Call.COMMIT)  # a record may have failed meanwhile
+            try:
+                done = self._opened().commit(standing.number, standing.offsets, limit)
+            except KafkaError as error:
+                self._refused(Call.COMMIT, error)
+                raise
+            self._replace(Standing.completed)
+            return {
+                TopicPartition(topic, partition): found
+                for topic, appended in done.items()
+                for partition, found in sorted(appended.ranges.items())
+            }
+
+    def commit_surely(self) -> Ranges:
+        """Commit, again and again while it is not known what became of it, for `delivery_timeout_ms` at most."""
+        limit = Deadline(self._clock, self._config.delivery_timeout_ms)
+        while True:
+            try:
+                return self.commit()
+            except KafkaError as error:
+                again = isinstance(error, UnknownOutcomeError) or error.retriable
+                if not again or self.phase is not Phase.COMMITTING or limit.expired():
+                    raise
+                log.info("producer %s: %s; committing again", self._config.client_id, error)
+            self._clock.sleep(self._config.retry_backoff_ms / 1000)
+
+    def abort(self) -> None:
+        """See `KafkaProducer.abort_transaction`."""
+        self._check_caller(Call.ABORT)
+        self._abort(self._limit())
+
+    def _abort(self, limit: Deadline) -> None:
+        with self._turn:
+            standing = self._take(Call.ABORT)
+            self._buffer.flush(limit.remaining())
+            try:
+                self._opened().abort(standing.number, limit)
+            except KafkaError as error:
+                self._refused(Call.ABORT, error)
+                raise
+            self._replace(Standing.completed)
+
+    def end(self, timeout: float | None = None) -> None:
+        """Let no transaction be open: finish one that is decided, abort any other one.
+
+        For `close`, and for who leaves a transaction because of an error; raises nothing, but the log says what could
+        not be done. What is left open is aborted by the next `init_transactions` of the id, or by its timeout.
+
+        Args:
+            timeout: seconds; None takes `max_block_ms`.
+        """
+        if self.phase in {Phase.UNINITIALIZED, Phase.READY, Phase.FATAL_ERROR}:
+            return
+        limit = self._limit() if timeout is None else Deadline(self._clock, timeout * 1000)
+        with self._turn:
+            try:
+                self._end(limit)
+            except KafkaError as error:
+                log.warning(
+                    "producer %s: the open transaction of %r is left to the next init_transactions: %s",
+                    self._config.client_id,
+                    self._config.transactional_id,
+                    error,
+                )
+
+    def _end(self, limit: Deadline) -> None:
+        with suppress(InvalidTxnStateError):
+            self._abort(limit)
+            return
+        # It was decided, by a commit that nobody got an answer to.
+        standing = self._standing
+        self._opened().commit(standing.number, standing.offsets, limit)
+        self._replace(Standing.completed)
+
+    # --- the sender, and sending threads -------------------------------------------------------
+
+    def gate(self) -> None:
+        """Let a record in. Caller: buffer, under its lock, so that a flush that comes later has the record.
+
+        Raises:
+            KafkaError: no transaction is open that takes records; see `Standing.after`.
+        """
+        self._standing.after(Call.SEND)
+
+    def refusal(self) -> Exception | None:
+        """Why records that wait are not to be staged; None while they are. Caller: sender."""
+        return self._standing.unwritten()
+
+    def stage(self, topic: TopicLog, records: RecordBatch, codec: str, timeout_ms: float) -> None:
+        """Stage a batch of the open transaction. Caller: sender. Errors as `TransactionSession.stage`."""
+        deadline = Deadline(self._clock, timeout_ms)
+        self._opened().stage(self._standing.number, topic, records, codec=codec, deadline=deadline)
+
+    def failed(self, error: Exception) -> None:
+        """Records of the open transaction failed. Caller: sender, before it tells their futures."""
+        self._replace(lambda standing: standing.failed(error))
+
+    # --- shared --------------------------------------------------------------------------------
+
+    def _check_caller(self, call: Call) -> None:
+        if self._buffer.refusal is not None:
+            raise IllegalStateError(self._buffer.refusal)
+        if threading.get_ident() == self._buffer.sender:
+            raise IllegalStateError(f"{call.value} must not be called in a callback: it runs in the thread that sends")
+
+    def _take(self, call: Call) -> Standing:
+        return self._replace(lambda standing: standing.after(call))
+
+    def _replace(self, step: Callable[[Standing], Standing]) -> Standing:
+        with self._change:
+            found = self._standing = step(self._standing)
+            return found
+
+    def _refused(self, call: Call, error: KafkaError) -> None:
+        self._replace(lambda standing: standing.refused(call, error))
+
+    def _opened(self) -> TransactionSession:
+        assert self._session is not None, "`Standing.after` lets nobody in before `init`"
+        return self._session
+
+    def _limit(self) -> Deadline:
+        return Deadline(self._clock, self._config.max_block_ms)
+
+
+def _claim(metadata: object, client_id: str) -> GroupClaim:
+    """In whose name offsets are committed.
+
+    Raises:
+        TypeError: neither a `ConsumerGroupMetadata` nor the id of a group.
+        InvalidGroupIdError: no group id, or one that no group can have.
+        IllegalArgumentError: a generation without a member.
+    """
+    if not isinstance(metadata, str | ConsumerGroupMetadata):
+        raise TypeError(f"group_metadata must be a ConsumerGroupMetadata or the id of a group, not {metadata!r}")
+    group_id = metadata if isinstance(metadata, str) else metadata.group_id
+    if group_id is None:
+        raise InvalidGroupIdError("the consumer has no group_id, so it has no offsets to commit")
+    check_group_id(group_id)
+    claim = GroupClaim.of(metadata, client_id)
+    if claim.generation > 0 and not claim.member_id:
+        raise IllegalArgumentError(f"generation {claim.generation} needs the member_id that is in it")
+    return claim
