@@ -1,4 +1,4 @@
-"""The README's five minutes: its blocks, run as they stand, one after the other."""
+"""The README's five minutes and the programs of exactly-once.md: blocks, run as they stand, one after the other."""
 
 from __future__ import annotations
 
@@ -11,25 +11,26 @@ from pathlib import Path
 
 import pytest
 
+from kafkalike import KafkaConsumer, TopicPartition
 from tests.tools.object_servers import S3, in_environment, running
 
 PROJECT = Path(__file__).parents[2]
 
 
-def blocks(heading: str) -> list[tuple[str, str]]:
+def blocks(heading: str, page: str = "README.md") -> list[tuple[str, str]]:
     """Language and text of the code blocks below a heading."""
-    text = (PROJECT / "README.md").read_text()
+    text = (PROJECT / page).read_text()
     section = text.split(f"## {heading}\n", 1)[1].split("\n## ", 1)[0]
     return re.findall(r"^```(\w+)\n(.*?)^```", section, re.DOTALL | re.MULTILINE)
 
 
-def outputs_of(heading: str, folder: Path, more: Mapping[str, str]) -> list[str]:
+def outputs_of(heading: str, folder: Path, more: Mapping[str, str], page: str = "README.md") -> list[str]:
     """What the blocks below a heading print; each must end well."""
     path = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
     environment = {**os.environ, "PATH": path, **more}
     commands = {"python": [sys.executable, "-c"], "sh": ["bash", "-euc"]}
     outputs = []
-    for language, text in blocks(heading):
+    for language, text in blocks(heading, page):
         done = subprocess.run(
             [*commands[language], text],
             cwd=folder,
@@ -54,6 +55,19 @@ def test_the_tour_runs_as_it_stands(tmp_path: Path) -> None:
     assert "billing" in spark
     assert "PartitionCount: 4" in shell
     assert "Processed a total of 3 messages" in shell
+
+
+@pytest.mark.timeout(900)
+def test_the_programs_of_exactly_once_run_as_they_stand(tmp_path: Path) -> None:
+    """Both copy ten records once, and say so in the tables."""
+    first, _ = outputs_of("Consume, transform, produce", tmp_path, {}, "docs/exactly-once.md")
+
+    assert "TopicPartition(topic='invoices', partition=0): range(0, 10)" in first
+    with KafkaConsumer(bootstrap_servers=str(tmp_path / "kafkalike-data")) as consumer:
+        copies = [TopicPartition(topic, 0) for topic in ("orders", "invoices", "parcels")]
+        assert consumer.end_offsets(copies) == dict.fromkeys(copies, 10)
+    with KafkaConsumer(bootstrap_servers=str(tmp_path / "kafkalike-data"), group_id="shipping") as consumer:
+        assert consumer.committed(copies[0]) == 10
 
 
 @pytest.mark.objects
