@@ -12,6 +12,7 @@ from kafkalike.log.cluster.delta_cluster import DeltaCluster
 from kafkalike.log.connect import connect
 from kafkalike.log.port import Cluster
 from kafkalike.log.store.memory import MemoryStore
+from kafkalike.producer import KafkaProducer
 from kafkalike.testing import ManualClock, MemoryCluster
 from tests.tools.clusters import OBJECT_STORES, on_disk
 from tests.tools.object_servers import KINDS, ObjectServer, running
@@ -97,3 +98,27 @@ def consumer_of(cluster: Cluster, clock: ManualClock, request: pytest.FixtureReq
         return consumer
 
     return make
+
+
+@pytest.fixture
+def producer_of(log_cluster: Cluster) -> Iterator[Callable[..., KafkaProducer]]:
+    """Makes producers of one transactional id that are closed after the test; topics `t` (2 partitions) and `u`."""
+    log_cluster.create_topic("t", 2, {})
+    log_cluster.create_topic("u", 1, {})
+    made: list[KafkaProducer] = []
+
+    def producer(**configs: Any) -> KafkaProducer:
+        made.append(KafkaProducer(bootstrap_servers=log_cluster, **{"transactional_id": "copier", **configs}))
+        return made[-1]
+
+    yield producer
+    for one in made:
+        one.close(60)
+
+
+@pytest.fixture
+def producer(producer_of: Callable[..., KafkaProducer]) -> KafkaProducer:
+    """A producer that may begin a transaction."""
+    one = producer_of()
+    one.init_transactions()
+    return one

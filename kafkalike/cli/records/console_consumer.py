@@ -70,7 +70,7 @@ class ConsoleConsumerOptions:
 @click.option(
     "--isolation-level",
     type=click.Choice(["read_uncommitted", "read_committed"]),
-    help="Taken for the sake of Kafka's scripts: no topic holds records of an open or aborted transaction, so both read the same.",
+    help="Taken for the sake of Kafka's scripts: records of open transactions are in no topic, so both read the same.",
 )
 @click.option("--skip-message-on-error", is_flag=True, help="Go on after a record that cannot be printed.")
 @click.option("--formatter", metavar="CLASS", help="DefaultMessageFormatter or NoOpMessageFormatter.")

@@ -1,0 +1,176 @@
+"""Offsets in transactions: members, static members, groups without members, zombies; and what consumers read."""
+
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import pytest
+
+from kafkalike.consumer import KafkaConsumer
+from kafkalike.errors import (
+    CommitFailedError,
+    FencedInstanceIdError,
+    TransactionAbortableError,
+)
+from kafkalike.log.port import Cluster
+from kafkalike.model.structs import OffsetAndMetadata
+from kafkalike.producer import KafkaProducer
+from tests.tools.transactional import T0, T1, U0, committed, polled, values
+
+
+@pytest.fixture
+def reader_of(log_cluster: Cluster) -> Iterator[Callable[..., KafkaConsumer]]:
+    """Makes consumers with a group that commit nothing by themselves."""
+    made: list[KafkaConsumer] = []
+
+    def reader(*topics: str, **configs: Any) -> KafkaConsumer:
+        settings: dict[str, Any] = {
+            "bootstrap_servers": log_cluster,
+            "group_id": "g",
+            "auto_offset_reset": "earliest",
+            "enable_auto_commit": False,
+            **configs,
+        }
+        made.append(KafkaConsumer(*topics, **settings))
+        return made[-1]
+
+    yield reader
+    for one in made:
+        one.close(autocommit=False)
+
+
+def copied(producer: KafkaProducer, consumer: KafkaConsumer, number: int) -> None:
+    """Consume so many records of `t`, and produce them to `u` in one transaction."""
+    records = polled(consumer, number)
+    producer.begin_transaction()
+    for record in records:
+        producer.send("u", record.value)
+    offsets = {tp: OffsetAndMetadata(consumer.position(tp)) for tp in consumer.assignment()}
+    producer.send_offsets_to_transaction(offsets, consumer.group_metadata())
+    producer.commit_transaction()
+
+
+@pytest.mark.parametrize("settings", [{}, {"group_instance_id": "one"}], ids=["member", "static member"])
+def test_a_member_commits_its_offsets_in_a_transaction(
+    log_cluster: Cluster,
+    producer_of: Callable[..., KafkaProducer],
+    producer: KafkaProducer,
+    reader_of: Callable[..., KafkaConsumer],
+    settings: dict[str, Any],
+) -> None:
+    """The consumer sees them as its own, and another one of the group goes on there."""
+    plain = producer_of(transactional_id=None)
+    for number in range(4):
+        plain.send("t", str(number).encode(), partition=number % 2)
+    plain.flush()
+    consumer = reader_of("t", isolation_level="read_committed", **settings)
+
+    copied(producer, consumer, 4)
+
+    assert (consumer.committed(T0), consumer.committed(T1)) == (2, 2)
+    assert sorted(value for value in values(log_cluster, "u") if value) == [b"0", b"1", b"2", b"3"]
+    assert consumer.committed(T0, metadata=True) == OffsetAndMetadata(2)
+
+
+def test_a_consumer_with_assigned_partitions_has_a_group_without_members(
+    log_cluster: Cluster,
+    producer_of: Callable[..., KafkaProducer],
+    producer: KafkaProducer,
+    reader_of: Callable[..., KafkaConsumer],
+) -> None:
+    """Its metadata have no generation; offsets are committed in the group's name."""
+    producer_of(transactional_id=None).send("t", b"v", partition=0).get(60)
+    consumer = reader_of()
+    consumer.assign([T0])
+
+    copied(producer, consumer, 1)
+
+    assert committed(log_cluster) == {T0: OffsetAndMetadata(1)}
+
+
+def test_a_consumer_that_was_taken_for_dead_commits_nothing(
+    log_cluster: Cluster,
+    producer_of: Callable[..., KafkaProducer],
+    producer: KafkaProducer,
+    reader_of: Callable[..., KafkaConsumer],
+) -> None:
+    """KIP-447: neither its offsets nor its records; its producer may go on after an abort."""
+    producer_of(transactional_id=None).send("t", b"v", partition=0).get(60)
+    zombie = reader_of("t")
+    records = polled(zombie, 1)
+    metadata = zombie.group_metadata()
+    producer.begin_transaction()
+    producer.send("u", records[0].value)
+    producer.send_offsets_to_transaction({T0: OffsetAndMetadata(1)}, metadata)
+    zombie.close(autocommit=False)
+
+    with pytest.raises(CommitFailedError):
+        producer.commit_transaction()
+    with pytest.raises(TransactionAbortableError):
+        producer.commit_transaction()
+    producer.abort_transaction()
+    producer.begin_transaction()
+    producer.send("u", b"next")
+    producer.commit_transaction()
+
+    assert (values(log_cluster, "u"), committed(log_cluster)) == ([b"next"], {})
+
+
+def test_a_static_member_whose_name_was_taken_over_commits_nothing(
+    log_cluster: Cluster,
+    producer_of: Callable[..., KafkaProducer],
+    producer: KafkaProducer,
+    reader_of: Callable[..., KafkaConsumer],
+) -> None:
+    """`FencedInstanceIdError`, or what Kafka says of an unknown member."""
+    producer_of(transactional_id=None).send("t", b"v", partition=0).get(60)
+    first = reader_of("t", group_instance_id="one")
+    polled(first, 1)
+    metadata = first.group_metadata()
+    second = reader_of("t", group_instance_id="one")
+    polled(second, 1)
+    producer.begin_transaction()
+    producer.send_offsets_to_transaction({T0: OffsetAndMetadata(1)}, metadata)
+
+    with pytest.raises((FencedInstanceIdError, CommitFailedError)):
+        producer.commit_transaction()
+    producer.abort_transaction()
+
+    assert committed(log_cluster) == {}
+
+
+def test_the_groups_id_alone_is_not_looked_at(
+    log_cluster: Cluster,
+    producer_of: Callable[..., KafkaProducer],
+    producer: KafkaProducer,
+    reader_of: Callable[..., KafkaConsumer],
+) -> None:
+    """As in Kafka before KIP-447: nobody says which member it is, so nobody can be found to be none."""
+    producer_of(transactional_id=None).send("t", b"v", partition=0).get(60)
+    consumer = reader_of("t")
+    polled(consumer, 1)
+    producer.begin_transaction()
+    producer.send_offsets_to_transaction({T0: OffsetAndMetadata(1)}, "g")
+    producer.commit_transaction()
+
+    assert committed(log_cluster) == {T0: OffsetAndMetadata(1)}
+
+
+@pytest.mark.parametrize("level", ["read_committed", "read_uncommitted"])
+def test_both_isolation_levels_read_the_same_and_wait_for_nobody(
+    producer_of: Callable[..., KafkaProducer],
+    producer: KafkaProducer,
+    reader_of: Callable[..., KafkaConsumer],
+    level: str,
+) -> None:
+    """An open transaction holds up nobody who reads on behind it."""
+    producer.begin_transaction()
+    producer.send("u", b"open").get(60)
+    producer_of(transactional_id=None).send("u", b"plain").get(60)
+    consumer = reader_of("u", isolation_level=level)
+
+    before = [record.value for record in polled(consumer, 1)]
+    ends = consumer.end_offsets([U0])
+    producer.commit_transaction()
+    after = [record.value for record in polled(consumer, 1)]
+
+    assert (before, ends, after) == ([b"plain"], {U0: 1}, [b"open"])

@@ -1,0 +1,20 @@
+"""Offsets of what one poll returned."""
+
+from kafkalike.model.copying import offsets_after, offsets_before
+from kafkalike.model.structs import ConsumerRecord, OffsetAndMetadata, TopicPartition
+
+T0, T1 = TopicPartition("t", 0), TopicPartition("t", 1)
+
+
+def record(tp: TopicPartition, offset: int) -> ConsumerRecord:
+    """A record without content."""
+    return ConsumerRecord(tp.topic, tp.partition, -1, offset, 0, 0, None, b"", [], None, -1, 0, -1)
+
+
+def test_offsets_of_a_poll() -> None:
+    """The next one to be read by partition, and the first one that was."""
+    polled = {T0: [record(T0, 3), record(T0, 7)], T1: [record(T1, 0)]}
+
+    assert offsets_after(polled) == {T0: OffsetAndMetadata(8), T1: OffsetAndMetadata(1)}
+    assert offsets_before(polled) == {T0: 3, T1: 0}
+    assert (offsets_after({}), offsets_before({})) == ({}, {})
