@@ -1,58 +1,14 @@
 """A thread that is interrupted (Ctrl-C) at any line of `send`, `flush` and `close`, over a cluster in memory."""
 
-import linecache
-import sys
 import threading
-from collections.abc import Callable, Iterator
-from pathlib import Path
-from types import FrameType
 from typing import Any
 
 import pytest
 
-import kafkalike
 from kafkalike.errors import KafkaError
 from kafkalike.producer import KafkaProducer
 from kafkalike.testing import MemoryCluster
-
-HOME = Path(kafkalike.__file__).parent
-TRACED = (f"{HOME / 'producer'}", f"{HOME / 'latch.py'}")
-
-
-class Interrupted(BaseException):
-    """What the tracer raises; like KeyboardInterrupt no Exception."""
-
-
-def interrupted_at(line: int, call: Callable[[], object]) -> bool:
-    """Run `call`, with an interrupt at its nth line in the producer; False when it ended before."""
-    left = line
-    entered: set[tuple[int, int]] = set()
-
-    def trace(frame: FrameType, event: str, arg: object) -> Any:
-        nonlocal left
-        del arg
-        if not frame.f_code.co_filename.startswith(TRACED):
-            return None
-        where = (id(frame), frame.f_lineno)
-        # A tracer sees the line of a `with` again before its lock is freed; there, unlike here, no signal is handled.
-        leaving = where in entered and linecache.getline(frame.f_code.co_filename, frame.f_lineno).strip()[:4] == "with"
-        entered.add(where)
-        if event == "line" and not leaving:
-            left -= 1
-            if left < 0:
-                sys.settrace(None)
-                raise Interrupted
-        return trace
-
-    before = sys.gettrace()
-    sys.settrace(trace)
-    try:
-        call()
-    except Interrupted:
-        return True
-    finally:
-        sys.settrace(before)
-    return False
+from tests.tools.interrupted_lines import interrupted_at, lines
 
 
 def values(cluster: MemoryCluster) -> list[bytes | None]:
@@ -60,11 +16,6 @@ def values(cluster: MemoryCluster) -> list[bytes | None]:
     log = cluster.log("orders")
     chunk = log.reader(0, 0).read(1 << 30)
     return [] if chunk is None else list(chunk.columns().values)
-
-
-def lines() -> Iterator[int]:
-    """Line numbers without end."""
-    return iter(range(100_000))
 
 
 SETTINGS: list[dict[str, Any]] = [{}, {"partitioner": lambda _key, parts, _available: parts[0]}, {"batch_size": 1}]

@@ -326,7 +326,7 @@ def test_an_abort_waits_for_the_batch_that_is_being_staged_and_for_no_other(
     second = producer.send("t", b"second")
     thread = threading.Thread(target=producer.abort_transaction)
     thread.start()
-    while not str(producer._transactions.phase) == "aborting":  # type: ignore[union-attr]
+    while str(producer._transactions.phase) != "aborting":  # type: ignore[union-attr]
         threading.Event().wait(0.001)
     go_on.set()
     thread.join(60)
