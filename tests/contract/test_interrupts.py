@@ -7,6 +7,7 @@ import pytest
 
 from kafkalike.model.names import check_topic_name
 from tests.tools.interrupt_cases import CASES, CloseConsumer, Commit, Create, Refresh
+from tests.tools.interrupt_transactions import TRANSACTION_CASES
 from tests.tools.interrupt_world import Copies, World, make_base
 from tests.tools.interrupts import sweep
 
@@ -16,7 +17,7 @@ SHORT = 6
 # Between opening a file or a folder and the `with` around it nothing but Python itself can close it, which says so.
 pytestmark = pytest.mark.filterwarnings("ignore:unclosed:ResourceWarning")
 
-EVERY = pytest.mark.parametrize("case", CASES, ids=lambda case: case.__name__)
+EVERY = pytest.mark.parametrize("case", [*CASES, *TRANSACTION_CASES], ids=lambda case: case.__name__)
 
 
 @pytest.fixture(scope="module")
