@@ -26,7 +26,7 @@ from kafkalike.model.batch import RecordBatch
 from kafkalike.model.names import check_group_id
 from kafkalike.model.structs import ConsumerGroupMetadata, OffsetAndMetadata, TopicPartition
 from kafkalike.model.transactions.claims import GroupClaim
-from kafkalike.producer.buffer import Buffer
+from kafkalike.producer.buffer import FORKED, Buffer
 from kafkalike.producer.phases import Call, Phase, Standing
 
 log = logging.getLogger(__name__)
@@ -182,6 +182,8 @@ class TransactionManager:
         """
         if self.phase in {Phase.UNINITIALIZED, Phase.READY, Phase.FATAL_ERROR}:
             return
+        if self._buffer.refusal == FORKED:
+            return  # the transaction is the parent's
         limit = self._limit() if timeout is None else Deadline(self._clock, timeout * 1000)
         with self._turn:
             try:

@@ -1,5 +1,6 @@
 """Transactions over a log that gives no answer, refuses, or waits: what a program can do then, and what it may not."""
 
+import os
 import threading
 from collections import deque
 from collections.abc import Callable, Iterator, Mapping
@@ -420,3 +421,34 @@ def test_a_fenced_producer_stages_nothing_more(cluster: FaultyCluster, make: Cal
     producer.close()
 
     assert "stage" not in cluster.asked
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="this system does not fork")
+def test_a_fork_leaves_it_to_the_parent(cluster: FaultyCluster, make: Callable[..., KafkaProducer]) -> None:
+    """The child can neither end it nor add to it, and leaving the block there does nothing."""
+    producer = make()
+    parent = os.getpid()
+    try:
+        with kafkalike.transaction(producer):
+            producer.send("t", b"v")
+            producer.flush()
+            child = os.fork()
+            if child == 0:
+                refused = 0
+                calls = [producer.commit_transaction, producer.abort_transaction, lambda: producer.send("t", b"w")]
+                for call in calls:
+                    try:
+                        call()
+                    except IllegalStateError as error:
+                        refused += "fork" in str(error)
+                producer.close()
+                assert refused == len(calls)
+            else:
+                assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
+    except BaseException as error:
+        if os.getpid() == parent:
+            raise
+        asked = {"commit", "abort"} & set(cluster.asked)
+        os._exit(0 if type(error) is IllegalStateError and not asked else 1)
+
+    assert values(cluster) == [b"v"]
