@@ -24,6 +24,14 @@ PATIENCE = 90.0
 NOW_MS = 1_700_000_000_000
 
 
+def await_that(holds: Callable[[], bool], otherwise: Callable[[], str]) -> None:
+    """Wait for something that must come."""
+    end = time.monotonic() + PATIENCE
+    while not holds():
+        assert time.monotonic() < end, otherwise()
+        time.sleep(0.02)
+
+
 class Pipeline:
     """An input with records, two outputs, and copiers that may be killed."""
 
@@ -83,10 +91,7 @@ class Pipeline:
 
     def await_copied(self, number: int) -> None:
         """Wait until so many are."""
-        end = time.monotonic() + PATIENCE
-        while self.copied() < number:
-            assert time.monotonic() < end, f"{self.copied()} of {number} records were copied"
-            time.sleep(0.02)
+        await_that(lambda: self.copied() >= number, lambda: f"{self.copied()} of {number} records were copied")
 
     def judge(self) -> None:
         """Both outputs are the input, once, in its order; the group has committed the end; nothing is left over."""
@@ -173,6 +178,7 @@ def test_a_copier_whose_id_is_taken_by_another_process_ends(pipeline_of: Callabl
     pipeline.await_copied(10)
     first = pipeline.live.pop("c0")
     pipeline.start("c0")
+    await_that(lambda: first.ended, lambda: "the first process goes on")
     first.finish(1)
     pipeline.await_copied(400)
     pipeline.finish()

@@ -15,7 +15,7 @@ from tests.tools.records import everything
 from tests.tools.upkeep import open_cluster
 
 TARGETS: Final[tuple[Place, ...]] = (("t", 0), ("t", 1), ("u", 0))
-OFFSET: Final = 77
+OFFSET: Final = 3
 """What a transaction commits for the group `g`."""
 
 
