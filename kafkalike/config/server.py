@@ -144,18 +144,6 @@ SERVER_PROPERTIES: Final = PropertySet(
             default="300000",
             doc="How often (ms) an embedded maintenance scheduler looks.",
         ),
-        Property(
-            name="transaction.max.timeout.ms",
-            parse=whole(1, INT_MAX),
-            default="900000",
-            doc="Longest timeout (ms) of transactions that a producer may ask for.",
-        ),
-        Property(
-            name="transactional.id.expiration.ms",
-            parse=whole(1, INT_MAX),
-            default="604800000",
-            doc="How long (ms) a transactional id is kept that has neither transactions nor a new producer.",
-        ),
         *(_topic_default(server, topic) for topic, names in TOPIC_DEFAULTS.items() for server in names),
     ],
     meaningless=dict.fromkeys(

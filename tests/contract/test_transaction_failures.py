@@ -5,6 +5,7 @@ from collections.abc import Callable
 
 import pytest
 
+import kafkalike
 from kafkalike.clock import SYSTEM_CLOCK, Deadline
 from kafkalike.config.server import ServerConfig
 from kafkalike.errors import (
@@ -20,7 +21,7 @@ from kafkalike.errors import (
 from kafkalike.log.port import Cluster
 from kafkalike.model.structs import OffsetAndMetadata
 from kafkalike.producer import KafkaProducer
-from kafkalike.testing import MemoryCluster
+from kafkalike.testing import ManualClock, MemoryCluster
 from tests.tools.transactional import T0, U0, committed, values
 
 # --- failures -------------------------------------------------------------------------------------
@@ -118,6 +119,29 @@ def test_the_servers_own_limit_counts() -> None:
         pytest.raises(InvalidTransactionTimeoutError, match="1000"),
     ):
         producer.init_transactions()
+
+
+def test_a_transaction_past_its_timeout_is_to_be_aborted(clock: ManualClock) -> None:
+    """By the producer's own clock, before maintenance has looked; the time counts from its first record."""
+    cluster = MemoryCluster(clock=clock)
+    cluster.create_topic("t", 1, {})
+    with KafkaProducer(bootstrap_servers=cluster, transactional_id="x", transaction_timeout_ms=1000) as producer:
+        producer.init_transactions()
+        producer.begin_transaction()
+        clock.sleep(10)
+        producer.send("t", b"in time").get(60)
+        clock.sleep(0.9)
+        producer.commit_transaction()
+        producer.begin_transaction()
+        producer.send("t", b"late").get(60)
+        clock.sleep(1.1)
+        with pytest.raises(TransactionAbortableError, match="transaction_timeout_ms=1000"):
+            producer.commit_transaction()
+        producer.abort_transaction()
+        with kafkalike.transaction(producer):
+            producer.send("t", b"next")
+
+    assert values(cluster, "t") == [b"in time", b"next"]
 
 
 # --- several producers of one id ------------------------------------------------------------------
