@@ -119,12 +119,15 @@ def beside_an_open_one(report: Report, root: str) -> None:
         return time.perf_counter() - start
 
     read()
-    quiet = Figure("quiet", [read() for _ in range(5)])
+    quiet, hanging = Figure("quiet"), Figure("hanging")
     with KafkaProducer(bootstrap_servers=root, transactional_id="hanging") as producer:
         producer.init_transactions()
-        producer.begin_transaction()
-        producer.send("t0", VALUE).get()
-        hanging = Figure("hanging", [read() for _ in range(5)])
+        for _ in range(15):
+            quiet.seconds.append(read())
+            producer.begin_transaction()
+            producer.send("t0", VALUE).get()
+            hanging.seconds.append(read())
+            producer.abort_transaction()
     report.keep("readers", {"quiet": quiet, "hanging": hanging})
     report.add(
         "a consumer reads t0 beside an open transaction",
