@@ -435,7 +435,11 @@ def test_a_fork_leaves_it_to_the_parent(cluster: FaultyCluster, make: Callable[.
             child = os.fork()
             if child == 0:
                 refused = 0
-                calls = [producer.commit_transaction, producer.abort_transaction, lambda: producer.send("t", b"w")]
+                calls: list[Callable[[], object]] = [
+                    producer.commit_transaction,
+                    producer.abort_transaction,
+                    lambda: producer.send("t", b"w"),
+                ]
                 for call in calls:
                     try:
                         call()
