@@ -85,6 +85,8 @@ class TransactionSession(Protocol):
             UnknownTopicOrPartitionError: a topic of the records or offsets is gone; nothing was committed, abort.
             InvalidTxnStateError: it was aborted.
             KafkaTimeoutError, KafkaStorageError: not done in time; `decided` says whether it is committed all the same.
+            LogCorruptError: it is committed, and one of its topics cannot get it, or an earlier one; says which file.
+                Or nothing was committed, as the groups' table was rewound.
             UnknownOutcomeError: it may be committed; call again.
         """
         ...

@@ -97,7 +97,6 @@ class Session:
         self._pid = os.getpid()
         self._lock = threading.Lock()
         self._current: _Transaction | None = None
-        self._logs: dict[str, TopicLog] = {}
         self._settled = 0
         """Number of the last decision, which is in all topics."""
 
@@ -117,7 +116,7 @@ class Session:
                 message = f"transaction {number} of {self.transactional_id!r} takes no more records: it was ended"
                 raise IllegalStateError(message)
             place, current.next_file = current.next_file, current.next_file + TRIES
-            self._logs[topic.topic_id] = log
+            current.held.logs[topic.topic_id] = log
         staged = self._staging.put(current.attempt, place, topic.topic_id, batch=batch, codec=codec, deadline=deadline)
         with self._lock:
             current.files.setdefault(topic, {})[place] = staged, Counter(batch.partitions)
@@ -139,7 +138,7 @@ class Session:
             message = f"transaction {number} of {self.transactional_id!r} is over"
             raise IllegalStateError(message)
         attempt = Attempt(self.producer_id, self.epoch, number)
-        begun = _Transaction(attempt, self._clock.monotonic(), Held(logs=self._logs, attempt=attempt))
+        begun = _Transaction(attempt, self._clock.monotonic(), Held(attempt=attempt))
         self._current = begun
         return begun
 
@@ -176,7 +175,7 @@ class Session:
         places = driver.run(course.finishing(known, committed))
         self._settled, current.places = committed.seq, places
         current.outcome = Outcome.COMMITTED
-        current.held.batches.clear()
+        current.held = Held()
         return current.places
 
     def decided(self, number: int) -> bool:
@@ -210,7 +209,7 @@ class Session:
                 current.outcome = Outcome.ABORTED
                 raise
         current.outcome = Outcome.ABORTED
-        current.held.batches.clear()
+        current.held = Held()
 
     def _held(self, current: _Transaction) -> Held:
         with self._lock:
