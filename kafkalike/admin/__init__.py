@@ -1,9 +1,17 @@
-"""Admin: topics, partitions, settings and groups, looked at and changed through kafka-python's `KafkaAdminClient`.
+"""Admin: topics, partitions, settings, groups and transactions, looked at and changed through kafka-python's `KafkaAdminClient`.
 
 The names are those of `kafka.admin`.
 """
 
 from kafkalike.admin.client import KafkaAdminClient
+from kafkalike.admin.transactions import (
+    AbortTransactionSpec,
+    PartitionProducerState,
+    ProducerIdAndEpoch,
+    ProducerState,
+    TransactionDescription,
+    TransactionListing,
+)
 from kafkalike.model.structs import (
     AlterConfigOp,
     ConfigResource,
@@ -16,8 +24,10 @@ from kafkalike.model.structs import (
     OffsetSpec,
     OffsetTimestamp,
 )
+from kafkalike.model.transactions.views import TransactionState
 
 __all__ = [
+    "AbortTransactionSpec",
     "AlterConfigOp",
     "ConfigResource",
     "ConfigResourceType",
@@ -29,4 +39,10 @@ __all__ = [
     "NewTopic",
     "OffsetSpec",
     "OffsetTimestamp",
+    "PartitionProducerState",
+    "ProducerIdAndEpoch",
+    "ProducerState",
+    "TransactionDescription",
+    "TransactionListing",
+    "TransactionState",
 ]

@@ -12,6 +12,7 @@ from kafkalike.admin.group_changes import GroupChangeOperations
 from kafkalike.admin.groups import GroupOperations
 from kafkalike.admin.offsets import OffsetOperations
 from kafkalike.admin.topics import TopicOperations
+from kafkalike.admin.transactions import TransactionOperations
 from kafkalike.admin.unsupported import UnsupportedOperations
 from kafkalike.clock import SYSTEM_CLOCK, Clock
 from kafkalike.config.admin import NO_EFFECT, AdminConfig
@@ -26,9 +27,10 @@ class KafkaAdminClient(
     ConfigOperations,
     GroupOperations,
     GroupChangeOperations,
+    TransactionOperations,
     UnsupportedOperations,
 ):
-    """Looks at and changes topics, partitions, settings and groups. No JVM is started; not thread-safe.
+    """Looks at and changes topics, partitions, settings, groups and transactions. No JVM is started; not thread-safe.
 
     Args:
         clock: where waiting gets its time from.

@@ -11,7 +11,6 @@ _ACLS: Final = (
     "(read a topic: its table; write: its table, __cluster_metadata and __consumer_offsets)"
 )
 _ONE_ROOT: Final = "one storage root holds every partition, so there is nothing to move or to elect"
-_NO_TRANSACTIONS: Final = "transactions across topics do not exist yet"
 _NO_USERS: Final = "there are no users and passwords; the storage knows who may access it"
 _NO_QUORUM: Final = "there is no controller quorum and no wire protocol"
 
@@ -43,12 +42,6 @@ class UnsupportedOperations:
     alter_partition_reassignments = _refused("alter_partition_reassignments", _ONE_ROOT)
     list_partition_reassignments = _refused("list_partition_reassignments", _ONE_ROOT)
     alter_replica_log_dirs = _refused("alter_replica_log_dirs", _ONE_ROOT)
-
-    list_transactions = _refused("list_transactions", _NO_TRANSACTIONS)
-    describe_transactions = _refused("describe_transactions", _NO_TRANSACTIONS)
-    describe_producers = _refused("describe_producers", _NO_TRANSACTIONS)
-    abort_transaction = _refused("abort_transaction", _NO_TRANSACTIONS)
-    find_hanging_transactions = _refused("find_hanging_transactions", _NO_TRANSACTIONS)
 
     alter_user_scram_credentials = _refused("alter_user_scram_credentials", _NO_USERS)
     describe_user_scram_credentials = _refused("describe_user_scram_credentials", _NO_USERS)

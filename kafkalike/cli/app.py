@@ -30,6 +30,10 @@ COMMANDS: Final[Mapping[str, tuple[str, str]]] = {
         "kafkalike.cli.groups.consumer_groups:consumer_groups",
         "List, describe, delete and reset groups.",
     ),
+    "transactions": (
+        "kafkalike.cli.transactions.transactions:transactions",
+        "List, describe and abort transactions, and find those that hang.",
+    ),
     "metrics": ("kafkalike.cli.metrics.metrics:metrics", "Serve lag and sizes to Prometheus, or print them as JSON."),
     "get-offsets": ("kafkalike.cli.topics.get_offsets:get_offsets", "Print offsets of partitions by time."),
     "delete-records": ("kafkalike.cli.topics.delete_records:delete_records", "Delete records below an offset."),
@@ -42,6 +46,10 @@ COMMANDS: Final[Mapping[str, tuple[str, str]]] = {
     "verifiable-consumer": (
         "kafkalike.cli.verifiable.verifiable_consumer:verifiable_consumer",
         "Read in a group; print a line of JSON for each event.",
+    ),
+    "transactional-message-copier": (
+        "kafkalike.cli.verifiable.message_copier:transactional_message_copier",
+        "Copy a topic in transactions; print a line of JSON for each.",
     ),
     "dump-log": ("kafkalike.cli.log.dump_log:dump_log", "Print table commits, segments and records of a topic."),
     "maintain": ("kafkalike.cli.log.maintain:maintain", "Apply retention and compaction, merge small files, vacuum."),

@@ -20,6 +20,11 @@ class TransactionState(StrEnum):
     """Committed, and in all of its topics that still exist."""
     COMPLETE_ABORT = "CompleteAbort"
     """Aborted; nothing of it was ever visible."""
+    PREPARE_ABORT = "PrepareAbort"
+    """Never here, as an abort is one row; Kafka's tools may ask for it. The same goes for the next three."""
+    DEAD = "Dead"
+    PREPARE_EPOCH_FENCE = "PrepareEpochFence"
+    UNKNOWN = "Unknown"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -1,0 +1,1 @@
+"""The command that looks at transactions and ends those that hang."""
