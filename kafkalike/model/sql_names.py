@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Final
 
-SQL_RESERVED: Final = ("topics", "partitions", "consumer_offsets", "lag", "lag_history")
+SQL_RESERVED: Final = ("topics", "partitions", "consumer_offsets", "lag", "lag_history", "transactions")
 """Views of the cluster itself; a topic of such a name gets another view name."""
 
 

@@ -1,7 +1,7 @@
 """SQL: a cluster in, a view for each topic and for the cluster itself, and functions for parts of a topic, out.
 
-`topics`, `partitions`, `consumer_offsets`, `lag` and `lag_history` are live; a topic's view is the topic as
-`kafkalike.spark.read` gives it. Names follow `kafkalike.model.sql_names.sql_name`: `orders` is `orders`, `a.b` is
+`topics`, `partitions`, `consumer_offsets`, `lag`, `lag_history` and `transactions` are live; a topic's view is the
+topic as `kafkalike.spark.read` gives it. Names follow `kafkalike.model.sql_names.sql_name`: `orders` is `orders`, `a.b` is
 `a__db`. A name that is a number or a keyword to SQL, such as a topic `2024`, is put between backticks in a query.
 """
 
@@ -46,7 +46,7 @@ def register_sql(
     database: str | None = None,
     storage_options: Any = None,  # noqa: ANN401 - see `connect`
 ) -> dict[str, str]:
-    """Make every topic, and `topics`, `partitions`, `consumer_offsets`, `lag`, `lag_history`, a temporary view.
+    """Make every topic, and each table of `kafkalike.spark.tables`, such as `topics` and `lag`, a temporary view.
 
     And the functions `kafkalike_range(topic, since, until)` and `kafkalike_offsets(topic, partition, since, until)`;
     see `kafkalike.spark.sql_ranges`. Call it again to see topics created since, and new log starts; views that it made

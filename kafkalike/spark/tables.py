@@ -1,4 +1,4 @@
-"""Tables: a cluster in, rows about its topics, partitions, committed offsets and lag out; live in SQL.
+"""Tables: a cluster in, rows about its topics, partitions, offsets, lag and transactions out; live in SQL.
 
 A Python data source (`kafkalike_tables`), so that each query asks the cluster anew. It reads Delta logs and the
 offsets table in-process: no record is read.
@@ -35,12 +35,19 @@ SCHEMAS: Final[Mapping[str, str]] = {
     "lag_history": "group_id STRING, topic STRING, partition INT, time TIMESTAMP, committed_offset BIGINT, "
     "log_end_offset BIGINT, lag BIGINT, consumed_per_second DOUBLE, produced_per_second DOUBLE, "
     "catch_up_seconds DOUBLE",
+    "transactions": "transactional_id STRING, producer_id BIGINT, producer_epoch INT, state STRING, number BIGINT, "
+    "reason STRING, client_id STRING, timeout_ms BIGINT, start_timestamp TIMESTAMP, change_timestamp TIMESTAMP, "
+    "records MAP<STRING, MAP<INT, BIGINT>>, unapplied ARRAY<STRING>, groups ARRAY<STRING>",
 }
 """Columns of each table.
 
 `lag` counts offsets from the committed one to the log end, `record_lag` the records among them that can still be read,
 `seconds_behind` from the time of the last one read to the newest. `lag_history` has a row every five minutes of the
 last three hours; rates are of the 15 minutes before it, `catch_up_seconds` is NULL when the lag will not go away.
+
+`transactions` has a row for each transactional id that is not forgotten, with its last transaction: `reason` says what
+led to its state, `start_timestamp` is of an open one, `records` counts those of a committed one by topic and partition,
+`unapplied` are the topics that do not have it yet, `groups` those whose offsets it committed.
 """
 
 Row = tuple[Any, ...]
@@ -126,6 +133,27 @@ def lag_history(cluster: Cluster, clock: Clock = SYSTEM_CLOCK) -> Iterator[Row]:
         )
 
 
+def transactions(cluster: Cluster) -> Iterator[Row]:
+    """Rows of `transactions`."""
+    names = [listing.transactional_id for listing in cluster.transactions.listed()]
+    for name, found in sorted(cluster.transactions.described(names).items()):
+        yield (
+            name,
+            found.producer_id,
+            found.epoch,
+            found.state.value,
+            found.number,
+            found.reason,
+            found.client_id,
+            found.timeout_ms,
+            None if found.start_ms < 0 else _time(found.start_ms),
+            _time(found.changed_ms),
+            {topic: dict(counts) for topic, counts in found.topics.items()},
+            list(found.unapplied),
+            list(found.groups),
+        )
+
+
 def _time(time_ms: int) -> datetime:
     return datetime.fromtimestamp(time_ms / 1000, UTC)
 
@@ -136,6 +164,7 @@ ROWS: Final[Mapping[str, Callable[[Cluster], Iterator[Row]]]] = {
     "consumer_offsets": consumer_offsets,
     "lag": lag,
     "lag_history": lag_history,
+    "transactions": transactions,
 }
 
 

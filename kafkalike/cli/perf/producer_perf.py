@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import random
+import uuid
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 import click
 
@@ -19,17 +20,21 @@ from kafkalike.cli.options import (
     failures_are_printed,
     key_values,
     read_properties,
-    refused,
     version_option,
 )
 from kafkalike.cli.pace import Pace
 from kafkalike.cli.perf.client_metrics import print_metrics
 from kafkalike.cli.perf.perf_stats import SendStats
+from kafkalike.clock import Clock
+
+if TYPE_CHECKING:
+    from kafkalike.producer import KafkaProducer
 
 Payload = Callable[[int], bytes]
 """Number of the record in, its value out."""
 
-_NO_TRANSACTIONS: Final = "transactions do not exist yet"
+DURATION_MS: Final = 3000
+"""How long a transaction is, where only its id was given."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -49,6 +54,8 @@ class ProducerPerfOptions:
     print_metrics: bool
     reporting_interval: int
     warmup_records: int
+    transactional_id: str | None
+    transaction_duration_ms: int | None
     more_props: tuple[str, ...]
 
 
@@ -76,8 +83,12 @@ class ProducerPerfOptions:
 @click.option("--reporting-interval", type=click.IntRange(min=1), default=5000, show_default=True, help="ms.")
 @click.option("--warmup-records", type=click.IntRange(min=0), default=0, show_default=True, help="Not measured twice.")
 @click.argument("more_props", nargs=-1, metavar="[NAME=VALUE]...")
-@refused("--transactional-id", _NO_TRANSACTIONS)
-@refused("--transaction-duration-ms", _NO_TRANSACTIONS)
+@click.option("--transactional-id", help="Send in transactions of this id; default with --transaction-duration-ms: one.")
+@click.option(
+    "--transaction-duration-ms",
+    type=click.IntRange(min=1),
+    help=f"Commit after so long (ms); default with --transactional-id: {DURATION_MS}.",
+)
 @version_option
 @pass_options(ProducerPerfOptions)
 def producer_perf_test(environment: Environment, options: ProducerPerfOptions) -> None:
@@ -89,18 +100,23 @@ def producer_perf_test(environment: Environment, options: ProducerPerfOptions) -
     failures_are_printed()
     settings = _settings(options)
     settings.setdefault("client_id", "perf-producer-client")
+    spans = Spans(environment.clock, _duration_ms(options, settings))
     producer = KafkaProducer(bootstrap_servers=environment.connect(options.bootstrap_server, settings), **settings)
     stats = SendStats(environment.clock, options.reporting_interval, click.echo, warmup=options.warmup_records)
     errors: list[BaseException] = []
     with producer:
+        spans.open_with(producer)
         pace = Pace(environment.clock, options.throughput)
         for number in range(options.num_records):
             value = payload(number)
+            spans.before(producer)
             sent_at = environment.clock.monotonic()
             future = producer.send(options.topic, value=value)
             future.add_callback(partial(_sent, stats, sent_at, len(value)))
             future.add_errback(errors.append)
+            spans.after(producer, sent_at)
             pace.wait(number + 1)
+        spans.end(producer)
         producer.flush()
         metrics = producer.metrics() if options.print_metrics else None
     for line in stats.total():
@@ -110,6 +126,54 @@ def producer_perf_test(environment: Environment, options: ProducerPerfOptions) -
     if errors:
         message = f"{len(errors)} of {options.num_records} records were not sent, the first because: {errors[0]}"
         raise click.ClickException(message)
+
+
+class Spans:
+    """Transactions of a duration, one after the other; does nothing where there are none.
+
+    Args:
+        clock: where the time comes from.
+        duration_ms: how long each is, ms; None sends without transactions.
+    """
+
+    def __init__(self, clock: Clock, duration_ms: int | None) -> None:
+        self._clock = clock
+        self._duration_ms = duration_ms
+        self._began: float | None = None
+
+    def open_with(self, producer: KafkaProducer) -> None:
+        """Get the transactional id for this producer."""
+        if self._duration_ms is not None:
+            producer.init_transactions()
+
+    def before(self, producer: KafkaProducer) -> None:
+        """Begin a transaction where none is open; before a record is sent."""
+        if self._duration_ms is not None and self._began is None:
+            producer.begin_transaction()
+            self._began = self._clock.monotonic()
+
+    def after(self, producer: KafkaProducer, sent_at: float) -> None:
+        """Commit where it is time; after a record was sent."""
+        if self._duration_ms is not None and self._began is not None:
+            if (sent_at - self._began) * 1000 >= self._duration_ms:
+                self.end(producer)
+
+    def end(self, producer: KafkaProducer) -> None:
+        """Commit what is open."""
+        if self._began is not None:
+            producer.commit_transaction()
+            self._began = None
+
+
+def _duration_ms(options: ProducerPerfOptions, settings: dict[str, Any]) -> int | None:
+    """How long transactions are, ms, and None for none; their id is put into the settings."""
+    if options.transactional_id is not None:
+        settings["transactional_id"] = options.transactional_id
+    elif options.transaction_duration_ms is not None:
+        settings.setdefault("transactional_id", f"performance-producer-{uuid.uuid4()}")
+    if settings.get("transactional_id") is None:
+        return None
+    return options.transaction_duration_ms or DURATION_MS
 
 
 def _sent(stats: SendStats, sent_at: float, size: int, metadata: object) -> None:

@@ -36,6 +36,12 @@ class JsonLines:
             self._out.flush()
 
 
+def print_line(out: BinaryIO, fields: dict[str, object]) -> None:
+    """Print one line with these fields and no others, at once."""
+    out.write(f"{json.dumps(fields, separators=(',', ':'))}\n".encode())
+    out.flush()
+
+
 def as_text(data: bytes | None) -> str | None:
     """Bytes as text for JSON: UTF-8, with replacement characters where they are none; None stays None."""
     return None if data is None else data.decode("utf-8", errors="replace")

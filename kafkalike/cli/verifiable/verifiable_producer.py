@@ -1,6 +1,7 @@
 """`kafkalike verifiable-producer`: rising numbers sent to a topic, a line of JSON for what became of each one.
 
-Flags and lines are those of Kafka's VerifiableProducer (org.apache.kafka.tools), which its system tests read.
+Flags and lines are those of Kafka's VerifiableProducer (org.apache.kafka.tools), which its system tests read; those of
+transactions are kafkalike's own.
 """
 
 from __future__ import annotations
@@ -27,6 +28,7 @@ from kafkalike.cli.options import (
 )
 from kafkalike.cli.pace import Pace
 from kafkalike.cli.verifiable.json_lines import JsonLines, as_text
+from kafkalike.cli.verifiable.transactional_sender import TransactionalSender
 from kafkalike.errors import KafkaError
 from kafkalike.model.structs import RecordMetadata
 
@@ -47,6 +49,9 @@ class VerifiableProducerOptions:
     message_create_time: int
     value_prefix: int | None
     repeating_keys: int | None
+    transactional_id: str | None
+    transaction_size: int
+    transaction_timeout: int | None
     command_property: tuple[str, ...]
 
 
@@ -62,6 +67,9 @@ class VerifiableProducerOptions:
 )
 @click.option("--value-prefix", type=int, help="Values are PREFIX.NUMBER instead of NUMBER.")
 @click.option("--repeating-keys", type=click.IntRange(min=1), help="Keys are 0, 1, … up to this many, then again.")
+@click.option("--transactional-id", "--transaction-id", "transactional_id", help="Send in transactions of this id.")
+@click.option("--transaction-size", type=click.IntRange(min=1), default=100, show_default=True, help="Records of each.")
+@click.option("--transaction-timeout", type=click.IntRange(min=1), help="Of each, ms; default 60000.")
 @client_property("producer")
 @version_option
 @pass_options(VerifiableProducerOptions)
@@ -74,7 +82,7 @@ def verifiable_producer(environment: Environment, options: VerifiableProducerOpt
     lines = JsonLines(environment.stdout, environment.clock)
     with Interrupt((signal.SIGINT, signal.SIGTERM)) as interrupt:
         producer = KafkaProducer(bootstrap_servers=environment.connect(options.bootstrap_server, settings), **settings)
-        sender = Sender(producer, lines, options.topic)
+        sender = _sender(producer, lines, options)
         pace = Pace(environment.clock, options.throughput)
         start = environment.clock.monotonic()
         with producer:
@@ -84,6 +92,7 @@ def verifiable_producer(environment: Environment, options: VerifiableProducerOpt
                     break
                 sender.send(key, value, timestamp_ms)
                 pace.wait(sender.sent)
+            sender.finish()
         lines.emit("shutdown_complete")
     taken = max(environment.clock.monotonic() - start, 1e-3)
     lines.emit(
@@ -99,8 +108,12 @@ def _settings(options: VerifiableProducerOptions) -> dict[str, Any]:
     settings = client_settings(
         {**read_properties(options.command_config), **key_values(options.command_property, "--command-property")}
     )
+    if options.transactional_id is not None:
+        settings["transactional_id"] = options.transactional_id
+        if options.transaction_timeout is not None:
+            settings["transaction_timeout_ms"] = options.transaction_timeout
     settings["acks"] = options.acks if options.acks == "all" else int(options.acks)
-    if "enable_idempotence" not in settings and "retries" not in settings:
+    if options.transactional_id is None and "enable_idempotence" not in settings and "retries" not in settings:
         # Kafka's tool never sends again what failed, so that its lines say what one attempt did.
         settings.update(retries=0, enable_idempotence=False)
     return settings
@@ -117,6 +130,14 @@ def _records(
         value = str(number) if prefix is None else f"{prefix}.{number}"
         key = None if keys is None else str(number % keys).encode()
         yield key, value.encode(), None if first < 0 else first + environment.clock.now_ms() - began
+
+
+def _sender(
+    producer: KafkaProducer, lines: JsonLines, options: VerifiableProducerOptions
+) -> Sender | TransactionalSender:
+    if options.transactional_id is None:
+        return Sender(producer, lines, options.topic)
+    return TransactionalSender(producer, lines, options.topic, options.transaction_size)
 
 
 class Sender:
@@ -145,6 +166,9 @@ class Sender:
             return
         future.add_callback(self._acked, key, value)
         future.add_errback(self._failed, key, value)
+
+    def finish(self) -> None:
+        """Do nothing: closing the producer sends what is left."""
 
     def _acked(self, key: bytes | None, value: bytes, metadata: RecordMetadata) -> None:
         self.acked += 1
