@@ -146,22 +146,42 @@ SERVER_PROPERTIES: Final = PropertySet(
         ),
         *(_topic_default(server, topic) for topic, names in TOPIC_DEFAULTS.items() for server in names),
     ],
-    meaningless=dict.fromkeys(
-        (
-            "advertised.listeners",
-            "broker.id",
-            "controller.quorum.voters",
-            "listeners",
-            "log.dir",
-            "log.dirs",
-            "node.id",
-            "num.io.threads",
-            "num.network.threads",
-            "process.roles",
-            "zookeeper.connect",
+    meaningless={
+        **dict.fromkeys(
+            (
+                "advertised.listeners",
+                "broker.id",
+                "controller.quorum.voters",
+                "listeners",
+                "log.dir",
+                "log.dirs",
+                "node.id",
+                "num.io.threads",
+                "num.network.threads",
+                "process.roles",
+                "zookeeper.connect",
+            ),
+            "there is no broker process",
         ),
-        "there is no broker process",
-    ),
+        **dict.fromkeys(
+            (
+                "transaction.abort.timed.out.transaction.cleanup.interval.ms",
+                "transaction.remove.expired.transaction.cleanup.interval.ms",
+            ),
+            "maintenance does it, as often as it runs: see 'kafkalike maintain --every'",
+        ),
+        **dict.fromkeys(
+            (
+                "transaction.state.log.load.buffer.size",
+                "transaction.state.log.min.isr",
+                "transaction.state.log.num.partitions",
+                "transaction.state.log.replication.factor",
+                "transaction.state.log.segment.bytes",
+            ),
+            "transactions stand in __consumer_offsets",
+        ),
+        "producer.id.expiration.ms": "nothing is kept of a producer without a transactional id",
+    },
 )
 
 

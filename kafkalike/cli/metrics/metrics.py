@@ -61,7 +61,7 @@ def metrics(
         click.echo(json.dumps(snapshot(admin, lags, environment.clock.now_ms())))
         return
     registry = CollectorRegistry()
-    registry.register(ClusterCollector(admin, lags))
+    registry.register(ClusterCollector(admin, lags, environment.clock))
     if port is None:
         click.echo(generate_latest(registry).decode(), nl=False)
         check_there(cluster)

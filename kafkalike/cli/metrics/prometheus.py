@@ -15,6 +15,8 @@ from prometheus_client.registry import Collector
 
 from kafkalike.admin import KafkaAdminClient
 from kafkalike.cli.metrics.snapshot import GroupView, group_views
+from kafkalike.cli.metrics.transactions import TransactionCounter, TransactionFigures
+from kafkalike.clock import SYSTEM_CLOCK, Clock
 from kafkalike.errors import KafkaError
 from kafkalike.lag.measure import GroupLag, Lags
 from kafkalike.log.connect import check_there
@@ -55,6 +57,24 @@ OF_GROUP: Final[Mapping[str, tuple[str, Callable[[GroupView], float]]]] = {
 }
 """Metrics of each group."""
 
+OF_TRANSACTIONS: Final[Mapping[str, tuple[str, Callable[[TransactionFigures], float]]]] = {
+    "kafkalike_transactional_ids": ("Transactional ids that are not forgotten.", lambda found: found.ids),
+    "kafkalike_transactions_open": ("Transactions that are open.", lambda found: found.open),
+    "kafkalike_transactions_unapplied": (
+        "Committed transactions that are not yet in all of their topics.",
+        lambda found: found.unapplied,
+    ),
+    "kafkalike_transactions_open_seconds_max": (
+        "Age of the transaction that is open for longest.",
+        lambda found: found.oldest_open_seconds,
+    ),
+    "kafkalike_transactions_unapplied_seconds_max": (
+        "Time since the commit of the oldest one that is not in all of its topics.",
+        lambda found: found.oldest_unapplied_seconds,
+    ),
+}
+"""Metrics of all transactions."""
+
 
 class ClusterCollector(Collector):
     """Metrics of a cluster. Thread-safe: scrapes may overlap.
@@ -65,11 +85,14 @@ class ClusterCollector(Collector):
     Args:
         admin: of the cluster.
         lags: of the same.
+        clock: where ages get their time from.
     """
 
-    def __init__(self, admin: KafkaAdminClient, lags: Lags) -> None:
+    def __init__(self, admin: KafkaAdminClient, lags: Lags, clock: Clock = SYSTEM_CLOCK) -> None:
         self._admin = admin
         self._lags = lags
+        self._clock = clock
+        self._transactions = TransactionCounter(lags.cluster)
         self._lock = threading.Lock()
 
     def describe(self) -> list[GaugeMetricFamily]:
@@ -82,10 +105,10 @@ class ClusterCollector(Collector):
             try:
                 check_there(self._lags.cluster)
                 self._lags.refresh()
-                families = [*self._topics(), *self._groups()]
+                families: list[GaugeMetricFamily | CounterMetricFamily] = [*self._topics(), *self._groups(), *self._of_transactions()]
             except (KafkaError, OSError) as error:
                 _log.warning("the cluster cannot be read: %s", error)
-                families = []
+                families: list[GaugeMetricFamily | CounterMetricFamily] = []
         yield from self._requests()
         yield GaugeMetricFamily("kafkalike_up", "Whether the cluster could be read.", value=bool(families))
         yield from families
@@ -99,6 +122,16 @@ class ClusterCollector(Collector):
             for kind, count in requests.items():
                 family.add_metric((kind,), count)
             yield family
+
+    def _of_transactions(self) -> Iterator[GaugeMetricFamily | CounterMetricFamily]:
+        figures = self._transactions.look(self._clock.now_ms())
+        for metric, (text, value) in OF_TRANSACTIONS.items():
+            yield GaugeMetricFamily(metric, text, value=value(figures))
+        name, text = "kafkalike_transactions", "Transactions that have ended, as far as this exporter knows."
+        ended = CounterMetricFamily(name, text, labels=("outcome",))
+        ended.add_metric(("commit",), figures.commits)
+        ended.add_metric(("abort",), figures.aborts)
+        yield ended
 
     def _topics(self) -> Iterator[GaugeMetricFamily]:
         known = {

@@ -1,13 +1,14 @@
-"""Snapshot: a cluster in, one moment of its topics and groups as plain values out, for JSON and for Prometheus."""
+"""Snapshot: a cluster in, one moment of its topics, groups and transactions as plain values out, for JSON and for Prometheus."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from itertools import groupby
 from typing import Any
 
 from kafkalike.admin import KafkaAdminClient
+from kafkalike.cli.metrics.transactions import TransactionCounter
 from kafkalike.lag.history import lag_history
 from kafkalike.lag.measure import GroupLag, Lags
 from kafkalike.model.lag import Lag, total
@@ -48,7 +49,8 @@ def snapshot(admin: KafkaAdminClient, lags: Lags, now_ms: int) -> dict[str, Any]
         `{"time_ms", "cluster", "topics": {topic: {"partitions": {p: {"log_start_offset", "log_end_offset", "records",
         "segments", "bytes", "newest_ms"}}}}, "groups": {group: {"state", "members", "generation", "lag", "topics":
         {topic: {"lag", "partitions": {p: {"committed_offset", "commit_ms", "log_end_offset", "lag",
-        "consumed_per_second", "produced_per_second", "catch_up_seconds"}}}}}}}`. A lag is `{"offsets", "records",
+        "consumed_per_second", "produced_per_second", "catch_up_seconds"}}}}}}, "transactions": {"ids", "open", "unapplied", "oldest_open_seconds",
+        "oldest_unapplied_seconds", "commits", "aborts"}}`. A lag is `{"offsets", "records",
         "seconds"}`. Rates are those of the last 15 minutes, null where they are not known.
     """
     rates = {(group_id, tp): moment for group_id, tp, moment in lag_history(lags, now_ms, span_ms=0, step_ms=1)}
@@ -57,6 +59,7 @@ def snapshot(admin: KafkaAdminClient, lags: Lags, now_ms: int) -> dict[str, Any]
         "cluster": lags.cluster.root,
         "topics": {name: _topic(lags, name) for name in sorted(lags.topics)},
         "groups": {view.group_id: _group(view, rates) for view in group_views(admin, lags)},
+        "transactions": asdict(TransactionCounter(lags.cluster).look(now_ms)),
     }
 
 
