@@ -23,6 +23,12 @@ Input: a history, one JSON object per line, in the order in which the events hap
   committed           value = {"topic-0": next_offset|null} (a read of committed offsets); "group"
   assignment          value = list of topic-partitions owned now; needs "group", "generation"
   truncate            value = {"topic-0": new_log_start}   (retention / delete_records)
+  init                a producer took a transactional id over; needs "transactional_id", "epoch"
+  snapshot            value = {"topic-0": log_end}: log ends of several partitions as of one moment, and optionally
+                        "offsets": {group: {"topic-0": next_offset|null}} as of the same moment
+
+Optional fields of transactions (f=txn), of the invocation or the completion: "transactional_id", "epoch";
+"offsets": {"topic-0": next_offset}, which "group" commits with it.
 
 Optional fields on send/poll/txn operations: "rebalance_log": [{"keys": [...]}, ...],
 "commit_invoked": time at which the client asked for the commit of this transaction, "group".
@@ -42,7 +48,7 @@ from __future__ import annotations
 import argparse
 import json
 import sys
-from bisect import bisect_right
+from bisect import bisect_left, bisect_right
 from collections import defaultdict, deque
 
 __all__ = ["check", "load", "parse", "ANOMALIES", "DEFAULT_ALLOWED"]
@@ -77,6 +83,12 @@ ANOMALIES = {
     "zombie-commit": "a commit of an old generation was acknowledged after one of a newer generation",
     "overlapping-assignment": "two members of one group generation own the same partition",
     "double-consumption": "a record was consumed by two committed transactions of one group",
+    "skipped-consumption": "committed transactions of a group passed a record which none of them consumed",
+    "interleaved-txn": "records of other operations stand between those of one transaction in a partition",
+    "zombie-txn": "a transaction of an old epoch of its transactional id committed after a newer one had begun",
+    "aborted-offsets": "committed offsets were read which only an aborted transaction had asked for",
+    "torn-offsets": "a transaction's records are in the log and its group's offsets are not, or the other way round",
+    "torn-snapshot": "a snapshot has a part of a transaction: some of its records or offsets, and not all",
 }
 
 #: what Jepsen itself tolerates for Kafka: sends of several transactions interleave, so write
@@ -222,8 +234,8 @@ class _Log:
 
 class Checker:
     def __init__(self, history, *, ww_deps=True, dense=False, drained=False, compacted=(), eos=False,
-                 allowed=None, strict_subscribe=False, max_examples=10):
-        self.opt = dict(ww_deps=ww_deps, dense=dense, drained=drained, eos=eos)
+                 serial=False, allowed=None, strict_subscribe=False, max_examples=10):
+        self.opt = dict(ww_deps=ww_deps, dense=dense, drained=drained, eos=eos, serial=serial)
         self.compacted = set(compacted)
         self.max_examples = max_examples
         self.ops = parse(history)
@@ -233,7 +245,11 @@ class Checker:
         self._index()
         if allowed is None:
             allowed = set(DEFAULT_ALLOWED)
-            if ww_deps:
+            if not serial:
+                allowed.add("interleaved-txn")
+            if serial:
+                allowed -= {"G0", "int-send-skip"}
+            elif ww_deps:
                 allowed |= {"G1c", "G1c-realtime"}
             if not strict_subscribe and any(o.f == "subscribe" for o in self.ops):
                 allowed |= {"poll-skip", "nonmonotonic-poll"}   # rebalances move positions
@@ -314,7 +330,7 @@ class Checker:
                 if len(places) > 1:
                     self.hit("duplicate", tp=tp, value=v, offsets=places, count=len(places))
             if self.opt["dense"] and tp not in self.compacted and tp in self.ok_bound:
-                top, lo = self.ok_bound[tp][0], self.start[tp]
+                top, lo = self.ok_bound[tp][0], self.start.get(tp, 0)
                 known = [o for o in log.offsets if lo <= o <= top]
                 prev = lo - 1
                 for o in known:
@@ -509,7 +525,7 @@ class Checker:
             for tp, off in o.value.items():
                 log = self.logs.get(tp)
                 end = (log.offsets[-1] + 1) if log and log.offsets else 0
-                if log is not None and off > max(end, self.start[tp]):
+                if log is not None and off > max(end, self.start.get(tp, 0)):
                     self.hit("commit-beyond-end", tp=tp, group=g, offset=off, end=end, operation=o.brief())
                 for p, poff in best.get((g, tp), ()):
                     if p.com < o.inv:               # strictly one after the other
@@ -550,7 +566,7 @@ class Checker:
                                  processes=[other.process, o.process])
         self.consumed = defaultdict(int)
         for o in self.data:
-            if o.f == "txn" and o.type == "ok" and o.extra.get("group") is not None:
+            if o.f == "txn" and o.extra.get("group") is not None and self.visible(o):
                 for tp, recs in o.reads().items():
                     for off, v in recs:
                         self.consumed[o.extra["group"], tp, v] += 1
@@ -558,6 +574,143 @@ class Checker:
             for (g, tp, v), n in self.consumed.items():
                 if n > 1:
                     self.hit("double-consumption", group=g, tp=tp, value=v, count=n)
+
+    # -- transactions
+    def visible(self, o):
+        """Whether the records of an operation are in the log: True, False, or None when nobody knows."""
+        sent = [(tp, v) for tp, _, v in o.sends()]
+        if any(tv in self.readers for tv in sent) or o.type == "ok":
+            return True
+        return False if o.type == "fail" else None
+
+    def transactions(self):
+        txns = [o for o in self.ops if o.f == "txn"]
+        self._interleaved(txns)
+        self._zombies(txns)
+        self._offsets_of(txns)
+        self._snapshots(txns)
+        if self.opt["eos"]:
+            self._skipped(txns)
+
+    def _interleaved(self, txns):
+        for o in txns:
+            per = defaultdict(list)
+            for tp, off, v in o.sends():
+                at = self.logs[tp].pos(off, v) if self.committed(o, tp, v) else None
+                if at is not None:
+                    per[tp].append(at)
+            for tp, places in per.items():
+                known = self.logs[tp].offsets
+                between = known[bisect_right(known, min(places)):bisect_left(known, max(places))]
+                foreign = [off for off in between if any(self.writer.get((tp, v)) is not o for v in self.logs[tp].at[off])]
+                if foreign:
+                    self.hit("interleaved-txn", tp=tp, between=foreign[:10], operation=o.brief())
+
+    def _zombies(self, txns):
+        begun = defaultdict(list)                   # transactional id -> (time at which it was done, epoch)
+        for o in self.ops:
+            if o.f == "init" and o.type == "ok":
+                begun[o.extra.get("transactional_id")].append((o.t_com, o.extra.get("epoch")))
+        for o in txns:
+            tid, epoch = o.extra.get("transactional_id"), o.extra.get("epoch")
+            if tid is None or epoch is None or not self.visible(o):
+                continue
+            # Surely a zombie's only if the commit was asked for after the newer epoch had begun.
+            asked = o.extra.get("commit_invoked", o.t_inv)
+            newer = [e for t, e in begun[tid] if e is not None and e > epoch and t < asked]
+            if newer:
+                self.hit("zombie-txn", transactional_id=tid, epochs=[max(newer), epoch], operation=o.brief())
+
+    def _offsets_of(self, txns):
+        """Reads of committed offsets against the transactions that committed them."""
+        asked = defaultdict(list)                   # (group, tp) -> [(operation, offset)]
+        for o in txns:
+            for tp, off in (o.extra.get("offsets") or {}).items():
+                asked[o.extra.get("group"), tp].append((o, off))
+        others = defaultdict(set)
+        for o in self.ops:
+            if o.f == "commit" and o.type != "fail" and isinstance(o.value, dict):
+                for tp, off in o.value.items():
+                    others[o.extra.get("group"), tp].add(off)
+        for r in self.ops:
+            if r.f != "committed" or r.type != "ok" or not isinstance(r.value, dict):
+                continue
+            g = r.extra.get("group")
+            for tp, got in r.value.items():
+                mine = asked.get((g, tp), ())
+                by = [o for o, off in mine if off == got]
+                if got is not None and by and got not in others[g, tp]:
+                    if all(o.type == "fail" for o in by):
+                        self.hit("aborted-offsets", tp=tp, group=g, offset=got, reader=r.brief(),
+                                 operations=[o.brief() for o in by])
+                    elif self.opt["drained"] and len(by) == 1 and self._missing(by[0]):
+                        self.hit("torn-offsets", tp=tp, group=g, offset=got, reader=r.brief(),
+                                 operation=by[0].brief(), missing=self._missing(by[0])[:5])
+                # What was read out of the log before this look was asked for had its offsets committed with it.
+                low = [(o, off) for o, off in mine if (got is None or got < off) and self._seen_before(o, r)]
+                if low and not any(self._rewound(g, tp, o, r) for o, _ in low):
+                    o, off = low[0]
+                    self.hit("torn-offsets", tp=tp, group=g, offset=off, read=got, reader=r.brief(),
+                             operation=o.brief())
+
+    def _missing(self, o):
+        return [(tp, v) for tp, _, v in o.sends() if (tp, v) not in self.readers and not self._expired(tp, v)]
+
+    def _expired(self, tp, v):
+        places = self.logs[tp].places.get(v)
+        return tp in self.compacted or tp in self.start and (not places or self.gone(tp, places[-1]))
+
+    def _seen_before(self, o, r):
+        if o.type == "ok" and o.com < r.inv:
+            return True
+        return any(p.type == "ok" and p.com < r.inv and p is not o
+                   for tp, _, v in o.sends() for p in self.readers.get((tp, v), ()))
+
+    def _rewound(self, g, tp, o, r):
+        """May the group have been set back after the operation?"""
+        return any(p.f == "commit" and p.type != "fail" and p.extra.get("group") == g and tp in (p.value or {})
+                   and p.com > o.inv and p.inv < r.com for p in self.ops if isinstance(p.value, dict))
+
+    def _snapshots(self, txns):
+        for s in self.ops:
+            if s.f != "snapshot" or s.type != "ok" or not isinstance(s.value, dict):
+                continue
+            said = s.extra.get("offsets") or {}
+            for o in txns:
+                parts = []                          # (what, whether the snapshot has it)
+                for tp, off, v in o.sends():
+                    at = self.logs[tp].pos(off, v) if self.committed(o, tp, v) else None
+                    if at is not None and tp in s.value:
+                        parts.append(((tp, v), at < s.value[tp]))
+                g = o.extra.get("group")
+                for tp, off in (o.extra.get("offsets") or {}).items():
+                    if parts and g in said and tp in said[g]:
+                        parts.append(((g, tp, off), (said[g][tp] or 0) >= off))
+                if len({has for _, has in parts}) > 1:
+                    self.hit("torn-snapshot", snapshot=s.brief(), operation=o.brief(),
+                             has=[w for w, has in parts if has][:5], lacks=[w for w, has in parts if not has][:5])
+
+    def _skipped(self, txns):
+        """What lies below the offsets of a group must have been consumed by its transactions."""
+        ends = {}
+        for o in txns:
+            if o.extra.get("group") is not None and self.visible(o):
+                for tp, off in (o.extra.get("offsets") or {}).items():
+                    key = o.extra["group"], tp
+                    ends[key] = max(ends.get(key, 0), off)
+        eaten = {(o.extra["group"], tp, v) for o in txns if o.extra.get("group") is not None and self.visible(o)
+                 for tp, recs in o.reads().items() for _, v in recs}
+        # Of one whose records a drained history does not have, it is known that it did not commit.
+        unknown = {(o.extra["group"], tp) for o in txns if o.type == "info" and not self.visible(o)
+                   and not (self.opt["drained"] and o.sends()) for tp in (o.extra.get("offsets") or {}) if o.extra.get("group") is not None}
+        for (g, tp), end in ends.items():
+            if (g, tp) in unknown:
+                continue
+            for off in self.logs[tp].offsets:
+                if off < end and not self.gone(tp, off):
+                    lost = [v for v in self.logs[tp].at[off] if (g, tp, v) not in eaten]
+                    if len(lost) == len(self.logs[tp].at[off]):
+                        self.hit("skipped-consumption", group=g, tp=tp, offset=off, value=lost[0], end=end)
 
     def lag(self):
         """Conservative real-time lag: how long a newer record had been known when a poll that still
@@ -595,7 +748,8 @@ class Checker:
         return worst
 
     def run(self):
-        for part in (self.offsets, self.values, self.lost, self.polls, self.send_order, self.cycles, self.groups):
+        for part in (self.offsets, self.values, self.lost, self.polls, self.send_order, self.cycles, self.groups,
+                     self.transactions):
             part()
         read = set(self.readers)
         bad = sorted(k for k in self.found if k not in self.allowed)
@@ -685,7 +839,9 @@ def check(history: list, **options: object) -> dict:
     drained=False    the history ends with reads from the beginning to the end of every partition:
                      "unseen" then invalidates, and torn transactions are found without offsets
     compacted=()     partitions under compaction: no loss, skip or gap verdict for them
-    eos=False        committed transactions of a group consume each record at most once
+    eos=False        committed transactions of a group consume each record below their offsets once
+    serial=False     the log promises that each partition has the records of a transaction in one run, and that all
+                     partitions have transactions in one order: G0, G1c, int-send-skip and interleaved-txn invalidate
     allowed=None     anomaly names which do not invalidate (default: what Jepsen tolerates for Kafka)
     strict_subscribe=False   also forbid poll-skip / nonmonotonic-poll for subscribed consumers
                      (then the harness must write every rebalance into "rebalance_log")
@@ -700,7 +856,7 @@ def main(argv=None):
     ap.add_argument("--sort-by-time", action="store_true", help="merge files by the field 'time'")
     ap.add_argument("--json", action="store_true")
     ap.add_argument("--no-ww-deps", dest="ww_deps", action="store_false")
-    for flag in ("dense", "drained", "eos", "strict-subscribe"):
+    for flag in ("dense", "drained", "eos", "serial", "strict-subscribe"):
         ap.add_argument("--" + flag, action="store_true")
     ap.add_argument("--compacted", action="append", default=[])
     ap.add_argument("--allow", action="append", default=None, choices=sorted(ANOMALIES))
@@ -708,7 +864,7 @@ def main(argv=None):
     history = [e for f in a.files for e in load(f)]
     if a.sort_by_time:
         history.sort(key=lambda e: e.get("time", 0))
-    r = check(history, ww_deps=a.ww_deps, dense=a.dense, drained=a.drained, eos=a.eos, compacted=a.compacted,
+    r = check(history, ww_deps=a.ww_deps, dense=a.dense, drained=a.drained, eos=a.eos, serial=a.serial, compacted=a.compacted,
               strict_subscribe=a.strict_subscribe, allowed=a.allow)
     if a.json:
         print(json.dumps(r, indent=1, default=str))
