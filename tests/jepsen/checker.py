@@ -28,7 +28,8 @@ Input: a history, one JSON object per line, in the order in which the events hap
                         "offsets": {group: {"topic-0": next_offset|null}} as of the same moment
 
 Optional fields of transactions (f=txn), of the invocation or the completion: "transactional_id", "epoch";
-"offsets": {"topic-0": next_offset}, which "group" commits with it.
+"offsets": {"topic-0": next_offset}, which "group" commits with it. The invocation should say what was polled before it
+began: a client that dies tells nothing more.
 
 Optional fields on send/poll/txn operations: "rebalance_log": [{"keys": [...]}, ...],
 "commit_invoked": time at which the client asked for the commit of this transaction, "group".
@@ -700,9 +701,14 @@ class Checker:
                     ends[key] = max(ends.get(key, 0), off)
         eaten = {(o.extra["group"], tp, v) for o in txns if o.extra.get("group") is not None and self.visible(o)
                  for tp, recs in o.reads().items() for _, v in recs}
-        # Of one whose records a drained history does not have, it is known that it did not commit.
-        unknown = {(o.extra["group"], tp) for o in txns if o.type == "info" and not self.visible(o)
-                   and not (self.opt["drained"] and o.sends()) for tp in (o.extra.get("offsets") or {}) if o.extra.get("group") is not None}
+        unknown = set()                             # what an operation read, or whether it committed, is not known
+        for o in txns:
+            for tp in (o.extra.get("offsets") or {}):
+                if o.extra.get("group") is None or o.type != "info":
+                    continue
+                # Of one whose records a drained history does not have, it is known that it did not commit.
+                if tp not in o.reads() if self.visible(o) else not (self.opt["drained"] and o.sends()):
+                    unknown.add((o.extra["group"], tp))
         for (g, tp), end in ends.items():
             if (g, tp) in unknown:
                 continue

@@ -240,7 +240,8 @@ class Pipeline:
         if sends:
             self.open[who] = dict(reads=reads, sends=sends, offsets=offsets, asked=False)
             self.h.ev(f"{who[0]}-{who[1]}", "invoke", "txn",
-                      [["poll"], *[["send", tp, v] for tp, v in sends]], **self.extra(who, offsets))
+                      [["poll", {tp: [list(x) for x in rs] for tp, rs in reads.items()}],
+                       *[["send", tp, v] for tp, v in sends]], **self.extra(who, offsets))
 
     def extra(self, who, offsets):
         return dict(transactional_id=who[0], epoch=who[1], group="g", offsets=offsets)
