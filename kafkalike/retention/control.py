@@ -1,4 +1,4 @@
-"""Control: what a run does beside the topics: transactions, offsets that expire, control tables, leftovers."""
+"""Control: what a run does beside the topics: transactions, offsets, control tables, what the killed have left."""
 
 from __future__ import annotations
 
@@ -23,6 +23,7 @@ from kafkalike.log.upkeep.control_tables import (
 )
 from kafkalike.log.upkeep.dead_tables import clear_dead_tables
 from kafkalike.retention.report import ControlReport, MaintenanceReport
+from kafkalike.retention.transactions import maintain_transactions
 
 if TYPE_CHECKING:
     from kafkalike.log.port import Cluster
@@ -32,13 +33,12 @@ CONTROL: Final = "~control"
 
 
 def maintain_control(cluster: Cluster, report: MaintenanceReport, clock: Clock) -> None:
-    """Finish transactions, expire offsets, compact and vacuum the control tables, remove leftovers of the killed.
-
-    Fills the report.
+    """Settle transactions, expire offsets, compact the control tables, remove leftovers of the killed; fill the report.
 
     A failure is written into the report and keeps nothing else back.
     """
     if not isinstance(cluster, DeltaCluster):
+        maintain_transactions(cluster, report, clock)
         _expire(cluster, report, clock)
         return
     if not control_tables(cluster):
@@ -47,6 +47,7 @@ def maintain_control(cluster: Cluster, report: MaintenanceReport, clock: Clock) 
     with only_run(cluster, CONTROL) as mine:
         if not mine:
             return
+        maintain_transactions(cluster, report, clock)
         _expire(cluster, report, clock)
         for name in control_tables(cluster):
             table = ControlReport(table=name)
@@ -87,10 +88,6 @@ def _clear_leftovers(cluster: DeltaCluster, report: MaintenanceReport, clock: Cl
 def _expire(cluster: Cluster, report: MaintenanceReport, clock: Clock) -> None:
     if report.dry_run:
         return
-    try:
-        report.problems += cluster.transactions.maintain(Deadline(clock, COMMIT_TIMEOUT_MS))
-    except (KafkaError, OSError) as error:
-        report.problems.append(f"transactions: {type(error).__name__}: {error}")
     try:
         done = expire_offsets(cluster, clock)
     except (KafkaError, OSError) as error:

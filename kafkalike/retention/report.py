@@ -97,6 +97,12 @@ class MaintenanceReport:
     """Committed offsets of groups that were empty for longer than `offsets.retention.minutes`."""
     cleared_folders: int = 0
     """Folders of deleted topics, and of creations that did not come to be, whose files were removed."""
+    finished_transactions: int = 0
+    """Committed transactions that were brought into the topics that did not have them."""
+    aborted_transactions: int = 0
+    """Open ones that were past their timeout."""
+    forgotten_transactional_ids: int = 0
+    """Ids that nobody had used for `transactional.id.expiration.ms`."""
     problems: list[str] = field(default_factory=list)
     """What went wrong outside a topic."""
 

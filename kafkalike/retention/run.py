@@ -28,8 +28,8 @@ if TYPE_CHECKING:
     from kafkalike.log.port import Cluster
 
 WORKS: Final = ("retention", "compaction", "merge", "vacuum", "control")
-"""What a run does: `control` are the control tables, expired offsets of groups, and what killed deletions and
-Spark writes have left."""
+"""What a run does: `control` are transactions, the control tables, expired offsets of groups, and what killed deletions
+and Spark writes have left."""
 
 Progress = Callable[[str, str], None]
 """Called with a topic's name and what begins on it; the last call for a topic says `finished`."""

@@ -50,7 +50,7 @@ class MaintainOptions:
     "--only",
     multiple=True,
     type=click.Choice(WORKS),
-    help="Do this only; repeatable. control: expired offsets of groups, the control tables, leftovers of topics.",
+    help="Do this only; repeatable. control: transactions, expired offsets, the control tables, leftovers of topics.",
 )
 @click.option("--dry-run", is_flag=True, help="Say what is due and change nothing.")
 @click.option(
@@ -85,7 +85,7 @@ def maintain(environment: Environment, options: MaintainOptions) -> None:
     compaction  cleanup.policy=compact: the last value of each key
     merge       adjacent small files into large ones
     vacuum      files that nobody needs any more, after file.delete.delay.ms
-    control     control tables, expired offsets
+    control     hanging transactions, control tables, expired offsets
 
     Safe at any time and twice at once: one run works on a topic, the other one leaves it. A run that is killed is
     finished by the next.
@@ -190,9 +190,17 @@ def lines(report: MaintenanceReport) -> Iterator[str]:
     statuses = [topic.status for topic in report.topics]
     counts = ", ".join(f"{statuses.count(status)} {status}" for status in dict.fromkeys(statuses))
     what = "Dry run, nothing was changed" if report.dry_run else f"Run {report.run}"
-    expired = f", {report.expired_offsets} offsets expired" if report.expired_offsets else ""
-    cleared = f", {report.cleared_folders} folders of topics that are gone" if report.cleared_folders else ""
-    yield f"{what}: {len(statuses)} topics ({counts or 'none'}){expired}{cleared}, {report.seconds:.1f} s"
+    others = "".join(f", {count} {text}" for count, text in _beside_topics(report) if count)
+    yield f"{what}: {len(statuses)} topics ({counts or 'none'}){others}, {report.seconds:.1f} s"
+
+
+def _beside_topics(report: MaintenanceReport) -> Iterator[tuple[int, str]]:
+    """What was done, and how often, in words."""
+    yield report.finished_transactions, "transactions finished"
+    yield report.aborted_transactions, "transactions aborted after their timeout"
+    yield report.forgotten_transactional_ids, "transactional ids forgotten"
+    yield report.expired_offsets, "offsets expired"
+    yield report.cleared_folders, "folders of topics that are gone"
 
 
 Row = tuple[str, str, str, str, str, str]
