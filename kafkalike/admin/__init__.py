@@ -1,4 +1,4 @@
-"""Admin: topics, partitions, settings, groups and transactions, looked at and changed through kafka-python's `KafkaAdminClient`.
+"""Admin: topics, partitions, settings, groups and transactions, through kafka-python's `KafkaAdminClient`.
 
 The names are those of `kafka.admin`.
 """

@@ -603,7 +603,8 @@ class Checker:
             for tp, places in per.items():
                 known = self.logs[tp].offsets
                 between = known[bisect_right(known, min(places)):bisect_left(known, max(places))]
-                foreign = [off for off in between if any(self.writer.get((tp, v)) is not o for v in self.logs[tp].at[off])]
+                foreign = [off for off in between
+                           if any(self.writer.get((tp, v)) is not o for v in self.logs[tp].at[off])]
                 if foreign:
                     self.hit("interleaved-txn", tp=tp, between=foreign[:10], operation=o.brief())
 
@@ -870,8 +871,8 @@ def main(argv=None):
     history = [e for f in a.files for e in load(f)]
     if a.sort_by_time:
         history.sort(key=lambda e: e.get("time", 0))
-    r = check(history, ww_deps=a.ww_deps, dense=a.dense, drained=a.drained, eos=a.eos, serial=a.serial, compacted=a.compacted,
-              strict_subscribe=a.strict_subscribe, allowed=a.allow)
+    r = check(history, ww_deps=a.ww_deps, dense=a.dense, drained=a.drained, eos=a.eos, serial=a.serial,
+              compacted=a.compacted, strict_subscribe=a.strict_subscribe, allowed=a.allow)
     if a.json:
         print(json.dumps(r, indent=1, default=str))
     else:

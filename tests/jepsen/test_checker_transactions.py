@@ -1,4 +1,4 @@
-# ruff: noqa
+# ruff: noqa: ANN001, ANN003, ANN201, ANN204, C408, E501, PT006, PT018
 # mypy: ignore-errors
 # fmt: off
 # As checker.py: without anything of the project.
@@ -10,7 +10,7 @@ import pytest
 from tests.jepsen.checker import check
 from tests.jepsen.test_checker import H, X, Y, found, only
 
-I = "in-0"
+IN = "in-0"
 
 
 def txn(h, p, reads, sends, *, typ="ok", **kw):
@@ -24,14 +24,14 @@ def txn(h, p, reads, sends, *, typ="ok", **kw):
 def copier(h, p, start, stop, at, *, typ="ok", suffix="", **kw):
     """A transaction that copies in-0[start:stop] to x-0[at:]."""
     records = [(o, f"r{o}") for o in range(start, stop)]
-    kw = {"group": "g", "offsets": {I: stop}, **kw}
-    return txn(h, p, {I: records}, [(X, at + n, v + suffix) for n, (_, v) in enumerate(records)], typ=typ, **kw)
+    kw = {"group": "g", "offsets": {IN: stop}, **kw}
+    return txn(h, p, {IN: records}, [(X, at + n, v + suffix) for n, (_, v) in enumerate(records)], typ=typ, **kw)
 
 
 def filled(n=6):
     h = H()
     for o in range(n):
-        h.send("w", (I, o, f"r{o}"))
+        h.send("w", (IN, o, f"r{o}"))
     return h
 
 
@@ -46,15 +46,15 @@ def test_an_acknowledged_record_without_an_offset_is_unseen_in_a_dense_log_too()
 
 
 def drain(h, records, tp=X):
-    h.op("d", "assign", [tp, I], [tp, I], seek="beginning")
-    return h.poll("d", {tp: records, I: [(o, f"r{o}") for o in range(6)]})
+    h.op("d", "assign", [tp, IN], [tp, IN], seek="beginning")
+    return h.poll("d", {tp: records, IN: [(o, f"r{o}") for o in range(6)]})
 
 
 def test_a_pipeline_without_anomalies():
     h = filled()
     copier(copier(h, 1, 0, 3, 0), 2, 3, 6, 3)
-    h.op(3, "committed", {I: 6}, {I: 6}, group="g")
-    h.op(4, "snapshot", {X: 3, I: 6}, {X: 3, I: 6}, offsets={"g": {I: 3}})
+    h.op(3, "committed", {IN: 6}, {IN: 6}, group="g")
+    h.op(4, "snapshot", {X: 3, IN: 6}, {X: 3, IN: 6}, offsets={"g": {IN: 3}})
     drain(h, [(o, f"r{o}") for o in range(6)])
     r = check(list(h), **EOS)
     assert r["valid"] and r["anomalies"] == {}, r["anomalies"]
@@ -114,7 +114,7 @@ def test_a_commit_that_was_asked_for_before_the_newer_epoch_is_no_zombie():
 def test_aborted_offsets():
     h = filled()
     copier(h, 1, 0, 3, 0, typ="fail")
-    h.op(2, "committed", {I: 3}, {I: 3}, group="g")
+    h.op(2, "committed", {IN: 3}, {IN: 3}, group="g")
     r = only(h, "aborted-offsets")
     assert not r["valid"]
 
@@ -122,7 +122,7 @@ def test_aborted_offsets():
 def test_offsets_that_somebody_else_committed_too_are_not_the_aborted_ones():
     h = filled()
     copier(h, 1, 0, 3, 0, typ="fail")
-    h.op(2, "commit", {I: 3}, {I: 3}, group="g").op(3, "committed", {I: 3}, {I: 3}, group="g")
+    h.op(2, "commit", {IN: 3}, {IN: 3}, group="g").op(3, "committed", {IN: 3}, {IN: 3}, group="g")
     assert "aborted-offsets" not in found(h)
 
 
@@ -130,7 +130,7 @@ def test_torn_offsets_records_without_offsets():
     h = filled()
     copier(h, 1, 0, 3, 0, typ="info")
     h.op("d", "assign", [X], [X], seek="beginning").poll("d", {X: [(0, "r0"), (1, "r1"), (2, "r2")]})
-    h.op(2, "committed", {I: None}, {I: None}, group="g")
+    h.op(2, "committed", {IN: None}, {IN: None}, group="g")
     r = only(h, "torn-offsets")
     assert r["anomalies"]["torn-offsets"]["examples"][0]["read"] is None and not r["valid"]
 
@@ -138,7 +138,7 @@ def test_torn_offsets_records_without_offsets():
 def test_torn_offsets_offsets_without_records():
     h = filled()
     copier(h, 1, 0, 3, 0, typ="info")
-    h.op(2, "committed", {I: 3}, {I: 3}, group="g")
+    h.op(2, "committed", {IN: 3}, {IN: 3}, group="g")
     drain(h, [])
     r = only(h, "torn-offsets", drained=True)
     assert r["anomalies"]["torn-offsets"]["examples"][0]["offset"] == 3 and not r["valid"]
@@ -147,7 +147,7 @@ def test_torn_offsets_offsets_without_records():
 def test_a_group_that_was_set_back_is_not_torn():
     h = filled()
     copier(h, 1, 0, 3, 0)
-    h.op(2, "commit", {I: 0}, {I: 0}, group="g").op(3, "committed", {I: 0}, {I: 0}, group="g")
+    h.op(2, "commit", {IN: 0}, {IN: 0}, group="g").op(3, "committed", {IN: 0}, {IN: 0}, group="g")
     assert "torn-offsets" not in found(h)
 
 
@@ -157,8 +157,8 @@ def test_a_group_that_was_set_back_is_not_torn():
 ])
 def test_torn_snapshot(cut, offset, torn):
     h = filled()
-    txn(h, 1, {}, [(X, 0, "a"), (Y, 0, "b")], group="g", offsets={I: 3})
-    h.op(2, "snapshot", cut, cut, offsets={"g": {I: offset}})
+    txn(h, 1, {}, [(X, 0, "a"), (Y, 0, "b")], group="g", offsets={IN: 3})
+    h.op(2, "snapshot", cut, cut, offsets={"g": {IN: offset}})
     assert ("torn-snapshot" in found(h)) is torn
     assert ("torn-snapshot" in check(list(h))["bad"]) is torn
 
@@ -233,10 +233,10 @@ class Pipeline:
             some = list(enumerate(self.log[tp]))[at:at + self.r.randint(1, 3)]
             if some:
                 reads[tp], offsets[tp] = some, some[-1][0] + 1
-        for tp, records in reads.items():
+        for records in reads.values():
             for _, v in records:
-                for out in (self.r.choice(self.outputs[:2]), "y-0"):
-                    sends.append((out, f"{v}/{who[0]}.{who[1]}.{len(self.h)}"))
+                outs = (self.r.choice(self.outputs[:2]), "y-0")
+                sends += [(out, f"{v}/{who[0]}.{who[1]}.{len(self.h)}") for out in outs]
         if sends:
             self.open[who] = dict(reads=reads, sends=sends, offsets=offsets, asked=False)
             self.h.ev(f"{who[0]}-{who[1]}", "invoke", "txn",

@@ -56,6 +56,8 @@ class DumpLogOptions:
     max_bytes: int | None
     key_decoder_class: str
     value_decoder_class: str
+    offsets_decoder: bool
+    transaction_log_decoder: bool
 
 
 @click.command(epilog="Example: kafkalike dump-log --topic orders --print-data-log")
@@ -73,8 +75,10 @@ class DumpLogOptions:
 )
 @refused("--verify-index-only", "there are no index files; see 'kafkalike verify'", is_flag=True)
 @refused("--index-sanity-check", "there are no index files; see 'kafkalike verify'", is_flag=True)
-@refused("--offsets-decoder", "committed offsets are a table, __consumer_offsets", is_flag=True)
-@refused("--transaction-log-decoder", "there are no transactions yet", is_flag=True)
+@click.option(
+    "--offsets-decoder", is_flag=True, help="Print the rows of __consumer_offsets: offsets, members, transactions."
+)
+@click.option("--transaction-log-decoder", is_flag=True, help="Print those of transactions only.")
 @refused("--cluster-metadata-decoder", "metadata are a table, __cluster_metadata", is_flag=True)
 @refused("--remote-log-metadata-decoder", "nothing is tiered", is_flag=True)
 @refused("--share-group-state-decoder", "there are no share groups", is_flag=True)
@@ -85,7 +89,12 @@ def dump_log(environment: Environment, options: DumpLogOptions) -> None:
     """Print the table commits of topics with the segments each added, and the records if asked.
 
     Only live segments have records to print: those that maintenance merged or deleted are named "removed".
+
+    The two decoders print rows instead, as far back as the table has them: their "offset" is the number of the row.
     """
+    if options.offsets_decoder or options.transaction_log_decoder:
+        _dump_rows(environment, options)
+        return
     if options.topic is None and options.files is None:
         message = "--topic or --files is needed"
         raise click.UsageError(message)
@@ -102,6 +111,20 @@ def dump_log(environment: Environment, options: DumpLogOptions) -> None:
     if options.files is not None and dump.missing:
         message = f"no segment is called {', '.join(sorted(dump.missing))}"
         raise IllegalArgumentError(message)
+
+
+def _dump_rows(environment: Environment, options: DumpLogOptions) -> None:
+    from kafkalike.cli.log.group_rows import OFFSETS_TOPIC, TRANSACTIONS_TOPIC, offset_lines, transaction_lines
+
+    only_transactions = options.transaction_log_decoder
+    named = {OFFSETS_TOPIC, TRANSACTIONS_TOPIC} if only_transactions else {OFFSETS_TOPIC}
+    if options.files is not None or options.topic not in {None, *named}:
+        message = "the decoders are for __consumer_offsets as a whole: give neither --files nor another --topic"
+        raise click.UsageError(message)
+    rows = environment.cluster_of(options.bootstrap_server, options.command_config).groups.rows
+    click.echo(f"Dumping {options.topic or (TRANSACTIONS_TOPIC if only_transactions else OFFSETS_TOPIC)}")
+    for line in transaction_lines(rows) if only_transactions else offset_lines(rows):
+        click.echo(line)
 
 
 class Dump:

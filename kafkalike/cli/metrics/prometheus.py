@@ -101,14 +101,14 @@ class ClusterCollector(Collector):
 
     def collect(self) -> Iterator[GaugeMetricFamily | CounterMetricFamily]:
         """All metrics of the moment."""
+        families: list[GaugeMetricFamily | CounterMetricFamily] = []
         with self._lock:
             try:
                 check_there(self._lags.cluster)
                 self._lags.refresh()
-                families: list[GaugeMetricFamily | CounterMetricFamily] = [*self._topics(), *self._groups(), *self._of_transactions()]
+                families = [*self._topics(), *self._groups(), *self._of_transactions()]
             except (KafkaError, OSError) as error:
                 _log.warning("the cluster cannot be read: %s", error)
-                families: list[GaugeMetricFamily | CounterMetricFamily] = []
         yield from self._requests()
         yield GaugeMetricFamily("kafkalike_up", "Whether the cluster could be read.", value=bool(families))
         yield from families

@@ -1,4 +1,4 @@
-"""Snapshot: a cluster in, one moment of its topics, groups and transactions as plain values out, for JSON and for Prometheus."""
+"""Snapshot: a cluster in, one moment of it as plain values out, for JSON and for Prometheus."""
 
 from __future__ import annotations
 
@@ -49,8 +49,9 @@ def snapshot(admin: KafkaAdminClient, lags: Lags, now_ms: int) -> dict[str, Any]
         `{"time_ms", "cluster", "topics": {topic: {"partitions": {p: {"log_start_offset", "log_end_offset", "records",
         "segments", "bytes", "newest_ms"}}}}, "groups": {group: {"state", "members", "generation", "lag", "topics":
         {topic: {"lag", "partitions": {p: {"committed_offset", "commit_ms", "log_end_offset", "lag",
-        "consumed_per_second", "produced_per_second", "catch_up_seconds"}}}}}}, "transactions": {"ids", "open", "unapplied", "oldest_open_seconds",
-        "oldest_unapplied_seconds", "commits", "aborts"}}`. A lag is `{"offsets", "records",
+        "consumed_per_second", "produced_per_second", "catch_up_seconds"}}}}}},
+        "transactions": {"ids", "open", "unapplied", "oldest_open_seconds", "oldest_unapplied_seconds", "commits",
+        "aborts"}}`. A lag is `{"offsets", "records",
         "seconds"}`. Rates are those of the last 15 minutes, null where they are not known.
     """
     rates = {(group_id, tp): moment for group_id, tp, moment in lag_history(lags, now_ms, span_ms=0, step_ms=1)}

@@ -83,7 +83,9 @@ class ProducerPerfOptions:
 @click.option("--reporting-interval", type=click.IntRange(min=1), default=5000, show_default=True, help="ms.")
 @click.option("--warmup-records", type=click.IntRange(min=0), default=0, show_default=True, help="Not measured twice.")
 @click.argument("more_props", nargs=-1, metavar="[NAME=VALUE]...")
-@click.option("--transactional-id", help="Send in transactions of this id; default with --transaction-duration-ms: one.")
+@click.option(
+    "--transactional-id", help="Send in transactions of this id; default with --transaction-duration-ms: one."
+)
 @click.option(
     "--transaction-duration-ms",
     type=click.IntRange(min=1),
@@ -154,9 +156,8 @@ class Spans:
 
     def after(self, producer: KafkaProducer, sent_at: float) -> None:
         """Commit where it is time; after a record was sent."""
-        if self._duration_ms is not None and self._began is not None:
-            if (sent_at - self._began) * 1000 >= self._duration_ms:
-                self.end(producer)
+        if self._began is not None and (sent_at - self._began) * 1000 >= (self._duration_ms or 0):
+            self.end(producer)
 
     def end(self, producer: KafkaProducer) -> None:
         """Commit what is open."""

@@ -61,7 +61,7 @@ def listed(found: Mapping[int, Sequence[TransactionListing]]) -> list[Row]:
 
 def described(found: Mapping[str, TransactionDescription], now_ms: int) -> list[Row]:
     """Rows of `describe`."""
-    rows = []
+    rows: list[Row] = []
     for name, one in found.items():
         began_ms = one.transaction_start_time_ms
         rows.append(
@@ -99,7 +99,7 @@ def hanging(
     found: Sequence[Mapping[str, Any]], now_ms: int, *, topic: str | None = None, partition: int | None = None
 ) -> list[Row]:
     """Rows of `find-hanging`, one for each partition; `-` for a transaction whose topics are gone."""
-    rows = []
+    rows: list[Row] = []
     for one in found:
         where = [(tp.topic, str(tp.partition)) for tp in one["topic_partitions"]] or [("-", "-")]
         for name, number in where:

@@ -54,9 +54,15 @@ def _admin(context: click.Context, bootstrap_server: str | None, command_config:
 @_where
 @click.option("--state", "states", multiple=True, metavar="STATE", help="Only ids in this state; repeatable.")
 @click.option("--producer-id", "producer_ids", multiple=True, type=int, help="Only ids of this producer; repeatable.")
-@click.option("--duration-filter", type=int, metavar="MS", help="Only transactions under way for longer than this (ms).")
 @click.option(
-    "--transactional-id-pattern", "--id-pattern", "pattern", metavar="REGEX", help="Only ids that it matches as a whole."
+    "--duration-filter", type=int, metavar="MS", help="Only transactions under way for longer than this (ms)."
+)
+@click.option(
+    "--transactional-id-pattern",
+    "--id-pattern",
+    "pattern",
+    metavar="REGEX",
+    help="Only ids that it matches as a whole.",
 )
 @refused("--broker-id", ONE_BROKER)
 @click.pass_context
