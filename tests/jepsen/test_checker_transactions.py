@@ -1,4 +1,4 @@
-# ruff: noqa: ANN001, ANN003, ANN201, ANN204, C408, E501, PT006, PT018
+# ruff: noqa: ANN001, ANN003, ANN201, ANN204, C408, C901, E501, PT006, PT018, RUF021, S610
 # mypy: ignore-errors
 # fmt: off
 # As checker.py: without anything of the project.

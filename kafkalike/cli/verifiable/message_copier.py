@@ -36,10 +36,10 @@ from kafkalike.errors import (
     ProducerFencedError,
     UnknownOutcomeError,
 )
-from kafkalike.model.structs import OffsetAndMetadata, TopicPartition
+from kafkalike.model.copying import Polled, offsets_after
+from kafkalike.model.structs import TopicPartition
 
 if TYPE_CHECKING:
-    from kafkalike.cli.verifiable.verifiable_consumer import Records
     from kafkalike.consumer import KafkaConsumer
     from kafkalike.producer import KafkaProducer
 
@@ -267,7 +267,7 @@ class Copier(ConsumerRebalanceListener):
             return
         self._progress.copied(sum(map(len, records.values())))
 
-    def _send(self, records: Records) -> None:
+    def _send(self, records: Polled) -> None:
         for some in records.values():
             for record in some:
                 self._producer.send(
@@ -277,9 +277,8 @@ class Copier(ConsumerRebalanceListener):
                     headers=record.headers or None,
                     partition=record.partition,
                 )
-        offsets = {tp: OffsetAndMetadata(some[-1].offset + 1) for tp, some in records.items()}
         group = self._consumer.group_metadata() if self._options.use_group_metadata else self._options.consumer_group
-        self._producer.send_offsets_to_transaction(offsets, group)
+        self._producer.send_offsets_to_transaction(offsets_after(records), group)
 
     def _commit(self) -> None:
         while True:
