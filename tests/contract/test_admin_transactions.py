@@ -1,7 +1,7 @@
 """Transactions seen and ended from outside: by the admin client, the command line, metrics and maintenance."""
 
 import json
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 
 import pytest
 from prometheus_client import CollectorRegistry, generate_latest
@@ -42,18 +42,19 @@ def clock() -> ManualClock:
 
 
 @pytest.fixture
-def ids(log_cluster: Cluster, producer_of: Callable[..., KafkaProducer]) -> Iterator[dict[str, KafkaProducer]]:
+def ids(log_cluster: Cluster, producer_of: Callable[..., KafkaProducer]) -> dict[str, KafkaProducer]:
     """One transactional id in each state: `new`, `open`, `done`, `gone`."""
     del log_cluster
     made = {name: producer_of(transactional_id=name) for name in ("new", "open", "done", "gone")}
     for name, producer in made.items():
+        producer.init_transactions()
         if name != "new":
             producer.begin_transaction()
             producer.send("t", name.encode(), partition=0).get(60)
     made["done"].send_offsets_to_transaction({U0: OffsetAndMetadata(1)}, "g")
     made["done"].commit_transaction()
     made["gone"].abort_transaction()
-    yield made
+    return made
 
 
 STATES = {
@@ -199,7 +200,7 @@ def test_fenced_producers_are_named_with_their_new_epoch(
     ids["new"].send("t", b"late", partition=0)
     with pytest.raises(InvalidProducerEpochError):
         ids["new"].commit_transaction()
-    producer_of(transactional_id="new")
+    producer_of(transactional_id="new").init_transactions()
 
     assert fenced == {"new": (known.producer_id, known.producer_epoch + 1)}
     assert admin.describe_transactions(["new"])["new"].producer_epoch == known.producer_epoch + 2
@@ -363,7 +364,8 @@ def test_maintenance_says_what_it_would_do_and_what_it_has_done(
 ) -> None:
     """Past its timeout a transaction is aborted; an id that nobody used for seven days is forgotten."""
     hanging = producer_of(transactional_id="hangs", transaction_timeout_ms=1)
-    producer_of(transactional_id="unused")
+    for producer in (hanging, producer_of(transactional_id="unused")):
+        producer.init_transactions()
     hanging.begin_transaction()
     hanging.send("t", b"x", partition=0).get(60)
     clock.advance(1)
