@@ -36,7 +36,7 @@ from kafkalike.errors import (
     ProducerFencedError,
     UnknownOutcomeError,
 )
-from kafkalike.model.copying import Polled, offsets_after
+from kafkalike.consumer.copying import Polled, offsets_after
 from kafkalike.model.structs import TopicPartition
 
 if TYPE_CHECKING:

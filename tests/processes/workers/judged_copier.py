@@ -137,7 +137,9 @@ class Copier(ConsumerRebalanceListener):
         if kind != "ok":
             self._go_back(polled)
 
-    def _outcome(self, polled: Polled, sends: Sends, extra: dict[str, Any]) -> tuple[str, dict[tuple[str, int, str], int]]:
+    def _outcome(
+        self, polled: Polled, sends: Sends, extra: dict[str, Any]
+    ) -> tuple[str, dict[tuple[str, int, str], int]]:
         """What became of it, in the history's words, and the offsets of its records."""
         producer = self.producer
         try:

@@ -1,0 +1,294 @@
+"""Copiers: a pipeline of transactions under a storm, as processes, and the verdict on what all of them saw."""
+
+import os
+import random
+import signal
+import threading
+import time
+import zlib
+from collections import defaultdict
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+from kafkalike import KafkaProducer
+from kafkalike.clock import SYSTEM_CLOCK, Deadline
+from kafkalike.errors import KafkaError
+from kafkalike.log.connect import connect
+from kafkalike.log.port import Cluster
+from kafkalike.model.group_state import GroupsState
+from kafkalike.retention import maintain
+from tests.jepsen.checker import check, load
+from tests.jepsen.history import Recorder
+from tests.tools.children import Child
+from tests.tools.findings import errors_of
+
+WORKER = "tests.processes.workers.judged_copier"
+GROUP = "copiers"
+INPUT, OUTPUTS = "in", ("a", "b")
+PARTITIONS, OTHERS = 4, 3
+"""Of the input and the first output, and of the second one."""
+KEYS = 23
+SESSION_MS = 1500
+TIMEOUT_MS = 2500
+PATIENCE = 120.0
+"""Seconds to wait for what must come."""
+TOPICS = {INPUT: PARTITIONS, OUTPUTS[0]: PARTITIONS, OUTPUTS[1]: OTHERS}
+
+
+class Copying:
+    """An input that grows, two outputs, copiers in one group, maintenance, and readers of snapshots."""
+
+    def __init__(self, root: str, folder: Path, strategy: str, seed: int) -> None:
+        self.root = root
+        self.cluster = connect(root)
+        for topic, partitions in TOPICS.items():
+            self.cluster.create_topic(topic, partitions, {"retention.ms": "-1"})
+        self.histories = folder / "histories"
+        self.histories.mkdir()
+        self.strategy = strategy
+        self.chance = random.Random(seed)
+        self.live: dict[str, tuple[Child, str]] = {}
+        """By name: a copier and its transactional id."""
+        self.sleeping: dict[str, float] = {}
+        """By name: until when a copier is stopped."""
+        self.done: defaultdict[str, int] = defaultdict(int)
+        """How often the storm has done what."""
+        self.problems: list[str] = []
+        """What maintenance could not do."""
+        self._count = 0
+
+    # --- copiers -----------------------------------------------------------------------------
+
+    def start(self, transactional_id: str) -> str:
+        """Start a copier."""
+        name = f"c{self._count}"
+        self._count += 1
+        orders = {
+            "root": self.root,
+            "name": name,
+            "transactional_id": transactional_id,
+            "group": GROUP,
+            "input": INPUT,
+            "outputs": OUTPUTS,
+            "others": OTHERS,
+            "strategy": self.strategy,
+            "session_ms": SESSION_MS,
+            "timeout_ms": TIMEOUT_MS,
+            "most": self.chance.randint(3, 40),
+            "aborts": 0.1,
+            "hangs": 0.02,
+            "seed": self._count,
+            "history": str(self.histories / f"{name}.jsonl"),
+        }
+        child = Child(WORKER, orders, {})
+        self.live[name] = child, transactional_id
+        child.wait_ready()
+        child.go()
+        return name
+
+    def kill(self, name: str) -> str:
+        """Like `kill -9`; returns its transactional id."""
+        child, transactional_id = self.live.pop(name)
+        self.sleeping.pop(name, None)
+        os.kill(child.pid, signal.SIGKILL)
+        child.finish(-signal.SIGKILL)
+        return transactional_id
+
+    def leave(self, name: str) -> str:
+        """Let it end in order."""
+        child, transactional_id = self.live.pop(name)
+        child.go()
+        child.finish(patience=PATIENCE)
+        return transactional_id
+
+    def storm(self) -> None:
+        """Do something to one of the copiers, and see to it that there are four afterwards."""
+        self._wake()
+        awake = sorted(self.live.keys() - self.sleeping.keys())
+        what = self.chance.choice(["kill", "kill", "pause", "twin", "leave"])
+        name = self.chance.choice(awake)
+        self.done[what] += 1
+        if what == "kill":
+            self.start(self.kill(name))
+        elif what == "leave":
+            self.start(self.leave(name))
+        elif what == "pause" and len(self.sleeping) < 2:
+            # Beyond its session, and sometimes beyond its transaction's timeout.
+            os.kill(self.live[name][0].pid, signal.SIGSTOP)
+            self.sleeping[name] = time.monotonic() + self.chance.uniform(0.5, 2.5) * SESSION_MS / 1000
+        elif what == "twin":
+            # Another process takes the id while the first one is stopped; woken up, it is a zombie.
+            os.kill(self.live[name][0].pid, signal.SIGSTOP)
+            self.sleeping[name] = time.monotonic() + SESSION_MS / 1000
+            self.start(self.live[name][1])
+
+    def _wake(self, *, all_of_them: bool = False) -> None:
+        for name, until in list(self.sleeping.items()):
+            if all_of_them or time.monotonic() >= until:
+                os.kill(self.live[name][0].pid, signal.SIGCONT)
+                del self.sleeping[name]
+        for name, (child, transactional_id) in list(self.live.items()):
+            if child.ended:
+                # Only one whose id another one has may end.
+                assert "fenced" in child.finish(), child.errors
+                del self.live[name]
+                self.done["fenced"] += 1
+                if transactional_id not in {other for _, other in self.live.values()}:
+                    self.start(transactional_id)
+
+    # --- beside them -------------------------------------------------------------------------
+
+    @contextmanager
+    def beside(self, look_every: float) -> Iterator[None]:
+        """Send records, look at snapshots and maintain, until the block ends."""
+        stop = threading.Event()
+        errors: list[BaseException] = []
+
+        def run(work: Callable[[threading.Event], None]) -> None:
+            try:
+                work(stop)
+            except BaseException as error:
+                errors.append(error)
+                raise
+
+        works = (self._produce, lambda end: self._look(end, look_every), self._maintain)
+        threads = [threading.Thread(target=run, args=(work,)) for work in works]
+        for thread in threads:
+            thread.start()
+        try:
+            yield
+        finally:
+            stop.set()
+            for thread in threads:
+                thread.join()
+        assert errors == []
+
+    def _produce(self, stop: threading.Event) -> None:
+        number = 0
+        with (
+            KafkaProducer(bootstrap_servers=self.root) as producer,
+            Recorder(str(self.histories / "producer.jsonl"), "producer", INPUT) as recorder,
+        ):
+            while not stop.wait(0.02):
+                records = []
+                for _ in range(8):
+                    number += 1
+                    key = f"k{self._key(number)}"
+                    records.append((zlib.crc32(key.encode()) % PARTITIONS, key, f"{key}:{number}"))
+
+                def send(records: list[tuple[int, str, str]] = records) -> list[int]:
+                    futures = [producer.send(INPUT, v.encode(), key=k.encode(), partition=p) for p, k, v in records]
+                    return [future.get().offset for future in futures]
+
+                recorder.send([(p, value) for p, _, value in records], send, atomic=False)
+
+    @staticmethod
+    def _key(number: int) -> int:
+        return (number * number) % KEYS
+
+    def _look(self, stop: threading.Event, every: float) -> None:
+        """Cuts of all topics and of the group's offsets, which are to show all of a transaction or nothing."""
+        cluster = connect(self.root)
+        with Recorder(str(self.histories / "looks.jsonl"), "looks", INPUT) as recorder:
+            while not stop.wait(every):
+                recorder.event("invoke", "snapshot", None)
+                cut = cluster.transactions.cut(list(TOPICS), Deadline(SYSTEM_CLOCK, 60_000))
+                state = GroupsState().applied(row for row in cluster.groups.rows if row.seq <= cut.seq)
+                found = {f"{tp.topic}-{tp.partition}": c.position.offset for tp, c in _offsets(state)}
+                ends = {f"{topic}-{p}": end for topic, one in cut.topics.items() for p, end in one.ends.items()}
+                recorder.event("ok", "snapshot", ends, offsets={GROUP: found})
+
+                recorder.event("invoke", "committed", None, group=GROUP)
+                names = [f"{INPUT}-{p}" for p in range(PARTITIONS)]
+                now = {f"{tp.topic}-{tp.partition}": c.position.offset for tp, c in _offsets(cluster.groups.refresh())}
+                recorder.event("ok", "committed", {name: now.get(name) for name in names}, group=GROUP)
+
+    def _maintain(self, stop: threading.Event) -> None:
+        cluster = connect(self.root)
+        while not stop.wait(1):
+            report = maintain(cluster, clock=SYSTEM_CLOCK, works=("merge", "vacuum", "control"))
+            self.done["aborted by maintenance"] += report.aborted_transactions
+            self.done["finished by maintenance"] += report.finished_transactions
+            self.problems += report.problems
+
+    # --- the end -----------------------------------------------------------------------------
+
+    def drained(self) -> None:
+        """Wait until the group has committed the end of the input."""
+        self._wake(all_of_them=True)
+        log = self.cluster.log(INPUT)
+        log.refresh()
+        ends = {p: log.log_end(p) for p in range(PARTITIONS)}
+        end = time.monotonic() + PATIENCE
+        while {tp.partition: c.position.offset for tp, c in _offsets(self.cluster.groups.refresh())} != ends:
+            assert time.monotonic() < end, f"the input ends at {ends}: {_offsets(self.cluster.groups.state)}"
+            self._wake()
+            time.sleep(0.05)
+        for name in sorted(self.live):
+            self.leave(name)
+
+    def end(self) -> None:
+        """Let go of everything."""
+        for child, _ in self.live.values():
+            if not child.ended:
+                os.kill(child.pid, signal.SIGCONT)
+            child.kill()
+
+    def verdict(self) -> dict[str, Any]:
+        """Both outputs are the input, once, in order by key, and the histories have no anomaly of transactions."""
+        now = time.monotonic_ns()
+        found = {(t, p): records_of(self.cluster, t, p) for t, count in TOPICS.items() for p in range(count)}
+        sent = _by_key(value for (topic, _), values in found.items() if topic == INPUT for value in values)
+        for output in OUTPUTS:
+            copied = [v.rpartition("@")[0] for (topic, _), values in found.items() if topic == output for v in values]
+            assert _by_key(copied) == sent, f"{output} is not the input"
+        events = [event for path in sorted(self.histories.glob("*.jsonl")) for event in load(path)]
+        events.sort(key=lambda event: event["time"])
+        names = [f"{topic}-{p}" for topic, p in found]
+        read = {f"{topic}-{p}": [[o, v] for o, v in enumerate(values)] for (topic, p), values in found.items()}
+        for kind, f, value in (
+            ("invoke", "assign", names), ("ok", "assign", names), ("invoke", "poll", [["poll"]]),
+            ("ok", "poll", [["poll", read]]),
+        ):  # fmt: skip
+            events.append({"process": "end", "type": kind, "f": f, "time": now, "value": value, "seek": "beginning"})
+        report: dict[str, Any] = check(events, dense=True, drained=True, eos=True, serial=True, allowed=())
+        assert report["valid"], (report["bad"], report["anomalies"])
+        assert errors_of(self.root) == []
+        report["events"] = len(events)
+        report["transactions"] = {
+            kind: sum(e["f"] == "txn" and e["type"] == kind for e in events)
+            for kind in ("invoke", "ok", "fail", "info")
+        }
+        report["snapshots"] = sum(e["f"] == "snapshot" and e["type"] == "ok" for e in events)
+        return report
+
+
+def _offsets(state: GroupsState) -> Any:
+    return sorted(state.group(GROUP).offsets.items())
+
+
+def _by_key(values: Any) -> dict[str, list[int]]:
+    """Numbers of each key, in the order of the log. A key is in one partition."""
+    found: dict[str, list[int]] = {}
+    for value in values:
+        key, _, number = value.partition(":")
+        found.setdefault(key, []).append(int(number))
+    return found
+
+
+def records_of(cluster: Cluster, topic: str, partition: int) -> list[str]:
+    """Values of a partition, in offset order, dense from 0 on."""
+    log = cluster.log(topic)
+    log.refresh()
+    reader = log.reader(partition, 0)
+    found: list[str] = []
+    while (chunk := reader.read(1 << 24)) is not None:
+        columns = chunk.columns()
+        assert list(columns.offsets) == list(range(len(found), len(found) + len(columns.offsets)))
+        found += [(value or b"").decode() for value in columns.values]
+    return found
+
+
+__all__ = ["Copying", "KafkaError", "records_of"]
