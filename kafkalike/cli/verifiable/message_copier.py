@@ -28,6 +28,7 @@ from kafkalike.cli.options import (
 from kafkalike.cli.verifiable.json_lines import print_line
 from kafkalike.clock import Clock
 from kafkalike.consumer import ConsumerRebalanceListener
+from kafkalike.consumer.copying import Polled, offsets_after
 from kafkalike.errors import (
     InvalidProducerEpochError,
     KafkaError,
@@ -36,7 +37,6 @@ from kafkalike.errors import (
     ProducerFencedError,
     UnknownOutcomeError,
 )
-from kafkalike.consumer.copying import Polled, offsets_after
 from kafkalike.model.structs import TopicPartition
 
 if TYPE_CHECKING:

@@ -87,7 +87,7 @@ class Copier(ConsumerRebalanceListener):
         said = {"transactional_id": self.asked["transactional_id"]}
         self.recorder.event("invoke", "init", None, **said)
         self.producer.init_transactions()
-        session = self.producer._transactions._session  # noqa: SLF001
+        session = self.producer._transactions._session
         # A new producer id's epochs begin at 0 again.
         self.epoch = session.producer_id * 100_000 + session.epoch
         self.recorder.event("ok", "init", None, epoch=self.epoch, **said)
