@@ -106,6 +106,7 @@ bench: setup ## the figures in the documents, measured here
 
 bench-kafka: setup ## the same against a real Kafka broker and Spark's Kafka connector, which are fetched
 	@$(env) $(bin)/python -m benchmarks.kafka_rivals
+	@$(env) $(bin)/python -m benchmarks.kafka_copier
 
 lock: setup ## resolve pyproject.toml anew into requirements.lock
 	@scripts/lock.sh
