@@ -9,6 +9,8 @@ from prometheus_client.parser import text_string_to_metric_families
 
 from kafkalike.admin import AbortTransactionSpec, KafkaAdminClient, TransactionListing, TransactionState
 from kafkalike.cli.metrics.prometheus import ClusterCollector
+from kafkalike.clock import SYSTEM_CLOCK
+from kafkalike.config.server import ServerConfig
 from kafkalike.errors import (
     IllegalArgumentError,
     InvalidProducerEpochError,
@@ -38,7 +40,7 @@ def admin(log_cluster: Cluster) -> KafkaAdminClient:
 @pytest.fixture
 def clock() -> ManualClock:
     """A clock that begins now; a cluster's own goes on by itself."""
-    return ManualClock()
+    return ManualClock(SYSTEM_CLOCK.now_ms() / 1000)
 
 
 @pytest.fixture
@@ -94,7 +96,7 @@ def test_ids_are_listed_with_the_state_of_their_last_transaction(admin: KafkaAdm
 @pytest.mark.usefixtures("ids")
 def test_only_transactions_under_way_have_a_duration(log_cluster: Cluster, clock: ManualClock) -> None:
     """An open one is as old as its first record."""
-    clock.advance(10)
+    clock.sleep(10)
     admin = KafkaAdminClient(bootstrap_servers=log_cluster, clock=clock)
 
     assert listed(admin.list_transactions(duration_filter_ms=5_000)).keys() == {"open"}
@@ -211,9 +213,9 @@ def test_what_hangs_is_open_for_longer_than_any_timeout_and_five_minutes(
 ) -> None:
     del ids
     admin = KafkaAdminClient(bootstrap_servers=log_cluster, clock=clock)
-    clock.advance(19 * 60)
+    clock.sleep(19 * 60)
     early = admin.find_hanging_transactions()
-    clock.advance(2 * 60)
+    clock.sleep(2 * 60)
     (hanging,) = admin.find_hanging_transactions()
 
     assert early == []
@@ -238,7 +240,7 @@ def rows(done: Done) -> list[list[str]]:
 @pytest.mark.usefixtures("ids")
 def test_the_command_has_kafkas_columns(log_cluster: Cluster, clock: ManualClock) -> None:
     """list, describe, describe-producers and find-hanging."""
-    clock.advance(30 * 60)
+    clock.sleep(30 * 60)
     table = rows(call(log_cluster, "transactions", "list"))
     only = rows(call(log_cluster, "transactions", "list", "--state", "Ongoing", "--duration-filter", "-1"))
     described = rows(call(log_cluster, "transactions", "describe", "--transactional-id", "open", clock=clock))
@@ -339,7 +341,7 @@ def test_metrics_count_what_is_open_and_what_has_ended(
     log_cluster: Cluster, admin: KafkaAdminClient, clock: ManualClock, ids: dict[str, KafkaProducer]
 ) -> None:
     collector = ClusterCollector(admin, Lags(log_cluster), clock)
-    clock.advance(10)
+    clock.sleep(10)
     before = samples(collector)
     ids["open"].commit_transaction()
     after = samples(collector)
@@ -360,22 +362,44 @@ def test_metrics_count_what_is_open_and_what_has_ended(
 
 
 def test_maintenance_says_what_it_would_do_and_what_it_has_done(
-    log_cluster: Cluster, producer_of: Callable[..., KafkaProducer], clock: ManualClock
+    log_cluster: Cluster, producer_of: Callable[..., KafkaProducer]
 ) -> None:
-    """Past its timeout a transaction is aborted; an id that nobody used for seven days is forgotten."""
+    """A dry run changes nothing; what is past its timeout is aborted then."""
     hanging = producer_of(transactional_id="hangs", transaction_timeout_ms=1)
-    for producer in (hanging, producer_of(transactional_id="unused")):
-        producer.init_transactions()
+    hanging.init_transactions()
     hanging.begin_transaction()
     hanging.send("t", b"x", partition=0).get(60)
-    clock.advance(1)
-    planned = maintain(log_cluster, clock=clock, dry_run=True)
+    while maintain(log_cluster, clock=SYSTEM_CLOCK, dry_run=True).aborted_transactions == 0:
+        SYSTEM_CLOCK.sleep(0.001)
     listed_then = listed(KafkaAdminClient(bootstrap_servers=log_cluster).list_transactions())
-    told = call(log_cluster, "maintain", "--only", "control", clock=clock)
+    told = call(log_cluster, "maintain", "--only", "control")
+    again = maintain(log_cluster, clock=SYSTEM_CLOCK)
 
-    assert (planned.aborted_transactions, planned.finished_transactions) == (1, 0)
-    assert listed_then["hangs"] is TransactionState.ONGOING
-    assert "1 transactions aborted after their timeout" in told.out, told.err
-    with pytest.raises(InvalidProducerEpochError):
-        hanging.commit_transaction()
+    assert listed_then == {"hangs": TransactionState.ONGOING}
+    assert ", 1 transactions aborted after their timeout," in told.out, told.err
+    assert (again.aborted_transactions, again.problems) == (0, [])
+    assert listed(KafkaAdminClient(bootstrap_servers=log_cluster).list_transactions()) == {
+        "hangs": TransactionState.COMPLETE_ABORT
+    }
     assert values(log_cluster, "t") == []
+
+
+def test_an_id_that_nobody_uses_is_forgotten(
+    log_cluster: Cluster, producer_of: Callable[..., KafkaProducer], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """After `transactional.id.expiration.ms`; one that is open is not."""
+    monkeypatch.setattr(log_cluster, "server", ServerConfig(settings={"transactional.id.expiration.ms": "1"}))
+    for name in ("unused", "used"):
+        producer = producer_of(transactional_id=name)
+        producer.init_transactions()
+        if name == "used":
+            producer.begin_transaction()
+            producer.send("t", b"x", partition=0).get(60)
+    while maintain(log_cluster, clock=SYSTEM_CLOCK, dry_run=True).forgotten_transactional_ids == 0:
+        SYSTEM_CLOCK.sleep(0.001)
+
+    report = maintain(log_cluster, clock=SYSTEM_CLOCK)
+
+    assert (report.forgotten_transactional_ids, report.problems) == (1, [])
+    assert listed(KafkaAdminClient(bootstrap_servers=log_cluster).list_transactions()).keys() == {"used"}
+    assert "<DELETE>" in call(log_cluster, "dump-log", "--transaction-log-decoder").out
