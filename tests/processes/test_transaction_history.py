@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.tools.copiers import Copying
+from tests.tools.copiers import STORM, Copying
 
 COPIERS = 4
 SOAK_SECONDS = 600
@@ -31,12 +31,11 @@ def copying_of(root: str, tmp_path: Path) -> Iterator[Callable[[str, int], Copyi
 
 
 def run(copying: Copying, seconds: float, look_every: float) -> None:
-    """Let them all work so long, then wait for the end of the input, and judge."""
-    begun = time.monotonic()
+    """Let them all work for so long at least, then wait for the end of the input, and judge."""
     with copying.beside(look_every):
-        for number in range(COPIERS):
-            copying.start(f"t{number}")
-        while time.monotonic() - begun < seconds:
+        copying.start(*(f"t{number}" for number in range(COPIERS)))
+        begun = time.monotonic()
+        while time.monotonic() - begun < seconds or not set(STORM) <= set(copying.done):
             time.sleep(copying.chance.uniform(0.2, 1.2))
             copying.storm()
     copying.drained()

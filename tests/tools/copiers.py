@@ -32,6 +32,8 @@ PARTITIONS, OTHERS = 4, 3
 KEYS = 23
 SESSION_MS = 1500
 TIMEOUT_MS = 2500
+STORM = ("kill", "twin", "pause", "leave", "pause", "kill", "twin")
+"""What happens to a copier, in turn; to which of them, chance says."""
 PATIENCE = 120.0
 """Seconds to wait for what must come."""
 TOPICS = {INPUT: PARTITIONS, OUTPUTS[0]: PARTITIONS, OUTPUTS[1]: OTHERS}
@@ -54,15 +56,23 @@ class Copying:
         self.sleeping: dict[str, float] = {}
         """By name: until when a copier is stopped."""
         self.done: defaultdict[str, int] = defaultdict(int)
-        """How often the storm has done what."""
+        """How often the storm has done what, and what came of it."""
         self.problems: list[str] = []
         """What maintenance could not do."""
         self._count = 0
+        self._storms = 0
 
     # --- copiers -----------------------------------------------------------------------------
 
-    def start(self, transactional_id: str) -> str:
-        """Start a copier."""
+    def start(self, *transactional_ids: str) -> None:
+        """Start copiers, side by side."""
+        names = [self._spawn(transactional_id) for transactional_id in transactional_ids]
+        for name in names:
+            self.live[name][0].wait_ready()
+        for name in names:
+            self.live[name][0].go()
+
+    def _spawn(self, transactional_id: str) -> str:
         name = f"c{self._count}"
         self._count += 1
         orders = {
@@ -82,10 +92,7 @@ class Copying:
             "seed": self._count,
             "history": str(self.histories / f"{name}.jsonl"),
         }
-        child = Child(WORKER, orders, {})
-        self.live[name] = child, transactional_id
-        child.wait_ready()
-        child.go()
+        self.live[name] = Child(WORKER, orders, {}), transactional_id
         return name
 
     def kill(self, name: str) -> str:
@@ -107,7 +114,8 @@ class Copying:
         """Do something to one of the copiers, and see to it that there are four afterwards."""
         self._wake()
         awake = sorted(self.live.keys() - self.sleeping.keys())
-        what = self.chance.choice(["kill", "kill", "pause", "twin", "leave"])
+        what = STORM[self._storms % len(STORM)]
+        self._storms += 1
         name = self.chance.choice(awake)
         self.done[what] += 1
         if what == "kill":
