@@ -17,6 +17,9 @@ if TYPE_CHECKING:
 TIMEOUT_MS: Final = 600_000
 """How long a run may take for transactions; the next one goes on."""
 
+OWNER_MS: Final = 1_000
+"""A transaction that was committed less than so long ago is its producer's to finish, and counts as nothing due."""
+
 FINISH: Final = "finish"
 ABORT: Final = "abort"
 FORGET: Final = "forget"
@@ -53,7 +56,7 @@ def _due(cluster: Cluster, now_ms: int) -> Iterator[Due]:
     expiration_ms = int(cluster.server.get("transactional.id.expiration.ms"))
     for name, found in transactions.described(standings).items():
         attempt = (name, found.producer_id, found.epoch, found.number)
-        if found.state is TransactionState.PREPARE_COMMIT:
+        if found.state is TransactionState.PREPARE_COMMIT and now_ms - found.changed_ms > OWNER_MS:
             yield FINISH, *attempt
         if found.state is TransactionState.ONGOING:
             if now_ms - found.start_ms > found.timeout_ms:

@@ -51,7 +51,7 @@ def run(copying: Copying, seconds: float, look_every: float) -> None:
 
 @pytest.mark.timeout(300)
 def test_a_pipeline_under_a_storm_copies_each_record_once(copying_of: Callable[[str, int], Copying]) -> None:
-    run(copying_of("range", 1), 12, 0.5)
+    run(copying_of("range", 1), 6, 0.5)
 
 
 @pytest.mark.soak

@@ -40,6 +40,10 @@ class Child:
         """Whether it has ended, in whatever way."""
         return self._process.poll() is not None
 
+    def wait(self) -> int:
+        """Wait for its end; returns its exit code (-9: killed)."""
+        return self._process.wait(timeout=PATIENCE)
+
     def wait_ready(self) -> None:
         """Wait until it has opened what it needs."""
         assert self._process.stdout is not None

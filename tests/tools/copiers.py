@@ -8,7 +8,7 @@ import time
 import zlib
 from collections import defaultdict
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
@@ -32,8 +32,9 @@ PARTITIONS, OTHERS = 4, 3
 KEYS = 23
 SESSION_MS = 1500
 TIMEOUT_MS = 2500
-STORM = ("kill", "twin", "pause", "leave", "pause", "kill", "twin")
+STORM = ("kill", "fault", "twin", "pause", "fault", "leave")
 """What happens to a copier, in turn; to which of them, chance says."""
+FAULTS = ("staged", "before_commit", "after_commit", "before_apply", "after_apply", "before_remove", "after_remove")
 PATIENCE = 120.0
 """Seconds to wait for what must come."""
 TOPICS = {INPUT: PARTITIONS, OUTPUTS[0]: PARTITIONS, OUTPUTS[1]: OTHERS}
@@ -57,6 +58,8 @@ class Copying:
         """By name: until when a copier is stopped."""
         self.done: defaultdict[str, int] = defaultdict(int)
         """How often the storm has done what, and what came of it."""
+        self.doomed: set[str] = set()
+        """Copiers that a fault will kill, unless something else comes first."""
         self.problems: list[str] = []
         """What maintenance could not do."""
         self._count = 0
@@ -64,15 +67,15 @@ class Copying:
 
     # --- copiers -----------------------------------------------------------------------------
 
-    def start(self, *transactional_ids: str) -> None:
-        """Start copiers, side by side."""
-        names = [self._spawn(transactional_id) for transactional_id in transactional_ids]
+    def start(self, *transactional_ids: str, fault: str = "") -> None:
+        """Start copiers, side by side. For `fault` see faults.py."""
+        names = [self._spawn(transactional_id, fault) for transactional_id in transactional_ids]
         for name in names:
             self.live[name][0].wait_ready()
         for name in names:
             self.live[name][0].go()
 
-    def _spawn(self, transactional_id: str) -> str:
+    def _spawn(self, transactional_id: str, fault: str) -> str:
         name = f"c{self._count}"
         self._count += 1
         orders = {
@@ -92,7 +95,9 @@ class Copying:
             "seed": self._count,
             "history": str(self.histories / f"{name}.jsonl"),
         }
-        self.live[name] = Child(WORKER, orders, {}), transactional_id
+        self.live[name] = Child(WORKER, orders, {"KAFKALIKE_FAULT": fault}), transactional_id
+        if fault:
+            self.doomed.add(name)
         return name
 
     def kill(self, name: str) -> str:
@@ -100,15 +105,28 @@ class Copying:
         child, transactional_id = self.live.pop(name)
         self.sleeping.pop(name, None)
         os.kill(child.pid, signal.SIGKILL)
-        child.finish(-signal.SIGKILL)
+        self._ended(name, child)
         return transactional_id
 
     def leave(self, name: str) -> str:
-        """Let it end in order."""
+        """Let it end in order; returns its transactional id."""
+        if name in self.doomed:
+            # It may die of that, too.
+            return self.kill(name)
         child, transactional_id = self.live.pop(name)
-        child.go()
+        with suppress(BrokenPipeError):
+            child.go()
         child.finish(patience=PATIENCE)
         return transactional_id
+
+    def _ended(self, name: str, child: Child) -> None:
+        """One that was killed, or has ended by itself because another one has its transactional id."""
+        if child.wait() == -signal.SIGKILL:
+            child.finish(-signal.SIGKILL)
+            self.done["died"] += 1
+        else:
+            assert "fenced" in child.finish(), (name, child.errors)
+            self.done["fenced"] += 1
 
     def storm(self) -> None:
         """Do something to one of the copiers, and see to it that there are four afterwards."""
@@ -120,6 +138,10 @@ class Copying:
         self.done[what] += 1
         if what == "kill":
             self.start(self.kill(name))
+        elif what == "fault":
+            # It dies by itself, between two steps of a transaction; `_wake` finds it.
+            where = self.chance.choice(FAULTS)
+            self.start(self.kill(name), fault=f"transaction.{where}:kill@{self.chance.randint(2, 6)}")
         elif what == "leave":
             self.start(self.leave(name))
         elif what == "pause" and len(self.sleeping) < 2:
@@ -139,10 +161,8 @@ class Copying:
                 del self.sleeping[name]
         for name, (child, transactional_id) in list(self.live.items()):
             if child.ended:
-                # Only one whose id another one has may end.
-                assert "fenced" in child.finish(), child.errors
                 del self.live[name]
-                self.done["fenced"] += 1
+                self._ended(name, child)
                 if transactional_id not in {other for _, other in self.live.values()}:
                     self.start(transactional_id)
 
