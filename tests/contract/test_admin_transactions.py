@@ -23,7 +23,7 @@ from kafkalike.log.port import Cluster
 from kafkalike.model.structs import OffsetAndMetadata, TopicPartition
 from kafkalike.producer import KafkaProducer
 from kafkalike.retention import maintain
-from kafkalike.testing import ManualClock
+from kafkalike.testing import ManualClock, MemoryCluster
 from tests.tools.cli import Done, call
 from tests.tools.transactional import T0, T1, U0, values
 
@@ -321,6 +321,21 @@ def test_rows_are_dumped_in_the_words_of_kafkas_decoder(log_cluster: Cluster) ->
     assert "key: offset_commit::group=g,partition=u-0 payload: offset=1," in every.out
     assert len(every.out.splitlines()) == len(lines) + 1
     assert call(log_cluster, "dump-log", "--transaction-log-decoder", "--topic", "t").code == 2
+
+
+@pytest.mark.usefixtures("ids")
+def test_what_a_transaction_brought_into_a_topic_names_its_row(log_cluster: Cluster) -> None:
+    """In the table commits and the topic's history; a cluster in memory has neither."""
+    if isinstance(log_cluster, MemoryCluster):
+        pytest.skip("it has no table commits")
+    rows = call(log_cluster, "dump-log", "--transaction-log-decoder").out.splitlines()
+    (commit,) = (line for line in rows if "state=PrepareCommit" in line)
+    number = commit.split()[2]
+    dumped = call(log_cluster, "dump-log", "--topic", "t").out
+    told = call(log_cluster, "history", "t", "--kind", "append").out
+
+    assert f" transaction: {number}\n" in dumped
+    assert f"transaction {number}: 1 records, 0: [0, 1)" in told
 
 
 # --- metrics and maintenance ---------------------------------------------------------------------------

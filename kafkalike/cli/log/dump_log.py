@@ -229,6 +229,8 @@ def _commit_line(commit: CommitInfo) -> str:
         line += f" appendId: {commit.append_id}"
     if commit.parts:
         line += f" parts: {','.join(commit.parts)}"
+    if commit.transaction is not None:
+        line += f" transaction: {commit.transaction}"
     if commit.fences is not None:
         line += f" notWritten: {commit.fences}"
     return line + (f" removed: {len(commit.removed)} files" if commit.removed else "")

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 from kafkalike.errors import LogCorruptError
 from kafkalike.log.store.port import Store
 from kafkalike.log.table.actions import append_info, log_name, parse_commit
+from kafkalike.log.topic.notes import transaction_of
 from kafkalike.log.topic.segment_files import segment_of, versions
 from kafkalike.model.combining.parts import ids_of
 from kafkalike.model.segments import Segment
@@ -35,6 +36,8 @@ class CommitInfo:
     """Id of the append that was surely not written, as this commit has the version that it could have got."""
     parts: tuple[str, ...] = ()
     """Ids of the appends of several writers that it took, of those that waited beside the table."""
+    transaction: int | None = None
+    """Number of the transaction whose records it brought: of its decision's row in `__consumer_offsets`."""
 
 
 def list_commits(cluster: Cluster, topic: str) -> Iterator[CommitInfo]:
@@ -60,4 +63,5 @@ def list_commits(cluster: Cluster, topic: str) -> Iterator[CommitInfo]:
             engine=commit.engine,
             fences=commit.fences,
             parts=ids_of(append_info(commit.user_metadata)),
+            transaction=transaction_of(commit.user_metadata),
         )

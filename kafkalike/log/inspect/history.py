@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from kafkalike.errors import CorruptRecordError, LogCorruptError
 from kafkalike.log.table.actions import TableCommit, log_name, parse_commit
-from kafkalike.log.topic.notes import RUN_KEY, WORK_KEY, maintenance_of
+from kafkalike.log.topic.notes import RUN_KEY, WORK_KEY, maintenance_of, transaction_of
 from kafkalike.log.topic.segment_files import segment_of, versions
 from kafkalike.model.cluster_state import TOPIC, LogStartsMoved, moved_text, parse_row
 
@@ -125,7 +125,9 @@ def _described(commit: TableCommit, files: Store) -> tuple[str, str, str]:
         what = ", ".join(f"{name}: {value}" for name, value in facts.items())
         return str(done[WORK_KEY]), f"{commit.engine} run {done.get(RUN_KEY, '?')}", what
     if commit.is_append:
-        return "append", commit.engine, _appended(commit, files)
+        number = transaction_of(commit.user_metadata)
+        of = "" if number is None else f"transaction {number}: "
+        return "append", commit.engine, of + _appended(commit, files)
     if commit.fences is not None:
         what = f"append {commit.fences} got no answer from the storage and was not written"
     elif commit.adds or commit.removes:
