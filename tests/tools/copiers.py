@@ -162,6 +162,7 @@ class Copying:
         for name, (child, transactional_id) in list(self.live.items()):
             if child.ended:
                 del self.live[name]
+                self.sleeping.pop(name, None)
                 self._ended(name, child)
                 if transactional_id not in {other for _, other in self.live.values()}:
                     self.start(transactional_id)
