@@ -7,7 +7,6 @@ from kafkalike.admin.client import KafkaAdminClient
 from kafkalike.admin.transactions import (
     AbortTransactionSpec,
     PartitionProducerState,
-    ProducerIdAndEpoch,
     ProducerState,
     TransactionDescription,
     TransactionListing,
@@ -24,7 +23,7 @@ from kafkalike.model.structs import (
     OffsetSpec,
     OffsetTimestamp,
 )
-from kafkalike.model.transactions.views import TransactionState
+from kafkalike.model.transactions.views import ProducerIdAndEpoch, TransactionState
 
 __all__ = [
     "AbortTransactionSpec",

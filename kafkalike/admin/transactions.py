@@ -10,14 +10,13 @@ from kafkalike.admin.base import BROKER_ID, AdminBase, as_names
 from kafkalike.clock import Deadline
 from kafkalike.errors import (
     IllegalArgumentError,
-    InvalidProducerEpochError,
     TransactionalIdNotFoundError,
     UnknownProducerIdError,
     UnknownTopicOrPartitionError,
 )
 from kafkalike.model.structs import TopicPartition
 from kafkalike.model.transactions import views
-from kafkalike.model.transactions.views import TransactionState
+from kafkalike.model.transactions.views import ProducerIdAndEpoch, TransactionState
 
 SLACK_MS: Final = 5 * 60 * 1000
 """How much longer than the longest timeout a transaction must be open to count as hanging, as in Kafka's tool."""
@@ -81,13 +80,6 @@ class AbortTransactionSpec(NamedTuple):
     producer_epoch: int
     coordinator_epoch: int = -1
     """Not looked at."""
-
-
-class ProducerIdAndEpoch(NamedTuple):
-    """What a transactional id has become by `fence_producers`."""
-
-    producer_id: int
-    epoch: int
 
 
 class TransactionOperations(AdminBase):
@@ -197,13 +189,7 @@ class TransactionOperations(AdminBase):
         if not named:
             raise UnknownProducerIdError(f"no transactional id has the producer id {spec.producer_id}")
         (transactional_id,) = named
-        now = self._known([transactional_id])[transactional_id]
-        if (now.producer_id, now.epoch) != (spec.producer_id, spec.producer_epoch):
-            raise InvalidProducerEpochError(
-                f"transactional id {transactional_id!r} has producer id {now.producer_id} and epoch {now.epoch}, not "
-                f"{spec.producer_id} and {spec.producer_epoch}: that transaction is over"
-            )
-        self._fence(transactional_id)
+        self._fence(transactional_id, ProducerIdAndEpoch(spec.producer_id, spec.producer_epoch))
 
     def fence_producers(self, transactional_ids: Iterable[str]) -> dict[str, ProducerIdAndEpoch]:
         """Shut out the producers of transactional ids, as Java's `fenceProducers`; see `abort_transaction`.
@@ -273,8 +259,8 @@ class TransactionOperations(AdminBase):
         described = self._cluster.transactions.described(list(names))
         return {name: self._clock.now_ms() - since_ms(found) for name, found in described.items()}
 
-    def _fence(self, transactional_id: str) -> int:
-        return self._cluster.transactions.fence(transactional_id, Deadline(self._clock, FENCE_TIMEOUT_MS))
+    def _fence(self, transactional_id: str, only: ProducerIdAndEpoch | None = None) -> int:
+        return self._cluster.transactions.fence(transactional_id, Deadline(self._clock, FENCE_TIMEOUT_MS), only)
 
     def _partitions(self) -> dict[str, int]:
         return {name: info.num_partitions for name, info in self._cluster.topics().items()}

@@ -10,7 +10,13 @@ from kafkalike.log.port.topic import TopicLog
 from kafkalike.model.appends import Appended
 from kafkalike.model.batch import RecordBatch
 from kafkalike.model.transactions.claims import GroupOffsets
-from kafkalike.model.transactions.views import Cut, LostPart, TransactionDescription, TransactionListing
+from kafkalike.model.transactions.views import (
+    Cut,
+    LostPart,
+    ProducerIdAndEpoch,
+    TransactionDescription,
+    TransactionListing,
+)
 
 
 class TransactionSession(Protocol):
@@ -186,14 +192,20 @@ class Transactions(Protocol):
         """Open transactions, those that began first first: what `find_hanging_transactions` chooses from."""
         ...
 
-    def fence(self, transactional_id: str, deadline: Deadline) -> int:
+    def fence(self, transactional_id: str, deadline: Deadline, only: ProducerIdAndEpoch | None = None) -> int:
         """Abort what is open, finish what is decided, and shut the producer out: what an administrator asks for.
+
+        Args:
+            transactional_id: whose.
+            deadline: until when to try.
+            only: the producer that is meant; None means whoever has the id.
 
         Returns:
             The epoch from now on.
 
         Raises:
             TransactionalIdNotFoundError: no such id.
+            InvalidProducerEpochError: it is another producer's than `only` by now; nothing was done.
             KafkaTimeoutError, KafkaStorageError, UnknownOutcomeError, LogCorruptError: see `begin_session`.
         """
         ...

@@ -4,12 +4,18 @@ from __future__ import annotations
 
 import logging
 import math
+import sys
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
 from typing import Final
 
 from kafkalike.clock import Deadline
-from kafkalike.errors import IllegalArgumentError, InvalidTransactionTimeoutError, KafkaError
+from kafkalike.errors import (
+    IllegalArgumentError,
+    InvalidProducerEpochError,
+    InvalidTransactionTimeoutError,
+    KafkaError,
+)
 from kafkalike.log.port.topic import TopicLog
 from kafkalike.log.transactions.driver import Driver, Held
 from kafkalike.log.transactions.session import Session
@@ -19,10 +25,11 @@ from kafkalike.model.group_state import GroupsState
 from kafkalike.model.names import check_topic_name
 from kafkalike.model.transactions import course
 from kafkalike.model.transactions.rules import is_open, pending
-from kafkalike.model.transactions.values import Committed, Folder, Part, Standing, Topic, Why
+from kafkalike.model.transactions.values import Attempt, Committed, Folder, Part, Standing, Topic, Why
 from kafkalike.model.transactions.views import (
     Cut,
     LostPart,
+    ProducerIdAndEpoch,
     TransactionDescription,
     TransactionListing,
     TransactionState,
@@ -172,9 +179,15 @@ class ClusterTransactions:
         found = self._described(None).values()
         return sorted((d for d in found if d.state is TransactionState.ONGOING), key=lambda d: d.start_ms)
 
-    def fence(self, transactional_id: str, deadline: Deadline) -> int:
+    def fence(self, transactional_id: str, deadline: Deadline, only: ProducerIdAndEpoch | None = None) -> int:
         """See `Transactions.fence`."""
-        standing: Standing = self._driver(deadline).run(course.fencing(transactional_id, Why.ADMIN))
+        # A number above all others: whatever is open in this epoch.
+        attempt = None if only is None else Attempt(only.producer_id, only.epoch, sys.maxsize)
+        standing: Standing | None = self._driver(deadline).run(course.fencing(transactional_id, Why.ADMIN, attempt))
+        if standing is None:
+            raise InvalidProducerEpochError(
+                f"transactional id {transactional_id!r} has another producer by now: that transaction is over"
+            )
         return standing.epoch
 
     def maintain(self, deadline: Deadline) -> Sequence[str]:

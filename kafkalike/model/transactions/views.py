@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
+from typing import NamedTuple
 
 
 class TransactionState(StrEnum):
@@ -25,6 +26,13 @@ class TransactionState(StrEnum):
     DEAD = "Dead"
     PREPARE_EPOCH_FENCE = "PrepareEpochFence"
     UNKNOWN = "Unknown"
+
+
+class ProducerIdAndEpoch(NamedTuple):
+    """The producer that a transactional id has at a time."""
+
+    producer_id: int
+    epoch: int
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
