@@ -26,6 +26,8 @@ from kafkalike.log.jvm.jars import delta_jar_conf
 from kafkalike.log.jvm.session import SESSION_CONF
 from kafkalike.model.group_state import OFFSET, GroupRow
 from kafkalike.model.sql_names import sql_name
+from kafkalike.model.structs import OffsetAndMetadata, TopicPartition
+from kafkalike.producer import KafkaProducer
 from kafkalike.spark import read, register_sql, session
 from kafkalike.spark.sql import view_statements
 from kafkalike.spark.sql_names import literal, quoted
@@ -217,6 +219,32 @@ def test_tables_about_the_cluster_are_live(spark: SparkSession, root: str, clust
     assert {tuple(row) for row in lag} == {("g", "orders", 2, 3, 1, 1), ("behind", "orders", 0, 3, 3, 2)}
     history = spark.sql("SELECT group_id, count(*), max_by(lag, time) FROM lag_history GROUP BY group_id").collect()
     assert {tuple(row) for row in history} == {("g", 37, 1), ("behind", 37, 3)}
+
+
+def test_transactions_are_a_table(spark: SparkSession, tmp_path: Path) -> None:
+    """A row for each transactional id: one that is open, and one that is committed with a group's offset."""
+    root = str(tmp_path / "root")
+    on_disk(root).create_topic("orders", 2, {})
+    register_sql(spark, root)
+    with (
+        KafkaProducer(bootstrap_servers=root, transactional_id="done") as done,
+        KafkaProducer(bootstrap_servers=root, transactional_id="open", client_id="me") as opened,
+    ):
+        for producer in (done, opened):
+            producer.init_transactions()
+            producer.begin_transaction()
+            producer.send("orders", b"v", partition=1).get(60)
+        done.send_offsets_to_transaction({TopicPartition("orders", 0): OffsetAndMetadata(1)}, "g")
+        done.commit_transaction()
+        columns = "transactional_id, state, number, reason, records, unapplied, groups, start_timestamp IS NULL"
+        found = spark.sql(f"SELECT {columns} FROM transactions ORDER BY 1").collect()  # noqa: S608
+        (client,) = spark.sql("SELECT client_id, timeout_ms FROM transactions WHERE state = 'Ongoing'").collect()
+
+    assert [tuple(row) for row in found] == [
+        ("done", "CompleteCommit", 1, "commit", {"orders": {1: 1}}, [], ["g"], True),
+        ("open", "Ongoing", 1, "init", {"orders": {}}, [], [], False),
+    ]
+    assert tuple(client) == ("me", 60_000)
 
 
 @pytest.mark.parametrize("folder", ["it's; a `root` -- x", 'say "cheese" é', "$(x) #1"])

@@ -86,8 +86,16 @@ class Copier(ConsumerRebalanceListener):
         """Take the transactional id."""
         said = {"transactional_id": self.asked["transactional_id"]}
         self.recorder.event("invoke", "init", None, **said)
-        self.producer.init_transactions()
-        session = self.producer._transactions._session
+        for left in reversed(range(TRIES)):
+            try:
+                self.producer.init_transactions()
+                break
+            except AGAIN:
+                if not left:
+                    raise
+        manager = self.producer._transactions
+        session = None if manager is None else manager._session
+        assert session is not None
         # A new producer id's epochs begin at 0 again.
         self.epoch = session.producer_id * 100_000 + session.epoch
         self.recorder.event("ok", "init", None, epoch=self.epoch, **said)
