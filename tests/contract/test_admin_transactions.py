@@ -324,6 +324,13 @@ def test_rows_are_dumped_in_the_words_of_kafkas_decoder(log_cluster: Cluster) ->
 
 
 @pytest.mark.usefixtures("ids")
+def test_transactional_ids_are_no_groups(log_cluster: Cluster) -> None:
+    """Their rows stand in the same table; the group whose offset was committed is there."""
+    assert call(log_cluster, "consumer-groups", "--list").out == "g\n"
+    assert call(log_cluster, "verify").code == 0
+
+
+@pytest.mark.usefixtures("ids")
 def test_what_a_transaction_brought_into_a_topic_names_its_row(log_cluster: Cluster) -> None:
     """In the table commits and the topic's history; a cluster in memory has neither."""
     if isinstance(log_cluster, MemoryCluster):
