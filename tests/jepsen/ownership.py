@@ -36,8 +36,9 @@ def spans(folder: Path, group: str, stopped: Mapping[str, Sequence[int]]) -> lis
     A member is told of an assignment after the group's table says it, and gives it up before. One that lost its
     partitions noticed too late by nature: its span ends when it began the last poll that gave it records, or the last
     commit that was accepted. So it is where what was revoked was committed first and the answer took very long: others
-    may have got the partitions while it was on its way. A poll that was under way when its process was stopped is judged by its begin: nobody can
-    say from outside whether the records had been handed out by then (tests/contract/test_group_lease.py can).
+    may have got the partitions while it was on its way. A poll that was under way when its process was stopped is
+    judged by its begin: nobody can say from outside whether the records had been handed out by then
+    (tests/contract/test_group_lease.py can).
 
     Args:
         folder: holds one history per process.
