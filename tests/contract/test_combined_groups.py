@@ -33,8 +33,8 @@ from kafkalike.log.table.sealed import sealed
 from kafkalike.model.combining import offset_commit, units
 from kafkalike.model.combining.offset_commit import OffsetCommit, Position, load_commit
 from kafkalike.model.combining.parts import Taken
-from kafkalike.model.group_state import OFFSET, GroupRow, GroupsState, roster_row
 from kafkalike.model.group_roster import Member
+from kafkalike.model.group_state import OFFSET, GroupRow, GroupsState, roster_row
 from tests.tools.commits import Told, commit_label, decided, judge, member_of, moved, offset_row, offsets_of
 from tests.tools.effort import seeds
 from tests.tools.everywhere import EverywhereStore, Mood, SimulatedClock
@@ -504,7 +504,9 @@ def test_a_forged_commit_is_left_out_and_hurts_nobody(wrong: dict[str, object]) 
     assert labels(place) == ["first", "lead", "next"]
 
 
-@pytest.mark.parametrize("content", [b"", b"[]", sealed(b"{}"), sealed(b"[1]"), sealed(b"[" * 100_000), sealed(b"[[]]")])
+@pytest.mark.parametrize(
+    "content", [b"", b"[]", sealed(b"{}"), sealed(b"[1]"), sealed(b"[" * 100_000), sealed(b"[[]]")]
+)
 def test_what_is_no_commit_hurts_nobody(content: bytes) -> None:
     place = Place()
     leader, _ = two_busy(place)
@@ -546,7 +548,7 @@ def together(count: int, carry: Callable[[Sequence[Passenger[int]]], None]) -> l
     def bring(number: int) -> None:
         try:
             carriage.bring(number, Deadline(SYSTEM_CLOCK, 20_000))
-        except BaseException as cause:
+        except BaseException as cause:  # noqa: BLE001 - an interrupt, too
             found[number] = cause
 
     threads = [threading.Thread(target=bring, args=(number,)) for number in range(count)]

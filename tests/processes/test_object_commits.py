@@ -24,7 +24,15 @@ def run(root: str, folder: Path, proxy: FaultProxy, processes: Sequence[dict[str
     children = [
         Child(
             WORKER,
-            {"root": root, "name": f"p{n}", "histories": str(folder), "threads": 4, "commits": 20, "pause_ms": 0, **more},
+            {
+                "root": root,
+                "name": f"p{n}",
+                "histories": str(folder),
+                "threads": 4,
+                "commits": 20,
+                "pause_ms": 0,
+                **more,
+            },
             {"KAFKALIKE_FAULT": more.get("fault", "")},
         )
         for n, more in enumerate(processes)

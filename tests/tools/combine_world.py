@@ -32,7 +32,17 @@ from kafkalike.model.combining.course import (
     appending,
     withdrawing,
 )
-from kafkalike.model.combining.parts import Placed, Room, Taken, Waiting, gives_way, numbered, parse_name, parse_room, to_take
+from kafkalike.model.combining.parts import (
+    Placed,
+    Room,
+    Taken,
+    Waiting,
+    gives_way,
+    numbered,
+    parse_name,
+    parse_room,
+    to_take,
+)
 
 TRIES: Final = 5
 Steps = Generator["Request", Any, Any]

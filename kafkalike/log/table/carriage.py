@@ -58,9 +58,7 @@ class Carriage(Generic[U]):
         choose: how many of those that wait go together, from the first one on; one at least.
     """
 
-    def __init__(
-        self, carry: Callable[[Sequence[Passenger[U]]], None], choose: Callable[[Sequence[U]], int]
-    ) -> None:
+    def __init__(self, carry: Callable[[Sequence[Passenger[U]]], None], choose: Callable[[Sequence[U]], int]) -> None:
         self._carry = carry
         self._choose = choose
         self._mutex = threading.Lock()
@@ -84,7 +82,9 @@ class Carriage(Generic[U]):
                 if self._carrier is mine:
                     self._go(mine)
                 elif deadline.expired() and self._leave(mine):
-                    raise KafkaTimeoutError("others of this process were written until time ran out; nothing was written")
+                    raise KafkaTimeoutError(
+                        "others of this process were written until time ran out; nothing was written"
+                    )
         finally:
             self._leave(mine)
             self._hand_over(mine)

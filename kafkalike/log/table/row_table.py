@@ -195,7 +195,9 @@ class RowTable(Generic[S, R]):
         if landed.version % MERGE_INTERVAL:
             return None
         try:
-            made = self.table.change(lambda state: merge_late(self.row_files, state, self.clock), deadline, self.refresh)
+            made = self.table.change(
+                lambda state: merge_late(self.row_files, state, self.clock), deadline, self.refresh
+            )
         except (KafkaError, OSError, pa.ArrowException) as cause:
             _log.warning("the files of %s were not merged: %s", self.files.uri, cause)
             return None
