@@ -11,6 +11,7 @@ import pytest
 from kafkalike import faults
 from kafkalike.clock import SYSTEM_CLOCK, Deadline
 from kafkalike.config.server import ServerConfig
+from kafkalike.consumer import KafkaConsumer
 from kafkalike.errors import (
     CommitFailedError,
     IllegalArgumentError,
@@ -470,6 +471,28 @@ def test_whoever_comes_brings_in_what_is_decided(
     assert values(other, "a")[:2].count(b"1") == 1
     by_maintenance(other)
     assert other.transactions._staging.folders() == []  # type: ignore[attr-defined]
+
+
+def test_polls_bring_in_what_is_decided(open_log_cluster: Opener, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of two consumers of one client, each for its own topic."""
+    cluster = open_log_cluster()
+    mine = session(cluster)
+    for log in two_topics(cluster):
+        mine.stage(1, log, batch("1"))
+    kill_before_apply(cluster, monkeypatch, mine, 1)
+    shared = open_log_cluster()
+    consumers = [
+        KafkaConsumer(name, bootstrap_servers=shared, auto_offset_reset="earliest", group_id=None) for name in "ab"
+    ]
+
+    got: dict[str, bytes] = {}
+    while len(got) < 2:
+        for consumer in consumers:
+            got |= {r.topic: r.value for some in consumer.poll(timeout_ms=50).values() for r in some}
+
+    assert got == {"a": b"1", "b": b"1"}
+    for consumer in consumers:
+        consumer.close()
 
 
 @pytest.mark.parametrize("again", [False, True])

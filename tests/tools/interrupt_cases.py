@@ -7,12 +7,14 @@ from collections.abc import Iterator, Mapping
 from typing import Any, Final
 
 from kafkalike.admin import KafkaAdminClient
-from kafkalike.clock import SYSTEM_CLOCK
+from kafkalike.clock import SYSTEM_CLOCK, Deadline
 from kafkalike.consumer import KafkaConsumer
 from kafkalike.errors import KafkaError, TopicAlreadyExistsError, UnknownTopicOrPartitionError
 from kafkalike.log.topic.topic_log import DeltaTopicLog
 from kafkalike.log.upkeep.restore import restore_as
 from kafkalike.model.structs import NewTopic, TopicPartition
+from kafkalike.model.transactions import course
+from kafkalike.model.transactions.rules import Wanted
 from kafkalike.producer import KafkaProducer
 from kafkalike.producer.future import FutureRecordMetadata
 from kafkalike.retention import maintain
@@ -504,6 +506,83 @@ class Restore(World):
         return {"t": self.log}
 
 
+class Transact(World):
+    """A transaction of one topic and a group, staged and committed; the same call goes on."""
+
+    aborts = False
+
+    def prepare(self) -> None:
+        self.log = open_log(self.cluster)
+        self.mine = self.cluster.transactions.begin_session("id", PATIENCE_MS, "c", self.soon())
+
+    def soon(self) -> Deadline:
+        return Deadline(SYSTEM_CLOCK, PATIENCE_MS)
+
+    def operate(self) -> None:
+        for p in range(2):
+            value = f"new-{p}" if self.aborts else self.sends(("t", p), f"new-{p}")
+            self.mine.stage(1, self.log, batch((p, value)))
+        self.end_it()
+        if not self.aborts:
+            places = self.mine.commit(1, {}, self.soon())
+            for p in range(2):
+                self.told(("t", p), f"new-{p}", places["t"].ranges[p].start)
+
+    def end_it(self) -> None:
+        if self.aborts:
+            self.mine.abort(1, self.soon())
+        else:
+            self.mine.commit(1, {}, self.soon())
+
+    def check(self) -> Iterator[str]:
+        self.end_it()
+        self.log.refresh()
+        self.mine.stage(2, self.log, batch((0, self.sends(("t", 0), "later"))))
+        places = self.mine.commit(2, {}, self.soon())
+        self.told(("t", 0), "later", places["t"].ranges[0].start)
+        self.cluster.transactions.maintain(self.soon())
+        for entry in self.cluster.store.list("__transactions", deep=True):
+            yield f"{entry.name} is left"
+
+    def logs(self) -> Mapping[str, DeltaTopicLog]:
+        return {"t": self.log}
+
+
+class AbortTransaction(Transact):
+    """The same aborted: nothing of it is ever there."""
+
+    aborts = True
+
+
+class TakeOver(World):
+    """A new producer of an id whose last one was killed between its decision and its topic."""
+
+    def prepare(self) -> None:
+        other = open_cluster(self.root)
+        mine = other.transactions.begin_session("id", PATIENCE_MS, "c", self.soon())
+        for p in range(2):
+            mine.stage(1, open_log(other), batch((p, self.sends(("t", p), f"new-{p}"))))
+        opened = mine._current
+        assert opened is not None
+        driver = mine._drive(self.soon(), opened.held)
+        wanted = Wanted(transactional_id="id", attempt=opened.attempt, parts=opened.parts(), offsets={}, settled=0)
+        driver.run(course.deciding(wanted))
+
+    def soon(self) -> Deadline:
+        return Deadline(SYSTEM_CLOCK, PATIENCE_MS)
+
+    def operate(self) -> None:
+        self.cluster.transactions.begin_session("id", PATIENCE_MS, "c", self.soon())
+        for p in range(2):
+            self.told(("t", p), f"new-{p}", len(HELD["t", p]))
+
+    def check(self) -> Iterator[str]:
+        self.operate()
+        self.cluster.transactions.maintain(self.soon())
+        for entry in self.cluster.store.list("__transactions", deep=True):
+            yield f"{entry.name} is left"
+
+
 CASES: Final[tuple[type[World], ...]] = (
     Refresh,
     FirstLoad,
@@ -522,4 +601,7 @@ CASES: Final[tuple[type[World], ...]] = (
     Ensure,
     Maintain,
     Restore,
+    Transact,
+    AbortTransaction,
+    TakeOver,
 )

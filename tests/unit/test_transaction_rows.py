@@ -72,6 +72,20 @@ def row(standing: Standing | None, seq: int = 9, name: str = "id") -> GroupRow:
     return made
 
 
+@given(
+    st.lists(st.one_of(st.integers(0, 30).map("{}.x".format), st.sampled_from(["01.x", "-1.x", "²3.x", "1.y", ".x"])))
+)
+def test_names_of_staged_files_are_kept(files: list[str]) -> None:
+    """Most are written as numbers."""
+    staged = tuple(StagedFile(name, 1, 2) for name in files)
+    part = Part(topic=Topic("a", "x"), counts={0: 1}, files=staged)
+    committed = Committed(attempt=Attempt(1, 2, 3), seq=9, parts=(part,))
+    standing = replace(DECIDED, committed=committed, client_id="")
+
+    assert GroupsState().applied([row(standing)]).transactions == {"id": standing}
+    assert '"1.x"' not in row(standing).value
+
+
 @given(standings())
 def test_a_row_says_what_was_written(standing: Standing) -> None:
     assert GroupsState().applied([row(standing)]).transactions == {"id": standing}

@@ -131,6 +131,8 @@ class TransactionSession(Protocol):
             UnknownTopicOrPartitionError: a topic of the records or offsets is gone; nothing was committed, abort.
             InvalidTxnStateError: it was aborted.
             KafkaTimeoutError, KafkaStorageError: not done in time; `decided` says whether it is committed all the same.
+            LogCorruptError: it is committed, and one of its topics cannot get it, or an earlier one; says which file.
+                Or nothing was committed, as the groups' table was rewound.
             UnknownOutcomeError: it may be committed; call again.
         """
         ...
@@ -166,7 +168,13 @@ class Transactions(Protocol):
     """
 
     def begin_session(
-        self, transactional_id: str, timeout_ms: int, client_id: str, deadline: Deadline, *, longer: bool = False
+        self,
+        transactional_id: str,
+        timeout_ms: int,
+        client_id: str,
+        deadline: Deadline,
+        *,
+        longest_ms: int | None = None,
     ) -> TransactionSession:
         """What `init_transactions` does: finish what the id has decided, abort what is open, fence older producers.
 
@@ -175,10 +183,10 @@ class Transactions(Protocol):
             timeout_ms: after so long maintenance may abort an open transaction, and the producer may not commit it.
             client_id: for people.
             deadline: until when to try.
-            longer: whether the timeout may be above the server's maximum: that of jobs which may take days.
+            longest_ms: the longest timeout that is allowed; None takes the server's `transaction.max.timeout.ms`.
 
         Raises:
-            InvalidTransactionTimeoutError: not from 1 to `transaction.max.timeout.ms` of the server.
+            InvalidTransactionTimeoutError: not from 1 to the longest that is allowed.
             KafkaTimeoutError, KafkaStorageError, UnknownOutcomeError: not done, or not sure; call again.
             LogCorruptError: a decided transaction of the id cannot be brought into a topic; says which file.
         """
@@ -193,8 +201,9 @@ class Transactions(Protocol):
         Args:
             logs: the topics, as of their last `refresh`; what came in is seen at the next one.
             deadline: until when to try.
-            waiting: the caller comes again. Then at most one look a second and cluster is made, one in 10 s where a
-                look is a request that costs money; and what goes wrong is logged, and not raised.
+            waiting: the caller comes again. Then the table is looked at once a second at most, once in 10 s where a
+                look is a request that costs money, by one of the readers that share this cluster for all of them; and
+                what goes wrong is logged, and not tried again for a minute.
 
         Returns:
             Whether something was brought into one of the topics.

@@ -78,7 +78,7 @@ class Together:
         """
         if self._session is None:
             self._session = self._cluster.transactions.begin_session(
-                self.transactional_id, TIMEOUT_MS, self._client_id, deadline, longer=True
+                self.transactional_id, TIMEOUT_MS, self._client_id, deadline, longest_ms=TIMEOUT_MS
             )
             self._number = 0
         self._number += 1

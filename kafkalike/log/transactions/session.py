@@ -115,7 +115,6 @@ class Session:
         self._pid = os.getpid()
         self._lock = threading.Lock()
         self._current: _Transaction | None = None
-        self._logs: dict[str, TopicLog] = {}
         self._settled = 0
         """Number of the last decision, which is in all topics."""
 
@@ -167,7 +166,7 @@ class Session:
             message = f"transaction {number} of {self.transactional_id!r} has other records for topic {topic.name!r}"
             raise IllegalStateError(message)
         place, current.next_file = current.next_file, current.next_file + TRIES
-        self._logs[topic.topic_id] = log
+        current.held.logs[topic.topic_id] = log
         return current, place
 
     def _begun(self, number: int) -> _Transaction:
@@ -183,7 +182,7 @@ class Session:
             message = f"transaction {number} of {self.transactional_id!r} is over"
             raise IllegalStateError(message)
         attempt = Attempt(self.producer_id, self.epoch, number)
-        begun = _Transaction(attempt, self._clock.monotonic(), Held(logs=self._logs, attempt=attempt))
+        begun = _Transaction(attempt, self._clock.monotonic(), Held(attempt=attempt))
         self._current = begun
         return begun
 
@@ -231,7 +230,7 @@ class Session:
         places = driver.run(course.finishing(known, committed))
         self._settled, current.places = committed.seq, places
         current.outcome = Outcome.COMMITTED
-        current.held.batches.clear()
+        current.held = Held()
         return current.places
 
     def decided(self, number: int) -> bool:
@@ -265,7 +264,7 @@ class Session:
                 current.outcome = Outcome.ABORTED
                 raise
         current.outcome = Outcome.ABORTED
-        current.held.batches.clear()
+        current.held = Held()
 
     def forget(self, deadline: Deadline) -> None:
         """See `TransactionSession.forget`."""

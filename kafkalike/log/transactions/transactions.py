@@ -16,6 +16,7 @@ from kafkalike.log.transactions.driver import Driver, Held
 from kafkalike.log.transactions.layouts import check_part
 from kafkalike.log.transactions.session import Session
 from kafkalike.log.transactions.tables import Home
+from kafkalike.model.group_state import GroupsState
 from kafkalike.model.names import check_topic_name
 from kafkalike.model.transactions import course
 from kafkalike.model.transactions.rules import is_open, pending
@@ -54,6 +55,8 @@ class ClusterTransactions:
         self._staging = home.staging
         # A reader of a far root who comes and goes looks at no table that it would not look at else.
         self._looked = home.cluster.clock.monotonic() if home.staging.far else -math.inf
+        self._failed: dict[str, float] = {}
+        """When a reader could not bring decisions into a topic, by its id."""
         self._latest: tuple[object, Mapping[str, int]] = None, {}
         """By topic id, the number of the last decision that names it, and what that was made of."""
 
@@ -63,14 +66,20 @@ class ClusterTransactions:
     # --- producers ---------------------------------------------------------------------------------
 
     def begin_session(
-        self, transactional_id: str, timeout_ms: int, client_id: str, deadline: Deadline, *, longer: bool = False
+        self,
+        transactional_id: str,
+        timeout_ms: int,
+        client_id: str,
+        deadline: Deadline,
+        *,
+        longest_ms: int | None = None,
     ) -> Session:
         """See `Transactions.begin_session`."""
         if not transactional_id:
             raise IllegalArgumentError("transactional_id must not be empty")
-        most = int(self._cluster.server.get("transaction.max.timeout.ms"))
-        if not 1 <= timeout_ms <= most and not longer:
-            message = f"transaction_timeout_ms={timeout_ms} is not from 1 to {most}, the server's maximum"
+        most = int(self._cluster.server.get("transaction.max.timeout.ms")) if longest_ms is None else longest_ms
+        if not 1 <= timeout_ms <= most:
+            message = f"transaction_timeout_ms={timeout_ms} is not from 1 to {most}, the longest that is allowed"
             raise InvalidTransactionTimeoutError(message)
         standing: Standing = self._driver(deadline).run(
             course.beginning(transactional_id, timeout_ms=timeout_ms, client_id=client_id)
@@ -82,21 +91,24 @@ class ClusterTransactions:
     def help(self, logs: Collection[TopicLog], deadline: Deadline, *, waiting: bool = False) -> bool:
         """See `Transactions.help`."""
         if not waiting:
-            return self._help(logs, deadline, waiting=False)
+            return self._help(logs, self._cluster.groups.refresh(), deadline)
         now = self._cluster.clock.monotonic()
-        pause = FAR_LOOK_SECONDS if self._staging.far else NEAR_LOOK_SECONDS
-        if now - self._looked < pause:
-            return False
-        self._looked = now
+        due = now - self._looked >= (FAR_LOOK_SECONDS if self._staging.far else NEAR_LOOK_SECONDS)
+        if due:
+            self._looked = now
         try:
-            return self._help(logs, deadline, waiting=True)
+            # Each reader looks for its own topics in what one of them has seen.
+            known = self._cluster.groups.refresh(waiting=True) if due else self._cluster.groups.state
+            return self._help([log for log in logs if self._may_try(log, now)], known, deadline)
         except KafkaError as error:
-            self._looked = now + AFTER_FAILURE_SECONDS - pause
+            self._failed |= {log.info.topic_id: now for log in logs}
             _log.warning("%s: decided transactions were not brought into topics: %s", self._cluster.root, error)
             return False
 
-    def _help(self, logs: Collection[TopicLog], deadline: Deadline, *, waiting: bool) -> bool:
-        known = self._cluster.groups.refresh(waiting=waiting)
+    def _may_try(self, log: TopicLog, now: float) -> bool:
+        return now - self._failed.get(log.info.topic_id, -math.inf) >= AFTER_FAILURE_SECONDS
+
+    def _help(self, logs: Collection[TopicLog], known: GroupsState, deadline: Deadline) -> bool:
         latest = self._latest_of(known.transactions)
         late: dict[Topic, int] = {}
         held = Held()

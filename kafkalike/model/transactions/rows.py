@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Mapping
 from typing import Any, Final
 
@@ -11,6 +12,8 @@ from kafkalike.model.transactions.values import Attempt, Committed, Part, Staged
 
 FORMAT: Final = 1
 """The newest format of rows of kind `transaction`."""
+
+_NUMBER: Final = re.compile(r"0|[1-9][0-9]*")
 
 DEAD: Final = "dead"
 """What stands for the reason in the row that forgets an id."""
@@ -101,24 +104,32 @@ def _dump_part(part: Part) -> dict[str, Any]:
         "id": part.topic.topic_id,
         "layout": part.layout,
         "counts": {str(p): count for p, count in sorted(part.counts.items())},
-        "files": [list(file) for file in part.files],
+        "files": [[_short(file.name, part.topic), file.size, file.checksum] for file in part.files],
     }
 
 
 def _load_part(found: Any) -> Part:  # noqa: ANN401 - any JSON
-    files = []
+    topic, files = Topic(text(found, "topic"), text(found, "id")), []
     for file in _items(found["files"], "files"):
         name, size, checksum = _items(file, "files")
+        if type(name) is int:
+            name = f"{as_whole(name, 'files')}.{topic.topic_id}"
         if "/" in as_text(name, "files") or not name.strip("."):
             message = f"{name!r} is no file of the transaction's folder"
             raise ValueError(message)
         files.append(StagedFile(name, as_whole(size, "files"), as_whole(checksum, "files")))
     return Part(
-        topic=Topic(text(found, "topic"), text(found, "id")),
+        topic=topic,
         layout=text(found, "layout"),
         counts={_partition(p): as_whole(count, "counts", at_least=1) for p, count in found["counts"].items()},
         files=tuple(files),
     )
+
+
+def _short(name: str, topic: Topic) -> str | int:
+    """A file's name, or its number where that says it: a transaction may have very many files."""
+    number, _, rest = name.partition(".")
+    return int(number) if rest == topic.topic_id and _NUMBER.fullmatch(number) else name
 
 
 def _partition(name: str) -> int:
