@@ -21,7 +21,7 @@ from kafkalike.errors import (
 from kafkalike.group.offsets import GroupOffsets
 from kafkalike.log.cluster.delta_cluster import DeltaCluster
 from kafkalike.log.connect import connect
-from kafkalike.model.snapshot import Snapshot
+from kafkalike.model.transactions.snapshot import Snapshot
 from kafkalike.spark.batch import consume
 from kafkalike.spark.files import Target
 from kafkalike.spark.transfer import export_topic
