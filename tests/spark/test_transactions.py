@@ -125,9 +125,10 @@ def test_a_run_that_comes_again_under_its_version_computes_and_adds_nothing(spar
     assert again.duplicate
     assert again.written == first.written
     assert [values(topics, topic) for topic in TOPICS] == [["1"], ["2"], []]
-    with pytest.raises(OutOfOrderSequenceNumberError), ks.transaction("job", topics, version=6):
+    third = ks.transaction("job", topics, version=6)
+    with pytest.raises(OutOfOrderSequenceNumberError), third:
         pass
-    with again.at(8) as later:
+    with third.at(8) as later:
         later.write(frame(spark, "3"), "a")
     assert values(topics, "a") == ["1", "3"]
 
