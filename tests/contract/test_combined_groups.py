@@ -30,6 +30,7 @@ from kafkalike.log.table import combined_rows, combining, waiting_files
 from kafkalike.log.table.carriage import Carriage, Passenger
 from kafkalike.log.table.layout import CONSUMER_OFFSETS
 from kafkalike.log.table.sealed import sealed
+from kafkalike.model import group_protocol
 from kafkalike.model.combining import offset_commit, units
 from kafkalike.model.combining.offset_commit import OffsetCommit, Position, load_commit
 from kafkalike.model.combining.parts import Taken
@@ -196,7 +197,7 @@ def _asks_no_rule(patch: pytest.MonkeyPatch) -> None:
 
 def _asks_the_rule_before_and_not_at_the_commit(patch: pytest.MonkeyPatch) -> None:
     """Whoever writes for another one believes that it was asked."""
-    honest = offset_commit.check_commit
+    honest = group_protocol.check_commit
 
     def load(found: Any) -> Any:
         unit = load_commit(found)
