@@ -12,6 +12,7 @@ from kafkalike.errors import IllegalArgumentError, OffsetMetadataTooLargeError
 from kafkalike.group.membership import Membership
 from kafkalike.group.store import GroupsLog
 from kafkalike.log.port import Cluster
+from kafkalike.model.combining.checked_json import INT32
 from kafkalike.model.combining.offset_commit import OffsetCommit, Position
 from kafkalike.model.offsets import MAX_OFFSET
 from kafkalike.model.structs import OffsetAndMetadata, TopicPartition
@@ -71,7 +72,8 @@ class GroupOffsets:
             RebalanceInProgressError: the member has given up its partitions and waits for new ones; nothing was
                 written.
             OffsetMetadataTooLargeError: nothing was written.
-            IllegalArgumentError: an offset that is no int from 0 to 2**63-1, or metadata that is no valid text.
+            IllegalArgumentError: an offset that is no int from 0 to 2**63-1, a leader epoch that is no int32, or
+                metadata that is no valid text.
             TypeError: anything but `TopicPartition` and `OffsetAndMetadata`, or metadata that is no str.
             KafkaTimeoutError: concurrent writers were faster until time ran out; nothing was written.
             UnknownOutcomeError: the write may have happened; committing again is harmless.
@@ -136,7 +138,10 @@ def check_position(tp: object, position: object, max_metadata_bytes: int = DEFAU
         raise OffsetMetadataTooLargeError(
             f"{tp.topic}-{tp.partition}: metadata has {size} bytes; offset.metadata.max.bytes={max_metadata_bytes}"
         )
-    return OffsetAndMetadata(offset, metadata, operator.index(position.leader_epoch))
+    leader_epoch = operator.index(position.leader_epoch)
+    if leader_epoch not in INT32:
+        raise IllegalArgumentError(f"{tp.topic}-{tp.partition}: leader_epoch must be an int32, not {leader_epoch}")
+    return OffsetAndMetadata(offset, metadata, leader_epoch)
 
 
 def check_offset(offset: object) -> int:

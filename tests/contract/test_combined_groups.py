@@ -18,12 +18,14 @@ import pytest
 from kafkalike.clock import SYSTEM_CLOCK, Deadline
 from kafkalike.errors import (
     CommitFailedError,
+    IllegalArgumentError,
     KafkaError,
     KafkaStorageError,
     KafkaTimeoutError,
     RebalanceInProgressError,
     UnknownOutcomeError,
 )
+from kafkalike.group.membership import Membership
 from kafkalike.group.offsets import GroupOffsets
 from kafkalike.log.cluster.delta_cluster import DeltaCluster
 from kafkalike.log.table import combined_rows, combining, waiting_files
@@ -36,6 +38,7 @@ from kafkalike.model.combining.offset_commit import OffsetCommit, Position, load
 from kafkalike.model.combining.parts import Taken
 from kafkalike.model.group_roster import Member
 from kafkalike.model.group_state import OFFSET, GroupRow, GroupsState, roster_row
+from kafkalike.model.structs import OffsetAndMetadata, TopicPartition
 from tests.tools.commits import Told, commit_label, decided, judge, member_of, moved, offset_row, offsets_of
 from tests.tools.effort import seeds
 from tests.tools.everywhere import EverywhereStore, Mood, SimulatedClock
@@ -560,7 +563,7 @@ def together(count: int, carry: Callable[[Sequence[Passenger[int]]], None]) -> l
     for thread in threads:
         thread.join(20)
     assert not any(thread.is_alive() for thread in threads)
-    assert (carriage._carrier, carriage._waiting) == (None, [])
+    assert (carriage._at_work.locked(), carriage._in_hand, carriage._waiting) == (False, [], [])
     return found
 
 
@@ -664,3 +667,13 @@ def test_consumers_of_one_process_commit_at_once(open_control: Callable[[], Any]
     assert [row.seq for row in rows] == list(range(1, 3 * count + 2))
     for number in range(count):
         assert [r.metadata for r in rows if r.group_id == f"g{number}"] == [f"{number}.{n}" for n in range(3)]
+
+
+@pytest.mark.parametrize("epoch", [2**31, -(2**31) - 1, 2**70])
+def test_a_leader_epoch_that_no_row_can_hold_is_refused_by_name(open_control: Callable[[], Any], epoch: int) -> None:
+    """Before it goes together with commits of others, which it would fail."""
+    groups = GroupOffsets(open_control().groups, SYSTEM_CLOCK)
+    wrong = {TopicPartition("t", 0): OffsetAndMetadata(1, "", epoch)}
+
+    with pytest.raises(IllegalArgumentError, match="leader_epoch"):
+        groups.commit(Membership(group_id="g"), wrong, {"t": "id"})

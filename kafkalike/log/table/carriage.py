@@ -8,11 +8,15 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from queue import Empty, SimpleQueue
-from typing import Any, Generic, TypeVar
+from typing import Final, Generic, TypeVar
 
 from kafkalike.clock import Deadline
 from kafkalike.errors import KafkaTimeoutError, UnknownOutcomeError
+
+LOOK_SECONDS: Final = 1.0
+"""How often who waits looks whether anybody is at work still: who was interrupted may have told nobody."""
 
 U = TypeVar("U")
 
@@ -20,7 +24,7 @@ U = TypeVar("U")
 class Passenger(Generic[U]):
     """A change of one thread."""
 
-    __slots__ = ("_told", "aboard", "deadline", "error", "settled", "unit")
+    __slots__ = ("_told", "deadline", "error", "settled", "unit")
 
     def __init__(self, unit: U, deadline: Deadline) -> None:
         self.unit = unit
@@ -28,8 +32,6 @@ class Passenger(Generic[U]):
         self.settled = False
         self.error: BaseException | None = None
         """Why nothing was written, or why that is not known; None when it was."""
-        self.aboard = False
-        """Whether somebody has it in hand."""
         self._told: SimpleQueue[None] = SimpleQueue()
 
     def settle(self, error: BaseException | None = None) -> None:
@@ -42,16 +44,17 @@ class Passenger(Generic[U]):
         self._told.put(None)
 
     def wait(self) -> None:
-        """Until it is told something; for as long as it may, where nobody has it in hand."""
-        left = None if self.aboard or self.deadline.remaining() > threading.TIMEOUT_MAX else self.deadline.remaining()
-        try:
+        """Until it is told something, or its time is over, or it is to look whether anybody is at work still."""
+        left = min(LOOK_SECONDS, self.deadline.remaining()) or LOOK_SECONDS
+        with suppress(Empty):
             self._told.get(timeout=left)
-        except Empty:
-            return
 
 
 class Carriage(Generic[U]):
     """The changes of one process to one table. Thread-safe.
+
+    Who writes holds a lock, which an interrupt cannot leave behind. All else that an interrupted thread leaves undone
+    is found by the next one that has the lock, and that may be any of those who wait.
 
     Args:
         carry: writes changes, and settles each of them, or leaves it: then it is carried again.
@@ -61,10 +64,11 @@ class Carriage(Generic[U]):
     def __init__(self, carry: Callable[[Sequence[Passenger[U]]], None], choose: Callable[[Sequence[U]], int]) -> None:
         self._carry = carry
         self._choose = choose
+        self._at_work = threading.Lock()
         self._mutex = threading.Lock()
         self._waiting: list[Passenger[U]] = []
-        self._carrier: Passenger[U] | None = None
-        """Whose thread carries, or is to."""
+        self._in_hand: list[Passenger[U]] = []
+        """Those that are being written. One that waits, too, was not begun."""
 
     def bring(self, unit: U, deadline: Deadline) -> None:
         """Have a change written, with those of other threads.
@@ -76,27 +80,23 @@ class Carriage(Generic[U]):
         """
         mine = Passenger(unit, deadline)
         try:
-            self._join(mine)
+            with self._mutex:
+                self._waiting.append(mine)
             while not mine.settled:
-                mine.wait()
-                if self._carrier is mine:
-                    self._go(mine)
+                if not self._at_work.locked():
+                    with self._at_work:
+                        self._go(mine)
                 elif deadline.expired() and self._leave(mine):
                     raise KafkaTimeoutError(
                         "others of this process were written until time ran out; nothing was written"
                     )
+                else:
+                    mine.wait()
         finally:
             self._leave(mine)
-            self._hand_over(mine)
+            self._wake_next()
         if mine.error is not None:
             raise mine.error
-
-    def _join(self, mine: Passenger[U]) -> None:
-        with self._mutex:
-            self._waiting.append(mine)
-            if self._carrier is None:
-                self._carrier = mine
-                mine.tell()
 
     def _leave(self, mine: Passenger[U]) -> bool:
         """Wait no longer; whether nobody had it in hand."""
@@ -106,15 +106,16 @@ class Carriage(Generic[U]):
                 return True
             return False
 
-    def _hand_over(self, mine: Passenger[U]) -> None:
+    def _wake_next(self) -> None:
+        """Whoever waits is to write, or to find out what an interrupted thread had in hand."""
         with self._mutex:
-            if self._carrier is mine:
-                self._carrier = self._waiting[0] if self._waiting else None
-                if self._carrier is not None:
-                    self._carrier.tell()
+            # Whoever is at work tells them.
+            for each in () if self._at_work.locked() else (*self._waiting[:1], *self._in_hand):
+                each.tell()
 
     def _go(self, mine: Passenger[U]) -> None:
-        """Carry what waits, until the own change is settled."""
+        """Carry what waits, until the own change is settled. Caller: who has the lock."""
+        self._give_up()
         while not mine.settled:
             taken = self._take()
             try:
@@ -123,28 +124,29 @@ class Carriage(Generic[U]):
                 for each in taken:
                     if not each.settled:
                         each.settle(cause)
-            except BaseException:
-                # This thread was interrupted, and the others are not to wait for ever.
-                for each in taken:
-                    if not each.settled and each is not mine:
-                        each.settle(UnknownOutcomeError("change of a control table", "of an interrupted thread"))
-                raise
             self._put_back(taken)
 
     def _take(self) -> list[Passenger[U]]:
         with self._mutex:
             taken = self._waiting[: self._choose([each.unit for each in self._waiting])]
-            for each in taken:
-                each.aboard = True
+            self._in_hand = taken
             del self._waiting[: len(taken)]
             return taken
 
-    def _put_back(self, taken: Sequence[Passenger[Any]]) -> None:
+    def _put_back(self, taken: Sequence[Passenger[U]]) -> None:
         """What is not settled waits again, before those that came later."""
         with self._mutex:
             again = [each for each in taken if not each.settled]
             self._waiting[:0] = again
+            self._in_hand = []
             for each in again:
-                each.aboard = False
                 # Its time may be over.
                 each.tell()
+
+    def _give_up(self) -> None:
+        """Tell those that an interrupted thread had in hand."""
+        with self._mutex:
+            for each in self._in_hand:
+                if not each.settled and each not in self._waiting:
+                    each.settle(UnknownOutcomeError("change of a control table", "of an interrupted thread"))
+            self._in_hand = []
