@@ -31,7 +31,7 @@ STARTING_SECONDS = 20.0
 
 
 def work(root: str, options: dict[str, str], begin: float, number: int, count: int) -> None:
-    """Let so many consumers commit, each in a thread of its own, one commit after the other. In a process of its own."""
+    """Let so many consumers commit, each in a thread, one commit after the other. In a process of its own."""
     taken: list[list[float]] = [[] for _ in range(count)]
     started = threading.Barrier(count + 1)
 
@@ -66,24 +66,27 @@ def measure(case: str) -> None:
     """So many processes with so many consumers each."""
     processes, consumers = map(int, case.split("x"))
     report = Report(f"objects-commits-{case}")
-    with tempfile.TemporaryDirectory() as folder, running(S3, Path(folder)) as server:
-        with slow(server, GET_MS, PUT_MS) as behind:
-            root = server.new_root()
-            connect(root, server.options).create_topic("t", 1, {})
-            command = [sys.executable, "-m", "benchmarks.bench_objects_commits", "work"]
-            begin = time.time() + STARTING_SECONDS
-            workers = [
-                subprocess.Popen(
-                    [*command, json.dumps([root, behind.options, begin, number, consumers])],
-                    stdout=subprocess.PIPE,
-                    text=True,
-                )
-                for number in range(processes)
-            ]
-            found = [json.loads(worker.communicate()[0]) for worker in workers]
-            cluster = connect(root, server.options)
-            cluster.groups.refresh()
-            versions = cluster.groups.version  # type: ignore[attr-defined]
+    with (
+        tempfile.TemporaryDirectory() as folder,
+        running(S3, Path(folder)) as server,
+        slow(server, GET_MS, PUT_MS) as behind,
+    ):
+        root = server.new_root()
+        connect(root, server.options).create_topic("t", 1, {})
+        command = [sys.executable, "-m", "benchmarks.bench_objects_commits", "work"]
+        begin = time.time() + STARTING_SECONDS
+        workers = [
+            subprocess.Popen(
+                [*command, json.dumps([root, behind.options, begin, number, consumers])],
+                stdout=subprocess.PIPE,
+                text=True,
+            )
+            for number in range(processes)
+        ]
+        found = [json.loads(worker.communicate()[0]) for worker in workers]
+        cluster = connect(root, server.options)
+        cluster.groups.refresh()
+        versions = cluster.groups.version  # type: ignore[attr-defined]
     each = [taken for one in found for taken in one["taken"]]
     every = [seconds for taken in each for seconds in taken]
     counts = [len(taken) for taken in each]

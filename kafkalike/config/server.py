@@ -84,6 +84,16 @@ def _in_unit(parse_ms: Callable[[str], Value], unit_ms: int) -> Callable[[str], 
     return parse
 
 
+def _one_table(text: str) -> int:
+    """Parser of what can only be 1."""
+    if whole(1, INT_MAX)(text) > 1:
+        raise ValueError(
+            f"{text} is not possible: the offsets of all groups are in one table, so that a commit of several groups "
+            "is one table commit; leave the setting out"
+        )
+    return 1
+
+
 SERVER_PROPERTIES: Final = PropertySet(
     "server",
     [
@@ -134,6 +144,12 @@ SERVER_PROPERTIES: Final = PropertySet(
             parse=whole(1, INT_MAX),
             default="604800000",
             doc="How long (ms) a transactional id that is not used is remembered.",
+        ),
+        Property(
+            name="offsets.topic.num.partitions",
+            parse=_one_table,
+            default="1",
+            doc="Tables of committed offsets: one, for all groups.",
         ),
         Property(
             name="log.cleaner.dedupe.buffer.size",

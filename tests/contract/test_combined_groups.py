@@ -551,7 +551,7 @@ def together(count: int, carry: Callable[[Sequence[Passenger[int]]], None]) -> l
     def bring(number: int) -> None:
         try:
             carriage.bring(number, Deadline(SYSTEM_CLOCK, 20_000))
-        except BaseException as cause:
+        except BaseException as cause:  # noqa: BLE001 - an interrupt, too
             found[number] = cause
 
     threads = [threading.Thread(target=bring, args=(number,)) for number in range(count)]

@@ -37,6 +37,7 @@ from kafkalike.log.topic import combined
 from kafkalike.log.topic.topic_log import DeltaTopicLog
 from kafkalike.log.topic.waiting_batch import pack, unpack
 from kafkalike.model.appends import TxnId
+from kafkalike.model.combining import course
 from kafkalike.model.combining.course import ForgottenError
 from kafkalike.model.combining.parts import MOST_PARTS, Taken, Waiting
 from tests.tools.effort import examples, seeds
@@ -545,30 +546,33 @@ def test_files_of_one_commit_have_the_codecs_of_their_producers() -> None:
     assert len(place.log().segments(0)) == 3
 
 
-def test_a_live_writer_that_nobody_takes_along_is_told_why() -> None:
+def test_a_live_writer_that_nobody_takes_along_is_told_why(monkeypatch: pytest.MonkeyPatch) -> None:
     """In a busy topic, too: it makes a version itself after a few that passed it over."""
     place = Place()
     leader, log = place.busy_log(), place.log()
     leader.append(batch("first"))
     log.refresh()
     log._combined.meet()
-    count = 0
+    count, sleep = 0, place.clock.sleep
 
-    def lead() -> None:
+    def refuse() -> None:
+        cluster = place.cluster()
+        cluster.set_configs("t", {**cluster.log("t").info.configs, "max.message.bytes": "100"})
+
+    def meanwhile(seconds: float) -> None:
         nonlocal count
-        count += 1
-        if count == 1:
-            cluster = place.cluster()
-            cluster.set_configs("t", {**cluster.log("t").info.configs, "max.message.bytes": "100"})
+        sleep(seconds)
+        monkeypatch.setattr(place.clock, "sleep", sleep)
         leader.append(batch("o"))
-        if count < 100:
-            place.mood.before.append(("read _delta_log", lead))
+        count += 1
+        monkeypatch.setattr(place.clock, "sleep", meanwhile)
 
-    place.mood.before.append(("put _waiting", lead))
+    place.mood.before.append(("put _waiting", refuse))
+    monkeypatch.setattr(place.clock, "sleep", meanwhile)
     with pytest.raises(MessageSizeTooLargeError):
-        log.append(batch("x" * 200))
+        log.append(batch("x" * 200), timeout_ms=600_000)
 
-    assert count < 60
+    assert course.PASSED_OVER <= count <= 3 * course.PASSED_OVER
 
 
 def test_a_large_append_asks_for_room_where_others_are_faster(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -150,6 +150,9 @@ def test_an_unknown_server_setting_names_the_nearest_one() -> None:
     """As for topics; those of the broker's process say that there is none."""
     with pytest.raises(InvalidConfigurationError, match=r"did you mean 'num\.partitions'"):
         ServerConfig.from_properties({"num.partition": "3"})
+    assert ServerConfig.from_properties({"offsets.topic.num.partitions": "1"}).settings
+    with pytest.raises(InvalidConfigurationError, match="offsets of all groups are in one table"):
+        ServerConfig.from_properties({"offsets.topic.num.partitions": "50"})
     with pytest.raises(InvalidConfigurationError, match="no broker process"):
         ServerConfig.from_properties({"zookeeper.connect": "x"})
 

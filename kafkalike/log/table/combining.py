@@ -296,21 +296,14 @@ class _Course(Generic[A]):
     def _do(self, act: Act) -> Placed | Lost | Seen | None:
         match act:
             case Look(admit):
-                if admit:
-                    assert self._own is not None
-                    self._shared.appends.admit(self._own)
-                else:
-                    self._shared.appends.look()
-                return self._seen()
+                return self._look(admit=admit)
             case Pause(seconds):
                 if not self._shared.tidy():
                     self._clock.sleep(seconds)
             case Put(part):
                 self._put(part)
-            case AskRoom(room):
-                self._files.ask_room(room)
-            case LeaveRoom(room):
-                self._files.leave_room(room)
+            case AskRoom(room) | LeaveRoom(room):
+                self._files.note_room(room, wanted=isinstance(act, AskRoom))
             case Withdraw(part):
                 self._files.withdraw(part)
             case MoveOn(version):
@@ -320,6 +313,14 @@ class _Course(Generic[A]):
         return None
 
     # --- looking -------------------------------------------------------------------------------
+
+    def _look(self, *, admit: bool) -> Seen:
+        if admit:
+            assert self._own is not None
+            self._shared.appends.admit(self._own)
+        else:
+            self._shared.appends.look()
+        return self._seen()
 
     def _seen(self) -> Seen:
         with self._table.mutex:
@@ -352,27 +353,15 @@ class _Course(Generic[A]):
         return self._seen()
 
     def _attempt(self, act: Attempt) -> Placed | Lost:
-        own, tried, made = self._own, False, list[Made]()
+        own, made, shared = self._own, list[Made](), self._shared
         assert own is not None
-        shared = self._shared
 
         def plan(state: TableState) -> Change | Done[Placed | Lost]:
-            nonlocal tried
-            placed = None if act.part is None else self._placed(act.part, state)
-            if placed is not None:
-                return Done(placed)
-            if tried or (act.leading and state.version != shared.led):
-                return Done(LOST)
             # It may be called beside the look, and again if that found something; what it raises there is not told.
-            others = self._files.found(state.taken, self.part, act.room) if act.combine else None
-            if others is GIVES_WAY:
-                return Done(GIVES_WAY)
-            found = shared.appends.made(state, own, act.part, others)
-            if isinstance(found, Placed):
+            found = self._made(act, own, state, tried=bool(made))
+            if not isinstance(found, Made):
                 return Done(found)
-            tried = True
             made.append(found)
-            self._files.skip(found.unfit)
             return found.change
 
         with contextlib.ExitStack() as stack:
@@ -381,20 +370,36 @@ class _Course(Generic[A]):
                 return BUSY
             begun = self._clock.monotonic()
             landed = shared.appends.change(plan, self._deadline)
-            if tried:
+            if made:
                 shared.company = shared.company.attempted(self._clock.monotonic() - begun)
             if isinstance(landed, Landed):
                 shared.made(landed)
         if isinstance(landed, Done):
-            shared.meet()
-            found: Placed | Lost = landed.value
-            return found
+            done: Placed | Lost = landed.value
+            if act.part is not None or not isinstance(done, Placed):
+                shared.meet()
+            return done
         if act.combine:
             shared.company = shared.company.crowded(made[0].taken + 1)
         if made[0].taken:
             shared.meet()
         sequence = 0 if act.part is None else act.part.sequence
         return Placed(sequence, landed.version, made[0].ranges, landed.change.time_ms)
+
+    def _made(self, act: Attempt, own: A, state: TableState, *, tried: bool) -> Made | Placed | Lost:
+        """The version that an attempt makes on a state, with its files written; or why it makes none."""
+        placed = None if act.part is None else self._placed(act.part, state)
+        if placed is not None:
+            return placed
+        if tried or (act.leading and state.version != self._shared.led):
+            return LOST
+        others = self._files.found(state.taken, self.part, act.room) if act.combine else None
+        if others is GIVES_WAY:
+            return GIVES_WAY
+        found = self._shared.appends.made(state, own, act.part, others)
+        if isinstance(found, Made):
+            self._files.skip(found.unfit)
+        return found
 
     def _have_turn(self, stack: contextlib.ExitStack, own: A) -> bool:
         """Have a turn among this process's threads; whoever can wait beside the table does not wait for one."""

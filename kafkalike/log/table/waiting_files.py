@@ -107,14 +107,13 @@ class WaitingFiles:
         """Try to remove the file of an append that was taken."""
         self._store.discard(f"{FOLDER}/{part.name}")
 
-    def ask_room(self, room: Room) -> None:
-        """Put a word that others are to give way. It is a courtesy: nothing rests on it."""
+    def note_room(self, room: Room, *, wanted: bool) -> None:
+        """Try to put a word that others are to give way, or to take it away: nothing rests on it."""
+        if not wanted:
+            self._store.discard(f"{FOLDER}/{room.name}")
+            return
         with contextlib.suppress(OSError):
             self._store.put_if_absent(f"{FOLDER}/{room.name}", ROOM)
-
-    def leave_room(self, room: Room) -> None:
-        """Try to take that word away."""
-        self._store.discard(f"{FOLDER}/{room.name}")
 
     def found(
         self, taken: Taken, own: Waiting | None, room: Room | None = None

@@ -13,7 +13,7 @@ from __future__ import annotations
 from collections.abc import Callable, Generator
 from dataclasses import dataclass, replace
 from enum import Enum
-from typing import Any, Final
+from typing import Final
 
 from kafkalike.errors import KafkaError, KafkaTimeoutError, TopicDeletedError, UnknownOutcomeError
 from kafkalike.model.combining.parts import Placed, Room, Taken, Waiting
@@ -280,7 +280,6 @@ def _racing(make_room: Callable[[int, float], Room], pace: Callable[[], Pace], d
         pace: see `appending`.
         deadline: see `appending`.
     """
-    room, ends = None, 0.0
     seen = yield Look()
     assert isinstance(seen, Seen)
     if seen.leading and pace().crowd > 1:
@@ -291,40 +290,53 @@ def _racing(make_room: Callable[[int, float], Room], pace: Callable[[], Pace], d
         found = yield Attempt(None, combine=True)
         if isinstance(found, Placed):
             return found
-    try:
-        while True:
-            seen = yield Look()
+    while True:
+        seen = yield Look()
+        assert isinstance(seen, Seen)
+        if seen.now >= deadline:
+            raise _late()
+        if seen.deaf:
+            # Its writer does not look for what stands beside the table until it is told that there are others.
+            seen = yield MoveOn(seen.version)
             assert isinstance(seen, Seen)
-            if seen.now >= deadline:
-                raise _late()
-            if seen.deaf:
-                # Its writer does not look for what stands beside the table until it is told that there are others.
-                seen = yield MoveOn(seen.version)
-                assert isinstance(seen, Seen)
-            if room is None or seen.now >= ends:
-                if room is not None:
-                    yield LeaveRoom(room)
-                seconds = pace().room()
-                room, ends = make_room(seen.version, seconds), seen.now + seconds
-                yield AskRoom(room)
-                # Who is at work has not seen it, and is faster.
-                yield from _let_pass(seen.version, seen.now + pace().small_lap, pace)
-            found = yield Attempt(None, combine=True, room=room)
-            if isinstance(found, Placed):
-                yield LeaveRoom(room)
-                return found
-            if found is not LOST:
-                yield Pause(pace().small_lap / 2)
-    except KafkaError:
-        if room is not None:
+        seconds = pace().room()
+        room, ends = make_room(seen.version, seconds), seen.now + seconds
+        yield AskRoom(room)
+        try:
+            found = yield from _in_room(room, seen, ends, pace)
+        except KafkaError:
             yield LeaveRoom(room)
-        raise
+            raise
+        yield LeaveRoom(room)
+        if isinstance(found, Placed):
+            return found
 
 
-def _let_pass(version: int, until: float, pace: Callable[[], Pace]) -> Generator[Act, Any, None]:
+def _in_room(
+    room: Room, seen: Seen, ends: float, pace: Callable[[], Pace]
+) -> Generator[Act, Placed | Lost | Seen | None, Placed | None]:
+    """Make versions while a word counts; None when none of them was won."""
+    # Who is at work has not seen it, and is faster.
+    yield from _let_pass(seen.version, seen.now + pace().small_lap, pace)
+    while True:
+        found = yield Attempt(None, combine=True, room=room)
+        if isinstance(found, Placed):
+            return found
+        if found is not LOST:
+            yield Pause(pace().small_lap / 2)
+        now = yield Look()
+        assert isinstance(now, Seen)
+        if now.now >= ends:
+            return None
+
+
+def _let_pass(
+    version: int, until: float, pace: Callable[[], Pace]
+) -> Generator[Act, Placed | Lost | Seen | None, None]:
     """Wait for a version above one, until a time."""
     while True:
         seen = yield Look()
+        assert isinstance(seen, Seen)
         if seen.version > version or seen.now >= until:
             return
         yield Pause(pace().look())
@@ -360,18 +372,16 @@ def _waiting(
             # has not made tells it otherwise, and an empty one takes the least time.
             seen = yield MoveOn(seen.version)
             assert isinstance(seen, Seen)
-        left_out = seen.version - passed >= PASSED_OVER
-        if seen.leading or seen.deaf or left_out or (seen.version == version and seen.now >= try_at):
+        overdue = seen.version - passed >= PASSED_OVER or (seen.version == version and seen.now >= try_at)
+        if seen.leading or seen.deaf or overdue:
             if seen.leading or not lost or not seen.deaf:
                 found = yield Attempt(part, combine=True)
                 if isinstance(found, Placed):
                     return found
                 version, lost, passed = -1, True, seen.version
-                if found is BUSY:
+                if found is not LOST:
                     # It would be so at the next look, too.
-                    yield Pause(pace().look())
-                if found is GIVES_WAY:
-                    yield Pause(pace().small_lap / 2)
+                    yield Pause(pace().look() if found is BUSY else pace().small_lap / 2)
             continue
         if seen.version != version:
             version, try_at = seen.version, seen.now + pace().patience(jitter())

@@ -6,6 +6,7 @@ with the other processes, which it joins again when it was driven out.
 
 import threading
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 
 from kafkalike.clock import SYSTEM_CLOCK
@@ -54,14 +55,12 @@ class Committer:
             SYSTEM_CLOCK.sleep(pause_ms / 1000)
             if self.count % 10 == 0:
                 label = f"d:{self.who}:x:{self.count}"
-                self._told(label, lambda label=label: self.cluster.groups.transact(lambda s: decided(s, label)))
+                self._told(label, partial(self.cluster.groups.transact, partial(decided, label=label)))
             elif self.member and (self.generation < 0 or self.count % 7 == 0):
                 self._join(f"r:{self.who}:{self.group}:{self.count}")
             else:
                 label = commit_label(self.who, self.group, self.count, self.generation)
-                told = self._told(
-                    label, lambda label=label: self.offsets.commit(member_of(label), offsets_of(label), {"t": "id"})
-                )
+                told = self._told(label, partial(self.offsets.commit, member_of(label), offsets_of(label), {"t": "id"}))
                 if told == "fenced":
                     self.generation = -1
 
