@@ -29,7 +29,7 @@ from kafkalike.group.membership import Membership
 from kafkalike.group.offsets import GroupOffsets
 from kafkalike.log.cluster.delta_cluster import DeltaCluster
 from kafkalike.log.table import combined_rows, combining, waiting_files
-from kafkalike.log.table.carriage import Carriage, Passenger
+from kafkalike.log.table.shared_changes import SharedChanges, PendingChange
 from kafkalike.log.table.layout import CONSUMER_OFFSETS
 from kafkalike.log.table.sealed import sealed
 from kafkalike.model import group_protocol
@@ -231,27 +231,27 @@ def _writes_the_part_that_holds(patch: pytest.MonkeyPatch) -> None:
 
 
 def _tells_all_that_they_landed(patch: pytest.MonkeyPatch) -> None:
-    honest = combined_rows.CombinedRows._carry
+    honest = combined_rows.CombinedRows._write
 
-    def carry(self: Any, passengers: Any) -> None:
-        honest(self, passengers)
-        for each in passengers:
+    def write(self: Any, changes: Any) -> None:
+        honest(self, changes)
+        for each in changes:
             if isinstance(each.error, CommitFailedError):
                 each.error = None
 
-    patch.setattr(combined_rows.CombinedRows, "_carry", carry)
+    patch.setattr(combined_rows.CombinedRows, "_write", write)
 
 
 def _tells_nobody_that_it_landed(patch: pytest.MonkeyPatch) -> None:
-    honest = combined_rows.CombinedRows._carry
+    honest = combined_rows.CombinedRows._write
 
-    def carry(self: Any, passengers: Any) -> None:
-        honest(self, passengers)
-        for each in passengers:
+    def write(self: Any, changes: Any) -> None:
+        honest(self, changes)
+        for each in changes:
             if isinstance(each.unit, OffsetCommit):
                 each.error = each.error or CommitFailedError("fenced")
 
-    patch.setattr(combined_rows.CombinedRows, "_carry", carry)
+    patch.setattr(combined_rows.CombinedRows, "_write", write)
 
 
 WRONG = [
@@ -536,22 +536,22 @@ def test_a_right_file_is_taken_as_those_forged_ones_would_be() -> None:
 # --- the threads of one process ------------------------------------------------------------------
 
 
-def together(count: int, carry: Callable[[Sequence[Passenger[int]]], None]) -> list[BaseException | None]:
-    """So many threads bring a number each, while the first one carries and waits for them."""
+def together(count: int, write: Callable[[Sequence[PendingChange[int]]], None]) -> list[BaseException | None]:
+    """So many threads bring a number each, while the first one writes and waits for them."""
     begun, found = threading.Event(), list[BaseException | None]([None] * count)
 
-    def carried(passengers: Sequence[Passenger[int]]) -> None:
+    def wrote(changes: Sequence[PendingChange[int]]) -> None:
         if not begun.is_set():
             begun.set()
-            while len(carriage._waiting) < count - 1:
+            while len(shared._waiting) < count - 1:
                 SYSTEM_CLOCK.sleep(0.001)
-        carry(passengers)
+        write(changes)
 
-    carriage: Carriage[int] = Carriage(carried, len)
+    shared: SharedChanges[int] = SharedChanges(wrote, len)
 
     def bring(number: int) -> None:
         try:
-            carriage.bring(number, Deadline(SYSTEM_CLOCK, 20_000))
+            shared.bring(number, Deadline(SYSTEM_CLOCK, 20_000))
         except BaseException as cause:  # noqa: BLE001 - an interrupt, too
             found[number] = cause
 
@@ -563,35 +563,35 @@ def together(count: int, carry: Callable[[Sequence[Passenger[int]]], None]) -> l
     for thread in threads:
         thread.join(20)
     assert not any(thread.is_alive() for thread in threads)
-    assert (carriage._at_work.locked(), carriage._in_hand, carriage._waiting) == (False, [], [])
+    assert (shared._at_work.locked(), shared._in_hand, shared._waiting) == (False, [], [])
     return found
 
 
 def test_threads_that_come_while_one_is_at_work_go_together() -> None:
     seen: list[list[int]] = []
 
-    def carry(passengers: Sequence[Passenger[int]]) -> None:
-        seen.append(sorted(each.unit for each in passengers))
-        for each in passengers:
+    def write(changes: Sequence[PendingChange[int]]) -> None:
+        seen.append(sorted(each.unit for each in changes))
+        for each in changes:
             each.settle()
 
-    assert together(20, carry) == [None] * 20
+    assert together(20, write) == [None] * 20
     assert seen == [[0], list(range(1, 20))]
 
 
 def test_each_thread_is_told_its_own_outcome() -> None:
-    """What is refused fails nobody else; what is left is carried again."""
+    """What is refused fails nobody else; what is left is written again."""
     tries: Counter[int] = Counter()
 
-    def carry(passengers: Sequence[Passenger[int]]) -> None:
-        for each in passengers:
+    def write(changes: Sequence[PendingChange[int]]) -> None:
+        for each in changes:
             tries[each.unit] += 1
             if each.unit % 3 == 0:
                 each.settle(CommitFailedError(str(each.unit)))
             elif each.unit % 3 == 1 or tries[each.unit] == 3:
                 each.settle()
 
-    found = together(12, carry)
+    found = together(12, write)
 
     assert [None if cause is None else str(cause) for cause in found] == [
         str(n) if n % 3 == 0 else None for n in range(12)
@@ -600,25 +600,25 @@ def test_each_thread_is_told_its_own_outcome() -> None:
 
 
 def test_what_goes_wrong_for_all_is_told_to_all() -> None:
-    def carry(passengers: Sequence[Passenger[int]]) -> None:
-        raise KafkaStorageError(f"{len(passengers)}")
+    def write(changes: Sequence[PendingChange[int]]) -> None:
+        raise KafkaStorageError(f"{len(changes)}")
 
-    assert [str(cause) for cause in together(5, carry)] == ["1", *["4"] * 4]
+    assert [str(cause) for cause in together(5, write)] == ["1", *["4"] * 4]
 
 
 def test_an_interrupted_thread_leaves_the_others_no_riddle() -> None:
     """They are told that they do not know, and the next ones go on."""
     rounds = 0
 
-    def carry(passengers: Sequence[Passenger[int]]) -> None:
+    def write(changes: Sequence[PendingChange[int]]) -> None:
         nonlocal rounds
         rounds += 1
         if rounds == 2:
             raise KeyboardInterrupt
-        for each in passengers:
+        for each in changes:
             each.settle()
 
-    found = together(6, carry)
+    found = together(6, write)
 
     kinds = Counter(type(cause) for cause in found)
     assert kinds == {type(None): 1, KeyboardInterrupt: 1, UnknownOutcomeError: 4}
@@ -627,22 +627,22 @@ def test_an_interrupted_thread_leaves_the_others_no_riddle() -> None:
 def test_whose_time_is_over_while_it_waits_has_written_nothing() -> None:
     begun, go_on = threading.Event(), threading.Event()
 
-    def carry(passengers: Sequence[Passenger[int]]) -> None:
+    def write(changes: Sequence[PendingChange[int]]) -> None:
         begun.set()
         assert go_on.wait(20)
-        for each in passengers:
+        for each in changes:
             each.settle()
 
-    carriage: Carriage[int] = Carriage(carry, len)
-    first = threading.Thread(target=carriage.bring, args=(0, Deadline(SYSTEM_CLOCK, None)))
+    shared: SharedChanges[int] = SharedChanges(write, len)
+    first = threading.Thread(target=shared.bring, args=(0, Deadline(SYSTEM_CLOCK, None)))
     first.start()
     assert begun.wait(20)
     with pytest.raises(KafkaTimeoutError, match="nothing was written"):
-        carriage.bring(1, Deadline(SYSTEM_CLOCK, 1))
+        shared.bring(1, Deadline(SYSTEM_CLOCK, 1))
     go_on.set()
     first.join(20)
 
-    assert carriage._waiting == []
+    assert shared._waiting == []
 
 
 @pytest.mark.parametrize("count", [30])

@@ -1,6 +1,6 @@
 """Combined rows: changes of a control table by the threads of many processes, where every machine may write.
 
-The threads of a process bring theirs together (`Carriage`), and the processes make versions for each other
+The threads of a process bring theirs together (`SharedChanges`), and the processes make versions for each other
 (`CombinedAppends`). A change that is a value can wait beside the table, and is written by whoever makes the next
 version; any other takes part in the race, and takes along what waits. Each is asked for its rows on the state right
 before them (`in_turn`), and none is torn apart.
@@ -19,7 +19,7 @@ from kafkalike import faults
 from kafkalike.clock import Deadline, within
 from kafkalike.errors import KafkaError, KafkaTimeoutError
 from kafkalike.log.table.actions import APPEND
-from kafkalike.log.table.carriage import Carriage, Passenger
+from kafkalike.log.table.shared_changes import SharedChanges, PendingChange
 from kafkalike.log.table.combining import At, CombinedAppends, Made
 from kafkalike.log.table.log_cleaner import Helpers, LogCleaner
 from kafkalike.log.table.open_appends import OpenAppends
@@ -94,7 +94,7 @@ class CombinedRows(Generic[S, R]):
         self.combined: CombinedAppends[Bundle[S, R]] = CombinedAppends(
             table.table, self, table.clock, table.jitter, OpenAppends(of_process=True)
         )
-        self._carriage: Carriage[Unit[S, R]] = Carriage(self._carry, _together)
+        self._shared: SharedChanges[Unit[S, R]] = SharedChanges(self._write, _together)
 
     def bring(self, unit: Unit[S, R], deadline: Deadline) -> None:
         """Write a unit's rows, if it holds.
@@ -104,23 +104,23 @@ class CombinedRows(Generic[S, R]):
             UnknownOutcomeError: the rows may have been written.
             Exception: what the unit raised; nothing was written.
         """
-        self._carriage.bring(unit, deadline)
+        self._shared.bring(unit, deadline)
 
-    def _carry(self, passengers: Sequence[Passenger[Unit[S, R]]]) -> None:
+    def _write(self, changes: Sequence[PendingChange[Unit[S, R]]]) -> None:
         """Write what holds of several units, and say of each what became of it."""
-        deadline = min((each.deadline for each in passengers), key=lambda found: found.remaining())
+        deadline = min((each.deadline for each in changes), key=lambda found: found.remaining())
         try:
             with within(deadline):
-                placed = self.combined.append(Bundle([each.unit for each in passengers]), deadline)
+                placed = self.combined.append(Bundle([each.unit for each in changes]), deadline)
         except KafkaTimeoutError as cause:
-            # Nothing was written. Whoever has time left is carried again.
-            for each in passengers:
-                if each.deadline.expired() or len(passengers) == 1:
+            # Nothing was written. Whoever has time left is written again.
+            for each in changes:
+                if each.deadline.expired() or len(changes) == 1:
                     each.settle(cause)
             return
         faults.point("append.after_commit")
         state = self.rows.state
-        for nth, each in enumerate(passengers):
+        for nth, each in enumerate(changes):
             if nth in placed.ranges:
                 each.settle()
                 continue

@@ -21,7 +21,7 @@ class OpenAppends:
     def __init__(self, *, of_process: bool = False) -> None:
         self._of_process = of_process
         self._mutex = threading.Lock()
-        self._lanes: list[tuple[str, int]] = []
+        self._free: list[tuple[str, int]] = []
         """Names under which nothing waits, with the last sequence of each."""
         self._open: dict[Waiting, int] = {}
         """Appends that may land still, and the thread whose each is."""
@@ -35,7 +35,7 @@ class OpenAppends:
             base: version of the table that was seen.
         """
         with self._mutex:
-            writer, sequence = self._lanes.pop() if self._lanes else (uuid.uuid4().hex, 0)
+            writer, sequence = self._free.pop() if self._free else (uuid.uuid4().hex, 0)
             part = Waiting(base, writer, sequence + 1)
             self._open[part] = threading.get_ident()
             return part
@@ -47,7 +47,7 @@ class OpenAppends:
                 return
             if landed:
                 self._litter.append(part)
-            self._lanes.append((part.writer, part.sequence))
+            self._free.append((part.writer, part.sequence))
 
     def left(self) -> list[Waiting]:
         """What is open still before the next append: what this thread has left, or what any has."""

@@ -9,7 +9,7 @@ from typing import Final
 
 from kafkalike.clock import SYSTEM_CLOCK, Deadline
 from kafkalike.errors import UnknownOutcomeError
-from kafkalike.log.table.carriage import Carriage, Passenger
+from kafkalike.log.table.shared_changes import SharedChanges, PendingChange
 from tests.tools.interrupts import Case, sweep
 
 OTHERS: Final = 3
@@ -22,16 +22,16 @@ class OneWritesForAll(Case):
 
     def __init__(self) -> None:
         self.written: Counter[int] = Counter()
-        self.carriage: Carriage[int] = Carriage(self.write, lambda units: min(2, len(units)))
+        self.shared: SharedChanges[int] = SharedChanges(self.write, lambda units: min(2, len(units)))
         self.found: dict[int, BaseException | None] = {}
         self.others = [threading.Thread(target=self.bring, args=(number,), daemon=True) for number in range(OTHERS)]
         self.left = {1}
 
-    def write(self, taken: Sequence[Passenger[int]]) -> None:
+    def write(self, taken: Sequence[PendingChange[int]]) -> None:
         if not self.others[0].is_alive() and not self.found:
             for thread in self.others:
                 thread.start()
-            while len(self.carriage._waiting) < OTHERS:
+            while len(self.shared._waiting) < OTHERS:
                 SYSTEM_CLOCK.sleep(0.0001)
         for each in taken:
             if each.unit in self.left:
@@ -42,14 +42,14 @@ class OneWritesForAll(Case):
 
     def bring(self, number: int) -> None:
         try:
-            self.carriage.bring(number, Deadline(SYSTEM_CLOCK, 600_000))
+            self.shared.bring(number, Deadline(SYSTEM_CLOCK, 600_000))
         except BaseException as cause:
             self.found[number] = cause
         else:
             self.found[number] = None
 
     def operate(self) -> None:
-        self.carriage.bring(100, Deadline(SYSTEM_CLOCK, 600_000))
+        self.shared.bring(100, Deadline(SYSTEM_CLOCK, 600_000))
 
     def judge(self) -> Iterable[str]:
         next_one = threading.Thread(target=self.bring, args=(200,), daemon=True)
@@ -70,7 +70,7 @@ class OneWritesForAll(Case):
                 yield f"{number} came to {told!r}"
         if max(self.written.values()) > 1:
             yield f"written twice: {self.written}"
-        if self.carriage._waiting:
+        if self.shared._waiting:
             yield "something is left"
 
     def close(self) -> None:
@@ -78,7 +78,7 @@ class OneWritesForAll(Case):
 
 
 def test_an_interrupt_at_any_line_leaves_nobody_waiting() -> None:
-    found = sweep(OneWritesForAll, each=0, within="table/carriage.py")
+    found = sweep(OneWritesForAll, each=0, within="table/shared_changes.py")
 
     assert not found.wrong, str(found)
     assert found.raised > 0

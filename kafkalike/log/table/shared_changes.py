@@ -1,4 +1,4 @@
-"""Carriage: changes that threads of one process bring in; one of the threads carries all of them at a time.
+"""Shared changes: changes that threads of one process bring in; one of the threads writes all of them at a time.
 
 Whoever comes while one is at work waits, and goes along with the next one: a process makes one append where its
 threads would make many, each with requests of its own.
@@ -21,7 +21,7 @@ LOOK_SECONDS: Final = 1.0
 U = TypeVar("U")
 
 
-class Passenger(Generic[U]):
+class PendingChange(Generic[U]):
     """A change of one thread."""
 
     __slots__ = ("_told", "deadline", "error", "settled", "unit")
@@ -50,24 +50,26 @@ class Passenger(Generic[U]):
             self._told.get(timeout=left)
 
 
-class Carriage(Generic[U]):
+class SharedChanges(Generic[U]):
     """The changes of one process to one table. Thread-safe.
 
     Who writes holds a lock, which an interrupt cannot leave behind. All else that an interrupted thread leaves undone
     is found by the next one that has the lock, and that may be any of those who wait.
 
     Args:
-        carry: writes changes, and settles each of them, or leaves it: then it is carried again.
+        write: writes changes, and settles each of them, or leaves it: then it is written again.
         choose: how many of those that wait go together, from the first one on; one at least.
     """
 
-    def __init__(self, carry: Callable[[Sequence[Passenger[U]]], None], choose: Callable[[Sequence[U]], int]) -> None:
-        self._carry = carry
+    def __init__(
+        self, write: Callable[[Sequence[PendingChange[U]]], None], choose: Callable[[Sequence[U]], int]
+    ) -> None:
+        self._write = write
         self._choose = choose
         self._at_work = threading.Lock()
         self._mutex = threading.Lock()
-        self._waiting: list[Passenger[U]] = []
-        self._in_hand: list[Passenger[U]] = []
+        self._waiting: list[PendingChange[U]] = []
+        self._in_hand: list[PendingChange[U]] = []
         """Those that are being written. One that waits, too, was not begun."""
 
     def bring(self, unit: U, deadline: Deadline) -> None:
@@ -78,7 +80,7 @@ class Carriage(Generic[U]):
             UnknownOutcomeError: it may have been written.
             Exception: what it was refused with; nothing was written.
         """
-        mine = Passenger(unit, deadline)
+        mine = PendingChange(unit, deadline)
         try:
             with self._mutex:
                 self._waiting.append(mine)
@@ -98,7 +100,7 @@ class Carriage(Generic[U]):
         if mine.error is not None:
             raise mine.error
 
-    def _leave(self, mine: Passenger[U]) -> bool:
+    def _leave(self, mine: PendingChange[U]) -> bool:
         """Wait no longer; whether nobody had it in hand."""
         with self._mutex:
             if mine in self._waiting:
@@ -113,27 +115,27 @@ class Carriage(Generic[U]):
             for each in () if self._at_work.locked() else (*self._waiting[:1], *self._in_hand):
                 each.tell()
 
-    def _go(self, mine: Passenger[U]) -> None:
-        """Carry what waits, until the own change is settled. Caller: who has the lock."""
+    def _go(self, mine: PendingChange[U]) -> None:
+        """Write what waits, until the own change is settled. Caller: who has the lock."""
         self._give_up()
         while not mine.settled:
             taken = self._take()
             try:
-                self._carry(taken)
+                self._write(taken)
             except Exception as cause:  # noqa: BLE001 - each of them is told
                 for each in taken:
                     if not each.settled:
                         each.settle(cause)
             self._put_back(taken)
 
-    def _take(self) -> list[Passenger[U]]:
+    def _take(self) -> list[PendingChange[U]]:
         with self._mutex:
             taken = self._waiting[: self._choose([each.unit for each in self._waiting])]
             self._in_hand = taken
             del self._waiting[: len(taken)]
             return taken
 
-    def _put_back(self, taken: Sequence[Passenger[U]]) -> None:
+    def _put_back(self, taken: Sequence[PendingChange[U]]) -> None:
         """What is not settled waits again, before those that came later."""
         with self._mutex:
             again = [each for each in taken if not each.settled]
