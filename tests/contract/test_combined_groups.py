@@ -38,6 +38,7 @@ from kafkalike.model.group_state import OFFSET, GroupRow, GroupsState, roster_ro
 from tests.tools.commits import Told, commit_label, decided, judge, member_of, moved, offset_row, offsets_of
 from tests.tools.effort import seeds
 from tests.tools.everywhere import EverywhereStore, Mood, SimulatedClock
+from tests.tools.interrupted_lines import CARRIAGE, interrupted_at, lines
 
 SEEDS = seeds(300, 60)
 MUTANT_SEEDS = 400
@@ -559,7 +560,7 @@ def together(count: int, carry: Callable[[Sequence[Passenger[int]]], None]) -> l
     for thread in threads:
         thread.join(20)
     assert not any(thread.is_alive() for thread in threads)
-    assert (carriage._carrier, carriage._waiting) == (None, [])
+    assert (carriage._carrying.locked(), carriage._waiting) == (False, [])
     return found
 
 
@@ -618,6 +619,41 @@ def test_an_interrupted_thread_leaves_the_others_no_riddle() -> None:
 
     kinds = Counter(type(cause) for cause in found)
     assert kinds == {type(None): 1, KeyboardInterrupt: 1, UnknownOutcomeError: 4}
+
+
+def test_a_thread_may_be_interrupted_at_any_line_and_those_after_it_are_carried() -> None:
+    """A Ctrl-C may come when a thread has all that it wanted, and is only about to tell the next one."""
+
+    def carry(passengers: Sequence[Passenger[int]]) -> None:
+        for each in passengers:
+            each.settle()
+
+    for line in lines():
+        carriage: Carriage[int] = Carriage(carry, len)
+        hit = interrupted_at(line, lambda carriage=carriage: carriage.bring(0, Deadline(SYSTEM_CLOCK, None)), CARRIAGE)  # type: ignore[misc]
+        carriage.bring(1, Deadline(SYSTEM_CLOCK, 1))  # raises if nobody carries it
+        if not hit:
+            break
+    assert line > 20
+
+
+def test_who_goes_along_with_a_thread_that_is_interrupted_at_any_line_is_told_in_the_end() -> None:
+    """Written, or not known: nobody waits for ever."""
+
+    def carry(passengers: Sequence[Passenger[int]]) -> None:
+        for each in passengers:
+            each.settle()
+
+    for line in lines():
+        carriage: Carriage[int] = Carriage(carry, len)
+        along = Passenger(1, Deadline(SYSTEM_CLOCK, None))
+        carriage._waiting.append(along)
+        hit = interrupted_at(line, lambda carriage=carriage: carriage.bring(0, Deadline(SYSTEM_CLOCK, None)), CARRIAGE)  # type: ignore[misc]
+        carriage.bring(2, Deadline(SYSTEM_CLOCK, 1))
+        assert along.settled, line
+        assert along.error is None or type(along.error) is UnknownOutcomeError
+        if not hit:
+            break
 
 
 def test_whose_time_is_over_while_it_waits_has_written_nothing() -> None:

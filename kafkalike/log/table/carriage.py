@@ -9,10 +9,13 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable, Sequence
 from queue import Empty, SimpleQueue
-from typing import Any, Generic, TypeVar
+from typing import Any, Final, Generic, TypeVar
 
 from kafkalike.clock import Deadline
 from kafkalike.errors import KafkaTimeoutError, UnknownOutcomeError
+
+LOOK_SECONDS: Final = 1.0
+"""How long who waits is sure that somebody is at work: a thread may be interrupted before it tells the next one."""
 
 U = TypeVar("U")
 
@@ -42,8 +45,8 @@ class Passenger(Generic[U]):
         self._told.put(None)
 
     def wait(self) -> None:
-        """Until it is told something; for as long as it may, where nobody has it in hand."""
-        left = None if self.aboard or self.deadline.remaining() > threading.TIMEOUT_MAX else self.deadline.remaining()
+        """Until it is told something, for a while; for as long as it may, where nobody has it in hand."""
+        left = LOOK_SECONDS if self.aboard else min(LOOK_SECONDS, max(0.0, self.deadline.remaining()))
         try:
             self._told.get(timeout=left)
         except Empty:
@@ -62,9 +65,11 @@ class Carriage(Generic[U]):
         self._carry = carry
         self._choose = choose
         self._mutex = threading.Lock()
+        self._carrying = threading.Lock()
+        """Held by the thread that carries: however that is interrupted, `with` frees it."""
         self._waiting: list[Passenger[U]] = []
-        self._carrier: Passenger[U] | None = None
-        """Whose thread carries, or is to."""
+        self._taken: list[Passenger[U]] = []
+        """What the thread that carries, or the last one, has in hand."""
 
     def bring(self, unit: U, deadline: Deadline) -> None:
         """Have a change written, with those of other threads.
@@ -76,27 +81,23 @@ class Carriage(Generic[U]):
         """
         mine = Passenger(unit, deadline)
         try:
-            self._join(mine)
+            with self._mutex:
+                self._waiting.append(mine)
             while not mine.settled:
+                if not self._carrying.locked():
+                    with self._carrying:
+                        self._go(mine)
+                    self._call_next()
+                    continue
                 mine.wait()
-                if self._carrier is mine:
-                    self._go(mine)
-                elif deadline.expired() and self._leave(mine):
+                if not mine.settled and deadline.expired() and self._leave(mine):
                     raise KafkaTimeoutError(
                         "others of this process were written until time ran out; nothing was written"
                     )
         finally:
             self._leave(mine)
-            self._hand_over(mine)
         if mine.error is not None:
             raise mine.error
-
-    def _join(self, mine: Passenger[U]) -> None:
-        with self._mutex:
-            self._waiting.append(mine)
-            if self._carrier is None:
-                self._carrier = mine
-                mine.tell()
 
     def _leave(self, mine: Passenger[U]) -> bool:
         """Wait no longer; whether nobody had it in hand."""
@@ -106,15 +107,14 @@ class Carriage(Generic[U]):
                 return True
             return False
 
-    def _hand_over(self, mine: Passenger[U]) -> None:
+    def _call_next(self) -> None:
         with self._mutex:
-            if self._carrier is mine:
-                self._carrier = self._waiting[0] if self._waiting else None
-                if self._carrier is not None:
-                    self._carrier.tell()
+            if self._waiting:
+                self._waiting[0].tell()
 
     def _go(self, mine: Passenger[U]) -> None:
-        """Carry what waits, until the own change is settled."""
+        """Carry what waits, until the own change is settled. Caller: holds `_carrying`."""
+        self._give_up()
         while not mine.settled:
             taken = self._take()
             try:
@@ -131,12 +131,20 @@ class Carriage(Generic[U]):
                 raise
             self._put_back(taken)
 
+    def _give_up(self) -> None:
+        """Tell those whom a thread had in hand that was interrupted before it could."""
+        with self._mutex:
+            for each in self._taken:
+                if not each.settled and each not in self._waiting:
+                    each.settle(UnknownOutcomeError("change of a control table", "of an interrupted thread"))
+            self._taken = []
+
     def _take(self) -> list[Passenger[U]]:
         with self._mutex:
-            taken = self._waiting[: self._choose([each.unit for each in self._waiting])]
+            taken = self._taken = self._waiting[: self._choose([each.unit for each in self._waiting])]
             for each in taken:
                 each.aboard = True
-            del self._waiting[: len(taken)]
+            self._waiting = self._waiting[len(taken) :]
             return taken
 
     def _put_back(self, taken: Sequence[Passenger[Any]]) -> None:
