@@ -752,7 +752,7 @@ def test_dead_files_take_nobodys_place(content: bytes) -> None:
 
     They were withdrawn, are no appends, or the topic does not take them any more.
     """
-    place = Place(**{"max.message.bytes": "150"})
+    place = Place(0, **{"max.message.bytes": "150"})
     log, dead = place.busy_log(), place.busy_log()
     log.append(batch("first"))
     for nth in range(MOST_PARTS):
