@@ -616,7 +616,7 @@ def test_a_large_append_only_races(monkeypatch: pytest.MonkeyPatch) -> None:
 
     log.append(batch("x" * 100))
 
-    assert log._combined.open._lanes == []
+    assert log._combined.open._free == []
     assert [value for _, value in place.read()[0]] == ["first", "o", "x" * 100]
 
 

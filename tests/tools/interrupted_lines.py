@@ -19,7 +19,7 @@ class Interrupted(BaseException):
     """What the tracer raises; like KeyboardInterrupt no Exception."""
 
 
-CARRIAGE = (f"{HOME / 'log' / 'table' / 'carriage.py'}",)
+CARRIAGE = (f"{HOME / 'log' / 'table' / 'changes that threads share.py'}",)
 
 
 def interrupted_at(line: int, call: Callable[[], object], traced: tuple[str, ...] = TRACED) -> bool:
