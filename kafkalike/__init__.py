@@ -13,7 +13,9 @@ if TYPE_CHECKING:
     from kafkalike.admin import KafkaAdminClient as KafkaAdminClient
     from kafkalike.consumer import ConsumerRebalanceListener as ConsumerRebalanceListener
     from kafkalike.consumer import KafkaConsumer as KafkaConsumer
-    from kafkalike.cuts import snapshot as snapshot
+    from kafkalike.cuts.take import snapshot as snapshot
+    from kafkalike.cuts.value import Snapshot as Snapshot
+    from kafkalike.cuts.value import TopicSnapshot as TopicSnapshot
     from kafkalike.group.assignors import PartitionAssignor as PartitionAssignor
     from kafkalike.model.structs import AlterConfigOp as AlterConfigOp
     from kafkalike.model.structs import ConfigResource as ConfigResource
@@ -28,8 +30,6 @@ if TYPE_CHECKING:
     from kafkalike.model.structs import OffsetSpec as OffsetSpec
     from kafkalike.model.structs import RecordMetadata as RecordMetadata
     from kafkalike.model.structs import TopicPartition as TopicPartition
-    from kafkalike.model.transactions.snapshot import Snapshot as Snapshot
-    from kafkalike.model.transactions.snapshot import TopicSnapshot as TopicSnapshot
     from kafkalike.producer import KafkaProducer as KafkaProducer
     from kafkalike.producer import Transaction as Transaction
     from kafkalike.producer import transaction as transaction
@@ -67,9 +67,9 @@ _HOME = {
     "Serializer": "kafkalike.serialization",
     "Transaction": "kafkalike.producer",
     "transaction": "kafkalike.producer",
-    "Snapshot": "kafkalike.model.transactions.snapshot",
-    "TopicSnapshot": "kafkalike.model.transactions.snapshot",
-    "snapshot": "kafkalike.cuts",
+    "Snapshot": "kafkalike.cuts.value",
+    "TopicSnapshot": "kafkalike.cuts.value",
+    "snapshot": "kafkalike.cuts.take",
 }
 
 __all__ = [  # noqa: PLE0604 - `__getattr__` gives the names

@@ -12,6 +12,7 @@ from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812
 
 from kafkalike.clock import SYSTEM_CLOCK, Clock
+from kafkalike.cuts.value import Snapshot
 from kafkalike.errors import DataLossError, IllegalArgumentError
 from kafkalike.group.exclusive import held_alone
 from kafkalike.group.offsets import GroupOffsets
@@ -19,7 +20,6 @@ from kafkalike.log.connect import connect
 from kafkalike.log.port import TopicLog
 from kafkalike.model.names import check_group_id
 from kafkalike.model.structs import OffsetAndMetadata, TopicPartition
-from kafkalike.model.transactions.snapshot import Snapshot
 from kafkalike.spark.files import Target, save
 from kafkalike.spark.frames import check_root, read
 from kafkalike.spark.ranges import EARLIEST, LATEST, Offsets, plan_ranges

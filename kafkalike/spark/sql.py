@@ -16,6 +16,7 @@ from typing import Any, Final
 
 from pyspark.sql import SparkSession
 
+from kafkalike.cuts.value import Snapshot
 from kafkalike.errors import IllegalArgumentError, UnknownTopicOrPartitionError
 from kafkalike.log.cluster.delta_cluster import DeltaCluster
 from kafkalike.log.connect import connect_delta
@@ -23,7 +24,6 @@ from kafkalike.log.jvm.hadoop import tell_hadoop
 from kafkalike.model.names import check_topic_name
 from kafkalike.model.sql_names import sql_name
 from kafkalike.model.topic import TopicInfo
-from kafkalike.model.transactions.snapshot import Snapshot
 from kafkalike.spark.format.format import with_storage
 from kafkalike.spark.frames import as_of, check_root, topic_frame
 from kafkalike.spark.sql_names import literal, quoted

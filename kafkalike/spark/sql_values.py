@@ -10,9 +10,9 @@ from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812
 from pyspark.sql.types import StructType
 
+from kafkalike.cuts.value import Snapshot
 from kafkalike.errors import IllegalArgumentError
 from kafkalike.model.sql_names import sql_name
-from kafkalike.model.transactions.snapshot import Snapshot
 from kafkalike.spark.frames import read
 from kafkalike.spark.sql_names import quoted
 

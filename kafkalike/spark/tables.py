@@ -15,6 +15,7 @@ from pyspark.sql.datasource import DataSource, DataSourceReader, InputPartition
 
 from kafkalike.clock import SYSTEM_CLOCK, Clock
 from kafkalike.config.storage import SentOptions
+from kafkalike.cuts.value import Snapshot
 from kafkalike.errors import IllegalArgumentError
 from kafkalike.lag.history import lag_history as moved
 from kafkalike.lag.measure import Lags
@@ -22,7 +23,6 @@ from kafkalike.log.connect import connect
 from kafkalike.log.port import Cluster
 from kafkalike.model.group_state import CommittedOffset
 from kafkalike.model.structs import TopicPartition
-from kafkalike.model.transactions.snapshot import Snapshot
 
 FORMAT: Final = "kafkalike_tables"
 

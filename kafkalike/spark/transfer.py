@@ -12,11 +12,11 @@ from typing import Any, Final
 from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812
 
+from kafkalike.cuts.value import Snapshot
 from kafkalike.errors import DataLossError, IllegalArgumentError
 from kafkalike.expr.sink import HEADERS
 from kafkalike.log.connect import connect_delta, connect_to_write
 from kafkalike.model.structs import TopicPartition
-from kafkalike.model.transactions.snapshot import Snapshot
 from kafkalike.spark.batch import Consumed, ends_of, within
 from kafkalike.spark.files import Source, Target, load, save
 from kafkalike.spark.frames import read

@@ -11,6 +11,7 @@ from pyspark.sql import DataFrame, SparkSession
 import kafkalike.spark as ks
 from kafkalike import TopicPartition, snapshot
 from kafkalike.clock import SYSTEM_CLOCK
+from kafkalike.cuts.value import Snapshot
 from kafkalike.errors import (
     IllegalArgumentError,
     IllegalStateError,
@@ -21,7 +22,6 @@ from kafkalike.errors import (
 from kafkalike.group.offsets import GroupOffsets
 from kafkalike.log.cluster.delta_cluster import DeltaCluster
 from kafkalike.log.connect import connect
-from kafkalike.model.transactions.snapshot import Snapshot
 from kafkalike.spark.batch import consume
 from kafkalike.spark.files import Target
 from kafkalike.spark.transfer import export_topic

@@ -8,8 +8,8 @@ from pathlib import Path
 
 import click
 
+from kafkalike.cuts.value import Snapshot
 from kafkalike.expr.rows import RecordColumns
-from kafkalike.model.transactions.snapshot import Snapshot
 from kafkalike.spark.batch import VALUE_FORMATS, Decoding
 
 Command = Callable[..., None]

@@ -8,7 +8,7 @@ import click
 
 from kafkalike.cli.environment import Environment, pass_environment
 from kafkalike.cli.options import bootstrap_option, command_config_option, version_option
-from kafkalike.cuts import snapshot
+from kafkalike.cuts.take import snapshot
 
 
 @click.command(

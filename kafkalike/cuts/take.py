@@ -7,12 +7,12 @@ from datetime import datetime
 from typing import Any
 
 from kafkalike.clock import SYSTEM_CLOCK, Clock, Deadline, utc_text
+from kafkalike.cuts.value import Snapshot, TopicSnapshot
 from kafkalike.errors import IllegalArgumentError
 from kafkalike.log.cluster.past import cut_at
 from kafkalike.log.connect import connect, connect_delta
 from kafkalike.log.port import Cluster
 from kafkalike.model.names import check_group_id, check_topic_name
-from kafkalike.model.transactions.snapshot import Snapshot, TopicSnapshot
 from kafkalike.model.transactions.views import Cut
 
 
