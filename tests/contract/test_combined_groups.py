@@ -29,9 +29,9 @@ from kafkalike.group.membership import Membership
 from kafkalike.group.offsets import GroupOffsets
 from kafkalike.log.cluster.delta_cluster import DeltaCluster
 from kafkalike.log.table import combined_rows, combining, waiting_files
-from kafkalike.log.table.shared_changes import SharedChanges, PendingChange
 from kafkalike.log.table.layout import CONSUMER_OFFSETS
 from kafkalike.log.table.sealed import sealed
+from kafkalike.log.table.shared_changes import PendingChange, SharedChanges
 from kafkalike.model.combining import offset_commit, units
 from kafkalike.model.combining.offset_commit import OffsetCommit, Position, load_commit
 from kafkalike.model.combining.parts import Taken

@@ -9,7 +9,7 @@ from typing import Final
 
 from kafkalike.clock import SYSTEM_CLOCK, Deadline
 from kafkalike.errors import UnknownOutcomeError
-from kafkalike.log.table.shared_changes import SharedChanges, PendingChange
+from kafkalike.log.table.shared_changes import PendingChange, SharedChanges
 from tests.tools.interrupts import Case, sweep
 
 OTHERS: Final = 3

@@ -19,12 +19,12 @@ from kafkalike import faults
 from kafkalike.clock import Deadline, within
 from kafkalike.errors import KafkaError, KafkaTimeoutError
 from kafkalike.log.table.actions import APPEND
-from kafkalike.log.table.shared_changes import SharedChanges, PendingChange
 from kafkalike.log.table.combining import At, CombinedAppends, Made
 from kafkalike.log.table.log_cleaner import Helpers, LogCleaner
 from kafkalike.log.table.open_appends import OpenAppends
 from kafkalike.log.table.row_table import RowTable
 from kafkalike.log.table.sealed import opened, sealed
+from kafkalike.log.table.shared_changes import PendingChange, SharedChanges
 from kafkalike.log.table.state import TableState
 from kafkalike.log.table.table import Change, Done, Landed, Plan
 from kafkalike.log.table.turns import Turns
