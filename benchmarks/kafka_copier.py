@@ -22,7 +22,7 @@ from benchmarks.kafka_broker import broker
 KAFKA_PYTHON = "kafka"
 PARTITIONS = 4
 VALUE = b"v" * 100
-SIZES = {10: 1_000, 200: 10_000, 2_000: 40_000}
+SIZES = {10: 200, 200: 4_000, 2_000: 20_000}
 """By records of a transaction at most: records to copy."""
 ROUNDS = 3
 BEHIND_SECONDS = 5.0

@@ -12,7 +12,7 @@ import click
 from kafkalike.cli.jobs.job import cluster_of, pairs, report, run, session_of
 from kafkalike.cli.jobs.record_options import check_target, decoding_options, snapshot_option
 from kafkalike.cli.options import bootstrap_option, command_config_option
-from kafkalike.model.snapshot import Snapshot
+from kafkalike.model.transactions.snapshot import Snapshot
 from kafkalike.spark.batch import Decoding, consume
 from kafkalike.spark.files import MODES, TARGETS, Target
 from kafkalike.spark.ranges import EARLIEST, parse_offsets

@@ -15,8 +15,6 @@ if TYPE_CHECKING:
     from kafkalike.consumer import KafkaConsumer as KafkaConsumer
     from kafkalike.cuts import snapshot as snapshot
     from kafkalike.group.assignors import PartitionAssignor as PartitionAssignor
-    from kafkalike.model.snapshot import Snapshot as Snapshot
-    from kafkalike.model.snapshot import TopicSnapshot as TopicSnapshot
     from kafkalike.model.structs import AlterConfigOp as AlterConfigOp
     from kafkalike.model.structs import ConfigResource as ConfigResource
     from kafkalike.model.structs import ConfigResourceType as ConfigResourceType
@@ -30,6 +28,8 @@ if TYPE_CHECKING:
     from kafkalike.model.structs import OffsetSpec as OffsetSpec
     from kafkalike.model.structs import RecordMetadata as RecordMetadata
     from kafkalike.model.structs import TopicPartition as TopicPartition
+    from kafkalike.model.transactions.snapshot import Snapshot as Snapshot
+    from kafkalike.model.transactions.snapshot import TopicSnapshot as TopicSnapshot
     from kafkalike.producer import KafkaProducer as KafkaProducer
     from kafkalike.producer import Transaction as Transaction
     from kafkalike.producer import transaction as transaction
@@ -67,8 +67,8 @@ _HOME = {
     "Serializer": "kafkalike.serialization",
     "Transaction": "kafkalike.producer",
     "transaction": "kafkalike.producer",
-    "Snapshot": "kafkalike.model.snapshot",
-    "TopicSnapshot": "kafkalike.model.snapshot",
+    "Snapshot": "kafkalike.model.transactions.snapshot",
+    "TopicSnapshot": "kafkalike.model.transactions.snapshot",
     "snapshot": "kafkalike.cuts",
 }
 

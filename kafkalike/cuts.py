@@ -12,7 +12,7 @@ from kafkalike.log.cluster.past import cut_at
 from kafkalike.log.connect import connect, connect_delta
 from kafkalike.log.port import Cluster
 from kafkalike.model.names import check_group_id, check_topic_name
-from kafkalike.model.snapshot import Snapshot, TopicSnapshot
+from kafkalike.model.transactions.snapshot import Snapshot, TopicSnapshot
 from kafkalike.model.transactions.views import Cut
 
 

@@ -13,7 +13,7 @@ from typing import Final
 from kafkalike.model.frozen_map import Draft, FrozenMap
 from kafkalike.model.group_roster import PROTOCOL_TYPE, ROSTER_VERSION, Member, Roster, dump_roster, load_roster
 from kafkalike.model.row_value import UNREADABLE, damaged, row_value
-from kafkalike.model.structs import GroupState, OffsetAndMetadata, TopicPartition
+from kafkalike.model.structs import CommittedOffset, GroupState, OffsetAndMetadata, TopicPartition
 from kafkalike.model.transactions.rows import FORMAT as TRANSACTION_FORMAT
 from kafkalike.model.transactions.rows import dump_dead, dump_standing, load_standing
 from kafkalike.model.transactions.values import Entries, Standing
@@ -130,19 +130,6 @@ def transaction_rows(first: int, entries: Entries) -> list[GroupRow]:
         for nth, said in enumerate(entries.offsets, start=1)
     ]
     return [about, *offsets]
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class CommittedOffset:
-    """A committed offset and whose it is."""
-
-    position: OffsetAndMetadata
-    topic_id: str
-    time_ms: int
-    member_id: str
-    client_id: str
-    generation: int = -1
-    """The group's when it was committed; -1 from outside the membership."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from enum import IntEnum, StrEnum
 from typing import Any, NamedTuple
 
@@ -51,6 +52,19 @@ class OffsetAndMetadata(NamedTuple):
     offset: int
     metadata: str = ""
     leader_epoch: int = -1
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CommittedOffset:
+    """A committed offset and whose it is."""
+
+    position: OffsetAndMetadata
+    topic_id: str
+    time_ms: int
+    member_id: str
+    client_id: str
+    generation: int = -1
+    """The group's when it was committed; -1 from outside the membership."""
 
 
 class OffsetAndTimestamp(NamedTuple):

@@ -18,8 +18,8 @@ from kafkalike.group.offsets import GroupOffsets
 from kafkalike.log.connect import connect
 from kafkalike.log.port import TopicLog
 from kafkalike.model.names import check_group_id
-from kafkalike.model.snapshot import Snapshot
 from kafkalike.model.structs import OffsetAndMetadata, TopicPartition
+from kafkalike.model.transactions.snapshot import Snapshot
 from kafkalike.spark.files import Target, save
 from kafkalike.spark.frames import check_root, read
 from kafkalike.spark.ranges import EARLIEST, LATEST, Offsets, plan_ranges

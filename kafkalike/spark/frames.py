@@ -13,8 +13,8 @@ from pyspark.sql import functions as F  # noqa: N812
 from kafkalike.errors import IllegalArgumentError
 from kafkalike.log.connect import connect_delta
 from kafkalike.log.jvm.hadoop import tell_hadoop
-from kafkalike.model.snapshot import Snapshot
 from kafkalike.model.topic import TopicInfo
+from kafkalike.model.transactions.snapshot import Snapshot
 
 
 def read(

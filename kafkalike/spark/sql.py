@@ -21,9 +21,9 @@ from kafkalike.log.cluster.delta_cluster import DeltaCluster
 from kafkalike.log.connect import connect_delta
 from kafkalike.log.jvm.hadoop import tell_hadoop
 from kafkalike.model.names import check_topic_name
-from kafkalike.model.snapshot import Snapshot
 from kafkalike.model.sql_names import sql_name
 from kafkalike.model.topic import TopicInfo
+from kafkalike.model.transactions.snapshot import Snapshot
 from kafkalike.spark.format.format import with_storage
 from kafkalike.spark.frames import as_of, check_root, topic_frame
 from kafkalike.spark.sql_names import literal, quoted

@@ -11,8 +11,8 @@ from pyspark.sql import functions as F  # noqa: N812
 from pyspark.sql.types import StructType
 
 from kafkalike.errors import IllegalArgumentError
-from kafkalike.model.snapshot import Snapshot
 from kafkalike.model.sql_names import sql_name
+from kafkalike.model.transactions.snapshot import Snapshot
 from kafkalike.spark.frames import read
 from kafkalike.spark.sql_names import quoted
 

@@ -21,8 +21,8 @@ from kafkalike.lag.measure import Lags
 from kafkalike.log.connect import connect
 from kafkalike.log.port import Cluster
 from kafkalike.model.group_state import CommittedOffset
-from kafkalike.model.snapshot import Snapshot
 from kafkalike.model.structs import TopicPartition
+from kafkalike.model.transactions.snapshot import Snapshot
 
 FORMAT: Final = "kafkalike_tables"
 

@@ -15,8 +15,8 @@ from pyspark.sql import functions as F  # noqa: N812
 from kafkalike.errors import DataLossError, IllegalArgumentError
 from kafkalike.expr.sink import HEADERS
 from kafkalike.log.connect import connect_delta, connect_to_write
-from kafkalike.model.snapshot import Snapshot
 from kafkalike.model.structs import TopicPartition
+from kafkalike.model.transactions.snapshot import Snapshot
 from kafkalike.spark.batch import Consumed, ends_of, within
 from kafkalike.spark.files import Source, Target, load, save
 from kafkalike.spark.frames import read

@@ -534,7 +534,7 @@ def test_offsets_of_an_earlier_life_of_a_topic_are_not_listed(cluster: Cluster, 
 
 @pytest.mark.parametrize(
     "method",
-    ["create_acls", "describe_acls", "elect_leaders", "list_transactions", "describe_features"],
+    ["create_acls", "describe_acls", "elect_leaders", "describe_features"],
 )
 def test_what_does_not_exist_here_says_so(admin: KafkaAdminClient, method: str) -> None:
     """What does not exist here says so."""

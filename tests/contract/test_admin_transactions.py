@@ -53,7 +53,7 @@ def ids(log_cluster: Cluster, producer_of: Callable[..., KafkaProducer]) -> dict
         if name != "new":
             producer.begin_transaction()
             producer.send("t", name.encode(), partition=0).get(60)
-    made["done"].send_offsets_to_transaction({U0: OffsetAndMetadata(1)}, "g")
+    made["done"].send_offsets_to_transaction({T0: OffsetAndMetadata(1)}, "g")
     made["done"].commit_transaction()
     made["gone"].abort_transaction()
     return made
@@ -318,9 +318,16 @@ def test_rows_are_dumped_in_the_words_of_kafkas_decoder(log_cluster: Cluster) ->
     assert commit.endswith("transaction=1,reason=commit,groups=[g]")
     assert sum("state=Empty" in line for line in lines) == 4
     assert sum("state=CompleteAbort" in line for line in lines) == 1
-    assert "key: offset_commit::group=g,partition=u-0 payload: offset=1," in every.out
+    assert "key: offset_commit::group=g,partition=t-0 payload: offset=1," in every.out
     assert len(every.out.splitlines()) == len(lines) + 1
     assert call(log_cluster, "dump-log", "--transaction-log-decoder", "--topic", "t").code == 2
+
+
+@pytest.mark.usefixtures("ids")
+def test_transactional_ids_are_no_groups(log_cluster: Cluster) -> None:
+    """Their rows stand in the same table; the group whose offset was committed is there."""
+    assert call(log_cluster, "consumer-groups", "--list").out == "g\n"
+    assert call(log_cluster, "verify").code == 0
 
 
 @pytest.mark.usefixtures("ids")

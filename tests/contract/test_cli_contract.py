@@ -310,7 +310,7 @@ def usage(capsys: pytest.CaptureFixture[str]) -> Cli:
         "producer-perf-test --topic t --num-records 5 --record-size 1 --payload-monotonic",
         "producer-perf-test --topic t --num-records 0 --record-size 1",
         "producer-perf-test --topic t --num-records 5 --record-size 1 --warmup-records 5",
-        "producer-perf-test --topic t --num-records 5 --record-size 1 --transactional-id x",
+        "producer-perf-test --topic t --num-records 5 --record-size 1 --transaction-duration-ms 0",
         "producer-perf-test --topic t --num-records 5 --record-size 1 acks=1",
         "consumer-perf-test --topic t",
         "consumer-perf-test --messages 5",

@@ -21,6 +21,15 @@ from tests.tools.records import batch
 
 P0 = TopicPartition("t", 0)
 REQUESTS = "kafkalike_object_store_requests_total"
+NO_TRANSACTIONS = {
+    ("kafkalike_transactional_ids",): 0,
+    ("kafkalike_transactions_open",): 0,
+    ("kafkalike_transactions_unapplied",): 0,
+    ("kafkalike_transactions_open_seconds_max",): 0,
+    ("kafkalike_transactions_unapplied_seconds_max",): 0,
+    ("kafkalike_transactions_total", "commit"): 0,
+    ("kafkalike_transactions_total", "abort"): 0,
+}
 
 
 @pytest.fixture
@@ -76,6 +85,7 @@ def test_lag_is_measured_three_ways(groups: Cluster) -> None:
         ("kafka_consumergroup_lag", *where): 2,
         ("kafka_consumergroup_lag_records", *where): 2,
         ("kafka_consumergroup_lag_seconds", *where): 4,
+        **NO_TRANSACTIONS,
     }
 
 
@@ -109,7 +119,7 @@ def test_a_cluster_without_anything_is_up(cluster: Cluster) -> None:
     """No topics, no groups; only the root."""
     if isinstance(cluster, DeltaCluster) and cluster.store.reach == "machine":
         Path(cluster.root).mkdir(exist_ok=True)
-    assert samples(call(cluster, "metrics").out) == {("kafkalike_up",): 1}
+    assert samples(call(cluster, "metrics").out) == {("kafkalike_up",): 1, **NO_TRANSACTIONS}
     assert json.loads(call(cluster, "metrics", "--json").out)["groups"] == {}
 
 

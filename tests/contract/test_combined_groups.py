@@ -35,6 +35,7 @@ from kafkalike.log.table.shared_changes import PendingChange, SharedChanges
 from kafkalike.model.combining import offset_commit, units
 from kafkalike.model.combining.offset_commit import OffsetCommit, Position, load_commit
 from kafkalike.model.combining.parts import Taken
+from kafkalike.model.group_protocol import check_commit
 from kafkalike.model.group_roster import Member
 from kafkalike.model.group_state import OFFSET, GroupRow, GroupsState, roster_row
 from kafkalike.model.structs import OffsetAndMetadata, TopicPartition
@@ -199,7 +200,6 @@ def _asks_no_rule(patch: pytest.MonkeyPatch) -> None:
 
 def _asks_the_rule_before_and_not_at_the_commit(patch: pytest.MonkeyPatch) -> None:
     """Whoever writes for another one believes that it was asked."""
-    honest = offset_commit.check_commit
 
     def load(found: Any) -> Any:
         unit = load_commit(found)
@@ -209,7 +209,7 @@ def _asks_the_rule_before_and_not_at_the_commit(patch: pytest.MonkeyPatch) -> No
             try:
                 return unit(state)
             finally:
-                patch.setattr(offset_commit, "check_commit", honest)
+                patch.setattr(offset_commit, "check_commit", check_commit)
 
         return trusting
 

@@ -1,4 +1,4 @@
-"""A commit beside those of other processes is interrupted: it is there once or not at all, and never after a later one."""
+"""A commit beside other processes' is interrupted: it is there once or not at all, never after a later one."""
 
 from __future__ import annotations
 

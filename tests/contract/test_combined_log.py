@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import json
 import random
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import pytest
@@ -54,11 +54,11 @@ MUTANT_SEEDS = 300
 class Place:
     """A root with one topic of two partitions, and writers that know nothing of each other."""
 
-    def __init__(self, seed: int = 0, **settings: str) -> None:
+    def __init__(self, seed: int = 0, settings: Mapping[str, str] | None = None) -> None:
         self.clock = SimulatedClock()
         self.mood = Mood(random.Random(seed))
         self.store = EverywhereStore(self.clock, self.mood)
-        self.cluster().create_topic("t", 2, {"message.timestamp.before.max.ms": str(2**62), **settings})
+        self.cluster().create_topic("t", 2, {"message.timestamp.before.max.ms": str(2**62), **(settings or {})})
 
     def cluster(self) -> DeltaCluster:
         return DeltaCluster(self.store, clock=self.clock)
@@ -616,7 +616,7 @@ def test_a_large_append_only_races(monkeypatch: pytest.MonkeyPatch) -> None:
 
     log.append(batch("x" * 100))
 
-    assert log._combined.open._lanes == []
+    assert log._combined.open._free == []
     assert [value for _, value in place.read()[0]] == ["first", "o", "x" * 100]
 
 
@@ -753,7 +753,7 @@ def test_dead_files_take_nobodys_place(content: bytes) -> None:
 
     They were withdrawn, are no appends, or the topic does not take them any more.
     """
-    place = Place(**{"max.message.bytes": "150"})
+    place = Place(settings={"max.message.bytes": "150"})
     log, dead = place.busy_log(), place.busy_log()
     log.append(batch("first"))
     for nth in range(MOST_PARTS):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+import zlib
 from collections.abc import Callable, Mapping
 from typing import Any
 
@@ -27,12 +28,16 @@ from kafkalike.errors import (
 )
 from kafkalike.log.inspect.verify import verify
 from kafkalike.log.port import Cluster, TopicLog, TransactionSession
+from kafkalike.log.store.memory import MemoryStore
+from kafkalike.log.transactions.staging import Staging
 from kafkalike.model.appends import Appended
 from kafkalike.model.group_roster import Member, Roster
 from kafkalike.model.group_state import roster_row
 from kafkalike.model.structs import OffsetAndMetadata, TopicPartition
 from kafkalike.model.transactions.claims import GroupClaim
+from kafkalike.model.transactions.values import Attempt, StagedFile
 from kafkalike.model.transactions.views import TransactionState
+from kafkalike.testing import ManualClock, MemoryCluster
 from tests.tools.records import batch, fill, partition_records
 
 Opener = Callable[[], Cluster]
@@ -553,6 +558,75 @@ def test_a_damaged_staged_file_stops_its_topic_by_name_until_it_is_left_out(
     assert verify(other, ["a", "b"]).errors() == 0
 
 
+@pytest.mark.parametrize("newer", [False, True])
+def test_a_producer_in_doubt_learns_that_its_transaction_is_committed_though_a_topic_was_left_out(
+    open_log_cluster: Opener,
+    monkeypatch: pytest.MonkeyPatch,
+    newer: bool,  # noqa: FBT001
+) -> None:
+    """And not that somebody else has the id; also when a newer producer of the id has come since."""
+    cluster = open_log_cluster()
+    logs = two_topics(cluster)
+    mine = session(cluster)
+    for log in logs:
+        mine.stage(1, log, batch("1"))
+
+    def point(name: str) -> None:
+        if name == "transaction.after_commit":
+            raise Killed
+
+    with monkeypatch.context() as patch:
+        patch.setattr(faults, "point", point)
+        with pytest.raises(Killed):
+            mine.commit(1, NONE, soon())
+    files = cluster.transactions._staging._files  # type: ignore[attr-defined]
+    (name,) = [e.name for e in files.list(deep=True) if e.name.endswith(logs[0].info.topic_id)]
+    files.remove(name)
+    other = open_log_cluster()
+    (lost,) = other.transactions.damaged()
+    assert other.transactions.leave_out(lost, soon())
+    if newer:
+        session(other)
+
+    assert set(mine.commit(1, NONE, soon())) == {"b"}
+
+    assert (values(other, "a"), values(other, "b")) == ([], [b"1"])
+
+
+def test_a_clock_that_was_ahead_hides_no_decision_from_readers(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A producer's clock is an hour ahead; it decides, and is killed."""
+    clock = ManualClock(1_700_003_600)
+    cluster = MemoryCluster(clock=clock)
+    logs = two_topics(cluster)
+    mine = session(cluster)
+    for log in logs:
+        mine.stage(1, log, batch("1"))
+    kill_before_apply(cluster, monkeypatch, mine, 1)
+    clock.seconds -= 3_600
+
+    assert cluster.transactions.help(logs, soon())
+
+    assert (values(cluster, "a"), values(cluster, "b")) == ([b"1"], [b"1"])
+
+
+def test_a_staged_file_that_meets_itself_is_staged() -> None:
+    """Storages retry: the one who put it is told that it exists."""
+
+    class Retrying(MemoryStore):
+        def put_if_absent(self, name: str, content: bytes, *, durable: bool = False) -> bool:
+            made = super().put_if_absent(name, content, durable=durable)
+            return made and super().put_if_absent(name, content, durable=durable)
+
+    staging = Staging(Retrying())
+    attempt = Attempt(1, 0, 1)
+
+    staged = staging.put_content(attempt, 0, "topic", b"records", None)
+
+    assert staged == StagedFile("0.topic", 7, zlib.crc32(b"records"))
+    with pytest.raises(ProducerFencedError, match="fork"):
+        staging.put_content(attempt, 0, "topic", b"others", None)
+
+
 def test_a_groups_table_that_began_anew_is_not_believed(open_log_cluster: Opener) -> None:
     """Its numbers would be taken for decisions that the topics have."""
     cluster = open_log_cluster()
@@ -595,3 +669,33 @@ def test_an_id_that_is_not_used_is_forgotten_and_comes_back_with_another_number(
     two = session(open_log_cluster())
     assert two.producer_id > one.producer_id
     assert two.epoch == 0
+
+
+def test_whether_a_forgotten_transaction_was_committed_is_not_known(
+    open_log_cluster: Opener, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The producer has slept for a week after a commit without an answer; a new one has committed nothing yet."""
+    cluster = open_log_cluster()
+    a, b = two_topics(cluster)
+    one = session(cluster)
+    for log in (a, b):
+        one.stage(1, log, batch("1"))
+
+    def point(name: str) -> None:
+        if name == "transaction.after_commit":
+            raise Killed
+
+    with monkeypatch.context() as patch:
+        patch.setattr(faults, "point", point)
+        with pytest.raises(Killed):
+            one.commit(1, NONE, soon())
+    by_maintenance(cluster)
+    SYSTEM_CLOCK.sleep(0.01)
+    cluster.server = ServerConfig.from_properties({"transactional.id.expiration.ms": "1"})  # type: ignore[misc]
+    by_maintenance(cluster)
+    assert cluster.transactions.listed() == []
+    session(open_log_cluster())
+
+    with pytest.raises(ProducerFencedError, match="not known any more"):
+        one.commit(1, NONE, soon())
+    assert values(cluster, "a") == [b"1"]

@@ -10,6 +10,8 @@ from tests.jepsen.checker import load
 NS_PER_MS = 1_000_000
 BEFORE_NS = 2_000 * NS_PER_MS
 AFTER_NS = 300 * NS_PER_MS
+SLOW_NS = 1_000 * NS_PER_MS
+"""A commit whose answer took longer may have been done long before it came, in a bad network longer than a session."""
 MOST_LINES = 60
 """Of what `explained` shows of one clash."""
 
@@ -33,8 +35,10 @@ def spans(folder: Path, group: str, stopped: Mapping[str, Sequence[int]]) -> lis
 
     A member is told of an assignment after the group's table says it, and gives it up before. One that lost its
     partitions noticed too late by nature: its span ends when it began the last poll that gave it records, or the last
-    commit that was accepted. A poll that was under way when its process was stopped is judged by its begin: nobody can
-    say from outside whether the records had been handed out by then (tests/contract/test_group_lease.py can).
+    commit that was accepted. So it is where what was revoked was committed first and the answer took very long: others
+    may have got the partitions while it was on its way. A poll that was under way when its process was stopped is
+    judged by its begin: nobody can say from outside whether the records had been handed out by then
+    (tests/contract/test_group_lease.py can).
 
     Args:
         folder: holds one history per process.
@@ -63,6 +67,8 @@ class _Member:
         self._generations: dict[int, int] = {}
         self._refused = False
         """Whether the last commit was refused."""
+        self._slow = False
+        """Whether it took long."""
 
     def read(self, events: Sequence[dict[str, Any]]) -> list[Span]:
         for event in events:
@@ -79,6 +85,7 @@ class _Member:
         f = event["f"]
         if f == "commit":
             self._refused = not ok
+            self._slow = event["time"] - self._begun[f] > SLOW_NS
         if f in {"commit", "poll"} and ok:
             self._used.update(dict.fromkeys(_touched(event), self._begun[f]))
         for partition in event.get("which", ()):
@@ -94,7 +101,7 @@ class _Member:
 
     def _end(self, partition: str, owner: str, at: int, how: str) -> None:
         start = self._open.pop(partition)
-        if how == "lost":
+        if how == "lost" or (how == "revoked" and self._slow):
             at = max(start, self._used.get(partition, start))
         halt = min((s for s in self._stopped if start < s <= at), default=None)
         if halt is not None:

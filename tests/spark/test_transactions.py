@@ -21,7 +21,7 @@ from kafkalike.errors import (
 from kafkalike.group.offsets import GroupOffsets
 from kafkalike.log.cluster.delta_cluster import DeltaCluster
 from kafkalike.log.connect import connect
-from kafkalike.model.snapshot import Snapshot
+from kafkalike.model.transactions.snapshot import Snapshot
 from kafkalike.spark.batch import consume
 from kafkalike.spark.files import Target
 from kafkalike.spark.transfer import export_topic
@@ -125,9 +125,10 @@ def test_a_run_that_comes_again_under_its_version_computes_and_adds_nothing(spar
     assert again.duplicate
     assert again.written == first.written
     assert [values(topics, topic) for topic in TOPICS] == [["1"], ["2"], []]
-    with pytest.raises(OutOfOrderSequenceNumberError), ks.transaction("job", topics, version=6):
+    third = ks.transaction("job", topics, version=6)
+    with pytest.raises(OutOfOrderSequenceNumberError), third:
         pass
-    with again.at(8) as later:
+    with third.at(8) as later:
         later.write(frame(spark, "3"), "a")
     assert values(topics, "a") == ["1", "3"]
 

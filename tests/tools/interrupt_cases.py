@@ -585,7 +585,7 @@ class Transact(World):
         return {"t": self.log}
 
 
-class AbortTransaction(Transact):
+class AbortStaged(Transact):
     """The same aborted: nothing of it is ever there."""
 
     aborts = True
@@ -640,6 +640,6 @@ CASES: Final[tuple[type[World], ...]] = (
     Maintain,
     Restore,
     Transact,
-    AbortTransaction,
+    AbortStaged,
     TakeOver,
 )

@@ -70,7 +70,7 @@ class Transacting(World):
         self.producer.close(PATIENCE_MS / 1000)
 
 
-class CommitTransaction(Transacting):
+class CommitOfProducer(Transacting):
     """A commit; asked for again, it has been made once."""
 
     def operate(self) -> None:
@@ -104,7 +104,7 @@ class CommitThenAbort(Transacting):
         yield from self.next_one()
 
 
-class AbortTransaction(Transacting):
+class AbortOfProducer(Transacting):
     """An abort; asked for again, nothing is there."""
 
     def operate(self) -> None:
@@ -174,9 +174,9 @@ class CloseInTransaction(Transacting):
 
 
 TRANSACTION_CASES: Final[tuple[type[World], ...]] = (
-    CommitTransaction,
+    CommitOfProducer,
     CommitThenAbort,
-    AbortTransaction,
+    AbortOfProducer,
     InitTransactions,
     TransactionBlock,
     CloseInTransaction,

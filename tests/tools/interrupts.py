@@ -175,9 +175,18 @@ def _ends_of_with(code: CodeType) -> frozenset[int]:
     return frozenset(found)
 
 
+@cache
+def _nothing(code: CodeType) -> frozenset[int]:
+    """Offsets of instructions that do nothing, such as a `try:`: no block around them answers for them."""
+    return frozenset(at.offset for at in dis.get_instructions(code) if at.opname == "NOP")
+
+
 def _lets_go(frame: FrameType) -> bool:
-    """Whether the line only lets go of a lock. No signal gets in before that, and no code could answer it there."""
-    if frame.f_lasti in _ends_of_with(frame.f_code):
+    """Whether the line only lets go of a lock, or does nothing.
+
+    No signal gets in before that, and no code could answer it there.
+    """
+    if frame.f_lasti in _ends_of_with(frame.f_code) | _nothing(frame.f_code):
         return True
     return linecache.getline(frame.f_code.co_filename, frame.f_lineno).strip().endswith(".release()")
 

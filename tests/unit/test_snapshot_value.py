@@ -8,9 +8,9 @@ from hypothesis import strategies as st
 
 from kafkalike.errors import IllegalArgumentError
 from kafkalike.model.group_state import CommittedOffset
-from kafkalike.model.snapshot import Snapshot, TopicSnapshot
 from kafkalike.model.structs import OffsetAndMetadata, TopicPartition
 from kafkalike.model.transactions.past import Past, whole_versions
+from kafkalike.model.transactions.snapshot import Snapshot, TopicSnapshot
 
 SNAPSHOT = Snapshot(
     root="/r",

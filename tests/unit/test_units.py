@@ -156,7 +156,14 @@ def test_a_commit_is_loaded_as_it_was_dumped() -> None:
 
 def test_a_commit_that_its_group_has_overtaken_leaves_no_row() -> None:
     """In the same version as the change that overtakes it."""
-    units = [owned_by("m", 1), commit(1), owned_by("n", 2), commit(1), commit(2, "n"), commit(-1, "")]
+    units: list[Callable[[GroupsState], Sequence[Any]]] = [
+        owned_by("m", 1),
+        commit(1),
+        owned_by("n", 2),
+        commit(1),
+        commit(2, "n"),
+        commit(-1, ""),
+    ]
 
     found = in_turn(GroupsState(), [units])
 

@@ -9,7 +9,7 @@ from pathlib import Path
 import click
 
 from kafkalike.expr.rows import RecordColumns
-from kafkalike.model.snapshot import Snapshot
+from kafkalike.model.transactions.snapshot import Snapshot
 from kafkalike.spark.batch import VALUE_FORMATS, Decoding
 
 Command = Callable[..., None]

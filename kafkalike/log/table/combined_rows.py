@@ -22,7 +22,7 @@ from kafkalike.log.table.actions import APPEND
 from kafkalike.log.table.combining import At, CombinedAppends, Made
 from kafkalike.log.table.log_cleaner import Helpers, LogCleaner
 from kafkalike.log.table.open_appends import OpenAppends
-from kafkalike.log.table.row_table import RowTable
+from kafkalike.log.table.row_table import MERGE_INTERVAL, RowTable
 from kafkalike.log.table.sealed import opened, sealed
 from kafkalike.log.table.shared_changes import PendingChange, SharedChanges
 from kafkalike.log.table.state import TableState
@@ -37,6 +37,9 @@ _log = logging.getLogger(__name__)
 
 MOST_STORED: Final = 1024 * 1024
 """Bytes of changes that wait in one file, about. A larger one only races."""
+
+MERGE_MS: Final = 10_000.0
+"""How long to try to put small files together beside the commits."""
 
 S = TypeVar("S", bound=ControlState)
 R = TypeVar("R")
@@ -137,12 +140,17 @@ class CombinedRows(Generic[S, R]):
         questions = table.questions if table.store.far else None
         landed = table.change(plan, deadline, self.rows.sound, questions=questions)
         if isinstance(landed, Landed):
-            merged = self.rows.merge_after(landed, deadline)
-            if merged is not None:
-                self.combined.led = merged.version
+            if landed.version % MERGE_INTERVAL == 0:
+                # Beside the commits, which do not wait for it.
+                self.helpers.start(lambda: self._merge(landed))
             with table.mutex:
                 self._cleaner.after_commit(landed.version, table.state.table_id, len(table.state.index))
         return landed
+
+    def _merge(self, landed: Landed) -> None:
+        merged = self.rows.merge_after(landed, Deadline(self.rows.clock, MERGE_MS))
+        if merged is not None:
+            self.combined.led = max(self.combined.led, merged.version)
 
     def look(self) -> None:
         """See `Appends`."""

@@ -32,7 +32,7 @@ def merge_late(files: RowFiles[R], state: TableState, clock: Clock) -> Change | 
     if not count:
         return Done(None)
     live = every[-count:]
-    table = pa.concat_tables([files.read(s.path) for s in live]).sort_by("seq")
+    table = pa.concat_tables(files.read_all([s.path for s in live])).sort_by("seq")
     return _replacing(live, files.write(table, data_change=False), clock)
 
 

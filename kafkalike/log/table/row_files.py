@@ -8,6 +8,7 @@ from __future__ import annotations
 import uuid
 from collections.abc import Sequence
 from dataclasses import fields
+from functools import partial
 from typing import Any, Final, Generic, TypeVar
 
 import numpy as np
@@ -20,6 +21,7 @@ from kafkalike.log.store.parquet import UNREADABLE, is_storage_error, open_parqu
 from kafkalike.log.store.port import Store
 from kafkalike.log.table.actions import Add
 from kafkalike.log.table.damage import DamagedFileError
+from kafkalike.log.table.snapshot import READ_BESIDE
 from kafkalike.model.segments import Segment
 
 ROWS: Final = 0
@@ -52,8 +54,16 @@ class RowFiles(Generic[R]):
 
     def read(self, path: str) -> pa.Table:
         """A data file. Without pyarrow's threads, which take longer to wake up than a small file takes to be read."""
-        with open_parquet(self._files, path) as file:
+        # Such a file is small: where each request takes long, it comes in one.
+        with open_parquet(self._files, path, whole=self._files.far) as file:
             return file.read(use_threads=False)
+
+    def read_all(self, paths: Sequence[str]) -> list[pa.Table]:
+        """Several data files, side by side where each request takes long."""
+        found: list[pa.Table] = []
+        for at in range(0, len(paths), READ_BESIDE):
+            found += self._files.beside([partial(self.read, path) for path in paths[at : at + READ_BESIDE]])
+        return found
 
     def rows(self, path: str, *, missing_is_damage: bool) -> Sequence[R]:
         """The rows of a data file.

@@ -94,7 +94,9 @@ class Staging:
                 try:
                     if tried != number or not number:
                         self._files.make_folder(folder)
-                    if self._files.put_if_absent(f"{folder}/{name}", content):
+                    path = f"{folder}/{name}"
+                    # One that says "exists" may have met itself: storages retry.
+                    if self._files.put_if_absent(path, content) or self._files.read(path) == content:
                         return StagedFile(name, len(content), zlib.crc32(content))
                 except OSError as cause:
                     failed = cause

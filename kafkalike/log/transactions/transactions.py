@@ -39,7 +39,8 @@ from kafkalike.model.transactions.views import (
 _log = logging.getLogger(__name__)
 
 OWNER_FIRST_MS: Final = 1_000
-"""How long, ms, a decision is left to its producer, by the clock of whoever looks."""
+"""How long, ms, a decision is left to its producer, by the clock of whoever looks. One whose time is further in the
+future says nothing: its producer's clock was wrong."""
 
 NEAR_LOOK_SECONDS: Final = 1.0
 FAR_LOOK_SECONDS: Final = 10.0
@@ -119,13 +120,13 @@ class ClusterTransactions:
         latest = self._latest_of(known.transactions)
         late: dict[Topic, int] = {}
         held = Held()
-        long_ago = self._cluster.clock.now_ms() - OWNER_FIRST_MS
+        now_ms = self._cluster.clock.now_ms()
         for log in logs:
             topic_id = log.info.topic_id
             if latest.get(topic_id, 0) <= log.last_transaction:
                 continue
             missing = pending(known.transactions, topic_id, log.last_transaction, known.seq)
-            old = [d.seq for d, _ in missing if _decided_before(known.transactions, d.seq, long_ago)]
+            old = [d.seq for d, _ in missing if _left_alone(known.transactions, d.seq, now_ms)]
             if old:
                 late[Topic(log.info.name, topic_id)] = max(old)
                 held.logs[topic_id] = log
@@ -307,9 +308,10 @@ def _looking(topic: Topic) -> course.Course:
     return last
 
 
-def _decided_before(standings: Mapping[str, Standing], seq: int, time_ms: int) -> bool:
+def _left_alone(standings: Mapping[str, Standing], seq: int, now_ms: int) -> bool:
+    """Whether a decision was made so long ago that its producer may be gone."""
     return any(
-        standing.changed_ms <= time_ms
+        abs(now_ms - standing.changed_ms) >= OWNER_FIRST_MS
         for standing in standings.values()
         if standing.unsettled is not None and standing.unsettled.seq == seq
     )

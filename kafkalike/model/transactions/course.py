@@ -186,9 +186,9 @@ def settling(known: Groups, committed: Committed) -> Generator[Act, Any, dict[st
 def _settling(known: Groups, committed: Committed, part: Part) -> Generator[Act, Any, Appended | None]:
     place = yield from rolling(part.topic, known, committed.seq, committed.seq)
     if place is None:
-        # The topic is gone, or somebody else was there first.
+        # The topic is gone or was left out of it, or somebody else was there first.
         applied = yield LookAtTopic(part.topic)
-        if applied is not None:
+        if applied is not None and applied >= committed.seq:
             place = yield Find(committed, part)
     return place
 

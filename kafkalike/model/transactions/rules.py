@@ -114,7 +114,8 @@ def plan_commit(groups: Groups, wanted: Wanted, topics: Mapping[str, str], now_m
     identity = wanted.transactional_id
     done = committed_as(groups, identity, wanted.attempt)
     if done is not None:
-        if done.parts and done.parts != wanted.parts:
+        # A topic may have been left out of it since; see `plan_drop`.
+        if any(part not in wanted.parts for part in done.parts):
             message = f"{identity!r}: a copy of this producer, made by a fork, has committed another transaction"
             raise ProducerFencedError(message)
         return None
@@ -267,7 +268,10 @@ def _current(groups: Groups, transactional_id: str, attempt: Attempt, *, in_doub
     known = groups.transactions.get(transactional_id)
     if known is not None and (known.producer_id, known.epoch) == (attempt.producer_id, attempt.epoch):
         return known
-    newer = known is None or (known.committed is not None and known.committed.attempt > attempt)
+    committed = None if known is None else known.committed
+    # Of an id that was forgotten nothing is known, also when a new producer has it that has committed nothing yet.
+    forgotten = known is None or (known.producer_id != attempt.producer_id and committed is None)
+    newer = forgotten or (committed is not None and committed.attempt > attempt)
     outcome = (
         "; whether its last transaction was committed is not known any more"
         if in_doubt and newer

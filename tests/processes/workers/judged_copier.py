@@ -57,6 +57,7 @@ class Copier(ConsumerRebalanceListener):
         self.chance = random.Random(asked["seed"])
         self.owned: set[TopicPartition] = set()
         self.count = 0
+        self.lost: KafkaError | None = None
         self.consumer = KafkaConsumer(
             bootstrap_servers=place,
             group_id=asked["group"],
@@ -142,6 +143,7 @@ class Copier(ConsumerRebalanceListener):
         kind, told = self._outcome(polled, sends, extra)
         done = [read, *(["send", f"{topic}-{p}", [told.get((topic, p, v)), v]] for topic, p, v in sends)]
         self.recorder.event(kind, "txn", done, **extra)
+        self._take_the_id_again()
         if kind != "ok":
             self._go_back(polled)
 
@@ -209,7 +211,14 @@ class Copier(ConsumerRebalanceListener):
         raise AssertionError("the abort was never answered")
 
     def _lost_id(self, error: KafkaError) -> None:
+        """Keep it in mind until the history has the end of the transaction."""
+        self.lost = error
+
+    def _take_the_id_again(self) -> None:
         """Begin anew after maintenance; end where another process has the id."""
+        error, self.lost = self.lost, None
+        if error is None:
+            return
         self.producer.close()
         if isinstance(error, ProducerFencedError):
             raise error

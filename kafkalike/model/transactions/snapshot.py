@@ -8,9 +8,8 @@ from dataclasses import dataclass, field
 from typing import Any, Final
 
 from kafkalike.errors import IllegalArgumentError
-from kafkalike.model.group_state import CommittedOffset
 from kafkalike.model.row_value import UNREADABLE
-from kafkalike.model.structs import OffsetAndMetadata, TopicPartition
+from kafkalike.model.structs import CommittedOffset, OffsetAndMetadata, TopicPartition
 
 FORMAT: Final = 1
 """Of the JSON. A later one is refused."""
