@@ -460,8 +460,9 @@ def test_what_cannot_wait_goes_on_racing_until_its_time_is_over() -> None:
     assert acts[2] == asked
     assert acts[4] == Attempt(None, combine=True, room=asked.room)
     assert acts[6] == course.LeaveRoom(asked.room)
+    assert isinstance(steps.send(None), course.Look)
     with pytest.raises(KafkaTimeoutError):
-        steps.send(None)
+        steps.send(Seen(6, Taken(0), 3.0))
 
 
 def test_whose_process_has_the_turn_waits_before_it_looks_again() -> None:
