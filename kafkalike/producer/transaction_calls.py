@@ -94,7 +94,8 @@ class TransactionCalls:
             CommitFailedError, FencedInstanceIdError, RebalanceInProgressError: a group whose offsets it has, has moved
                 on. Nothing was committed; abort, and let the consumer poll.
             UnknownTopicOrPartitionError: a topic is gone. Nothing was committed; abort.
-            ProducerFencedError: a newer producer has the transactional id. Nothing was committed; close.
+            ProducerFencedError: a newer producer has the transactional id. This call committed nothing; an earlier one
+                without an answer may have. Close.
             InvalidProducerEpochError: the transaction was aborted by maintenance, after its timeout, or by an
                 administrator. Nothing was committed; close.
         """

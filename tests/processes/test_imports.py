@@ -19,6 +19,17 @@ sys.exit(sys.argv[2] in sys.modules)
     subprocess.run([sys.executable, "-c", code, root, package], check=True, timeout=120)
 
 
+def test_a_process_that_opens_a_cluster_imports_no_more_than_it_needs(root: str) -> None:
+    """Commands of operators do nothing else; `pyarrow.compute` alone takes 30 ms."""
+    code = """
+import sys
+from kafkalike.log.connect import connect
+connect(sys.argv[1]).topics()
+sys.exit(bool({"pandas", "deltalake", "pyspark", "obstore", "pyarrow.compute"} & sys.modules.keys()))
+"""
+    subprocess.run([sys.executable, "-c", code, root], check=True, timeout=120)
+
+
 def test_a_thread_that_makes_a_checkpoint_does_not_import_pandas(root: str) -> None:
     """It would take the interpreter from the appends beside it."""
     code = """

@@ -6,7 +6,6 @@ from typing import TYPE_CHECKING
 
 from kafkalike.log.runs.manifest import LAYOUT as RUNS
 from kafkalike.log.runs.manifest import Manifest, load_manifest
-from kafkalike.log.runs.payload import DecidedRuns
 from kafkalike.log.runs.runs import Run
 from kafkalike.log.table.damage import storage_errors
 from kafkalike.log.topic.decided import DecidedPayload, DecidedRecords, Load, StagedFileError
@@ -31,6 +30,9 @@ def records_of(staging: Staging, committed: Committed, part: Part, load: Load) -
     """
     if part.layout != RUNS:
         return DecidedPayload(part, load)
+    # It brings `pyarrow.compute`: 40 ms of each process that opens a cluster, which most never need.
+    from kafkalike.log.runs.payload import DecidedRuns
+
     return DecidedRuns(staging.place(committed.attempt), _manifests(staging, committed, part))
 
 
