@@ -19,18 +19,15 @@ class Interrupted(BaseException):
     """What the tracer raises; like KeyboardInterrupt no Exception."""
 
 
-CARRIAGE = (f"{HOME / 'log' / 'table' / 'changes that threads share.py'}",)
-
-
-def interrupted_at(line: int, call: Callable[[], object], traced: tuple[str, ...] = TRACED) -> bool:
-    """Run `call`, with an interrupt at its nth line in the producer, or in other files; False when it ended before."""
+def interrupted_at(line: int, call: Callable[[], object]) -> bool:
+    """Run `call`, with an interrupt at its nth line in the producer; False when it ended before."""
     left = line
     entered: set[tuple[int, int]] = set()
 
     def trace(frame: FrameType, event: str, arg: object) -> Any:
         nonlocal left
         del arg
-        if not frame.f_code.co_filename.startswith(traced):
+        if not frame.f_code.co_filename.startswith(TRACED):
             return None
         where = (id(frame), frame.f_lineno)
         # A tracer sees the line of a `with` again before its lock is freed; there, unlike here, no signal is handled.
