@@ -90,7 +90,8 @@ def measure(case: str) -> None:
     each = [taken for one in found for taken in one["taken"]]
     every = [seconds for taken in each for seconds in taken]
     counts = [len(taken) for taken in each]
-    report.raw |= {"commits": every, "of each": counts, "versions": versions, "of processes": found}
+    requests = [one["requests"] for one in found]
+    report.raw |= {"commits": every, "of each": counts, "versions": versions, "requests of processes": requests}
     report.add(f"commits a second of {processes * consumers} consumers", f"{len(every) / SECONDS:.0f}", aim=">= 20")
     report.add("time of one", f"p50 {percentile(every, 0.5) * 1e3:.0f} ms, p99 {percentile(every, 0.99) * 1e3:.0f} ms")
     report.add("slowest consumer by the mean", f"{min(counts) * len(counts) / max(1, sum(counts)):.2f}")
