@@ -16,6 +16,7 @@ from kafkalike.model.row_value import UNREADABLE, damaged, row_value
 from kafkalike.model.structs import CommittedOffset, GroupState, OffsetAndMetadata, TopicPartition
 from kafkalike.model.transactions.rows import FORMAT as TRANSACTION_FORMAT
 from kafkalike.model.transactions.rows import dump_dead, dump_standing, load_standing
+from kafkalike.model.transactions.unsettled import Dues, note
 from kafkalike.model.transactions.values import Entries, Standing
 
 __all__ = [
@@ -179,6 +180,8 @@ class GroupsState:
     commit."""
     transactions: FrozenMap[str, Standing] = field(default_factory=FrozenMap)
     """How transactional ids stand; those that are forgotten are not there."""
+    unsettled: FrozenMap[str, Dues] = field(default_factory=FrozenMap, compare=False)
+    """What `transactions` says, by topic id: decisions that a topic may lack. Topics without one are not there."""
 
     def applied(self, rows: Iterable[GroupRow]) -> GroupsState:
         """The state after some more rows; those that were applied before change nothing.
@@ -210,6 +213,7 @@ class _Draft:
         self.seq = state.seq
         self._touched: dict[str, _GroupDraft] = {}
         self._transactions = Draft(state.transactions)
+        self._unsettled = Draft(state.unsettled)
 
     def apply(self, row: GroupRow) -> None:
         if row.kind == TRANSACTION:
@@ -224,6 +228,7 @@ class _Draft:
 
     def _stand(self, row: GroupRow) -> None:
         standing = standing_of(row)
+        note(self._unsettled, row.group_id, self._transactions.get(row.group_id), standing)
         if standing is None:
             self._transactions.drop(row.group_id)
         else:
@@ -242,7 +247,9 @@ class _Draft:
             else:
                 groups.drop(group_id)
                 generations.put(group_id, group.roster.generation)
-        return GroupsState(self.seq, groups.frozen(), generations.frozen(), self._transactions.frozen())
+        return GroupsState(
+            self.seq, groups.frozen(), generations.frozen(), self._transactions.frozen(), self._unsettled.frozen()
+        )
 
 
 class _GroupDraft:

@@ -115,6 +115,7 @@ class _Seen:
 
     def __init__(self, groups: Any, standings: dict[str, Standing]) -> None:
         self.seq, self.transactions, self.group = groups.seq, standings, groups.group
+        self.unsettled = groups.unsettled
 
 
 @mutant

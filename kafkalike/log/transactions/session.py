@@ -30,12 +30,12 @@ from kafkalike.model.appends import Appended
 from kafkalike.model.batch import RecordBatch
 from kafkalike.model.transactions import course
 from kafkalike.model.transactions.claims import GroupOffsets
+from kafkalike.model.transactions.groups import Groups
 from kafkalike.model.transactions.rules import Wanted
 from kafkalike.model.transactions.values import (
     BATCHES,
     Attempt,
     Committed,
-    Groups,
     Part,
     StagedFile,
     Standing,

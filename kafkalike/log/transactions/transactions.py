@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 import math
 import sys
+from collections import defaultdict
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
 from typing import Final
@@ -26,6 +27,7 @@ from kafkalike.model.group_state import GroupsState
 from kafkalike.model.names import check_topic_name
 from kafkalike.model.transactions import course
 from kafkalike.model.transactions.rules import is_open, pending
+from kafkalike.model.transactions.unsettled import Due
 from kafkalike.model.transactions.values import Attempt, Committed, Folder, Part, Standing, Topic, Why
 from kafkalike.model.transactions.views import (
     Cut,
@@ -65,8 +67,6 @@ class ClusterTransactions:
         self._looked = home.cluster.clock.monotonic() if home.staging.far else -math.inf
         self._failed: dict[str, float] = {}
         """When a reader could not bring decisions into a topic, by its id."""
-        self._latest: tuple[object, Mapping[str, int]] = None, {}
-        """By topic id, the number of the last decision that names it, and what that was made of."""
 
     def _driver(self, deadline: Deadline, held: Held | None = None) -> Driver:
         return Driver(self._home, deadline, held)
@@ -117,16 +117,13 @@ class ClusterTransactions:
         return now - self._failed.get(log.info.topic_id, -math.inf) >= AFTER_FAILURE_SECONDS
 
     def _help(self, logs: Collection[TopicLog], known: GroupsState, deadline: Deadline) -> bool:
-        latest = self._latest_of(known.transactions)
         late: dict[Topic, int] = {}
         held = Held()
         now_ms = self._cluster.clock.now_ms()
         for log in logs:
             topic_id = log.info.topic_id
-            if latest.get(topic_id, 0) <= log.last_transaction:
-                continue
-            missing = pending(known.transactions, topic_id, log.last_transaction, known.seq)
-            old = [d.seq for d, _ in missing if _left_alone(known.transactions, d.seq, now_ms)]
+            missing = pending(known, topic_id, log.last_transaction, known.seq)
+            old = [due.seq for due in missing if _left_alone(due, now_ms)]
             if old:
                 late[Topic(log.info.name, topic_id)] = max(old)
                 held.logs[topic_id] = log
@@ -136,19 +133,6 @@ class ClusterTransactions:
         for problem in problems:
             raise problem
         return True
-
-    def _latest_of(self, standings: Mapping[str, Standing]) -> Mapping[str, int]:
-        made_of, latest = self._latest
-        if made_of is not standings:
-            found: dict[str, int] = {}
-            for standing in standings.values():
-                decision = standing.unsettled
-                for part in () if decision is None else decision.parts:
-                    assert decision is not None
-                    found[part.topic.topic_id] = max(found.get(part.topic.topic_id, 0), decision.seq)
-            latest = found
-            self._latest = standings, found
-        return latest
 
     def cut(self, topics: Collection[str], deadline: Deadline) -> Cut:
         """See `Transactions.cut`."""
@@ -237,14 +221,17 @@ class ClusterTransactions:
 
     def _described(self, wanted: Collection[str] | None) -> dict[str, TransactionDescription]:
         """Descriptions by id; of all without `wanted`."""
-        folders = self._staging.folders()
+        folders: defaultdict[int, list[Folder]] = defaultdict(list)
+        for folder in self._staging.folders():
+            folders[folder.attempt.producer_id].append(folder)
         known = self._cluster.groups.refresh()
         names: dict[str, str] = {info.topic_id: info.name for info in self._cluster.metadata.refresh().topics.values()}
         logs: dict[str, int | None] = {}
         found = {}
-        for name, standing in known.transactions.items():
-            if wanted is None or name in wanted:
-                opened = [folder for folder in folders if is_open(standing, folder.attempt)]
+        for name in known.transactions if wanted is None else wanted:
+            standing = known.transactions.get(name)
+            if standing is not None:
+                opened = [f for f in folders.get(standing.producer_id, ()) if is_open(standing, f.attempt)]
                 found[name] = self._describe(name, standing, opened, names, logs)
         return found
 
@@ -308,10 +295,6 @@ def _looking(topic: Topic) -> course.Course:
     return last
 
 
-def _left_alone(standings: Mapping[str, Standing], seq: int, now_ms: int) -> bool:
+def _left_alone(due: Due, now_ms: int) -> bool:
     """Whether a decision was made so long ago that its producer may be gone."""
-    return any(
-        abs(now_ms - standing.changed_ms) >= OWNER_FIRST_MS
-        for standing in standings.values()
-        if standing.unsettled is not None and standing.unsettled.seq == seq
-    )
+    return abs(now_ms - due.changed_ms) >= OWNER_FIRST_MS

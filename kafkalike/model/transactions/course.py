@@ -22,6 +22,7 @@ from kafkalike.errors import (
     UnknownTopicOrPartitionError,
 )
 from kafkalike.model.appends import Appended
+from kafkalike.model.transactions.groups import Groups
 from kafkalike.model.transactions.rules import (
     UnsettledError,
     Wanted,
@@ -37,7 +38,8 @@ from kafkalike.model.transactions.rules import (
     plan_forget,
     plan_init,
 )
-from kafkalike.model.transactions.values import Attempt, Committed, Entries, Folder, Groups, Part, Standing, Topic, Why
+from kafkalike.model.transactions.unsettled import Due
+from kafkalike.model.transactions.values import Attempt, Committed, Entries, Folder, Part, Standing, Topic, Why
 from kafkalike.model.transactions.views import LostPart, TopicCut
 
 
@@ -145,7 +147,7 @@ def rolling(topic: Topic, known: Groups, upto: int, wanted: int = 0) -> Generato
     """
     applied = yield LookAtTopic(topic, fresh=False)
     todo = _missing(known, topic, applied, upto)
-    if any(committed.seq != wanted for committed, _ in todo):
+    if any(due.seq != wanted for due in todo):
         # Others' decisions are most probably there, and reading their files would be in vain.
         applied = yield LookAtTopic(topic)
         todo = _missing(known, topic, applied, upto)
@@ -154,17 +156,17 @@ def rolling(topic: Topic, known: Groups, upto: int, wanted: int = 0) -> Generato
     if applied > known.seq:
         check_not_behind((yield LookAtGroups()), topic, applied)
     place: Appended | None = None
-    for committed, part in todo:
-        done = yield Apply(committed, part)
+    for due in todo:
+        done = yield Apply(due.committed, due.part)
         if done is None:
             return None
-        if committed.seq == wanted:
+        if due.seq == wanted:
             place = done
     return place
 
 
-def _missing(known: Groups, topic: Topic, applied: int | None, upto: int) -> Sequence[tuple[Committed, Part]]:
-    return () if applied is None else pending(known.transactions, topic.topic_id, applied, upto)
+def _missing(known: Groups, topic: Topic, applied: int | None, upto: int) -> Sequence[Due]:
+    return () if applied is None else pending(known, topic.topic_id, applied, upto)
 
 
 def settling(known: Groups, committed: Committed) -> Generator[Act, Any, dict[str, Appended]]:

@@ -21,11 +21,12 @@ from kafkalike.errors import (
 from kafkalike.model.group_protocol import check_commit
 from kafkalike.model.structs import OffsetAndMetadata, TopicPartition
 from kafkalike.model.transactions.claims import GroupClaim, GroupOffsets
+from kafkalike.model.transactions.groups import Groups
+from kafkalike.model.transactions.unsettled import Due, due_in
 from kafkalike.model.transactions.values import (
     Attempt,
     Committed,
     Entries,
-    Groups,
     OffsetCommit,
     Part,
     Standing,
@@ -334,13 +335,11 @@ def _offset(
     )
 
 
-def pending(
-    standings: Mapping[str, Standing], topic_id: str, applied: int, upto: int
-) -> Sequence[tuple[Committed, Part]]:
+def pending(groups: Groups, topic_id: str, applied: int, upto: int) -> Sequence[Due]:
     """Decisions that a topic does not have, in their order.
 
     Args:
-        standings: all ids, as of row `upto` or a later one.
+        groups: the table at row `upto` or later.
         topic_id: which topic.
         applied: number of the last decision that it has.
         upto: number of the last one that is wanted.
@@ -348,11 +347,4 @@ def pending(
     Returns:
         All that are missing: an id's row is only followed by another one when its decision is in all topics.
     """
-    found = [
-        (unsettled, part)
-        for standing in standings.values()
-        if (unsettled := standing.unsettled) is not None and applied < unsettled.seq <= upto
-        for part in unsettled.parts
-        if part.topic.topic_id == topic_id
-    ]
-    return sorted(found, key=lambda one: one[0].seq)
+    return due_in(groups.unsettled, topic_id).between(applied, upto)
