@@ -8,15 +8,16 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 from kafkalike.model.frozen_map import Draft, FrozenMap
 from kafkalike.model.group_roster import PROTOCOL_TYPE, ROSTER_VERSION, Member, Roster, dump_roster, load_roster
 from kafkalike.model.row_value import UNREADABLE, damaged, row_value
 from kafkalike.model.structs import CommittedOffset, GroupState, OffsetAndMetadata, TopicPartition
-from kafkalike.model.transactions.rows import FORMAT as TRANSACTION_FORMAT
-from kafkalike.model.transactions.rows import dump_dead, dump_standing, load_standing
-from kafkalike.model.transactions.values import Entries, Standing
+
+if TYPE_CHECKING:
+    # The two functions that need transactions load them: most clusters have none, and each process would pay for them.
+    from kafkalike.model.transactions.values import Entries, Standing
 
 __all__ = [
     "MEMBER",
@@ -39,8 +40,8 @@ OFFSET: Final = "offset"
 MEMBER: Final = "member"
 TRANSACTION: Final = "transaction"
 
-VERSIONS: Final = {OFFSET: 1, MEMBER: ROSTER_VERSION, TRANSACTION: TRANSACTION_FORMAT}
-"""The newest format of each kind of row."""
+VERSIONS: Final = {OFFSET: 1, MEMBER: ROSTER_VERSION}
+"""The newest format of each kind of row; `kafkalike.model.transactions.rows` has that of `transaction` rows."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -102,6 +103,8 @@ def transaction_rows(first: int, entries: Entries) -> list[GroupRow]:
         first: number of the first one.
         entries: what they say.
     """
+    from kafkalike.model.transactions.rows import dump_dead, dump_standing
+
     standing = entries.standing
     about = GroupRow(
         seq=first,
@@ -278,8 +281,10 @@ def standing_of(row: GroupRow) -> Standing | None:
     Raises:
         UnsupportedVersionError, LogCorruptError: it cannot be read.
     """
+    from kafkalike.model.transactions.rows import FORMAT, load_standing
+
     try:
-        return load_standing(row_value(TABLE, row, VERSIONS), row.seq, row.time_ms, row.client_id)
+        return load_standing(row_value(TABLE, row, {TRANSACTION: FORMAT}), row.seq, row.time_ms, row.client_id)
     except UNREADABLE as cause:
         raise damaged(TABLE, row, cause) from cause
 
