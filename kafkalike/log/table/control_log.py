@@ -68,11 +68,9 @@ class DeltaControlLog(Generic[S, R]):
         self._combined = combined
         self._waiting = Pace(longest=longest_pause)
         self._plans_beside = plans_beside
-
-        def look() -> int:
-            return self.refresh(waiting=plans_beside).seq
-
-        self._turns = Turns(table.root, table.location, table.clock, patience, look, look)
+        self._turns = Turns(
+            table.root, table.location, table.clock, patience, lambda: self.refresh(waiting=plans_beside).seq
+        )
         self._cleaner = LogCleaner(table.root, table.location, helpers, table.clock)
 
     # --- following -----------------------------------------------------------------------------
