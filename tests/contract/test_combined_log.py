@@ -44,7 +44,7 @@ from tests.tools.effort import examples, seeds
 from tests.tools.everywhere import EverywhereStore, Mood, SimulatedClock
 from tests.tools.records import batch, everything
 
-SEEDS = seeds(300, 40)
+SEEDS = seeds(120, 40)
 
 
 MUTANT_SEEDS = 300
