@@ -48,8 +48,8 @@ class TransactionDescription(NamedTuple):
     transaction_start_time_ms: int
     """When it began, ms; -1 for one that is not open."""
     topic_partitions: set[TopicPartition]
-    """Of a committed transaction those that do not have it yet; of an open one all partitions of the topics that it has
-    records for."""
+    """Of a committed transaction those that do not have it yet; of an open one those that it has staged records for.
+    Where a staged file does not say its partitions, they are all of its topic."""
 
 
 class ProducerState(NamedTuple):
@@ -135,14 +135,14 @@ class TransactionOperations(AdminBase):
         """
         names = as_names(transactional_ids, "transactional_ids")
         topics = self._partitions()
-        return {name: _described(found, topics) for name, found in self._known(names).items()}
+        return {name: _described(found, topics) for name, found in self._known(names, staged=True).items()}
 
     def describe_producers(
         self, partitions: Iterable[TopicPartition], broker_id: int | None = None
     ) -> dict[TopicPartition, PartitionProducerState]:
         """Producers whose open or committed transaction still has to come into partitions.
 
-        Of an open transaction only the topics are known, so it counts for each of their partitions.
+        Of an open transaction its staged files are looked at, as they are now.
 
         Args:
             partitions: which ones.
@@ -241,8 +241,8 @@ class TransactionOperations(AdminBase):
         ]
         return sorted(hanging, key=lambda one: -one["age_ms"])
 
-    def _known(self, names: Sequence[str]) -> dict[str, views.TransactionDescription]:
-        described = self._cluster.transactions.described(names)
+    def _known(self, names: Sequence[str], *, staged: bool = False) -> dict[str, views.TransactionDescription]:
+        described = self._cluster.transactions.described(names, staged=staged)
         missing = [name for name in names if name not in described]
         if missing:
             raise TransactionalIdNotFoundError(f"no transactional id {', '.join(map(repr, missing))}")
@@ -252,7 +252,7 @@ class TransactionOperations(AdminBase):
         """By transactional id: what is open, or committed and not yet in all topics."""
         transactions = self._cluster.transactions
         names = [listing.transactional_id for listing in transactions.listed() if listing.state in UNDER_WAY]
-        described = transactions.described(names)
+        described = transactions.described(names, staged=True)
         return {name: described[name] for name in names if described[name].state in UNDER_WAY}
 
     def _ages(self, names: Iterable[str]) -> dict[str, int]:
@@ -274,7 +274,11 @@ def since_ms(found: views.TransactionDescription) -> int:
 def _topic_partitions(found: views.TransactionDescription, topics: Mapping[str, int]) -> set[TopicPartition]:
     """The partitions that a transaction still has to come into."""
     if found.state is TransactionState.ONGOING:
-        return {TopicPartition(topic, p) for topic in found.topics for p in range(topics.get(topic, 0))}
+        return {
+            TopicPartition(topic, p)
+            for topic, counts in found.topics.items()
+            for p in counts or range(topics.get(topic, 0))
+        }
     return {TopicPartition(topic, p) for topic in found.unapplied for p in found.topics.get(topic, ())}
 
 

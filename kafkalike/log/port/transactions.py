@@ -238,8 +238,18 @@ class Transactions(Protocol):
         """All transactional ids that are not forgotten, fresh, in order of their names."""
         ...
 
-    def described(self, transactional_ids: Collection[str]) -> Mapping[str, TransactionDescription]:
-        """What is known of transactional ids, fresh; those that are not known are left out."""
+    def described(
+        self, transactional_ids: Collection[str], *, staged: bool = False
+    ) -> Mapping[str, TransactionDescription]:
+        """What is known of transactional ids, fresh; those that are not known are left out.
+
+        Args:
+            transactional_ids: the ids.
+            staged: whether to look into the staged files of open transactions, for the partitions that they wrote to.
+
+        Raises:
+            KafkaStorageError, LogCorruptError: staged files or tables cannot be read.
+        """
         ...
 
     def open_for(self) -> Sequence[TransactionDescription]:

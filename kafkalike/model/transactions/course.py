@@ -169,6 +169,12 @@ def _missing(known: Groups, topic: Topic, applied: int | None, upto: int) -> Seq
     return () if applied is None else pending(known, topic.topic_id, applied, upto)
 
 
+def looking(topic: Topic) -> Generator[Act, Any, int | None]:
+    """Look which decision a topic has last; None when it is gone."""
+    last: int | None = yield LookAtTopic(topic)
+    return last
+
+
 def settling(known: Groups, committed: Committed) -> Generator[Act, Any, dict[str, Appended]]:
     """Bring a decision into all of its topics.
 
