@@ -129,7 +129,8 @@ class TransactionSession(Protocol):
             the topic's log has forgotten them. Empty when there was nothing to commit.
 
         Raises:
-            ProducerFencedError: a later `init_transactions` of the id has come; nothing was committed.
+            ProducerFencedError: a later `init_transactions` of the id has come; nothing was committed. After an
+                earlier call without an answer it may have been: the message says where that is not known any more.
             InvalidProducerEpochError: maintenance or an administrator has aborted it; nothing was committed.
             CommitFailedError, FencedInstanceIdError, RebalanceInProgressError: the group has moved on; nothing was
                 committed, abort.

@@ -46,7 +46,9 @@ class _Describer:
     def __init__(self, home: Home, *, staged: bool) -> None:
         self._home = home
         self._staged = staged
-        self._names: dict[str, str] = {info.topic_id: info.name for info in home.cluster.metadata.refresh().topics.values()}
+        self._names: dict[str, str] = {
+            info.topic_id: info.name for info in home.cluster.metadata.refresh().topics.values()
+        }
         self._seen: dict[str, int | None] = {}
         """By topic id, the last decision that it has."""
 

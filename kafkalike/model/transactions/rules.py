@@ -19,6 +19,7 @@ from kafkalike.errors import (
     UnknownTopicOrPartitionError,
 )
 from kafkalike.model.group_protocol import check_commit
+from kafkalike.model.group_roster import Roster
 from kafkalike.model.structs import OffsetAndMetadata, TopicPartition
 from kafkalike.model.transactions.claims import GroupClaim, GroupOffsets
 from kafkalike.model.transactions.groups import Groups
@@ -308,14 +309,24 @@ def _check_there(topics: Mapping[str, str], topic: Topic) -> None:
         raise UnknownTopicOrPartitionError(message)
 
 
+def check_claim(roster: Roster, claim: GroupClaim) -> None:
+    """Refuse offsets in the name of anyone but a live member, where a claim is a member's, or wants no members.
+
+    Args:
+        roster: the group that the claim names.
+        claim: in whose name.
+
+    Raises: as `check_commit`.
+    """
+    if claim.of_member or claim.alone:
+        check_commit(roster, claim.group_id, claim.member_id, claim.generation, claim.group_instance_id)
+
+
 def _offset(
     groups: Groups, claim: GroupClaim, tp: TopicPartition, at: OffsetAndMetadata, topics: Mapping[str, str]
 ) -> OffsetCommit:
-    generation = -1
-    if claim.of_member or claim.alone:
-        roster = groups.group(claim.group_id).roster
-        check_commit(roster, claim.group_id, claim.member_id, claim.generation, claim.group_instance_id)
-        generation = roster.generation if claim.of_member else -1
+    roster = groups.group(claim.group_id).roster
+    check_claim(roster, claim)
     topic_id = topics.get(tp.topic)
     lives = dict(claim.lives)
     if topic_id is None or lives.get(tp.topic, topic_id) != topic_id:
@@ -329,7 +340,7 @@ def _offset(
         offset=at.offset,
         leader_epoch=at.leader_epoch,
         metadata=at.metadata,
-        generation=generation,
+        generation=roster.generation if claim.of_member else -1,
         member_id=claim.member_id,
         client_id=claim.client_id,
     )
