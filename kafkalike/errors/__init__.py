@@ -169,6 +169,9 @@ from kafkalike.errors.producing import (
     TransactionalIdNotFoundError,
     UnknownProducerIdError,
 )
+from kafkalike.errors.schemas import (
+    SchemaRegistryError,
+)
 from kafkalike.errors.storage import (
     CorruptRecordError,
     CorruptRecordException,
@@ -324,6 +327,7 @@ __all__ = [
     "ResourceNotFoundError",
     "RetriableError",
     "SaslAuthenticationFailedError",
+    "SchemaRegistryError",
     "SecurityDisabledError",
     "SerializationError",
     "ShareSessionNotFoundError",

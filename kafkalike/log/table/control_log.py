@@ -65,9 +65,11 @@ class DeltaControlLog(Generic[S, R]):
         self._combined = combined
         self._waiting = Pace(longest=longest_pause)
         self._plans_beside = plans_beside
-        self._turns = Turns(
-            table.root, table.location, table.clock, patience, lambda: self.refresh(waiting=plans_beside).seq
-        )
+
+        def look() -> int:
+            return self.refresh(waiting=plans_beside).seq
+
+        self._turns = Turns(table.root, table.location, table.clock, patience, look, look)
         self._cleaner = LogCleaner(table.root, table.location, helpers, table.clock)
 
     # --- following -----------------------------------------------------------------------------

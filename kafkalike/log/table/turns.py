@@ -1,4 +1,4 @@
-"""Turns: the queue of a control table's writers, and how long one of them waits in it.
+"""Turns: the queue of a table's writers, and how long one of them waits in it.
 
 The queue is for fairness alone: the compare-and-set is that of the version's file, which appears or exists already.
 """
@@ -29,17 +29,26 @@ class Turns:
         location: the table's folder below it.
         clock: time and waiting.
         patience: seconds that a writer queues behind others before it goes on all the same; None waits.
-        look: reads what others wrote, so that little is left to do in the turn; returns the number of the last row.
+        look: reads what others wrote; returns a number that has risen if they did.
+        meanwhile: called again and again while one waits, such as to read what others wrote, so that little is left
+            to do in the turn.
     """
 
     def __init__(
-        self, root: Store, location: str, clock: Clock, patience: float | None, look: Callable[[], int]
+        self,
+        root: Store,
+        location: str,
+        clock: Clock,
+        patience: float | None,
+        look: Callable[[], int],
+        meanwhile: Callable[[], object] = lambda: None,
     ) -> None:
         self.patience = patience
         self._root = root
         self._location = location
         self._clock = clock
         self._look = look
+        self._meanwhile = meanwhile
         self._holding = threading.local()
         self._impatient = False
         """Whether the turn could not be had the last time."""
@@ -54,7 +63,7 @@ class Turns:
         if getattr(self._holding, "now", False):
             yield
             return
-        with self._root.turn(self._location, deadline, self._look):
+        with self._root.turn(self._location, deadline, self._meanwhile):
             self._holding.now = True
             try:
                 yield
@@ -66,7 +75,7 @@ class Turns:
         """Queue behind other writers; but not for ever behind one that was stopped while it had its turn.
 
         Without patience's end, a member that is stopped in the middle of a commit would stop its whole group, and
-        nobody could write that its session is over.
+        nobody could write that its session is over; a producer that is stopped in an append would stop its topic.
 
         Raises:
             KafkaTimeoutError: the deadline is over.

@@ -27,6 +27,7 @@ from kafkalike.log.table.log_cleaner import Helpers, LogCleaner
 from kafkalike.log.table.open_appends import OpenTables
 from kafkalike.log.table.state import EndsAt, LastOf, Requirement, Still, TableState, end_app
 from kafkalike.log.table.table import Change, Done, Landed, Plan, Questions, Table
+from kafkalike.log.table.turns import Turns
 from kafkalike.log.topic import times
 from kafkalike.log.topic.batch_payload import BatchPayload, Payload, append_note
 from kafkalike.log.topic.combined import Append, TopicAppends
@@ -49,6 +50,11 @@ LONGEST: Final = 1.1
 """A reader that waits for records looks for them at least so often, where a look costs money: 1.1 s, so that an idle
 topic costs about one request a second and process, and with all others that a reader makes no more than 1.1 $ a
 month."""
+
+PATIENCE_SECONDS: Final = 5.0
+"""How long a writer queues behind others of its machine before it writes all the same. One of them may have been
+stopped while it had its turn, and the table's version alone decides. Writing a large append takes less, so that who
+has its turn for honest work is seldom overtaken, and made to do that work again."""
 
 FETCH_BYTES: Final = 1_048_576
 """Bytes a reader decodes at a time; Kafka's `max.partition.fetch.bytes`."""
@@ -90,6 +96,8 @@ class DeltaTopicLog:
         self.clock: Clock = home.clock
         self._home = home
         self._table = Table(self.files, self.clock, to_segment=segment_of, look_back=look_back, jitter=jitter)
+        patience = PATIENCE_SECONDS if self.files.reach == "machine" else None
+        self._turns = Turns(home.store, info.location, self.clock, patience, self._version)
         self._cleaner = LogCleaner(home.store, info.location, home.helpers, self.clock)
         self._combined = CombinedAppends(
             self._table, TopicAppends(self), self.clock, jitter, home.open_appends.of(info.topic_id)
@@ -338,9 +346,13 @@ class DeltaTopicLog:
 
     @contextlib.contextmanager
     def exclusive(self, deadline: Deadline) -> Iterator[None]:
-        """Have one's turn among the writers of the table. Not re-entrant."""
-        with self._home.store.turn(self.info.location, deadline):
+        """Have one's turn among the writers of the table, or have waited `PATIENCE_SECONDS` for it; see `Turns`."""
+        with self._turns.awaited(deadline):
             yield
+
+    def _version(self) -> int:
+        self.refresh_table()
+        return self._table.state.version
 
     def _questions(self) -> list[Callable[[], object]]:
         """What `ready_to_append` asks the storage."""

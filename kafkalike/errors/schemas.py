@@ -1,0 +1,28 @@
+"""Schemas: what a schema registry refuses, with the codes of Confluent's REST interface."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from kafkalike.errors.base import KafkaError
+
+
+class SchemaRegistryError(KafkaError):
+    """A schema registry, in the cluster or as a service, said no; nothing was changed.
+
+    The attributes have the names of `confluent_kafka.schema_registry.error.SchemaRegistryError`.
+
+    Args:
+        http_status_code: what the REST interface answers, such as 404.
+        error_code: Confluent's code, such as 40401; -1 where there is none.
+        error_message: what is wrong.
+    """
+
+    def __init__(self, http_status_code: int, error_code: int, error_message: str) -> None:
+        super().__init__(f"{error_message} (HTTP status code {http_status_code}, SR code {error_code})")
+        self.http_status_code = http_status_code
+        self.error_code = error_code
+        self.error_message = error_message
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return type(self), (self.http_status_code, self.error_code, self.error_message)

@@ -1,0 +1,1 @@
+"""Schemas: records with an Avro, Protobuf or JSON Schema, and the registry that knows these."""
