@@ -27,8 +27,7 @@ from kafkalike.log.port import Cluster, TopicLog, TransactionSession
 from kafkalike.model.batch import RecordBatch
 from kafkalike.model.names import check_group_id
 from kafkalike.model.structs import ConsumerGroupMetadata, OffsetAndMetadata, TopicPartition
-from kafkalike.model.transactions.claims import GroupClaim
-from kafkalike.model.transactions.rules import check_claim
+from kafkalike.model.transactions.claims import GroupClaim, check_claim
 from kafkalike.producer.buffer import FORKED, Buffer
 from kafkalike.producer.phases import Call, Phase, Standing
 

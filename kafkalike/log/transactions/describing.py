@@ -10,8 +10,8 @@ from kafkalike.clock import Deadline
 from kafkalike.log.transactions.driver import Driver
 from kafkalike.log.transactions.layouts import staged_counts
 from kafkalike.log.transactions.tables import Home
-from kafkalike.model.transactions import course
 from kafkalike.model.transactions.rules import is_open
+from kafkalike.model.transactions.settling import looking
 from kafkalike.model.transactions.values import Folder, Standing, Why
 from kafkalike.model.transactions.views import TransactionDescription, TransactionState
 
@@ -100,7 +100,7 @@ class _Describer:
                 continue
             if topic.topic_id not in self._seen:
                 driver = Driver(self._home, Deadline(self._home.cluster.clock, None))
-                self._seen[topic.topic_id] = driver.run(course.looking(topic))
+                self._seen[topic.topic_id] = driver.run(looking(topic))
             last = self._seen[topic.topic_id]
             if last is not None and last < decision.seq:
                 found.append(topic.name)

@@ -9,7 +9,7 @@ from kafkalike.log.topic.decided import StagedFileError
 from kafkalike.log.transactions.driver import Driver
 from kafkalike.log.transactions.layouts import check_part
 from kafkalike.log.transactions.tables import Home
-from kafkalike.model.transactions import course
+from kafkalike.model.transactions.settling import looking
 from kafkalike.model.transactions.unsettled import Due
 from kafkalike.model.transactions.views import LostPart
 
@@ -26,7 +26,7 @@ def lost_parts(home: Home) -> Sequence[LostPart]:
     for dues in known.unsettled.values():
         # One look at each topic, however many ids have written to it.
         topic = next(iter(dues)).part.topic
-        last: int | None = driver.run(course.looking(topic))
+        last: int | None = driver.run(looking(topic))
         for due in () if last is None else dues.between(last, known.seq):
             why = _why(home, driver, due)
             if why is not None:
@@ -47,7 +47,7 @@ def _why(home: Home, driver: Driver, due: Due) -> str | None:
     try:
         check_part(home.staging, due.committed, due.part)
     except StagedFileError as error:
-        last: int | None = driver.run(course.looking(due.part.topic))
+        last: int | None = driver.run(looking(due.part.topic))
         # Somebody may have brought it in, and tidied up, just now.
         return None if last is None or last >= due.seq else str(error)
     return None

@@ -23,8 +23,7 @@ from kafkalike.log.transactions.session import Session
 from kafkalike.log.transactions.tables import Home
 from kafkalike.model.group_state import GroupsState
 from kafkalike.model.names import check_topic_name
-from kafkalike.model.transactions import course
-from kafkalike.model.transactions.rules import pending
+from kafkalike.model.transactions import course, settling, upkeep
 from kafkalike.model.transactions.unsettled import Due
 from kafkalike.model.transactions.values import Attempt, Standing, Topic, Why
 from kafkalike.model.transactions.views import (
@@ -120,14 +119,14 @@ class ClusterTransactions:
         now_ms = self._cluster.clock.now_ms()
         for log in logs:
             topic_id = log.info.topic_id
-            missing = pending(known, topic_id, log.last_transaction, known.seq)
+            missing = settling.pending(known, topic_id, log.last_transaction, known.seq)
             old = [due.seq for due in missing if _left_alone(due, now_ms)]
             if old:
                 late[Topic(log.info.name, topic_id)] = max(old)
                 held.logs[topic_id] = log
         if not late:
             return False
-        problems: Sequence[KafkaError] = self._driver(deadline, held).run(course.helping(late, known))
+        problems: Sequence[KafkaError] = self._driver(deadline, held).run(settling.helping(late, known))
         for problem in problems:
             raise problem
         return True
@@ -137,7 +136,7 @@ class ClusterTransactions:
         state = self._cluster.metadata.refresh()
         wanted = [Topic(info.name, info.topic_id) for info in (state.require(check_topic_name(n)) for n in topics)]
         driver = self._driver(deadline)
-        known, found = driver.run(course.cutting(wanted))
+        known, found = driver.run(settling.cutting(wanted))
         return Cut(
             seq=known.seq,
             groups_version=driver.versions[known.seq],
@@ -179,7 +178,7 @@ class ClusterTransactions:
     def maintain(self, deadline: Deadline) -> Sequence[str]:
         """See `Transactions.maintain`."""
         expiration_ms = int(self._cluster.server.get("transactional.id.expiration.ms"))
-        todo = course.maintaining(expiration_ms, self._cluster.clock.now_ms())
+        todo = upkeep.maintaining(expiration_ms, self._cluster.clock.now_ms())
         problems: Sequence[KafkaError] = self._driver(deadline).run(todo)
         return [f"{type(problem).__name__}: {problem}" for problem in problems]
 
@@ -189,7 +188,7 @@ class ClusterTransactions:
 
     def leave_out(self, lost: LostPart, deadline: Deadline) -> bool:
         """See `Transactions.leave_out`."""
-        return bool(self._driver(deadline).run(course.leaving_out(lost)))
+        return bool(self._driver(deadline).run(upkeep.leaving_out(lost)))
 
 
 def _left_alone(due: Due, now_ms: int) -> bool:
