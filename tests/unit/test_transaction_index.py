@@ -10,7 +10,8 @@ import pytest
 
 from kafkalike.model.group_state import GroupsState, transaction_rows
 from kafkalike.model.transactions import unsettled
-from kafkalike.model.transactions.rules import pending, plan_drop
+from kafkalike.model.transactions.rules import plan_drop
+from kafkalike.model.transactions.settling import pending
 from kafkalike.model.transactions.unsettled import Due, Dues
 from kafkalike.model.transactions.values import Attempt, Committed, Entries, Part, StagedFile, Standing, Topic, Why
 from tests.tools.effort import examples
