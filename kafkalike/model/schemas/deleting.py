@@ -11,7 +11,7 @@ from collections.abc import Iterable, Sequence
 from kafkalike.model.schemas import refusals
 from kafkalike.model.schemas.levels import READ_ONLY_MODES
 from kafkalike.model.schemas.registering import check_number
-from kafkalike.model.schemas.rows import CONFIG, GONE, LIVE, MODE, SOFT, VERSION, SchemaRow, standing_value
+from kafkalike.model.schemas.rows import CONFIG, GONE, LIVE, MODE, SCHEMA, SOFT, SchemaRow, schema_value
 from kafkalike.model.schemas.state import RegistryState
 
 
@@ -100,8 +100,8 @@ def referrers(state: RegistryState, subject: str, version: int, *, deleted: bool
         version: its number.
         deleted: also those that only have versions that are deleted softly.
     """
-    ids = state.referrers.get((subject, version), {})
-    return sorted(i for i in ids if deleted or LIVE in state.schemas[i].uses.values())
+    ids = state.referrers.get((subject, version))
+    return sorted(i for i in ids or () if deleted or LIVE in state.schemas[i].uses.values())
 
 
 def _check_unused(state: RegistryState, subject: str, version: int, *, permanent: bool) -> None:
@@ -119,15 +119,16 @@ def _standing_rows(
     state: RegistryState, subject: str, versions: Iterable[int], standing: str, now_ms: int
 ) -> list[SchemaRow]:
     known = state.subject(subject)
+    named = [(version, state.schemas[known.versions[version].id].named) for version in versions]
     return [
         SchemaRow(
             seq=state.seq + nth,
-            kind=VERSION,
+            kind=SCHEMA,
             subject=subject,
             version=version,
-            schema_id=known.versions[version].id,
-            value=standing_value(standing),
+            schema_id=schema.id,
+            value=schema_value(schema, standing),
             time_ms=now_ms,
         )
-        for nth, version in enumerate(versions, start=1)
+        for nth, (version, schema) in enumerate(named, start=1)
     ]

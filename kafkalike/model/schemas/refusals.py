@@ -66,7 +66,7 @@ def no_mode(subject: str) -> SchemaRegistryError:
 def incompatible(subject: str, problems: Sequence[str]) -> SchemaRegistryError:
     """The subject's level does not allow the schema."""
     message = (
-        f"Schema being registered is incompatible with an earlier schema for subject \"{subject}\", details: "
+        f'Schema being registered is incompatible with an earlier schema for subject "{subject}", details: '
         f"[{'; '.join(problems)}]"
     )
     return SchemaRegistryError(409, 409, message)
@@ -75,7 +75,7 @@ def incompatible(subject: str, problems: Sequence[str]) -> SchemaRegistryError:
 def another_type(subject: str, known: str, wanted: str) -> SchemaRegistryError:
     """Readers of a topic know one type."""
     message = (
-        f"Schema being registered is incompatible with an earlier schema for subject \"{subject}\", details: [it has "
+        f'Schema being registered is incompatible with an earlier schema for subject "{subject}", details: [it has '
         f"{known} schemas, and the type of a subject never changes, so {wanted} is refused: create a new topic instead]"
     )
     return SchemaRegistryError(409, 409, message)
@@ -123,8 +123,7 @@ def not_permitted(why: str) -> SchemaRegistryError:
 def referenced(subject: str, version: int) -> SchemaRegistryError:
     """Other schemas use it."""
     message = (
-        "One or more references exist to the schema "
-        f"{{magic=1,keytype=SCHEMA,subject={subject},version={version}}}."
+        f"One or more references exist to the schema {{magic=1,keytype=SCHEMA,subject={subject},version={version}}}."
     )
     return SchemaRegistryError(422, 42206, message)
 

@@ -1,4 +1,4 @@
-"""Registering: a schema and the state of a registry in; the rows that give it an id and a version, or a refusal, out."""
+"""Registering: a schema and the state of a registry in; rows that give it an id and a version, or a refusal, out."""
 
 from __future__ import annotations
 
@@ -8,17 +8,9 @@ from typing import Final
 
 from kafkalike.model.schemas import refusals
 from kafkalike.model.schemas.checks import Checks
-from kafkalike.model.schemas.identity import compact, fingerprint
+from kafkalike.model.schemas.identity import compact, fingerprint, guid_of
 from kafkalike.model.schemas.levels import IMPORT, LEVELS, READ_ONLY_MODES, READWRITE
-from kafkalike.model.schemas.rows import (
-    LIVE,
-    SCHEMA,
-    SOFT,
-    VERSION,
-    SchemaRow,
-    schema_value,
-    standing_value,
-)
+from kafkalike.model.schemas.rows import LIVE, SCHEMA, SOFT, Named, SchemaRow, schema_value
 from kafkalike.model.schemas.state import RegistryState
 from kafkalike.model.schemas.values import SCHEMA_TYPES, Reference, Registered, Schema
 
@@ -89,7 +81,7 @@ def prepared(schema: Schema) -> Schema:
     """
     if schema.type not in SCHEMA_TYPES:
         raise refusals.unknown_type(schema.type)
-    if not isinstance(schema.text, str) or not schema.text.strip():
+    if not schema.text.strip():
         raise refusals.invalid_schema("it is empty")
     if len(schema.text) > MAX_TEXT:
         raise refusals.invalid_schema(f"it has {len(schema.text)} characters, at most {MAX_TEXT} are allowed")
@@ -97,8 +89,8 @@ def prepared(schema: Schema) -> Schema:
         raise refusals.invalid_schema(f"{len(schema.references)} references, at most {MAX_REFERENCES} are allowed")
     names: set[str] = set()
     for reference in schema.references:
-        if not isinstance(reference.name, str) or not reference.name.isprintable() or not reference.name:
-            raise refusals.invalid_schema(f"a reference has the name {str(reference.name)[:40]!r}")
+        if not reference.name.isprintable() or not reference.name:
+            raise refusals.invalid_schema(f"a reference has the name {reference.name[:40]!r}")
         if reference.name in names:
             raise refusals.invalid_schema(f"two references have the name {reference.name[:80]!r}")
         names.add(reference.name)
@@ -294,51 +286,33 @@ def _check_type(state: RegistryState, subject: str, schema: Schema) -> None:
 def _rows(state: RegistryState, wanted: Wanted, now_ms: int) -> Plan:
     subject, schema, mark = wanted.subject, wanted.schema, fingerprint(wanted.schema)
     known = state.subject(subject)
-    owned = state.ids.get(mark)
-    schema_id = wanted.id or owned or state.last_id + 1
+    owned, seq = state.ids.get(mark), state.seq + 1
+    # Numbers of rows are never given twice, even when a damaged table has lost its last ids.
+    schema_id = wanted.id or owned or max(state.last_id + 1, seq)
     version = wanted.version or known.last + 1
-    if schema_id > refusals.MAX_ID or version > refusals.MAX_ID:
+    if max(schema_id, version) > refusals.MAX_ID:
         raise refusals.not_permitted(f"there is no id or version above {refusals.MAX_ID}")
     if owned not in {None, schema_id}:
         raise refusals.not_permitted(f"the schema has id {owned} for ever, and cannot have id {schema_id} too")
-    holder = state.schemas.get(schema_id)
-    if holder is not None and owned is None:
+    if owned is None and schema_id in state.schemas:
         raise refusals.not_permitted(f"Overwrite new schema with id {schema_id} is not permitted.")
     before = known.versions.get(version)
-    standing = SOFT if wanted.deleted else LIVE
     if before is not None and before.id != schema_id:
         raise refusals.not_permitted(f"version {version} of subject {subject} has id {before.id} for ever")
-    if wanted.guid is not None and state.guids.get(wanted.guid, schema_id) != schema_id:
-        raise refusals.not_permitted(f"GUID {wanted.guid} belongs to another schema")
     if wanted.id is None and version != known.last + 1:
         raise refusals.invalid_schema(f"version {version} is not the next version, which is {known.last + 1}")
-    result = Registered(subject, version, schema_id, schema, deleted=standing == SOFT)
+    standing = SOFT if wanted.deleted else LIVE
+    result = Registered(subject, version, schema_id, schema, deleted=wanted.deleted)
     if before is not None and before.standing == standing:
         return [], result
-    rows: list[SchemaRow] = []
-    if holder is None or holder.named.schema is None:
-        guid = wanted.guid if holder is None else holder.named.guid
-        rows.append(
-            SchemaRow(
-                seq=state.seq + 1,
-                kind=SCHEMA,
-                schema_id=schema_id,
-                value=schema_value(schema, guid),
-                time_ms=now_ms,
-            )
-        )
-    rows.append(
-        SchemaRow(
-            seq=state.seq + 1 + len(rows),
-            kind=VERSION,
-            subject=subject,
-            version=version,
-            schema_id=schema_id,
-            value=standing_value(standing),
-            time_ms=now_ms,
-        )
+    guid = (wanted.guid or guid_of(mark)) if owned is None else state.schemas[schema_id].named.guid
+    if state.guids.get(guid, schema_id) != schema_id:
+        raise refusals.not_permitted(f"GUID {guid} belongs to another schema")
+    value = schema_value(Named(schema_id, mark, guid, schema), standing)
+    row = SchemaRow(
+        seq=seq, kind=SCHEMA, subject=subject, version=version, schema_id=schema_id, value=value, time_ms=now_ms
     )
-    return rows, result
+    return [row], result
 
 
 def _said(cause: Exception) -> str:

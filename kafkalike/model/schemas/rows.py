@@ -1,12 +1,16 @@
-"""Rows of `__schemas`: what happened to a registry in, table rows out, and back."""
+"""Rows of `__schemas`: what happened to a registry in, table rows out, and back.
+
+Each row is the whole truth about its key: a version of a subject, or what is set for one. So the latest row of a key
+counts, a compacted table keeps that one, and a table that has lost a row still says everything else.
+"""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 from typing import Any, Final
 
-from kafkalike.model.row_value import as_text, as_whole, damaged, flag, row_value, text
 from kafkalike.model.row_value import UNREADABLE as UNREADABLE_VALUE
+from kafkalike.model.row_value import as_text, as_whole, damaged, flag, row_value, text
 from kafkalike.model.schemas.identity import fingerprint, guid_of, json_text
 from kafkalike.model.schemas.levels import LEVELS, MODES
 from kafkalike.model.schemas.values import SCHEMA_TYPES, Reference, Schema
@@ -14,11 +18,10 @@ from kafkalike.model.schemas.values import SCHEMA_TYPES, Reference, Schema
 TABLE: Final = "__schemas"
 
 SCHEMA: Final = "schema"
-VERSION: Final = "version"
 CONFIG: Final = "config"
 MODE: Final = "mode"
 
-VERSIONS: Final = {SCHEMA: 1, VERSION: 1, CONFIG: 1, MODE: 1}
+VERSIONS: Final = {SCHEMA: 1, CONFIG: 1, MODE: 1}
 """The newest format of each kind of row."""
 
 LIVE: Final = "live"
@@ -37,14 +40,14 @@ class SchemaRow:
 
     seq: int
     kind: str
-    """`schema`: which schema an id is, for ever. `version`: how a version of a subject stands from this row on.
-    `config`, `mode`: the level, or the mode, of a subject from this row on."""
+    """`schema`: a version of a subject, and how it stands from this row on. `config`, `mode`: what is set for a subject
+    from this row on."""
     subject: str = EVERYWHERE
-    """Empty in a `schema` row, and for what counts for all subjects."""
+    """Empty for what is set for all subjects."""
     version: int | None = None
-    """In a `version` row."""
+    """In a `schema` row."""
     schema_id: int | None = None
-    """In `schema` and `version` rows."""
+    """In a `schema` row; the id belongs to the schema, whatever has it, for ever."""
     value: str = ""
     """JSON; see the functions below."""
     time_ms: int
@@ -52,14 +55,14 @@ class SchemaRow:
 
 @dataclass(frozen=True, slots=True)
 class Named:
-    """That an id is a schema's."""
+    """A schema that has an id, or had one."""
 
     id: int
     mark: bytes
     """The schema's `fingerprint`."""
     guid: str
     schema: Schema | None
-    """None when the table keeps only its fingerprint, as no version has it any more."""
+    """None when no version has it any more."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,7 +71,8 @@ class Stands:
 
     subject: str
     version: int
-    id: int
+    named: Named
+    """Its schema; without the text where the version is gone."""
     standing: str
 
 
@@ -98,35 +102,21 @@ class ModeSet:
     """None: it is gone."""
 
 
-Said = Named | Stands | Configured | ModeSet
+Said = Stands | Configured | ModeSet
 
 
-def schema_value(schema: Schema, guid: str | None = None) -> str:
-    """The value of a `schema` row.
-
-    Args:
-        schema: as `compact` makes it.
-        guid: where it is not the one that the schema makes.
-    """
-    held: dict[str, Any] = {"type": schema.type, "schema": schema.text}
-    if schema.references:
-        held["references"] = [[r.name, r.subject, r.version] for r in schema.references]
-    if guid is not None and guid != guid_of(fingerprint(schema)):
-        held["guid"] = guid
-    return json_text(held)
-
-
-def forgotten_value(named: Named) -> str:
-    """The value of a `schema` row whose text is not needed any more: the id must never be given to another one."""
-    held = {"fingerprint": named.mark.hex()}
+def schema_value(named: Named, standing: str) -> str:
+    """The value of a `schema` row. Of a version that is gone it only has the schema's fingerprint."""
+    schema = named.schema
+    if standing == GONE or schema is None:
+        held: dict[str, Any] = {"fingerprint": named.mark.hex()}
+    else:
+        held = {"type": schema.type, "schema": schema.text}
+        if schema.references:
+            held["references"] = [[r.name, r.subject, r.version] for r in schema.references]
     if named.guid != guid_of(named.mark):
         held["guid"] = named.guid
-    return json_text(held)
-
-
-def standing_value(standing: str) -> str:
-    """The value of a `version` row."""
-    return "" if standing == LIVE else json_text({"is": standing})
+    return json_text(held if standing == LIVE else {**held, "is": standing})
 
 
 def config_value(config: Config | None) -> str:
@@ -152,11 +142,7 @@ def parse_row(row: SchemaRow) -> Said:
     try:
         value = row_value(TABLE, row, VERSIONS)
         if row.kind == SCHEMA:
-            return _named(row, value)
-        if row.kind == VERSION:
-            standing = text(value, "is") if value else LIVE
-            version, schema_id = _number(row.version, "version"), _number(row.schema_id, "schema_id")
-            return Stands(as_text(row.subject, "subject"), version, schema_id, _one_of(standing, STANDINGS))
+            return _stands(row, value)
         if row.kind == CONFIG:
             return Configured(row.subject, _config(value) if row.value else None)
         return ModeSet(row.subject, _one_of(text(value, "mode"), MODES) if row.value else None)
@@ -164,10 +150,11 @@ def parse_row(row: SchemaRow) -> Said:
         raise damaged(TABLE, row, cause) from cause
 
 
-def _named(row: SchemaRow, value: dict[str, Any]) -> Named:
-    schema_id = _number(row.schema_id, "schema_id")
-    if "fingerprint" in value:
-        mark, schema = bytes.fromhex(text(value, "fingerprint")), None
+def _stands(row: SchemaRow, value: dict[str, Any]) -> Stands:
+    standing = _one_of(text(value, "is"), STANDINGS) if "is" in value else LIVE
+    schema = None
+    if standing == GONE:
+        mark = bytes.fromhex(text(value, "fingerprint"))
         if len(mark) != 32:  # noqa: PLR2004 - bytes of a SHA-256
             message = f"a fingerprint of {len(mark)} bytes"
             raise ValueError(message)
@@ -182,7 +169,11 @@ def _named(row: SchemaRow, value: dict[str, Any]) -> Named:
         )
         mark = fingerprint(schema)
     guid = text(value, "guid") if "guid" in value else guid_of(mark)
-    return Named(schema_id, mark, guid, schema)
+    named = Named(_number(row.schema_id, "schema_id"), mark, guid, schema)
+    if not row.subject:
+        message = "no subject"
+        raise ValueError(message)
+    return Stands(row.subject, _number(row.version, "version"), named, standing)
 
 
 def _config(value: dict[str, Any]) -> Config:

@@ -50,10 +50,18 @@ class Known:
 
 
 @dataclass(frozen=True, slots=True)
+class Version:
+    """A version of a subject."""
+
+    id: int
+    standing: str
+
+
+@dataclass(frozen=True, slots=True)
 class Subject:
     """One subject."""
 
-    versions: FrozenMap[int, Stands] = field(default_factory=FrozenMap)
+    versions: FrozenMap[int, Version] = field(default_factory=FrozenMap)
     """All that there ever were: a number is given once."""
     live: tuple[int, ...] = ()
     """Versions that are not deleted, in order."""
@@ -120,12 +128,12 @@ class RegistryState:
             version: its number.
             deleted: also one that is deleted softly.
         """
-        stands = self.subject(subject).versions.get(version)
-        if stands is None or stands.standing == GONE or (stands.standing == SOFT and not deleted):
+        known = self.subject(subject).versions.get(version)
+        if known is None or known.standing == GONE or (known.standing == SOFT and not deleted):
             return None
-        schema = self.schemas[stands.id].named.schema
+        schema = self.schemas[known.id].named.schema
         assert schema is not None
-        return Registered(subject, version, stands.id, schema, deleted=stands.standing == SOFT)
+        return Registered(subject, version, known.id, schema, deleted=known.standing == SOFT)
 
     def latest(self, subject: str, *, deleted: bool = False) -> Registered | None:
         """The newest version of a subject; see `registered`."""
@@ -231,8 +239,6 @@ class _Draft:
     def apply(self, row: SchemaRow) -> None:
         said = parse_row(row)
         match said:
-            case Named():
-                self._name(row, said)
             case Stands():
                 self._stand(row, said)
             case Configured(subject, config):
@@ -241,26 +247,15 @@ class _Draft:
                 _set(self._modes, subject, mode)
         self.seq = row.seq
 
-    def _name(self, row: SchemaRow, named: Named) -> None:
-        known, owner = self._schemas.get(named.id), self._ids.get(named.mark)
-        if (known is not None and known.named.mark != named.mark) or (owner is not None and owner != named.id):
-            message = f"id {named.id} and its schema do not belong together: another row says so"
-            raise damaged(TABLE, row, ValueError(message))
-        self._schemas.put(named.id, Known(named) if known is None else replace(known, named=named))
-        self._ids.put(named.mark, named.id)
-        self._guids.put(named.guid, named.id)
-        self._last_id = max(self._last_id, named.id)
-
     def _stand(self, row: SchemaRow, stands: Stands) -> None:
-        known = self._schemas.get(stands.id)
+        known = self._known(row, stands)
+        schema_id = known.named.id
         subject = self._subjects.get(stands.subject) or _NO_SUBJECT
         before = subject.versions.get(stands.version)
-        if stands.standing != GONE and (known is None or known.named.schema is None):
-            raise damaged(TABLE, row, ValueError(f"no row says which schema {stands.id} is"))
-        if before is not None and before.id != stands.id:
+        if before is not None and before.id != schema_id:
             raise damaged(TABLE, row, ValueError(f"version {stands.version} had id {before.id}"))
         versions = Draft(subject.versions)
-        versions.put(stands.version, stands)
+        versions.put(stands.version, Version(schema_id, stands.standing))
         made = Subject(
             versions.frozen(),
             _with(subject.live, stands.version, present=stands.standing == LIVE),
@@ -268,27 +263,35 @@ class _Draft:
             max(subject.last, stands.version),
         )
         self._subjects.put(stands.subject, made)
-        self._last_id = max(self._last_id, stands.id)
-        if known is None:
-            # A compacted table names an id by the last row that does, which may come later.
-            return
         uses = Draft(known.uses)
-        if stands.standing == GONE:
-            uses.drop((stands.subject, stands.version))
-        else:
-            uses.put((stands.subject, stands.version), stands.standing)
-        self._use(known, replace(known, uses=uses.frozen()))
+        _set(uses, (stands.subject, stands.version), None if stands.standing == GONE else stands.standing)
+        self._use(known, uses.frozen())
 
-    def _use(self, before: Known, after: Known) -> None:
+    def _known(self, row: SchemaRow, stands: Stands) -> Known:
+        """The schema of a version, under the id that it has for ever."""
+        named = stands.named
+        known, owner = self._schemas.get(named.id), self._ids.get(named.mark)
+        if known is None and owner is None:
+            self._ids.put(named.mark, named.id)
+            self._guids.put(named.guid, named.id)
+            self._last_id = max(self._last_id, named.id)
+            return Known(named)
+        if known is None or known.named.mark != named.mark:
+            raise damaged(TABLE, row, ValueError(f"id {named.id} and its schema do not belong together"))
+        if known.named.schema is None and named.schema is not None:
+            return replace(known, named=replace(known.named, schema=named.schema))
+        return known
+
+    def _use(self, before: Known, uses: FrozenMap[tuple[str, int], str]) -> None:
         """Take in who uses a schema, and with its first or last user, whom it refers to."""
-        named = after.named
-        if bool(before.uses) != bool(after.uses):
+        named = before.named
+        if bool(before.uses) != bool(uses):
             for reference in named.schema.references if named.schema is not None else ():
                 where = (reference.subject, reference.version)
                 others = Draft(self._referrers.get(where) or _NO_REFERRERS)
-                _set(others, named.id, True if after.uses else None)
+                _set(others, named.id, True if uses else None)
                 _set(self._referrers, where, others.frozen() if len(others) else None)
-        self._schemas.put(named.id, after if after.uses else replace(after, named=replace(named, schema=None)))
+        self._schemas.put(named.id, Known(named if uses else replace(named, schema=None), uses))
 
     def state(self) -> RegistryState:
         if self.seq == self._before.seq:
