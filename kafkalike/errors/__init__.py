@@ -171,6 +171,7 @@ from kafkalike.errors.producing import (
 )
 from kafkalike.errors.schemas import (
     SchemaRegistryError,
+    UnknownRegistryOutcomeError,
 )
 from kafkalike.errors.storage import (
     CorruptRecordError,
@@ -358,6 +359,7 @@ __all__ = [
     "UnknownOutcomeError",
     "UnknownPartitionerTopicError",
     "UnknownProducerIdError",
+    "UnknownRegistryOutcomeError",
     "UnknownSubscriptionIdError",
     "UnknownTopicIdError",
     "UnknownTopicOrPartitionError",

@@ -12,9 +12,12 @@ import json
 import math
 import uuid
 from dataclasses import replace
-from typing import Any, NoReturn
+from typing import Any, Final, NoReturn
 
 from kafkalike.model.schemas.values import Schema
+
+AVRO_PRIMITIVES: Final = frozenset({"null", "boolean", "int", "long", "float", "double", "bytes", "string"})
+"""Their names alone are schemas, which some clients send without quotes."""
 
 
 def compact(schema: Schema) -> Schema:
@@ -23,7 +26,11 @@ def compact(schema: Schema) -> Schema:
     Raises:
         ValueError, RecursionError: it cannot be UTF-8; an Avro or JSON Schema is not JSON, or is nested too deeply.
     """
-    text = schema.text.strip() if schema.type == "PROTOBUF" else json_text(parsed_json(schema.text))
+    bare = schema.text.strip()
+    if schema.type == "AVRO" and bare in AVRO_PRIMITIVES:
+        text = json_text(bare)
+    else:
+        text = bare if schema.type == "PROTOBUF" else json_text(parsed_json(bare))
     text.encode()  # half of a pair of surrogates cannot be stored
     return schema if text == schema.text else replace(schema, text=text)
 
