@@ -31,7 +31,8 @@ class Credentials:
         scheme, _, given = (header or "").partition(" ")
         if scheme.lower() == "bearer":
             # All of them: how long it takes must not say which one was nearly right.
-            return any([hmac.compare_digest(given.strip().encode(), token) for token in self.tokens])
+            right = [hmac.compare_digest(given.strip().encode(), token) for token in self.tokens]
+            return any(right)
         if scheme.lower() != "basic":
             return False
         try:
@@ -39,8 +40,8 @@ class Credentials:
         except (binascii.Error, ValueError):
             return False
         known = self.users.get(user)
-        right = hmac.compare_digest(password.encode(), b"\0" if known is None else known)
-        return bool(colon) and right and known is not None
+        same = hmac.compare_digest(password.encode(), b"\0" if known is None else known)
+        return bool(colon) and same and known is not None
 
 
 def credentials(tokens: Iterable[str], users: Iterable[str]) -> Credentials:
