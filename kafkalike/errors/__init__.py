@@ -170,6 +170,7 @@ from kafkalike.errors.producing import (
     UnknownProducerIdError,
 )
 from kafkalike.errors.schemas import (
+    InvalidSchemaError,
     SchemaRegistryError,
     UnknownRegistryOutcomeError,
 )
@@ -271,6 +272,7 @@ __all__ = [
     "InvalidReplicationFactorError",
     "InvalidRequestError",
     "InvalidRequiredAcksError",
+    "InvalidSchemaError",
     "InvalidSessionTimeoutError",
     "InvalidShareSessionEpochError",
     "InvalidTimestampError",
