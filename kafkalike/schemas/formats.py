@@ -2,20 +2,15 @@
 
 from __future__ import annotations
 
-import base64
-import re
 from dataclasses import replace
 from typing import Final
 
-from kafkalike.model.schemas import refusals
 from kafkalike.model.schemas.checks import Resolve
 from kafkalike.model.schemas.values import Schema
 from kafkalike.schemas.extras import needed
 
 SERIALIZED: Final = "serialized"
 """A Protobuf schema as its `FileDescriptorProto` in Base64, which Confluent's Python client sends and wants back."""
-
-_BASE64: Final = re.compile(r"[A-Za-z0-9+/\s]+=*\s*")
 
 
 def readable(schema: Schema) -> Schema:
@@ -25,11 +20,10 @@ def readable(schema: Schema) -> Schema:
         SchemaRegistryError: it is neither; 42201.
         KafkaConfigurationError: a package is missing.
     """
-    if schema.type != "PROTOBUF" or not _BASE64.fullmatch(schema.text):
+    if schema.type != "PROTOBUF":
         return schema
-    files = needed("kafkalike.schemas.proto.files", "Protobuf schemas")
-    printer = needed("kafkalike.schemas.proto.printer", "Protobuf schemas")
-    return replace(schema, text=printer.print_proto(files.load_proto(schema.text)))
+    text = needed("kafkalike.schemas.proto.files", "Protobuf schemas").as_text(schema.text)
+    return schema if text == schema.text else replace(schema, text=text)
 
 
 def formatted(schema: Schema, wanted: str | None, resolve: Resolve) -> Schema:
@@ -47,8 +41,4 @@ def formatted(schema: Schema, wanted: str | None, resolve: Resolve) -> Schema:
     if wanted != SERIALIZED or schema.type != "PROTOBUF":
         return schema
     files = needed("kafkalike.schemas.proto.files", "Protobuf schemas")
-    try:
-        file = files.resolved(files.build_file(schema, resolve(schema)))
-    except ValueError as cause:
-        raise refusals.invalid_schema(cause) from cause
-    return replace(schema, text=base64.b64encode(file.SerializeToString()).decode())
+    return replace(schema, text=files.serialized(schema, resolve(schema)))

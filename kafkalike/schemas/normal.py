@@ -63,9 +63,11 @@ def _protobuf(text: str) -> str:
     files = needed("kafkalike.schemas.proto.files", "Protobuf schemas")
     printer = needed("kafkalike.schemas.proto.printer", "Protobuf schemas")
     file = files.load_proto(text)
-    # The numbers of public and weak imports are places in this list.
-    if not file.public_dependency and not file.weak_dependency:
-        imports = sorted(file.dependency)
-        del file.dependency[:]
-        file.dependency.extend(imports)
+    ordered = sorted(file.dependency)
+    for places in (file.public_dependency, file.weak_dependency):
+        moved = sorted(ordered.index(file.dependency[place]) for place in places)
+        del places[:]
+        places.extend(moved)
+    del file.dependency[:]
+    file.dependency.extend(ordered)
     return str(printer.print_proto(file)).strip()
