@@ -30,6 +30,7 @@ from kafkalike.log.table.loading import load_table
 from kafkalike.log.table.log_cleaner import Helpers, LogCleaner
 from kafkalike.log.table.snapshot import load_snapshot
 from kafkalike.log.table.state import TableState, end_app
+from kafkalike.log.table.table import Change, Landed
 from kafkalike.log.topic.segment_files import segment_of
 from kafkalike.model.batch import RecordBatch
 from kafkalike.testing import ManualClock
@@ -239,7 +240,7 @@ def test_all_checkpoints_together_grow_with_the_table_and_not_with_its_square() 
     cleaner = LogCleaner(root, "t", helpers, SYSTEM_CLOCK)
     for version in range(1, 3001):
         history.commit(adds=1, partition=0, removes=0, special=False)
-        cleaner.after_commit(version, TABLE_ID, version)
+        cleaner.after_commit(Landed(version, Change(operation="WRITE", time_ms=0), b""), TABLE_ID, version)
         helpers.wait()
 
     files = history.store
