@@ -11,7 +11,6 @@ from hypothesis import strategies as st
 
 from kafkalike.errors import LogCorruptError
 from kafkalike.log.store.memory import MemoryStore
-from kafkalike.log.store.port import Entry
 from kafkalike.log.table.actions import log_name
 from kafkalike.log.table.commit_file import Commit
 from kafkalike.log.table.joined import content as joined_content
@@ -22,33 +21,9 @@ from kafkalike.log.table.joined.reading import EVERY, CommitFiles
 from kafkalike.log.table.log_files import BLOCK, LogFiles, block_of, joined_name
 from kafkalike.log.table.sealed import sealed
 from tests.tools.effort import examples
+from tests.tools.far import FarStore
 
 TABLE, OTHER = "0a1b", "2c3d"
-
-
-class FarStore(MemoryStore):
-    """Files that take a request each, which are counted, and a clock that goes on with each file."""
-
-    def __init__(self) -> None:
-        self.now_ms = 1_000_000
-        self.asked: list[str] = []
-        super().__init__(now_ns=lambda: self.now_ms * 1_000_000)
-
-    @property
-    def far(self) -> bool:
-        return True
-
-    def read(self, name: str) -> bytes:
-        self.asked.append(name)
-        return super().read(name)
-
-    def list(self, folder: str = "", *, deep: bool = False, after: str = "") -> list[Entry]:
-        self.asked.append(f"list {folder}")
-        return super().list(folder, deep=deep, after=after)
-
-    def replace(self, name: str, content: bytes) -> None:
-        super().replace(name, content)
-        self.now_ms += 1
 
 
 def commit(version: int, by: str = "w") -> bytes:
@@ -202,7 +177,7 @@ def test_a_hundred_commits_are_read_with_one_request_and_those_of_the_latest() -
     found = dict(CommitFiles(store, files).read(list(range(1, 99))))
 
     assert found == the_truth(store, range(1, 99))
-    assert store.asked == [joined_name(0), *map(log_name, range(96, 99))]
+    assert store.asked == [f"get {name}" for name in (joined_name(0), *map(log_name, range(96, 99)))]
 
 
 def test_many_blocks_are_read_with_a_request_each() -> None:
@@ -215,10 +190,10 @@ def test_many_blocks_are_read_with_a_request_each() -> None:
     store.asked.clear()
 
     assert dict(CommitFiles(store, files).read(list(range(1, 2001)))) == the_truth(store, range(1, 2001))
-    assert store.asked == [joined_name(block) for block in range(0, 2000, BLOCK)]
+    assert store.asked == [f"get {joined_name(block)}" for block in range(0, 2000, BLOCK)]
 
 
-def test_whoever_reads_says_of_which_tables_the_joined_files_were() -> None:
+def test_joined_files_of_another_table_mislead() -> None:
     store = FarStore()
     log_of(store, range(1, 20))
     joined(store, range(1, 20), OTHER)
@@ -227,6 +202,8 @@ def test_whoever_reads_says_of_which_tables_the_joined_files_were() -> None:
     list(found.read(list(range(1, 20))))
 
     assert found.tables == {OTHER}
+    assert found.mislead(TABLE, [])
+    assert not found.mislead(OTHER, [])
 
 
 def test_where_no_request_is_to_be_spared_joined_files_are_not_looked_at() -> None:
@@ -255,7 +232,7 @@ def test_who_writes_alone_reads_nothing_to_join_commits() -> None:
     store = FarStore()
     written(store, Joining(store), range(101, 251))
 
-    assert store.asked == []
+    assert {asked.partition(" ")[0] for asked in store.asked} == {"put"}
     assert LogFiles.listed(store).joined.keys() == {100, 200}
     assert unpacked(store.read(joined_name(100))).contents == [commit(v) for v in range(101, 201)]
     assert unpacked(store.read(joined_name(200))).first == 201

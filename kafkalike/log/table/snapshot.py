@@ -31,7 +31,6 @@ from kafkalike.log.table.actions import (
 from kafkalike.log.table.damage import REPAIR_COMMAND, Damage
 from kafkalike.log.table.joined.reading import CommitFiles
 from kafkalike.log.table.log_files import LogFiles, base_of, block_of, first_missing, last_checkpoint
-from kafkalike.log.table.state import REPAIR
 
 _log = logging.getLogger(__name__)
 
@@ -167,17 +166,12 @@ def _read(store: Store, files: LogFiles, version: int | None) -> Snapshot:
 
 
 def _with_commits(store: Store, base: Snapshot, files: LogFiles, versions: Sequence[int], *, cut_end: bool) -> Snapshot:
-    """A checkpoint, and the commits above it; each from its own file where joined ones may mislead.
-
-    That is where they are of another table, and where a repair has put other commits into the place of damaged ones: a
-    writer that was stopped all the while may put a file with the old ones later.
-    """
+    """A checkpoint, and the commits above it."""
     contents = CommitFiles(store, files)
     found = _above(store, base, contents, versions, cut_end=cut_end)
-    misleads = contents.tables != {found.metadata().get("id")} or any(c.operation == REPAIR for c in found.committed)
-    if not contents.tables or not misleads:
-        return found
-    return _above(store, base, CommitFiles(store, files, joined=False), versions, cut_end=cut_end)
+    if contents.mislead(str(found.metadata().get("id")), found.committed):
+        found = _above(store, base, CommitFiles(store, files, joined=False), versions, cut_end=cut_end)
+    return found
 
 
 def _above(store: Store, base: Snapshot, contents: CommitFiles, versions: Sequence[int], *, cut_end: bool) -> Snapshot:

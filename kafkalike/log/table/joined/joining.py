@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import threading
+from collections.abc import Mapping
 from typing import Final
 
 from kafkalike.log.store.port import Store
-from kafkalike.log.table.actions import parse_commit
+from kafkalike.log.table.actions import TableCommit, parse_commit
 from kafkalike.log.table.joined.content import MOST_BYTES, Joined
 from kafkalike.log.table.joined.reading import CommitFiles
 from kafkalike.log.table.log_files import LogFiles, block_of, joined_name
@@ -18,7 +19,7 @@ _FEWEST: Final = 2
 class Joining:
     """Joins the commits of one table. Thread-safe.
 
-    It keeps the latest ones in a row that were made here, of one block, so that who writes alone reads nothing for it.
+    It keeps the latest ones in a row that were made or read here, of one block, so that who writes alone reads none.
 
     Args:
         store: the table.
@@ -61,6 +62,10 @@ class Joining:
         wanted = list(range(block + 1 if block else 0, version + 1))
         if known.keys() != set(wanted):
             known = self._read(block, wanted, known, table_id)
+            with self._mutex:
+                if version in self._own:
+                    self._own = known | self._own
+                    self._bytes = sum(map(len, self._own.values()))
         if len(known) >= _FEWEST:
             joined = Joined(table_id=table_id, first=next(iter(known)), contents=list(known.values()))
             self._store.replace(joined_name(block), joined.packed())
@@ -74,12 +79,12 @@ class Joining:
         if sum(files.sizes[v] for v in versions) > MOST_BYTES:
             return {}
         left = [v for v in versions if v not in own]
-        read: dict[int, bytes] = {}
-        for joined in (True, False):
-            found = CommitFiles(self._store, files, joined=joined)
-            read = dict(found.read(left))
-            if found.tables <= {table_id}:
-                break
-        for version, content in read.items():
-            parse_commit(version, content, self._store.uri)
+        found = CommitFiles(self._store, files)
+        read = dict(found.read(left))
+        if found.mislead(table_id, self._parsed(read)):
+            read = dict(CommitFiles(self._store, files, joined=False).read(left))
+            self._parsed(read)
         return {v: own[v] if v in own else read[v] for v in versions}
+
+    def _parsed(self, contents: Mapping[int, bytes]) -> list[TableCommit]:
+        return [parse_commit(version, content, self._store.uri) for version, content in contents.items()]

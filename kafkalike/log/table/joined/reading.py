@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from functools import partial
 from itertools import groupby
 from typing import Final
 
 from kafkalike.log.store.port import Store
-from kafkalike.log.table.actions import log_name
+from kafkalike.log.table.actions import TableCommit, log_name
 from kafkalike.log.table.joined.content import Joined, proven, unpacked
 from kafkalike.log.table.log_files import READ_BESIDE, LogFiles, block_of, joined_name
+from kafkalike.log.table.state import REPAIR
 
 _log = logging.getLogger(__name__)
 
@@ -33,8 +34,7 @@ class CommitFiles:
         self._files = files
         self._joined = joined and store.far
         self.tables: set[str] = set()
-        """Ids of the tables that the joined files were of which have been used. Whoever knows the table's must compare
-        them: a file of another table may fit by chance."""
+        """Ids of the tables of whose commits joined files have been used."""
 
     def read(self, versions: Sequence[int]) -> Iterator[tuple[int, bytes]]:
         """The files of some versions, in order.
@@ -49,6 +49,18 @@ class CommitFiles:
         blocks = [(block, list(part)) for block, part in groupby(versions, block_of)]
         for at in range(0, len(blocks), READ_BESIDE):
             yield from self._blocks(blocks[at : at + READ_BESIDE])
+
+    def mislead(self, table_id: str, commits: Iterable[TableCommit]) -> bool:
+        """Whether what was read may be wrong, and is to be read without joined files.
+
+        Where these are of another table, which may fit by chance. And where a repair has put other commits into the
+        place of damaged ones: a writer that was stopped all the while may put a file with the old ones later.
+
+        Args:
+            table_id: the table's.
+            commits: what was read.
+        """
+        return bool(self.tables) and (self.tables != {table_id} or any(c.operation == REPAIR for c in commits))
 
     def _blocks(self, blocks: Sequence[tuple[int, list[int]]]) -> Iterator[tuple[int, bytes]]:
         found = self._believed(blocks) if self._joined else {}
