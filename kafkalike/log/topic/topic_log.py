@@ -378,7 +378,7 @@ class DeltaTopicLog:
         """Change the topic's table; see `Table.change`. Caller: appends and maintenance, within `exclusive`."""
         landed = self._table.change(plan, deadline, self.ready_to_append, discard, questions)
         if isinstance(landed, Landed):
-            self._cleaner.after_commit(landed.version, self.info.topic_id, len(self._table.state.index))
+            self._cleaner.after_commit(landed, self.info.topic_id, len(self._table.state.index))
         return landed
 
     def fence(self, deadline: Deadline) -> None:
