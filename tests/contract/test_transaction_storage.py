@@ -1,7 +1,7 @@
 """Transactions over a store that lies: three clients share two transactional ids; no outcome is split, lost or doubled.
 
-Real sessions, tables and staged files, in memory. Answers get lost, puts land late, requests are refused, and others act
-between any two requests. A seed plays the same again.
+Real sessions, tables and staged files, in memory. Answers get lost, puts land late, requests are refused, and others
+act between any two requests. A seed plays the same again.
 """
 
 from __future__ import annotations
@@ -174,14 +174,12 @@ class Client:
         offsets = {claim: {TopicPartition("a", 0): OffsetAndMetadata(len(self.sent), sent.label)}}
         try:
             sent.places = self.session.commit(sent.number, offsets, self._deadline)
-        except TransactionAbortableError:
+        except (TransactionAbortableError, InvalidTxnStateError):
+            # It was open for too long, or an abort without an answer was made.
             self._abort(sent)
         except FENCED as error:
             # It says so where nobody knows any more what became of a call without an answer.
             self._over(sent, "unknown" if "is not known any more" in str(error) else "refused", gone=True)
-        except InvalidTxnStateError:
-            # An abort without an answer was made.
-            self._over(sent, "refused")
         except UNANSWERED:
             sent.doubt = True
             raise
@@ -370,6 +368,12 @@ def _no_fence(patch: pytest.MonkeyPatch) -> None:
 def test_the_trial_finds_a_missing_safeguard(mutant: Patch, monkeypatch: pytest.MonkeyPatch) -> None:
     mutant(monkeypatch)
 
-    with pytest.raises((AssertionError, KafkaError)):
-        for seed in range(600):
-            play(seed)
+    assert any(_wrong(seed) for seed in range(600))
+
+
+def _wrong(seed: int) -> bool:
+    try:
+        play(seed)
+    except (AssertionError, KafkaError):
+        return True
+    return False
