@@ -12,6 +12,7 @@ from typing import Literal
 from kafkalike.clock import Deadline
 from kafkalike.log.store.memory import MemoryStore
 from kafkalike.log.store.port import Entry, NotStoredError
+from kafkalike.log.table.layout import TRANSACTIONS
 from kafkalike.log.table.log_cleaner import Helpers
 
 
@@ -86,7 +87,8 @@ class Mood:
 
 
 class EverywhereStore(MemoryStore):
-    """Files that every machine is said to see, and no turns. Trouble befalls tables' logs and what waits beside them.
+    """Files that every machine is said to see, and no turns. Trouble befalls tables' logs, what waits beside them, and
+    where it is meant, what is staged for transactions.
 
     Args:
         clock: its clock.
@@ -109,7 +111,8 @@ class EverywhereStore(MemoryStore):
     def _meant(self, name: str) -> bool:
         if threading.current_thread() is not threading.main_thread():
             return False
-        return self.mood.meant(self._prefix.rstrip("/")) and name.startswith(("_delta_log", "_waiting"))
+        table = self._prefix.rstrip("/")
+        return self.mood.meant(table) and (name.startswith(("_delta_log", "_waiting")) or table == TRANSACTIONS)
 
     def read(self, name: str) -> bytes:
         if self._meant(name):
@@ -151,6 +154,13 @@ class EverywhereStore(MemoryStore):
                 self.mood.late.append(lambda: MemoryStore.replace(self, name, content))
                 raise OSError("still under way")
         super().replace(name, content)
+
+    def discard(self, name: str) -> None:
+        if self._meant(name):
+            self.mood.between(f"discard {name}")
+            if self.mood.broken():
+                return
+        super().discard(name)
 
     @contextmanager
     def turn(self, name: str, deadline: Deadline, meanwhile: Callable[[], object] = lambda: None) -> Iterator[None]:
