@@ -86,6 +86,9 @@ class RegistryServer:
 def _listening(host: str, port: int) -> socket.socket:
     try:
         family = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0][0]
-        return socket.create_server((host, port), family=family, backlog=MAX_CONNECTIONS)
+        made = socket.create_server((host, port), family=family, backlog=MAX_CONNECTIONS)
+        # asyncio does it only for sockets whose protocol is written down; without it an answer waits 40 ms.
+        made.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
     except OSError as cause:
         raise KafkaConfigurationError(f"cannot listen at {host}:{port}: {cause}") from cause
+    return made
