@@ -11,6 +11,7 @@ from kafkalike.errors import LogCorruptError, SchemaRegistryError
 from kafkalike.log.connect import connect
 from kafkalike.log.inspect.flaws import find_flaws
 from kafkalike.log.store.memory import MemoryStore
+from kafkalike.log.store.port import Entry
 from kafkalike.log.table.log_files import LAST_CHECKPOINT, LogFiles
 from kafkalike.schemas import Registry, Schema
 from tests.tools.cli import call
@@ -56,9 +57,7 @@ def test_after_a_damaged_commit_is_repaired_its_ids_are_not_given_again(
 
 
 @pytest.mark.parametrize("nth", [0, 1, 2])
-def test_after_a_damaged_file_is_repaired_its_ids_are_not_given_again(
-    root: str, registry: Registry, nth: int
-) -> None:
+def test_after_a_damaged_file_is_repaired_its_ids_are_not_given_again(root: str, registry: Registry, nth: int) -> None:
     """The others are there, under their ids."""
     file = data_file_of(root, TABLE, commits(root, TABLE)[nth - 3])
     file.write_bytes(b"nothing")
@@ -81,8 +80,8 @@ def test_a_checkpoint_that_is_made_while_somebody_looks_is_no_damage() -> None:
 
         listed = 0
 
-        def list(self, *args: object, **kwargs: object) -> object:
-            found = super().list(*args, **kwargs)  # type: ignore[arg-type]
+        def list(self, folder: str = "", *, deep: bool = False, after: str = "") -> list[Entry]:
+            found = super().list(folder, deep=deep, after=after)
             self.listed += 1
             if self.listed == 1:
                 self.replace(f"_delta_log/{7:020d}.checkpoint.parquet", b"whole")
