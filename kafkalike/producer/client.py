@@ -27,6 +27,7 @@ from kafkalike.producer.routing import Router
 from kafkalike.producer.sender import Sender
 from kafkalike.producer.transaction_calls import TransactionCalls
 from kafkalike.producer.transactions import TransactionManager
+from kafkalike.serialization import adds_headers
 
 NO_SIZE: Final = -1
 """Size of a key, value or headers that are not there, in `RecordMetadata`."""

@@ -73,7 +73,12 @@ _FLAGS: Final[Mapping[str, str]] = {
     "validate.strict.allow.default": "strict_allow_default",
     "skip.known.types": "skip_known_types",
 }
-COMMON: Final = ("use.latest.version", "use.latest.with.metadata", "subject.name.strategy", "subject.name.strategy.type")
+COMMON: Final = (
+    "use.latest.version",
+    "use.latest.with.metadata",
+    "subject.name.strategy",
+    "subject.name.strategy.type",
+)
 WRITING: Final = (*COMMON, "auto.register.schemas", "normalize.schemas", "use.schema.id", "schema.id.serializer")
 READING: Final = (*COMMON, "schema.id.deserializer")
 
@@ -92,9 +97,14 @@ def read_settings(conf: Mapping[str, Any] | None, known: tuple[str, ...]) -> Set
     found: dict[str, Any] = {}
     for name, nothing in _UNUSED.items():
         value = given.pop(name, nothing[0])
-        if not any(value is harmless or value == harmless for harmless in nothing) and getattr(value, "name", "") != "DISABLED":
+        if (
+            not any(value is harmless or value == harmless for harmless in nothing)
+            and getattr(value, "name", "") != "DISABLED"
+        ):
             raise KafkaConfigurationError(f"the setting {name!r} is not supported, but for {nothing[0]!r}")
-    for name, value in given.items():
+    # Where a type and a function are given, the function counts.
+    for name in sorted(given, key="subject.name.strategy".__eq__):
+        value = given[name]
         if name not in known:
             raise KafkaConfigurationError(f"unknown setting {name!r}; known are {', '.join(sorted(known))}")
         if name in _FLAGS:
@@ -116,7 +126,9 @@ def _strategy(name: str, value: Any) -> dict[str, Any]:  # noqa: ANN401
     if said in _STRATEGIES:
         return {"strategy": _STRATEGIES[said]}
     if not callable(value):
-        raise KafkaConfigurationError(f"invalid value for setting {name!r}: a function (ctx, record name), not {value!r}")
+        raise KafkaConfigurationError(
+            f"invalid value for setting {name!r}: a function (ctx, record name), not {value!r}"
+        )
     return {"strategy": value}
 
 
@@ -125,7 +137,9 @@ def _strategy_type(name: str, value: Any) -> dict[str, Any]:  # noqa: ANN401
         return {}
     said = str(getattr(value, "value", value)).upper()
     if said not in {TOPIC, RECORD, TOPIC_RECORD}:
-        raise KafkaConfigurationError(f"invalid value for setting {name!r}: TOPIC, RECORD or TOPIC_RECORD, not {value!r}")
+        raise KafkaConfigurationError(
+            f"invalid value for setting {name!r}: TOPIC, RECORD or TOPIC_RECORD, not {value!r}"
+        )
     return {"strategy": said}
 
 
@@ -156,11 +170,12 @@ def _one_of(field: str, **names: bool) -> Callable[[str, Any], dict[str, Any]]:
 def _reference_strategy(name: str, value: Any) -> dict[str, Any]:  # noqa: ANN401
     if not callable(value):
         raise KafkaConfigurationError(f"invalid value for setting {name!r}: a function (ctx, file), not {value!r}")
-    return {"reference_strategy": None if getattr(value, "__name__", "") == "reference_subject_name_strategy" else value}
+    return {
+        "reference_strategy": None if getattr(value, "__name__", "") == "reference_subject_name_strategy" else value
+    }
 
 
 _OTHERS: Final[Mapping[str, Callable[[str, Any], dict[str, Any]]]] = {
-    # The type first: where both are given, the function counts.
     "subject.name.strategy.type": _strategy_type,
     "subject.name.strategy": _strategy,
     "use.schema.id": _schema_id,

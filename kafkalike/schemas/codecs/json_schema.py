@@ -109,7 +109,9 @@ def _check(schema: Schema, source: SchemaSource) -> Callable[[Any], None]:
             validator.validate(value)
         except ValidationError as cause:
             place = cause.json_path
-            raise SerializationError(f"the value is not of the JSON Schema, at {place}: {_short(cause.message)}") from cause
+            raise SerializationError(
+                f"the value is not of the JSON Schema, at {place}: {_short(cause.message)}"
+            ) from cause
         except Unresolvable as cause:
             raise SerializationError(f"the JSON Schema refers to what it has no reference for: {cause}") from cause
         except Exception as cause:
