@@ -59,6 +59,41 @@ def value_of(schema: Any) -> Schema:  # noqa: ANN401 - a schema of any of the pa
     return Schema(schema.schema_type or "AVRO", schema.schema_str, references)
 
 
+class NoRegistry:
+    """Stands for a registry where a deserializer needs none.
+
+    Args:
+        schema: what every id stands for; None where nothing is read by a schema.
+    """
+
+    def __init__(self, schema: Schema | None) -> None:
+        self._schema = schema or Schema("PROTOBUF", "")
+
+    def schema_by_id(self, id: int) -> Schema:  # noqa: A002 - the protocol's word
+        """The one schema."""
+        del id
+        return self._schema
+
+    def get_schema_by_guid(self, guid: str, fmt: str | None = None) -> Schema:
+        """The one schema."""
+        del guid, fmt
+        return self._schema
+
+    def latest(self, subject: str) -> Registered | None:
+        """None."""
+        del subject
+
+    def ids_of(self, subject: str) -> Sequence[int]:
+        """None."""
+        del subject
+        return ()
+
+    def referenced(self, schema: Schema) -> Mapping[str, Schema]:
+        """Nothing."""
+        del schema
+        return {}
+
+
 class _ClientSource:
     """Confluent's client as a source. It caches by itself what never changes."""
 
