@@ -99,8 +99,15 @@ def _fill(
             optional.append(field)
         elif kind == "scalar" and not proto3 and draw(st.integers(0, 5)) == 0:
             field.label = _REQUIRED
-    if any(f.HasField("oneof_index") for f in message.field):
+    chosen = [f for f in message.field if f.HasField("oneof_index")]
+    if chosen:
+        # In a text they stand side by side.
         message.oneof_decl.add(name="choice")
+        ordered = [f for f in message.field if not f.HasField("oneof_index")] + chosen
+        copies = DescriptorProto(field=ordered)
+        del message.field[:]
+        message.field.extend(copies.field)
+        optional = [f for f in message.field if f.proto3_optional]
     for field in optional:
         field.oneof_index = len(message.oneof_decl)
         message.oneof_decl.add(name=f"_{field.name}")
