@@ -60,7 +60,7 @@ def test_white_space_does_not_make_another_schema() -> None:
 
 
 JSON = st.recursive(
-    st.none() | st.booleans() | st.integers() | st.text(st.characters(exclude_categories=("Cs",))),
+    st.none() | st.booleans() | st.integers() | st.text(st.characters(codec="utf-8")),
     lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text("abcé", max_size=3), inner, max_size=3),
     max_leaves=8,
 )
@@ -170,6 +170,10 @@ def test_a_subject_keeps_its_type() -> None:
     assert (caught.value.http_status_code, caught.value.error_code) == (409, 409)
 
 
+def one_step_back(new: Schema, old: Schema, resolve: object) -> list[str]:
+    return [] if 0 <= int(new.text) - int(old.text) <= 1 else ["no"]
+
+
 @pytest.mark.parametrize(
     ("level", "allowed"),
     [
@@ -184,8 +188,7 @@ def test_a_subject_keeps_its_type() -> None:
 )
 def test_a_level_says_who_must_read_whom(level: str, allowed: set[str]) -> None:
     """Versions 2 (old) and 3 (last); a reader reads what is at most one below it, and what is equal."""
-    checks = replace(TOY, problems=lambda new, old, resolve: [] if 0 <= int(new.text) - int(old.text) <= 1 else ["no"])
-    checks = replace(checks, check=lambda schema, resolve: None)
+    checks = replace(TOY, problems=one_step_back)
     world = World()
     world.register("a", TWO)
     world.register("a", THREE)
@@ -203,7 +206,7 @@ def test_a_level_of_a_subject_counts_before_that_of_all() -> None:
     assert world.state.level("a") == "BACKWARD"
     world.set_level("NONE")
     world.register("a", ONE)
-    world.add(rules.set_config(world.state, "a", Config("FULL", True), 1))
+    world.add(rules.set_config(world.state, "a", Config("FULL", normalize=True), 1))
     assert (world.state.level("a"), world.state.level("b"), world.state.normalizes("a")) == ("FULL", "NONE", True)
 
     world.delete("a", None, permanent=False)
@@ -377,15 +380,16 @@ def test_what_goes_out_comes_in_with_all_ids() -> None:
     assert len(list(topic_records.written_records(world.state, "b"))) == 4
 
 
+ON_A = '{"name":"one","subject":"a","version":1}'
+
+
 def test_records_of_confluents_topic_are_read() -> None:
     """As its console consumer prints them: the last one of a key counts, deletions of subjects, and nothing else."""
     lines = [
         '{"keytype":"NOOP","magic":0}\tnull',
         '{"keytype":"CONFIG","subject":null,"magic":0}\t{"subject":null,"compatibilityLevel":"FULL"}',
-        '{"keytype":"SCHEMA","subject":"b","version":2,"magic":1}\t{"subject":"b","version":2,"id":5,"schema":"2",'
-        '"references":[{"name":"one","subject":"a","version":1}],"deleted":false}',
-        '{"keytype":"SCHEMA","subject":"a","version":1,"magic":1}\t{"subject":"a","version":1,"id":9,"md5":"x",'
-        '"schema":" 1 ","deleted":false}',
+        f'{{"keytype":"SCHEMA","subject":"b","version":2}}\t{{"id":5,"schema":"2","references":[{ON_A}]}}',
+        '{"keytype":"SCHEMA","subject":"a","version":1,"magic":1}\t{"id":9,"md5":"x","schema":" 1 "}',
         '{"keytype":"SCHEMA","subject":"c","version":1,"magic":1}\t{"subject":"c","version":1,"id":2,"schema":"3"}',
         '{"keytype":"SCHEMA","subject":"d","version":1,"magic":1}\t{"subject":"d","version":1,"id":2,"schema":"3"}',
         '{"keytype":"DELETE_SUBJECT","subject":"c","magic":0}\t{"subject":"c","version":1}',
