@@ -13,6 +13,14 @@ from kafkalike.clock import Deadline
 from kafkalike.log.store.memory import MemoryStore
 from kafkalike.log.store.port import Entry, NotStoredError
 from kafkalike.log.table.layout import TRANSACTIONS
+from kafkalike.log.table.log_cleaner import Helpers
+
+
+class NoThreads(Helpers):
+    """What helpers do is done at once, so that it is part of the schedule."""
+
+    def start(self, work: Callable[[], object]) -> None:
+        work()
 
 
 class SimulatedClock:
@@ -101,6 +109,8 @@ class EverywhereStore(MemoryStore):
         return self.mood.far
 
     def _meant(self, name: str) -> bool:
+        if threading.current_thread() is not threading.main_thread():
+            return False
         table = self._prefix.rstrip("/")
         return self.mood.meant(table) and (name.startswith(("_delta_log", "_waiting")) or table == TRANSACTIONS)
 
@@ -138,7 +148,7 @@ class EverywhereStore(MemoryStore):
         return made and super().put_if_absent(name, content)
 
     def replace(self, name: str, content: bytes) -> None:
-        if self._meant(name) and name.startswith("_waiting") and content == b"withdrawn\n":
+        if self._meant(name) and (content == b"withdrawn\n" or name.endswith(".commits")):
             self.mood.between(f"replace {name}")
             if self.mood.broken():
                 self.mood.late.append(lambda: MemoryStore.replace(self, name, content))

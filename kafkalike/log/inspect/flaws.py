@@ -13,8 +13,7 @@ from kafkalike.log.store.parquet import UNREADABLE, is_storage_error, open_parqu
 from kafkalike.log.table.actions import log_name, parse_commit
 from kafkalike.log.table.damage import REPAIR_COMMAND
 from kafkalike.log.table.layout import (
-    CLUSTER_METADATA,
-    CONSUMER_OFFSETS,
+    CONTROL_TABLES,
     DAMAGED,
 )
 from kafkalike.log.table.loading import load_table
@@ -93,7 +92,7 @@ def damaged_tables(
     """
     places: list[tuple[str, TopicInfo | None]] = [(info.location, info) for info in topics]
     if control:
-        places[:0] = [(CLUSTER_METADATA, None), (CONSUMER_OFFSETS, None)]
+        places[:0] = [(name, None) for name in CONTROL_TABLES]
     for location, info in places:
         flaws = find_flaws(cluster.store.at(location), control=info is None)
         if flaws:
@@ -150,7 +149,8 @@ def _pointer_flaw(store: Store, files: LogFiles, sound: int) -> list[Flaw]:
         named = int(json.loads(content)["version"])
     except (ValueError, KeyError, TypeError) as cause:
         return [Flaw(kind="damaged-last-checkpoint", file=LAST_CHECKPOINT, why=f"it cannot be read: {text(cause)}")]
-    if named > sound and named not in files.checkpoints:
+    # A checkpoint may have been made since the files were listed; the pointer comes after it.
+    if named > sound and named not in files.checkpoints and named not in LogFiles.listed(store).checkpoints:
         why = f"it names checkpoint {named}, which is not there"
         return [Flaw(kind="damaged-last-checkpoint", file=LAST_CHECKPOINT, why=why)]
     return []

@@ -6,23 +6,23 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Protocol
 
-from kafkalike.clock import Deadline
-from kafkalike.log.port.topic import TopicLog
-from kafkalike.model.appends import Appended
-from kafkalike.model.batch import RecordBatch
-from kafkalike.model.transactions.claims import GroupOffsets
-from kafkalike.model.transactions.values import WriteName
-from kafkalike.model.transactions.views import (
-    Cut,
-    LostPart,
-    ProducerIdAndEpoch,
-    TransactionDescription,
-    TransactionListing,
-)
-
 if TYPE_CHECKING:
+    # Only for types: a program without transactions loads none of it.
+    from kafkalike.clock import Deadline
+    from kafkalike.log.port.topic import TopicLog
     from kafkalike.log.store.port import Store
     from kafkalike.log.topic.decided import DecidedRecords
+    from kafkalike.model.appends import Appended
+    from kafkalike.model.batch import RecordBatch
+    from kafkalike.model.transactions.claims import GroupOffsets
+    from kafkalike.model.transactions.values import WriteName
+    from kafkalike.model.transactions.views import (
+        Cut,
+        LostPart,
+        ProducerIdAndEpoch,
+        TransactionDescription,
+        TransactionListing,
+    )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
