@@ -12,10 +12,11 @@ import sys
 from collections import Counter
 from typing import Any
 
-from kafkalike.errors import InvalidSchemaError, SerializationError
+from kafkalike.errors import InvalidSchemaError, SchemaRegistryError, SerializationError
 from kafkalike.model.schemas.values import Schema, SchemaType
 from kafkalike.schemas.codec import codec_for
 from kafkalike.schemas.compatibility import avro, json_schema, protobuf
+from kafkalike.schemas.format_checks import CHECKS
 from tests.tools.schemas import SchemasInMemory
 
 MEMORY = 700 << 20
@@ -138,6 +139,7 @@ def trial(seed: int, outcomes: Counter[str]) -> None:
     outcomes[attempt(schema, payload, source)] += 1
     other = mutated_schema(dice, schema)
     outcomes[attempt(other, payload, source)] += 1
+    outcomes[registered(other, source)] += 1
     compare: dict[SchemaType, Any] = {"AVRO": avro, "JSON": json_schema, "PROTOBUF": protobuf}
     for new, old in ((other, schema), (schema, other), (other, other)):
         try:
@@ -163,6 +165,15 @@ def attempt(schema: Schema, payload: bytes, source: SchemasInMemory) -> str:
     except SerializationError:
         return "read, and not written"
     return "read"
+
+
+def registered(schema: Schema, source: SchemasInMemory) -> str:
+    """What a registry says to a schema that is new."""
+    try:
+        CHECKS.check(schema, source.referenced)
+    except (SchemaRegistryError, ValueError, RecursionError):
+        return "not registered"
+    return "registered"
 
 
 def main(first: int, count: int) -> None:
