@@ -170,7 +170,9 @@ from kafkalike.errors.producing import (
     UnknownProducerIdError,
 )
 from kafkalike.errors.schemas import (
+    InvalidSchemaError,
     SchemaRegistryError,
+    UnknownRegistryOutcomeError,
 )
 from kafkalike.errors.storage import (
     CorruptRecordError,
@@ -270,6 +272,7 @@ __all__ = [
     "InvalidReplicationFactorError",
     "InvalidRequestError",
     "InvalidRequiredAcksError",
+    "InvalidSchemaError",
     "InvalidSessionTimeoutError",
     "InvalidShareSessionEpochError",
     "InvalidTimestampError",
@@ -358,6 +361,7 @@ __all__ = [
     "UnknownOutcomeError",
     "UnknownPartitionerTopicError",
     "UnknownProducerIdError",
+    "UnknownRegistryOutcomeError",
     "UnknownSubscriptionIdError",
     "UnknownTopicIdError",
     "UnknownTopicOrPartitionError",

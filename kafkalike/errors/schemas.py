@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from kafkalike.errors.base import KafkaError
+from kafkalike.errors.storage import UnknownOutcomeError
 
 
 class SchemaRegistryError(KafkaError):
@@ -26,3 +27,37 @@ class SchemaRegistryError(KafkaError):
 
     def __reduce__(self) -> tuple[Any, ...]:
         return type(self), (self.http_status_code, self.error_code, self.error_message)
+
+
+class InvalidSchemaError(SchemaRegistryError):
+    """A schema that cannot be understood: not in its language, a type that is nowhere defined, too long or too deep.
+
+    Args:
+        error_message: what is wrong with it.
+    """
+
+    def __init__(self, error_message: str) -> None:
+        super().__init__(422, 42201, error_message)
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return type(self), (self.error_message,)
+
+
+class UnknownRegistryOutcomeError(UnknownOutcomeError):
+    """A change was sent to a registry that is a service, and no answer came: it may or may not have been made.
+
+    Args:
+        what: the change.
+        cause: what came instead of an answer.
+    """
+
+    def __init__(self, what: str, cause: str) -> None:
+        KafkaError.__init__(
+            self, f"{what}: no answer came, and it may have been done ({cause}); look before trying again"
+        )
+        self.what = what
+        self.append_id = ""
+        self._cause = cause
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return type(self), (self.what, self._cause)
