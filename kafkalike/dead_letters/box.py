@@ -84,7 +84,7 @@ class LetterBox:
         if found is None:
             found = self._logs[letter.topic] = ensure(self._cluster, letter.topic, letter.origin.topic)
         batch = batch_of([letter], found.info.num_partitions)
-        check_batch(batch, found.info, found.config, self._clock.now_ms())
+        check_batch(batch, found.info, found.config, self._clock.now_ms(), found.schemas)
 
     def read(self, tp: TopicPartition, span: range, letters: Sequence[Letter]) -> None:
         """Some offsets were read, and these of them could not be; see `Held.read`."""

@@ -52,6 +52,9 @@ def settings(source: Mapping[str, str]) -> dict[str, str]:
         "cleanup.policy": "delete",
         # A letter keeps its record's time, which may be long ago: retention counts from when it became one.
         "kafkalike.retention.clock": "append",
+        # What was refused or cannot be read must have a place.
+        "kafkalike.key.schema.validation": "false",
+        "kafkalike.value.schema.validation": "false",
         "max.message.bytes": str(min(INT_MAX, config.max_message_bytes + CONTEXT_BYTES)),
         "message.timestamp.after.max.ms": str(config.timestamp_after_max_ms),
         "message.timestamp.before.max.ms": str(LONG_MAX),

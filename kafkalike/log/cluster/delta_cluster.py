@@ -200,6 +200,7 @@ class DeltaCluster(ClusterBase):
             helpers=self.helpers,
             clock=self.clock,
             open_appends=self.open_appends,
+            schemas=lambda: self.schemas,
         )
 
     @cached_property

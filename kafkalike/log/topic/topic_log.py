@@ -36,7 +36,7 @@ from kafkalike.log.topic.known_writes import find_commit, find_write, names_of, 
 from kafkalike.log.topic.look_back import look_back
 from kafkalike.log.topic.reader import DeltaReader
 from kafkalike.log.topic.segment_files import segment_of
-from kafkalike.log.topic.validate import codec_for
+from kafkalike.log.topic.validate import SchemasOf, codec_for
 from kafkalike.model.appends import TRANSACTIONS, Appended, TxnId
 from kafkalike.model.batch import RecordBatch
 from kafkalike.model.cluster_state import ClusterState, MetadataRow
@@ -78,6 +78,8 @@ class Home:
     """Time and waiting."""
     open_appends: OpenTables
     """Appends of this process that may land still."""
+    schemas: SchemasOf
+    """The registry, opened when a topic asks for it."""
 
 
 class DeltaTopicLog:
@@ -113,6 +115,11 @@ class DeltaTopicLog:
             effective = self._home.server.effective(self.info.configs)
             known = self._config = (self.info, TopicConfig.from_properties(effective))
         return known[1]
+
+    @property
+    def schemas(self) -> SchemasOf:
+        """Gives the cluster's registry."""
+        return self._home.schemas
 
     def refresh(self, *, metadata: bool = True, waiting: bool = False, since: float = math.inf) -> None:
         """Look for new table commits and metadata."""
@@ -290,7 +297,8 @@ class DeltaTopicLog:
         self, batch: RecordBatch, *, codec: str = "none", timeout_ms: float | None = 120_000, txn: TxnId | None = None
     ) -> Appended:
         """Write the records in one table commit: all of them or none."""
-        return self.append_payload(BatchPayload(batch), codec=codec, deadline=Deadline(self.clock, timeout_ms), txn=txn)
+        payload = BatchPayload(batch, self.schemas)
+        return self.append_payload(payload, codec=codec, deadline=Deadline(self.clock, timeout_ms), txn=txn)
 
     def append_payload(self, payload: Payload, *, codec: str, deadline: Deadline, txn: TxnId | None) -> Appended:
         """Number the records of a payload, write and commit them: all of them or none."""

@@ -146,7 +146,7 @@ class Session:
         self._check_process()
         if once and self._has(number, log, once):
             return
-        check_batch(batch, log.info, log.config, self._clock.now_ms())
+        check_batch(batch, log.info, log.config, self._clock.now_ms(), log.schemas)
         codec_for(log.config, codec)
         topic = Topic(log.info.name, log.info.topic_id)
         with self._lock:
