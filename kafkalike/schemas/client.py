@@ -385,29 +385,6 @@ class RegistryClient:
         """The schema that a GUID has for ever."""
         return read_value(self._door.ask("GET", ("schemas", "guids", guid)))
 
-    def register(self, subject: str, schema: SchemaValue, *, normalize: bool = False) -> Registered:
-        """Make a schema a version of a subject, unless it is one; see `register_schema`."""
-        query, body = {"normalize": _said(normalize)}, body_of(schema)
-        answer = self._door.ask("POST", ("subjects", subject, "versions"), query, body)
-        if "version" not in answer:
-            # Older registries answer with the id alone.
-            return self.lookup(subject, schema, normalize=normalize)
-        return read_version({**body, **answer, "subject": subject})
-
-    def lookup(self, subject: str, schema: SchemaValue, *, normalize: bool = False) -> Registered:
-        """The version of a subject that a schema is; see `lookup_schema`."""
-        query = {"normalize": _said(normalize)}
-        return read_version(self._door.ask("POST", ("subjects", subject), query, body_of(schema)))
-
-    def version(self, subject: str, version: int) -> Registered:
-        """A version of a subject, also one that is deleted softly.
-
-        Raises:
-            SchemaRegistryError: 40401, 40402.
-        """
-        path = ("subjects", subject, "versions", str(version))
-        return read_version(self._door.ask("GET", path, {"deleted": "true"}))
-
     def latest(self, subject: str) -> Registered | None:
         """The newest version of a subject that is not deleted, fresh."""
         try:
