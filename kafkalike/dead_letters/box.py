@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import logging
-import threading
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Final
 
@@ -45,7 +44,9 @@ class LetterBox:
         self._clock = clock
         self._lives = lives
         self._held = Held()
-        self._change = threading.Lock()
+        """Replaced by the consumer's thread alone, so that no lock is needed, which an interrupt might leave shut."""
+        self._noted: Mapping[TopicPartition, int] = {}
+        """Offsets that others have committed, to be settled by the consumer's thread."""
         self._logs: dict[str, TopicLog] = {}
         """Dead-letter topics, as they were when the first letter for them came."""
 
@@ -61,7 +62,8 @@ class LetterBox:
 
     @property
     def full(self) -> bool:
-        """Whether a commit is due before more can be read."""
+        """Whether a commit is due before more can be read. Caller: the consumer."""
+        self._take_notes()
         return self._held.count >= MOST_LETTERS or self._held.size >= MOST_BYTES
 
     # --- in ------------------------------------------------------------------------------------
@@ -87,22 +89,24 @@ class LetterBox:
         check_batch(batch, found.info, found.config, self._clock.now_ms(), found.schemas)
 
     def read(self, tp: TopicPartition, span: range, letters: Sequence[Letter]) -> None:
-        """Some offsets were read, and these of them could not be; see `Held.read`."""
+        """Some offsets were read, and these of them could not be; see `Held.read`. Caller: the consumer."""
+        self._take_notes()
         if letters or tp in self._held.parts:
-            topic_id = self._lives().get(tp)
-            self._replace(lambda held: held.read(tp, topic_id, span, letters))
+            lives = self._lives()
+            self._held = self._held.of(lives).read(tp, lives.get(tp), span, letters)
 
     # --- out -----------------------------------------------------------------------------------
 
     def due(self, offsets: Mapping[TopicPartition, int]) -> Sequence[Letter]:
         """The letters that a commit of these offsets has to write; looks at what the group has committed.
 
+        Any thread may call it.
+
         Raises:
             KafkaError: the table of groups cannot be read.
         """
         lives = self._lives()
-        self._replace(lambda held: held.of(lives))
-        held = self._held
+        held = self._held.of(lives)
         if not held.below(offsets):
             return ()
         ids = {tp.topic: topic_id or "" for tp, topic_id in lives.items()}
@@ -111,12 +115,18 @@ class LetterBox:
         return held.due(offsets, committed)
 
     def settle(self, offsets: Mapping[TopicPartition, int]) -> None:
-        """These offsets are committed, with their letters."""
-        self._replace(lambda held: held.settled(offsets))
+        """These offsets are committed, with their letters. Caller: the consumer."""
+        self._held = self._held.settled(offsets)
 
-    def _replace(self, step: Callable[[Held], Held]) -> None:
-        with self._change:
-            self._held = step(self._held)
+    def note(self, offsets: Mapping[TopicPartition, int]) -> None:
+        """The same, from any thread. A note that gets lost costs memory until the next commit finds out by itself."""
+        self._noted = {**self._noted, **offsets}
+
+    def _take_notes(self) -> None:
+        """Before letters of records that are read again come in: these are other ones."""
+        if self._noted:
+            noted, self._noted = self._noted, {}
+            self._held = self._held.settled(noted)
 
 
 class MetadataWithLetters(ConsumerGroupMetadata):

@@ -173,7 +173,7 @@ class TransactionManager:
     def _decide(self, standing: Standing, limit: Deadline) -> Mapping[str, Appended]:
         done = self._opened().commit(standing.number, standing.offsets, limit)
         for claim, box in standing.letters.items():
-            box.settle(plain(standing.offsets[claim]))
+            box.note(plain(standing.offsets[claim]))
         return done
 
     def commit_surely(self) -> Ranges:

@@ -523,6 +523,7 @@ def test_a_producers_transaction_has_the_letters_below_its_offsets(
     assert lettered(orders) == [(0, 1), (0, 3)]
     assert done.ranges[TopicPartition("bills", 0)] == range(3)
     assert consumer._context.letters is not None
+    assert not consumer._context.letters.full
     assert consumer._context.letters.held.count == 0
 
 

@@ -20,10 +20,8 @@ from tests.tools.effort import examples
 from tests.tools.letters import lettered, number
 
 PACKAGE = Path(kafkalike.__file__).parent
-CODE = tuple(
-    f"{PACKAGE}/{part}"
-    for part in ("consumer/", "dead_letters/", "log/transactions/session", "model/dead_letters/", "producer/trans")
-)
+CODE = (f"{PACKAGE}/consumer/", f"{PACKAGE}/dead_letters/", f"{PACKAGE}/model/dead_letters/")
+"""Not what holds locks: an exception of a trace function may come where none of a signal can, before `__exit__`."""
 TP = TopicPartition("orders", 0)
 BAD = [(0, 0), (0, 2), (0, 3)]
 
@@ -92,7 +90,7 @@ class World:
 def test_what_is_interrupted_is_made_again(name: str) -> None:
     line, goes_on = 0, True
     while goes_on:
-        line += examples(1, 7)
+        line += examples(5, 29) if name == "poll" else examples(1, 7)
         world = World()
         if name != "poll":
             world.poll()
