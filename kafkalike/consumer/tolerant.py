@@ -80,6 +80,7 @@ class TolerantBuilder:
     ) -> tuple[list[ConsumerRecord], list[Letter], RecordDeserializationError | None]:
         made: list[ConsumerRecord] = []
         letters: list[Letter] = []
+        size = 0
         for raw in to_records(tp.topic, chunk)[0]:
             try:
                 made.append(deserialized(raw, self.deserializers.key, self.deserializers.value))
@@ -88,29 +89,35 @@ class TolerantBuilder:
                 if isinstance(cause, PASSING) or (isinstance(cause, KafkaError) and cause.retriable):
                     return made, letters, error
                 try:
-                    self._tolerate(raw, error, letters)
+                    letter = self._tolerate(raw, error, len(letters), size)
                 except KafkaError as reason:
                     if reason.retriable and not isinstance(reason, UnknownTopicOrPartitionError):
                         raise  # the storage, which may be asked again
                     return made, letters, _refused(error, self.settings.letters_of(raw.topic), reason)
+                if letter is not None:
+                    letters.append(letter)
+                    size += letter.size
         return made, letters, None
 
-    def _tolerate(self, raw: ConsumerRecord, error: RecordDeserializationError, letters: list[Letter]) -> None:
-        """Make a letter of a record; or pass over it.
+    def _tolerate(
+        self, raw: ConsumerRecord, error: RecordDeserializationError, count: int, size: int
+    ) -> Letter | None:
+        """Make a letter of a record, besides others of that number and size; or pass over it.
 
         Raises:
             KafkaError: it cannot become one.
         """
+        letter = None
         topic = self.settings.letters_of(raw.topic)
         if topic is not None and self.box is not None:
             letter = self._letter(topic, raw, error)
             self.box.check(letter)
-            if not self.box.room(letter, letters):
-                raise KafkaError(f"{self.box.held.count + len(letters)} dead letters wait for a commit already; commit")
-            letters.append(letter)
+            if not self.box.room(letter, count, size):
+                raise KafkaError(f"{self.box.held.count + count} dead letters wait for a commit already; commit")
         self.metrics.letters += topic is not None
         self.metrics.records_skipped += 1
         self._say(raw, error)
+        return letter
 
     def _letter(self, topic: str, raw: ConsumerRecord, error: RecordDeserializationError) -> Letter:
         origin = TopicPartition(raw.topic, raw.partition)

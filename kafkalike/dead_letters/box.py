@@ -68,9 +68,9 @@ class LetterBox:
 
     # --- in ------------------------------------------------------------------------------------
 
-    def room(self, letter: Letter, among: Sequence[Letter]) -> bool:
-        """Whether a letter may be held besides others that are about to be."""
-        count, size = self._held.count + len(among), self._held.size + sum(one.size for one in among)
+    def room(self, letter: Letter, count: int, size: int) -> bool:
+        """Whether a letter may be held, besides others of that number and size that are about to be."""
+        count, size = self._held.count + count, self._held.size + size
         return not count or (count < MOST_LETTERS and size + letter.size <= MOST_BYTES)
 
     def check(self, letter: Letter) -> None:

@@ -6,7 +6,7 @@ The headers have the names and forms of Kafka Connect's.
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Final
 
 from kafkalike.model.structs import TopicPartition
@@ -80,12 +80,12 @@ class Letter:
     headers: Headers
     """Those of the record, and what is known of the error."""
     timestamp_ms: int
+    size: int = field(init=False, compare=False)
+    """Bytes, about."""
 
-    @property
-    def size(self) -> int:
-        """Bytes, about."""
+    def __post_init__(self) -> None:
         headers = sum(len(name) + len(content or b"") for name, content in self.headers)
-        return len(self.key or b"") + len(self.value or b"") + headers + 100
+        object.__setattr__(self, "size", len(self.key or b"") + len(self.value or b"") + headers + 100)
 
 
 def default_topic(topic: str) -> str:
