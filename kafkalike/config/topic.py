@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import Final, Literal, cast
+from typing import Final, cast
 
 from kafkalike.config.properties import (
     INT_MAX,
@@ -18,6 +18,7 @@ from kafkalike.config.properties import (
     whole,
     words_of,
 )
+from kafkalike.model.schemas.strategies import STRATEGIES, TOPIC_NAME, Part
 
 CODECS: Final = ("none", "gzip", "snappy", "lz4", "zstd")
 """Values of `compression.type` that name a codec; `producer` keeps the producer's choice."""
@@ -25,14 +26,6 @@ CODECS: Final = ("none", "gzip", "snappy", "lz4", "zstd")
 _NO_BROKER = "there is no broker process, page cache or index file to tune"
 _NO_REPLICA = "replicas are roots, and this cluster has one"
 _NO_TIER = "the storage root itself is the remote tier"
-
-TOPIC_NAME: Final = "TopicNameStrategy"
-RECORD_NAME: Final = "RecordNameStrategy"
-TOPIC_RECORD_NAME: Final = "TopicRecordNameStrategy"
-STRATEGIES: Final = (TOPIC_NAME, RECORD_NAME, TOPIC_RECORD_NAME)
-"""Confluent's rules for the subject of a record's schema."""
-
-Part = Literal["key", "value"]
 
 
 def strategy(text: str) -> str:

@@ -99,9 +99,7 @@ class TolerantBuilder:
                     size += letter.size
         return made, letters, None
 
-    def _tolerate(
-        self, raw: ConsumerRecord, error: RecordDeserializationError, count: int, size: int
-    ) -> Letter | None:
+    def _tolerate(self, raw: ConsumerRecord, error: RecordDeserializationError, count: int, size: int) -> Letter | None:
         """Make a letter of a record, besides others of that number and size; or pass over it.
 
         Raises:

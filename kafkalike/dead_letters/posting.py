@@ -17,7 +17,7 @@ ONCE: Final = "dead letters"
 """Under this name a transaction has the letters of a topic once, also when a call that was cut off is made again."""
 
 
-def stage(
+def stage(  # noqa: PLR0917 - what, where to, until when
     cluster: Cluster, session: TransactionSession, number: int, letters: Sequence[Letter], deadline: Deadline, once: str
 ) -> None:
     """Make letters a part of a transaction. Made again, it adds nothing.

@@ -71,7 +71,8 @@ class DeadLetters:
             UnknownTopicOrPartitionError: one of `named` does not exist.
         """
         known = self._cluster.topics()
-        names = [check_topic_name(name) for name in named] or [name for name in known if self._holds_letters(name)]
+        names: list[str] = [check_topic_name(name) for name in named]
+        names = names or [name for name in known if self._holds_letters(name)]
         return [self._summary(name, group) for name in sorted(names)]
 
     def read(self, topic: str, which: Filter | None = None) -> Iterator[StoredLetter]:

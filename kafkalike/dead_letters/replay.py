@@ -144,13 +144,11 @@ class Replaying:
     def _progress(self, ends: Mapping[int, int]) -> dict[int, Replayed]:
         name = self.source.info.name
         tps = [TopicPartition(name, partition) for partition in ends]
-        ids = {name: self.source.info.topic_id}
+        ids: dict[str, str] = {name: self.source.info.topic_id}
         committed = GroupOffsets.of(self.cluster, self.clock).committed(self.group, tps, ids)
         return {tp.partition: Replayed.of(committed.get(tp), self.source.log_start(tp.partition)) for tp in tps}
 
-    def _waiting(
-        self, partition: int, end: int, done: Mapping[int, Replayed], told: Replay
-    ) -> Iterator[StoredLetter]:
+    def _waiting(self, partition: int, end: int, done: Mapping[int, Replayed], told: Replay) -> Iterator[StoredLetter]:
         """Letters from the first one on that was not replayed."""
         below = min(done[partition].below, end)
         told.skipped += max(0, below - self.source.log_start(partition))

@@ -66,5 +66,7 @@ def batch_of(letters: Sequence[Letter], num_partitions: int) -> RecordBatch:
     """Letters of one dead-letter topic as records: those of a partition stay in one partition, in their order."""
     batch = RecordBatch()
     for letter in letters:
-        batch.add(letter.origin.partition % num_partitions, letter.key, letter.value, letter.timestamp_ms, letter.headers)
+        batch.add(
+            letter.origin.partition % num_partitions, letter.key, letter.value, letter.timestamp_ms, letter.headers
+        )
     return batch

@@ -1,4 +1,4 @@
-"""An interrupt on any line of a poll or a commit with dead letters: the next call goes on, and each letter is there once."""
+"""An interrupt on any line of a poll or a commit with dead letters: the next call goes on, each letter is once."""
 
 from __future__ import annotations
 

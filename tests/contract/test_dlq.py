@@ -36,8 +36,7 @@ def consumed(cluster: Cluster, *topics: str, **configs: Any) -> list[Any]:
     """What a tolerant consumer of a group gets from there on; what it cannot read are letters then."""
     settings = {**ANY, "value_deserializer": typed, **configs}
     with KafkaConsumer(*topics, bootstrap_servers=cluster, **settings) as consumer:
-        found = [record.value for records in consumer.poll(timeout_ms=200).values() for record in records]
-    return found
+        return [record.value for records in consumer.poll(timeout_ms=200).values() for record in records]
 
 
 def count(cluster: Cluster, topic: str) -> int:

@@ -116,7 +116,7 @@ def show(
     max_messages: int | None,
     stacktrace: bool,
     as_json: bool,
-    **filters: Any,
+    **filters: Any,  # noqa: ANN401 - see `_filter`
 ) -> None:
     """Show letters, where they come from, and why they are some."""
     letters = _letters(context, bootstrap_server, command_config).read(topic, _filter(**filters))
@@ -157,7 +157,7 @@ def replay(
     execute: bool,
     dry_run: bool,
     as_json: bool,
-    **filters: Any,
+    **filters: Any,  # noqa: ANN401 - see `_filter`
 ) -> None:
     """Send letters back to their topics, each once, without the headers of the error.
 
@@ -191,7 +191,10 @@ def _filter(*, error_class: str | None, source: str | None, partition: int | Non
     from kafkalike.dead_letters.stored import Filter
 
     return Filter(
-        error_class=error_class, source=source, partition=partition, offsets=None if offsets is None else _range(offsets)
+        error_class=error_class,
+        source=source,
+        partition=partition,
+        offsets=None if offsets is None else _range(offsets),
     )
 
 

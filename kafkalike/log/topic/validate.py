@@ -95,9 +95,7 @@ def check_batch(
         _check_schemas(batch, info, config, schemas())
 
 
-def _check_schemas(
-    batch: RecordBatch, info: TopicInfo, config: TopicConfig, registry: Schemas
-) -> None:
+def _check_schemas(batch: RecordBatch, info: TopicInfo, config: TopicConfig, registry: Schemas) -> None:
     """Refuse records whose schema is not the topic's. What is not known is looked up anew, once."""
     from kafkalike.model.schemas.admission import admits, heads_of, id_of, refusal
 

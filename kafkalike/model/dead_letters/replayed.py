@@ -35,8 +35,7 @@ class Replayed:
         """
         if committed is None:
             return cls(start)
-        known = cls(committed.offset, _parsed(committed.metadata, committed.offset))
-        return known._settled(start)
+        return cls(committed.offset, _parsed(committed.metadata, committed.offset)).from_start(start)
 
     def __contains__(self, offset: int) -> bool:
         return offset < self.below or any(offset in run for run in self.above)
@@ -50,9 +49,10 @@ class Replayed:
                 merged[-1] = range(merged[-1].start, max(merged[-1].stop, run.stop))
             else:
                 merged.append(run)
-        return type(self)(self.below, tuple(merged))._settled(self.below)
+        return type(self)(self.below, tuple(merged)).from_start(self.below)
 
-    def _settled(self, start: int) -> Self:
+    def from_start(self, start: int) -> Self:
+        """With all below an offset."""
         below = max(self.below, start)
         for run in self.above:
             if run.start <= below:

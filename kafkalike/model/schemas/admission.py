@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from typing import Final
 
-from kafkalike.config.topic import RECORD_NAME, TOPIC_NAME, Part
 from kafkalike.model.schemas.rows import LIVE
 from kafkalike.model.schemas.state import Known, RegistryState
+from kafkalike.model.schemas.strategies import RECORD_NAME, TOPIC_NAME, Part
 from kafkalike.model.schemas.values import Schema
 
 HEAD: Final = 5
@@ -83,15 +83,16 @@ def _record_name(schema: Schema) -> str | None:
     except (ValueError, RecursionError):
         return None
     if schema.type == "JSON":
-        title = found.get("title") if isinstance(found, dict) else None
-        return title if isinstance(title, str) else None
-    if isinstance(found, str):
-        return found
-    if not isinstance(found, dict):
-        return None
-    name, space, kind = found.get("name"), found.get("namespace"), found.get("type")
-    if isinstance(kind, str) and kind in _PRIMITIVE:
+        return _text(found.get("title")) if isinstance(found, dict) else None
+    return _avro_name(found) if isinstance(found, dict) else _text(found)
+
+
+def _avro_name(found: Mapping[str, object]) -> str | None:
+    name, space, kind = _text(found.get("name")), _text(found.get("namespace")), _text(found.get("type"))
+    if name is None or kind in _PRIMITIVE:
         return kind
-    if not isinstance(name, str):
-        return kind if isinstance(kind, str) else None
-    return name if "." in name or not isinstance(space, str) or not space else f"{space}.{name}"
+    return name if "." in name or not space else f"{space}.{name}"
+
+
+def _text(found: object) -> str | None:
+    return found if isinstance(found, str) else None
