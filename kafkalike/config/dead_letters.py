@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any, Final
 
-from kafkalike.config.client import IdleSettings, choice, flag, optional
+from kafkalike.config.client import IdleSettings, build, choice, flag, optional
 from kafkalike.errors import InvalidTopicError, KafkaConfigurationError
 from kafkalike.model.dead_letters.letters import SUFFIX, default_topic
 from kafkalike.model.names import check_topic_name
@@ -45,6 +45,25 @@ class DeadLetterSettings(IdleSettings):
         """Whether a topic is one that letters are written to, so that a pattern passes over it."""
         name = self.errors_deadletterqueue_topic_name
         return self.tolerant and (topic.endswith(SUFFIX) if name is None else topic == name)
+
+
+def settings_of(tolerance: str, topic: str | None, *, context_headers: bool = True) -> DeadLetterSettings:
+    """Settings of a job or a stream.
+
+    Args:
+        tolerance: `none` or `all`.
+        topic: the dead-letter topic; None for the default, the empty text for none.
+        context_headers: whether letters say where they come from.
+
+    Raises:
+        KafkaConfigurationError: a bad value.
+    """
+    given = {
+        "errors_tolerance": tolerance,
+        "errors_deadletterqueue_topic_name": topic,
+        "errors_deadletterqueue_context_headers_enable": context_headers,
+    }
+    return build(DeadLetterSettings, given, CHECKS)
 
 
 def check_dead_letters(settings: DeadLetterSettings, group_id: str | None) -> None:

@@ -12,6 +12,7 @@ from kafkalike.lazy import lazy_names
 
 if TYPE_CHECKING:
     from kafkalike.partitioner.column import partition_column as partition_column
+    from kafkalike.spark.letters import dead_letters as dead_letters
     from kafkalike.spark.entry import session as session
     from kafkalike.spark.format.format import register_format as register_format
     from kafkalike.spark.format.progress import offsets_behind as offsets_behind
@@ -33,6 +34,7 @@ _HOME = {
     "Transaction": "kafkalike.spark.transactions",
     "Written": "kafkalike.spark.sink",
     "create_view": "kafkalike.spark.sql_values",
+    "dead_letters": "kafkalike.spark.letters",
     "decoded_values": "kafkalike.spark.sql_values",
     "offsets_behind": "kafkalike.spark.format.progress",
     "partition_column": "kafkalike.partitioner.column",
