@@ -6,12 +6,13 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import reduce
 from operator import or_
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
-from pyspark.sql import Column, DataFrame, SparkSession
+from pyspark.sql import Column, DataFrame, Observation, SparkSession
 from pyspark.sql import functions as F  # noqa: N812
 
 from kafkalike.clock import SYSTEM_CLOCK, Clock
+from kafkalike.config.dead_letters import DeadLetterSettings
 from kafkalike.cuts.value import Snapshot
 from kafkalike.errors import DataLossError, IllegalArgumentError
 from kafkalike.group.exclusive import held_alone
@@ -19,10 +20,16 @@ from kafkalike.group.offsets import GroupOffsets
 from kafkalike.log.connect import connect
 from kafkalike.log.port import TopicLog
 from kafkalike.model.names import check_group_id
-from kafkalike.model.structs import OffsetAndMetadata, TopicPartition
+from kafkalike.model.structs import ConsumerGroupMetadata, OffsetAndMetadata, TopicPartition
 from kafkalike.spark.files import Target, save
 from kafkalike.spark.frames import check_root, read
+from kafkalike.spark.letters import dead_letters, ensure_topics
 from kafkalike.spark.ranges import EARLIEST, LATEST, Offsets, plan_ranges
+from kafkalike.spark.sql_values import ERROR, decoded_values
+
+if TYPE_CHECKING:
+    from kafkalike.group.membership import Membership
+    from kafkalike.log.cluster.delta_cluster import DeltaCluster
 
 VALUE_FORMATS: Final = ("string", "json", "binary")
 
@@ -53,6 +60,8 @@ class Consumed:
     """Records written out; in a compacted topic fewer than offsets."""
     committed: bool
     """Whether the ends were committed for the group."""
+    letters: int = 0
+    """Records that became dead letters."""
 
 
 def consume(
@@ -66,6 +75,7 @@ def consume(
     at: Snapshot | None = None,
     group: str | None = None,
     decoding: Decoding | None = None,
+    errors: DeadLetterSettings | None = None,
     clock: Clock = SYSTEM_CLOCK,
 ) -> Consumed:
     """Copy records out of a topic, up to a log end that is fixed at the start.
@@ -86,6 +96,8 @@ def consume(
         at: a snapshot (`kafkalike.snapshot`): reads the topic as it has it, up to its log ends; instead of `ending`.
         group: begins at this group's committed offsets, and commits the end.
         decoding: how records become rows; see `decoded`.
+        errors: with `errors_tolerance='all'` records that cannot be decoded become dead letters, in one transaction
+            with the group's offsets; needs a group.
         clock: time of the commit.
 
     Returns:
@@ -101,18 +113,59 @@ def consume(
     cluster: Any = connect(bootstrap_servers)
     log: TopicLog = cluster.log(topic)
     how = Decoding() if decoding is None else decoding
+    letters = errors if errors is not None and errors.tolerant else None
+    if letters is not None and group is None and letters.letters_of(topic) is not None:
+        raise IllegalArgumentError("dead letters are committed with the offsets of a group; name one")
     ending = ending if at is None else ends_of(at, cluster.root, log, ending)
     if group is None:
         ranges = plan_ranges(log, EARLIEST if starting is None else starting, ending)
-        records = _copy(spark, log, ranges, target, cluster, how, at)
+        records = _copy(spark, log, ranges, target, cluster, how, at, letters).records
         return Consumed(ranges=_named(topic, ranges), records=records, committed=False)
     offsets = GroupOffsets.of(cluster, clock)
     with held_alone(cluster, check_group_id(group), [topic], "consume", clock) as member:
         ranges = plan_ranges(log, _committed(offsets, group, log, starting), ending)
-        records = _copy(spark, log, ranges, target, cluster, how, at)
+        copied = _copy(spark, log, ranges, target, cluster, how, at, letters)
         ends = {tp: OffsetAndMetadata(run.stop) for tp, run in _named(topic, ranges).items()}
-        offsets.commit(member, ends, {topic: log.info.topic_id})
-    return Consumed(ranges=_named(topic, ranges), records=records, committed=True)
+        if letters is None or copied.bad is None:
+            offsets.commit(member, ends, {topic: log.info.topic_id})
+            found = 0
+        else:
+            found = _commit_with_letters(cluster, log, member, ends, copied, letters)
+    return Consumed(ranges=_named(topic, ranges), records=copied.records, committed=True, letters=found)
+
+
+@dataclass(frozen=True, slots=True)
+class _Copied:
+    """What was written of some offsets."""
+
+    records: int
+    wanted: int
+    bad: DataFrame | None = None
+    """Dead letters among them, not written yet."""
+
+
+def _commit_with_letters(  # noqa: PLR0917
+    cluster: DeltaCluster,
+    log: TopicLog,
+    member: Membership,
+    ends: Mapping[TopicPartition, OffsetAndMetadata],
+    copied: _Copied,
+    settings: DeadLetterSettings,
+) -> int:
+    """Commit offsets and dead letters by one decision; returns the number of letters."""
+    from kafkalike.spark.transactions import transaction
+
+    topic = log.info.name
+    assert copied.bad is not None
+    ensure_topics(cluster, settings, [topic])
+    counted = Observation("kafkalike")
+    with transaction(f"consume {member.group_id} {topic}", cluster) as done:
+        done.write(copied.bad.observe(counted, F.count(F.lit(1)).alias("letters")), settings.letters_of(topic))
+        letters = int(counted.get["letters"])
+        _check_found(log, copied.records + letters, copied.wanted)
+        whose = ConsumerGroupMetadata(member.group_id, member.generation, member.member_id)
+        done.commit_offsets(whose, ends)
+    return letters
 
 
 def ends_of(at: Snapshot, root: str, log: TopicLog, ending: Offsets) -> dict[int, int]:
@@ -161,19 +214,29 @@ def _copy(  # noqa: PLR0917
     cluster: Any,  # noqa: ANN401
     decoding: Decoding,
     at: Snapshot | None,
-) -> int:
+    letters: DeadLetterSettings | None,
+) -> _Copied:
     """Write the records of these offsets, and count them."""
     wanted = sum(map(len, ranges.values()))
     # Also when there is nothing to read: arguments that cannot work must show in the first run.
-    frame = decoded(read(spark, log.info.name, cluster, at=at).where(within(ranges)), decoding)
+    records = read(spark, log.info.name, cluster, at=at).where(within(ranges))
+    if letters is None:
+        frame, bad = decoded(records, decoding), None
+    else:
+        frame, bad = decoded_and_letters(records, decoding, letters, connector="consume")
     if target.format == "console":
         frame = frame if decoding.value_only else frame.orderBy("partition", "offset")
     elif not wanted and target.mode == "append":
-        return 0
-    records = save(frame, target)
+        return _Copied(0, 0)
+    count = save(frame, target)
+    if letters is None:
+        _check_found(log, count, wanted)
+    return _Copied(count, wanted, bad)
+
+
+def _check_found(log: TopicLog, records: int, wanted: int) -> None:
     if records != wanted and not log.config.compacted:
         raise DataLossError(f"{log.info.name}: {wanted} offsets were to be read, but {records} records were found")
-    return records
 
 
 def within(ranges: Mapping[int, range]) -> Column:
@@ -206,6 +269,40 @@ def decoded(frame: DataFrame, decoding: Decoding) -> DataFrame:
         return made.select("value.*") if decoding.value_format == "json" else made
     columns = [key.alias("key"), value.alias("value"), *map(F.col, ("partition", "offset", "timestamp"))]
     return frame.select(*columns, *([F.col("headers")] if decoding.headers else []))
+
+
+def decoded_and_letters(
+    frame: DataFrame, decoding: Decoding, settings: DeadLetterSettings, *, connector: str
+) -> tuple[DataFrame, DataFrame | None]:
+    """Rows of the records that can be decoded, and dead letters of the others.
+
+    Args:
+        frame: columns of `kafkalike.spark.read`.
+        decoding: how; what `malformed` says does not matter.
+        settings: where letters go.
+        connector: who could not read them.
+
+    Returns:
+        Columns as `decoded`, and those of `kafkalike.spark.dead_letters`; None where none are to be written.
+    """
+    rows = decoded_values(
+        frame,
+        value_format=decoding.value_format,
+        schema=decoding.schema,
+        key_format="binary",
+        value_column="value",
+    )
+    good = rows.where(F.col(ERROR).isNull())
+    if decoding.value_only:
+        made = good.select("value.*") if decoding.value_format == "json" else good.select("value")
+    else:
+        key = F.col("key") if decoding.value_format == "binary" else F.col("key").cast("string")
+        columns = [key.alias("key"), *map(F.col, ("value", "partition", "offset", "timestamp"))]
+        made = good.select(*columns, *([F.col("headers")] if decoding.headers else []))
+    name = settings.errors_deadletterqueue_topic_name
+    headers = settings.errors_deadletterqueue_context_headers_enable
+    letters = None if name == "" else dead_letters(rows, name, context_headers=headers, connector=connector)
+    return made, letters
 
 
 def _decoded(decoding: Decoding) -> tuple[Column, Column]:
