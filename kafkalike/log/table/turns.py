@@ -29,26 +29,18 @@ class Turns:
         location: the table's folder below it.
         clock: time and waiting.
         patience: seconds that a writer queues behind others before it goes on all the same; None waits.
-        look: reads what others wrote; returns a number that has risen if they did.
-        meanwhile: called again and again while one waits, such as to read what others wrote, so that little is left
-            to do in the turn.
+        look: reads what others wrote, so that little is left to do in the turn, and is called again and again while
+            one waits; returns a number that has risen if there was something.
     """
 
     def __init__(
-        self,
-        root: Store,
-        location: str,
-        clock: Clock,
-        patience: float | None,
-        look: Callable[[], int],
-        meanwhile: Callable[[], object] = lambda: None,
+        self, root: Store, location: str, clock: Clock, patience: float | None, look: Callable[[], int]
     ) -> None:
         self.patience = patience
         self._root = root
         self._location = location
         self._clock = clock
         self._look = look
-        self._meanwhile = meanwhile
         self._holding = threading.local()
         self._impatient = False
         """Whether the turn could not be had the last time."""
@@ -63,7 +55,7 @@ class Turns:
         if getattr(self._holding, "now", False):
             yield
             return
-        with self._root.turn(self._location, deadline, self._meanwhile):
+        with self._root.turn(self._location, deadline, self._look):
             self._holding.now = True
             try:
                 yield

@@ -7,7 +7,7 @@ import math
 import random
 from collections.abc import Callable, Iterator, KeysView, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Final, TypeVar
+from typing import TYPE_CHECKING, Final, TypeVar
 
 from kafkalike import faults
 from kafkalike.clock import SYSTEM_CLOCK, Clock, Deadline
@@ -21,7 +21,6 @@ from kafkalike.errors import (
 )
 from kafkalike.log.store.port import NOW, Pace, Store
 from kafkalike.log.table.actions import APPEND, TableCommit
-from kafkalike.log.table.combining import CombinedAppends
 from kafkalike.log.table.control_log import DeltaControlLog
 from kafkalike.log.table.log_cleaner import Helpers, LogCleaner
 from kafkalike.log.table.open_appends import OpenTables
@@ -30,7 +29,6 @@ from kafkalike.log.table.table import Change, Done, Landed, Plan, Questions, Tab
 from kafkalike.log.table.turns import Turns
 from kafkalike.log.topic import times
 from kafkalike.log.topic.batch_payload import BatchPayload, Payload, append_note
-from kafkalike.log.topic.combined import Append, TopicAppends
 from kafkalike.log.topic.foreign_rules import append_refusal
 from kafkalike.log.topic.known_writes import find_commit, find_write, names_of, ranges_of
 from kafkalike.log.topic.look_back import look_back
@@ -45,6 +43,9 @@ from kafkalike.model.offsets import plan_offsets
 from kafkalike.model.segments import Segment
 from kafkalike.model.structs import OffsetAndTimestamp
 from kafkalike.model.topic import TopicInfo
+
+if TYPE_CHECKING:
+    from kafkalike.log.topic.combined import CombinedTopic
 
 LONGEST: Final = 1.1
 """A reader that waits for records looks for them at least so often, where a look costs money: 1.1 s, so that an idle
@@ -101,9 +102,12 @@ class DeltaTopicLog:
         patience = PATIENCE_SECONDS if self.files.reach == "machine" else None
         self._turns = Turns(home.store, info.location, self.clock, patience, self._version)
         self._cleaner = LogCleaner(home.store, info.location, home.helpers, self.clock)
-        self._combined = CombinedAppends(
-            self._table, TopicAppends(self), self.clock, jitter, home.open_appends.of(info.topic_id)
-        )
+        self._combined: CombinedTopic | None = None
+        if self.files.reach == "everywhere":
+            # Only there appends are combined: a process that has a local root need not load how.
+            from kafkalike.log.topic.combined import CombinedTopic
+
+            self._combined = CombinedTopic(self, self._table, jitter, home.open_appends.of(info.topic_id))
         self._config: tuple[TopicInfo, TopicConfig] | None = None
         self._refusal: tuple[Mapping[str, str], str, str | None] | None = None
 
@@ -302,15 +306,10 @@ class DeltaTopicLog:
 
     def append_payload(self, payload: Payload, *, codec: str, deadline: Deadline, txn: TxnId | None) -> Appended:
         """Number the records of a payload, write and commit them: all of them or none."""
-        if self.files.reach == "everywhere":
-            placed = self._combined.append(Append(payload, codec, txn), deadline)
+        if self._combined is not None:
+            appended = self._combined.bring(payload, codec, txn, deadline)
             faults.point("append.after_commit")
-            return Appended(
-                version=placed.version,
-                ranges=placed.ranges,
-                append_time_ms=placed.time_ms,
-                duplicate=placed.duplicate,
-            )
+            return appended
 
         def plan(state: TableState) -> Change | Done[Appended]:
             return self._appending(state, payload, codec, txn)
@@ -387,7 +386,7 @@ class DeltaTopicLog:
         """Change the topic's table; see `Table.change`. Caller: appends and maintenance, within `exclusive`."""
         landed = self._table.change(plan, deadline, self.ready_to_append, discard, questions)
         if isinstance(landed, Landed):
-            self._cleaner.after_commit(landed.version, self.info.topic_id, len(self._table.state.index))
+            self._cleaner.after_commit(landed, self.info.topic_id, len(self._table.state.index))
         return landed
 
     def fence(self, deadline: Deadline) -> None:
