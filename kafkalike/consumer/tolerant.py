@@ -32,8 +32,8 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 
-PASSING: Final = (OSError, MemoryError)
-"""What may have nothing to do with the record: a registry that does not answer. It is raised, as without tolerance."""
+FOR_GOOD: Final = (404, 422)
+"""What a registry answers when it will answer the same tomorrow: there is no such schema, or it is none."""
 
 _STAGES: Final = {"key": KEY_CONVERTER, "value": VALUE_CONVERTER}
 
@@ -86,7 +86,7 @@ class TolerantBuilder:
                 made.append(deserialized(raw, self.deserializers.key, self.deserializers.value))
             except RecordDeserializationError as error:
                 cause = error.__cause__
-                if isinstance(cause, PASSING) or (isinstance(cause, KafkaError) and cause.retriable):
+                if passes(cause):
                     return made, letters, error
                 try:
                     letter = self._tolerate(raw, error, len(letters), size)
@@ -140,6 +140,22 @@ class TolerantBuilder:
         where = f"{raw.topic}-{raw.partition}: offset {raw.offset}, timestamp {raw.timestamp}"
         about = where if self.settings.errors_log_include_messages else raw.topic
         log.error("%s: a record was passed over: %s %r", self.reader.task, about, error.__cause__)
+
+
+def passes(error: BaseException | None) -> bool:
+    """Whether an error may have nothing to do with the record: a registry that does not answer, for instance.
+
+    Then it is raised, as without tolerance: an outage must not turn a topic into dead letters.
+    """
+    if isinstance(error, OSError | MemoryError):
+        return True
+    if isinstance(error, KafkaError) and error.retriable:
+        return True
+    status = getattr(error, "http_status_code", None)
+    if isinstance(status, int):
+        return status not in FOR_GOOD
+    # Confluent's client lets those of httpx through, which are no OSError.
+    return any(kind.__module__.startswith("httpx") and kind.__name__ == "TransportError" for kind in type(error).mro())
 
 
 def failure_of(error: RecordDeserializationError, deserializer: object) -> Failure:

@@ -12,11 +12,11 @@ from kafkalike.lazy import lazy_names
 
 if TYPE_CHECKING:
     from kafkalike.partitioner.column import partition_column as partition_column
-    from kafkalike.spark.letters import dead_letters as dead_letters
     from kafkalike.spark.entry import session as session
     from kafkalike.spark.format.format import register_format as register_format
     from kafkalike.spark.format.progress import offsets_behind as offsets_behind
     from kafkalike.spark.frames import read as read
+    from kafkalike.spark.letters import dead_letters as dead_letters
     from kafkalike.spark.progress import CheckpointProgress as CheckpointProgress
     from kafkalike.spark.sink import Written as Written
     from kafkalike.spark.sink import write as write

@@ -55,8 +55,8 @@ def dead_letters(
     A letter has the key, bytes, headers and time of its record, and Kafka Connect's headers `__connect.errors.…`.
 
     Args:
-        rows: what `create_view`, `decoded_values` or a stream of them gives: `_error` (or `value_error`) is not null for
-            what could not be decoded, `_raw` (or `value_raw`) has its bytes, and `topic`, `partition`, `offset`,
+        rows: what `create_view`, `decoded_values` or a stream of them gives: `_error` (or `value_error`) is not null
+            for what could not be decoded, `_raw` (or `value_raw`) has its bytes, and `topic`, `partition`, `offset`,
             `timestamp`, `key` and `headers` are the record's. Columns that are missing are left out.
         topic: the dead-letter topic; None: that of each row's topic, its name with `.dlq` behind.
         context_headers: whether letters say where they come from and why they are letters.

@@ -5,6 +5,7 @@ from __future__ import annotations
 import pickle
 from typing import Any
 
+import httpx
 import pytest
 
 import kafkalike
@@ -249,7 +250,17 @@ def test_the_same_for_the_bytes_of_letters(orders: Cluster, consumer_of: Make, m
     assert drain(consumer) == [1, 3, 5]
 
 
-@pytest.mark.parametrize("error", [ConnectionError("registry"), MemoryError(), kafkalike.errors.KafkaTimeoutError("r")])
+@pytest.mark.parametrize(
+    "error",
+    [
+        ConnectionError("registry"),
+        MemoryError(),
+        kafkalike.errors.KafkaTimeoutError("r"),
+        kafkalike.errors.SchemaRegistryError(503, 50003, "away"),
+        httpx.ConnectError("of Confluent's client"),
+    ],
+    ids=repr,
+)
 def test_a_failure_that_is_not_the_records_is_raised(orders: Cluster, consumer_of: Make, error: Exception) -> None:
     """A registry that does not answer must not turn a topic into dead letters."""
     # The bulk attempt, and record by record.
@@ -268,6 +279,19 @@ def test_a_failure_that_is_not_the_records_is_raised(orders: Cluster, consumer_o
         consumer.poll()
     assert drain(consumer) == [b"two", b"3", b"four", b"5"]
     assert lettered(orders) == []
+
+
+@pytest.mark.parametrize("status", [404, 422])
+def test_what_a_registry_says_for_good_makes_a_letter(orders: Cluster, consumer_of: Make, status: int) -> None:
+    """There is no such schema: a record with its id can be read when it is registered, and the letter replayed."""
+
+    def asks(data: bytes) -> bytes:
+        raise kafkalike.errors.SchemaRegistryError(status, 40403, "Schema 7 not found")
+
+    with consumer_of("orders", **{**TOLERANT, "value_deserializer": asks}) as consumer:
+        drain(consumer)
+
+    assert len(lettered(orders)) == 5
 
 
 # --- the dead-letter topic ---------------------------------------------------------------------

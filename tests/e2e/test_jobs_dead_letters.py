@@ -77,7 +77,7 @@ def test_stream_consume_writes_letters_beside_its_rows(job: Job, orders: DeltaCl
         ("consume", JSON, "needs --group"),
         ("consume", [*JSON, "--group", "g", "--malformed", "null"], "different things"),
         ("consume", ["--topic", "t", "--errors-deadletterqueue-topic-name", "x"], "needs --errors-tolerance all"),
-        ("stream_consume", ["--topic", "t", "--checkpoint", "c", "--errors-tolerance", "all", "--value-format", "binary"],
+        ("stream_consume", [*JSON[:2], "--checkpoint", "c", "--errors-tolerance", "all", "--value-format", "binary"],
          "decodes nothing"),
     ],
 )  # fmt: skip
