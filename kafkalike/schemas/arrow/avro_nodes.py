@@ -9,7 +9,7 @@ from typing import Final
 import numpy as np
 import pyarrow as pa
 
-from kafkalike.schemas.arrow.cursor import LARGEST_BATCH, TOO_DEEP, Cursor, Numbers, Rows, TooLargeError
+from kafkalike.schemas.arrow.cursor import TOO_DEEP, Cursor, Numbers, Rows
 
 DEEPEST: Final = 100
 """Levels of a recursive type that are read; a stack of calls is as deep."""
@@ -56,14 +56,13 @@ class Constant(Node):
     def __init__(self, value: pa.Array) -> None:
         self._value = value
 
-    def read(self, cursor: Cursor, rows: Rows) -> pa.Array:  # noqa: ARG002 - nothing is read
+    def read(self, cursor: Cursor, rows: Rows) -> pa.Array:
         """The default, once for each row.
 
         Raises:
             TooLargeError: that would be too much at once.
         """
-        if self._value.nbytes * len(rows) > LARGEST_BATCH:
-            raise TooLargeError
+        cursor.add(self._value.nbytes * len(rows))
         return self._value.take(pa.array(np.zeros(len(rows), np.int64)))
 
 

@@ -19,6 +19,8 @@ PADDING: Final = 16
 """Bytes that may be read behind the last value before anybody looks whether it had ended."""
 LARGEST_BATCH: Final = 1 << 30
 """Bytes of values that are read side by side: Arrow's offsets have 32 bits."""
+MOST_ADDED: Final = 1 << 28
+"""Bytes of defaults that a batch may get."""
 MOST_EMPTY: Final = 1 << 16
 """Items that take no bytes (nulls, empty records) that one value may have: five bytes could ask for billions."""
 
@@ -55,6 +57,7 @@ class Cursor:
         self.depth = 0
         """How deep in a recursive type the reading is."""
         self._empty = np.zeros(len(starts), np.int64)
+        self._added = 0
 
     def fail(self, rows: Rows, problem: str) -> None:
         """Note what is wrong with some values; the first problem of each counts."""
@@ -75,6 +78,16 @@ class Cursor:
         """Note values of which something is left."""
         left = np.flatnonzero((self.pos != self.end) & (self.problem == 0))
         self.fail(left, "bytes are left behind the value")
+
+    def add(self, size: int) -> None:
+        """Count bytes that do not come from the values: defaults.
+
+        Raises:
+            TooLargeError: they are too many.
+        """
+        self._added += size
+        if self._added > MOST_ADDED:
+            raise TooLargeError
 
     def varint(self, rows: Rows) -> npt.NDArray[np.uint64]:
         """A number of variable length: seven bits a byte, the low ones first."""
