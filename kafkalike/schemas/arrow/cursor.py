@@ -19,7 +19,7 @@ PADDING: Final = 16
 """Bytes that may be read behind the last value before anybody looks whether it had ended."""
 LARGEST_BATCH: Final = 1 << 30
 """Bytes of values that are read side by side: Arrow's offsets have 32 bits."""
-MOST_ADDED: Final = 1 << 28
+MOST_ADDED: Final = 1 << 26
 """Bytes of defaults that a batch may get."""
 MOST_EMPTY: Final = 1 << 16
 """Items that take no bytes (nulls, empty records) that one value may have: five bytes could ask for billions."""

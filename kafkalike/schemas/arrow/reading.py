@@ -2,18 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Final, Protocol
+import json
+from collections.abc import Callable, Mapping
+from functools import partial
+from typing import Any, Final, Protocol
 
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
 from kafkalike.errors import IllegalArgumentError
-from kafkalike.model.schemas.values import Schema
+from kafkalike.model.schemas.values import Schema, SchemaType
 from kafkalike.schemas.arrow.avro_plan import UnmatchedError, plan
 from kafkalike.schemas.arrow.avro_types import ArrowTypes, parse
 from kafkalike.schemas.arrow.cursor import Cursor, Numbers
+from kafkalike.schemas.arrow.values import WRONG, Column, converted
 from kafkalike.schemas.source import SchemaSource
 
 DEPTH: Final = 3
@@ -80,6 +83,8 @@ def reader_of(schema: Schema, source: SchemaSource, *, depth: int = DEPTH, messa
     match schema.type:
         case "AVRO":
             return AvroReader(schema, source, depth)
+        case "JSON":
+            return JsonReader(schema, source, depth)
     raise IllegalArgumentError(f"{schema.type} is no type of schemas")
 
 
@@ -89,14 +94,14 @@ class AvroReader:
     def __init__(self, schema: Schema, source: SchemaSource, depth: int) -> None:
         self._source = source
         self._depth = depth
-        self._wants = parse(schema.text, _used(schema, source))
+        self._wants = parse(schema.text, list(_used(schema, source).values()))
         self.columns = ArrowTypes(self._wants, depth).columns()
 
     def of(self, schema: Schema) -> Reading:
         """See `Reader.of`."""
-        if schema.type != "AVRO":
-            raise UnmatchedError(f"the value is of a schema of type {schema.type}, not AVRO")
-        node = plan(parse(schema.text, _used(schema, self._source)), self._wants, self._depth)
+        _check_type(schema, "AVRO")
+        wrote = parse(schema.text, list(_used(schema, self._source).values()))
+        node = plan(wrote, self._wants, self._depth)
 
         def read(data: npt.NDArray[np.uint8], starts: Numbers, ends: Numbers) -> tuple[pa.StructArray, Problems]:
             cursor = Cursor(data, starts, ends)
@@ -108,5 +113,55 @@ class AvroReader:
         return read
 
 
-def _used(schema: Schema, source: SchemaSource) -> list[str]:
-    return [used.text for used in source.referenced(schema).values()] if schema.references else []
+class JsonReader:
+    """See `reader_of`. JSON says itself what it is, so it does not matter which schema a value was written with."""
+
+    def __init__(self, schema: Schema, source: SchemaSource, depth: int) -> None:
+        from kafkalike.schemas.arrow.json_columns import JsonColumns
+
+        self._top = JsonColumns(schema.text, _used(schema, source), depth).top()
+        self.columns = pa.schema(list(self._top.kind))
+
+    def of(self, schema: Schema) -> Reading:
+        """See `Reader.of`."""
+        _check_type(schema, "JSON")
+        return partial(_one_by_one, self._top, _parsed)
+
+
+def _parsed(value: bytes) -> Any:  # noqa: ANN401 - any JSON
+    # A BOM and other encodings than UTF-8 are refused here, where `json.loads` would guess.
+    found = json.loads(str(value, "utf-8"), parse_constant=_no_constant)
+    if found is None:
+        raise ValueError("the value is null")
+    return found
+
+
+def _no_constant(name: str) -> None:
+    raise ValueError(f"{name} is no JSON")
+
+
+def _one_by_one(
+    column: Column, parse_one: Callable[[bytes], Any], data: npt.NDArray[np.uint8], starts: Numbers, ends: Numbers
+) -> tuple[pa.StructArray, Problems]:
+    """Parse values one by one, and make columns of them all."""
+    problems: dict[int, str] = {}
+    plain = data.tobytes()
+    parsed = []
+    for row, (start, end) in enumerate(zip(starts.tolist(), ends.tolist(), strict=True)):
+        try:
+            parsed.append(parse_one(plain[start:end]))
+        except WRONG as cause:
+            problems[row] = str(cause) or type(cause).__name__
+            parsed.append(None)
+    found, wrong = converted(column, parsed)
+    return found, {**wrong, **problems}
+
+
+def _check_type(schema: Schema, wants: SchemaType) -> None:
+    if schema.type != wants:
+        raise UnmatchedError(f"it is a schema of type {schema.type}, not {wants}")
+
+
+def _used(schema: Schema, source: SchemaSource) -> dict[str, str]:
+    """The texts of the schemas that a schema uses, by their names."""
+    return {name: used.text for name, used in source.referenced(schema).items()} if schema.references else {}
