@@ -170,6 +170,7 @@ from kafkalike.errors.producing import (
     UnknownProducerIdError,
 )
 from kafkalike.errors.schemas import (
+    InvalidSchemaError,
     SchemaRegistryError,
 )
 from kafkalike.errors.storage import (
@@ -270,6 +271,7 @@ __all__ = [
     "InvalidReplicationFactorError",
     "InvalidRequestError",
     "InvalidRequiredAcksError",
+    "InvalidSchemaError",
     "InvalidSessionTimeoutError",
     "InvalidShareSessionEpochError",
     "InvalidTimestampError",

@@ -26,3 +26,17 @@ class SchemaRegistryError(KafkaError):
 
     def __reduce__(self) -> tuple[Any, ...]:
         return type(self), (self.http_status_code, self.error_code, self.error_message)
+
+
+class InvalidSchemaError(SchemaRegistryError):
+    """A schema that cannot be understood: not in its language, a type that is nowhere defined, too long or too deep.
+
+    Args:
+        error_message: what is wrong with it.
+    """
+
+    def __init__(self, error_message: str) -> None:
+        super().__init__(422, 42201, error_message)
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return type(self), (self.error_message,)

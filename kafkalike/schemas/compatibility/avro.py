@@ -1,0 +1,132 @@
+"""Avro: a reader's and a writer's schema in, out what the reader cannot read, by Avro's rules of schema resolution."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Final
+
+from kafkalike.model.schemas.values import Schema
+from kafkalike.schemas.avro_schema import AvroField, AvroType, parse_avro
+
+Resolve = Callable[[Schema], Mapping[str, Schema]]
+"""Gives what a schema refers to (`SchemaSource.referenced`)."""
+
+_PROMOTED: Final[Mapping[str, frozenset[str]]] = {
+    "long": frozenset({"int"}),
+    "float": frozenset({"int", "long"}),
+    "double": frozenset({"int", "long", "float"}),
+    "string": frozenset({"bytes"}),
+    "bytes": frozenset({"string"}),
+}
+"""What else each type can read."""
+
+
+def problems(new: Schema, old: Schema, resolve: Resolve) -> list[str]:
+    """What a reader with the schema `new` cannot read of records that were written with `old`.
+
+    Returns:
+        One sentence for each, beginning with the place in the reader's schema; empty when it reads everything.
+
+    Raises:
+        InvalidSchemaError: one of them is no Avro schema.
+    """
+    reader = parse_avro(new, resolve(new), strict=False)
+    writer = parse_avro(old, resolve(old), strict=False)
+    return _Comparison().problems(reader, writer, reader.name or reader.kind)
+
+
+class _Comparison:
+    def __init__(self) -> None:
+        self._known: dict[tuple[int, int], list[str]] = {}
+
+    def problems(self, reader: AvroType, writer: AvroType, path: str) -> list[str]:
+        """Problems of a pair; a pair that is being looked at further up has none of its own.
+
+        Of a pair that was seen before only the first is said again, or types that use others twice would say
+        2 to the power of their depth.
+        """
+        pair = (id(reader), id(writer))
+        if pair in self._known:
+            return self._known[pair][:1]
+        self._known[pair] = []
+        self._known[pair] = found = self._found(reader, writer, path)
+        return found
+
+    def _found(self, reader: AvroType, writer: AvroType, path: str) -> list[str]:
+        if writer.kind == "union":
+            return self._of_each_branch(reader, writer, path)
+        if reader.kind == "union":
+            return self._of_any_branch(reader, writer, path)
+        if reader.kind != writer.kind:
+            if writer.kind in _PROMOTED.get(reader.kind, ()):
+                return []
+            return [f"{path}: {reader.label} cannot read {writer.label}"]
+        if reader.kind == "array":
+            return self.problems(_items(reader), _items(writer), f"{path}[]")
+        if reader.kind == "map":
+            return self.problems(_items(reader), _items(writer), f"{path}{{}}")
+        if reader.name:
+            return _of_names(reader, writer, path) + self._of_named(reader, writer, path) + _of_scales(reader, writer, path)
+        return _of_scales(reader, writer, path)
+
+    def _of_each_branch(self, reader: AvroType, writer: AvroType, path: str) -> list[str]:
+        return [
+            problem
+            for branch in writer.branches
+            for problem in (
+                self._of_any_branch(reader, branch, path)
+                if reader.kind == "union"
+                else self.problems(reader, branch, path)
+            )
+        ]
+
+    def _of_any_branch(self, reader: AvroType, writer: AvroType, path: str) -> list[str]:
+        """Problems of the branch that has the writer's name where none of the reader's branches fits."""
+        best: list[str] = []
+        for branch in reader.branches:
+            found = self.problems(branch, writer, f"{path}|{branch.name or branch.kind}")
+            if not found:
+                return []
+            if branch.kind == writer.kind:
+                best = best or found
+        return [f"{path}: no branch of the union can read {writer.label}", *best]
+
+    def _of_named(self, reader: AvroType, writer: AvroType, path: str) -> list[str]:
+        if reader.kind == "fixed":
+            if reader.size == writer.size:
+                return []
+            return [f"{path}: {reader.size} bytes are read where {writer.size} were written"]
+        if reader.kind == "enum":
+            missing = [symbol for symbol in writer.symbols if symbol not in reader.symbols]
+            if not missing or reader.default is not None:
+                return []
+            return [f"{path}: the enum lacks {', '.join(missing)}, and has no default for what it lacks"]
+        return [problem for field in reader.fields for problem in self._of_field(field, writer, f"{path}.{field.name}")]
+
+    def _of_field(self, field: AvroField, writer: AvroType, path: str) -> list[str]:
+        written = {known.name: known for known in writer.fields}
+        for name in (field.name, *field.aliases):
+            if name in written:
+                return self.problems(field.type, written[name].type, path)
+        return [] if field.has_default else [f"{path}: it was not written, and has no default"]
+
+
+def _of_names(reader: AvroType, writer: AvroType, path: str) -> list[str]:
+    """As in Avro's libraries the namespace does not count, unless an alias is needed."""
+    same = reader.name.rpartition(".")[2] == writer.name.rpartition(".")[2]
+    if same or writer.name in reader.aliases:
+        return []
+    return [f"{path}: {reader.label} cannot read {writer.label}, and has no such alias"]
+
+
+def _of_scales(reader: AvroType, writer: AvroType, path: str) -> list[str]:
+    """Decimals are whole numbers on the wire: another scale is another value."""
+    if reader.logical != "decimal" or writer.logical != "decimal":
+        return []
+    read, wrote = reader.attributes.get("scale", 0), writer.attributes.get("scale", 0)
+    return [] if read == wrote else [f"{path}: a decimal of scale {read} misreads one of scale {wrote}"]
+
+
+def _items(of: AvroType) -> AvroType:
+    assert of.items is not None
+    return of.items

@@ -1,0 +1,15 @@
+"""Limits: what a schema or a record may ask of memory and time before it is refused."""
+
+from __future__ import annotations
+
+from typing import Final
+
+MAX_SCHEMA_BYTES: Final = 1 << 20
+"""Length of a schema's text, 1 MiB: more than Kafka's default for a record, which Confluent's registry stores it in."""
+MAX_SCHEMA_DEPTH: Final = 200
+"""Levels of braces and brackets in a schema's text; parsers work by recursion."""
+MAX_VALUE_DEPTH: Final = 200
+"""Levels of records in each other, where a schema is recursive. fastavro works by recursion in C and kills the process
+when its stack ends, at about 4,000 levels on Linux and 300 in a thread on macOS."""
+MAX_EMPTY_ITEMS: Final = 100_000
+"""Items that one record may claim without having bytes for them, such as an array of a million nulls in four bytes."""

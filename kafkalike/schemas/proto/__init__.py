@@ -1,0 +1,1 @@
+"""Protobuf's language: text of `.proto` files in, descriptors out, and back."""
