@@ -12,7 +12,7 @@ import pyarrow as pa
 import pytest
 from fastavro import parse_schema, schemaless_reader
 
-from kafkalike.errors import IllegalArgumentError
+from kafkalike.errors import InvalidSchemaError
 from kafkalike.model.schemas.values import Schema
 from kafkalike.schemas.arrow.decode import BatchDecoder
 from kafkalike.schemas.arrow.reading import reader_of
@@ -281,5 +281,5 @@ def test_defaults_that_add_up_are_split_or_refused() -> None:
 @pytest.mark.parametrize("text", ["{", '"nothing"', '{"type": "record"}', "[" * 2000, '{"type": "enum", "name": "E"}'])
 def test_what_is_no_schema_is_refused(text: str) -> None:
     """With a named error."""
-    with pytest.raises(IllegalArgumentError, match="this is no schema of Avro's"):
+    with pytest.raises(InvalidSchemaError, match="42201"):
         reader_of(Schema("AVRO", text), SchemasInMemory())

@@ -9,7 +9,7 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from kafkalike.errors import IllegalArgumentError
+from kafkalike.errors import InvalidSchemaError
 from kafkalike.model.schemas.values import Reference, Schema
 from kafkalike.schemas.arrow.decode import BatchDecoder
 from kafkalike.schemas.arrow.reading import reader_of
@@ -150,5 +150,5 @@ def test_references_to_other_schemas() -> None:
 )
 def test_what_is_no_schema_is_refused(schema: str) -> None:
     """With a named error."""
-    with pytest.raises(IllegalArgumentError):
+    with pytest.raises(InvalidSchemaError):
         reader_of(Schema("JSON", schema), SchemasInMemory())

@@ -20,7 +20,8 @@ def whole(kind: pa.DataType, factor: int = 1, *, narrow: bool = False) -> Conver
 
     Args:
         kind: the type of the array.
-        factor: how many of the array's units one of the writer's has.
+        factor: how many of the array's units one of the writer's has; below 0: how many of the writer's one of the
+            array's has.
         narrow: whether the writer's type is `int`, whose numbers have 32 bits.
     """
     plain = np.dtype(kind.to_pandas_dtype()) if pa.types.is_floating(kind) else None
@@ -33,7 +34,9 @@ def whole(kind: pa.DataType, factor: int = 1, *, narrow: bool = False) -> Conver
                 numbers = np.where(wrong, 0, numbers)
         if plain is not None:
             return pa.array(numbers.astype(plain))
-        if factor != 1:
+        if factor < 0:
+            numbers = numbers // -factor
+        elif factor != 1:
             most = _LARGEST // factor
             wrong = (numbers > most) | (numbers < -most)
             if wrong.any():

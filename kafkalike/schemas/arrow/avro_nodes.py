@@ -4,15 +4,12 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
-from typing import Final
 
 import numpy as np
 import pyarrow as pa
 
+from kafkalike.schemas.limits import MAX_VALUE_DEPTH
 from kafkalike.schemas.arrow.cursor import TOO_DEEP, Cursor, Numbers, Rows
-
-DEEPEST: Final = 100
-"""Levels of a recursive type that are read; a stack of calls is as deep."""
 
 Convert = Callable[[Cursor, Rows, Numbers], pa.Array]
 """Makes an array of the reader's type of numbers as they were read; it may note problems of values."""
@@ -171,7 +168,7 @@ class Skipped(Node):
         """Go past all fields, if not too deep by now."""
         if not len(rows):
             return
-        if cursor.depth >= DEEPEST:
+        if cursor.depth >= MAX_VALUE_DEPTH:
             cursor.fail(rows, TOO_DEEP)
             return
         cursor.depth += 1

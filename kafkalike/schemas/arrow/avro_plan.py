@@ -1,22 +1,21 @@
 """Avro plan: a writer's and a reader's schema in, the nodes that read the one as the columns of the other, out.
 
 Avro's rules of resolution, once for each pair of schemas: fields by name or alias, defaults for what the writer does
-not have, numbers that grow, enums with a default, unions. A pair that cannot be is an error of the values that have
-it: a branch of a union that the reader does not know, say, is one of those values alone.
+not have, numbers that grow, enums with a default, unions. Where a branch of a union cannot be read, only the values
+that have it are wrong.
 """
 
 from __future__ import annotations
 
-from typing import Any, Final
+from typing import Final
 
 import pyarrow as pa
 
-from kafkalike.errors import IllegalArgumentError
 from kafkalike.schemas.arrow import avro_leaves as leaves
-from kafkalike.schemas.arrow.avro_defaults import default_of
 from kafkalike.schemas.arrow.avro_nodes import (
     Bytes,
     Constant,
+    Gather,
     Items,
     Member,
     Node,
@@ -27,201 +26,195 @@ from kafkalike.schemas.arrow.avro_nodes import (
     Skipped,
     Union,
 )
-from kafkalike.schemas.arrow.avro_types import VALUE, ArrowTypes, AvroSchema, Type, branches_of, leaf
+from kafkalike.schemas.arrow.avro_types import (
+    VALUE,
+    arrow_type,
+    branches_of,
+    default_of,
+    record_fields,
+    wider,
+)
+from kafkalike.schemas.avro_schema import AvroField, AvroType
 
-_RECORDS: Final = frozenset({"record", "error"})
+Around = tuple[str, ...]
+"""Names of the reader's records that a type stands in."""
+
 _NUMBERS: Final = ("int", "long", "float", "double")
 _TEXTS: Final = frozenset({"string", "bytes"})
-_MILLIS: Final = frozenset({"time-millis", "timestamp-millis", "local-timestamp-millis"})
+_UNITS: Final = {"millis": 1000, "micros": 1, "nanos": -1000}
+"""Microseconds of a unit; below 0: units of a microsecond."""
 
 
 class UnmatchedError(Exception):
     """The reader cannot read what the writer wrote; the text says why."""
 
 
-def plan(writer: AvroSchema, reader: AvroSchema, depth: int) -> Node:
+def plan(writer: AvroType, reader: AvroType, depth: int) -> Node:
     """What reads values of the writer's schema as structs of the reader's columns.
 
     Raises:
         UnmatchedError: the reader can read none of them.
     """
-    types = ArrowTypes(reader, depth)
-    columns = types.columns()
-    node = _Plan(writer, types).node(writer.top, reader.top, ())
-    if columns.names == [VALUE] and not _is_record(reader.resolved(reader.top)):
-        return Record(pa.struct(list(columns)), [(node, 0)], [])
-    return node
+    made = _Plan(depth)
+    node = made.node(writer, reader, ())
+    if reader.kind == "record":
+        return node
+    return Record(pa.struct([pa.field(VALUE, made.kind(reader, ()))]), [(node, 0)], [])
 
 
 class _Plan:
-    def __init__(self, writer: AvroSchema, types: ArrowTypes) -> None:
-        self._writer = writer
-        self._types = types
-        self._reader = types.schema
+    def __init__(self, depth: int) -> None:
+        self._depth = depth
         self._skips: dict[str, Skipped] = {}
 
-    def node(self, wrote: Type, wants: Type, around: tuple[str, ...]) -> Node:
-        wrote, wants = self._writer.resolved(wrote), self._reader.resolved(wants)
-        kind = self._types.of(wants, around)
-        if kind is None:
-            raise IllegalArgumentError("what has no column is not read")
-        if isinstance(wrote, list):
-            return Union(kind, [self._branch(branch, wants, around, kind) for branch in wrote])
-        if isinstance(wants, list):
-            return self._chosen(wrote, wants, around, kind)
-        if _is_record(wrote) and _is_record(wants):
-            return self._record(wrote, wants, around, kind)
-        if wrote["type"] == wants["type"] == "array":
-            return Items(kind, self.node(wrote["items"], wants["items"], around))
-        if wrote["type"] == wants["type"] == "map":
-            return Items(kind, self.node(wrote["values"], wants["values"], around), Bytes(leaves.text))
-        return self._leaf(wrote, wants, kind)
+    def kind(self, wants: AvroType, around: Around) -> pa.DataType:
+        return arrow_type(wants, self._depth, around)
 
-    def _branch(self, branch: Type, wants: Type, around: tuple[str, ...], kind: pa.DataType) -> Node | str:
-        if self._writer.resolved(branch) in ("null", {"type": "null"}) and isinstance(wants, list):
-            return Nothing(kind)
+    def node(self, wrote: AvroType, wants: AvroType, around: Around) -> Node:
+        kind = self.kind(wants, around)
+        assert kind is not None, "what has no column is gone past"
+        if wrote.kind == "union":
+            return Union(kind, [self._branch(branch, wants, around) for branch in wrote.branches])
+        if wants.kind == "union":
+            return self._chosen(wrote, wants, around, kind)
+        if wrote.kind == wants.kind == "record":
+            return self._record(wrote, wants, around, kind)
+        if wrote.kind == wants.kind and wrote.items is not None and wants.items is not None:
+            key = Bytes(leaves.text) if wrote.kind == "map" else None
+            return Items(kind, self.node(wrote.items, wants.items, around), key)
+        return _leaf(wrote, wants, kind)
+
+    def _branch(self, branch: AvroType, wants: AvroType, around: Around) -> Node | str:
         try:
             return self.node(branch, wants, around)
         except UnmatchedError as cause:
             return str(cause)
 
-    def _chosen(self, wrote: Type, wants: list[Type], around: tuple[str, ...], kind: pa.DataType) -> Node:
-        """The branch of the reader's union that a type of the writer's goes into."""
+    def _chosen(self, wrote: AvroType, wants: AvroType, around: Around, kind: pa.DataType) -> Node:
+        """What reads a type as the branch of the reader's union that it goes into."""
         branches = branches_of(wants)
-        if wrote["type"] == "null":
-            if len(branches) == len(wants):
+        if wrote.kind == "null":
+            if len(branches) == len(wants.branches):
                 raise UnmatchedError("the reader takes no null here")
             return Nothing(kind)
-        if self._types.merged(branches) is not None:
-            name = next(name for name in ("double", "long") if {"type": name} in map(self._reader.resolved, branches))
-            return self.node(wrote, {"type": name}, around)
-        place = self._match(wrote, branches, around)
-        if len(branches) == 1:
-            return self.node(wrote, branches[place], around)
-        return Member(kind, kind.get_field_index(f"member{place}"), self.node(wrote, branches[place], around))
+        one = wider(branches)
+        if one is not None:
+            return self.node(wrote, one, around)
+        place, node = self._matched(wrote, branches, around)
+        return node if len(branches) == 1 else Member(kind, kind.get_field_index(f"member{place}"), node)
 
-    def _match(self, wrote: Type, branches: list[Type], around: tuple[str, ...]) -> int:
+    def _matched(self, wrote: AvroType, branches: list[AvroType], around: Around) -> tuple[int, Node]:
         """The first branch of the same type, else the first that can read it."""
         able = []
         for nth, branch in enumerate(branches):
-            wants = self._reader.resolved(branch)
-            if self._types.of(wants, around) is None:
+            if self.kind(branch, around) is None:
                 continue
             try:
-                self.node(wrote, wants, around)
+                node = self.node(wrote, branch, around)
             except UnmatchedError:
                 continue
-            if wants["type"] == wrote["type"] and wants.get("name") == wrote.get("name"):
-                return nth
-            able.append(nth)
+            if branch.kind == wrote.kind and branch.name == wrote.name:
+                return nth, node
+            able.append((nth, node))
         if not able:
-            raise UnmatchedError(f"the reader's union has no branch for {_shown(wrote)}")
+            raise UnmatchedError(f"the reader's union has no branch for {wrote.label}")
         return able[0]
 
-    def _record(
-        self, wrote: dict[str, Any], wants: dict[str, Any], around: tuple[str, ...], kind: pa.StructType
-    ) -> Node:
+    def _record(self, wrote: AvroType, wants: AvroType, around: Around, kind: pa.StructType) -> Node:
         _check_names(wrote, wants)
-        inside = (*around, wants["name"])
-        places = {field["name"]: nth for nth, (field, _) in enumerate(self._types.fields(wants, around))}
+        inside = (*around, wants.name)
+        places = {field.name: nth for nth, (field, _) in enumerate(record_fields(wants, self._depth, around))}
+        readers = _readers(wrote, wants)
         steps: list[tuple[Node, int | None]] = []
-        found = set()
-        readers = {field["name"]: field for field in wants["fields"]}
-        for alias, field in [(alias, field) for field in wants["fields"] for alias in field.get("aliases", ())]:
-            readers.setdefault(alias, field)
-        for field in wrote["fields"]:
-            wanted = readers.get(field["name"])
-            if wanted is None or wanted["name"] in found:
-                steps.append((self._skip(field["type"]), None))
-                continue
-            found.add(wanted["name"])
-            place = places.get(wanted["name"])
-            if place is None:
-                steps.append((self._skip(field["type"]), None))
+        for field in wrote.fields:
+            wanted = readers.get(field.name)
+            place = None if wanted is None else places.get(wanted.name)
+            if wanted is None or place is None:
+                steps.append((self._skip(field.type), None))
             else:
-                steps.append((self.node(field["type"], wanted["type"], inside), place))
+                steps.append((self.node(field.type, wanted.type, inside), place))
+        written = {field.name for field in readers.values()}
         missing: list[tuple[Node, int]] = []
-        for field, field_kind in self._types.fields(wants, around):
-            if field["name"] not in found:
-                if "default" not in field:
-                    raise UnmatchedError(f"the reader's field {field['name']} is not written, and has no default")
-                value = default_of(self._types, field["type"], field["default"], inside)
-                missing.append((Constant(pa.array([value], field_kind)), places[field["name"]]))
+        for field in wants.fields:
+            if field.name in written:
+                continue
+            if not field.has_default:
+                raise UnmatchedError(f"the reader's field {field.name} was not written, and has no default")
+            place = places.get(field.name)
+            if place is not None:
+                value = default_of(field.type, field.default, self._depth, inside)
+                missing.append((Constant(pa.array([value], kind.field(place).type)), place))
         return Record(kind, steps, missing)
 
-    def _leaf(self, wrote: dict[str, Any], wants: dict[str, Any], kind: pa.DataType) -> Node:
-        given, wanted = wrote["type"], wants["type"]
-        if given in _NUMBERS and wanted in _NUMBERS and _NUMBERS.index(given) <= _NUMBERS.index(wanted):
-            if given in {"float", "double"}:
-                return Plain("<f4" if given == "float" else "<f8", leaves.floating(kind))
-            return Number(leaves.whole(kind, self._factor(wrote, wants), narrow=given == "int"))
-        if given in _TEXTS and wanted in _TEXTS:
-            return Bytes(self._gather(kind))
-        if given != wanted:
-            raise UnmatchedError(f"the reader has {_shown(wants)} where the writer has {_shown(wrote)}")
-        if given == "null":
-            return Nothing(kind)
-        if given == "boolean":
-            return Plain("u1", leaves.truth)
-        if given == "enum":
-            _check_names(wrote, wants)
-            known, fallback = set(wants["symbols"]), wants.get("default")
-            return Number(leaves.symbols([name if name in known else fallback for name in wrote["symbols"]]))
-        if given == "fixed":
-            _check_names(wrote, wants)
-            if wrote["size"] != wants["size"]:
-                raise UnmatchedError(f"{wants['name']} has {wants['size']} bytes, and {wrote['size']} were written")
-            return Bytes(self._fixed(kind), wrote["size"])
-        raise UnmatchedError(f"{given} is no type of Avro's")
-
-    @staticmethod
-    def _gather(kind: pa.DataType) -> Any:  # noqa: ANN401
-        if pa.types.is_decimal(kind):
-            return leaves.decimal(kind)
-        return leaves.raw if pa.types.is_binary(kind) else leaves.text
-
-    def _fixed(self, kind: pa.DataType) -> Any:  # noqa: ANN401
-        if pa.types.is_struct(kind):
-            return leaves.duration(kind)
-        return leaves.uuid if pa.types.is_string(kind) else self._gather(kind)
-
-    @staticmethod
-    def _factor(wrote: dict[str, Any], wants: dict[str, Any]) -> int:
-        """Units of the reader's array in one of the writer's: by the reader's type, as Avro reads by position only."""
-        del wrote
-        logical = wants.get("logicalType")
-        return 1000 if logical in _MILLIS and not pa.types.is_integer(leaf(wants)) else 1
-
-    def _skip(self, wrote: Type) -> Node:
+    def _skip(self, wrote: AvroType) -> Node:
         """What goes past a type that nobody wants."""
-        wrote = self._writer.resolved(wrote)
-        if isinstance(wrote, list):
-            return Union(pa.null(), [self._skip(branch) for branch in wrote])
-        if _is_record(wrote):
-            known = self._skips.get(wrote["name"])
+        if wrote.kind == "union":
+            return Union(pa.null(), [self._skip(branch) for branch in wrote.branches])
+        if wrote.kind == "record":
+            known = self._skips.get(wrote.name)
             if known is None:
-                known = self._skips[wrote["name"]] = Skipped()
-                known.fields = [self._skip(field["type"]) for field in wrote["fields"]]
+                known = self._skips[wrote.name] = Skipped()
+                known.fields = [self._skip(field.type) for field in wrote.fields]
                 known.item_bytes = sum(node.item_bytes for node in known.fields)
             return known
-        if wrote["type"] == "array":
-            return Items(pa.list_(pa.null()), self._skip(wrote["items"]))
-        if wrote["type"] == "map":
-            return Items(pa.map_(pa.string(), pa.null()), self._skip(wrote["values"]), Bytes(leaves.raw))
-        bare = {name: value for name, value in wrote.items() if name != "logicalType"}
-        return self._leaf(bare, bare, leaf(bare))
+        if wrote.items is not None:
+            key = Bytes(leaves.raw) if wrote.kind == "map" else None
+            kind = pa.list_(pa.null()) if key is None else pa.map_(pa.string(), pa.null())
+            return Items(kind, self._skip(wrote.items), key)
+        return _leaf(wrote, wrote, arrow_type(wrote, 1))
 
 
-def _is_record(kind: Type) -> bool:
-    return isinstance(kind, dict) and kind["type"] in _RECORDS
+def _readers(wrote: AvroType, wants: AvroType) -> dict[str, AvroField]:
+    """Which field of the reader's reads each of the writer's: that of its name, else the first with such an alias."""
+    written = {field.name for field in wrote.fields}
+    found: dict[str, AvroField] = {}
+    for field in wants.fields:
+        name = next((name for name in (field.name, *field.aliases) if name in written), None)
+        if name is not None and name not in found:
+            found[name] = field
+    return found
 
 
-def _check_names(wrote: dict[str, Any], wants: dict[str, Any]) -> None:
-    """Refuse named types that are not the same: by the last part of the name, or an alias of the reader's."""
-    name = wrote["name"].rpartition(".")[2]
-    if name not in {known.rpartition(".")[2] for known in (wants["name"], *wants.get("aliases", ()))}:
-        raise UnmatchedError(f"the reader has {wants['name']} where the writer has {wrote['name']}")
+def _leaf(wrote: AvroType, wants: AvroType, kind: pa.DataType) -> Node:
+    given, wanted = wrote.kind, wants.kind
+    if given in _NUMBERS and wanted in _NUMBERS and _NUMBERS.index(given) <= _NUMBERS.index(wanted):
+        if given in {"float", "double"}:
+            return Plain("<f4" if given == "float" else "<f8", leaves.floating(kind))
+        return Number(leaves.whole(kind, _unit(wrote, wants, kind), narrow=given == "int"))
+    if given in _TEXTS and wanted in _TEXTS:
+        return Bytes(_gather(kind))
+    if given != wanted:
+        raise UnmatchedError(f"the reader has {wants.label} where the writer has {wrote.label}")
+    if given == "null":
+        return Nothing(kind)
+    if given == "boolean":
+        return Plain("u1", leaves.truth)
+    _check_names(wrote, wants)
+    if given == "enum":
+        return Number(leaves.symbols([name if name in wants.symbols else wants.default for name in wrote.symbols]))
+    if wrote.size != wants.size:
+        raise UnmatchedError(f"{wants.name} has {wants.size} bytes, and {wrote.size} were written")
+    if pa.types.is_struct(kind):
+        return Bytes(leaves.duration(kind), wrote.size)
+    return Bytes(leaves.uuid if pa.types.is_string(kind) else _gather(kind), wrote.size)
 
 
-def _shown(kind: Type) -> str:
-    return str(kind.get("name", kind["type"])) if isinstance(kind, dict) else "a union"
+def _gather(kind: pa.DataType) -> Gather:
+    if pa.types.is_decimal(kind):
+        return leaves.decimal(kind)
+    return leaves.raw if pa.types.is_binary(kind) else leaves.text
+
+
+def _unit(wrote: AvroType, wants: AvroType, kind: pa.DataType) -> int:
+    """Microseconds of one of the writer's units, where the reader has a time: as the writer says, if it does."""
+    if not (pa.types.is_timestamp(kind) or pa.types.is_time(kind)):
+        return 1
+    said = (wrote.logical or "").rpartition("-")[2]
+    return _UNITS.get(said) or _UNITS.get((wants.logical or "").rpartition("-")[2], 1)
+
+
+def _check_names(wrote: AvroType, wants: AvroType) -> None:
+    """As in Avro's libraries the namespace does not count, unless an alias is needed."""
+    same = wrote.name.rpartition(".")[2] == wants.name.rpartition(".")[2]
+    if not same and wrote.name not in wants.aliases:
+        raise UnmatchedError(f"the reader has {wants.name} where the writer has {wrote.name}")

@@ -11,6 +11,8 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
+from kafkalike.schemas.limits import MAX_EMPTY_ITEMS
+
 Rows: TypeAlias = npt.NDArray[np.int64]
 """Numbers of values, ascending, each once."""
 Numbers: TypeAlias = npt.NDArray[Any]
@@ -21,8 +23,6 @@ LARGEST_BATCH: Final = 1 << 30
 """Bytes of values that are read side by side: Arrow's offsets have 32 bits."""
 MOST_ADDED: Final = 1 << 26
 """Bytes of defaults that a batch may get."""
-MOST_EMPTY: Final = 1 << 16
-"""Items that take no bytes (nulls, empty records) that one value may have: five bytes could ask for billions."""
 
 ENDS_EARLY: Final = "the value ends too early"
 BAD_NUMBER: Final = "a number has more than 10 bytes"
@@ -150,7 +150,7 @@ class Cursor:
         if item_bytes:
             most = (self.end[rows] - self.pos[rows]) // item_bytes
         else:
-            most = MOST_EMPTY - self._empty[rows]
+            most = MAX_EMPTY_ITEMS - self._empty[rows]
         wrong = (counts < 0) | (counts > most)
         if wrong.any():
             self.fail(rows[wrong], "more items than the value has room for")

@@ -9,7 +9,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from kafkalike.errors import IllegalArgumentError, SchemaRegistryError
+from kafkalike.errors import InvalidSchemaError, SchemaRegistryError
 from kafkalike.model.schemas.values import Schema
 from kafkalike.schemas.arrow.avro_plan import UnmatchedError
 from kafkalike.schemas.arrow.cursor import LARGEST_BATCH, Numbers, TooLargeError
@@ -19,6 +19,7 @@ HEAD: Final = 5
 """Bytes before a value: a zero, and the schema's id."""
 
 NOT_FRAMED: Final = "the value does not begin with a zero and the id of a schema"
+NOT_FOUND: Final = 404
 TOO_LARGE: Final = "the value's columns are too large"
 
 
@@ -118,12 +119,16 @@ class BatchDecoder:
             try:
                 schema = self._schema_of(number)
             except SchemaRegistryError as cause:
+                if cause.http_status_code != NOT_FOUND:
+                    raise
                 # Not kept: the next batch asks again.
                 return f"schema {number}: {cause.error_message}"
             try:
                 known = self._reader.of(schema)
-            except (UnmatchedError, IllegalArgumentError) as cause:
+            except UnmatchedError as cause:
                 known = f"schema {number}: {cause}"
+            except InvalidSchemaError as cause:
+                known = f"schema {number}: {cause.error_message}"
             self._readings[number] = known
         return known
 

@@ -13,7 +13,8 @@ from urllib.parse import unquote
 
 import pyarrow as pa
 
-from kafkalike.errors import IllegalArgumentError
+from kafkalike.errors import InvalidSchemaError
+from kafkalike.schemas.json_text import load_json
 from kafkalike.schemas.arrow.values import Column, Leaf, Lists, Maps, Structs
 
 _MOST_REFS: Final = 50
@@ -33,12 +34,12 @@ class JsonColumns:
         depth: how often a referenced schema may stand in itself; properties that would go deeper are left out.
 
     Raises:
-        IllegalArgumentError: it is no JSON, or a `$ref` that leads nowhere.
+        InvalidSchemaError: it is no JSON, or a `$ref` that leads nowhere.
     """
 
     def __init__(self, text: str, used: Mapping[str, str], depth: int) -> None:
         self._depth = depth
-        self._documents = {"": _loaded(text), **{name: _loaded(other) for name, other in used.items()}}
+        self._documents = {"": load_json(text), **{name: load_json(other) for name, other in used.items()}}
 
     def top(self) -> Structs:
         """The column of whole values: those of an object's properties, else one field `value`."""
@@ -46,7 +47,7 @@ class JsonColumns:
         if isinstance(found, Structs):
             return found
         if found is None:
-            raise IllegalArgumentError("a schema that only consists of itself has no columns")
+            raise InvalidSchemaError("a schema that only consists of itself has no columns")
         return Structs([("value", lambda values: values, found)])
 
     def _of(self, schema: Any, document: str, around: tuple[str, ...]) -> Column | None:  # noqa: ANN401
@@ -59,7 +60,7 @@ class JsonColumns:
                 return None
             around = (*around, name)
         else:
-            raise IllegalArgumentError("a $ref leads to itself")
+            raise InvalidSchemaError("a $ref leads to itself")
         if not isinstance(schema, dict):
             return Leaf(pa.string(), json_text)
         schema = self._merged(schema, document)
@@ -118,22 +119,15 @@ class JsonColumns:
         name, _, pointer = ref.partition("#")
         where = name if name and name in self._documents else document
         if name and name not in self._documents and name != self._documents[document].get("$id"):
-            raise IllegalArgumentError(f"no schema is registered for the $ref {ref!r}")
+            raise InvalidSchemaError(f"no schema is registered for the $ref {ref!r}")
         found = self._documents[where]
         for part in pointer.split("/")[1:]:
             key = unquote(part).replace("~1", "/").replace("~0", "~")
             try:
                 found = found[int(key)] if isinstance(found, list) else found[key]
             except (KeyError, IndexError, ValueError, TypeError) as cause:
-                raise IllegalArgumentError(f"the $ref {ref!r} leads nowhere") from cause
+                raise InvalidSchemaError(f"the $ref {ref!r} leads nowhere") from cause
         return where, found, f"{where}#{pointer}"
-
-
-def _loaded(text: str) -> Any:  # noqa: ANN401 - JSON
-    try:
-        return json.loads(text)
-    except (ValueError, RecursionError) as cause:
-        raise IllegalArgumentError(f"this is no JSON Schema: {cause}") from cause
 
 
 def _without_null(schema: dict[str, Any]) -> dict[str, Any]:

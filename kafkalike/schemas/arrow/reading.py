@@ -14,9 +14,10 @@ import pyarrow as pa
 from kafkalike.errors import IllegalArgumentError
 from kafkalike.model.schemas.values import Schema, SchemaType
 from kafkalike.schemas.arrow.avro_plan import UnmatchedError, plan
-from kafkalike.schemas.arrow.avro_types import ArrowTypes, parse
+from kafkalike.schemas.arrow.avro_types import columns_of
 from kafkalike.schemas.arrow.cursor import Cursor, Numbers
 from kafkalike.schemas.arrow.values import WRONG, Column, converted
+from kafkalike.schemas.avro_schema import parse_avro
 from kafkalike.schemas.source import SchemaSource
 
 DEPTH: Final = 3
@@ -83,6 +84,8 @@ def reader_of(schema: Schema, source: SchemaSource, *, depth: int = DEPTH, messa
     match schema.type:
         case "AVRO":
             return AvroReader(schema, source, depth)
+        case "PROTOBUF":
+            return ProtobufReader(schema, source, depth, message)
         case "JSON":
             return JsonReader(schema, source, depth)
     raise IllegalArgumentError(f"{schema.type} is no type of schemas")
@@ -94,13 +97,13 @@ class AvroReader:
     def __init__(self, schema: Schema, source: SchemaSource, depth: int) -> None:
         self._source = source
         self._depth = depth
-        self._wants = parse(schema.text, list(_used(schema, source).values()))
-        self.columns = ArrowTypes(self._wants, depth).columns()
+        self._wants = parse_avro(schema, source.referenced(schema), strict=False)
+        self.columns = columns_of(self._wants, depth)
 
     def of(self, schema: Schema) -> Reading:
         """See `Reader.of`."""
         _check_type(schema, "AVRO")
-        wrote = parse(schema.text, list(_used(schema, self._source).values()))
+        wrote = parse_avro(schema, self._source.referenced(schema), strict=False)
         node = plan(wrote, self._wants, self._depth)
 
         def read(data: npt.NDArray[np.uint8], starts: Numbers, ends: Numbers) -> tuple[pa.StructArray, Problems]:
@@ -111,6 +114,50 @@ class AvroReader:
             return found, {int(row): cursor.problems[cursor.problem[row]] or "" for row in bad}
 
         return read
+
+
+class ProtobufReader:
+    """See `reader_of`. Fields have their numbers in the value: the writer's schema only says which message it is."""
+
+    def __init__(self, schema: Schema, source: SchemaSource, depth: int, message: str | None) -> None:
+        from google.protobuf.message_factory import GetMessageClass
+
+        from kafkalike.schemas.arrow.protobuf_columns import message_columns
+
+        self._source = source
+        self._message = _message(build_file(schema, source.referenced(schema)), message)
+        self._class = GetMessageClass(self._message)
+        self._top = message_columns(self._message, depth)
+        self.columns = pa.schema(list(self._top.kind))
+
+    def of(self, schema: Schema) -> Reading:
+        """See `Reader.of`."""
+        _check_type(schema, "PROTOBUF")
+        file = build_file(schema, self._source.referenced(schema))
+        names: dict[tuple[int, ...], str] = {}
+
+        def parse_one(value: bytes) -> Message:
+            indexes, payload = split_indexes(value)
+            name = names.get(indexes)
+            if name is None:
+                name = names[indexes] = message_at(file, indexes).full_name
+            if name != self._message.full_name:
+                raise ValueError(f"the value is a message {name}, not {self._message.full_name}")
+            return self._class.FromString(payload)
+
+        return partial(_one_by_one, self._top, parse_one)
+
+
+def _message(file: FileDescriptor, name: str | None) -> Descriptor:
+    if name is None:
+        first = next(iter(file.message_types_by_name.values()), None)
+        if first is None:
+            raise InvalidSchemaError("the Protobuf schema has no message")
+        return first
+    try:
+        return file.pool.FindMessageTypeByName(name)
+    except KeyError:
+        raise IllegalArgumentError(f"the Protobuf schema has no message {name}") from None
 
 
 class JsonReader:
