@@ -172,6 +172,7 @@ from kafkalike.errors.producing import (
 from kafkalike.errors.schemas import (
     InvalidSchemaError,
     SchemaRegistryError,
+    UnknownRegistryOutcomeError,
 )
 from kafkalike.errors.storage import (
     CorruptRecordError,
@@ -360,6 +361,7 @@ __all__ = [
     "UnknownOutcomeError",
     "UnknownPartitionerTopicError",
     "UnknownProducerIdError",
+    "UnknownRegistryOutcomeError",
     "UnknownSubscriptionIdError",
     "UnknownTopicIdError",
     "UnknownTopicOrPartitionError",

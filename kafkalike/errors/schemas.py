@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from kafkalike.errors.base import KafkaError
+from kafkalike.errors.storage import UnknownOutcomeError
 
 
 class SchemaRegistryError(KafkaError):
@@ -40,3 +41,23 @@ class InvalidSchemaError(SchemaRegistryError):
 
     def __reduce__(self) -> tuple[Any, ...]:
         return type(self), (self.error_message,)
+
+
+class UnknownRegistryOutcomeError(UnknownOutcomeError):
+    """A change was sent to a registry that is a service, and no answer came: it may or may not have been made.
+
+    Args:
+        what: the change.
+        cause: what came instead of an answer.
+    """
+
+    def __init__(self, what: str, cause: str) -> None:
+        KafkaError.__init__(
+            self, f"{what}: no answer came, and it may have been done ({cause}); look before trying again"
+        )
+        self.what = what
+        self.append_id = ""
+        self._cause = cause
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return type(self), (self.what, self._cause)

@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Final
+
+from kafkalike.errors import InvalidSchemaError
 
 MAX_SCHEMA_BYTES: Final = 1 << 20
 """Length of a schema's text, 1 MiB: more than Kafka's default for a record, which Confluent's registry stores it in."""
@@ -13,3 +17,18 @@ MAX_VALUE_DEPTH: Final = 200
 when its stack ends, at about 4,000 levels on Linux and 300 in a thread on macOS."""
 MAX_EMPTY_ITEMS: Final = 100_000
 """Items that one record may claim without having bytes for them, such as an array of a million nulls in four bytes."""
+MAX_COMPARISONS: Final = 20_000
+"""Pairs of JSON Schemas that one check of compatibility looks at."""
+
+
+@contextmanager
+def no_deeper_than_the_stack() -> Iterator[None]:
+    """Work by recursion along a schema; types can be nested by their names, deeper than the schema's text is.
+
+    Raises:
+        InvalidSchemaError: Python's stack ended.
+    """
+    try:
+        yield
+    except RecursionError as cause:
+        raise InvalidSchemaError("the schema's types are nested too deeply") from cause

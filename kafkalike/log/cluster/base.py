@@ -22,6 +22,8 @@ from kafkalike.log.port import ControlLog, TopicLog, Transactions
 from kafkalike.model.cluster_state import ClusterState, MetadataRow, log_start_row, topic_row
 from kafkalike.model.group_state import GroupRow, GroupsState
 from kafkalike.model.names import TopicId, TopicName, check_topic_name
+from kafkalike.model.schemas.rows import SchemaRow
+from kafkalike.model.schemas.state import RegistryState
 from kafkalike.model.topic import TopicInfo
 
 
@@ -34,6 +36,11 @@ class ClusterBase(abc.ABC):
 
     metadata: ControlLog[ClusterState, MetadataRow]
     groups: ControlLog[GroupsState, GroupRow]
+
+    @property
+    @abc.abstractmethod
+    def schemas(self) -> ControlLog[RegistryState, SchemaRow]:
+        """Schemas with their subjects, ids, levels and modes."""
 
     def __init__(self, root: str, server: ServerConfig, clock: Clock) -> None:
         self.root = root

@@ -41,6 +41,8 @@ from kafkalike.log.table.layout import (
     METADATA_SCHEMA,
     METADATA_TABLE_PROPERTIES,
     OFFSETS_SCHEMA,
+    SCHEMAS,
+    SCHEMAS_SCHEMA,
     TOPIC_SCHEMA,
     TOPIC_TABLE_PROPERTIES,
 )
@@ -61,6 +63,8 @@ from kafkalike.model.combining.offset_commit import load_commit
 from kafkalike.model.group_state import GroupRow, GroupsState
 from kafkalike.model.leases import Leases
 from kafkalike.model.names import TopicId, TopicName
+from kafkalike.model.schemas.rows import SchemaRow
+from kafkalike.model.schemas.state import RegistryState
 from kafkalike.model.topic import TopicInfo
 
 LOCAL_TAIL_SECONDS: Final = 0.002
@@ -154,6 +158,27 @@ class DeltaCluster(ClusterBase):
 
     def _combined_groups(self) -> CombinedRows[GroupsState, GroupRow]:
         return CombinedRows(self._groups_table(), load_commit, Helpers())
+
+    @cached_property
+    def schemas(self) -> DeltaControlLog[RegistryState, SchemaRow]:
+        """Schemas with their subjects, ids, levels and modes."""
+        return DeltaControlLog(
+            RowTable(
+                self.store,
+                SCHEMAS,
+                SCHEMAS_SCHEMA,
+                SchemaRow,
+                RegistryState,
+                clock=self.clock,
+                # Records carry its ids: one that is lost could not be told from one that never was.
+                durable=True,
+            ),
+            helpers=self.helpers,
+            longest_pause=METADATA_PAUSE_SECONDS,
+            plans_beside=self.store.far,
+            # A root of a newer format is refused there.
+            before_change=self.metadata.look_once,
+        )
 
     def metadata_on_disk(self) -> ClusterState:
         """The cluster's metadata, read from nothing: before something is removed, what is remembered does not count.

@@ -36,6 +36,8 @@ from kafkalike.model.cluster_state import ClusterState, MetadataRow
 from kafkalike.model.group_state import GroupRow, GroupsState
 from kafkalike.model.names import TopicId
 from kafkalike.model.offsets import assign_offsets, plan_offsets
+from kafkalike.model.schemas.rows import SchemaRow
+from kafkalike.model.schemas.state import RegistryState
 from kafkalike.model.segments import Segment
 from kafkalike.model.structs import OffsetAndTimestamp
 from kafkalike.model.topic import TopicInfo
@@ -93,6 +95,11 @@ class MemoryCluster(ClusterBase):
         self.leases = MemoryLeases(clock.now_ms)
         self._tables: dict[str, _Table] = {}
         self._staged = MemoryStore(self.root, now_ns=lambda: clock.now_ms() * 1_000_000)
+
+    @cached_property
+    def schemas(self) -> MemoryControlLog[RegistryState, SchemaRow]:
+        """Schemas with their subjects, ids, levels and modes."""
+        return MemoryControlLog(RegistryState())
 
     @cached_property
     def transactions(self) -> ClusterTransactions:

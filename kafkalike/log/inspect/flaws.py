@@ -13,8 +13,7 @@ from kafkalike.log.store.parquet import UNREADABLE, is_storage_error, open_parqu
 from kafkalike.log.table.actions import log_name, parse_commit
 from kafkalike.log.table.damage import REPAIR_COMMAND
 from kafkalike.log.table.layout import (
-    CLUSTER_METADATA,
-    CONSUMER_OFFSETS,
+    CONTROL_TABLES,
     DAMAGED,
 )
 from kafkalike.log.table.loading import load_table
@@ -93,7 +92,7 @@ def damaged_tables(
     """
     places: list[tuple[str, TopicInfo | None]] = [(info.location, info) for info in topics]
     if control:
-        places[:0] = [(CLUSTER_METADATA, None), (CONSUMER_OFFSETS, None)]
+        places[:0] = [(name, None) for name in CONTROL_TABLES]
     for location, info in places:
         flaws = find_flaws(cluster.store.at(location), control=info is None)
         if flaws:

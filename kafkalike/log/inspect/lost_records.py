@@ -45,6 +45,8 @@ class LostRecords:
     def ends_in_doubt(self, state: TableState) -> dict[int, int]:
         """Log ends that records of a lost commit may have had: their offsets must not be given out a second time.
 
+        Nor must the numbers of a control table's rows, which are those of its partition 0.
+
         Its data files are still there as a rule, and named by no version; they are kept beside the damaged files.
         """
         claims: dict[int, int] = {}
@@ -67,7 +69,7 @@ class LostRecords:
             for line in self._lost(partition, range(start, end), rows):
                 self.say(line)
         if self.topic is None:
-            return {}
+            return claims
         for partition, offset in self._committed().items():
             if offset > max(state.end(partition), claims.get(partition, 0)):
                 known = max(state.end(partition), claims.get(partition, 0))
@@ -111,7 +113,9 @@ def _place(path: str, *, control: bool) -> tuple[int, int] | None:
 
 def _row_text(row: Mapping[str, Any]) -> str:
     what = row.get("change") or row.get("metadata") or row.get("member_id") or ""
-    whose = row.get("group_id") or row.get("topic")
+    if row.get("schema_id") is not None:
+        what = f"version {row['version']} with id {row['schema_id']}"
+    whose = row.get("group_id") or row.get("topic") or row.get("subject")
     where = "" if "group_id" not in row or row.get("topic") is None else f" {row['topic']}-{row['partition']}"
     at = "" if row.get("offset") is None else f" offset {row['offset']}"
     return f"{row['seq']}: {row['kind']} {whose}{where}{at} {what}".rstrip()

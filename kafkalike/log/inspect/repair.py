@@ -24,17 +24,16 @@ from kafkalike.log.table.actions import Add
 from kafkalike.log.table.commit_file import Commit, creation
 from kafkalike.log.table.layout import (
     CLUSTER_METADATA,
+    CONTROL_SCHEMAS,
     CONTROL_TABLE_PROPERTIES,
     DAMAGED,
-    METADATA_SCHEMA,
     METADATA_TABLE_PROPERTIES,
-    OFFSETS_SCHEMA,
     TOPIC_SCHEMA,
     TOPIC_TABLE_PROPERTIES,
     delta_schema,
 )
 from kafkalike.log.table.log_files import LAST_CHECKPOINT, LogFiles
-from kafkalike.log.table.row_files import seq_segment
+from kafkalike.log.table.row_files import ROWS, seq_segment
 from kafkalike.log.table.state import REPAIR, TableState, end_app
 from kafkalike.log.table.table import Change, Table
 from kafkalike.log.topic.notes import WORK_KEY
@@ -141,7 +140,7 @@ class _Repair:
         metadata = self.location == CLUSTER_METADATA
         return creation(
             str(uuid.uuid4()),
-            delta_schema(METADATA_SCHEMA if metadata else OFFSETS_SCHEMA),
+            delta_schema(CONTROL_SCHEMAS[self.location]),
             partition_by=[],
             properties=METADATA_TABLE_PROPERTIES if metadata else CONTROL_TABLE_PROPERTIES,
             time_ms=now,
@@ -190,7 +189,7 @@ class _Repair:
                 for s in state.index
                 if s.path in gone
             ]
-            adds = self._last_row(state, gone) if gone else []
+            adds = self._last_row(state, gone, claims.get(ROWS, 0)) if self.topic is None else []
             txns = {end_app(p): end for p, end in sorted(claims.items())} if self.topic is not None else {}
             note: Mapping[str, Any] = {WORK_KEY: "repair", "files": len(removes), "commits": len(lost_commits)}
             return Change(
@@ -210,15 +209,20 @@ class _Repair:
             cluster=self.cluster, location=self.location, topic=self.topic, keep=self._keep, say=self.done.append
         )
 
-    def _last_row(self, state: TableState, gone: set[str]) -> list[Add]:
+    def _last_row(self, state: TableState, gone: set[str], end: int) -> list[Add]:
         """The last row that is left, under the number of the last lost one: the next row gets the number after it.
 
         It repeats what is in force. No number may be used for two rows: a client that has seen the first one would
-        skip the second one.
+        skip the second one, and an id of a schema that is made of it would belong to two.
+
+        Args:
+            state: the table.
+            gone: files that are lost.
+            end: number after that of the last row of lost commits.
         """
         left = [s for s in state.index if s.path not in gone]
-        last = max(s.stop for s in state.index) - 1
-        if any(s.stop - 1 == last for s in left):
+        last = max([end, *(s.stop for s in state.index)]) - 1
+        if not left or any(s.stop - 1 == last for s in left):
             return []
         with open_parquet(self.store, max(left, key=lambda s: s.stop).path) as file:
             rows = file.read(use_threads=False).sort_by("seq")

@@ -16,9 +16,10 @@ from kafkalike.log.inspect.file_check import check_segment, files_of
 from kafkalike.log.inspect.file_rules import misplaced_keys
 from kafkalike.log.inspect.findings import Finding, Report
 from kafkalike.log.inspect.group_rules import check_committed, check_group_rows
+from kafkalike.log.inspect.schema_rules import check_schema_rows
 from kafkalike.log.inspect.table_rules import check_commits, check_coverage, check_partitions, check_place, check_schema
 from kafkalike.log.inspect.transaction_rules import check_ahead, check_lost, check_transaction_rows
-from kafkalike.log.table.layout import TOPIC_SCHEMA
+from kafkalike.log.table.layout import SCHEMAS, TOPIC_SCHEMA
 from kafkalike.log.table.loading import load_table
 from kafkalike.log.table.snapshot import load_snapshot
 from kafkalike.log.topic.segment_files import segment_of
@@ -34,19 +35,20 @@ Progress = Callable[[int], None]
 def verify(
     cluster: Cluster, topics: Iterable[str], progress: Progress = lambda _: None, *, groups: bool = True
 ) -> Report:
-    """Check topics and, with `groups`, the offsets table.
+    """Check topics and, with `groups`, the offsets table and the schemas' table.
 
     Args:
         cluster: where they are.
         topics: existing topics.
         progress: called with the bytes of each file after it was read.
-        groups: also check the rows of the offsets table, whichever topics they are about.
+        groups: also check the rows of the offsets table, whichever topics they are about, and the schemas.
     """
     report = Report()
     for name in topics:
         verify_topic(cluster, name, report, progress)
     if groups:
         verify_groups(cluster, report)
+        verify_schemas(cluster, report)
     return report
 
 
@@ -127,6 +129,15 @@ def verify_groups(cluster: Cluster, report: Report) -> None:
     except LogCorruptError as error:
         if not damaged:
             report.findings.append(Finding(kind="groups-table", message=str(error)))
+
+
+def verify_schemas(cluster: Cluster, report: Report) -> None:
+    """Check the schemas' table: numbering, ids and references."""
+    try:
+        report.findings += check_schema_rows(cluster.schemas.rows)
+    except LogCorruptError as error:
+        if not any(finding.message.startswith(f"{SCHEMAS}/") for finding in report.findings):
+            report.findings.append(Finding(kind="schemas-table", message=str(error)))
 
 
 def _damaged(cluster: Cluster, info: TopicInfo | None) -> list[Finding]:

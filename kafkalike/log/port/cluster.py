@@ -12,6 +12,8 @@ from kafkalike.log.port.transactions import Transactions
 from kafkalike.model.cluster_state import ClusterState, MetadataRow
 from kafkalike.model.group_state import GroupRow, GroupsState
 from kafkalike.model.leases import Leases
+from kafkalike.model.schemas.rows import SchemaRow
+from kafkalike.model.schemas.state import RegistryState
 from kafkalike.model.topic import TopicInfo
 
 
@@ -50,6 +52,11 @@ class Cluster(Protocol):
     @property
     def groups(self) -> ControlLog[GroupsState, GroupRow]:
         """Committed offsets and group membership."""
+        ...
+
+    @property
+    def schemas(self) -> ControlLog[RegistryState, SchemaRow]:
+        """Schemas with their subjects, ids, levels and modes; see `kafkalike.schemas.Registry`."""
         ...
 
     @property

@@ -1,8 +1,8 @@
 """Layout: what the tables are called, which columns and properties they have; stated once, here.
 
-Topic table: `<root>/<location>`, partitioned by `partition`. Control tables: `<root>/__cluster_metadata` and
-`<root>/__consumer_offsets`. Locks of a local root: `<root>/__locks/`. Heartbeats of group members:
-`<root>/__leases/`.
+Topic table: `<root>/<location>`, partitioned by `partition`. Control tables: `<root>/__cluster_metadata`,
+`<root>/__consumer_offsets` and `<root>/__schemas`. Locks of a local root: `<root>/__locks/`. Heartbeats of group
+members: `<root>/__leases/`.
 """
 
 from __future__ import annotations
@@ -13,9 +13,15 @@ import pyarrow as pa
 
 from kafkalike.log.table.root_format import NEWEST, ROOT_FORMAT
 from kafkalike.model import cluster_state, group_state
+from kafkalike.model.schemas import rows as schema_rows
 
 CLUSTER_METADATA: Final = cluster_state.TABLE
 CONSUMER_OFFSETS: Final = group_state.TABLE
+SCHEMAS: Final = schema_rows.TABLE
+
+CONTROL_TABLES: Final = (CLUSTER_METADATA, CONSUMER_OFFSETS, SCHEMAS)
+"""Those with rows that make up a state."""
+
 LEASES: Final = "__leases"
 LOCKS: Final = "__locks"
 STAGING: Final = "__staging"
@@ -116,3 +122,23 @@ OFFSETS_SCHEMA: Final = pa.schema(
     ]
 )
 """Columns of `__consumer_offsets`; see `GroupRow`."""
+
+SCHEMAS_SCHEMA: Final = pa.schema(
+    [
+        pa.field("seq", pa.int64(), nullable=False),
+        pa.field("time", pa.timestamp("us", "UTC"), nullable=False),
+        pa.field("kind", pa.string(), nullable=False),
+        pa.field("subject", pa.string(), nullable=False),
+        pa.field("version", pa.int32()),
+        pa.field("schema_id", pa.int32()),
+        pa.field("value", pa.string(), nullable=False),
+    ]
+)
+"""Columns of `__schemas`; see `SchemaRow`."""
+
+CONTROL_SCHEMAS: Final = {
+    CLUSTER_METADATA: METADATA_SCHEMA,
+    CONSUMER_OFFSETS: OFFSETS_SCHEMA,
+    SCHEMAS: SCHEMAS_SCHEMA,
+}
+"""Columns of each control table."""

@@ -1,4 +1,4 @@
-"""Maintenance of control tables: `__cluster_metadata` and `__consumer_offsets` in, only rows that still matter left.
+"""Maintenance of control tables: a table in, only rows that still matter left.
 
 Also removes what deletions of topics have left: tables, when they were killed, and lock files. A control table is
 loaded by every client that opens the cluster, so it is its length that a start costs.
@@ -10,15 +10,16 @@ import contextlib
 import shutil
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Final, TypeVar
+from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 from kafkalike.clock import Deadline
 from kafkalike.log.cluster.delta_cluster import turns_of
 from kafkalike.log.cluster.topic_folders import dead_folders, remove_folder, topic_id_of
 from kafkalike.log.cluster.topic_lives import live_topic
-from kafkalike.log.table.layout import CLUSTER_METADATA, CONSUMER_OFFSETS, DELETED, LOCKS, STAGING
+from kafkalike.log.table.layout import CLUSTER_METADATA, CONTROL_TABLES, DELETED, LOCKS, SCHEMAS, STAGING
 from kafkalike.log.upkeep.vacuum import Delays, leftovers, vacuum
 from kafkalike.model.control_rows import kept_group_rows, kept_metadata_rows
+from kafkalike.model.schemas.kept_rows import kept_schema_rows
 
 if TYPE_CHECKING:
     from kafkalike.log.cluster.delta_cluster import DeltaCluster
@@ -59,8 +60,7 @@ READER_MS: Final = 600_000
 
 def control_tables(cluster: DeltaCluster) -> list[str]:
     """Names of the control tables that exist; none where maintenance cannot reach them."""
-    names = (CLUSTER_METADATA, CONSUMER_OFFSETS)
-    return [n for n in names if cluster.store.list(f"{n}/_delta_log")]
+    return [n for n in CONTROL_TABLES if cluster.store.list(f"{n}/_delta_log")]
 
 
 def compact_control(cluster: DeltaCluster, table: str, *, dry_run: bool) -> tuple[int, int]:
@@ -77,6 +77,8 @@ def compact_control(cluster: DeltaCluster, table: str, *, dry_run: bool) -> tupl
         return _compact(
             cluster.metadata, lambda rows: kept_metadata_rows(rows, now - METADATA_KEEP_MS, MOVES_KEPT), dry_run=dry_run
         )
+    if table == SCHEMAS:
+        return _compact(cluster.schemas, kept_schema_rows, dry_run=dry_run)
     return _compact(
         cluster.groups, lambda rows: kept_group_rows(rows, now - GROUPS_KEEP_MS, GROUPS_KEEP_ROWS), dry_run=dry_run
     )
@@ -100,7 +102,7 @@ def vacuum_control(cluster: DeltaCluster, table: str) -> int:
         How many files went.
     """
     files = cluster.store.at(table)
-    log = cluster.metadata if table == CLUSTER_METADATA else cluster.groups
+    log = _log_of(cluster, table)
     delays = Delays(deleted_ms=READER_MS, replaced_ms=READER_MS)
     due = leftovers(files, log.live_files, cluster.clock.now_ms(), delays)
     if due:
@@ -109,6 +111,12 @@ def vacuum_control(cluster: DeltaCluster, table: str) -> int:
     gone = list(vacuum(files, due, log.live_files, lambda: log.exclusive(Deadline(cluster.clock, 60_000))))
     log.clean_log()
     return len(gone)
+
+
+def _log_of(cluster: DeltaCluster, table: str) -> DeltaControlLog[Any, Any]:
+    if table == CLUSTER_METADATA:
+        return cluster.metadata
+    return cluster.schemas if table == SCHEMAS else cluster.groups
 
 
 def clear_deleted(cluster: DeltaCluster) -> list[str]:

@@ -7,6 +7,7 @@ from typing import Final
 
 from kafkalike.model.schemas.values import Schema
 from kafkalike.schemas.avro_schema import AvroField, AvroType, parse_avro
+from kafkalike.schemas.limits import no_deeper_than_the_stack
 
 Resolve = Callable[[Schema], Mapping[str, Schema]]
 """Gives what a schema refers to (`SchemaSource.referenced`)."""
@@ -30,9 +31,10 @@ def problems(new: Schema, old: Schema, resolve: Resolve) -> list[str]:
     Raises:
         InvalidSchemaError: one of them is no Avro schema.
     """
-    reader = parse_avro(new, resolve(new), strict=False)
-    writer = parse_avro(old, resolve(old), strict=False)
-    return _Comparison().problems(reader, writer, reader.name or reader.kind)
+    with no_deeper_than_the_stack():
+        reader = parse_avro(new, resolve(new), strict=False)
+        writer = parse_avro(old, resolve(old), strict=False)
+        return _Comparison().problems(reader, writer, reader.name or reader.kind)
 
 
 class _Comparison:

@@ -12,6 +12,7 @@ from typing import Final
 from google.protobuf.descriptor import Descriptor, FieldDescriptor, FileDescriptor, OneofDescriptor
 
 from kafkalike.model.schemas.values import Schema
+from kafkalike.schemas.limits import no_deeper_than_the_stack
 from kafkalike.schemas.proto.files import build_file
 
 Resolve = Callable[[Schema], Mapping[str, Schema]]
@@ -40,11 +41,12 @@ def problems(new: Schema, old: Schema, resolve: Resolve) -> list[str]:
     Raises:
         InvalidSchemaError: one of them is no Protobuf schema.
     """
-    reader, writer = build_file(new, resolve(new)), build_file(old, resolve(old))
-    found = []
-    if reader.package != writer.package:
-        found.append(f"the package {writer.package!r} became {reader.package!r}")
-    return found + _Comparison().of_files(reader, writer)
+    with no_deeper_than_the_stack():
+        reader, writer = build_file(new, resolve(new)), build_file(old, resolve(old))
+        found = []
+        if reader.package != writer.package:
+            found.append(f"the package {writer.package!r} became {reader.package!r}")
+        return found + _Comparison().of_files(reader, writer)
 
 
 class _Comparison:

@@ -1,0 +1,72 @@
+"""Registry: the schemas of a cluster, without a service, under the methods of Confluent's client."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from kafkalike.clock import SYSTEM_CLOCK, Clock
+from kafkalike.errors import SchemaRegistryError
+from kafkalike.log.connect import connect
+from kafkalike.model.schemas import refusals
+from kafkalike.model.schemas.registering import check_subject
+from kafkalike.model.schemas.values import Registered, Schema
+from kafkalike.schemas.client import RegistryClient
+from kafkalike.schemas.service.service import RegistryService
+
+
+class Registry(RegistryClient):
+    """A cluster's own registry. Thread-safe; several processes may have one each.
+
+    Schemas stand in the table `__schemas` of the root. A change is one version of that table, and the check whether a
+    schema is compatible stands inside it: of two that exclude each other one is refused.
+
+    Args:
+        cluster: an opened cluster, or what `bootstrap_servers` may be: a root, a URI, None for the environment's.
+        storage_options: of an object store; see `connect`.
+        timeout_ms: how long a change tries to get past others.
+        clock: time of the rows.
+
+    Raises:
+        KafkaConfigurationError, UnsafeStorageError, KafkaConnectionError: see `connect`.
+    """
+
+    def __init__(
+        self,
+        cluster: Any = None,  # noqa: ANN401 - see `connect`
+        *,
+        storage_options: Any = None,  # noqa: ANN401 - see `connect`
+        timeout_ms: float | None = 60_000,
+        clock: Clock = SYSTEM_CLOCK,
+    ) -> None:
+        self.cluster = connect(cluster, storage_options)
+        service = RegistryService(self.cluster, timeout_ms=timeout_ms, clock=clock)
+        super().__init__(service, {"url": f"kafkalike:{self.cluster.root}"})
+        self._desk = service.desk
+
+    # Without the way through JSON: a reader asks these for each record.
+
+    def schema_by_id(self, id: int) -> Schema:  # noqa: A002
+        """The schema that an id has for ever."""
+        found = self._desk.known.schema(id) or self._desk.now.schema(id)
+        if found is None:
+            raise refusals.no_schema(id)
+        return found
+
+    def latest(self, subject: str) -> Registered | None:
+        """The newest version of a subject that is not deleted, fresh."""
+        return self._desk.now.latest(check_subject(subject))
+
+    def ids_of(self, subject: str) -> Sequence[int]:
+        """Ids of all versions of a subject that are not deleted, fresh, oldest first."""
+        known = self._desk.now.subject(check_subject(subject))
+        return [known.versions[version].id for version in known.live]
+
+    def referenced(self, schema: Schema) -> Mapping[str, Schema]:
+        """Schemas that a schema uses, and those that these use in turn, by the names of the references."""
+        if not schema.references:
+            return {}
+        try:
+            return self._desk.known.referenced(schema)
+        except SchemaRegistryError:
+            return self._desk.now.referenced(schema)

@@ -1,0 +1,135 @@
+"""Routes: method and path in, who answers out."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Final
+
+from kafkalike.errors import SchemaRegistryError
+from kafkalike.schemas.service import ids, settings, subjects
+from kafkalike.schemas.service.desk import Desk
+from kafkalike.schemas.service.request import Request
+from kafkalike.version import package_version
+
+Answering = Callable[[Desk, Request], Any]
+
+
+@dataclass(frozen=True, slots=True)
+class Route:
+    """What answers a request."""
+
+    answer: Answering
+    writes: bool = False
+    """Whether it may change something."""
+
+
+def _nothing(desk: Desk, request: Request) -> dict[str, Any]:
+    del desk, request
+    return {}
+
+
+def _contexts(desk: Desk, request: Request) -> list[str]:
+    del desk
+    return request.page(["."])
+
+
+def _no_associations(desk: Desk, request: Request) -> list[Any]:
+    del desk, request
+    return []
+
+
+def _version(desk: Desk, request: Request) -> dict[str, str]:
+    del desk, request
+    return {"version": package_version(), "commitId": ""}
+
+
+_VERSIONS: Final = "subjects/{subject}/versions"
+
+ROUTES: Final[Mapping[str, Mapping[str, Route]]] = {
+    "": {"GET": Route(_nothing)},
+    "subjects": {"GET": Route(subjects.list_subjects)},
+    "subjects/{subject}": {
+        "POST": Route(subjects.look_up),
+        "DELETE": Route(subjects.delete_subject, writes=True),
+    },
+    "subjects/{subject}/metadata": {"GET": Route(subjects.get_with_metadata)},
+    _VERSIONS: {"GET": Route(subjects.list_versions), "POST": Route(subjects.register, writes=True)},
+    f"{_VERSIONS}/{{version}}": {
+        "GET": Route(subjects.get_version),
+        "DELETE": Route(subjects.delete_version, writes=True),
+    },
+    f"{_VERSIONS}/{{version}}/schema": {"GET": Route(subjects.get_version_text)},
+    f"{_VERSIONS}/{{version}}/referencedby": {"GET": Route(subjects.referenced_by)},
+    "schemas": {"GET": Route(ids.list_schemas)},
+    "schemas/types": {"GET": Route(ids.list_types)},
+    "schemas/ids/{id}": {"GET": Route(ids.get_schema)},
+    "schemas/ids/{id}/schema": {"GET": Route(ids.get_schema_text)},
+    "schemas/ids/{id}/subjects": {"GET": Route(ids.subjects_of_id)},
+    "schemas/ids/{id}/versions": {"GET": Route(ids.versions_of_id)},
+    "schemas/guids/{guid}": {"GET": Route(ids.get_by_guid)},
+    "schemas/guids/{guid}/ids": {"GET": Route(ids.ids_of_guid)},
+    f"compatibility/{_VERSIONS}": {"POST": Route(settings.check_compatibility)},
+    f"compatibility/{_VERSIONS}/{{version}}": {"POST": Route(settings.check_compatibility)},
+    **{
+        path: {
+            "GET": Route(settings.get_config),
+            "PUT": Route(settings.put_config, writes=True),
+            "DELETE": Route(settings.delete_config, writes=True),
+        }
+        for path in ("config", "config/{subject}")
+    },
+    **{
+        path: {
+            "GET": Route(settings.get_mode),
+            "PUT": Route(settings.put_mode, writes=True),
+            "DELETE": Route(settings.delete_mode, writes=True),
+        }
+        for path in ("mode", "mode/{subject}")
+    },
+    "contexts": {"GET": Route(_contexts)},
+    "associations/resources/{namespace}/{name}": {"GET": Route(_no_associations)},
+    "v1/metadata/id": {"GET": Route(lambda desk, request: {"scope": {"path": [], "clusters": {}}})},  # noqa: ARG005
+    "v1/metadata/version": {"GET": Route(_version)},
+}
+"""By path and method. A name in braces stands for any part of a path."""
+
+_SPLIT: Final = [(tuple(path.split("/")) if path else (), methods) for path, methods in ROUTES.items()]
+
+
+def found(method: str, path: Sequence[str]) -> tuple[Route, dict[str, str]]:
+    """Who answers a request, and the parts of the path that have names.
+
+    Args:
+        method: of HTTP, in capitals.
+        path: its parts, without escapes.
+
+    Raises:
+        SchemaRegistryError: 404, or 405 for another method.
+    """
+    parts = tuple(path)
+    if len(parts) > 1 and parts[0] == "contexts" and parts[1] in {".", ":.:"}:
+        parts = parts[2:]
+    allowed: list[str] = []
+    for pattern, methods in _SPLIT:
+        names = _matched(pattern, parts)
+        if names is None:
+            continue
+        if method in methods:
+            return methods[method], names
+        allowed += methods
+    if allowed:
+        raise SchemaRegistryError(405, 405, f"HTTP 405 Method Not Allowed: {method}; allowed: {', '.join(allowed)}")
+    raise SchemaRegistryError(404, 404, f"HTTP 404 Not Found: /{'/'.join(parts)[:200]}")
+
+
+def _matched(pattern: Sequence[str], parts: Sequence[str]) -> dict[str, str] | None:
+    if len(pattern) != len(parts):
+        return None
+    names = {}
+    for wanted, given in zip(pattern, parts, strict=True):
+        if wanted[0] == "{":
+            names[wanted[1:-1]] = given
+        elif wanted != given:
+            return None
+    return names
