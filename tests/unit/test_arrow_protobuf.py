@@ -10,8 +10,14 @@ import pyarrow as pa
 import pytest
 from google.protobuf.message_factory import GetMessageClass
 
+from kafkalike.errors import IllegalArgumentError
+from kafkalike.model.schemas.values import Schema
+from kafkalike.schemas.arrow.decode import BatchDecoder
 from kafkalike.schemas.arrow.protobuf_columns import message_columns
+from kafkalike.schemas.arrow.reading import reader_of
 from kafkalike.schemas.arrow.values import converted
+from tests.tools.avro_cases import framed
+from tests.tools.schemas import SchemasInMemory
 from tests.tools.protoc import compiled
 
 EVERYTHING = """
@@ -139,3 +145,59 @@ def test_a_bad_message_takes_no_other_along(seconds: int) -> None:
 
     assert [row and row["i32"] for row in found.to_pylist()] == [1, None, None, 1]
     assert problems == {1: f"a timestamp of {seconds} s is beyond the years 1 to 9999"}
+
+
+NEW = """
+syntax = "proto3";
+package shop;
+message Line { string sku = 1; }
+message Order { int64 id = 1; string note = 3; message Part { int32 n = 1; } repeated Part parts = 4; }
+"""
+OLD = """
+syntax = "proto3";
+package shop;
+message Order { int32 id = 1; string gone = 2; }
+"""
+
+
+def test_values_of_several_schemas_come_to_the_latest() -> None:
+    """The place of the message in its file may differ; other messages, and what is no message, are errors."""
+    source = SchemasInMemory()
+    old, new = Schema("PROTOBUF", OLD), Schema("PROTOBUF", NEW)
+    assert [source.register("t-value", schema) for schema in (old, new)] == [1, 2]
+    reader = reader_of(new, source, message="shop.Order")
+    values = [
+        framed(1, b"\0" + b"\x08\x07\x12\x01x"),
+        framed(2, b"\x02\x02" + b"\x08\x08\x1a\x01n\x22\x02\x08\x01"),
+        framed(2, b"\0" + b"\x0a\x01s"),
+        framed(2, b"\x02\x08"),
+        framed(1, b"\0\x08"),
+        framed(1, b""),
+        framed(1, b"\0\x1a\x01\xff"),
+        None,
+    ]
+
+    found, errors = BatchDecoder(reader, source.schema_by_id).decode(pa.array(values, pa.binary()))
+
+    assert found.to_pylist()[:2] == [
+        {"id": 7, "note": "", "parts": []},
+        {"id": 8, "note": "n", "parts": [{"n": 1}]},
+    ]
+    assert found.to_pylist()[2:] == [None] * 6
+    assert errors.to_pylist()[:4] == [
+        None,
+        None,
+        "the value is a message shop.Line, not shop.Order",
+        "the schema has no message at [4]",
+    ]
+    assert [error is None for error in errors.to_pylist()[4:]] == [False, False, False, True]
+
+
+def test_the_first_message_counts_unless_one_is_named() -> None:
+    """One that is not there is an error."""
+    source, schema = SchemasInMemory(), Schema("PROTOBUF", NEW)
+
+    assert reader_of(schema, source).columns.names == ["sku"]
+    assert reader_of(schema, source, message="shop.Order.Part").columns.names == ["n"]
+    with pytest.raises(IllegalArgumentError, match="no message shop.Nobody"):
+        reader_of(schema, source, message="shop.Nobody")

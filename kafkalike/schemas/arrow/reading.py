@@ -3,22 +3,29 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from typing import Any, Final, Protocol
 
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
+from google.protobuf.descriptor import Descriptor, FileDescriptor
+from google.protobuf.message import Message
+from google.protobuf.message_factory import GetMessageClass
 
-from kafkalike.errors import IllegalArgumentError
+from kafkalike.errors import IllegalArgumentError, InvalidSchemaError, SerializationError
 from kafkalike.model.schemas.values import Schema, SchemaType
 from kafkalike.schemas.arrow.avro_plan import UnmatchedError, plan
 from kafkalike.schemas.arrow.avro_types import columns_of
 from kafkalike.schemas.arrow.cursor import Cursor, Numbers
+from kafkalike.schemas.arrow.json_columns import JsonColumns
+from kafkalike.schemas.arrow.protobuf_columns import message_columns
 from kafkalike.schemas.arrow.values import WRONG, Column, converted
 from kafkalike.schemas.avro_schema import parse_avro
+from kafkalike.schemas.proto.files import build_file
 from kafkalike.schemas.source import SchemaSource
+from kafkalike.schemas.wire import split_indexes
 
 DEPTH: Final = 3
 """How often a type may stand in itself, unless the caller says otherwise."""
@@ -120,10 +127,6 @@ class ProtobufReader:
     """See `reader_of`. Fields have their numbers in the value: the writer's schema only says which message it is."""
 
     def __init__(self, schema: Schema, source: SchemaSource, depth: int, message: str | None) -> None:
-        from google.protobuf.message_factory import GetMessageClass
-
-        from kafkalike.schemas.arrow.protobuf_columns import message_columns
-
         self._source = source
         self._message = _message(build_file(schema, source.referenced(schema)), message)
         self._class = GetMessageClass(self._message)
@@ -137,15 +140,32 @@ class ProtobufReader:
         names: dict[tuple[int, ...], str] = {}
 
         def parse_one(value: bytes) -> Message:
-            indexes, payload = split_indexes(value)
+            indexes, start = split_indexes(value)
             name = names.get(indexes)
             if name is None:
                 name = names[indexes] = message_at(file, indexes).full_name
             if name != self._message.full_name:
                 raise ValueError(f"the value is a message {name}, not {self._message.full_name}")
-            return self._class.FromString(payload)
+            return self._class.FromString(value[start:])
 
         return partial(_one_by_one, self._top, parse_one)
+
+
+def message_at(file: FileDescriptor, indexes: tuple[int, ...]) -> Descriptor:
+    """The message at a place in a file.
+
+    Raises:
+        SerializationError: there is none.
+    """
+    inside: Sequence[Descriptor] = list(file.message_types_by_name.values())
+    found = None
+    for index in indexes:
+        if not 0 <= index < len(inside):
+            raise SerializationError(f"the schema has no message at {list(indexes)}")
+        found = inside[index]
+        inside = found.nested_types
+    assert found is not None, "a place has at least one number"
+    return found
 
 
 def _message(file: FileDescriptor, name: str | None) -> Descriptor:
@@ -164,8 +184,6 @@ class JsonReader:
     """See `reader_of`. JSON says itself what it is, so it does not matter which schema a value was written with."""
 
     def __init__(self, schema: Schema, source: SchemaSource, depth: int) -> None:
-        from kafkalike.schemas.arrow.json_columns import JsonColumns
-
         self._top = JsonColumns(schema.text, _used(schema, source), depth).top()
         self.columns = pa.schema(list(self._top.kind))
 

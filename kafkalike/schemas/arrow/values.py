@@ -12,8 +12,11 @@ from typing import Any, Final
 
 import numpy as np
 import pyarrow as pa
+from google.protobuf.message import DecodeError
 
-WRONG: Final = (ValueError, TypeError, OverflowError, AttributeError, RecursionError)
+from kafkalike.errors import SerializationError
+
+WRONG: Final = (ValueError, TypeError, OverflowError, AttributeError, RecursionError, DecodeError, SerializationError)
 """What conversions raise for a value that they do not take; Arrow's errors are among them."""
 
 
