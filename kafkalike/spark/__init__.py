@@ -26,6 +26,8 @@ if TYPE_CHECKING:
     from kafkalike.spark.streaming import write_stream as write_stream
     from kafkalike.spark.transactions import Transaction as Transaction
     from kafkalike.spark.transactions import transaction as transaction
+    from kafkalike.spark.typed.decode import from_topic as from_topic
+    from kafkalike.spark.typed.views import refresh_views as refresh_views
 
 _HOME = {
     "CheckpointProgress": "kafkalike.spark.progress",
@@ -34,9 +36,11 @@ _HOME = {
     "Written": "kafkalike.spark.sink",
     "create_view": "kafkalike.spark.sql_values",
     "decoded_values": "kafkalike.spark.sql_values",
+    "from_topic": "kafkalike.spark.typed.decode",
     "offsets_behind": "kafkalike.spark.format.progress",
     "partition_column": "kafkalike.partitioner.column",
     "read": "kafkalike.spark.frames",
+    "refresh_views": "kafkalike.spark.typed.views",
     "register_format": "kafkalike.spark.format.format",
     "register_sql": "kafkalike.spark.sql",
     "session": "kafkalike.spark.entry",

@@ -15,7 +15,7 @@ from fastavro import parse_schema, schemaless_reader
 from kafkalike.errors import InvalidSchemaError
 from kafkalike.model.schemas.values import Schema
 from kafkalike.schemas.arrow.decode import BatchDecoder
-from kafkalike.schemas.arrow.reading import reader_of
+from kafkalike.schemas.arrow.readers import reader_of
 from tests.tools.avro_cases import Cases, avro, framed, text_of
 from tests.tools.effort import seeds
 from tests.tools.schemas import SchemasInMemory
@@ -104,7 +104,11 @@ def test_several_schemas_in_one_batch_come_to_the_latest() -> None:
         {"name": "label", "type": ["null", "string"], "aliases": ["name"]},
         ("id", "long"),
         {"name": "tags", "type": {"type": "array", "items": "string"}, "default": ["x"]},
-        {"name": "price", "type": {"type": "bytes", "logicalType": "decimal", "precision": 9, "scale": 2}, "default": "\u0001\u0000"},
+        {
+            "name": "price",
+            "type": {"type": "bytes", "logicalType": "decimal", "precision": 9, "scale": 2},
+            "default": "\u0001\u0000",
+        },
     )
     first = avro(old, {"id": 1, "gone": ["a", "b"], "name": "ann"}, 1)
     second = avro(new, {"label": None, "id": 1 << 40, "tags": [], "price": Decimal("-1.50")}, 2)
@@ -269,7 +273,9 @@ def test_a_few_bytes_cannot_ask_for_much(items: Any, payload: bytes, error: str)
 def test_defaults_that_add_up_are_split_or_refused() -> None:
     """A value of many empty items, each with a default of half a megabyte, is an error; one item is not."""
     empty = record(("f", {"type": "array", "items": record(name="E")}))
-    filled = record(("f", {"type": "array", "items": record({"name": "d", "type": "string", "default": "x" * (1 << 19)}, name="E")}))
+    filled = record(
+        ("f", {"type": "array", "items": record({"name": "d", "type": "string", "default": "x" * (1 << 19)}, name="E")})
+    )
     small, large = framed(1, b"\x02\x00"), framed(1, b"\x80\x80\x02\x00")
 
     rows, errors = decoded(filled, [small, large, small], empty)

@@ -12,7 +12,7 @@ import pytest
 from kafkalike.errors import InvalidSchemaError
 from kafkalike.model.schemas.values import Reference, Schema
 from kafkalike.schemas.arrow.decode import BatchDecoder
-from kafkalike.schemas.arrow.reading import reader_of
+from kafkalike.schemas.arrow.readers import reader_of
 from tests.tools.avro_cases import framed
 from tests.tools.schemas import SchemasInMemory
 

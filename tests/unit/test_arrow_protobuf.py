@@ -14,11 +14,11 @@ from kafkalike.errors import IllegalArgumentError
 from kafkalike.model.schemas.values import Schema
 from kafkalike.schemas.arrow.decode import BatchDecoder
 from kafkalike.schemas.arrow.protobuf_columns import message_columns
-from kafkalike.schemas.arrow.reading import reader_of
+from kafkalike.schemas.arrow.readers import reader_of
 from kafkalike.schemas.arrow.values import converted
 from tests.tools.avro_cases import framed
-from tests.tools.schemas import SchemasInMemory
 from tests.tools.protoc import compiled
+from tests.tools.schemas import SchemasInMemory
 
 EVERYTHING = """
 syntax = "proto3";
@@ -81,8 +81,15 @@ def test_scalars_and_presence() -> None:
     )
 
     assert {name: empty[name] for name in ("i32", "s", "raw", "color", "b", "maybe", "numbers", "by_name", "at")} == {
-        **{"i32": 0, "s": "", "raw": b"", "color": "NONE", "b": False},
-        **{"maybe": None, "numbers": [], "by_name": [], "at": None},
+        "i32": 0,
+        "s": "",
+        "raw": b"",
+        "color": "NONE",
+        "b": False,
+        "maybe": None,
+        "numbers": [],
+        "by_name": [],
+        "at": None,
     }
     assert (full["i32"], full["u32"], full["u64"], full["f64"]) == (-7, 2**32 - 1, Decimal(2**64 - 1), Decimal(2**63))
     assert (full["f"], full["raw"], full["color"], full["maybe"]) == (0.5, b"\xff", "RED", 0)

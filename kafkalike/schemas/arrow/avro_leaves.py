@@ -69,7 +69,7 @@ def truth(cursor: Cursor, rows: Rows, numbers: Numbers) -> pa.Array:
 
 
 def symbols(names: Sequence[str | None]) -> Convert:
-    """Numbers of an enum's symbols as texts; None for a symbol that the reader does not have, and has no default for."""
+    """Numbers of an enum's symbols as texts; None for those that the reader has no symbol for."""
     texts = pa.array(["" if name is None else name for name in names], pa.string())
     unknown = np.array([name is None for name in names], np.bool_)
 
@@ -137,7 +137,8 @@ def decimal(kind: pa.DataType) -> Gather:
             long = lengths > 64  # noqa: PLR2004
             cursor.fail(rows[long], "a decimal has more digits than its type")
             lengths, widest = np.where(long, 0, lengths), 64
-        sign = np.where((lengths > 0) & (cursor.data[starts] > 0x7F), 0xFF, 0).astype(np.uint8)
+        negative = (lengths > 0) & (cursor.data[starts] & 0x80 != 0)
+        sign = np.where(negative, 0xFF, 0).astype(np.uint8)
         # The last byte is the lowest one, which Arrow has first.
         low = np.repeat(sign[:, None], 16, axis=1)
         over = np.zeros(len(starts), np.bool_)
@@ -148,7 +149,7 @@ def decimal(kind: pa.DataType) -> Gather:
                 low[:, nth] = np.where(there, byte, low[:, nth])
             else:
                 over |= there & (byte != sign)
-        over |= (low[:, 15] > 0x7F) != (sign > 0)  # noqa: PLR2004 - the sign of what is left
+        over |= (low[:, 15] & 0x80 != 0) != negative
         found = pa.Array.from_buffers(kind, len(starts), [None, pa.py_buffer(np.ascontiguousarray(low))])
         over[invalid(found)] = True
         if not over.any():

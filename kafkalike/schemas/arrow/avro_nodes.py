@@ -8,8 +8,8 @@ from collections.abc import Callable, Sequence
 import numpy as np
 import pyarrow as pa
 
-from kafkalike.schemas.limits import MAX_VALUE_DEPTH
 from kafkalike.schemas.arrow.cursor import TOO_DEEP, Cursor, Numbers, Rows
+from kafkalike.schemas.limits import MAX_VALUE_DEPTH
 
 Convert = Callable[[Cursor, Rows, Numbers], pa.Array]
 """Makes an array of the reader's type of numbers as they were read; it may note problems of values."""

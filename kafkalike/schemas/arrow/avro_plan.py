@@ -34,6 +34,7 @@ from kafkalike.schemas.arrow.avro_types import (
     record_fields,
     wider,
 )
+from kafkalike.schemas.arrow.reading import UnmatchedError
 from kafkalike.schemas.avro_schema import AvroField, AvroType
 
 Around = tuple[str, ...]
@@ -43,10 +44,6 @@ _NUMBERS: Final = ("int", "long", "float", "double")
 _TEXTS: Final = frozenset({"string", "bytes"})
 _UNITS: Final = {"millis": 1000, "micros": 1, "nanos": -1000}
 """Microseconds of a unit; below 0: units of a microsecond."""
-
-
-class UnmatchedError(Exception):
-    """The reader cannot read what the writer wrote; the text says why."""
 
 
 def plan(writer: AvroType, reader: AvroType, depth: int) -> Node:

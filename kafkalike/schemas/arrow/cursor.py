@@ -24,6 +24,8 @@ LARGEST_BATCH: Final = 1 << 30
 MOST_ADDED: Final = 1 << 26
 """Bytes of defaults that a batch may get."""
 
+_MOST_BITS: Final = 70
+"""Of a number of 64 bits, seven in each byte."""
 ENDS_EARLY: Final = "the value ends too early"
 BAD_NUMBER: Final = "a number has more than 10 bytes"
 BAD_LENGTH: Final = "a length that is negative or beyond the value's end"
@@ -97,7 +99,7 @@ class Cursor:
         more = np.flatnonzero(byte & 0x80)
         at += 1
         shift = 7
-        while len(more) and shift < 70:
+        while len(more) and shift < _MOST_BITS:
             byte = self.data[at[more]]
             found[more] |= (byte & 0x7F).astype(np.uint64) << np.uint64(shift)
             at[more] += 1
@@ -147,10 +149,8 @@ class Cursor:
             counts: how many each one says.
             item_bytes: an item has at least so many.
         """
-        if item_bytes:
-            most = (self.end[rows] - self.pos[rows]) // item_bytes
-        else:
-            most = MAX_EMPTY_ITEMS - self._empty[rows]
+        left = self.end[rows] - self.pos[rows]
+        most = left // item_bytes if item_bytes else MAX_EMPTY_ITEMS - self._empty[rows]
         wrong = (counts < 0) | (counts > most)
         if wrong.any():
             self.fail(rows[wrong], "more items than the value has room for")

@@ -11,9 +11,8 @@ import pyarrow as pa
 
 from kafkalike.errors import InvalidSchemaError, SchemaRegistryError
 from kafkalike.model.schemas.values import Schema
-from kafkalike.schemas.arrow.avro_plan import UnmatchedError
 from kafkalike.schemas.arrow.cursor import LARGEST_BATCH, Numbers, TooLargeError
-from kafkalike.schemas.arrow.reading import Reader, Reading
+from kafkalike.schemas.arrow.reading import Reader, Reading, UnmatchedError
 
 HEAD: Final = 5
 """Bytes before a value: a zero, and the schema's id."""
@@ -42,6 +41,7 @@ class BatchDecoder:
         self._schema_of = schema_of
         self._readings: dict[int, Reading | str] = {}
         self.columns: pa.Schema = reader.columns
+        self.is_record = reader.is_record
         self._kind = pa.struct(list(reader.columns))
 
     def decode(self, values: pa.Array) -> tuple[pa.StructArray, pa.StringArray]:

@@ -14,8 +14,8 @@ from urllib.parse import unquote
 import pyarrow as pa
 
 from kafkalike.errors import InvalidSchemaError
-from kafkalike.schemas.json_text import load_json
 from kafkalike.schemas.arrow.values import Column, Leaf, Lists, Maps, Structs
+from kafkalike.schemas.json_text import load_json
 
 _MOST_REFS: Final = 50
 
@@ -41,14 +41,14 @@ class JsonColumns:
         self._depth = depth
         self._documents = {"": load_json(text), **{name: load_json(other) for name, other in used.items()}}
 
-    def top(self) -> Structs:
-        """The column of whole values: those of an object's properties, else one field `value`."""
+    def top(self) -> tuple[Structs, bool]:
+        """The column of whole values, and whether it has the fields of an object; else there is one field `value`."""
         found = self._of(self._documents[""], "", ())
         if isinstance(found, Structs):
-            return found
+            return found, True
         if found is None:
             raise InvalidSchemaError("a schema that only consists of itself has no columns")
-        return Structs([("value", lambda values: values, found)])
+        return Structs([("value", lambda values: values, found)]), False
 
     def _of(self, schema: Any, document: str, around: tuple[str, ...]) -> Column | None:  # noqa: ANN401
         """The column of a schema; None where it would stand too deeply in itself."""
@@ -103,7 +103,7 @@ class JsonColumns:
         merged = {name: value for name, value in schema.items() if name != "allOf"}
         properties: dict[str, Any] = {}
         for part in parts:
-            while isinstance(part, dict) and "$ref" in part:  # noqa: PLW2901 - followed to its end
+            while isinstance(part, dict) and "$ref" in part:
                 where, part, _ = self._referenced(str(part["$ref"]), document)  # noqa: PLW2901
                 if where != document:
                     return {}

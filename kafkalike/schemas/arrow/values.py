@@ -1,4 +1,4 @@
-"""Values: Python values of one type, such as parsed JSON or fields of messages, in; an Arrow array out, and what failed.
+"""Values: Python values of one type, such as parsed JSON or messages, in; an Arrow array, and what failed, out.
 
 Columns are made of lists: a list of a field of all values, then Arrow's own conversion, which also checks types.
 """
@@ -11,12 +11,12 @@ from itertools import chain
 from typing import Any, Final
 
 import numpy as np
+import numpy.typing as npt
 import pyarrow as pa
-from google.protobuf.message import DecodeError
 
 from kafkalike.errors import SerializationError
 
-WRONG: Final = (ValueError, TypeError, OverflowError, AttributeError, RecursionError, DecodeError, SerializationError)
+WRONG: Final = (ValueError, TypeError, OverflowError, AttributeError, RecursionError, SerializationError)
 """What conversions raise for a value that they do not take; Arrow's errors are among them."""
 
 
@@ -133,3 +133,24 @@ def _converted(column: Column, values: Sequence[Any], first: int, problems: dict
     half = len(values) // 2
     low = _converted(column, values[:half], first, problems)
     return pa.concat_arrays([low, _converted(column, values[half:], first + half, problems)])
+
+
+def one_by_one(
+    column: Column,
+    parse_one: Callable[[bytes], Any],
+    data: npt.NDArray[np.uint8],
+    starts: npt.NDArray[np.int64],
+    ends: npt.NDArray[np.int64],
+) -> tuple[pa.StructArray, dict[int, str]]:
+    """Parse values one by one, and make columns of them all."""
+    problems: dict[int, str] = {}
+    plain = data.tobytes()
+    parsed = []
+    for row, (start, end) in enumerate(zip(starts.tolist(), ends.tolist(), strict=True)):
+        try:
+            parsed.append(parse_one(plain[start:end]))
+        except WRONG as cause:
+            problems[row] = str(cause) or type(cause).__name__
+            parsed.append(None)
+    found, wrong = converted(column, parsed)
+    return found, {**wrong, **problems}

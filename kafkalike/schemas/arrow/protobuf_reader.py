@@ -1,0 +1,81 @@
+"""Protobuf reader: messages of any version of a file in, the columns of one version out."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from functools import partial
+
+import pyarrow as pa
+from google.protobuf.descriptor import Descriptor, FileDescriptor
+from google.protobuf.message import DecodeError, Message
+from google.protobuf.message_factory import GetMessageClass
+
+from kafkalike.errors import IllegalArgumentError, InvalidSchemaError, SerializationError
+from kafkalike.model.schemas.values import Schema
+from kafkalike.schemas.arrow.protobuf_columns import message_columns
+from kafkalike.schemas.arrow.reading import Reading, check_type
+from kafkalike.schemas.arrow.values import one_by_one
+from kafkalike.schemas.proto.files import build_file
+from kafkalike.schemas.source import SchemaSource
+from kafkalike.schemas.wire import split_indexes
+
+
+class ProtobufReader:
+    """See `reader_of`. Fields have their numbers in the value: the writer's schema only says which message it is."""
+
+    def __init__(self, schema: Schema, source: SchemaSource, depth: int, message: str | None) -> None:
+        self._source = source
+        self._message = _message(build_file(schema, source.referenced(schema)), message)
+        self._class = GetMessageClass(self._message)
+        self._top = message_columns(self._message, depth)
+        self.columns = pa.schema(list(self._top.kind))
+        self.is_record = True
+
+    def of(self, schema: Schema) -> Reading:
+        """See `Reader.of`."""
+        check_type(schema, "PROTOBUF")
+        file = build_file(schema, self._source.referenced(schema))
+        names: dict[tuple[int, ...], str] = {}
+
+        def parse_one(value: bytes) -> Message:
+            indexes, start = split_indexes(value)
+            name = names.get(indexes)
+            if name is None:
+                name = names[indexes] = message_at(file, indexes).full_name
+            if name != self._message.full_name:
+                raise ValueError(f"the value is a message {name}, not {self._message.full_name}")
+            try:
+                return self._class.FromString(value[start:])
+            except DecodeError as cause:
+                raise ValueError(f"the value is no message {name}: {cause}") from cause
+
+        return partial(one_by_one, self._top, parse_one)
+
+
+def message_at(file: FileDescriptor, indexes: tuple[int, ...]) -> Descriptor:
+    """The message at a place in a file.
+
+    Raises:
+        SerializationError: there is none.
+    """
+    inside: Sequence[Descriptor] = list(file.message_types_by_name.values())
+    found = None
+    for index in indexes:
+        if not 0 <= index < len(inside):
+            raise SerializationError(f"the schema has no message at {list(indexes)}")
+        found = inside[index]
+        inside = found.nested_types
+    assert found is not None, "a place has at least one number"
+    return found
+
+
+def _message(file: FileDescriptor, name: str | None) -> Descriptor:
+    if name is None:
+        first = next(iter(file.message_types_by_name.values()), None)
+        if first is None:
+            raise InvalidSchemaError("the Protobuf schema has no message")
+        return first
+    try:
+        return file.pool.FindMessageTypeByName(name)
+    except KeyError:
+        raise IllegalArgumentError(f"the Protobuf schema has no message {name}") from None
