@@ -18,11 +18,36 @@ class KafkaConfigurationError(KafkaError):
 
 
 class SerializationError(KafkaError):
-    """A key or value could not be turned into bytes, or back."""
+    """A key or value could not be turned into bytes, or back.
+
+    Args:
+        message: what is wrong.
+        topic: the record's topic; None where it is not known.
+        partition: its partition.
+        offset: its offset.
+        schema_id: the id of the schema that it begins with.
+    """
+
+    def __init__(
+        self,
+        message: str = "",
+        *,
+        topic: str | None = None,
+        partition: int | None = None,
+        offset: int | None = None,
+        schema_id: int | None = None,
+    ) -> None:
+        super().__init__(message)
+        self.topic = topic
+        self.partition = partition
+        self.offset = offset
+        self.schema_id = schema_id
 
 
 class RecordDeserializationError(SerializationError):
     """A deserialiser failed on a record. The consumer's position stays at that record: seek past it to go on.
+
+    Where the cause knows the id of the record's schema, it is `schema_id` here too.
 
     Args:
         topic: the record's topic.
@@ -33,10 +58,13 @@ class RecordDeserializationError(SerializationError):
     """
 
     def __init__(self, topic: str, partition: int, offset: int, part: str, cause: Exception) -> None:
-        super().__init__(f"{topic}-{partition}: the {part} of the record at offset {offset} cannot be read: {cause}")
-        self.topic = topic
-        self.partition = partition
-        self.offset = offset
+        super().__init__(
+            f"{topic}-{partition}: the {part} of the record at offset {offset} cannot be read: {cause}",
+            topic=topic,
+            partition=partition,
+            offset=offset,
+            schema_id=getattr(cause, "schema_id", None),
+        )
         self.part = part
 
 

@@ -29,7 +29,7 @@ class SchemaRegistryError(KafkaError):
         return type(self), (self.http_status_code, self.error_code, self.error_message)
 
 
-class InvalidSchemaError(SchemaRegistryError):
+class InvalidSchemaError(SchemaRegistryError, ValueError):
     """A schema that cannot be understood: not in its language, a type that is nowhere defined, too long or too deep.
 
     Args:

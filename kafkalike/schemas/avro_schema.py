@@ -27,6 +27,8 @@ class AvroField:
     has_default: bool = False
     default: Any = None
     """The JSON value, where there is one."""
+    attributes: Mapping[str, Any] = field(default_factory=dict)
+    """The JSON object of the field."""
 
 
 @dataclass(slots=True, eq=False)
@@ -82,6 +84,30 @@ def load_avro(text: str) -> Any:  # noqa: ANN401 - any JSON value
     """The JSON of an Avro schema's text, where a primitive's bare name is allowed as in Confluent's clients."""
     bare = text.strip()
     return bare if bare in PRIMITIVES else load_json(text)
+
+
+def to_json(described: AvroType, defined: set[str]) -> Any:  # noqa: ANN401 - any JSON value
+    """A type as JSON that needs no other schema: each named type is written out where it comes first.
+
+    Args:
+        described: the type.
+        defined: names that were written out; those of the type are added.
+    """
+    if described.kind == "union":
+        return [to_json(branch, defined) for branch in described.branches]
+    if described.items is not None:
+        part = "items" if described.kind == "array" else "values"
+        return {**described.attributes, part: to_json(described.items, defined)}
+    if not described.name:
+        return {**described.attributes, "type": described.kind} if described.attributes else described.kind
+    if described.name in defined:
+        return described.name
+    defined.add(described.name)
+    made = {**described.attributes, "type": described.kind, "name": described.name}
+    made.pop("namespace", None)
+    if described.kind == "record":
+        made["fields"] = [{**field.attributes, "type": to_json(field.type, defined)} for field in described.fields]
+    return made
 
 
 class _Parser:
@@ -178,7 +204,7 @@ class _Parser:
             has_default = "default" in item
             if has_default and self._strict and not default_fits(found, item["default"]):
                 raise InvalidSchemaError(f"the default of {record}.{name} is no {found.label}: {_short(item['default'])}")
-            made[name] = AvroField(name, found, tuple(_strings(item, "aliases")), has_default, item.get("default"))
+            made[name] = AvroField(name, found, tuple(_strings(item, "aliases")), has_default, item.get("default"), item)
         return list(made.values())
 
     def _enum(self, made: AvroType, value: dict[str, Any]) -> None:

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from kafkalike.model.schemas.checks import Resolve
 from kafkalike.model.schemas.values import Schema
+from kafkalike.schemas.extras import needed
 
 SERIALIZED = "serialized"
 """A Protobuf schema as its `FileDescriptorProto` in Base64, which Confluent's Python client wants."""
@@ -22,4 +25,5 @@ def formatted(schema: Schema, wanted: str | None, resolve: Resolve) -> Schema:
     """
     if wanted != SERIALIZED or schema.type != "PROTOBUF":
         return schema
-    return schema
+    files = needed("kafkalike.schemas.proto.files", "Protobuf schemas")
+    return replace(schema, text=files.serialized(schema, resolve(schema)))

@@ -12,9 +12,11 @@ MAX_SCHEMA_BYTES: Final = 1 << 20
 """Length of a schema's text, 1 MiB: more than Kafka's default for a record, which Confluent's registry stores it in."""
 MAX_SCHEMA_DEPTH: Final = 200
 """Levels of braces and brackets in a schema's text; parsers work by recursion."""
-MAX_VALUE_DEPTH: Final = 200
-"""Levels of records in each other, where a schema is recursive. fastavro works by recursion in C and kills the process
-when its stack ends, at about 4,000 levels on Linux and 300 in a thread on macOS."""
+MAX_TYPE_DEPTH: Final = 200
+"""Types in each other: records, arrays, maps and unions, where they are nested by their names too."""
+MAX_VALUE_DEPTH: Final = 400
+"""Records, arrays, maps and unions in each other in one value, where the schema is recursive. fastavro works by
+recursion in C and kills the process when its stack ends, at about 8,000 levels on Linux and earlier in a thread."""
 MAX_EMPTY_ITEMS: Final = 100_000
 """Items that one record may claim without having bytes for them, such as an array of a million nulls in four bytes."""
 MAX_COMPARISONS: Final = 20_000

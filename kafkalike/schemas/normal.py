@@ -60,27 +60,14 @@ def _field(value: Any) -> Any:  # noqa: ANN401 - any JSON
 
 
 def _protobuf(text: str) -> str:
-    parser = needed("proto_schema_parser.parser", "Protobuf schemas")
-    generator = needed("proto_schema_parser.generator", "Protobuf schemas")
-    ast = needed("proto_schema_parser.ast", "Protobuf schemas")
-    try:
-        file = parser.Parser().parse(text)
-    except Exception as cause:  # the parser's own errors have no common class
-        raise ValueError(f"it cannot be read: {cause}") from cause
-    elements = _without_comments(file.file_elements, ast.Comment)
-    imports = sorted((e for e in elements if isinstance(e, ast.Import)), key=lambda e: e.name)
-    file.file_elements = [
-        *(e for e in elements if isinstance(e, ast.Package)),
-        *imports,
-        *(e for e in elements if not isinstance(e, (ast.Package, ast.Import))),
-    ]
-    return str(generator.Generator().generate(file)).strip()
-
-
-def _without_comments(elements: list[Any], comment: type) -> list[Any]:
-    kept = [element for element in elements if not isinstance(element, comment)]
-    for element in kept:
-        for name in ("elements", "file_elements"):
-            if hasattr(element, name):
-                setattr(element, name, _without_comments(getattr(element, name), comment))
-    return kept
+    files = needed("kafkalike.schemas.proto.files", "Protobuf schemas")
+    printer = needed("kafkalike.schemas.proto.printer", "Protobuf schemas")
+    file = files.load_proto(text)
+    ordered = sorted(file.dependency)
+    for places in (file.public_dependency, file.weak_dependency):
+        moved = sorted(ordered.index(file.dependency[place]) for place in places)
+        del places[:]
+        places.extend(moved)
+    del file.dependency[:]
+    file.dependency.extend(ordered)
+    return str(printer.print_proto(file)).strip()

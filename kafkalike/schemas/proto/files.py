@@ -5,19 +5,20 @@ from __future__ import annotations
 import base64
 import binascii
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from importlib import import_module
 from typing import Final
 
-from google.protobuf.descriptor import FileDescriptor
+from google.protobuf.descriptor import Descriptor, FileDescriptor
 from google.protobuf.descriptor_pb2 import FileDescriptorProto
 from google.protobuf.descriptor_pool import DescriptorPool
 from google.protobuf.message import DecodeError
 
-from kafkalike.errors import InvalidSchemaError
+from kafkalike.errors import InvalidSchemaError, SerializationError
 from kafkalike.model.schemas.values import Schema
 from kafkalike.schemas.json_text import check_length
 from kafkalike.schemas.proto.parse import parse_proto
+from kafkalike.schemas.proto.printer import print_proto
 
 MAIN: Final = "default"
 """What a schema's own file is called."""
@@ -54,7 +55,7 @@ def load_proto(text: str, name: str = MAIN) -> FileDescriptorProto:
         InvalidSchemaError: it is neither.
     """
     check_length(text)
-    if not text.strip() or not _BASE64.match(text):
+    if not _is_base64(text):
         return parse_proto(text, name)
     try:
         file = FileDescriptorProto.FromString(base64.b64decode(text, validate=False))
@@ -87,6 +88,49 @@ def resolved(file: FileDescriptor) -> FileDescriptorProto:
     made = FileDescriptorProto()
     file.CopyToProto(made)
     return made
+
+
+def message_at(file: FileDescriptor, indexes: Sequence[int]) -> Descriptor:
+    """The message at a place of a file: its number among the file's, then among those inside it, and so on.
+
+    Raises:
+        SerializationError: the file has no message there.
+    """
+    messages, found = list(file.message_types_by_name.values()), None
+    for index in indexes:
+        if not 0 <= index < len(messages):
+            raise SerializationError(f"the schema has no message at the place {list(indexes)}")
+        found = messages[index]
+        messages = list(found.nested_types)
+    if found is None:
+        raise SerializationError("the record names no message")
+    return found
+
+
+def indexes_of(message: Descriptor) -> tuple[int, ...]:
+    """The place of a message in its file; the other way round than `message_at`."""
+    outer = message.containing_type
+    siblings = list(message.file.message_types_by_name.values()) if outer is None else list(outer.nested_types)
+    place = [sibling.full_name for sibling in siblings].index(message.full_name)
+    return (place,) if outer is None else (*indexes_of(outer), place)
+
+
+def as_text(text: str) -> str:
+    """A schema's text as a `.proto` file: a descriptor in base64 is written as one, a file stays as it is.
+
+    Raises:
+        InvalidSchemaError: it is neither.
+    """
+    return print_proto(load_proto(text)) if _is_base64(text) else text
+
+
+def serialized(schema: Schema, referenced: Mapping[str, Schema]) -> str:
+    """A schema as a descriptor in base64, as Confluent's Python client wants it."""
+    return base64.b64encode(resolved(build_file(schema, referenced)).SerializeToString()).decode()
+
+
+def _is_base64(text: str) -> bool:
+    return bool(text.strip()) and _BASE64.match(text) is not None
 
 
 class _Files:

@@ -1,0 +1,144 @@
+"""Avro's codec: fastavro does the work, within limits that are checked before."""
+
+from __future__ import annotations
+
+from io import BytesIO
+from typing import Any
+
+from fastavro import parse_schema, schemaless_reader, schemaless_writer
+
+from kafkalike.errors import InvalidSchemaError, SerializationError
+from kafkalike.model.schemas.values import Schema
+from kafkalike.schemas.avro_limits import Walk, check_depth, shape_of
+from kafkalike.schemas.avro_schema import AvroType, parse_avro, to_json
+from kafkalike.schemas.codec import Codec, Decode, Encode
+from kafkalike.schemas.limits import MAX_VALUE_DEPTH, no_deeper_than_the_stack
+from kafkalike.schemas.source import SchemaSource
+
+
+class AvroCodec(Codec):
+    """Values are fastavro's: dicts, and Python's own types for logical types.
+
+    Args:
+        schema: the writer's.
+        source: knows what the schemas refer to.
+        reader: the reader's; None for the writer's.
+        strict: whether a value must have exactly the fields of the schema.
+        strict_allow_default: the same, but fields with a default may be missing.
+        return_record_name: whether a record of a union is read as a pair of its name and itself.
+    """
+
+    def __init__(
+        self,
+        schema: Schema,
+        source: SchemaSource,
+        reader: Schema | None = None,
+        *,
+        strict: bool = False,
+        strict_allow_default: bool = False,
+        return_record_name: bool = False,
+    ) -> None:
+        self.schema = schema
+        self.described, self._writer = _parsed(schema, source)
+        self._reader = None if reader is None or reader == schema else _parsed(reader, source)[1]
+        self._shape = shape_of(self.described)
+        self._strict = strict
+        self._strict_allow_default = strict_allow_default
+        self._return_record_name = return_record_name
+
+    @property
+    def name(self) -> str | None:
+        """The full name of the record; of a primitive its type, of a union None."""
+        return self.described.name or (None if self.described.kind == "union" else self.described.kind)
+
+    def encoder(self, prefix: bytes) -> Encode:
+        """A function that writes records; see `Codec`."""
+        if self.described.kind == "bytes":
+            return lambda value: prefix + _raw(value)
+        writer, strict, allow_default = self._writer, self._strict, self._strict_allow_default
+
+        def encode(value: Any) -> bytes:  # noqa: ANN401
+            out = BytesIO()
+            out.write(prefix)
+            try:
+                schemaless_writer(out, writer, value, strict=strict, strict_allow_default=allow_default)
+            except Exception as cause:
+                raise SerializationError(f"the value is not of the Avro schema: {_said(cause)}") from cause
+            return out.getvalue()
+
+        return self._checked_encoder(encode, len(prefix)) if self._shape.recursive else encode
+
+    def _checked_encoder(self, encode: Encode, start: int) -> Encode:
+        check = self._checker()
+
+        def checked(value: Any) -> bytes:  # noqa: ANN401
+            check_depth(value)
+            done = encode(value)
+            check(done, start)
+            return done
+
+        return checked
+
+    def decoder(self, start: int) -> Decode:
+        """A function that reads records; see `Codec`."""
+        if self.described.kind == "bytes":
+            return lambda data: data[start:]
+        writer, reader, named = self._writer, self._reader, self._return_record_name
+
+        def decode(data: bytes) -> Any:  # noqa: ANN401
+            payload = BytesIO(data)
+            payload.seek(start)
+            try:
+                value = schemaless_reader(payload, writer, reader, named)
+            except Exception as cause:
+                raise SerializationError(f"the record is not of its Avro schema: {_said(cause)}") from cause
+            if payload.tell() != len(data):
+                raise SerializationError(f"{len(data) - payload.tell()} bytes are left behind the value")
+            return value
+
+        if not (self._shape.recursive or self._shape.empty_items):
+            return decode
+        check = self._checker()
+
+        def checked(data: bytes) -> Any:  # noqa: ANN401
+            check(data, start)
+            return decode(data)
+
+        return checked
+
+    def _checker(self) -> Any:  # noqa: ANN401 - a function
+        """A check of a payload that is left out where it cannot fail: each level takes a byte at least."""
+        described, empty_items = self.described, self._shape.empty_items
+        harmless = MAX_VALUE_DEPTH // self._shape.levels - 1
+
+        def check(data: bytes, start: int) -> None:
+            if empty_items or len(data) - start > harmless:
+                Walk(described).check(data, start)
+
+        return check
+
+
+def _parsed(schema: Schema, source: SchemaSource) -> tuple[AvroType, Any]:
+    with no_deeper_than_the_stack():
+        described = parse_avro(schema, source.referenced(schema), strict=False)
+        shape_of(described)
+        try:
+            return described, parse_schema(to_json(described, set()))
+        except InvalidSchemaError:
+            raise
+        except Exception as cause:
+            raise InvalidSchemaError(f"fastavro does not take the schema: {_said(cause)}") from cause
+
+
+def _raw(value: Any) -> bytes:  # noqa: ANN401
+    """A schema that is only `bytes` has no length in front, in all of Confluent's clients."""
+    if isinstance(value, bytes | bytearray | memoryview):
+        return bytes(value)
+    if isinstance(value, str):
+        return value.encode()
+    raise SerializationError(f"the value is not of the Avro schema: bytes are needed, not {type(value).__name__}")
+
+
+def _said(cause: Exception) -> str:
+    text = f"{type(cause).__name__}: {cause}" if str(cause) else type(cause).__name__
+    return text if len(text) <= 500 else text[:497] + "..."  # noqa: PLR2004 - a value may be long
