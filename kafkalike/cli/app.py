@@ -59,6 +59,14 @@ COMMANDS: Final[Mapping[str, tuple[str, str]]] = {
     "maintain": ("kafkalike.cli.log.maintain:maintain", "Apply retention and compaction, merge small files, vacuum."),
     "history": ("kafkalike.cli.log.history:history", "Show who appended, retained, compacted and configured what."),
     "verify": ("kafkalike.cli.log.verify:verify", "Check that a cluster's logs are sound."),
+    "schemas": (
+        "kafkalike.cli.schemas.schemas:schemas",
+        "Register, show, check, delete, export and import schemas.",
+    ),
+    "schema-registry": (
+        "kafkalike.cli.schemas.schema_registry:schema_registry",
+        "Serve schemas over Confluent's REST interface.",
+    ),
     "sql-views": ("kafkalike.cli.sql_views:sql_views", "Print SQL that makes topics views, for spark-sql."),
     "demo": ("kafkalike.cli.demo:demo", "Show on real data what kafkalike does."),
 }

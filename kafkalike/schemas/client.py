@@ -381,6 +381,10 @@ class RegistryClient:
             self._values.put(id, known)
         return known
 
+    def schema_by_guid(self, guid: str) -> SchemaValue:
+        """The schema that a GUID has for ever."""
+        return read_value(self._door.ask("GET", ("schemas", "guids", guid)))
+
     def latest(self, subject: str) -> Registered | None:
         """The newest version of a subject that is not deleted, fresh."""
         try:

@@ -5,23 +5,46 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any, Final
 
+from kafkalike.model.schemas import refusals
 from kafkalike.model.schemas.checks import Checks, Resolve
+from kafkalike.model.schemas.identity import parsed_json
 from kafkalike.model.schemas.values import Schema, SchemaType
 from kafkalike.schemas.extras import needed
 from kafkalike.schemas.normal import normalized
 
-_HOMES: Final[dict[SchemaType, str]] = {"AVRO": "avro", "PROTOBUF": "protobuf", "JSON": "json_schema"}
+_COMPARISONS: Final[dict[SchemaType, tuple[str, str]]] = {
+    "AVRO": ("avro", "Avro schemas"),
+    "PROTOBUF": ("protobuf", "Protobuf schemas"),
+    "JSON": ("json_schema", "JSON schemas"),
+}
 
 
 def _problems(new: Schema, old: Schema, resolve: Resolve) -> Sequence[str]:
-    module: Any = needed(f"kafkalike.schemas.compatibility.{_HOMES[new.type]}", f"{new.type} schemas")
-    found: Sequence[str] = module.problems(new, old, resolve)
+    module, use = _COMPARISONS[new.type]
+    found: Sequence[str] = needed(f"kafkalike.schemas.compatibility.{module}", use).problems(new, old, resolve)
     return found
 
 
 def _check(schema: Schema, resolve: Resolve) -> None:
-    # A schema that can be compared with itself can be read.
-    _problems(schema, schema, resolve)
+    if schema.type == "AVRO":
+        needed("kafkalike.schemas.avro_schema", "Avro schemas").parse_avro(schema, resolve(schema))
+    elif schema.type == "PROTOBUF":
+        needed("kafkalike.schemas.proto.files", "Protobuf schemas").build_file(schema, resolve(schema))
+    else:
+        _check_json(parsed_json(schema.text))
+        # What it refers to is looked for when it is compared.
+        _problems(schema, schema, resolve)
+
+
+def _check_json(value: Any) -> None:  # noqa: ANN401 - any JSON
+    if not isinstance(value, (dict, bool)):
+        raise refusals.invalid_schema("a JSON Schema is an object, true or false")
+    validators = needed("jsonschema.validators", "JSON schemas")
+    kind = validators.validator_for(value, default=validators.Draft7Validator)
+    try:
+        kind.check_schema(value)
+    except needed("jsonschema.exceptions", "JSON schemas").SchemaError as cause:
+        raise refusals.invalid_schema(f"{cause.json_path}: {cause.message[:500]}") from cause
 
 
 CHECKS: Final = Checks(check=_check, normalized=normalized, problems=_problems)

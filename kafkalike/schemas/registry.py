@@ -2,16 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 from kafkalike.clock import SYSTEM_CLOCK, Clock
 from kafkalike.errors import SchemaRegistryError
 from kafkalike.log.connect import connect
 from kafkalike.model.schemas import refusals
+from kafkalike.model.schemas.importing import Imported, import_all
 from kafkalike.model.schemas.registering import check_subject
+from kafkalike.model.schemas.rows import SchemaRow
+from kafkalike.model.schemas.state import RegistryState
+from kafkalike.model.schemas.topic_records import read_records, written_records
 from kafkalike.model.schemas.values import Registered, Schema
 from kafkalike.schemas.client import RegistryClient
+from kafkalike.schemas.format_checks import CHECKS
 from kafkalike.schemas.service.service import RegistryService
 
 
@@ -70,3 +75,33 @@ class Registry(RegistryClient):
             return self._desk.known.referenced(schema)
         except SchemaRegistryError:
             return self._desk.now.referenced(schema)
+
+    # --- moving in and out -----------------------------------------------------------------------
+
+    def export_records(self, prefix: str = "") -> Iterator[str]:
+        """What is in force as lines of Confluent's topic `_schemas`: a record's key, a tab and its value.
+
+        Args:
+            prefix: only subjects whose names begin so, and what they refer to; all settings without one.
+        """
+        return written_records(self._desk.now, prefix)
+
+    def import_records(self, lines: Iterable[str], *, dry_run: bool = False) -> Imported:
+        """Take over what such lines leave in force, under its ids and versions: all of it in one change, or nothing.
+
+        Args:
+            lines: of `export_records`, or of `kafka-console-consumer --topic _schemas --from-beginning --property
+                print.key=true`.
+            dry_run: only find out what it would come to.
+
+        Raises:
+            SchemaRegistryError: a line cannot be read; an id or version belongs to another schema here; a mode is
+                against it. Nothing was written.
+            UnknownOutcomeError: it may have been written; call it again, which does it once.
+        """
+        contents = read_records(lines)
+
+        def plan(state: RegistryState, now_ms: int) -> tuple[Sequence[SchemaRow], Imported]:
+            return import_all(state, contents, CHECKS, now_ms)
+
+        return plan(self._desk.now, 0)[1] if dry_run else self._desk.change(plan)

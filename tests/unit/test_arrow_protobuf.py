@@ -195,7 +195,7 @@ def test_values_of_several_schemas_come_to_the_latest() -> None:
         None,
         None,
         "the value is a message shop.Line, not shop.Order",
-        "the schema has no message at [4]",
+        "the schema has no message at the place [4]",
     ]
     assert [error is None for error in errors.to_pylist()[4:]] == [False, False, False, True]
 

@@ -134,6 +134,27 @@ def register(state: RegistryState, wanted: Wanted, checks: Checks, now_ms: int) 
     return _rows(state, replace(wanted, schema=schema), now_ms)
 
 
+def take_over(state: RegistryState, wanted: Wanted, checks: Checks, now_ms: int) -> Plan:
+    """Plan to make a schema a version of a subject as another registry has it.
+
+    Args:
+        state: of now.
+        wanted: the schema, with its id and version.
+        checks: who can read it. It need not keep rules that readers do not rest on.
+        now_ms: time of the rows.
+
+    Raises:
+        SchemaRegistryError: it is refused.
+    """
+    _check_references(state, wanted.schema)
+    _check_type(state, wanted.subject, wanted.schema)
+    try:
+        checks.problems(wanted.schema, wanted.schema, state.referenced)
+    except (ValueError, RecursionError) as cause:
+        raise refusals.invalid_schema(_said(cause)) from cause
+    return _rows(state, wanted, now_ms)
+
+
 def found(state: RegistryState, subject: str, schema: Schema, *, deleted: bool = False) -> Registered | None:
     """The newest version of a subject that has a schema.
 
@@ -266,14 +287,18 @@ def _normalized(state: RegistryState, wanted: Wanted, checks: Checks) -> Schema:
 
 
 def _check_schema(state: RegistryState, schema: Schema, checks: Checks) -> None:
-    for reference in schema.references:
-        if state.registered(reference.subject, reference.version, deleted=True) is None:
-            message = f"it refers to version {reference.version} of subject '{reference.subject}', which is not there"
-            raise refusals.invalid_schema(message)
+    _check_references(state, schema)
     try:
         checks.check(schema, state.referenced)
     except (ValueError, RecursionError) as cause:
         raise refusals.invalid_schema(_said(cause)) from cause
+
+
+def _check_references(state: RegistryState, schema: Schema) -> None:
+    for reference in schema.references:
+        if state.registered(reference.subject, reference.version, deleted=True) is None:
+            message = f"it refers to version {reference.version} of subject '{reference.subject}', which is not there"
+            raise refusals.invalid_schema(message)
 
 
 def _check_type(state: RegistryState, subject: str, schema: Schema) -> None:

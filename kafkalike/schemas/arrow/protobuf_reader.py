@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from functools import partial
 
 import pyarrow as pa
@@ -10,12 +9,12 @@ from google.protobuf.descriptor import Descriptor, FileDescriptor
 from google.protobuf.message import DecodeError, Message
 from google.protobuf.message_factory import GetMessageClass
 
-from kafkalike.errors import IllegalArgumentError, InvalidSchemaError, SerializationError
+from kafkalike.errors import IllegalArgumentError, InvalidSchemaError
 from kafkalike.model.schemas.values import Schema
 from kafkalike.schemas.arrow.protobuf_columns import message_columns
 from kafkalike.schemas.arrow.reading import Reading, check_type
 from kafkalike.schemas.arrow.values import one_by_one
-from kafkalike.schemas.proto.files import build_file
+from kafkalike.schemas.proto.files import build_file, message_at
 from kafkalike.schemas.source import SchemaSource
 from kafkalike.schemas.wire import split_indexes
 
@@ -50,23 +49,6 @@ class ProtobufReader:
                 raise ValueError(f"the value is no message {name}: {cause}") from cause
 
         return partial(one_by_one, self._top, parse_one)
-
-
-def message_at(file: FileDescriptor, indexes: tuple[int, ...]) -> Descriptor:
-    """The message at a place in a file.
-
-    Raises:
-        SerializationError: there is none.
-    """
-    inside: Sequence[Descriptor] = list(file.message_types_by_name.values())
-    found = None
-    for index in indexes:
-        if not 0 <= index < len(inside):
-            raise SerializationError(f"the schema has no message at {list(indexes)}")
-        found = inside[index]
-        inside = found.nested_types
-    assert found is not None, "a place has at least one number"
-    return found
 
 
 def _message(file: FileDescriptor, name: str | None) -> Descriptor:

@@ -68,7 +68,11 @@ class _Comparison:
         if reader.kind == "map":
             return self.problems(_items(reader), _items(writer), f"{path}{{}}")
         if reader.name:
-            return _of_names(reader, writer, path) + self._of_named(reader, writer, path) + _of_scales(reader, writer, path)
+            return (
+                _of_names(reader, writer, path)
+                + self._of_named(reader, writer, path)
+                + _of_scales(reader, writer, path)
+            )
         return _of_scales(reader, writer, path)
 
     def _of_each_branch(self, reader: AvroType, writer: AvroType, path: str) -> list[str]:

@@ -101,9 +101,7 @@ class Comparison:
                 found += self._of_condition(reader, writer, keyword, path)
         return found
 
-    def _of_condition(
-        self, reader: Mapping[str, Any], writer: Mapping[str, Any], keyword: str, path: str
-    ) -> list[str]:
+    def _of_condition(self, reader: Mapping[str, Any], writer: Mapping[str, Any], keyword: str, path: str) -> list[str]:
         if keyword == "if" or keyword not in writer:
             return [f"{path}: its {keyword!r} is new or another"]
         return self.problems(reader[keyword], writer[keyword], f"{path}/{keyword}")
@@ -131,7 +129,9 @@ class Comparison:
         rest = _without(writer, "allOf")
         return self._of_any([*parts, *([rest] if _says(rest) else [])], reader, rest, path)
 
-    def _of_any(self, parts: list[JsonSchema], reader: Mapping[str, Any], rest: Mapping[str, Any], path: str) -> list[str]:
+    def _of_any(
+        self, parts: list[JsonSchema], reader: Mapping[str, Any], rest: Mapping[str, Any], path: str
+    ) -> list[str]:
         """A writer that keeps to several schemas keeps to each, and to what they say together."""
         if any(part is False for part in parts):
             return []

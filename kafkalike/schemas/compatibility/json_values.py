@@ -46,7 +46,12 @@ def types_of(schema: Mapping[str, Any]) -> frozenset[str]:
     if values is not None:
         return frozenset(_type_of(value) for value in values)
     shown: set[str] = set()
-    for keywords, kinds in ((_OBJECT, {"object"}), (_ARRAY, {"array"}), (_STRING, {"string"}), (_NUMBER, {"number", "integer"})):
+    for keywords, kinds in (
+        (_OBJECT, {"object"}),
+        (_ARRAY, {"array"}),
+        (_STRING, {"string"}),
+        (_NUMBER, {"number", "integer"}),
+    ):
         if any(keyword in schema for keyword in keywords):
             shown |= kinds
     return frozenset(shown) or ALL_TYPES

@@ -86,7 +86,9 @@ class _Comparison:
     def _of_fields(self, reader: FieldDescriptor, writer: FieldDescriptor) -> list[str]:
         where = f"{reader.full_name} (number {reader.number})"
         if _is_map(reader) and _is_map(writer):
-            pairs = [(reader.message_type.fields_by_name[part], writer.message_type.fields_by_name[part]) for part in _ENTRY]
+            pairs = [
+                (reader.message_type.fields_by_name[part], writer.message_type.fields_by_name[part]) for part in _ENTRY
+            ]
             return [problem for pair in pairs for problem in self._of_types(*pair, f"{where}, its {pair[0].name}")]
         found = self._of_types(reader, writer, where)
         if reader.is_required and not writer.is_required:
@@ -98,7 +100,11 @@ class _Comparison:
     def _of_types(self, reader: FieldDescriptor, writer: FieldDescriptor, where: str) -> list[str]:
         read, wrote = _type_name(reader), _type_name(writer)
         if reader.message_type is not None and writer.message_type is not None and reader.type == writer.type:
-            same = _local(reader.message_type) == _local(writer.message_type) and not _is_map(reader) and not _is_map(writer)
+            same = (
+                _local(reader.message_type) == _local(writer.message_type)
+                and not _is_map(reader)
+                and not _is_map(writer)
+            )
             if not same:
                 return [f"{where}: the message {wrote} became {read}"]
             return self._of_messages(reader.message_type, writer.message_type)

@@ -17,7 +17,9 @@ _TOKEN: Final = re.compile(
     |(?P<sign>[;{}\[\]()<>=,.:/+-])""",
     re.VERBOSE | re.ASCII,
 )
-_ESCAPE: Final = re.compile(rb"\\(?:[xX]([0-9a-fA-F]{1,2})|([0-7]{1,3})|u([0-9a-fA-F]{4})|U([0-9a-fA-F]{8})|(.))", re.DOTALL)
+_ESCAPE: Final = re.compile(
+    rb"\\(?:[xX]([0-9a-fA-F]{1,2})|([0-7]{1,3})|u([0-9a-fA-F]{4})|U([0-9a-fA-F]{8})|(.))", re.DOTALL
+)
 _SHORT: Final = {b"n": b"\n", b"t": b"\t", b"r": b"\r", b"a": b"\a", b"b": b"\b", b"f": b"\f", b"v": b"\v"}
 _FIRST_LINE: Final = 1
 

@@ -11,6 +11,7 @@ from kafkalike.model.schemas import refusals
 from kafkalike.model.schemas.registering import DEFAULT_CONTEXT, Wanted, check_number, check_subject, prepared
 from kafkalike.model.schemas.rows import EVERYWHERE
 from kafkalike.model.schemas.values import SCHEMA_TYPES, Reference, Schema
+from kafkalike.schemas.formats import readable
 
 T = TypeVar("T")
 
@@ -103,7 +104,7 @@ class Request:
         body = self.object()
         return Wanted(
             subject=self.subject,
-            schema=prepared(schema_in(body)),
+            schema=prepared(readable(prepared(schema_in(body)))),
             normalize=self.flag("normalize"),
             id=number_in(body, "id"),
             version=number_in(body, "version"),

@@ -1,0 +1,1 @@
+"""Schemas: commands about the schemas of a cluster, and the service for those who know Confluent's."""

@@ -1,0 +1,180 @@
+"""Topic records: lines in the record format of Confluent's `_schemas` topic in, what they leave in force out, and back.
+
+A line is a record's key and value, JSON both, with a tab between, as `kafka-console-consumer --property print.key=true`
+prints them. A value `null` takes back what an earlier record of the key said.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, field, replace
+from typing import Any, Final
+
+from kafkalike.errors import SchemaRegistryError
+from kafkalike.model.row_value import as_text, as_whole
+from kafkalike.model.schemas import refusals
+from kafkalike.model.schemas.identity import json_text, parsed_json
+from kafkalike.model.schemas.registering import Wanted, check_number, check_subject, prepared
+from kafkalike.model.schemas.rows import EVERYWHERE, Config
+from kafkalike.model.schemas.settings import check_level, check_mode_name
+from kafkalike.model.schemas.state import RegistryState
+from kafkalike.model.schemas.values import SCHEMA_TYPES, Reference, Schema
+
+_UNREADABLE: Final = (AttributeError, LookupError, RecursionError, TypeError, ValueError, SchemaRegistryError)
+
+
+@dataclass(slots=True)
+class Contents:
+    """What the records of a `_schemas` topic leave in force."""
+
+    schemas: dict[tuple[str, int], Wanted] = field(default_factory=dict)
+    """By subject and version."""
+    configs: dict[str, Config] = field(default_factory=dict)
+    modes: dict[str, str] = field(default_factory=dict)
+
+
+def read_records(lines: Iterable[str]) -> Contents:
+    """What the lines of a `_schemas` topic leave in force.
+
+    Args:
+        lines: the topic from its beginning, in order; empty lines are nothing.
+
+    Raises:
+        SchemaRegistryError: a line cannot be read, or asks for what is not kept here; says which one.
+    """
+    contents = Contents()
+    for number, line in enumerate(lines, start=1):
+        if not line.strip():
+            continue
+        try:
+            key_text, tab, value_text = line.strip().partition("\t")
+            if not tab:
+                message = "there is no tab between key and value"
+                raise ValueError(message)
+            _take(contents, parsed_json(key_text), parsed_json(value_text))
+        except _UNREADABLE as cause:
+            said = cause.error_message if isinstance(cause, SchemaRegistryError) else str(cause)
+            raise SchemaRegistryError(422, 42201, f"line {number}: {said}: {line.strip()[:80]}") from cause
+    return contents
+
+
+def _take(contents: Contents, key: Mapping[str, Any], value: Mapping[str, Any] | None) -> None:
+    kind = as_text(key["keytype"], "keytype")
+    if kind == "NOOP":
+        return
+    named = key.get("subject")
+    subject = EVERYWHERE if named is None and kind in {"CONFIG", "MODE"} else check_subject(named)
+    if kind == "SCHEMA":
+        where = (subject, check_number(key["version"]))
+        contents.schemas.pop(where, None)
+        if value is not None:
+            contents.schemas[where] = _wanted(*where, value)
+    elif kind == "CONFIG":
+        contents.configs.pop(subject, None)
+        if value is not None:
+            contents.configs[subject] = _config(value)
+    elif kind == "MODE":
+        contents.modes.pop(subject, None)
+        if value is not None:
+            contents.modes[subject] = check_mode_name(value["mode"])
+    elif kind in {"DELETE_SUBJECT", "CLEAR_SUBJECT"}:
+        if value is not None:
+            _delete(contents, subject, as_whole(value.get("version", 0), "version"), softly=kind == "DELETE_SUBJECT")
+    else:
+        message = f"records of keytype {kind[:40]!r} are not known here"
+        raise ValueError(message)
+
+
+def _delete(contents: Contents, subject: str, up_to: int, *, softly: bool) -> None:
+    for where, wanted in list(contents.schemas.items()):
+        if where[0] == subject and (where[1] <= up_to or not softly):
+            if softly:
+                contents.schemas[where] = replace(wanted, deleted=True)
+            else:
+                del contents.schemas[where]
+    contents.configs.pop(subject, None)
+    contents.modes.pop(subject, None)
+
+
+def _wanted(subject: str, version: int, value: Mapping[str, Any]) -> Wanted:
+    kind = value.get("schemaType") or "AVRO"
+    if kind not in SCHEMA_TYPES:
+        raise refusals.unknown_type(kind)
+    for name in ("metadata", "ruleSet"):
+        if value.get(name):
+            raise refusals.invalid_schema(f"{name} is not supported here")
+    references = tuple(
+        Reference(as_text(r["name"], "name"), as_text(r["subject"], "subject"), check_number(r["version"]))
+        for r in value.get("references") or ()
+    )
+    guid = value.get("guid")
+    return Wanted(
+        subject=subject,
+        version=version,
+        id=as_whole(value["id"], "id", at_least=1),
+        schema=prepared(Schema(kind, as_text(value["schema"], "schema"), references)),
+        deleted=bool(value.get("deleted")),
+        guid=None if guid is None else as_text(guid, "guid"),
+    )
+
+
+def _config(value: Mapping[str, Any]) -> Config:
+    level, normalize = value.get("compatibilityLevel"), value.get("normalize")
+    return Config(None if level is None else check_level(level), None if normalize is None else bool(normalize))
+
+
+def written_records(state: RegistryState, prefix: str = "") -> Iterator[str]:
+    """What is in force as lines of a `_schemas` topic: settings, then schemas by id.
+
+    Args:
+        state: of now.
+        prefix: only subjects whose names begin so, and what they refer to; all settings without one.
+    """
+    for subject, config in sorted(state.configs.items()):
+        if subject.startswith(prefix):
+            named = subject or None
+            held: dict[str, Any] = {"subject": named, "compatibilityLevel": config.level}
+            if config.normalize is not None:
+                held["normalize"] = config.normalize
+            yield _line({"keytype": "CONFIG", "subject": named, "magic": 0}, held)
+    for subject, mode in sorted(state.modes.items()):
+        if subject.startswith(prefix):
+            named = subject or None
+            yield _line({"keytype": "MODE", "subject": named, "magic": 0}, {"subject": named, "mode": mode})
+    for where in _needed(state, prefix):
+        yield _schema_line(state, *where)
+
+
+def _needed(state: RegistryState, prefix: str) -> list[tuple[str, int]]:
+    waiting = [
+        (name, version)
+        for name, subject in state.subjects.items()
+        if name.startswith(prefix)
+        for version in subject.kept
+    ]
+    found: dict[tuple[str, int], int] = {}
+    while waiting:
+        where = waiting.pop()
+        known = state.registered(*where, deleted=True)
+        if known is not None and where not in found:
+            found[where] = known.id
+            waiting += [(r.subject, r.version) for r in known.schema.references]
+    return sorted(found, key=lambda where: (found[where], where))
+
+
+def _schema_line(state: RegistryState, subject: str, version: int) -> str:
+    known = state.registered(subject, version, deleted=True)
+    assert known is not None
+    held: dict[str, Any] = {"subject": subject, "version": version, "id": known.id}
+    if known.schema.type != "AVRO":
+        held["schemaType"] = known.schema.type
+    if known.schema.references:
+        held["references"] = [
+            {"name": r.name, "subject": r.subject, "version": r.version} for r in known.schema.references
+        ]
+    held |= {"schema": known.schema.text, "deleted": known.deleted}
+    return _line({"keytype": "SCHEMA", "subject": subject, "version": version, "magic": 1}, held)
+
+
+def _line(key: Mapping[str, Any], value: Mapping[str, Any]) -> str:
+    return f"{json_text(key)}\t{json_text(value)}"

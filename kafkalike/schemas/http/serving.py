@@ -1,0 +1,91 @@
+"""Serving: the service at an address, in a thread, until it is asked to stop."""
+
+from __future__ import annotations
+
+import socket
+import threading
+from typing import Final
+
+from kafkalike.errors import KafkaConfigurationError
+from kafkalike.schemas.extras import needed
+from kafkalike.schemas.http.credentials import Credentials
+from kafkalike.schemas.service.service import RegistryService
+
+MAX_CONNECTIONS: Final = 512
+"""At once; whoever comes then gets 503."""
+
+IDLE_SECONDS: Final = 65
+"""How long a connection is kept for the client's next request."""
+
+GRACE_SECONDS: Final = 30
+"""How long requests that are being answered may take when the service ends."""
+
+
+class RegistryServer:
+    """The service, listening from the moment that it is made.
+
+    Args:
+        service: answers.
+        host: address to listen at.
+        port: 0 finds a free one.
+        credentials: who may ask.
+        max_body: bytes of a request's body.
+
+    Raises:
+        KafkaConfigurationError: packages are missing; the address cannot be used, or everybody could ask there.
+    """
+
+    def __init__(
+        self, service: RegistryService, *, host: str, port: int, credentials: Credentials, max_body: int
+    ) -> None:
+        uvicorn = needed("uvicorn", "services of schemas", "registry")
+        app = needed("kafkalike.schemas.http.app", "services of schemas", "registry")
+        self._socket = _listening(host, port)
+        self.address: tuple[str, int] = self._socket.getsockname()[:2]
+        handler = app.RegistryApp(service, credentials, app.Limits(body_bytes=max_body))
+        config = uvicorn.Config(
+            handler,
+            lifespan="off",
+            access_log=False,
+            log_config=None,
+            server_header=False,
+            proxy_headers=False,
+            ws="none",
+            limit_concurrency=MAX_CONNECTIONS,
+            timeout_keep_alive=IDLE_SECONDS,
+            timeout_graceful_shutdown=GRACE_SECONDS,
+        )
+        self._server = uvicorn.Server(config)
+        self._thread = threading.Thread(
+            target=self._server.run, args=([self._socket],), name="kafkalike-schema-registry", daemon=True
+        )
+
+    @property
+    def url(self) -> str:
+        """Where it listens."""
+        host, port = self.address
+        return f"http://{f'[{host}]' if ':' in host else host}:{port}"
+
+    @property
+    def running(self) -> bool:
+        """Whether it answers still."""
+        return self._thread.is_alive()
+
+    def start(self) -> None:
+        """Answer requests, in a thread."""
+        self._thread.start()
+
+    def stop(self) -> None:
+        """Take no more connections, answer what is being asked, and end."""
+        self._server.should_exit = True
+        if self._thread.ident is not None:
+            self._thread.join()
+        self._socket.close()
+
+
+def _listening(host: str, port: int) -> socket.socket:
+    try:
+        family = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0][0]
+        return socket.create_server((host, port), family=family, backlog=MAX_CONNECTIONS)
+    except OSError as cause:
+        raise KafkaConfigurationError(f"cannot listen at {host}:{port}: {cause}") from cause
