@@ -8,8 +8,8 @@ from functools import lru_cache
 
 from kafkalike.config.storage import SentOptions
 from kafkalike.model.schemas.values import Registered, Schema
+from kafkalike.schemas.client import RegistryClient
 from kafkalike.schemas.opening import open_registry
-from kafkalike.schemas.source import SchemaSource
 
 
 @dataclass(frozen=True, slots=True)
@@ -23,13 +23,25 @@ class Where:
     """What `open_registry` takes, `url` among it; a registry of a cluster's own is named with its root."""
     storage: SentOptions | None = None
 
-    def open(self) -> SchemaSource:
+    def open(self) -> RegistryClient:
         """The registry: opened once in a process."""
         return _opened(self)
 
+    def id_of(self, subject: str, schema: Schema, *, register: bool) -> int:
+        """The id of a schema, which becomes the next version of a subject if it is none yet and may be registered.
+
+        Raises:
+            SchemaRegistryError: it is refused, or not there.
+        """
+        if register:
+            return self.open().register_schema(subject, schema)
+        found = self.open().lookup_schema(subject, schema).schema_id
+        assert found is not None, "a version has an id"
+        return found
+
 
 @lru_cache(maxsize=16)
-def _opened(where: Where) -> SchemaSource:
+def _opened(where: Where) -> RegistryClient:
     return open_registry(dict(where.settings), storage_options=where.storage)
 
 

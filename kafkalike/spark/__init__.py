@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     from kafkalike.spark.transactions import Transaction as Transaction
     from kafkalike.spark.transactions import transaction as transaction
     from kafkalike.spark.typed.decode import from_topic as from_topic
+    from kafkalike.spark.typed.encode import to_topic as to_topic
     from kafkalike.spark.typed.views import refresh_views as refresh_views
 
 _HOME = {
@@ -44,6 +45,7 @@ _HOME = {
     "register_format": "kafkalike.spark.format.format",
     "register_sql": "kafkalike.spark.sql",
     "session": "kafkalike.spark.entry",
+    "to_topic": "kafkalike.spark.typed.encode",
     "transaction": "kafkalike.spark.transactions",
     "write": "kafkalike.spark.sink",
     "write_stream": "kafkalike.spark.streaming",

@@ -13,13 +13,12 @@ from pyspark.sql.types import StructType
 
 from kafkalike.cuts.value import Snapshot
 from kafkalike.errors import IllegalArgumentError
-from kafkalike.model.schemas.values import Schema
 from kafkalike.model.sql_names import sql_name
 from kafkalike.schemas.arrow.readers import DEPTH
 from kafkalike.spark.frames import read
 from kafkalike.spark.sql_names import quoted
 from kafkalike.spark.typed.registry import FORMATS as TYPED
-from kafkalike.spark.typed.registry import opened
+from kafkalike.spark.typed.registry import opened, schema_of
 from kafkalike.spark.typed.views import Typed, forget_view, make_view
 
 FORMATS: Final = ("json", "csv", "string", "binary")
@@ -41,7 +40,7 @@ def create_view(
     format: str | None = None,  # noqa: A002 - the word of readers and writers
     name: str | None = None,
     value_format: str = "json",
-    schema: str | StructType | Schema | None = None,
+    schema: object = None,  # a type of Spark's, its DDL, or with `format` a schema
     options: Mapping[str, str] | None = None,
     key_format: str = "string",
     value_column: str | None = None,
@@ -71,8 +70,8 @@ def create_view(
         name: of the view; None for the topic's SQL name and `__values`, such as `orders__values`. A name of
             `register_sql`'s is replaced by its next call.
         value_format: `json` or `csv`, by `schema`; `string` or `binary`: one column `value`.
-        schema: fields of a JSON object or CSV line, as DDL or type. With `format`: a schema to bring the values to, in
-            place of the newest of their subject, `<topic>-value`.
+        schema: fields of a JSON object or CSV line, as DDL or type. With `format`: a `kafkalike.schemas.Schema`, or its text,
+            to bring the values to in place of the newest of their subject, `<topic>-value`.
         options: of Spark's `from_json` or `from_csv`, such as `timestampFormat`.
         key_format: `string` or `binary`; with `format` also one of its words, for keys with schemas.
         value_column: None makes each field a column; a name makes one struct column of it.
@@ -114,6 +113,8 @@ def create_view(
         return view
     if message is not None or depth != DEPTH or registry is not None:
         raise IllegalArgumentError("message, depth and registry go with format")
+    if schema is not None and not isinstance(schema, (str, StructType)):
+        raise IllegalArgumentError(f"schema must be DDL or a type of Spark's, not {schema!r}")
     decoded = decoded_values(
         frame(),
         value_format=value_format,
@@ -135,16 +136,15 @@ def _typed(topic: str, kind: str, key_kind: str, schema: object, *, plain: bool)
         raise IllegalArgumentError(f"key_format must be one of {', '.join([*KEY_FORMATS, *TYPED])}, not {key_kind!r}")
     if plain:
         raise IllegalArgumentError("value_format and options do not go with format")
-    if schema is not None and not isinstance(schema, Schema):
-        raise IllegalArgumentError(f"with format, schema must be a kafkalike.schemas.Schema, not {schema!r}")
-    return partial(Typed, topic=topic, value_format=kind, key_format=key_kind, schema=schema)
+    reader = None if schema is None else schema_of(schema, kind)
+    return partial(Typed, topic=topic, value_format=kind, key_format=key_kind, schema=reader)
 
 
 def decoded_values(
     frame: DataFrame,
     *,
     value_format: str = "json",
-    schema: str | StructType | Schema | None = None,
+    schema: str | StructType | None = None,
     options: Mapping[str, str] | None = None,
     key_format: str = "string",
     value_column: str | None = None,
@@ -160,7 +160,7 @@ def decoded_values(
         if schema is not None or options:
             raise IllegalArgumentError(f"schema and options are for json and csv, not for {value_format}")
         return _plain(frame, key, rest, value_format, value_column or "value")
-    if schema is None or isinstance(schema, Schema):
+    if schema is None:
         raise IllegalArgumentError(f"value_format {value_format} needs a schema, such as 'id BIGINT, name STRING'")
     fields = schema if isinstance(schema, StructType) else _parsed(schema)
     taken = {"key", *RECORD_COLUMNS, RAW, ERROR, _CORRUPT}

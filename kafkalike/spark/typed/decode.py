@@ -14,10 +14,9 @@ from pyspark.sql import functions as F  # noqa: N812
 from pyspark.sql.types import StringType, StructField, StructType
 
 from kafkalike.errors import IllegalArgumentError, SerializationError
-from kafkalike.model.schemas.values import Schema
 from kafkalike.schemas.arrow.decode import BatchDecoder
 from kafkalike.schemas.arrow.readers import DEPTH, reader_of
-from kafkalike.spark.typed.registry import Part, Reading, opened, reading_of, subject_of
+from kafkalike.spark.typed.registry import Part, Reading, opened, reading_of, schema_of, subject_of
 from kafkalike.spark.typed.types import spark_type, storable
 
 FOUND: Final = "found"
@@ -103,7 +102,7 @@ def from_topic(
     *,
     part: Part = "value",
     subject: str | None = None,
-    schema: Schema | None = None,
+    schema: object = None,
     on_error: str = "null",
     depth: int = DEPTH,
     message: str | None = None,
@@ -122,7 +121,7 @@ def from_topic(
         bootstrap_servers: the cluster's root; see `kafkalike.log.connect.connect`.
         part: `key` or `value`.
         subject: where the schemas are; None for `<topic>-<part>`.
-        schema: the reader's schema; None for the subject's newest.
+        schema: the reader's, a `kafkalike.schemas.Schema`; None for the subject's newest.
         on_error: what a value that cannot be decoded does: become `null`, or `fail` the query. A tombstone is null.
         depth: how often a type may stand in itself; fields that would go deeper are left out.
         message: full name of a Protobuf message; None for the first one of the schema.
@@ -141,7 +140,9 @@ def from_topic(
     if (topic is None) == (subject is None):
         raise IllegalArgumentError("one of topic and subject is needed, to find the schemas")
     _, where = opened(bootstrap_servers, storage_options, registry)
-    reading = reading_of(where, subject or subject_of(topic or "", part), schema=schema)
+    reading = reading_of(
+        where, subject or subject_of(topic or "", part), schema=None if schema is None else schema_of(schema)
+    )
     decode = Decode(reading, depth=depth, message=message, fail=on_error == "fail")
     values = F.col(column) if isinstance(column, str) else column
     return whole(decoded(values, decode).getField(FOUND), decode)

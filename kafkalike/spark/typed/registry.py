@@ -12,6 +12,7 @@ from kafkalike.log.cluster.delta_cluster import DeltaCluster
 from kafkalike.model.schemas.values import Schema, SchemaType
 from kafkalike.schemas.opening import OWN
 from kafkalike.schemas.sent import SentSchemas, Where
+from kafkalike.schemas.shapes import body_of, read_value
 
 Part = Literal["key", "value"]
 
@@ -44,6 +45,22 @@ def where_of(cluster: DeltaCluster, registry: str | Mapping[str, str] | None) ->
 def subject_of(topic: str, part: Part) -> str:
     """The subject of a topic's keys or values, by Confluent's default."""
     return f"{topic}-{part}"
+
+
+def schema_of(given: object, kind: str | None = None) -> Schema:
+    """A schema that a user gave: `kafkalike.schemas.Schema`, Confluent's, or with a format its text.
+
+    Raises:
+        IllegalArgumentError: it is none.
+    """
+    if isinstance(given, Schema):
+        return given
+    if isinstance(given, str) and kind is not None:
+        return Schema(FORMATS[kind], given)
+    try:
+        return read_value(body_of(given))
+    except TypeError:
+        raise IllegalArgumentError(f"a kafkalike.schemas.Schema is needed, not {given!r}") from None
 
 
 @dataclass(frozen=True, slots=True)
