@@ -54,6 +54,6 @@ def check_deserializer(obj: object, setting: str) -> DeserializeFunction | None:
     if obj is None:
         return None
     try:
-        return as_deserializer(obj)
+        return as_deserializer(obj, "key" if setting.startswith("key") else "value")
     except IllegalArgumentError as cause:
         raise KafkaConfigurationError(f"invalid value for setting {setting!r}: {cause}") from cause

@@ -27,6 +27,7 @@ from kafkalike.producer.routing import Router
 from kafkalike.producer.sender import Sender
 from kafkalike.producer.transaction_calls import TransactionCalls
 from kafkalike.producer.transactions import TransactionManager
+from kafkalike.serialization import adds_headers
 
 NO_SIZE: Final = -1
 """Size of a key, value or headers that are not there, in `RecordMetadata`."""
@@ -62,6 +63,7 @@ class KafkaProducer(TransactionCalls, Questions):
         self._clock = clock
         self._key = check_serializer(config.key_serializer, "key_serializer")
         self._value = check_serializer(config.value_serializer, "value_serializer")
+        self._adds_headers = adds_headers(config.key_serializer) or adds_headers(config.value_serializer)
         self._router = Router(check_partitioner(config.partitioner), config.batch_size)
         self._cluster = connect(config.bootstrap_servers, config.storage_options)
         self._buffer = Buffer(
@@ -132,8 +134,11 @@ class KafkaProducer(TransactionCalls, Questions):
         if type(topic) is not str:
             topic = check_topic_name(topic)
         pairs = None if headers is None else check_headers(headers) or None
-        key_bytes = self._key(topic, pairs or _NO_HEADERS, key)
-        value_bytes = self._value(topic, pairs or _NO_HEADERS, value)
+        if pairs is None and self._adds_headers:
+            pairs = []
+        shown = _NO_HEADERS if pairs is None else pairs
+        key_bytes = self._key(topic, shown, key)
+        value_bytes = self._value(topic, shown, value)
         # Branches instead of `max`: this runs for every record.
         size = RECORD_OVERHEAD
         key_size = value_size = header_size = NO_SIZE
@@ -150,7 +155,7 @@ class KafkaProducer(TransactionCalls, Questions):
             self._refuse_size(topic, size)
         timestamp = self._clock.now_ms() if timestamp_ms is None else check_timestamp(timestamp_ms)
         outcome, number = self._queue(
-            topic, key, value, partition, (UNROUTED, key_bytes, value_bytes, timestamp, pairs), size
+            topic, key, value, partition, (UNROUTED, key_bytes, value_bytes, timestamp, pairs or None), size
         )
         return FutureRecordMetadata(outcome, number, timestamp, (key_size, value_size, header_size))
 

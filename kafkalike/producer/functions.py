@@ -21,7 +21,7 @@ def check_serializer(obj: object, setting: str) -> SerializeFunction:
     if obj is None:
         return _bytes
     try:
-        return as_serializer(obj)
+        return as_serializer(obj, "key" if setting.startswith("key") else "value")
     except IllegalArgumentError as cause:
         raise KafkaConfigurationError(f"invalid value for setting {setting!r}: {cause}") from cause
 

@@ -25,6 +25,19 @@ _HOME = {
     "RemoteRegistry": "kafkalike.schemas.remote",
     "SchemaRegistryError": "kafkalike.errors",
     "open_registry": "kafkalike.schemas.opening",
+    **dict.fromkeys(("AvroDeserializer", "AvroSerializer"), "kafkalike.schemas.serde.avro"),
+    **dict.fromkeys(("JSONDeserializer", "JSONSerializer"), "kafkalike.schemas.serde.json_schema"),
+    **dict.fromkeys(("ProtobufDeserializer", "ProtobufSerializer"), "kafkalike.schemas.serde.protobuf"),
+    **dict.fromkeys(
+        (
+            "dual_schema_id_deserializer",
+            "header_schema_id_serializer",
+            "prefix_schema_id_deserializer",
+            "prefix_schema_id_serializer",
+        ),
+        "kafkalike.schemas.serde.settings",
+    ),
+    **dict.fromkeys(("MessageField", "SerializationContext"), "kafkalike.serialization"),
     **dict.fromkeys(
         ("RegisteredSchema", "Schema", "SchemaReference", "SchemaVersion", "ServerConfig"), "kafkalike.schemas.shapes"
     ),

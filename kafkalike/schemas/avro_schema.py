@@ -203,8 +203,12 @@ class _Parser:
             found = self.type(item["type"], namespace)
             has_default = "default" in item
             if has_default and self._strict and not default_fits(found, item["default"]):
-                raise InvalidSchemaError(f"the default of {record}.{name} is no {found.label}: {_short(item['default'])}")
-            made[name] = AvroField(name, found, tuple(_strings(item, "aliases")), has_default, item.get("default"), item)
+                raise InvalidSchemaError(
+                    f"the default of {record}.{name} is no {found.label}: {_short(item['default'])}"
+                )
+            made[name] = AvroField(
+                name, found, tuple(_strings(item, "aliases")), has_default, item.get("default"), item
+            )
         return list(made.values())
 
     def _enum(self, made: AvroType, value: dict[str, Any]) -> None:

@@ -67,9 +67,9 @@ class Codec(ABC):
 
 
 _HOMES: Final[dict[SchemaType, tuple[str, str]]] = {
-    "AVRO": ("kafkalike.schemas.avro_codec", "AvroCodec"),
-    "PROTOBUF": ("kafkalike.schemas.protobuf_codec", "ProtobufCodec"),
-    "JSON": ("kafkalike.schemas.json_codec", "JsonCodec"),
+    "AVRO": ("kafkalike.schemas.codecs.avro", "AvroCodec"),
+    "PROTOBUF": ("kafkalike.schemas.codecs.protobuf", "ProtobufCodec"),
+    "JSON": ("kafkalike.schemas.codecs.json_schema", "JsonCodec"),
 }
 
 

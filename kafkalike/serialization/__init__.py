@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from kafkalike.serialization.context import Field, MessageField, SerializationContext
 from kafkalike.serialization.formats import (
     BytesSerializer,
     DefaultSerializer,
@@ -15,6 +16,7 @@ from kafkalike.serialization.formats import (
     serializer_for,
 )
 from kafkalike.serialization.functions import (
+    adds_headers,
     as_deserializer,
     as_serializer,
 )
@@ -31,19 +33,23 @@ __all__ = [
     "DeserializeFunction",
     "Deserializer",
     "DoubleSerializer",
+    "Field",
     "FloatSerializer",
     "IntegerSerializer",
     "JsonSerializer",
     "LongSerializer",
+    "MessageField",
+    "SerializationContext",
     "SerializeFunction",
     "Serializer",
     "StringSerializer",
+    "adds_headers",
     "as_deserializer",
     "as_serializer",
     "deserializer_for",
     "serializer_for",
 ]
 
-for _name in set(__all__) - {"DeserializeFunction", "SerializeFunction"}:
+for _name in set(__all__) - {"DeserializeFunction", "Field", "SerializeFunction"}:
     # A user sees one name, as in a pickle and in `repr`.
     globals()[_name].__module__ = __name__

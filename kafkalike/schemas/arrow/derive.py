@@ -98,8 +98,6 @@ def _json(kind: pa.DataType) -> dict[str, Any]:
         return {"type": "array", "items": _json_nullable(kind.value_type)}
     if pa.types.is_timestamp(kind):
         return {"type": "string", "format": "date-time"}
-    if pa.types.is_decimal(kind):
-        return {"type": "number"}
     if kind in _JSON:
         return dict(_JSON[kind])
     raise IllegalArgumentError(f"there is no type of JSON's for {kind}")

@@ -88,4 +88,4 @@ def _encoder(schema: Schema, source: SchemaSource, kind: pa.DataType, depth: int
             needed("jsonschema", "JSON schemas")
             from kafkalike.schemas.arrow.json_encode import encoder as json_encoder
 
-            return json_encoder(schema, source, kind)
+            return json_encoder(schema, source, kind, depth)

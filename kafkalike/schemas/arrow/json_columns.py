@@ -89,7 +89,11 @@ class JsonColumns:
         properties, more = schema.get("properties"), schema.get("additionalProperties")
         if isinstance(properties, dict) and properties:
             found = [(name, self._of(inner, document, around)) for name, inner in properties.items()]
-            return Structs([(name, _taking(name), column) for name, column in found if column is not None])
+            required = schema.get("required")
+            return Structs(
+                [(name, _taking(name), column) for name, column in found if column is not None],
+                required if isinstance(required, list) else (),
+            )
         if isinstance(more, dict) and more:
             item = self._of(more, document, around)
             return None if item is None else Maps(Leaf(pa.string()), item)

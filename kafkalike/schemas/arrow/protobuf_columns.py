@@ -12,8 +12,9 @@ from typing import Any, Final
 
 import pyarrow as pa
 from google.protobuf import json_format
-from google.protobuf.descriptor import Descriptor, EnumDescriptor, FieldDescriptor
+from google.protobuf.descriptor import Descriptor, EnumDescriptor, FieldDescriptor, FileDescriptor
 
+from kafkalike.errors import IllegalArgumentError, InvalidSchemaError
 from kafkalike.schemas.arrow.values import Column, Leaf, Lists, Maps, Structs
 
 _F: Final = FieldDescriptor
@@ -27,12 +28,30 @@ _SCALARS: Final[Mapping[int, pa.DataType]] = {
     _F.CPPTYPE_FLOAT: pa.float32(),
     _F.CPPTYPE_BOOL: pa.bool_(),
 }
-_WRAPPERS: Final = frozenset(
+WRAPPERS: Final = frozenset(
     f"google.protobuf.{name}Value"
     for name in ("Bool", "Bytes", "Double", "Float", "Int32", "Int64", "String", "UInt32", "UInt64")
 )
-_JSON: Final = frozenset({"google.protobuf.Struct", "google.protobuf.Value", "google.protobuf.ListValue"})
+JSON_MESSAGES: Final = frozenset({"google.protobuf.Struct", "google.protobuf.Value", "google.protobuf.ListValue"})
 _FIRST_SECOND, _LAST_SECOND = -62_135_596_800, 253_402_300_799
+
+
+def chosen_message(file: FileDescriptor, name: str | None) -> Descriptor:
+    """The message of a full name, or the first one of a file.
+
+    Raises:
+        IllegalArgumentError: it has no such message.
+        InvalidSchemaError: it has none at all.
+    """
+    if name is None:
+        first = next(iter(file.message_types_by_name.values()), None)
+        if first is None:
+            raise InvalidSchemaError("the Protobuf schema has no message")
+        return first
+    try:
+        return file.pool.FindMessageTypeByName(name)
+    except KeyError:
+        raise IllegalArgumentError(f"the Protobuf schema has no message {name}") from None
 
 
 def message_columns(message: Descriptor, depth: int) -> Structs:
@@ -103,9 +122,9 @@ def _well_known(message: Descriptor) -> Column | None:
         return Leaf(pa.timestamp("us", "UTC"), _timestamp)
     if name == "google.protobuf.Duration":
         return Leaf(pa.duration("us"), lambda value: value.seconds * 1_000_000 + _micros(value.nanos))
-    if name in _JSON:
+    if name in JSON_MESSAGES:
         return Leaf(pa.string(), partial(json_format.MessageToJson, indent=None, ensure_ascii=False))
-    if name in _WRAPPERS:
+    if name in WRAPPERS:
         inner = _value(message.fields_by_name["value"], 1, ())
         assert isinstance(inner, Leaf), "a wrapper has a scalar"
         return Leaf(inner.kind, attrgetter("value"))

@@ -5,13 +5,11 @@ from __future__ import annotations
 from functools import partial
 
 import pyarrow as pa
-from google.protobuf.descriptor import Descriptor, FileDescriptor
 from google.protobuf.message import DecodeError, Message
 from google.protobuf.message_factory import GetMessageClass
 
-from kafkalike.errors import IllegalArgumentError, InvalidSchemaError
 from kafkalike.model.schemas.values import Schema
-from kafkalike.schemas.arrow.protobuf_columns import message_columns
+from kafkalike.schemas.arrow.protobuf_columns import chosen_message, message_columns
 from kafkalike.schemas.arrow.reading import Reading, check_type
 from kafkalike.schemas.arrow.values import one_by_one
 from kafkalike.schemas.proto.files import build_file, message_at
@@ -24,7 +22,7 @@ class ProtobufReader:
 
     def __init__(self, schema: Schema, source: SchemaSource, depth: int, message: str | None) -> None:
         self._source = source
-        self._message = _message(build_file(schema, source.referenced(schema)), message)
+        self._message = chosen_message(build_file(schema, source.referenced(schema)), message)
         self._class = GetMessageClass(self._message)
         self._top = message_columns(self._message, depth)
         self.columns = pa.schema(list(self._top.kind))
@@ -49,15 +47,3 @@ class ProtobufReader:
                 raise ValueError(f"the value is no message {name}: {cause}") from cause
 
         return partial(one_by_one, self._top, parse_one)
-
-
-def _message(file: FileDescriptor, name: str | None) -> Descriptor:
-    if name is None:
-        first = next(iter(file.message_types_by_name.values()), None)
-        if first is None:
-            raise InvalidSchemaError("the Protobuf schema has no message")
-        return first
-    try:
-        return file.pool.FindMessageTypeByName(name)
-    except KeyError:
-        raise IllegalArgumentError(f"the Protobuf schema has no message {name}") from None

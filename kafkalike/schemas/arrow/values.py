@@ -6,7 +6,7 @@ Columns are made of lists: a list of a field of all values, then Arrow's own con
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from itertools import chain
 from typing import Any, Final
 
@@ -39,11 +39,11 @@ class Leaf(Column):
 
     def __init__(self, kind: pa.DataType, convert: Callable[[Any], Any] | None = None) -> None:
         self.kind = kind
-        self._convert = convert
+        self.convert = convert
 
     def array(self, values: Sequence[Any]) -> pa.Array:
         """See `Column`."""
-        convert = self._convert
+        convert = self.convert
         if convert is not None:
             values = [None if value is None else convert(value) for value in values]
         return pa.array(values, self.kind)
@@ -53,7 +53,7 @@ class Lists(Column):
     """Lists of values; `only` refuses other sequences, such as texts."""
 
     def __init__(self, item: Column, only: type | None = None) -> None:
-        self._item = item
+        self.item = item
         self._only = only
         self.kind = pa.list_(item.kind)
 
@@ -64,7 +64,7 @@ class Lists(Column):
             for value in there:
                 if value and not isinstance(value, self._only):
                     raise TypeError(f"a {self._only.__name__} is needed, not {str(value)[:100]!r}")
-        items = self._item.array(list(chain.from_iterable(there)))
+        items = self.item.array(list(chain.from_iterable(there)))
         return pa.ListArray.from_arrays(_edges(values, there), items, type=self.kind)
 
 
@@ -73,7 +73,7 @@ class Maps(Column):
 
     def __init__(self, key: Column, item: Column) -> None:
         self._key = key
-        self._item = item
+        self.item = item
         self.kind = pa.map_(key.kind, item.kind)
 
     def array(self, values: Sequence[Any]) -> pa.Array:
@@ -81,25 +81,35 @@ class Maps(Column):
         there = [() if value is None else list(value.items()) for value in values]
         entries = list(chain.from_iterable(there))
         keys = self._key.array([key for key, _ in entries])
-        items = self._item.array([item for _, item in entries])
+        items = self.item.array([item for _, item in entries])
         return pa.MapArray.from_arrays(_edges(values, there), keys, items, type=self.kind)
 
 
 class Structs(Column):
     """Values with fields."""
 
-    def __init__(self, fields: Sequence[tuple[str, Callable[[Sequence[Any]], Sequence[Any]], Column]]) -> None:
-        """Take the fields: for each its name, what takes the values of it from all values, and its column."""
-        self._fields = fields
+    def __init__(
+        self,
+        fields: Sequence[tuple[str, Callable[[Sequence[Any]], Sequence[Any]], Column]],
+        required: Collection[str] = (),
+    ) -> None:
+        """Take the fields.
+
+        Args:
+            fields: for each its name, what takes the values of it from all values, and its column.
+            required: names of those that a value must have, be they null.
+        """
+        self.fields = fields
+        self.required = required
         self.kind = pa.struct([(name, column.kind) for name, _, column in fields])
 
     def array(self, values: Sequence[Any]) -> pa.Array:
         """See `Column`."""
         there = [value for value in values if value is not None]
-        if not self._fields:
+        if not self.fields:
             return pa.array([None if value is None else {} for value in values], self.kind)
         made = pa.StructArray.from_arrays(
-            [column.array(take(there)) for _, take, column in self._fields], fields=list(self.kind)
+            [column.array(take(there)) for _, take, column in self.fields], fields=list(self.kind)
         )
         if len(there) == len(values):
             return made

@@ -63,7 +63,9 @@ class _Printer:
     ) -> Iterator[str]:
         """Types of a file or a message, but for those that a field makes."""
         everything = {message.name: message for message in messages}
-        groups = hidden | {_last(field.type_name) for field in extensions if field.type == FieldDescriptorProto.TYPE_GROUP}
+        groups = hidden | {
+            _last(field.type_name) for field in extensions if field.type == FieldDescriptorProto.TYPE_GROUP
+        }
         for message in everything.values():
             if message.name not in groups and not message.options.map_entry:
                 yield f"message {message.name} {{"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from io import BytesIO
 from typing import Any
 
@@ -9,7 +10,7 @@ from fastavro import parse_schema, schemaless_reader, schemaless_writer
 
 from kafkalike.errors import InvalidSchemaError, SerializationError
 from kafkalike.model.schemas.values import Schema
-from kafkalike.schemas.avro_limits import Walk, check_depth, shape_of
+from kafkalike.schemas.codecs.avro_limits import Walk, check_depth, shape_of
 from kafkalike.schemas.avro_schema import AvroType, parse_avro, to_json
 from kafkalike.schemas.codec import Codec, Decode, Encode
 from kafkalike.schemas.limits import MAX_VALUE_DEPTH, no_deeper_than_the_stack
@@ -110,10 +111,14 @@ class AvroCodec(Codec):
         """A check of a payload that is left out where it cannot fail: each level takes a byte at least."""
         described, empty_items = self.described, self._shape.empty_items
         harmless = MAX_VALUE_DEPTH // self._shape.levels - 1
+        # A walk counts as it goes along: each thread has its own.
+        walks = threading.local()
 
         def check(data: bytes, start: int) -> None:
             if empty_items or len(data) - start > harmless:
-                Walk(described).check(data, start)
+                if not hasattr(walks, "own"):
+                    walks.own = Walk(described)
+                walks.own.check(data, start)
 
         return check
 

@@ -1,0 +1,125 @@
+"""JSON Schema's codec: JSON in UTF-8, checked by the schema. Nothing is fetched from the network."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from typing import Any
+
+from jsonschema.exceptions import SchemaError, ValidationError
+from jsonschema.validators import validator_for
+from referencing import Registry, Resource
+from referencing.exceptions import Unresolvable
+from referencing.jsonschema import DRAFT7
+
+from kafkalike.errors import InvalidSchemaError, SerializationError
+from kafkalike.model.schemas.values import Schema
+from kafkalike.schemas.codec import Codec, Decode, Encode
+from kafkalike.schemas.compatibility.json_places import load_json_schema
+from kafkalike.schemas.source import SchemaSource
+
+
+class JsonCodec(Codec):
+    """Values are what Python's `json` reads.
+
+    Args:
+        schema: the writer's.
+        source: knows what the schemas refer to.
+        reader: the schema that values are checked by when they are read; None for the writer's.
+        validate: whether they are checked.
+        dumps: writes a value as text or bytes; None for compact JSON, in which NaN is refused.
+        loads: reads it; None for Python's.
+    """
+
+    def __init__(
+        self,
+        schema: Schema,
+        source: SchemaSource,
+        reader: Schema | None = None,
+        *,
+        validate: bool = True,
+        dumps: Callable[[Any], str | bytes] | None = None,
+        loads: Callable[[bytes], Any] | None = None,
+    ) -> None:
+        self.schema = schema
+        self.document = load_json_schema(schema)
+        self._check_written = _check(schema, source) if validate else None
+        self._check_read = self._check_written
+        if validate and reader is not None and reader != schema:
+            self._check_read = _check(reader, source)
+        self._dumps = dumps or _JSON.encode
+        self._loads = loads or json.loads
+
+    @property
+    def name(self) -> str | None:
+        """The schema's title."""
+        title = self.document.get("title") if isinstance(self.document, dict) else None
+        return title if isinstance(title, str) else None
+
+    def encoder(self, prefix: bytes) -> Encode:
+        """A function that writes records; see `Codec`."""
+        check, dumps = self._check_written, self._dumps
+
+        def encode(value: Any) -> bytes:  # noqa: ANN401
+            if check is not None:
+                check(value)
+            try:
+                text = dumps(value)
+                return prefix + (text if isinstance(text, bytes) else text.encode())
+            except (TypeError, ValueError, OverflowError, RecursionError) as cause:
+                raise SerializationError(f"the value cannot be written as JSON: {cause}") from cause
+
+        return encode
+
+    def decoder(self, start: int) -> Decode:
+        """A function that reads records; see `Codec`."""
+        check, loads = self._check_read, self._loads
+
+        def decode(data: bytes) -> Any:  # noqa: ANN401
+            try:
+                value = loads(data[start:])
+            except (TypeError, ValueError, RecursionError) as cause:
+                raise SerializationError(f"the record is no JSON: {cause or type(cause).__name__}") from cause
+            if check is not None:
+                check(value)
+            return value
+
+        return decode
+
+
+_JSON = json.JSONEncoder(separators=(",", ":"), ensure_ascii=False, allow_nan=False)
+
+
+def _check(schema: Schema, source: SchemaSource) -> Callable[[Any], None]:
+    """A function that raises SerializationError for a value that is not of the schema."""
+    document = load_json_schema(schema)
+    registry: Registry[Any] = Registry()
+    for name, used in source.referenced(schema).items():
+        registry = registry.with_resource(name, Resource.from_contents(load_json_schema(used), DRAFT7))
+    made = validator_for(document)
+    try:
+        made.check_schema(document)
+    except (SchemaError, RecursionError) as cause:
+        said = cause.message if isinstance(cause, SchemaError) else "nested too deeply"
+        raise InvalidSchemaError(f"it is no JSON Schema: {said}") from cause
+    validator = made(document, registry=registry)
+
+    def check(value: Any) -> None:  # noqa: ANN401
+        try:
+            validator.validate(value)
+        except ValidationError as cause:
+            place = cause.json_path
+            raise SerializationError(
+                f"the value is not of the JSON Schema, at {place}: {_short(cause.message)}"
+            ) from cause
+        except Unresolvable as cause:
+            raise SerializationError(f"the JSON Schema refers to what it has no reference for: {cause}") from cause
+        except Exception as cause:
+            # A schema may hold patterns and numbers that Python cannot work with.
+            raise SerializationError(f"the JSON Schema cannot be applied: {type(cause).__name__}: {cause}") from cause
+
+    return check
+
+
+def _short(text: str) -> str:
+    return text if len(text) <= 500 else text[:497] + "..."  # noqa: PLR2004 - a value may be long

@@ -1,0 +1,1 @@
+"""Serializers and deserializers under the names, arguments and settings of Confluent's."""
