@@ -20,7 +20,7 @@ from kafkalike.log.staged.topics import Target
 from kafkalike.model.appends import Appended, TxnId
 from kafkalike.model.names import check_topic_name
 from kafkalike.model.structs import TopicPartition
-from kafkalike.spark.typed.encode import Schemas, record_columns
+from kafkalike.spark.typed.encode import Schemas, named_errors, record_columns
 from kafkalike.spark.typed.registry import where_of
 
 if TYPE_CHECKING:
@@ -118,16 +118,17 @@ def write(
     if schemas:
         frame, bootstrap_servers = with_schemas(frame, topic, bootstrap_servers, storage_options, schemas)
         storage_options = None
-    return produce(
-        frame,
-        topic,
-        bootstrap_servers,
-        partitioner=partitioner,
-        compression_type=compression_type,
-        delivery_timeout_ms=delivery_timeout_ms,
-        naming=None if txn is None else Naming.of(txn),
-        storage_options=storage_options,
-    )
+    with named_errors():
+        return produce(
+            frame,
+            topic,
+            bootstrap_servers,
+            partitioner=partitioner,
+            compression_type=compression_type,
+            delivery_timeout_ms=delivery_timeout_ms,
+            naming=None if txn is None else Naming.of(txn),
+            storage_options=storage_options,
+        )
 
 
 def produce(

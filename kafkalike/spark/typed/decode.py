@@ -92,6 +92,7 @@ def decoded(values: Column, decode: Decode) -> Column:
     def decode_values(batch: pa.Array) -> pa.Array:
         return decode(batch)
 
+    decode_values.__name__ = "from_topic"  # what plans show
     return F.arrow_udf(decode_values, kind)(values)
 
 

@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import re
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any, Final, Literal
 
 import pyarrow as pa
+from pyspark.errors import PySparkException
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F  # noqa: N812
 from pyspark.sql.pandas.types import to_arrow_type
 from pyspark.sql.types import DataType
 
-from kafkalike.errors import IllegalArgumentError, SchemaRegistryError
+from kafkalike.errors import IllegalArgumentError, SchemaRegistryError, SerializationError
 from kafkalike.model.schemas.values import Schema
 from kafkalike.schemas.arrow.derive import derived
 from kafkalike.schemas.arrow.encode import BatchEncoder
@@ -20,6 +23,7 @@ from kafkalike.schemas.arrow.readers import DEPTH
 from kafkalike.schemas.sent import SentSchemas, Where
 from kafkalike.spark.typed.registry import FORMATS, NO_SUBJECT, Part, opened, schema_of, subject_of
 
+_RAISED: Final = re.compile(rf"^{re.escape(SerializationError.__module__)}\.SerializationError: (.*)$", re.MULTILINE)
 LATEST: Final = "latest"
 RECORD_COLUMNS: Final = frozenset({"key", "topic", "partition", "timestamp", "headers"})
 """Columns of a record that are no part of its value."""
@@ -68,6 +72,18 @@ class Encode:
         return self._made[1].encode(values)
 
 
+@contextmanager
+def named_errors() -> Iterator[None]:
+    """Raise the error of a row that is not of its schema as what it is: Spark gives it as the text of another one."""
+    try:
+        yield
+    except PySparkException as cause:
+        found = _RAISED.search(str(cause))
+        if found is None:
+            raise
+        raise SerializationError(found[1]) from cause
+
+
 def encoded(values: Column, writing: Writing) -> Column:
     """A column of BINARY."""
     encode = Encode(writing)
@@ -75,6 +91,7 @@ def encoded(values: Column, writing: Writing) -> Column:
     def encode_values(batch: pa.Array) -> pa.Array:
         return encode(batch)
 
+    encode_values.__name__ = "to_topic"  # what plans show
     return F.arrow_udf(encode_values, "binary")(values)
 
 
