@@ -19,6 +19,7 @@ import sys
 import tempfile
 import time
 from collections.abc import Callable, Sequence
+from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
@@ -172,7 +173,9 @@ def batches() -> None:
         number = registry.register_schema(f"{schema.type}-value", Shape(schema.text, schema.type))
         written = [b"\0" + struct.pack(">I", number) + value[5:] for value in written]
         known = Known(schema)
-        decoder = BatchDecoder(reader_of(schema, known, message="Order" if schema.type == "PROTOBUF" else None), known.schema_by_id)  # type: ignore[arg-type]
+        decoder = BatchDecoder(
+            reader_of(schema, known, message="Order" if schema.type == "PROTOBUF" else None), known.schema_by_id
+        )  # type: ignore[arg-type]
         arrays = [pa.array(written[at : at + BATCH], pa.binary()) for at in range(0, SOME, BATCH)]
         assert all(decoder.decode(array)[1].null_count == len(array) for array in arrays)
         ours = best(lambda: [decoder.decode(array) for array in arrays]) / SOME
@@ -184,7 +187,9 @@ def batches() -> None:
         few = written if schema.type != "JSON" else written[:2000]
         rival = best(lambda: [theirs(value, context) for value in few], 2) / len(few)
         size = sum(map(len, written)) / SOME
-        print(f"{schema.type:10}{size:7.0f}{ours * 1e6:10.2f}{encode * 1e6:11.2f}{rival * 1e6:14.2f}{rival / ours:7.1f}")
+        print(
+            f"{schema.type:10}{size:7.0f}{ours * 1e6:10.2f}{encode * 1e6:11.2f}{rival * 1e6:14.2f}{rival / ours:7.1f}"
+        )
 
 
 QUERY = "SELECT currency, count(*), sum(amount), max(at), sum(size(lines)), count(note) FROM {} GROUP BY currency"
@@ -194,14 +199,16 @@ FEW = "SELECT count(*) FROM {} WHERE amount > 50 AND note IS NOT NULL"
 def views() -> None:
     """Views against Spark's functions."""
     import kafkalike.spark as ks
-    from kafkalike.log.connect import connect
+    from kafkalike.log.jvm.jars import IVY, delta_jar_conf
     from kafkalike.schemas import Registry
     from kafkalike.schemas import Schema as Shape
 
     conf = {}
     version = os.environ.get("SPARK_AVRO")
     if version:
-        conf["spark.jars.packages"] = f"org.apache.spark:spark-avro_2.13:{version}"
+        # Where Spark's own resolver has put it: `spark.jars.packages=org.apache.spark:spark-avro_2.13:4.1.1`.
+        jars = [str(Path.home() / IVY / "jars" / f"org.apache.spark_spark-avro_2.13-{version}.jar")]
+        conf["spark.jars"] = ",".join([delta_jar_conf(s3=False)["spark.jars"], *jars])
     spark = ks.session("typed", "local[2]", **conf)
     spark.sparkContext.setLogLevel("ERROR")
     with tempfile.TemporaryDirectory() as root:

@@ -15,7 +15,7 @@ from kafkalike.cli.jobs.record_options import check_target, decoding_options
 from kafkalike.cli.jobs.stream_job import source_options, topics_stream, trigger, trigger_options, watch
 from kafkalike.cli.options import bootstrap_option, command_config_option
 from kafkalike.spark import CheckpointProgress
-from kafkalike.spark.batch import Decoding, decoded
+from kafkalike.spark.batch import TYPED, Decoding, decoded
 from kafkalike.spark.files import Target, save
 
 TARGETS = ("console", "json", "csv", "parquet", "delta", "table")
@@ -68,12 +68,19 @@ def main(
     With --group the committed offsets follow the batches that are written: about a second behind, never ahead.
     """
     console = target_format == "console"
-    check_target(target_format, path, decoding, {"the console takes no --option": console and bool(options)})
+    refused = {
+        "the console takes no --option": console and bool(options),
+        "records of several topics have schemas of their own: name one topic": "," in topics
+        and bool({decoding.value_format, decoding.key_format} & TYPED.keys()),
+    }
+    check_target(target_format, path, decoding, refused)
     how = trigger(available_now=available_now, interval=interval)
     cluster = cluster_of(bootstrap_server, command_config)
     spark = session_of(f"stream_consume {topics}", command_config)
     progress = None if group is None else CheckpointProgress(spark, checkpoint, group, cluster)
-    rows = decoded(topics_stream(spark, cluster.root, topics, starting_offsets, max_offsets_per_trigger), decoding)
+    rows = decoded(
+        topics_stream(spark, cluster.root, topics, starting_offsets, max_offsets_per_trigger), decoding, topics, cluster
+    )
     writer = rows.writeStream.option("checkpointLocation", checkpoint).trigger(**how)
     writer = writer.queryName(f"stream_consume {topics}").options(**pairs(options, "--option"))
     match target_format:

@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from kafkalike.spark.format.progress import offsets_behind as offsets_behind
     from kafkalike.spark.frames import read as read
     from kafkalike.spark.progress import CheckpointProgress as CheckpointProgress
+    from kafkalike.spark.reading import read_stream as read_stream
     from kafkalike.spark.sink import Written as Written
     from kafkalike.spark.sink import write as write
     from kafkalike.spark.sql import register_sql as register_sql
@@ -41,6 +42,7 @@ _HOME = {
     "offsets_behind": "kafkalike.spark.format.progress",
     "partition_column": "kafkalike.partitioner.column",
     "read": "kafkalike.spark.frames",
+    "read_stream": "kafkalike.spark.reading",
     "refresh_views": "kafkalike.spark.typed.views",
     "register_format": "kafkalike.spark.format.format",
     "register_sql": "kafkalike.spark.sql",

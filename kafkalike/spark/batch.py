@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from functools import reduce
+from functools import partial, reduce
 from operator import or_
 from typing import Any, Final
 
 from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812
+from pyspark.sql.types import StructType
 
 from kafkalike.clock import SYSTEM_CLOCK, Clock
 from kafkalike.cuts.value import Snapshot
@@ -23,8 +24,13 @@ from kafkalike.model.structs import OffsetAndMetadata, TopicPartition
 from kafkalike.spark.files import Target, save
 from kafkalike.spark.frames import check_root, read
 from kafkalike.spark.ranges import EARLIEST, LATEST, Offsets, plan_ranges
+from kafkalike.spark.typed.decode import from_topic
+from kafkalike.spark.typed.registry import Part
 
-VALUE_FORMATS: Final = ("string", "json", "binary")
+VALUE_FORMATS: Final = ("string", "json", "binary", "avro", "protobuf", "json-schema")
+KEY_FORMATS: Final = ("string", "avro", "protobuf", "json-schema")
+TYPED: Final[Mapping[str, str]] = {"avro": "avro", "protobuf": "protobuf", "json-schema": "json"}
+"""Formats of records with schemas, and what `kafkalike.spark.from_topic` calls them."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -32,15 +38,22 @@ class Decoding:
     """How records become rows."""
 
     value_format: str = "string"
-    """`string`: key and value as text. `json`: the value parsed by `schema`, the key as text. `binary`: bytes."""
+    """`string`: the value as text. `json`: parsed by `schema`. `binary`: bytes, the key too. `avro`, `protobuf` and
+    `json-schema`: by the schemas of the topic."""
+    key_format: str = "string"
+    """`string`, or one of those with schemas."""
     schema: str | None = None
     """Fields of a JSON value, as DDL."""
     malformed: str = "fail"
-    """What a value that is not such JSON does: `fail` the job, or become `null`."""
+    """What a value, or a key with a schema, that cannot be parsed does: `fail` the job, or become `null`."""
     value_only: bool = False
     """Rows are values alone: the fields of a JSON object (all null for a tombstone), else one column `value`."""
     headers: bool = False
     """Whether the column `headers` is there."""
+    message: str | None = None
+    """Full name of the values' Protobuf message; None for the first one of the schema."""
+    registry: str | Mapping[str, str] | None = None
+    """Where schemas are; None for the cluster's own registry."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -165,7 +178,7 @@ def _copy(  # noqa: PLR0917
     """Write the records of these offsets, and count them."""
     wanted = sum(map(len, ranges.values()))
     # Also when there is nothing to read: arguments that cannot work must show in the first run.
-    frame = decoded(read(spark, log.info.name, cluster, at=at).where(within(ranges)), decoding)
+    frame = decoded(read(spark, log.info.name, cluster, at=at).where(within(ranges)), decoding, log.info.name, cluster)
     if target.format == "console":
         frame = frame if decoding.value_only else frame.orderBy("partition", "offset")
     elif not wanted and target.mode == "append":
@@ -186,12 +199,14 @@ def within(ranges: Mapping[int, range]) -> Column:
     return reduce(or_, runs) if runs else F.lit(False)  # noqa: FBT003 - a Column
 
 
-def decoded(frame: DataFrame, decoding: Decoding) -> DataFrame:
+def decoded(frame: DataFrame, decoding: Decoding, topic: str, cluster: Any) -> DataFrame:  # noqa: ANN401
     """Make records rows that files and tables can hold.
 
     Args:
         frame: columns of `kafkalike.spark.read`.
         decoding: how.
+        topic: whose records they are, for their schemas.
+        cluster: where the topic is.
 
     Returns:
         Columns `key`, `value`, `partition`, `offset`, `timestamp`, and `headers` when asked for; or the value alone.
@@ -199,24 +214,46 @@ def decoded(frame: DataFrame, decoding: Decoding) -> DataFrame:
     Raises:
         IllegalArgumentError: a format that is not known, or JSON without a schema.
         ParseException: a bad schema.
+        SchemaRegistryError: the topic has no schemas.
     """
-    key, value = _decoded(decoding)
+    typed = partial(_typed, topic=topic, cluster=cluster, decoding=decoding)
+    value = typed("value", decoding.value_format) if decoding.value_format in TYPED else _value(decoding)
     if decoding.value_only:
         made = frame.select(value.alias("value"))
-        return made.select("value.*") if decoding.value_format == "json" else made
+        nested = isinstance(made.schema["value"].dataType, StructType)
+        return made.select("value.*") if nested else made
+    if decoding.key_format in TYPED:
+        key = typed("key", decoding.key_format)
+    elif decoding.key_format == "string":
+        key = F.col("key") if decoding.value_format == "binary" else F.col("key").cast("string")
+    else:
+        raise IllegalArgumentError(f"key format must be one of {', '.join(KEY_FORMATS)}, not {decoding.key_format!r}")
     columns = [key.alias("key"), value.alias("value"), *map(F.col, ("partition", "offset", "timestamp"))]
     return frame.select(*columns, *([F.col("headers")] if decoding.headers else []))
 
 
-def _decoded(decoding: Decoding) -> tuple[Column, Column]:
-    key, value = F.col("key"), F.col("value")
+def _typed(part: Part, form: str, *, topic: str, cluster: Any, decoding: Decoding) -> Column:  # noqa: ANN401
+    return from_topic(
+        part,
+        topic,
+        cluster,
+        part=part,
+        format=TYPED[form],
+        on_error=decoding.malformed,
+        message=decoding.message if part == "value" else None,
+        registry=decoding.registry,
+    )
+
+
+def _value(decoding: Decoding) -> Column:
+    value = F.col("value")
     match decoding.value_format:
         case "binary":
-            return key, value
+            return value
         case "string":
-            return key.cast("string"), value.cast("string")
+            return value.cast("string")
         case "json" if decoding.schema is not None:
-            return key.cast("string"), _json(value.cast("string"), decoding.schema, decoding.malformed)
+            return _json(value.cast("string"), decoding.schema, decoding.malformed)
         case "json":
             raise IllegalArgumentError("value format json needs a schema")
     raise IllegalArgumentError(f"value format must be one of {', '.join(VALUE_FORMATS)}, not {decoding.value_format!r}")

@@ -16,7 +16,7 @@ from pyspark.sql.types import StringType, StructField, StructType
 from kafkalike.errors import IllegalArgumentError, SerializationError
 from kafkalike.schemas.arrow.decode import BatchDecoder
 from kafkalike.schemas.arrow.readers import DEPTH, reader_of
-from kafkalike.spark.typed.registry import Part, Reading, opened, reading_of, schema_of, subject_of
+from kafkalike.spark.typed.registry import FORMATS, Part, Reading, opened, reading_of, schema_of, subject_of
 from kafkalike.spark.typed.types import spark_type, storable
 
 FOUND: Final = "found"
@@ -102,6 +102,7 @@ def from_topic(
     bootstrap_servers: Any = None,  # noqa: ANN401 - see `connect`
     *,
     part: Part = "value",
+    format: str | None = None,  # noqa: A002 - the word of readers and writers
     subject: str | None = None,
     schema: object = None,
     on_error: str = "null",
@@ -121,6 +122,7 @@ def from_topic(
         topic: whose records they are.
         bootstrap_servers: the cluster's root; see `kafkalike.log.connect.connect`.
         part: `key` or `value`.
+        format: `avro`, `protobuf` or `json`, to refuse schemas of other types; None takes any.
         subject: where the schemas are; None for `<topic>-<part>`.
         schema: the reader's, a `kafkalike.schemas.Schema`; None for the subject's newest.
         on_error: what a value that cannot be decoded does: become `null`, or `fail` the query. A tombstone is null.
@@ -141,9 +143,8 @@ def from_topic(
     if (topic is None) == (subject is None):
         raise IllegalArgumentError("one of topic and subject is needed, to find the schemas")
     _, where = opened(bootstrap_servers, storage_options, registry)
-    reading = reading_of(
-        where, subject or subject_of(topic or "", part), schema=None if schema is None else schema_of(schema)
-    )
+    reader = None if schema is None else schema_of(schema, format)
+    reading = reading_of(where, subject or subject_of(topic or "", part), format, reader)
     decode = Decode(reading, depth=depth, message=message, fail=on_error == "fail")
     values = F.col(column) if isinstance(column, str) else column
     return whole(decoded(values, decode).getField(FOUND), decode)
