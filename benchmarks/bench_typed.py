@@ -232,7 +232,7 @@ def views() -> None:
         rivals.append("from_json")
         for title, query in (("all fields", QUERY), ("a condition", FEW), ("count(*)", "SELECT count(*) FROM {}")):
             for name in rivals:
-                seconds = best(lambda name=name, query=query: spark.sql(query.format(name)).collect(), 3)  # type: ignore[misc]
+                seconds = best(lambda name=name, query=query: spark.sql(query.format(name)).collect(), 2)  # type: ignore[misc]
                 print(f"{title:12} {name:10} {seconds:6.2f} s {ROWS / seconds / 1e6:6.2f} M records/s", flush=True)
     spark.stop()
 
