@@ -4,7 +4,7 @@ The names are those of `kafka.admin`.
 """
 
 from kafkalike.admin.client import KafkaAdminClient
-from kafkalike.admin.transactions import (
+from kafkalike.admin.transaction_values import (
     AbortTransactionSpec,
     PartitionProducerState,
     ProducerState,

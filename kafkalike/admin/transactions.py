@@ -4,9 +4,16 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Any, Final, NamedTuple
+from typing import Any, Final
 
 from kafkalike.admin.base import BROKER_ID, AdminBase, as_names
+from kafkalike.admin.transaction_values import (
+    AbortTransactionSpec,
+    PartitionProducerState,
+    ProducerState,
+    TransactionDescription,
+    TransactionListing,
+)
 from kafkalike.clock import Deadline
 from kafkalike.errors import (
     IllegalArgumentError,
@@ -26,60 +33,6 @@ FENCE_TIMEOUT_MS: Final = 60_000
 
 UNDER_WAY: Final = frozenset({TransactionState.ONGOING, TransactionState.PREPARE_COMMIT})
 """States of a transaction that is not over: open, or committed and not yet in all of its topics."""
-
-
-class TransactionListing(NamedTuple):
-    """A transactional id, in a list."""
-
-    transactional_id: str
-    producer_id: int
-    state: TransactionState
-
-
-class TransactionDescription(NamedTuple):
-    """A transactional id and its last transaction."""
-
-    coordinator_id: int
-    """Id of the one broker that there seems to be."""
-    state: TransactionState
-    producer_id: int
-    producer_epoch: int
-    transaction_timeout_ms: int
-    transaction_start_time_ms: int
-    """When it began, ms; -1 for one that is not open."""
-    topic_partitions: set[TopicPartition]
-    """Of a committed transaction those that do not have it yet; of an open one all partitions of the topics that it has
-    records for."""
-
-
-class ProducerState(NamedTuple):
-    """A producer with a transaction that concerns a partition. What only brokers have is -1."""
-
-    producer_id: int
-    producer_epoch: int
-    last_sequence: int
-    last_timestamp: int
-    """When its transaction began or was committed, ms."""
-    coordinator_epoch: int
-    current_transaction_start_offset: int
-    """-1: records of an open transaction have no offsets."""
-
-
-class PartitionProducerState(NamedTuple):
-    """The producers with a transaction that concerns a partition."""
-
-    active_producers: list[ProducerState]
-
-
-class AbortTransactionSpec(NamedTuple):
-    """Which transaction to abort, by its producer; the epoch must be the one that was seen."""
-
-    topic_partition: TopicPartition | None
-    """Not looked at: a transaction is aborted as a whole."""
-    producer_id: int
-    producer_epoch: int
-    coordinator_epoch: int = -1
-    """Not looked at."""
 
 
 class TransactionOperations(AdminBase):
@@ -135,14 +88,14 @@ class TransactionOperations(AdminBase):
         """
         names = as_names(transactional_ids, "transactional_ids")
         topics = self._partitions()
-        return {name: _described(found, topics) for name, found in self._known(names).items()}
+        return {name: _described(found, topics) for name, found in self._known(names, staged=True).items()}
 
     def describe_producers(
         self, partitions: Iterable[TopicPartition], broker_id: int | None = None
     ) -> dict[TopicPartition, PartitionProducerState]:
         """Producers whose open or committed transaction still has to come into partitions.
 
-        Of an open transaction only the topics are known, so it counts for each of their partitions.
+        Of an open transaction its staged files are looked at, as they are now.
 
         Args:
             partitions: which ones.
@@ -241,8 +194,8 @@ class TransactionOperations(AdminBase):
         ]
         return sorted(hanging, key=lambda one: -one["age_ms"])
 
-    def _known(self, names: Sequence[str]) -> dict[str, views.TransactionDescription]:
-        described = self._cluster.transactions.described(names)
+    def _known(self, names: Sequence[str], *, staged: bool = False) -> dict[str, views.TransactionDescription]:
+        described = self._cluster.transactions.described(names, staged=staged)
         missing = [name for name in names if name not in described]
         if missing:
             raise TransactionalIdNotFoundError(f"no transactional id {', '.join(map(repr, missing))}")
@@ -252,7 +205,7 @@ class TransactionOperations(AdminBase):
         """By transactional id: what is open, or committed and not yet in all topics."""
         transactions = self._cluster.transactions
         names = [listing.transactional_id for listing in transactions.listed() if listing.state in UNDER_WAY]
-        described = transactions.described(names)
+        described = transactions.described(names, staged=True)
         return {name: described[name] for name in names if described[name].state in UNDER_WAY}
 
     def _ages(self, names: Iterable[str]) -> dict[str, int]:
@@ -274,7 +227,11 @@ def since_ms(found: views.TransactionDescription) -> int:
 def _topic_partitions(found: views.TransactionDescription, topics: Mapping[str, int]) -> set[TopicPartition]:
     """The partitions that a transaction still has to come into."""
     if found.state is TransactionState.ONGOING:
-        return {TopicPartition(topic, p) for topic in found.topics for p in range(topics.get(topic, 0))}
+        return {
+            TopicPartition(topic, p)
+            for topic, counts in found.topics.items()
+            for p in counts or range(topics.get(topic, 0))
+        }
     return {TopicPartition(topic, p) for topic in found.unapplied for p in found.topics.get(topic, ())}
 
 

@@ -59,7 +59,8 @@ def snapshot(
     if at is not None:
         if wanted:
             raise IllegalArgumentError(
-                "a snapshot as of a time has no groups: of committed offsets only those of now are kept"
+                "a snapshot as of a time has no groups: of committed offsets only those of now are kept. Leave the "
+                "groups out, or take a snapshot without a time and keep it"
             )
         return _as_of(names, _time_ms(at, clock), connect_delta(bootstrap_servers, storage_options), timeout_ms, clock)
     cluster: Cluster = connect(bootstrap_servers, storage_options)

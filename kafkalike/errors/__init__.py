@@ -128,7 +128,6 @@ from kafkalike.errors.never_raised.records import (
     ShareSessionNotFoundError,
     StaleMemberEpochError,
     ThrottlingQuotaExceededError,
-    TransactionalIdNotFoundError,
     TransactionCoordinatorFencedError,
     UnreleasedInstanceIdError,
     UnsupportedAssignorError,
@@ -167,6 +166,7 @@ from kafkalike.errors.producing import (
     RecordListTooLargeError,
     TransactionAbortableError,
     TransactionAbortedError,
+    TransactionalIdNotFoundError,
     UnknownProducerIdError,
 )
 from kafkalike.errors.schemas import (

@@ -81,6 +81,12 @@ class ProducerFencedError(BrokerResponseError):
     errno = 90
 
 
+class TransactionalIdNotFoundError(BrokerResponseError):
+    """There is no such transactional id, or it was forgotten."""
+
+    errno = 105
+
+
 class TransactionAbortableError(BrokerResponseError):
     """The transaction cannot be committed; abort it, and go on with the same producer."""
 

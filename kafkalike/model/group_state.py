@@ -8,15 +8,17 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 from kafkalike.model.frozen_map import Draft, FrozenMap
 from kafkalike.model.group_roster import PROTOCOL_TYPE, ROSTER_VERSION, Member, Roster, dump_roster, load_roster
 from kafkalike.model.row_value import UNREADABLE, damaged, row_value
 from kafkalike.model.structs import CommittedOffset, GroupState, OffsetAndMetadata, TopicPartition
-from kafkalike.model.transactions.rows import FORMAT as TRANSACTION_FORMAT
-from kafkalike.model.transactions.rows import dump_dead, dump_standing, load_standing
-from kafkalike.model.transactions.values import Entries, Standing
+
+if TYPE_CHECKING:
+    # The functions that need transactions load them: most clusters have none, and each process would pay for them.
+    from kafkalike.model.transactions.unsettled import Dues
+    from kafkalike.model.transactions.values import Entries, Standing
 
 __all__ = [
     "MEMBER",
@@ -39,8 +41,8 @@ OFFSET: Final = "offset"
 MEMBER: Final = "member"
 TRANSACTION: Final = "transaction"
 
-VERSIONS: Final = {OFFSET: 1, MEMBER: ROSTER_VERSION, TRANSACTION: TRANSACTION_FORMAT}
-"""The newest format of each kind of row."""
+VERSIONS: Final = {OFFSET: 1, MEMBER: ROSTER_VERSION}
+"""The newest format of each kind of row; `kafkalike.model.transactions.rows` has that of `transaction` rows."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -102,6 +104,8 @@ def transaction_rows(first: int, entries: Entries) -> list[GroupRow]:
         first: number of the first one.
         entries: what they say.
     """
+    from kafkalike.model.transactions.rows import dump_dead, dump_standing
+
     standing = entries.standing
     about = GroupRow(
         seq=first,
@@ -179,6 +183,8 @@ class GroupsState:
     commit."""
     transactions: FrozenMap[str, Standing] = field(default_factory=FrozenMap)
     """How transactional ids stand; those that are forgotten are not there."""
+    unsettled: FrozenMap[str, Dues] = field(default_factory=FrozenMap, compare=False)
+    """What `transactions` says, by topic id: decisions that a topic may lack. Topics without one are not there."""
 
     def applied(self, rows: Iterable[GroupRow]) -> GroupsState:
         """The state after some more rows; those that were applied before change nothing.
@@ -210,6 +216,7 @@ class _Draft:
         self.seq = state.seq
         self._touched: dict[str, _GroupDraft] = {}
         self._transactions = Draft(state.transactions)
+        self._unsettled = Draft(state.unsettled)
 
     def apply(self, row: GroupRow) -> None:
         if row.kind == TRANSACTION:
@@ -223,7 +230,10 @@ class _Draft:
         self.seq = row.seq
 
     def _stand(self, row: GroupRow) -> None:
+        from kafkalike.model.transactions.unsettled import note
+
         standing = standing_of(row)
+        note(self._unsettled, row.group_id, self._transactions.get(row.group_id), standing)
         if standing is None:
             self._transactions.drop(row.group_id)
         else:
@@ -242,7 +252,9 @@ class _Draft:
             else:
                 groups.drop(group_id)
                 generations.put(group_id, group.roster.generation)
-        return GroupsState(self.seq, groups.frozen(), generations.frozen(), self._transactions.frozen())
+        return GroupsState(
+            self.seq, groups.frozen(), generations.frozen(), self._transactions.frozen(), self._unsettled.frozen()
+        )
 
 
 class _GroupDraft:
@@ -278,8 +290,10 @@ def standing_of(row: GroupRow) -> Standing | None:
     Raises:
         UnsupportedVersionError, LogCorruptError: it cannot be read.
     """
+    from kafkalike.model.transactions.rows import FORMAT, load_standing
+
     try:
-        return load_standing(row_value(TABLE, row, VERSIONS), row.seq, row.time_ms, row.client_id)
+        return load_standing(row_value(TABLE, row, {TRANSACTION: FORMAT}), row.seq, row.time_ms, row.client_id)
     except UNREADABLE as cause:
         raise damaged(TABLE, row, cause) from cause
 

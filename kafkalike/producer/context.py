@@ -45,7 +45,7 @@ def transaction(producer: KafkaProducer) -> Iterator[Transaction]:
             `commit_transaction` again.
         CommitFailedError, TransactionAbortableError, ...: as `commit_transaction`; nothing was committed, and the
             transaction is aborted.
-        ProducerFencedError, InvalidProducerEpochError: nothing was committed; close the producer.
+        ProducerFencedError, InvalidProducerEpochError: see `commit_transaction`; close the producer.
     """
     manager = producer._transactions  # noqa: SLF001 - a part of the producer
     if manager is None:

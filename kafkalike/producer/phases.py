@@ -72,7 +72,7 @@ REFUSED: Final = (
     UnknownMemberIdError,
     UnknownTopicOrPartitionError,
 )
-"""What a commit raises that is refused by a rule: nothing was decided, and the same commit would be refused again.
+"""What a call raises that is refused by a rule: nothing was decided, and the same call would be refused again.
 `InvalidTxnStateError`: an abort that was interrupted has come first."""
 
 
@@ -141,7 +141,7 @@ class Standing:
         return self
 
     def refused(self, call: Call, error: Exception) -> Standing:
-        """`init_transactions`, a commit or an abort raised.
+        """A call that asks the log raised.
 
         What is neither fatal nor a rule's refusal may have happened: the phase stays, and the call may be made again.
         """

@@ -57,8 +57,8 @@ class TransactionCalls:
         """Let the transaction commit offsets of a consumer group: they are committed with the records, or not at all.
 
         The consumer itself must commit nothing (`enable_auto_commit=False`). May be called more than once; a later
-        offset of a partition takes the place of an earlier one. Nothing is written before the commit, which also looks
-        whether the group has moved on (`CommitFailedError`).
+        offset of a partition takes the place of an earlier one. Nothing is written before the commit. Whether the group
+        has moved on is looked at now, as far as this process knows the group, and again by the commit.
 
         Args:
             offsets: by partition, the next offset to read; none are fine.
@@ -74,6 +74,10 @@ class TransactionCalls:
                 consumer with a generation and without a member.
             InvalidGroupIdError: the consumer has no group.
             OffsetMetadataTooLargeError: metadata above `offset.metadata.max.bytes`.
+            CommitFailedError, FencedInstanceIdError, RebalanceInProgressError: the group has moved on; abort, and let
+                the consumer poll. `CommitFailedError` has `IllegalGenerationError` as its cause, or is an
+                `UnknownMemberIdError`.
+            KafkaStorageError: the group could not be looked at; call again, or abort.
         """
         self._manager().send_offsets(offsets, group_metadata)
 
@@ -94,10 +98,15 @@ class TransactionCalls:
             CommitFailedError, FencedInstanceIdError, RebalanceInProgressError: a group whose offsets it has, has moved
                 on. Nothing was committed; abort, and let the consumer poll.
             UnknownTopicOrPartitionError: a topic is gone. Nothing was committed; abort.
-            ProducerFencedError: a newer producer has the transactional id. This call committed nothing; an earlier one
-                without an answer may have. Close.
+            ProducerFencedError: a newer producer has the transactional id; close. Nothing was committed, unless an
+                earlier call had no answer and the newer producer has committed since: then it is not known any more
+                whether that call committed the transaction, and the message says so. One that is known to be committed
+                is returned as such, also to a fenced producer.
             InvalidProducerEpochError: the transaction was aborted by maintenance, after its timeout, or by an
                 administrator. Nothing was committed; close.
+            KafkaTimeoutError, KafkaStorageError, UnknownOutcomeError: not done, or not sure; call again.
+            LogCorruptError: it is committed, and one of its topics cannot get it: a staged file is lost, see
+                `kafkalike verify`. Or nothing was committed, as `__consumer_offsets` was rewound.
         """
         return self._manager().commit()
 

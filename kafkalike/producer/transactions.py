@@ -12,12 +12,14 @@ from typing import Final
 from kafkalike.clock import Clock, Deadline
 from kafkalike.config.producer import ProducerConfig
 from kafkalike.errors import (
+    CommitFailedError,
+    FencedInstanceIdError,
     IllegalArgumentError,
     IllegalStateError,
     InvalidGroupIdError,
-    InvalidTransactionTimeoutError,
     InvalidTxnStateError,
     KafkaError,
+    RebalanceInProgressError,
     UnknownOutcomeError,
 )
 from kafkalike.group.offsets import GroupOffsets, check_position
@@ -25,7 +27,7 @@ from kafkalike.log.port import Cluster, TopicLog, TransactionSession
 from kafkalike.model.batch import RecordBatch
 from kafkalike.model.names import check_group_id
 from kafkalike.model.structs import ConsumerGroupMetadata, OffsetAndMetadata, TopicPartition
-from kafkalike.model.transactions.claims import GroupClaim
+from kafkalike.model.transactions.claims import GroupClaim, check_claim
 from kafkalike.producer.buffer import FORKED, Buffer
 from kafkalike.producer.phases import Call, Phase, Standing
 
@@ -33,6 +35,9 @@ log = logging.getLogger(__name__)
 
 Ranges = Mapping[TopicPartition, range]
 """Offsets of a transaction's records, by partition."""
+
+LEFT_BEHIND: Final = (CommitFailedError, FencedInstanceIdError, RebalanceInProgressError)
+"""What a group says to who is not, or no longer, its member with these partitions."""
 
 NOT_TRANSACTIONAL: Final = "the producer has no transactional_id, so it has no transactions"
 
@@ -88,12 +93,6 @@ class TransactionManager:
 
     def _new_session(self) -> TransactionSession:
         config = self._config
-        most = int(self._cluster.server.get("transaction.max.timeout.ms"))
-        if config.transaction_timeout_ms > most:
-            raise InvalidTransactionTimeoutError(
-                f"transaction_timeout_ms={config.transaction_timeout_ms:g} is above the server's "
-                f"transaction.max.timeout.ms={most}"
-            )
         try:
             return self._cluster.transactions.begin_session(
                 str(config.transactional_id), int(config.transaction_timeout_ms), str(config.client_id), self._limit()
@@ -120,7 +119,21 @@ class TransactionManager:
         with self._turn:
             self._take(Call.SEND_OFFSETS)
             if checked:
+                self._check_member(claim)
                 self._replace(lambda standing: standing.with_offsets(claim, checked))
+
+    def _check_member(self, claim: GroupClaim) -> None:
+        """Refuse a consumer that the group has left behind, as far as it is known here; the commit looks again."""
+        groups = self._cluster.groups
+        try:
+            try:
+                check_claim(groups.state.group(claim.group_id).roster, claim)
+            except LEFT_BEHIND:
+                # What is known here may be older than what the consumer knows.
+                check_claim(groups.refresh().group(claim.group_id).roster, claim)
+        except KafkaError as error:
+            self._refused(Call.SEND_OFFSETS, error)
+            raise
 
     def commit(self) -> Ranges:
         """See `KafkaProducer.commit_transaction`."""

@@ -72,6 +72,8 @@ def parse_avro(schema: Schema, referenced: Mapping[str, Schema], *, strict: bool
     Raises:
         InvalidSchemaError: it breaks a rule of Avro's.
     """
+    if schema.type != "AVRO":
+        raise InvalidSchemaError(f"the schema is of type {schema.type}, not AVRO")
     parser = _Parser(strict=strict)
     for name, used in referenced.items():
         if used.type != "AVRO":

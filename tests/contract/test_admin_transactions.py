@@ -2,6 +2,7 @@
 
 import json
 from collections.abc import Callable
+from dataclasses import replace
 
 import pytest
 from prometheus_client import CollectorRegistry, generate_latest
@@ -9,7 +10,7 @@ from prometheus_client.parser import text_string_to_metric_families
 
 from kafkalike.admin import AbortTransactionSpec, KafkaAdminClient, TransactionListing, TransactionState
 from kafkalike.cli.metrics.prometheus import ClusterCollector
-from kafkalike.clock import SYSTEM_CLOCK
+from kafkalike.clock import SYSTEM_CLOCK, Deadline
 from kafkalike.config.server import ServerConfig
 from kafkalike.errors import (
     IllegalArgumentError,
@@ -20,11 +21,17 @@ from kafkalike.errors import (
 )
 from kafkalike.lag.measure import Lags
 from kafkalike.log.port import Cluster
+from kafkalike.log.port.topic import TopicLog
+from kafkalike.log.port.transactions import FilesToStage
+from kafkalike.log.runs.manifest import LAYOUT, Manifest, dump_manifest
+from kafkalike.log.runs.runs import Run
+from kafkalike.log.topic.waiting_batch import pack, partitions_in
 from kafkalike.model.structs import OffsetAndMetadata, TopicPartition
 from kafkalike.producer import KafkaProducer
 from kafkalike.retention import maintain
 from kafkalike.testing import ManualClock, MemoryCluster
 from tests.tools.cli import Done, call
+from tests.tools.records import batch
 from tests.tools.transactional import T0, T1, U0, values
 
 MINUTE_MS = 60_000
@@ -111,7 +118,7 @@ def test_filters_that_mean_nothing_are_refused(admin: KafkaAdminClient, given: d
 
 
 def test_descriptions_are_kafka_pythons(admin: KafkaAdminClient, ids: dict[str, KafkaProducer]) -> None:
-    """Partitions are those that a transaction still has to come into: of an open one all of its topics."""
+    """Partitions are those that a transaction still has to come into: of an open one those it wrote to."""
     before = admin.describe_transactions(["open", "done", "new"])
     ids["open"].commit_transaction()
     after = admin.describe_transactions(["open"])["open"]
@@ -120,7 +127,7 @@ def test_descriptions_are_kafka_pythons(admin: KafkaAdminClient, ids: dict[str, 
     opened = before["open"]
     assert (opened.coordinator_id, opened.producer_epoch, opened.transaction_timeout_ms) == (1, 0, MINUTE_MS)
     assert opened.transaction_start_time_ms > 0
-    assert opened.topic_partitions == {T0, T1}
+    assert opened.topic_partitions == {T0}
     assert (before["done"].transaction_start_time_ms, before["done"].topic_partitions) == (-1, set())
     assert (after.state, after.transaction_start_time_ms) == (TransactionState.COMPLETE_COMMIT, -1)
     assert after.producer_id == opened.producer_id
@@ -138,7 +145,7 @@ def test_an_id_that_is_not_known_is_named(admin: KafkaAdminClient) -> None:
 
 @pytest.mark.usefixtures("ids")
 def test_producers_of_a_partition_are_those_that_are_under_way(admin: KafkaAdminClient) -> None:
-    found = admin.describe_producers([T0, U0])
+    found = admin.describe_producers([T0, T1, U0])
     opened = admin.describe_transactions(["open"])["open"]
 
     (active,) = found[T0].active_producers
@@ -146,9 +153,45 @@ def test_producers_of_a_partition_are_those_that_are_under_way(admin: KafkaAdmin
     # Both are as old as the first staged file is by the storage's clock.
     assert active.last_timestamp == pytest.approx(opened.transaction_start_time_ms, abs=5000)
     assert active.current_transaction_start_offset == -1
-    assert found[U0].active_producers == []
+    assert found[T1].active_producers == found[U0].active_producers == []
     with pytest.raises(UnknownTopicOrPartitionError):
         admin.describe_producers([TopicPartition("t", 9)])
+
+
+def test_the_partitions_of_an_open_transaction_are_those_it_wrote_to(
+    log_cluster: Cluster, admin: KafkaAdminClient, producer_of: Callable[..., KafkaProducer]
+) -> None:
+    """As far as what is staged says so: of a file that does not, all partitions of its topic count."""
+    del producer_of
+    session = log_cluster.transactions.begin_session("job", 60_000, "client", Deadline(SYSTEM_CLOCK, 60_000))
+    log, other = log_cluster.log("t"), log_cluster.log("u")
+    log.refresh()
+    manifest = Manifest(runs=(Run(0, "1.parquet", 0, 9, 1, 3, 9),), codec="none", time_ms=0)
+
+    def stage(log: TopicLog, content: bytes) -> set[TopicPartition]:
+        files = FilesToStage(layout=LAYOUT, content=content, names=(), counts={0: 1}, move=lambda _: None)
+        session.stage_files(1, log, files, Deadline(SYSTEM_CLOCK, 60_000))
+        return admin.describe_transactions(["job"])["job"].topic_partitions
+
+    first = stage(log, dump_manifest(manifest))
+    more = stage(other, dump_manifest(replace(manifest, runs=())))
+    unclear = stage(log, b"{")
+    (listed,) = log_cluster.transactions.described(["job"]).values()
+
+    assert first == {T1}
+    assert more == {T1, U0}
+    assert unclear == {T0, T1, U0}
+    assert listed.topics == {"t": {}, "u": {}}
+
+
+def test_the_beginning_of_a_staged_file_says_its_partitions() -> None:
+    """Unless it ends before they do."""
+    content = pack(batch((3, b'"partitions":[7]'), (12, b"x"), (3, b"y")), "none", None)
+    end = content.index(b"]") + 1
+
+    assert partitions_in(content) == partitions_in(content[:end]) == {3: 2, 12: 1}
+    assert partitions_in(content[: end - 1]) is None
+    assert partitions_in(b"") is None
 
 
 # --- abort ---------------------------------------------------------------------------------------------
@@ -223,7 +266,7 @@ def test_what_hangs_is_open_for_longer_than_any_timeout_and_five_minutes(
     assert list(hanging) == [
         "transactional_id", "producer_id", "producer_epoch", "state", "age_ms", "coordinator_id", "topic_partitions",
     ]  # fmt: skip
-    assert (hanging["transactional_id"], hanging["state"], hanging["topic_partitions"]) == ("open", "Ongoing", [T0, T1])
+    assert (hanging["transactional_id"], hanging["state"], hanging["topic_partitions"]) == ("open", "Ongoing", [T0])
     assert hanging["age_ms"] >= 20 * MINUTE_MS
     assert admin.find_hanging_transactions(max_transaction_timeout_ms=20 * MINUTE_MS) == []
     assert admin.find_hanging_transactions(broker_ids=[2]) == []
@@ -246,7 +289,8 @@ def test_the_command_has_kafkas_columns(log_cluster: Cluster, clock: ManualClock
     only = rows(call(log_cluster, "transactions", "list", "--state", "Ongoing", "--duration-filter", "-1"))
     described = rows(call(log_cluster, "transactions", "describe", "--transactional-id", "open", clock=clock))
     producers = rows(call(log_cluster, "transactions", "describe-producers", "--topic", "t", "--partition", "0"))
-    hanging = rows(call(log_cluster, "transactions", "find-hanging", "--topic", "t", "--partition", "1", clock=clock))
+    hanging = rows(call(log_cluster, "transactions", "find-hanging", "--topic", "t", "--partition", "0", clock=clock))
+    elsewhere = rows(call(log_cluster, "transactions", "find-hanging", "--topic", "t", "--partition", "1", clock=clock))
 
     assert table[0] == ["TransactionalId", "Coordinator", "ProducerId", "TransactionState"]
     assert {row[0]: row[3] for row in table[1:]} == {name: state.value for name, state in STATES.items()}
@@ -255,14 +299,15 @@ def test_the_command_has_kafkas_columns(log_cluster: Cluster, clock: ManualClock
         "CoordinatorId", "TransactionalId", "ProducerId", "ProducerEpoch", "TransactionState", "TransactionTimeoutMs",
         "CurrentTransactionStartTimeMs", "TransactionDurationMs", "TopicPartitions",
     ]  # fmt: skip
-    assert [described[1][n] for n in (0, 1, 3, 4, 5, 8)] == ["1", "open", "0", "Ongoing", "60000", "t-0,t-1"]
+    assert [described[1][n] for n in (0, 1, 3, 4, 5, 8)] == ["1", "open", "0", "Ongoing", "60000", "t-0"]
     assert int(described[1][7]) >= 29 * MINUTE_MS
     assert [len(row) for row in producers] == [6, 6]
     assert producers[1][5] == "None"
     assert [row[:2] + row[7:] for row in hanging] == [
         ["Topic", "Partition", "Duration(min)", "TransactionalId", "TransactionState"],
-        ["t", "1", hanging[1][7], "open", "Ongoing"],
+        ["t", "0", hanging[1][7], "open", "Ongoing"],
     ]
+    assert elsewhere == hanging[:1]
     assert int(hanging[1][7]) >= 29
 
 

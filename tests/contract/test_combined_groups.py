@@ -213,7 +213,7 @@ def _asks_the_rule_before_and_not_at_the_commit(patch: pytest.MonkeyPatch) -> No
 
         return trusting
 
-    patch.setattr("kafkalike.log.cluster.delta_cluster.load_commit", load)
+    patch.setattr(offset_commit, "load_commit", load)
 
 
 def _writes_the_part_that_holds(patch: pytest.MonkeyPatch) -> None:

@@ -33,6 +33,7 @@ from kafkalike.log.table.commit_file import lines_of
 from kafkalike.log.table.layout import CLUSTER_METADATA
 from kafkalike.log.table.root_format import ROOT_FORMAT
 from kafkalike.log.table.sealed import sealed
+from kafkalike.log.table.snapshot import load_snapshot
 from kafkalike.log.topic import combined
 from kafkalike.log.topic.topic_log import DeltaTopicLog
 from kafkalike.log.topic.waiting_batch import pack, unpack
@@ -41,14 +42,19 @@ from kafkalike.model.combining import course
 from kafkalike.model.combining.course import ForgottenError
 from kafkalike.model.combining.parts import MOST_PARTS, Taken, Waiting
 from tests.tools.effort import examples, seeds
-from tests.tools.everywhere import EverywhereStore, Mood, SimulatedClock
+from tests.tools.everywhere import EverywhereStore, Mood, NoThreads, SimulatedClock
 from tests.tools.records import batch, everything
 
-SEEDS = seeds(300, 40)
+SEEDS = seeds(120, 40)
 
 
 MUTANT_SEEDS = 300
 """Within so many trials a fault must be found."""
+
+
+def combined_of(log: DeltaTopicLog) -> combined.CombinedTopic:
+    assert log._combined is not None
+    return log._combined
 
 
 class Place:
@@ -61,7 +67,9 @@ class Place:
         self.cluster().create_topic("t", 2, {"message.timestamp.before.max.ms": str(2**62), **(settings or {})})
 
     def cluster(self) -> DeltaCluster:
-        return DeltaCluster(self.store, clock=self.clock)
+        cluster = DeltaCluster(self.store, clock=self.clock)
+        cluster.helpers = NoThreads()
+        return cluster
 
     def log(self) -> DeltaTopicLog:
         found = self.cluster().log("t")
@@ -71,7 +79,7 @@ class Place:
     def busy_log(self) -> DeltaTopicLog:
         """One that has met others."""
         log = self.log()
-        log._combined.meet()
+        combined_of(log).meet()
         return log
 
     def read(self) -> dict[int, list[tuple[int, str]]]:
@@ -121,13 +129,19 @@ def played(seed: int, trouble: float) -> tuple[Place, list[Writer]]:
     writers = [Writer(place, f"w{n}") for n in range(rng.randint(2, 4))]
     for writer in writers:
         if rng.random() < 0.5:
-            writer.log._combined.meet()
+            combined_of(writer.log).meet()
     place.mood.trouble = trouble
     for _ in range(rng.randint(3, 8)):
         place.mood.others = [rng.choice(writers).append for _ in range(rng.randint(0, 6))]
         rng.choice(writers).append()
     place.mood.settle()
     return place, writers
+
+
+def loaded(place: Place, *, far: bool) -> list[tuple[int, list[dict[str, Any]]]]:
+    """What the log says: to a reader who uses joined commits, or to one who does not."""
+    place.mood.far = far
+    return load_snapshot(place.store.at("t")).commits
 
 
 def judge(place: Place, writers: list[Writer]) -> None:
@@ -142,6 +156,7 @@ def judge(place: Place, writers: list[Writer]) -> None:
             found.setdefault(label, []).append((partition, offset))
             order.setdefault((name, partition), []).append(int(number))
     assert all(numbers == sorted(numbers) for numbers in order.values())
+    assert loaded(place, far=True) == loaded(place, far=False)
     for writer in writers:
         for label, runs in writer.acked.items():
             assert sorted(found[label]) == sorted((p, o) for p, run in runs.items() for o in run)
@@ -289,7 +304,7 @@ def test_what_has_waited_for_long_is_not_taken() -> None:
     dead.refresh()
     waits(place, dead, "left")
     place.clock.sleep(waiting_files.STALE_MS / 1000 + 1)
-    leader._combined.meet()
+    combined_of(leader).meet()
 
     leader.append(batch("later"))
 
@@ -305,7 +320,7 @@ def test_an_interrupted_append_is_settled_before_the_next_one_of_its_thread() ->
     waits(place, log, "interrupted")
 
     log.append(batch("next"))
-    other._combined.meet()
+    combined_of(other).meet()
     other.append(batch("last"))
 
     assert [value for _, value in place.read()[0]] == ["first", "next", "last"]
@@ -332,13 +347,13 @@ def test_an_append_in_doubt_is_settled_by_the_next_log_of_the_process() -> None:
     place = Place()
     cluster, other = place.cluster(), place.busy_log()
     log = cluster.log("t")
-    log._combined.meet()
+    combined_of(log).meet()
     other.append(batch("first"))
     log.refresh()
     waits(place, log, "interrupted")
 
     cluster.log("t").append(batch("next"))
-    other._combined.meet()
+    combined_of(other).meet()
     other.append(batch("last"))
 
     assert [value for _, value in place.read()[0]] == ["first", "next", "last"]
@@ -352,7 +367,7 @@ def test_a_thread_goes_on_though_the_log_no_longer_tells_of_its_append_in_doubt(
     other.append(batch("first"))
     log.refresh()
     waits(place, log, "interrupted")
-    part = log._combined.open.left()[0]
+    part = combined_of(log).open.left()[0]
     place.clock.sleep(waiting_files.STALE_MS / 1000 + 1)
     for number in range(110):
         other.append(batch(f"o{number}"))
@@ -363,14 +378,14 @@ def test_a_thread_goes_on_though_the_log_no_longer_tells_of_its_append_in_doubt(
         files.discard(log_name(version))
 
     log.append(batch("next"))
-    other._combined.meet()
+    combined_of(other).meet()
     other.append(batch("last"))
 
     values = [value for _, value in place.read()[0]]
     assert values[-2:] == ["next", "last"]
     assert "interrupted" not in values
     assert files.read(f"_waiting/{part.name}") == waiting_files.WITHDRAWN
-    assert log._combined.open.left() == []
+    assert combined_of(log).open.left() == []
 
 
 def test_what_became_of_an_append_is_asked_with_few_reads(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -381,9 +396,9 @@ def test_what_became_of_an_append_is_asked_with_few_reads(monkeypatch: pytest.Mo
     for number in range(6):
         log.append(batch(str(number)))
 
-    assert log._combined.files.recalled(Waiting(2, "a", 1), 6) == {}
+    assert combined_of(log).files.recalled(Waiting(2, "a", 1), 6) == {}
     with pytest.raises(ForgottenError, match="look for append id a-1 with"):
-        log._combined.files.recalled(Waiting(1, "a", 1), 6)
+        combined_of(log).files.recalled(Waiting(1, "a", 1), 6)
 
 
 def test_dump_log_shows_what_an_error_names() -> None:
@@ -393,7 +408,7 @@ def test_dump_log_shows_what_an_error_names() -> None:
     leader.append(batch("first"))
     log.refresh()
     waits(place, log, "left")
-    part = log._combined.open.left()[0]
+    part = combined_of(log).open.left()[0]
     leader.append(batch("a"))
 
     shown = [_commit_line(commit) for commit in list_commits(place.cluster(), "t")]
@@ -434,7 +449,7 @@ def test_a_busy_writer_that_has_met_nobody_is_told() -> None:
     place.mood.before.append(("put _delta_log", go_on))
     late.append(batch("late"))
 
-    assert not busy._combined.company.alone(place.clock.monotonic())
+    assert not combined_of(busy).company.alone(place.clock.monotonic())
     assert (0, "0") in place.read()[0]
     assert "late" in [value for _, value in place.read()[0]]
 
@@ -552,7 +567,7 @@ def test_a_live_writer_that_nobody_takes_along_is_told_why(monkeypatch: pytest.M
     leader, log = place.busy_log(), place.log()
     leader.append(batch("first"))
     log.refresh()
-    log._combined.meet()
+    combined_of(log).meet()
     count, sleep = 0, place.clock.sleep
 
     def refuse() -> None:
@@ -616,7 +631,7 @@ def test_a_large_append_only_races(monkeypatch: pytest.MonkeyPatch) -> None:
 
     log.append(batch("x" * 100))
 
-    assert log._combined.open._free == []
+    assert combined_of(log).open._free == []
     assert [value for _, value in place.read()[0]] == ["first", "o", "x" * 100]
 
 
@@ -735,7 +750,7 @@ def test_whatever_json_waits_an_append_beside_it_lands_and_can_be_read(head: obj
     place.store.at("t").put_if_absent(f"_waiting/{log.version:020d}-aa-1", forged(head))
 
     log.append(batch("next"))
-    beside._combined.meet()
+    combined_of(beside).meet()
     beside.append(batch("last"))
 
     values = [value for _, value in place.read()[0]]
@@ -762,7 +777,7 @@ def test_dead_files_take_nobodys_place(content: bytes) -> None:
     waits(place, dead, "left")
 
     log.append(batch("a"))
-    log._combined.meet()
+    combined_of(log).meet()
     log.append(batch("b"))
 
     assert "left" in [value for _, value in place.read()[0]]

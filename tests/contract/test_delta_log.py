@@ -236,6 +236,17 @@ def test_an_append_gives_up_when_others_hold_the_topic(log: DeltaTopicLog, root:
     assert log.log_end(0) == 0
 
 
+@pytest.mark.slow
+def test_an_append_goes_on_while_a_stopped_process_holds_the_topic(log: DeltaTopicLog, root: str) -> None:
+    """The version's file decides, not the lock; after the first wait it is only tried for a moment."""
+    with TableLock(f"{root}/__locks", "orders").held():
+        for value in (b"a", b"b"):
+            log.append(batch(value), timeout_ms=30_000)
+        connect(root).log("orders").append(batch(b"c"), timeout_ms=30_000)
+
+    assert partition_values(on_disk(root).log("orders")) == [b"a", b"b", b"c"]
+
+
 def test_one_that_waits_for_a_lock_does_something_else_meanwhile(root: str) -> None:
     """Between two tries, of which there is one more as long as somebody holds it."""
     holder = ExitStack()

@@ -199,7 +199,7 @@ def test_a_dropped_lease_is_gone(leases: Leases) -> None:
 
 @pytest.mark.slow
 def test_groups_go_on_while_a_stopped_process_holds_their_lock(root: str) -> None:
-    """The version's file decides, not the lock, also for one who comes new; topics do wait."""
+    """The version's file decides, not the lock, also for one who comes new; changes of topics do wait."""
     cluster = connect(root)
     assert isinstance(cluster, DeltaCluster)
     cluster.create_topic("t", 1, {})

@@ -491,7 +491,7 @@ def test_nothing_goes_that_another_version_of_the_run_has_made_live(root: str, m
     files = open_cluster(root).files_of(open_cluster(root).topic("t"))
     due = leftovers(files, set, NOW + 48 * HOUR_MS, Delays(deleted_ms=0, replaced_ms=0))
 
-    gone = list(vacuum(files, due, lambda: alive, lambda: many.exclusive(None)))  # type: ignore[arg-type]
+    gone = list(vacuum(files, due, lambda: alive, lambda: many.exclusive(Deadline(SYSTEM_CLOCK, 60_000))))
 
     assert {file.path for file in due} >= alive
     assert gone == []

@@ -9,6 +9,7 @@ from kafkalike.consumer import KafkaConsumer
 from kafkalike.errors import (
     CommitFailedError,
     FencedInstanceIdError,
+    IllegalGenerationError,
     TransactionAbortableError,
 )
 from kafkalike.log.port import Cluster
@@ -115,6 +116,74 @@ def test_a_consumer_that_was_taken_for_dead_commits_nothing(
     assert (values(log_cluster, "u"), committed(log_cluster)) == ([b"next"], {})
 
 
+@pytest.mark.parametrize("settings", [{}, {"group_instance_id": "one"}], ids=["member", "static member"])
+def test_a_consumer_that_its_group_has_left_behind_is_told_when_it_gives_its_offsets(
+    log_cluster: Cluster,
+    producer_of: Callable[..., KafkaProducer],
+    producer: KafkaProducer,
+    reader_of: Callable[..., KafkaConsumer],
+    settings: dict[str, Any],
+) -> None:
+    """As Kafka's brokers do, not only by the commit: the transaction must be aborted then."""
+    producer_of(transactional_id=None).send("t", b"v", partition=0).get(60)
+    first = reader_of("t", **settings)
+    polled(first, 1)
+    stale = first.group_metadata()
+    if not settings:
+        first.close(autocommit=False)
+    second = reader_of("t", **settings)
+    polled(second, 1)
+
+    producer.begin_transaction()
+    producer.send("u", b"v")
+    with pytest.raises((CommitFailedError, FencedInstanceIdError)) as refused:
+        producer.send_offsets_to_transaction({T0: OffsetAndMetadata(1)}, stale)
+    with pytest.raises(TransactionAbortableError) as abortable:
+        producer.commit_transaction()
+    producer.abort_transaction()
+    producer.begin_transaction()
+    producer.send_offsets_to_transaction({T0: OffsetAndMetadata(1)}, second.group_metadata())
+    producer.commit_transaction()
+
+    assert isinstance(refused.value, FencedInstanceIdError if settings else CommitFailedError)
+    assert abortable.value.__cause__ is refused.value
+    assert (values(log_cluster, "u"), committed(log_cluster)) == ([], {T0: OffsetAndMetadata(1)})
+
+
+def test_a_generation_that_is_over_is_told_at_once(
+    log_cluster: Cluster, producer: KafkaProducer, reader_of: Callable[..., KafkaConsumer]
+) -> None:
+    """With Kafka's error as the cause."""
+    member = reader_of("t")
+    member.poll(timeout_ms=100)
+    known = member.group_metadata()
+    log_cluster.groups.refresh()
+    producer.begin_transaction()
+
+    with pytest.raises(CommitFailedError) as refused:
+        producer.send_offsets_to_transaction({T0: OffsetAndMetadata(1)}, known._replace(generation_id=987))
+
+    assert isinstance(refused.value.__cause__, IllegalGenerationError)
+
+
+def test_a_member_that_is_not_known_here_yet_is_looked_for(
+    log_cluster: Cluster, open_log_cluster: Callable[[], Cluster], producer_of: Callable[..., KafkaProducer]
+) -> None:
+    """Its consumer may know more than the producer's process: the group is looked at before it is refused."""
+    del producer_of
+    with (
+        KafkaProducer(bootstrap_servers=open_log_cluster(), transactional_id="elsewhere") as producer,
+        KafkaConsumer("t", bootstrap_servers=log_cluster, group_id="g", enable_auto_commit=False) as member,
+    ):
+        producer.init_transactions()
+        member.poll(timeout_ms=100)
+        producer.begin_transaction()
+        producer.send_offsets_to_transaction({T0: OffsetAndMetadata(1)}, member.group_metadata())
+        producer.commit_transaction()
+
+        assert member.committed(T0) == 1
+
+
 def test_a_static_member_whose_name_was_taken_over_commits_nothing(
     log_cluster: Cluster,
     producer_of: Callable[..., KafkaProducer],
@@ -125,11 +194,10 @@ def test_a_static_member_whose_name_was_taken_over_commits_nothing(
     producer_of(transactional_id=None).send("t", b"v", partition=0).get(60)
     first = reader_of("t", group_instance_id="one")
     polled(first, 1)
-    metadata = first.group_metadata()
+    producer.begin_transaction()
+    producer.send_offsets_to_transaction({T0: OffsetAndMetadata(1)}, first.group_metadata())
     second = reader_of("t", group_instance_id="one")
     polled(second, 1)
-    producer.begin_transaction()
-    producer.send_offsets_to_transaction({T0: OffsetAndMetadata(1)}, metadata)
 
     with pytest.raises((FencedInstanceIdError, CommitFailedError)):
         producer.commit_transaction()

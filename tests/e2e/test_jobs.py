@@ -13,6 +13,9 @@ from pyspark.sql import SparkSession
 from kafkalike import KafkaConsumer, KafkaProducer, TopicPartition
 from kafkalike.admin import KafkaAdminClient
 from kafkalike.cli.jobs.job import run
+from kafkalike.log.connect import connect
+from tests.tools.cli import call
+from tests.tools.records import fill
 from tests.tools.submit import REPOSITORY, submit
 
 ORDERS = 'id,name,at,part\n1,ann,2024-01-01 00:00:00,0\n2,"b,c",2024-01-01 01:00:00,1\n3,,2024-01-02 00:00:00,0\n'
@@ -44,6 +47,13 @@ def consume(spark: SparkSession, root: str) -> Run:
 
 
 @pytest.fixture
+def export(spark: SparkSession, root: str) -> Run:
+    """The job, in the tests' own Spark."""
+    command: Command = module("export_topic").main
+    return lambda *args: run(command, ["--bootstrap-server", root, *map(str, args)])
+
+
+@pytest.fixture
 def orders(tmp_path: Path) -> Path:
     """Three orders as CSV."""
     path = tmp_path / "orders.csv"
@@ -60,6 +70,39 @@ def records(root: str, topic: str) -> list[tuple[int, bytes | None, object, int]
 def committed(root: str, group: str, topic: str) -> int | None:
     with KafkaConsumer(bootstrap_servers=root, group_id=group) as consumer:
         return consumer.committed(TopicPartition(topic, 0))
+
+
+def test_jobs_read_topics_as_of_one_snapshot(
+    consume: Run, export: Run, root: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """`--at FILE` is what `kafkalike snapshot` printed; what was written later is not read."""
+    for topic in ("a", "b"):
+        connect(root).create_topic(topic, 1, {})
+        fill(connect(root), topic, "old")
+    printed = call(connect(root), "snapshot", "--topic", "a", "--topic", "b")
+    at = tmp_path / "now.json"
+    at.write_text(printed.out)
+    for topic in ("a", "b"):
+        fill(connect(root), topic, "new")
+
+    done = [
+        consume("--topic", "a", "--at", at, "--value-only", "--format", "json", "--json", tmp_path / "a"),
+        export("--topic", "b", "--at", at, "--format", "json", "--json", tmp_path / "b"),
+    ]
+    reports = [json.loads(line) for line in capsys.readouterr().out.splitlines()]
+    at.write_text("{}")
+    refused = export("--topic", "b", "--at", at, tmp_path / "c")
+    other = export("--topic", "b", "--at", tmp_path / "nowhere.json", tmp_path / "c")
+
+    assert done == [0, 0]
+    assert [(report["records"], report["ending_offsets"]) for report in reports] == [
+        (1, {"a": {"0": 1}}),
+        (1, {"b": {"0": 1}}),
+    ]
+    lines = [line for file in (tmp_path / "a").glob("*.json") for line in file.read_text().splitlines()]
+    assert lines == ['{"value":"old"}']
+    assert (refused, other) == (1, 2)
+    assert "snapshot" in capsys.readouterr().err
 
 
 @pytest.mark.timeout(300)

@@ -57,9 +57,9 @@ class Recorder:
         try:
             offsets = do()
         except KafkaError as error:
-            self.event(
-                "fail" if isinstance(error, REFUSED) else "info", "send", asked, atomic=atomic, error=repr(error)
-            )
+            # Of several that may come alone, others may have been written.
+            kind = "fail" if isinstance(error, REFUSED) and (atomic or len(records) == 1) else "info"
+            self.event(kind, "send", asked, atomic=atomic, error=repr(error))
             return False
         done = [["send", f"{self.topic}-{p}", [o, value]] for (p, value), o in zip(records, offsets, strict=True)]
         self.event("ok", "send", done, atomic=atomic)

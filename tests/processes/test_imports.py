@@ -30,6 +30,45 @@ sys.exit(bool({"pandas", "deltalake", "pyspark", "obstore", "pyarrow.compute"} &
     subprocess.run([sys.executable, "-c", code, root], check=True, timeout=120)
 
 
+def test_a_process_that_opens_a_cluster_loads_only_what_a_folder_without_transactions_needs(root: str) -> None:
+    """Half of the modules are for object stores, transactions and logs of topics; they took 60 ms of each command."""
+    code = """
+import sys
+from kafkalike.log.connect import connect
+connect(sys.argv[1]).topics()
+needless = {
+    "kafkalike.log.cluster.ahead",
+    "kafkalike.log.table.combining",
+    "kafkalike.log.topic.topic_log",
+    "kafkalike.log.transactions",
+    "kafkalike.model.combining.course",
+    "kafkalike.model.transactions.course",
+}
+sys.exit(", ".join(needless & sys.modules.keys()) or None)
+"""
+    subprocess.run([sys.executable, "-c", code, root], check=True, timeout=120)
+
+
+def test_a_process_that_writes_to_a_folder_loads_nothing_of_object_stores(root: str) -> None:
+    code = """
+import sys
+from kafkalike import KafkaProducer
+with KafkaProducer(bootstrap_servers=sys.argv[1]) as producer:
+    producer.send("orders", b"v").get(60)
+needless = {
+    "kafkalike.log.cluster.ahead",
+    "kafkalike.log.store.objects",
+    "kafkalike.log.table.combining",
+    "kafkalike.log.table.combined_rows",
+    "kafkalike.log.topic.combined",
+    "kafkalike.model.combining.course",
+    "kafkalike.model.transactions.course",
+}
+sys.exit(", ".join(needless & sys.modules.keys()) or None)
+"""
+    subprocess.run([sys.executable, "-c", code, root], check=True, timeout=120)
+
+
 def test_a_thread_that_makes_a_checkpoint_does_not_import_pandas(root: str) -> None:
     """It would take the interpreter from the appends beside it."""
     code = """

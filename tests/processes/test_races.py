@@ -1,6 +1,7 @@
 """Several producers on one topic while a consumer polls: the histories of all of them must be one Kafka log."""
 
 import os
+import signal
 import socket
 from pathlib import Path
 
@@ -12,6 +13,7 @@ from kafkalike.log.connect import connect
 from kafkalike.model.batch import RecordBatch
 from tests.tools.children import Child, started
 from tests.tools.race import PRODUCE, Race, assert_sound
+from tests.tools.records import partition_values
 from tests.tools.shim import fault, preloaded
 
 
@@ -75,7 +77,7 @@ def test_a_producer_killed_among_others_loses_nothing_that_it_was_told_is_there(
 @pytest.mark.spark
 @pytest.mark.slow
 @pytest.mark.timeout(300)
-@pytest.mark.parametrize("queue", [True, False])
+@pytest.mark.parametrize("queue", [pytest.param(True, marks=pytest.mark.soak), False])
 def test_a_spark_writer_and_two_in_process_producers_share_a_topic(race: Race, *, queue: bool) -> None:
     """DataFrames, and two producers without a JVM."""
     spark = {"batches": 4, "through": "write", "queue": queue}
@@ -110,3 +112,25 @@ def test_a_producer_stopped_inside_an_append_is_named_to_those_who_wait_and_its_
     assert f"process {child.pid} on {socket.gethostname()} holds it" in str(refused.value)
     assert f"kill -CONT {child.pid}" in str(refused.value)
     assert log.log_end(0) == 1
+
+
+@pytest.mark.timeout(120)
+def test_others_go_on_beside_a_producer_that_was_stopped_inside_an_append(race: Race, root: str) -> None:
+    """After a wait; when it is resumed it writes its records behind theirs, once."""
+    orders = {"partitions": [0], "batches": 1, "root": root, "topic": "t", "name": "held"}
+    env = {"KAFKALIKE_FAULT": "append.before_commit:stop@1"}
+    history = str(Path(root).parent / "held.jsonl")
+
+    with started(Child(PRODUCE, {**orders, "history": history}, env)) as (child,):
+        child.go()
+        os.waitpid(child.pid, os.WUNTRACED)
+        with KafkaProducer(bootstrap_servers=root) as producer:
+            sent = [producer.send("t", value, partition=0).get(timeout=60).offset for value in (b"a", b"b")]
+        assert sent == [0, 1]
+        os.kill(child.pid, signal.SIGCONT)
+        child.finish()
+
+    values = partition_values(connect(root).log("t"), 0)
+    assert values[:2] == [b"a", b"b"]
+    assert len(values) > 2
+    assert len(set(values)) == len(values)

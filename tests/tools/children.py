@@ -5,6 +5,7 @@ import os
 import signal
 import subprocess
 import sys
+import weakref
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
@@ -16,18 +17,24 @@ PATIENCE = 120.0
 
 
 class Child:
-    """A worker process. It prints `ready`, waits for `go`, and may print one line of JSON as its result."""
+    """A worker process. It prints `ready`, waits for `go`, and may print one line of JSON as its result.
+
+    What it writes to standard error goes into memory, not into a pipe: one that nobody reads would stop a worker that
+    warns for some minutes.
+    """
 
     def __init__(self, module: str, orders: Mapping[str, Any], env: Mapping[str, str]) -> None:
         self.errors = ""
         """What it has written to standard error, once it has ended."""
+        self._written = os.memfd_create("stderr")
+        weakref.finalize(self, os.close, self._written)
         self._process = subprocess.Popen(
             [sys.executable, "-m", module, json.dumps(orders)],
             cwd=REPOSITORY,
             env={**os.environ, **env},
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
-            stderr=subprocess.PIPE,
+            stderr=self._written,
             text=True,
         )
 
@@ -51,8 +58,8 @@ class Child:
         while line := self._process.stdout.readline():
             if line.strip() == "ready":
                 return
-        _, errors = self._process.communicate(timeout=PATIENCE)
-        message = f"the worker ended before it was ready:\n{errors[-3000:]}"
+        self._communicate(PATIENCE)
+        message = f"the worker ended before it was ready:\n{self.errors[-3000:]}"
         raise AssertionError(message)
 
     def go(self) -> None:
@@ -63,7 +70,7 @@ class Child:
 
     def finish(self, expected: int = 0, patience: float = PATIENCE) -> str:
         """Wait for its end and check its exit code (-9: killed); returns what it printed."""
-        output, self.errors = self._process.communicate(timeout=patience)
+        output = self._communicate(patience)
         code = self._process.returncode
         assert code == expected, f"exit code {code}, expected {expected}:\n{self.errors[-3000:]}"
         return output
@@ -80,7 +87,15 @@ class Child:
         """End it, whatever it does."""
         if self._process.poll() is None:
             self._process.kill()
-        self._process.communicate(timeout=PATIENCE)
+        self._communicate(PATIENCE)
+
+    def _communicate(self, patience: float) -> str:
+        """Wait for its end; returns what it has printed since the last line that was read."""
+        output, _ = self._process.communicate(timeout=patience)
+        size = os.fstat(self._written).st_size
+        # Read at its place: to move the file's position would be to move where others still write.
+        self.errors = os.pread(self._written, size, 0).decode(errors="replace")
+        return output
 
 
 @contextmanager

@@ -14,7 +14,7 @@ from typing import Any
 
 from kafkalike import KafkaProducer
 from kafkalike.clock import SYSTEM_CLOCK, Deadline
-from kafkalike.errors import KafkaError
+from kafkalike.errors import KafkaStorageError, KafkaTimeoutError, UnknownOutcomeError
 from kafkalike.log.connect import connect
 from kafkalike.log.port import Cluster
 from kafkalike.model.group_state import GroupsState
@@ -35,15 +35,21 @@ TIMEOUT_MS = 2500
 STORM = ("kill", "fault", "twin", "pause", "fault", "leave")
 """What happens to a copier, in turn; to which of them, chance says."""
 FAULTS = ("staged", "before_commit", "after_commit", "before_apply", "after_apply", "before_remove", "after_remove")
-PATIENCE = 120.0
-"""Seconds to wait for what must come."""
+PATIENCE = 600.0
+"""Seconds to wait for what must come, such as the next offset that the group commits: a broken pipeline needs them, and
+a slow machine some of them."""
+AHEAD = 1500
+"""So many records the input is ahead of the group at most: on a slow machine too the copiers come to its end."""
+ENOUGH = 500
+"""Records that the group has copied at least before the storm ends."""
+NO_ANSWER = (KafkaTimeoutError, KafkaStorageError, UnknownOutcomeError)
 TOPICS = {INPUT: PARTITIONS, OUTPUTS[0]: PARTITIONS, OUTPUTS[1]: OTHERS}
 
 
 class Copying:
     """An input that grows, two outputs, copiers in one group, maintenance, and readers of snapshots."""
 
-    def __init__(self, root: str, folder: Path, strategy: str, seed: int) -> None:
+    def __init__(self, root: str, folder: Path, strategy: str, seed: int, pace: float = 1.0) -> None:
         self.root = root
         self.cluster = connect(root)
         for topic, partitions in TOPICS.items():
@@ -52,6 +58,7 @@ class Copying:
         self.histories.mkdir()
         self.strategy = strategy
         self.chance = random.Random(seed)
+        self.session_ms, self.timeout_ms = SESSION_MS * pace, round(TIMEOUT_MS * pace)
         self.live: dict[str, tuple[Child, str]] = {}
         """By name: a copier and its transactional id."""
         self.sleeping: dict[str, float] = {}
@@ -61,7 +68,11 @@ class Copying:
         self.doomed: set[str] = set()
         """Copiers that a fault will kill, unless something else comes first."""
         self.problems: list[str] = []
-        """What maintenance could not do."""
+        """What maintenance could not do, and what it and those who look got no answer to."""
+        self.copied = 0
+        """How many records the group has copied, when it was last looked at."""
+        self._copied_at = time.monotonic()
+        self._errors: list[BaseException] = []
         self._count = 0
         self._storms = 0
 
@@ -87,8 +98,8 @@ class Copying:
             "outputs": OUTPUTS,
             "others": OTHERS,
             "strategy": self.strategy,
-            "session_ms": SESSION_MS,
-            "timeout_ms": TIMEOUT_MS,
+            "session_ms": self.session_ms,
+            "timeout_ms": self.timeout_ms,
             "most": self.chance.randint(3, 40),
             "aborts": 0.1,
             "hangs": 0.02,
@@ -128,9 +139,19 @@ class Copying:
             assert "fenced" in child.finish(), (name, child.errors)
             self.done["fenced"] += 1
 
+    @property
+    def enough(self) -> bool:
+        """Whether everything has happened at least once, and something was copied meanwhile."""
+        return self.copied >= ENOUGH and set(STORM) <= set(self.done)
+
     def storm(self) -> None:
-        """Do something to one of the copiers, and see to it that there are four afterwards."""
+        """Do something to one of the copiers, and see to it that there are four afterwards.
+
+        Nothing, while the group has copied nothing since: else a slow machine's copiers would never get anything done.
+        """
         self._wake()
+        if not self._went_on():
+            return
         awake = sorted(self.live.keys() - self.sleeping.keys())
         assert awake, "every copier is stopped"
         what = STORM[self._storms % len(STORM)]
@@ -151,11 +172,11 @@ class Copying:
         elif what == "pause" and len(self.sleeping) < 2:
             # Beyond its session, and sometimes beyond its transaction's timeout.
             os.kill(self.live[name][0].pid, signal.SIGSTOP)
-            self.sleeping[name] = time.monotonic() + self.chance.uniform(0.5, 2.5) * SESSION_MS / 1000
+            self.sleeping[name] = time.monotonic() + self.chance.uniform(0.5, 2.5) * self.session_ms / 1000
         elif what == "twin":
             # Another process takes the id while the first one is stopped; woken up, it is a zombie.
             os.kill(self.live[name][0].pid, signal.SIGSTOP)
-            self.sleeping[name] = time.monotonic() + SESSION_MS / 1000
+            self.sleeping[name] = time.monotonic() + self.session_ms / 1000
             self.start(self.live[name][1])
 
     def _wake(self, *, all_of_them: bool = False) -> None:
@@ -177,14 +198,12 @@ class Copying:
     def beside(self, look_every: float) -> Iterator[None]:
         """Send records, look at snapshots and maintain, until the block ends."""
         stop = threading.Event()
-        errors: list[BaseException] = []
 
         def run(work: Callable[[threading.Event], None]) -> None:
             try:
                 work(stop)
-            except BaseException as error:
-                errors.append(error)
-                raise
+            except Exception as error:  # noqa: BLE001 - the storm raises it
+                self._errors.append(error)
 
         works = (self._produce, lambda end: self._look(end, look_every), self._maintain)
         threads = [threading.Thread(target=run, args=(work,)) for work in works]
@@ -196,7 +215,7 @@ class Copying:
             stop.set()
             for thread in threads:
                 thread.join()
-        assert errors == []
+        assert self._errors == []
 
     def _produce(self, stop: threading.Event) -> None:
         number = 0
@@ -205,6 +224,8 @@ class Copying:
             Recorder(str(self.histories / "producer.jsonl"), "producer", INPUT) as recorder,
         ):
             while not stop.wait(0.02):
+                if number - self.copied > AHEAD:
+                    continue
                 records = []
                 for _ in range(8):
                     number += 1
@@ -226,22 +247,38 @@ class Copying:
         cluster = connect(self.root)
         with Recorder(str(self.histories / "looks.jsonl"), "looks", INPUT) as recorder:
             while not stop.wait(every):
-                recorder.event("invoke", "snapshot", None)
-                cut = cluster.transactions.cut(list(TOPICS), Deadline(SYSTEM_CLOCK, 60_000))
-                state = GroupsState().applied(row for row in cluster.groups.rows if row.seq <= cut.seq)
-                found = {f"{tp.topic}-{tp.partition}": c.position.offset for tp, c in _offsets(state)}
-                ends = {f"{topic}-{p}": end for topic, one in cut.topics.items() for p, end in one.ends.items()}
-                recorder.event("ok", "snapshot", ends, offsets={GROUP: found})
+                try:
+                    self._look_once(cluster, recorder)
+                except NO_ANSWER as error:
+                    recorder.event("fail", "snapshot", None)
+                    self.problems.append(repr(error))
 
-                recorder.event("invoke", "committed", None, group=GROUP)
-                names = [f"{INPUT}-{p}" for p in range(PARTITIONS)]
-                now = {f"{tp.topic}-{tp.partition}": c.position.offset for tp, c in _offsets(cluster.groups.refresh())}
-                recorder.event("ok", "committed", {name: now.get(name) for name in names}, group=GROUP)
+    @staticmethod
+    def _look_once(cluster: Cluster, recorder: Recorder) -> None:
+        recorder.event("invoke", "snapshot", None)
+        cut = cluster.transactions.cut(list(TOPICS), Deadline(SYSTEM_CLOCK, 60_000))
+        state = GroupsState().applied(row for row in cluster.groups.rows if row.seq <= cut.seq)
+        found = {f"{tp.topic}-{tp.partition}": c.position.offset for tp, c in _offsets(state)}
+        ends = {f"{topic}-{p}": end for topic, one in cut.topics.items() for p, end in one.ends.items()}
+        recorder.event("ok", "snapshot", ends, offsets={GROUP: found})
+
+        recorder.event("invoke", "committed", None, group=GROUP)
+        names = [f"{INPUT}-{p}" for p in range(PARTITIONS)]
+        try:
+            now = {f"{tp.topic}-{tp.partition}": c.position.offset for tp, c in _offsets(cluster.groups.refresh())}
+        except NO_ANSWER:
+            recorder.event("fail", "committed", None)
+        else:
+            recorder.event("ok", "committed", {name: now.get(name) for name in names}, group=GROUP)
 
     def _maintain(self, stop: threading.Event) -> None:
         cluster = connect(self.root)
         while not stop.wait(1):
-            report = maintain(cluster, clock=SYSTEM_CLOCK, works=("merge", "vacuum", "control"))
+            try:
+                report = maintain(cluster, clock=SYSTEM_CLOCK, works=("merge", "vacuum", "control"))
+            except NO_ANSWER as error:
+                self.problems.append(repr(error))
+                continue
             self.done["aborted by maintenance"] += report.aborted_transactions
             self.done["finished by maintenance"] += report.finished_transactions
             self.problems += report.problems
@@ -254,13 +291,28 @@ class Copying:
         log = self.cluster.log(INPUT)
         log.refresh()
         ends = {p: log.log_end(p) for p in range(PARTITIONS)}
-        end = time.monotonic() + PATIENCE
         while {tp.partition: c.position.offset for tp, c in _offsets(self.cluster.groups.refresh())} != ends:
-            assert time.monotonic() < end, f"the input ends at {ends}: {_offsets(self.cluster.groups.state)}"
+            self._went_on()
             self._wake()
             time.sleep(0.05)
         for name in sorted(self.live):
             self.leave(name)
+
+    def _went_on(self) -> bool:
+        """Whether the group has copied something since the last time that it had.
+
+        Raises:
+            AssertionError: it has not for too long.
+        """
+        assert self._errors == []
+        copied = sum(committed.position.offset for _, committed in _offsets(self.cluster.groups.refresh()))
+        if copied != self.copied:
+            self.copied, self._copied_at = copied, time.monotonic()
+            return True
+        assert time.monotonic() - self._copied_at < PATIENCE, (
+            f"nothing is copied: {_offsets(self.cluster.groups.state)}"
+        )
+        return False
 
     def end(self) -> None:
         """Let go of everything."""
@@ -322,6 +374,3 @@ def records_of(cluster: Cluster, topic: str, partition: int) -> list[str]:
         assert list(columns.offsets) == list(range(len(found), len(found) + len(columns.offsets)))
         found += [(value or b"").decode() for value in columns.values]
     return found
-
-
-__all__ = ["Copying", "KafkaError", "records_of"]

@@ -1,7 +1,7 @@
 """Transactions under a seeded scheduler: producers, zombies, helpers, maintenance and readers, one act at a time.
 
-The acts come from `kafkalike.model.transactions.course`, the rows from its rules and `GroupsState`; what is simulated
-here is the storage: the groups' table, the topics' tables, the staged files. Whoever is in the middle of something may
+The acts come from courses of `kafkalike.model.transactions`, the rows from its rules and `GroupsState`; the storage is
+simulated here: the groups' table, the topics' tables, the staged files. Whoever is in the middle of something may
 stop for ever, or for so long that everything has changed. Every rule of the protocol is checked when it could break,
 against a record of what has happened that shares no code with the rules.
 """
@@ -31,7 +31,7 @@ from kafkalike.model.control_rows import kept_group_rows
 from kafkalike.model.group_roster import Member, Roster
 from kafkalike.model.group_state import TRANSACTION, GroupRow, GroupsState, roster_row, transaction_rows
 from kafkalike.model.structs import OffsetAndMetadata, TopicPartition
-from kafkalike.model.transactions import course
+from kafkalike.model.transactions import acts, course, settling, upkeep
 from kafkalike.model.transactions.claims import GroupClaim
 from kafkalike.model.transactions.rules import Wanted
 from kafkalike.model.transactions.values import Attempt, Committed, Folder, Part, StagedFile, Standing, Topic, Why
@@ -215,7 +215,7 @@ class World:
 
     # --- acts --------------------------------------------------------------------------------------
 
-    def carry_out(self, todo: course.Course) -> Steps:
+    def carry_out(self, todo: acts.Course) -> Steps:
         """Carry out a course; every `yield` is a place where others go on, or where this one stops for ever."""
         answer: Any = None
         error: KafkaError | None = None
@@ -231,18 +231,18 @@ class World:
             except KafkaError as cause:
                 error = cause
 
-    def _act(self, act: course.Act) -> Steps:  # noqa: C901, PLR0911, PLR0912 - one branch for each act
+    def _act(self, act: acts.Act) -> Steps:  # noqa: C901, PLR0911, PLR0912 - one branch for each act
         fate = self.chance.random() if self.faulty else 1.0
-        if fate < 0.02 and not isinstance(act, course.Beside | course.Remove):
+        if fate < 0.02 and not isinstance(act, acts.Beside | acts.Remove):
             raise KafkaStorageError("refused")
         match act:
-            case course.LookAtGroups():
+            case acts.LookAtGroups():
                 return self.state
-            case course.LookAtTopics():
+            case acts.LookAtTopics():
                 return dict(self.names)
-            case course.Write(plan, _):
+            case acts.Write(plan, _):
                 return self._write(plan, fate)
-            case course.LookAtTopic(topic, fresh):
+            case acts.LookAtTopic(topic, fresh):
                 table = self.table(topic)
                 if table is None:
                     return None
@@ -250,36 +250,36 @@ class World:
                 if not fresh and table.versions and self.chance.random() < 0.5:
                     seen = self.chance.choice(table.versions)[0] - 1
                 return seen
-            case course.Apply(committed, part):
+            case acts.Apply(committed, part):
                 return (yield from self._apply(committed, part, fate))
-            case course.Find(committed, part):
+            case acts.Find(committed, part):
                 table = self.table(part.topic)
                 if table is None:
                     return Appended(version=0, ranges={}, append_time_ms=0)
                 assert any(a == committed.attempt for _, a, _ in table.versions), (committed, "is to be found")
                 return Appended(version=0, ranges={}, append_time_ms=0, duplicate=True)
-            case course.CutAt(topic, seq):
+            case acts.CutAt(topic, seq):
                 table = self.table(topic)
                 if table is None:
                     return None
                 later = [v for v, (s, _, _) in enumerate(table.versions) if s > seq]
                 return TopicCut(topic_id=topic.topic_id, version=min(later, default=len(table.versions)), ends={})
-            case course.Beside(courses):
+            case acts.Beside(courses):
                 return (yield from self._beside(courses))
-            case course.Remove(producer_id, epoch, number):
+            case acts.Remove(producer_id, epoch, number):
                 if fate < 0.1:
                     return None
                 for attempt in [a for a in self.staged if a[:2] == (producer_id, epoch) and number in {None, a.number}]:
                     self._remove(attempt)
                     yield
                 return None
-            case course.ListFolders():
+            case acts.ListFolders():
                 return [
                     Folder(attempt, self.now - staged.since, tuple({t.topic_id for t, _ in staged.files.values()}))
                     for attempt, staged in self.staged.items()
                 ]
 
-    def _write(self, plan: course.Plan, fate: float) -> GroupsState:
+    def _write(self, plan: acts.Plan, fate: float) -> GroupsState:
         if self.faulty and self.chance.random() < 0.2:
             # Somebody else was faster: what was planned on the state before is planned again.
             try:
@@ -320,7 +320,7 @@ class World:
             raise UnknownOutcomeError("landed", "")
         return Appended(version=len(table.versions) - 1, ranges={}, append_time_ms=0)
 
-    def _beside(self, courses: Sequence[course.Course]) -> Steps:
+    def _beside(self, courses: Sequence[acts.Course]) -> Steps:
         running = {n: self.carry_out(c) for n, c in enumerate(courses)}
         results: list[Any] = [None] * len(running)
         while running:
@@ -399,7 +399,7 @@ class World:
         self.faulty = False
         for _ in range(2):
             self.now += TIMEOUT_MS + 1
-            problems = finish(self.carry_out(course.maintaining(10**9, self.now)))
+            problems = finish(self.carry_out(upkeep.maintaining(10**9, self.now)))
             assert problems == []
         for attempt in self.decisions:
             self._all_have(attempt, "is decided, and not everywhere")
@@ -423,7 +423,7 @@ class Actor:
             return False
         return True
 
-    def _try(self, make: Callable[[], course.Course]) -> Steps:
+    def _try(self, make: Callable[[], acts.Course]) -> Steps:
         """Until it works, or is refused for good."""
         while True:
             try:
@@ -505,7 +505,7 @@ class Actor:
         for _ in range(5):
             yield
         world = self.world
-        problems = yield from self._try(lambda: course.maintaining(EXPIRATION_MS, world.now))
+        problems = yield from self._try(lambda: upkeep.maintaining(EXPIRATION_MS, world.now))
         assert not any(isinstance(p, LogCorruptError) for p in problems), problems
 
     def _help(self) -> Steps:
@@ -513,7 +513,7 @@ class Actor:
         known = world.state
         yield
         topics = [Topic(name, topic_id) for name, topic_id in world.names.items()]
-        problems = yield from world.carry_out(course.helping(dict.fromkeys(topics, known.seq), known))
+        problems = yield from world.carry_out(settling.helping(dict.fromkeys(topics, known.seq), known))
         assert not any(isinstance(p, LogCorruptError) for p in problems), problems
         world.counts["helped"] += 1
 
@@ -530,7 +530,7 @@ class Actor:
         world = self.world
         topics = [Topic(name, topic_id) for name, topic_id in world.names.items()]
         try:
-            known, cuts = yield from self._try(lambda: course.cutting(topics))
+            known, cuts = yield from self._try(lambda: settling.cutting(topics))
         except UnknownTopicOrPartitionError:
             return
         for attempt, (seq, parts) in world.decisions.items():

@@ -19,7 +19,7 @@ from tests.tools import combine_world
 from tests.tools.combine_world import Request, Trouble, World, Writer, writers
 from tests.tools.effort import examples, seeds
 
-SEEDS = seeds(1_500, 60)
+SEEDS = seeds(600, 60)
 """Histories of each amount of trouble."""
 MUTANT_SEEDS = 400
 """Within so many histories a fault must be found."""
@@ -105,7 +105,7 @@ def test_nothing_is_lost_doubled_reordered_or_told_wrongly(kind: str) -> None:
 
 def test_on_a_sound_storage_every_append_has_an_outcome() -> None:
     """An append that ran out of time is either there or taken back; nobody is told that it is not known."""
-    worlds = [played(seed, TROUBLES["hasty"]) for seed in range(examples(200, 20))]
+    worlds = [played(seed, TROUBLES["hasty"]) for seed in range(examples(100, 20))]
 
     assert [world.ledger.unknown for world in worlds if world.ledger.unknown] == []
     assert sum(len(world.ledger.refused) for world in worlds) > len(worlds)

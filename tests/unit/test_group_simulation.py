@@ -11,7 +11,7 @@ import pytest
 from tests.tools.effort import examples
 from tests.tools.group_world import STRATEGIES, World
 
-INTERLEAVINGS = examples(100_000, 2_000)
+INTERLEAVINGS = examples(40_000, 2_000)
 """Of all strategies together."""
 STEPS = 9
 SETTLED = 40
@@ -22,7 +22,7 @@ LONG = examples(60, 3)
 
 @pytest.fixture(autouse=True)
 def _quiet() -> Iterator[None]:
-    """What members say of each other, a hundred thousand times, would take most of the time."""
+    """What members say of each other, many thousand times, would take most of the time."""
     logging.disable(logging.CRITICAL)
     yield
     logging.disable(logging.NOTSET)

@@ -7,6 +7,8 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
+from avro import compatibility as apache
+from avro import schema as apache_schema
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -54,6 +56,25 @@ def test_a_problem_says_where_it_is() -> None:
         "R.list[].n: int cannot read string",
         "R.list[].m: it was not written, and has no default",
     ]
+
+
+@pytest.mark.parametrize("case", [param for param in CASES if param.values[0].old.type == "AVRO"])
+def test_apaches_library_says_the_same_but_for_what_it_does_not_know(case: Evolution) -> None:
+    theirs = apache.ReaderWriterCompatibilityChecker()
+    verdicts = tuple(
+        theirs.get_compatibility(avro_schema(reader), avro_schema(writer)).compatibility
+        is apache.SchemaCompatibilityType.compatible
+        for reader, writer in ((case.new, case.old), (case.old, case.new))
+    )
+
+    if case.name in {"renamed in a namespace, alias without it", "scale of a decimal"}:
+        assert verdicts != (case.backward, case.forward)
+    else:
+        assert verdicts == (case.backward, case.forward)
+
+
+def avro_schema(schema: Schema) -> Any:
+    return apache_schema.make_avsc_object(json.loads(schema.text))
 
 
 # --- references ----------------------------------------------------------------------------------

@@ -190,6 +190,13 @@ def test_what_becomes_of_a_commit_that_raised(error: KafkaError, phase: Phase) -
     assert COMMITTING.refused(Call.COMMIT, error).phase is phase
 
 
+@pytest.mark.parametrize("error", [CommitFailedError("moved on"), FencedInstanceIdError("moved on")])
+def test_offsets_that_a_group_refuses_make_the_transaction_one_to_be_aborted(error: KafkaError) -> None:
+    """A storage that does not answer may be asked again."""
+    assert OPEN.refused(Call.SEND_OFFSETS, error).phase is Phase.ABORTABLE_ERROR
+    assert OPEN.refused(Call.SEND_OFFSETS, KafkaStorageError("away")).phase is Phase.IN_TRANSACTION
+
+
 def test_an_abort_that_finds_a_commit_leaves_the_commit_to_be_finished() -> None:
     """A commit without an answer has decided it: it cannot be undone any more."""
     committed = InvalidTxnStateError("it is committed")

@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 
 from kafkalike.errors import LogCorruptError
-from kafkalike.model.transactions import course, rules
+from kafkalike.model.transactions import acts, claims, course, rules, settling, upkeep
 from kafkalike.model.transactions.values import Standing, Why
 from tests.tools.effort import examples
 from tests.tools.transaction_world import Broken, World
@@ -115,6 +115,7 @@ class _Seen:
 
     def __init__(self, groups: Any, standings: dict[str, Standing]) -> None:
         self.seq, self.transactions, self.group = groups.seq, standings, groups.group
+        self.unsettled = groups.unsettled
 
 
 @mutant
@@ -124,14 +125,14 @@ def a_row_follows_a_decision_that_is_not_everywhere(patch: pytest.MonkeyPatch) -
 
 @mutant
 def a_topic_gets_only_the_decision_that_is_wanted(patch: pytest.MonkeyPatch) -> None:
-    real = rules.pending
-    patch.setattr(course, "pending", lambda *args: real(*args)[-1:])
+    real = settling.pending
+    patch.setattr(settling, "pending", lambda *args: real(*args)[-1:])
 
 
 @mutant
 def a_topic_gets_decisions_in_any_order(patch: pytest.MonkeyPatch) -> None:
-    real = rules.pending
-    patch.setattr(course, "pending", lambda *args: real(*args)[::-1])
+    real = settling.pending
+    patch.setattr(settling, "pending", lambda *args: real(*args)[::-1])
 
 
 @mutant
@@ -139,7 +140,7 @@ def files_go_before_the_row_of_an_abort(patch: pytest.MonkeyPatch) -> None:
     real = course.aborting
 
     def aborting(name: str, attempt: Any, **rest: Any) -> Generator[Any, Any, None]:
-        yield course.Remove(*attempt)
+        yield acts.Remove(*attempt)
         yield from real(name, attempt, **rest)
 
     patch.setattr(course, "aborting", aborting)
@@ -150,9 +151,9 @@ def files_go_before_the_row_of_a_new_epoch(patch: pytest.MonkeyPatch) -> None:
     real = course._taking_over
 
     def taking_over(name: str, plan: Any, step: str) -> Generator[Any, Any, Any]:
-        known = (yield course.LookAtGroups()).transactions.get(name)
+        known = (yield acts.LookAtGroups()).transactions.get(name)
         if known is not None:
-            yield course.Remove(known.producer_id, known.epoch)
+            yield acts.Remove(known.producer_id, known.epoch)
         return (yield from real(name, plan, step))
 
     patch.setattr(course, "_taking_over", taking_over)
@@ -160,29 +161,29 @@ def files_go_before_the_row_of_a_new_epoch(patch: pytest.MonkeyPatch) -> None:
 
 @mutant
 def files_go_before_all_topics_have_them(patch: pytest.MonkeyPatch) -> None:
-    real = course.settling
+    real = settling.settling
 
-    def settling(known: Any, committed: Any) -> Generator[Any, Any, Any]:
-        yield course.Remove(*committed.attempt)
+    def settle(known: Any, committed: Any) -> Generator[Any, Any, Any]:
+        yield acts.Remove(*committed.attempt)
         return (yield from real(known, committed))
 
-    patch.setattr(course, "settling", settling)
+    patch.setattr(settling, "settling", settle)
 
 
 @mutant
 def maintenance_removes_files_of_what_is_not_settled(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(course, "is_over", lambda *_: True)
+    patch.setattr(upkeep, "is_over", lambda *_: True)
 
 
 @mutant
 def maintenance_looks_at_the_files_last(patch: pytest.MonkeyPatch) -> None:
-    real = course.maintaining
+    real = upkeep.maintaining
 
     def maintaining(*args: int) -> Generator[Any, Any, Any]:
         whole = real(*args)
         next(whole)  # wants the files
-        known = yield course.LookAtGroups()
-        folders = yield course.ListFolders()
+        known = yield acts.LookAtGroups()
+        folders = yield acts.ListFolders()
         whole.send(folders)  # wants the table
         answer = known
         while True:
@@ -192,12 +193,12 @@ def maintenance_looks_at_the_files_last(patch: pytest.MonkeyPatch) -> None:
                 return end.value
             answer = yield act
 
-    patch.setattr(course, "maintaining", maintaining)
+    patch.setattr(upkeep, "maintaining", maintaining)
 
 
 @mutant
 def any_open_transaction_counts_as_over(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(course, "is_open", lambda *_: False)
+    patch.setattr(upkeep, "is_open", lambda *_: False)
 
 
 @mutant
@@ -210,17 +211,17 @@ def an_id_is_forgotten_with_its_decision(patch: pytest.MonkeyPatch) -> None:
         return real(groups, name, settled=settled if unsettled is None else unsettled.seq, **rest)
 
     def forgetting(name: str, _standing: Any, _settled: Any, expiration_ms: int) -> Generator[Any, Any, None]:
-        yield course.Write(
+        yield acts.Write(
             lambda groups, now_ms: plan(groups, name, settled=0, expiration_ms=expiration_ms, now_ms=now_ms),
             "forget",
         )
 
     def settling_all(known: Any, _problems: Any) -> Generator[Any, Any, dict[int, bool]]:
-        yield course.LookAtGroups()
+        yield acts.LookAtGroups()
         return {s.unsettled.seq: False for s in known.transactions.values() if s.unsettled is not None}
 
-    patch.setattr(course, "_forgetting", forgetting)
-    patch.setattr(course, "_settling_all", settling_all)
+    patch.setattr(upkeep, "_forgetting", forgetting)
+    patch.setattr(upkeep, "_settling_all", settling_all)
 
 
 @mutant
@@ -242,8 +243,8 @@ def a_consumer_of_an_old_generation_commits(patch: pytest.MonkeyPatch) -> None:
     def check(roster: Any, *_: Any) -> None:
         del roster
 
-    patch.setattr(rules, "check_commit", check)
-    patch.setattr(rules, "_offset", _offset_as_claimed)
+    patch.setattr(claims, "check_commit", check)
+    patch.setattr(rules, "offset_commit", _offset_as_claimed)
 
 
 def _offset_as_claimed(groups: Any, claim: Any, tp: Any, at: Any, topics: Any) -> Any:
@@ -251,7 +252,7 @@ def _offset_as_claimed(groups: Any, claim: Any, tp: Any, at: Any, topics: Any) -
     return replace(made, generation=claim.generation)
 
 
-_real_offset = rules._offset
+_real_offset = claims.offset_commit
 
 
 @mutant
@@ -271,18 +272,18 @@ def a_committed_transaction_is_aborted(patch: pytest.MonkeyPatch) -> None:
 @mutant
 def a_cut_takes_the_newest_versions(patch: pytest.MonkeyPatch) -> None:
     def cutting(topic: Any, known: Any) -> Generator[Any, Any, Any]:
-        yield from course.rolling(topic, known, known.seq)
-        return (yield course.CutAt(topic, 10**9))
+        yield from settling.rolling(topic, known, known.seq)
+        return (yield acts.CutAt(topic, 10**9))
 
-    patch.setattr(course, "_cutting", cutting)
+    patch.setattr(settling, "_cutting", cutting)
 
 
 @mutant
 def a_cut_brings_nothing_forward(patch: pytest.MonkeyPatch) -> None:
     def cutting(topic: Any, known: Any) -> Generator[Any, Any, Any]:
-        return (yield course.CutAt(topic, known.seq))
+        return (yield acts.CutAt(topic, known.seq))
 
-    patch.setattr(course, "_cutting", cutting)
+    patch.setattr(settling, "_cutting", cutting)
 
 
 @mutant

@@ -104,12 +104,6 @@ class PositionOutOfRangeError(BrokerResponseError):
     errno = 99
 
 
-class TransactionalIdNotFoundError(BrokerResponseError):
-    """Kafka's error 105: transactional id not found."""
-
-    errno = 105
-
-
 class FetchSessionTopicIdError(RetriableError, BrokerResponseError):
     """Kafka's error 106: fetch session topic id."""
 

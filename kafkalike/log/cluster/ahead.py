@@ -13,6 +13,7 @@ from typing import Final
 
 from kafkalike.clock import SYSTEM_CLOCK
 from kafkalike.errors import KafkaError
+from kafkalike.log.port import TopicLog
 from kafkalike.log.store.port import Pace, Store
 from kafkalike.log.topic.topic_log import LONGEST, DeltaTopicLog
 from kafkalike.model.topic import TopicInfo
@@ -21,11 +22,11 @@ OPENED_BESIDE: Final = 8
 """Topics that are opened side by side; each reads commits side by side, too."""
 
 
-def look_ahead(store: Store, logs: Iterable[DeltaTopicLog], *, waiting: bool) -> float:
+def look_ahead(store: Store, logs: Iterable[TopicLog], *, waiting: bool) -> float:
     """Ask what a look at each log asks.
 
     Args:
-        store: the cluster's.
+        store: the cluster's, where a look takes a request.
         logs: of several topics.
         waiting: see `TopicLog.refresh`.
 
@@ -33,10 +34,10 @@ def look_ahead(store: Store, logs: Iterable[DeltaTopicLog], *, waiting: bool) ->
         The time before, seconds of the machine's monotonic clock: the `since` of `TopicLog.refresh`.
     """
     begun = SYSTEM_CLOCK.monotonic()
-    # Where a look costs nothing, neither may this.
-    names = [name for name in (log.next_file for log in logs) if name is not None] if store.far else []
-    if len(names) > 1:
-        store.look_ahead(names, Pace(longest=LONGEST if waiting else 0.0))
+    names = [log.next_file for log in logs if isinstance(log, DeltaTopicLog)]
+    asked = [name for name in names if name is not None]
+    if len(asked) > 1:
+        store.look_ahead(asked, Pace(longest=LONGEST if waiting else 0.0))
     return begun
 
 

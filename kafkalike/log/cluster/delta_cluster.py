@@ -7,14 +7,13 @@ import uuid
 from collections.abc import Callable, Iterable, Mapping
 from functools import cached_property, partial
 from pathlib import Path
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 from kafkalike import faults
 from kafkalike.clock import SYSTEM_CLOCK, Clock, Deadline
 from kafkalike.config.server import ServerConfig
 from kafkalike.config.storage import StorageOptions
 from kafkalike.errors import KafkaConfigurationError, KafkaError, KafkaStorageError
-from kafkalike.log.cluster.ahead import look_ahead, open_ahead
 from kafkalike.log.cluster.base import ClusterBase, OutdatedError
 from kafkalike.log.cluster.topic_folders import (
     check_first,
@@ -31,7 +30,6 @@ from kafkalike.log.store.local import LocalStore
 from kafkalike.log.store.port import Store
 from kafkalike.log.store.roots import normalise_root
 from kafkalike.log.table.actions import log_name
-from kafkalike.log.table.combined_rows import CombinedRows
 from kafkalike.log.table.commit_file import creation
 from kafkalike.log.table.control_log import DeltaControlLog
 from kafkalike.log.table.layout import (
@@ -52,20 +50,20 @@ from kafkalike.log.table.open_appends import OpenTables
 from kafkalike.log.table.root_format import check_root_format
 from kafkalike.log.table.row_table import RowTable
 from kafkalike.log.table.table import Table
-from kafkalike.log.topic.decided import DeltaDecided
 from kafkalike.log.topic.segment_files import segment_of
-from kafkalike.log.topic.topic_log import DeltaTopicLog, Home
-from kafkalike.log.transactions.staging import Staging
-from kafkalike.log.transactions.tables import Home as TransactionsHome
-from kafkalike.log.transactions.transactions import ClusterTransactions
 from kafkalike.model.cluster_state import ClusterState, MetadataRow
-from kafkalike.model.combining.offset_commit import load_commit
 from kafkalike.model.group_state import GroupRow, GroupsState
 from kafkalike.model.leases import Leases
 from kafkalike.model.names import TopicId, TopicName
 from kafkalike.model.schemas.rows import SchemaRow
 from kafkalike.model.schemas.state import RegistryState
 from kafkalike.model.topic import TopicInfo
+
+if TYPE_CHECKING:
+    # These are loaded by what needs them: many programs look at the metadata of a local root and go.
+    from kafkalike.log.table.combined_rows import CombinedRows
+    from kafkalike.log.topic.topic_log import DeltaTopicLog
+    from kafkalike.log.transactions.transactions import ClusterTransactions
 
 LOCAL_TAIL_SECONDS: Final = 0.002
 REMOTE_TAIL_SECONDS: Final = 0.25
@@ -157,6 +155,9 @@ class DeltaCluster(ClusterBase):
         )
 
     def _combined_groups(self) -> CombinedRows[GroupsState, GroupRow]:
+        from kafkalike.log.table.combined_rows import CombinedRows
+        from kafkalike.model.combining.offset_commit import load_commit
+
         return CombinedRows(self._groups_table(), load_commit, Helpers())
 
     @cached_property
@@ -191,17 +192,6 @@ class DeltaCluster(ClusterBase):
         metadata.check_sound()
         return state
 
-    @property
-    def _home(self) -> Home:
-        return Home(
-            store=self.store,
-            metadata=self.metadata,
-            server=self.server,
-            helpers=self.helpers,
-            clock=self.clock,
-            open_appends=self.open_appends,
-        )
-
     @cached_property
     def leases(self) -> Leases:
         """Heartbeats of group members."""
@@ -210,10 +200,9 @@ class DeltaCluster(ClusterBase):
     @cached_property
     def transactions(self) -> ClusterTransactions:
         """Transactions over several topics and groups."""
-        home = TransactionsHome(
-            cluster=self, decided=_decided, staging=Staging(self.store), look_at_groups=self.groups.look
-        )
-        return ClusterTransactions(home)
+        from kafkalike.log.cluster.delta_transactions import transactions_of
+
+        return transactions_of(self, self.store, self.groups.look)
 
     def settle(self, timeout: float | None = None) -> None:
         """Wait until no thread of this cluster writes to the root any more."""
@@ -345,7 +334,17 @@ class DeltaCluster(ClusterBase):
         return self._opened(self.topic(name))
 
     def _opened(self, info: TopicInfo) -> DeltaTopicLog:
-        log = DeltaTopicLog(self._home, info)
+        from kafkalike.log.topic.topic_log import DeltaTopicLog, Home
+
+        home = Home(
+            store=self.store,
+            metadata=self.metadata,
+            server=self.server,
+            helpers=self.helpers,
+            clock=self.clock,
+            open_appends=self.open_appends,
+        )
+        log = DeltaTopicLog(home, info)
         log.refresh(metadata=False)
         return log
 
@@ -354,17 +353,19 @@ class DeltaCluster(ClusterBase):
         wanted = set(names)
         if len(wanted) <= 1 or not self.store.far:
             return {}
+        from kafkalike.log.cluster.ahead import open_ahead
+
         known = self.topics()
         return open_ahead([known[name] for name in sorted(wanted & known.keys())], self._opened)
 
     def look_ahead(self, logs: Iterable[TopicLog], *, waiting: bool = False) -> float:
         """Look at the tables of several topics side by side."""
-        return look_ahead(self.store, (log for log in logs if isinstance(log, DeltaTopicLog)), waiting=waiting)
+        if not self.store.far:
+            # Where a look costs nothing, neither may this.
+            return SYSTEM_CLOCK.monotonic()
+        from kafkalike.log.cluster.ahead import look_ahead
 
-
-def _decided(log: TopicLog) -> DeltaDecided:
-    assert isinstance(log, DeltaTopicLog)
-    return DeltaDecided(log)
+        return look_ahead(self.store, logs, waiting=waiting)
 
 
 def turns_of(location: str) -> list[str]:

@@ -6,23 +6,23 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Protocol
 
-from kafkalike.clock import Deadline
-from kafkalike.log.port.topic import TopicLog
-from kafkalike.model.appends import Appended
-from kafkalike.model.batch import RecordBatch
-from kafkalike.model.transactions.claims import GroupOffsets
-from kafkalike.model.transactions.values import WriteName
-from kafkalike.model.transactions.views import (
-    Cut,
-    LostPart,
-    ProducerIdAndEpoch,
-    TransactionDescription,
-    TransactionListing,
-)
-
 if TYPE_CHECKING:
+    # Only for types: a program without transactions loads none of it.
+    from kafkalike.clock import Deadline
+    from kafkalike.log.port.topic import TopicLog
     from kafkalike.log.store.port import Store
     from kafkalike.log.topic.decided import DecidedRecords
+    from kafkalike.model.appends import Appended
+    from kafkalike.model.batch import RecordBatch
+    from kafkalike.model.transactions.claims import GroupOffsets
+    from kafkalike.model.transactions.values import WriteName
+    from kafkalike.model.transactions.views import (
+        Cut,
+        LostPart,
+        ProducerIdAndEpoch,
+        TransactionDescription,
+        TransactionListing,
+    )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -129,7 +129,8 @@ class TransactionSession(Protocol):
             the topic's log has forgotten them. Empty when there was nothing to commit.
 
         Raises:
-            ProducerFencedError: a later `init_transactions` of the id has come; nothing was committed.
+            ProducerFencedError: a later `init_transactions` of the id has come; nothing was committed. After an
+                earlier call without an answer it may have been: the message says where that is not known any more.
             InvalidProducerEpochError: maintenance or an administrator has aborted it; nothing was committed.
             CommitFailedError, FencedInstanceIdError, RebalanceInProgressError: the group has moved on; nothing was
                 committed, abort.
@@ -238,8 +239,18 @@ class Transactions(Protocol):
         """All transactional ids that are not forgotten, fresh, in order of their names."""
         ...
 
-    def described(self, transactional_ids: Collection[str]) -> Mapping[str, TransactionDescription]:
-        """What is known of transactional ids, fresh; those that are not known are left out."""
+    def described(
+        self, transactional_ids: Collection[str], *, staged: bool = False
+    ) -> Mapping[str, TransactionDescription]:
+        """What is known of transactional ids, fresh; those that are not known are left out.
+
+        Args:
+            transactional_ids: the ids.
+            staged: whether to look into the staged files of open transactions, for the partitions that they wrote to.
+
+        Raises:
+            KafkaStorageError, LogCorruptError: staged files or tables cannot be read.
+        """
         ...
 
     def open_for(self) -> Sequence[TransactionDescription]:

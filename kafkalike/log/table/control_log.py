@@ -8,13 +8,12 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from typing import Generic, TypeVar
+from typing import TYPE_CHECKING, Generic, TypeVar
 
 from kafkalike.clock import Deadline, within
 from kafkalike.errors import KafkaStorageError
 from kafkalike.log.store.port import NOW, Pace
 from kafkalike.log.table.actions import APPEND
-from kafkalike.log.table.combined_rows import CombinedRows
 from kafkalike.log.table.fewer_files import keep_some
 from kafkalike.log.table.layout import CONTROL_TABLE_PROPERTIES
 from kafkalike.log.table.log_cleaner import Helpers, LogCleaner
@@ -24,6 +23,10 @@ from kafkalike.log.table.state import EndsAt, TableState
 from kafkalike.log.table.table import Change, Done
 from kafkalike.log.table.turns import Turns
 from kafkalike.model.row_value import ControlState
+
+if TYPE_CHECKING:
+    # Loaded by who has one: object stores alone.
+    from kafkalike.log.table.combined_rows import CombinedRows
 
 S = TypeVar("S", bound=ControlState)
 R = TypeVar("R")
@@ -184,7 +187,7 @@ class DeltaControlLog(Generic[S, R]):
             self._rows.merge_after(landed, deadline)
         with self._table.mutex:
             state = self._table.state
-            self._cleaner.after_commit(landed.version, state.table_id, len(state.index))
+            self._cleaner.after_commit(landed, state.table_id, len(state.index))
 
     def _appending(self, state: TableState, plan: Callable[[S], Sequence[R]]) -> Change | Done[None]:
         rows = plan(self.state)

@@ -1,4 +1,4 @@
-"""Turns: the queue of a control table's writers, and how long one of them waits in it.
+"""Turns: the queue of a table's writers, and how long one of them waits in it.
 
 The queue is for fairness alone: the compare-and-set is that of the version's file, which appears or exists already.
 """
@@ -29,7 +29,8 @@ class Turns:
         location: the table's folder below it.
         clock: time and waiting.
         patience: seconds that a writer queues behind others before it goes on all the same; None waits.
-        look: reads what others wrote, so that little is left to do in the turn; returns the number of the last row.
+        look: reads what others wrote, so that little is left to do in the turn, and is called again and again while
+            one waits; returns a number that has risen if there was something.
     """
 
     def __init__(
@@ -66,7 +67,7 @@ class Turns:
         """Queue behind other writers; but not for ever behind one that was stopped while it had its turn.
 
         Without patience's end, a member that is stopped in the middle of a commit would stop its whole group, and
-        nobody could write that its session is over.
+        nobody could write that its session is over; a producer that is stopped in an append would stop its topic.
 
         Raises:
             KafkaTimeoutError: the deadline is over.

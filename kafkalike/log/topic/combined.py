@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from itertools import groupby
@@ -14,14 +14,15 @@ from kafkalike import faults
 from kafkalike.clock import Deadline
 from kafkalike.errors import KafkaError
 from kafkalike.log.table.actions import APPEND, Add
-from kafkalike.log.table.combining import At, Made
+from kafkalike.log.table.combining import At, CombinedAppends, Made
+from kafkalike.log.table.open_appends import OpenAppends
 from kafkalike.log.table.state import Still, TableState, end_app
-from kafkalike.log.table.table import Change, Done, Landed, Plan
+from kafkalike.log.table.table import Change, Done, Landed, Plan, Table
 from kafkalike.log.topic.batch_payload import BatchPayload, Payload, append_note
 from kafkalike.log.topic.known_writes import names_of
 from kafkalike.log.topic.validate import check_after, codec_for
 from kafkalike.log.topic.waiting_batch import pack, unpack
-from kafkalike.model.appends import TxnId
+from kafkalike.model.appends import Appended, TxnId
 from kafkalike.model.batch import RecordBatch
 from kafkalike.model.combining.parts import OWN, PARTS_KEY, Placed, Waiting, numbered, to_note
 
@@ -29,7 +30,6 @@ if TYPE_CHECKING:
     from kafkalike.clock import Clock
     from kafkalike.config.topic import TopicConfig
     from kafkalike.log.store.port import Store
-    from kafkalike.model.appends import Appended
     from kafkalike.model.topic import TopicInfo
 
 _log = logging.getLogger(__name__)
@@ -209,6 +209,30 @@ class TopicAppends:
                 self._log.files.discard(add.path)
             raise
         return adds
+
+
+class CombinedTopic(CombinedAppends[Append]):
+    """Appends of one process to one topic, each committed by whoever makes the next version. Thread-safe.
+
+    Args:
+        log: the topic.
+        table: its table.
+        jitter: random number from 0 to 1.
+        opened: the topic's open appends in this process.
+    """
+
+    def __init__(self, log: Topic, table: Table, jitter: Callable[[], float], opened: OpenAppends) -> None:
+        super().__init__(table, TopicAppends(log), log.clock, jitter, opened)
+
+    def bring(self, payload: Payload, codec: str, txn: TxnId | None, deadline: Deadline) -> Appended:
+        """Number the records of a payload, write and commit them: all of them or none; see `append` for the errors."""
+        placed = self.append(Append(payload, codec, txn), deadline)
+        return Appended(
+            version=placed.version,
+            ranges=placed.ranges,
+            append_time_ms=placed.time_ms,
+            duplicate=placed.duplicate,
+        )
 
 
 def _kind(codec: str, append: Append) -> tuple[str, bool]:

@@ -7,7 +7,7 @@ import math
 import random
 from collections.abc import Callable, Iterator, KeysView, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Final, TypeVar
+from typing import TYPE_CHECKING, Final, TypeVar
 
 from kafkalike import faults
 from kafkalike.clock import SYSTEM_CLOCK, Clock, Deadline
@@ -21,15 +21,14 @@ from kafkalike.errors import (
 )
 from kafkalike.log.store.port import NOW, Pace, Store
 from kafkalike.log.table.actions import APPEND, TableCommit
-from kafkalike.log.table.combining import CombinedAppends
 from kafkalike.log.table.control_log import DeltaControlLog
 from kafkalike.log.table.log_cleaner import Helpers, LogCleaner
 from kafkalike.log.table.open_appends import OpenTables
 from kafkalike.log.table.state import EndsAt, LastOf, Requirement, Still, TableState, end_app
 from kafkalike.log.table.table import Change, Done, Landed, Plan, Questions, Table
+from kafkalike.log.table.turns import Turns
 from kafkalike.log.topic import times
 from kafkalike.log.topic.batch_payload import BatchPayload, Payload, append_note
-from kafkalike.log.topic.combined import Append, TopicAppends
 from kafkalike.log.topic.foreign_rules import append_refusal
 from kafkalike.log.topic.known_writes import find_commit, find_write, names_of, ranges_of
 from kafkalike.log.topic.look_back import look_back
@@ -45,10 +44,18 @@ from kafkalike.model.segments import Segment
 from kafkalike.model.structs import OffsetAndTimestamp
 from kafkalike.model.topic import TopicInfo
 
+if TYPE_CHECKING:
+    from kafkalike.log.topic.combined import CombinedTopic
+
 LONGEST: Final = 1.1
 """A reader that waits for records looks for them at least so often, where a look costs money: 1.1 s, so that an idle
 topic costs about one request a second and process, and with all others that a reader makes no more than 1.1 $ a
 month."""
+
+PATIENCE_SECONDS: Final = 5.0
+"""How long a writer queues behind others of its machine before it writes all the same. One of them may have been
+stopped while it had its turn, and the table's version alone decides. Writing a large append takes less, so that who
+has its turn for honest work is seldom overtaken, and made to do that work again."""
 
 FETCH_BYTES: Final = 1_048_576
 """Bytes a reader decodes at a time; Kafka's `max.partition.fetch.bytes`."""
@@ -90,10 +97,15 @@ class DeltaTopicLog:
         self.clock: Clock = home.clock
         self._home = home
         self._table = Table(self.files, self.clock, to_segment=segment_of, look_back=look_back, jitter=jitter)
+        patience = PATIENCE_SECONDS if self.files.reach == "machine" else None
+        self._turns = Turns(home.store, info.location, self.clock, patience, self._version)
         self._cleaner = LogCleaner(home.store, info.location, home.helpers, self.clock)
-        self._combined = CombinedAppends(
-            self._table, TopicAppends(self), self.clock, jitter, home.open_appends.of(info.topic_id)
-        )
+        self._combined: CombinedTopic | None = None
+        if self.files.reach == "everywhere":
+            # Only there appends are combined: a process that has a local root need not load how.
+            from kafkalike.log.topic.combined import CombinedTopic
+
+            self._combined = CombinedTopic(self, self._table, jitter, home.open_appends.of(info.topic_id))
         self._config: tuple[TopicInfo, TopicConfig] | None = None
         self._refusal: tuple[Mapping[str, str], str, str | None] | None = None
 
@@ -286,15 +298,10 @@ class DeltaTopicLog:
 
     def append_payload(self, payload: Payload, *, codec: str, deadline: Deadline, txn: TxnId | None) -> Appended:
         """Number the records of a payload, write and commit them: all of them or none."""
-        if self.files.reach == "everywhere":
-            placed = self._combined.append(Append(payload, codec, txn), deadline)
+        if self._combined is not None:
+            appended = self._combined.bring(payload, codec, txn, deadline)
             faults.point("append.after_commit")
-            return Appended(
-                version=placed.version,
-                ranges=placed.ranges,
-                append_time_ms=placed.time_ms,
-                duplicate=placed.duplicate,
-            )
+            return appended
 
         def plan(state: TableState) -> Change | Done[Appended]:
             return self._appending(state, payload, codec, txn)
@@ -338,9 +345,13 @@ class DeltaTopicLog:
 
     @contextlib.contextmanager
     def exclusive(self, deadline: Deadline) -> Iterator[None]:
-        """Have one's turn among the writers of the table. Not re-entrant."""
-        with self._home.store.turn(self.info.location, deadline):
+        """Have one's turn among the writers of the table, or have waited `PATIENCE_SECONDS` for it; see `Turns`."""
+        with self._turns.awaited(deadline):
             yield
+
+    def _version(self) -> int:
+        self.refresh_table()
+        return self._table.state.version
 
     def _questions(self) -> list[Callable[[], object]]:
         """What `ready_to_append` asks the storage."""
@@ -367,7 +378,7 @@ class DeltaTopicLog:
         """Change the topic's table; see `Table.change`. Caller: appends and maintenance, within `exclusive`."""
         landed = self._table.change(plan, deadline, self.ready_to_append, discard, questions)
         if isinstance(landed, Landed):
-            self._cleaner.after_commit(landed.version, self.info.topic_id, len(self._table.state.index))
+            self._cleaner.after_commit(landed, self.info.topic_id, len(self._table.state.index))
         return landed
 
     def fence(self, deadline: Deadline) -> None:

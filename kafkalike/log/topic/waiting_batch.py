@@ -8,7 +8,9 @@ holds is committed by somebody else: so nothing in it is believed unchecked.
 from __future__ import annotations
 
 import json
-from typing import Any
+import re
+from collections import Counter
+from typing import Any, Final
 
 from kafkalike.config.topic import CODECS
 from kafkalike.errors import CorruptRecordError
@@ -16,6 +18,9 @@ from kafkalike.log.table.sealed import opened, sealed
 from kafkalike.model.appends import TxnId
 from kafkalike.model.batch import Headers, RecordBatch
 from kafkalike.model.combining.checked_json import BAD_JSON, INT32, INT64, list_of, text, whole
+
+_PARTITIONS: Final = re.compile(rb'"partitions":\[(\d+(?:,\d+)*)\]')
+"""In the head of a file; text in it has a backslash before each quote."""
 
 Loose = tuple[RecordBatch, str, TxnId | None]
 """Records, the producer's codec, and the write's name."""
@@ -58,6 +63,19 @@ def unpack(content: bytes) -> Loose:
     except BAD_JSON as cause:
         message = f"an append that waits cannot be read: {cause}"
         raise CorruptRecordError(message) from cause
+
+
+def partitions_in(head: bytes) -> Counter[int] | None:
+    """Records by partition, of a file's beginning.
+
+    Args:
+        head: so many bytes as are at hand. They are not checked: good for showing only.
+
+    Returns:
+        None when that does not stand there, or not all of it.
+    """
+    found = _PARTITIONS.search(head)
+    return None if found is None else Counter(map(int, found[1].split(b",")))
 
 
 def _unpacked(content: bytes) -> Loose:

@@ -18,7 +18,7 @@ from kafkalike.log.transactions.tables import DecidedLog, Home
 from kafkalike.model.appends import Appended
 from kafkalike.model.group_state import GroupRow, GroupsState, transaction_rows
 from kafkalike.model.topic import TopicInfo
-from kafkalike.model.transactions import course
+from kafkalike.model.transactions import acts
 from kafkalike.model.transactions.values import Attempt, Committed, Part, StagedFile, Topic
 
 SIDE_BY_SIDE: Final = 16
@@ -76,7 +76,7 @@ class Driver:
         self._deadline = deadline
         self._held = held or Held()
 
-    def run(self, todo: course.Course) -> Any:  # noqa: ANN401 - what the course returns
+    def run(self, todo: acts.Course) -> Any:  # noqa: ANN401 - what the course returns
         """Carry out a course to its end.
 
         Raises:
@@ -95,34 +95,34 @@ class Driver:
             except KafkaError as cause:
                 error = cause
 
-    def _done(self, act: course.Act) -> Any:  # noqa: ANN401, PLR0911 - a line for each act
+    def _done(self, act: acts.Act) -> Any:  # noqa: ANN401, PLR0911 - a line for each act
         match act:
-            case course.LookAtGroups():
+            case acts.LookAtGroups():
                 version, state = self._look_at_groups()
                 self.versions[state.seq] = version
                 return state
-            case course.LookAtTopics():
+            case acts.LookAtTopics():
                 return _Ids(self._cluster.metadata.refresh().topics)
-            case course.Write(plan, step):
+            case acts.Write(plan, step):
                 return self._write(plan, step)
-            case course.Beside(courses):
+            case acts.Beside(courses):
                 return self._beside(courses)
-            case course.Remove(producer_id, epoch, number):
+            case acts.Remove(producer_id, epoch, number):
                 return self._remove(producer_id, epoch, number)
-            case course.ListFolders():
+            case acts.ListFolders():
                 return self._staging.folders()
             case _:
                 return self._at_topic(act)
 
-    def _at_topic(self, act: course.LookAtTopic | course.Apply | course.Find | course.CutAt) -> Any:  # noqa: ANN401
+    def _at_topic(self, act: acts.LookAtTopic | acts.Apply | acts.Find | acts.CutAt) -> Any:  # noqa: ANN401
         match act:
-            case course.LookAtTopic(topic, fresh):
+            case acts.LookAtTopic(topic, fresh):
                 return self._asked(topic, lambda log: log.look() if fresh else log.last)
-            case course.Apply(committed, part):
+            case acts.Apply(committed, part):
                 return self._asked(part.topic, lambda log: self._apply(log, committed, part))
-            case course.Find(committed, part):
+            case acts.Find(committed, part):
                 return self._asked(part.topic, lambda log: log.where(committed.seq))
-            case course.CutAt(topic, seq):
+            case acts.CutAt(topic, seq):
                 return self._asked(topic, lambda log: self._cut(log, topic, seq))
 
     def _remove(self, producer_id: int, epoch: int, number: int | None) -> None:
@@ -131,7 +131,7 @@ class Driver:
         self._staging.remove(producer_id, epoch, number, self._held.names if mine else None)
         faults.point("transaction.after_remove")
 
-    def _write(self, plan: course.Plan, step: str) -> GroupsState:
+    def _write(self, plan: acts.Plan, step: str) -> GroupsState:
         groups, last = self._cluster.groups, 0
 
         def rows(state: GroupsState) -> Sequence[GroupRow]:
@@ -196,7 +196,7 @@ class Driver:
             raise KafkaTimeoutError(message)
         return found
 
-    def _beside(self, courses: Sequence[course.Course]) -> list[Any]:
+    def _beside(self, courses: Sequence[acts.Course]) -> list[Any]:
         if len(courses) < 2 or not self._staging.far:  # noqa: PLR2004 - nothing to be beside
             return [self._tried(one) for one in courses]
         executor = ThreadPoolExecutor(min(len(courses), SIDE_BY_SIDE), "kafkalike-transaction")
@@ -206,7 +206,7 @@ class Driver:
             # Interrupted, what is under way goes on: anybody may do it.
             executor.shutdown(wait=False, cancel_futures=True)
 
-    def _tried(self, todo: course.Course) -> Any:  # noqa: ANN401
+    def _tried(self, todo: acts.Course) -> Any:  # noqa: ANN401
         try:
             return self.run(todo)
         except KafkaError as error:

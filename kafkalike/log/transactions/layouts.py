@@ -2,17 +2,21 @@
 
 from __future__ import annotations
 
+from collections import Counter
+from collections.abc import Collection, Mapping
 from typing import TYPE_CHECKING
 
+from kafkalike.errors import LogCorruptError
 from kafkalike.log.runs.manifest import LAYOUT as RUNS
 from kafkalike.log.runs.manifest import Manifest, load_manifest
 from kafkalike.log.runs.runs import Run
 from kafkalike.log.table.damage import storage_errors
 from kafkalike.log.topic.decided import DecidedPayload, DecidedRecords, Load, StagedFileError
+from kafkalike.log.topic.waiting_batch import partitions_in
 
 if TYPE_CHECKING:
     from kafkalike.log.transactions.staging import Staging
-    from kafkalike.model.transactions.values import Committed, Part
+    from kafkalike.model.transactions.values import Attempt, Committed, Part
 
 
 def records_of(staging: Staging, committed: Committed, part: Part, load: Load) -> DecidedRecords:
@@ -59,6 +63,45 @@ def check_part(staging: Staging, committed: Committed, part: Part) -> None:
                 raise StagedFileError.of(f"{place.uri}/{name}", "is gone", part.topic.name, committed.seq) from None
             if size < least:
                 raise StagedFileError.of(f"{place.uri}/{name}", "is cut off", part.topic.name, committed.seq)
+
+
+def staged_counts(staging: Staging, attempt: Attempt, topic_ids: Collection[str]) -> dict[str, dict[int, int]]:
+    """Records that are staged for an open transaction, by topic id and partition.
+
+    Looks at the beginning of each file. The counts are the highest that may be committed: a file whose writer got no
+    answer may have been staged again.
+
+    Args:
+        staging: the staged files.
+        attempt: the transaction.
+        topic_ids: for which topics.
+
+    Returns:
+        Topics of which a file does not say its partitions at its beginning are missing; so are those of a transaction
+        that has ended meanwhile.
+
+    Raises:
+        KafkaStorageError: the storage does not answer.
+    """
+    found: dict[str, Counter[int]] = {}
+    unclear: set[str] = set()
+    for name, topic_id, content in staging.heads(attempt, topic_ids):
+        counts = _counts(content, name)
+        if counts is None:
+            unclear.add(topic_id)
+        else:
+            found.setdefault(topic_id, Counter()).update(counts)
+    return {topic_id: dict(counts) for topic_id, counts in found.items() if topic_id not in unclear}
+
+
+def _counts(head: bytes, where: str) -> Mapping[int, int] | None:
+    if not head.startswith(b"{"):
+        return partitions_in(head)
+    try:
+        return load_manifest(head, where).counts()
+    except LogCorruptError:
+        # It is damaged, or too large to be read whole for this.
+        return None
 
 
 def _manifests(staging: Staging, committed: Committed, part: Part) -> list[Manifest]:

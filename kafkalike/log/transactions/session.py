@@ -30,12 +30,13 @@ from kafkalike.model.appends import Appended
 from kafkalike.model.batch import RecordBatch
 from kafkalike.model.transactions import course
 from kafkalike.model.transactions.claims import GroupOffsets
+from kafkalike.model.transactions.groups import Groups
 from kafkalike.model.transactions.rules import Wanted
+from kafkalike.model.transactions.settling import finishing
 from kafkalike.model.transactions.values import (
     BATCHES,
     Attempt,
     Committed,
-    Groups,
     Part,
     StagedFile,
     Standing,
@@ -227,7 +228,7 @@ class Session:
             current.decision = driver.run(course.deciding(wanted))
             current.outcome = Outcome.DECIDED
         known, committed = current.decision
-        places = driver.run(course.finishing(known, committed))
+        places = driver.run(finishing(known, committed))
         self._settled, current.places = committed.seq, places
         current.outcome = Outcome.COMMITTED
         current.held = Held()

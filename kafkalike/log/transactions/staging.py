@@ -11,6 +11,7 @@ import os
 import re
 import zlib
 from collections.abc import Collection
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
@@ -24,11 +25,14 @@ from kafkalike.model.transactions.values import Attempt, Committed, Folder, Part
 
 if TYPE_CHECKING:
     from kafkalike.clock import Deadline
-    from kafkalike.log.store.port import Store
+    from kafkalike.log.store.port import Entry, Store
     from kafkalike.model.batch import RecordBatch
 
 TRIES: Final = 3
 """How often a file is put before the storage is said to refuse it."""
+
+HEAD_BYTES: Final = 1024 * 1024
+"""How much of a staged file is read to see what it is about."""
 
 _FOLDER: Final = re.compile(r"(\d+)-(\d+)-(\d+)")
 _FILE: Final = re.compile(r"(\d+)\.(.+)")
@@ -169,6 +173,36 @@ class Staging:
             since, topics = found.get(attempt, (entry.modified_ms, set()))
             found[attempt] = min(since, entry.modified_ms), topics | ({what[2]} if what else set())
         return [Folder(attempt, now - since, tuple(sorted(topics))) for attempt, (since, topics) in found.items()]
+
+    def heads(self, attempt: Attempt, topic_ids: Collection[str]) -> list[tuple[str, str, bytes]]:
+        """How the files of an open transaction begin: name, topic id and the first bytes of each, in any order.
+
+        Args:
+            attempt: the transaction.
+            topic_ids: for which topics; other files are not looked at.
+
+        Returns:
+            Without files that are gone meanwhile.
+
+        Raises:
+            KafkaStorageError: the storage does not answer.
+        """
+        folder = self._files.at(folder_of(attempt))
+
+        def head(entry: Entry, topic_id: str) -> list[tuple[str, str, bytes]]:
+            try:
+                with storage_errors(folder.uri):
+                    return [
+                        (entry.name, topic_id, bytes(folder.read_range(entry.name, 0, min(entry.size, HEAD_BYTES))))
+                    ]
+            except FileNotFoundError:
+                return []
+
+        with storage_errors(self._files.uri):
+            entries = folder.list()
+        named = ((entry, _FILE.fullmatch(entry.name)) for entry in entries)
+        wanted = [(entry, what[2]) for entry, what in named if what and what[2] in topic_ids]
+        return [one for found in folder.beside([partial(head, *one) for one in wanted]) for one in found]
 
     def remove(self, producer_id: int, epoch: int, number: int | None, names: Collection[str] | None = None) -> None:
         """Remove the files of transactions. What fails is left to maintenance.

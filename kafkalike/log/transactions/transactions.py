@@ -6,7 +6,6 @@ import logging
 import math
 import sys
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import replace
 from typing import Final
 
 from kafkalike.clock import Deadline
@@ -17,16 +16,16 @@ from kafkalike.errors import (
     KafkaError,
 )
 from kafkalike.log.port.topic import TopicLog
-from kafkalike.log.topic.decided import StagedFileError
+from kafkalike.log.transactions.describing import describe
 from kafkalike.log.transactions.driver import Driver, Held
-from kafkalike.log.transactions.layouts import check_part
+from kafkalike.log.transactions.lost import lost_parts
 from kafkalike.log.transactions.session import Session
 from kafkalike.log.transactions.tables import Home
 from kafkalike.model.group_state import GroupsState
 from kafkalike.model.names import check_topic_name
-from kafkalike.model.transactions import course
-from kafkalike.model.transactions.rules import is_open, pending
-from kafkalike.model.transactions.values import Attempt, Committed, Folder, Part, Standing, Topic, Why
+from kafkalike.model.transactions import course, settling, upkeep
+from kafkalike.model.transactions.unsettled import Due
+from kafkalike.model.transactions.values import Attempt, Standing, Topic, Why
 from kafkalike.model.transactions.views import (
     Cut,
     LostPart,
@@ -65,8 +64,6 @@ class ClusterTransactions:
         self._looked = home.cluster.clock.monotonic() if home.staging.far else -math.inf
         self._failed: dict[str, float] = {}
         """When a reader could not bring decisions into a topic, by its id."""
-        self._latest: tuple[object, Mapping[str, int]] = None, {}
-        """By topic id, the number of the last decision that names it, and what that was made of."""
 
     def _driver(self, deadline: Deadline, held: Held | None = None) -> Driver:
         return Driver(self._home, deadline, held)
@@ -117,45 +114,29 @@ class ClusterTransactions:
         return now - self._failed.get(log.info.topic_id, -math.inf) >= AFTER_FAILURE_SECONDS
 
     def _help(self, logs: Collection[TopicLog], known: GroupsState, deadline: Deadline) -> bool:
-        latest = self._latest_of(known.transactions)
         late: dict[Topic, int] = {}
         held = Held()
         now_ms = self._cluster.clock.now_ms()
         for log in logs:
             topic_id = log.info.topic_id
-            if latest.get(topic_id, 0) <= log.last_transaction:
-                continue
-            missing = pending(known.transactions, topic_id, log.last_transaction, known.seq)
-            old = [d.seq for d, _ in missing if _left_alone(known.transactions, d.seq, now_ms)]
+            missing = settling.pending(known, topic_id, log.last_transaction, known.seq)
+            old = [due.seq for due in missing if _left_alone(due, now_ms)]
             if old:
                 late[Topic(log.info.name, topic_id)] = max(old)
                 held.logs[topic_id] = log
         if not late:
             return False
-        problems: Sequence[KafkaError] = self._driver(deadline, held).run(course.helping(late, known))
+        problems: Sequence[KafkaError] = self._driver(deadline, held).run(settling.helping(late, known))
         for problem in problems:
             raise problem
         return True
-
-    def _latest_of(self, standings: Mapping[str, Standing]) -> Mapping[str, int]:
-        made_of, latest = self._latest
-        if made_of is not standings:
-            found: dict[str, int] = {}
-            for standing in standings.values():
-                decision = standing.unsettled
-                for part in () if decision is None else decision.parts:
-                    assert decision is not None
-                    found[part.topic.topic_id] = max(found.get(part.topic.topic_id, 0), decision.seq)
-            latest = found
-            self._latest = standings, found
-        return latest
 
     def cut(self, topics: Collection[str], deadline: Deadline) -> Cut:
         """See `Transactions.cut`."""
         state = self._cluster.metadata.refresh()
         wanted = [Topic(info.name, info.topic_id) for info in (state.require(check_topic_name(n)) for n in topics)]
         driver = self._driver(deadline)
-        known, found = driver.run(course.cutting(wanted))
+        known, found = driver.run(settling.cutting(wanted))
         return Cut(
             seq=known.seq,
             groups_version=driver.versions[known.seq],
@@ -166,19 +147,21 @@ class ClusterTransactions:
 
     def listed(self) -> Sequence[TransactionListing]:
         """See `Transactions.listed`."""
-        known = self._described(None)
+        known = describe(self._home)
         return [
             TransactionListing(transactional_id=name, producer_id=found.producer_id, state=found.state)
             for name, found in sorted(known.items())
         ]
 
-    def described(self, transactional_ids: Collection[str]) -> Mapping[str, TransactionDescription]:
+    def described(
+        self, transactional_ids: Collection[str], *, staged: bool = False
+    ) -> Mapping[str, TransactionDescription]:
         """See `Transactions.described`."""
-        return self._described(set(transactional_ids))
+        return describe(self._home, set(transactional_ids), staged=staged)
 
     def open_for(self) -> Sequence[TransactionDescription]:
         """See `Transactions.open_for`."""
-        found = self._described(None).values()
+        found = describe(self._home).values()
         return sorted((d for d in found if d.state is TransactionState.ONGOING), key=lambda d: d.start_ms)
 
     def fence(self, transactional_id: str, deadline: Deadline, only: ProducerIdAndEpoch | None = None) -> int:
@@ -195,123 +178,19 @@ class ClusterTransactions:
     def maintain(self, deadline: Deadline) -> Sequence[str]:
         """See `Transactions.maintain`."""
         expiration_ms = int(self._cluster.server.get("transactional.id.expiration.ms"))
-        todo = course.maintaining(expiration_ms, self._cluster.clock.now_ms())
+        todo = upkeep.maintaining(expiration_ms, self._cluster.clock.now_ms())
         problems: Sequence[KafkaError] = self._driver(deadline).run(todo)
         return [f"{type(problem).__name__}: {problem}" for problem in problems]
 
     def damaged(self) -> Sequence[LostPart]:
         """See `Transactions.damaged`."""
-        known = self._home.look_at_groups()[1]
-        found = []
-        for name, standing in known.transactions.items():
-            decision = standing.unsettled
-            for part in () if decision is None else decision.parts:
-                assert decision is not None
-                last = self._driver(Deadline(self._cluster.clock, None)).run(_looking(part.topic))
-                why = None if last is None or last >= decision.seq else self._why_damaged(decision, part)
-                if why is not None:
-                    found.append(
-                        LostPart(
-                            transactional_id=name,
-                            seq=decision.seq,
-                            topic=part.topic.name,
-                            topic_id=part.topic.topic_id,
-                            counts=part.counts,
-                            why=why,
-                        )
-                    )
-        return sorted(found, key=lambda lost: (lost.seq, lost.topic))
-
-    def _why_damaged(self, decision: Committed, part: Part) -> str | None:
-        try:
-            check_part(self._staging, decision, part)
-        except StagedFileError as error:
-            last = self._driver(Deadline(self._cluster.clock, None)).run(_looking(part.topic))
-            # Somebody may have brought it in, and tidied up, just now.
-            return None if last is None or last >= decision.seq else str(error)
-        return None
+        return lost_parts(self._home)
 
     def leave_out(self, lost: LostPart, deadline: Deadline) -> bool:
         """See `Transactions.leave_out`."""
-        return bool(self._driver(deadline).run(course.leaving_out(lost)))
-
-    def _described(self, wanted: Collection[str] | None) -> dict[str, TransactionDescription]:
-        """Descriptions by id; of all without `wanted`."""
-        folders = self._staging.folders()
-        known = self._cluster.groups.refresh()
-        names: dict[str, str] = {info.topic_id: info.name for info in self._cluster.metadata.refresh().topics.values()}
-        logs: dict[str, int | None] = {}
-        found = {}
-        for name, standing in known.transactions.items():
-            if wanted is None or name in wanted:
-                opened = [folder for folder in folders if is_open(standing, folder.attempt)]
-                found[name] = self._describe(name, standing, opened, names, logs)
-        return found
-
-    def _describe(
-        self,
-        name: str,
-        standing: Standing,
-        opened: Sequence[Folder],
-        names: Mapping[str, str],
-        seen: dict[str, int | None],
-    ) -> TransactionDescription:
-        about = TransactionDescription(
-            transactional_id=name,
-            state=TransactionState.ONGOING,
-            producer_id=standing.producer_id,
-            epoch=standing.epoch,
-            number=standing.number,
-            timeout_ms=standing.timeout_ms,
-            client_id=standing.client_id,
-            start_ms=-1,
-            changed_ms=standing.changed_ms,
-            reason=standing.why.value,
-        )
-        if opened:
-            first = max(opened, key=lambda folder: folder.age_ms)
-            return replace(
-                about,
-                number=first.attempt.number,
-                start_ms=self._cluster.clock.now_ms() - first.age_ms,
-                topics={names[i]: {} for i in first.topics if i in names},
-            )
-        decision = standing.unsettled
-        unapplied: list[str] = []
-        for part in () if decision is None else decision.parts:
-            assert decision is not None
-            topic = part.topic
-            if names.get(topic.topic_id) != topic.name:
-                continue
-            if topic.topic_id not in seen:
-                seen[topic.topic_id] = self._driver(Deadline(self._cluster.clock, None)).run(_looking(topic))
-            last = seen[topic.topic_id]
-            if last is not None and last < decision.seq:
-                unapplied.append(topic.name)
-        return replace(
-            about,
-            state=_state(standing, unapplied),
-            topics={} if decision is None else {p.topic.name: p.counts for p in decision.parts},
-            unapplied=tuple(unapplied),
-            groups=() if decision is None else decision.groups,
-        )
+        return bool(self._driver(deadline).run(upkeep.leaving_out(lost)))
 
 
-def _state(standing: Standing, unapplied: Sequence[str]) -> TransactionState:
-    if standing.why is Why.COMMIT:
-        return TransactionState.PREPARE_COMMIT if unapplied else TransactionState.COMPLETE_COMMIT
-    return TransactionState.EMPTY if standing.why is Why.INIT else TransactionState.COMPLETE_ABORT
-
-
-def _looking(topic: Topic) -> course.Course:
-    last = yield course.LookAtTopic(topic)
-    return last
-
-
-def _left_alone(standings: Mapping[str, Standing], seq: int, now_ms: int) -> bool:
+def _left_alone(due: Due, now_ms: int) -> bool:
     """Whether a decision was made so long ago that its producer may be gone."""
-    return any(
-        abs(now_ms - standing.changed_ms) >= OWNER_FIRST_MS
-        for standing in standings.values()
-        if standing.unsettled is not None and standing.unsettled.seq == seq
-    )
+    return abs(now_ms - due.changed_ms) >= OWNER_FIRST_MS

@@ -1,11 +1,16 @@
-"""Claims: in whose name a transaction commits the offsets of a group."""
+"""Claims: in whose name a transaction commits the offsets of a group, and whether the group lets it."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
 
+from kafkalike.errors import UnknownTopicOrPartitionError
+from kafkalike.model.group_protocol import check_commit
+from kafkalike.model.group_roster import Roster
 from kafkalike.model.structs import ConsumerGroupMetadata, OffsetAndMetadata, TopicPartition
+from kafkalike.model.transactions.groups import Groups
+from kafkalike.model.transactions.values import OffsetCommit, Topic
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -58,3 +63,52 @@ class GroupClaim:
 
 GroupOffsets = Mapping[GroupClaim, Mapping[TopicPartition, OffsetAndMetadata]]
 """Offsets of groups that are to be committed, by claim and partition."""
+
+
+def check_claim(roster: Roster, claim: GroupClaim) -> None:
+    """Refuse offsets in the name of anyone but a live member, where a claim is a member's, or wants no members.
+
+    Args:
+        roster: the group that the claim names.
+        claim: in whose name.
+
+    Raises: as `check_commit`.
+    """
+    if claim.of_member or claim.alone:
+        check_commit(roster, claim.group_id, claim.member_id, claim.generation, claim.group_instance_id)
+
+
+def offset_commit(
+    groups: Groups, claim: GroupClaim, tp: TopicPartition, at: OffsetAndMetadata, topics: Mapping[str, str]
+) -> OffsetCommit:
+    """The offset that a transaction commits for a partition.
+
+    Args:
+        groups: the table now.
+        claim: in whose name.
+        tp: the partition.
+        at: its next offset to read.
+        topics: ids of the topics that exist, by name.
+
+    Raises:
+        UnknownTopicOrPartitionError: the topic is gone. And see `check_claim`.
+    """
+    roster = groups.group(claim.group_id).roster
+    check_claim(roster, claim)
+    topic_id = topics.get(tp.topic)
+    lives = dict(claim.lives)
+    if topic_id is None or lives.get(tp.topic, topic_id) != topic_id:
+        why = "there is no such topic" if topic_id is None else "it was deleted and created again"
+        message = f"offsets of {tp.topic!r} cannot be committed: {why}; nothing was committed"
+        raise UnknownTopicOrPartitionError(message)
+    return OffsetCommit(
+        group_id=claim.group_id,
+        topic=Topic(tp.topic, topic_id),
+        partition=tp.partition,
+        offset=at.offset,
+        leader_epoch=at.leader_epoch,
+        metadata=at.metadata,
+        generation=roster.generation if claim.of_member else -1,
+        member_id=claim.member_id,
+        client_id=claim.client_id,
+    )

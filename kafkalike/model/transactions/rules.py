@@ -5,7 +5,7 @@ Every rule is called inside a change of that table, so what it looks at is what 
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Final
 
@@ -13,20 +13,16 @@ from kafkalike.errors import (
     ConcurrentTransactionsError,
     InvalidProducerEpochError,
     InvalidTxnStateError,
-    LogCorruptError,
     ProducerFencedError,
     TransactionalIdNotFoundError,
     UnknownTopicOrPartitionError,
 )
-from kafkalike.model.group_protocol import check_commit
-from kafkalike.model.structs import OffsetAndMetadata, TopicPartition
-from kafkalike.model.transactions.claims import GroupClaim, GroupOffsets
+from kafkalike.model.transactions.claims import GroupOffsets, offset_commit
+from kafkalike.model.transactions.groups import Groups
 from kafkalike.model.transactions.values import (
     Attempt,
     Committed,
     Entries,
-    Groups,
-    OffsetCommit,
     Part,
     Standing,
     Topic,
@@ -127,7 +123,7 @@ def plan_commit(groups: Groups, wanted: Wanted, topics: Mapping[str, str], now_m
     for part in wanted.parts:
         _check_there(topics, part.topic)
     offsets = tuple(
-        _offset(groups, claim, tp, at, topics)
+        offset_commit(groups, claim, tp, at, topics)
         for claim, positions in wanted.offsets.items()
         for tp, at in positions.items()
     )
@@ -250,19 +246,6 @@ def is_open(known: Standing, attempt: Attempt) -> bool:
     return current and attempt.number > known.number
 
 
-def check_not_behind(groups: Groups, topic: Topic, applied: int) -> None:
-    """Refuse transactions where a topic has one that the groups' table cannot have numbered.
-
-    Raises:
-        LogCorruptError: that table was removed or rewound: its next numbers would be taken for done.
-    """
-    if applied > groups.seq:
-        raise LogCorruptError(
-            f"{topic.name} has transaction {applied}, and the groups' table ends at row {groups.seq}: it was removed "
-            "or rewound; transactions cannot be brought into the topic"
-        )
-
-
 def _current(groups: Groups, transactional_id: str, attempt: Attempt, *, in_doubt: bool) -> Standing:
     """How an id stands, if an attempt is of its current epoch."""
     known = groups.transactions.get(transactional_id)
@@ -305,54 +288,3 @@ def _check_there(topics: Mapping[str, str], topic: Topic) -> None:
     if topics.get(topic.name) != topic.topic_id:
         message = f"topic {topic.name!r} was deleted during the transaction; nothing was committed"
         raise UnknownTopicOrPartitionError(message)
-
-
-def _offset(
-    groups: Groups, claim: GroupClaim, tp: TopicPartition, at: OffsetAndMetadata, topics: Mapping[str, str]
-) -> OffsetCommit:
-    generation = -1
-    if claim.of_member or claim.alone:
-        roster = groups.group(claim.group_id).roster
-        check_commit(roster, claim.group_id, claim.member_id, claim.generation, claim.group_instance_id)
-        generation = roster.generation if claim.of_member else -1
-    topic_id = topics.get(tp.topic)
-    lives = dict(claim.lives)
-    if topic_id is None or lives.get(tp.topic, topic_id) != topic_id:
-        why = "there is no such topic" if topic_id is None else "it was deleted and created again"
-        message = f"offsets of {tp.topic!r} cannot be committed: {why}; nothing was committed"
-        raise UnknownTopicOrPartitionError(message)
-    return OffsetCommit(
-        group_id=claim.group_id,
-        topic=Topic(tp.topic, topic_id),
-        partition=tp.partition,
-        offset=at.offset,
-        leader_epoch=at.leader_epoch,
-        metadata=at.metadata,
-        generation=generation,
-        member_id=claim.member_id,
-        client_id=claim.client_id,
-    )
-
-
-def pending(
-    standings: Mapping[str, Standing], topic_id: str, applied: int, upto: int
-) -> Sequence[tuple[Committed, Part]]:
-    """Decisions that a topic does not have, in their order.
-
-    Args:
-        standings: all ids, as of row `upto` or a later one.
-        topic_id: which topic.
-        applied: number of the last decision that it has.
-        upto: number of the last one that is wanted.
-
-    Returns:
-        All that are missing: an id's row is only followed by another one when its decision is in all topics.
-    """
-    found = [
-        (unsettled, part)
-        for standing in standings.values()
-        if (unsettled := standing.unsettled) is not None and applied < unsettled.seq <= upto
-        for part in unsettled.parts
-        if part.topic.topic_id == topic_id
-    ]
-    return sorted(found, key=lambda one: one[0].seq)

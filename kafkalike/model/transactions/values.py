@@ -5,9 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
-from typing import Final, NamedTuple, Protocol
-
-from kafkalike.model.group_roster import Roster
+from typing import Final, NamedTuple
 
 BATCHES: Final = "batches"
 """Layout of a part whose files are each a producer's batch: see `kafkalike.log.topic.waiting_batch`."""
@@ -131,33 +129,6 @@ class Entries:
     """None forgets the id."""
     offsets: tuple[OffsetCommit, ...] = ()
     now_ms: int
-
-
-class RosterOwner(Protocol):
-    """A group."""
-
-    @property
-    def roster(self) -> Roster:
-        """Its members."""
-        ...
-
-
-class Groups(Protocol):
-    """The groups' table at a row; `GroupsState` is one."""
-
-    @property
-    def seq(self) -> int:
-        """Number of its last row."""
-        ...
-
-    @property
-    def transactions(self) -> Mapping[str, Standing]:
-        """Transactional ids that are not forgotten."""
-        ...
-
-    def group(self, group_id: str) -> RosterOwner:
-        """A group; an empty one when it is not known."""
-        ...
 
 
 @dataclass(frozen=True, slots=True)

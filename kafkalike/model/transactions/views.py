@@ -60,7 +60,8 @@ class TransactionDescription:
     start_ms: int
     """When it began, ms; -1 where it is not open."""
     topics: Mapping[str, Mapping[int, int]] = field(default_factory=dict)
-    """Records of a decided transaction, by topic and partition; of an open one, topics with an empty mapping."""
+    """Records of a decided transaction, by topic and partition. Of an open one, its topics, each with an empty mapping,
+    or with the records that are staged where these were looked at and say their partitions."""
     unapplied: tuple[str, ...] = ()
     """Topics that do not have a decided transaction yet."""
     groups: tuple[str, ...] = ()

@@ -48,7 +48,7 @@ class JsonCodec(Codec):
         if validate and reader is not None and reader != schema:
             self._check_read = _check(reader, source)
         self._dumps = dumps or _JSON.encode
-        self._loads = loads or json.loads
+        self._loads = loads or _loads
 
     @property
     def name(self) -> str | None:
@@ -85,6 +85,11 @@ class JsonCodec(Codec):
             return value
 
         return decode
+
+
+def _loads(data: bytes) -> Any:  # noqa: ANN401
+    """JSON in UTF-8 and nothing else; Python's own function guesses other encodings and takes halves of characters."""
+    return json.loads(data.decode())
 
 
 _JSON = json.JSONEncoder(separators=(",", ":"), ensure_ascii=False, allow_nan=False)

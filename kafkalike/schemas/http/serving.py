@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ipaddress
 import socket
 import threading
 from typing import Final
@@ -30,17 +31,25 @@ class RegistryServer:
         port: 0 finds a free one.
         credentials: who may ask.
         max_body: bytes of a request's body.
+        anyone: whether it may listen at an address of the network though nobody must say who they are.
 
     Raises:
         KafkaConfigurationError: packages are missing; the address cannot be used, or everybody could ask there.
     """
 
     def __init__(
-        self, service: RegistryService, *, host: str, port: int, credentials: Credentials, max_body: int
+        self,
+        service: RegistryService,
+        *,
+        host: str,
+        port: int,
+        credentials: Credentials,
+        max_body: int,
+        anyone: bool = False,
     ) -> None:
         uvicorn = needed("uvicorn", "services of schemas", "registry")
         app = needed("kafkalike.schemas.http.app", "services of schemas", "registry")
-        self._socket = _listening(host, port)
+        self._socket = _listening(host, port, anyone=anyone or credentials.needed)
         self.address: tuple[str, int] = self._socket.getsockname()[:2]
         handler = app.RegistryApp(service, credentials, app.Limits(body_bytes=max_body))
         config = uvicorn.Config(
@@ -83,9 +92,16 @@ class RegistryServer:
         self._socket.close()
 
 
-def _listening(host: str, port: int) -> socket.socket:
+def _listening(host: str, port: int, *, anyone: bool) -> socket.socket:
     try:
-        family = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0][0]
-        return socket.create_server((host, port), family=family, backlog=MAX_CONNECTIONS)
+        family, _, _, _, address = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0]
+        if not (anyone or ipaddress.ip_address(str(address[0]).partition("%")[0]).is_loopback):
+            raise KafkaConfigurationError(
+                f"whoever reaches {host} could ask: say who may, by tokens or users, or that anyone may"
+            )
+        made = socket.create_server((host, port), family=family, backlog=MAX_CONNECTIONS)
+        # asyncio does it only for sockets whose protocol is written down; without it an answer waits 40 ms.
+        made.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
     except OSError as cause:
         raise KafkaConfigurationError(f"cannot listen at {host}:{port}: {cause}") from cause
+    return made

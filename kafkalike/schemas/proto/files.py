@@ -75,6 +75,8 @@ def build_file(schema: Schema, referenced: Mapping[str, Schema]) -> FileDescript
     Raises:
         InvalidSchemaError: a file cannot be read, is missing, or does not fit the others.
     """
+    if schema.type != "PROTOBUF":
+        raise InvalidSchemaError(f"the schema is of type {schema.type}, not PROTOBUF")
     files = _Files(referenced)
     files.add(load_proto(schema.text))
     try:

@@ -117,7 +117,9 @@ def schema_in(body: Mapping[str, Any]) -> Schema:
     Raises:
         SchemaRegistryError: there is none, or it asks for what is not kept here.
     """
-    kind, text, references = body.get("schemaType") or "AVRO", body.get("schema"), body.get("references") or []
+    kind, text, references = (body.get(name) for name in ("schemaType", "schema", "references"))
+    kind = "AVRO" if kind is None else kind
+    references = [] if references is None else references
     if not isinstance(text, str):
         raise refusals.invalid_schema("there is no text under 'schema'")
     if kind not in SCHEMA_TYPES:

@@ -5,6 +5,7 @@ A producer that was fenced by maintenance begins anew; one whose id another proc
 """
 
 import random
+import sys
 import time
 import zlib
 from collections.abc import Iterable
@@ -195,7 +196,7 @@ class Copier(ConsumerRebalanceListener):
         raise AssertionError("the commit was never answered")
 
     def _abort(self, error: KafkaError, kind: str) -> str:
-        print(f"again after {error!r}", flush=True)  # noqa: T201 - for a test that fails
+        print(f"again after {error!r}", file=sys.stderr, flush=True)  # noqa: T201 - for a test that fails
         for _ in range(TRIES):
             try:
                 self.producer.abort_transaction()

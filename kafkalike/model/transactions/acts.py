@@ -1,0 +1,100 @@
+"""Acts: what a course asks for, one class each. A simulation carries them out, and so does the log."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Generator, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from kafkalike.model.transactions.groups import Groups
+from kafkalike.model.transactions.values import Committed, Entries, Part, Topic
+
+
+@dataclass(frozen=True, slots=True)
+class LookAtGroups:
+    """Look at the groups' table. Comes to `Groups`."""
+
+
+@dataclass(frozen=True, slots=True)
+class LookAtTopics:
+    """Look at the cluster's topics. Comes to their ids by name."""
+
+
+Plan = Callable[[Groups, int], "Entries | None"]
+"""Rows of the groups' table and a time, ms; None when nothing is to be written. It may be called several times."""
+
+
+@dataclass(frozen=True, slots=True)
+class Write:
+    """Change the groups' table by a plan of what it is then. Comes to `Groups`, after it.
+
+    What the plan raises comes out, and nothing is written then.
+    """
+
+    plan: Plan
+    step: str
+    """What for: `begin`, `commit`, `abort`, `fence`, `forget` or `leave_out`."""
+
+
+@dataclass(frozen=True, slots=True)
+class LookAtTopic:
+    """Look at a topic's table. Comes to the number of the last decision that it has, or None when the topic is gone."""
+
+    topic: Topic
+    fresh: bool = True
+    """False: what was seen before will do, which is the same number or a lower one."""
+
+
+@dataclass(frozen=True, slots=True)
+class Apply:
+    """Append the records of a decision, unless the topic has it or a later one. Comes to `Appended`; None: it is gone.
+
+    The table's version says which decision it brings: no two of them bring one.
+    """
+
+    committed: Committed
+    part: Part
+
+
+@dataclass(frozen=True, slots=True)
+class Find:
+    """Where the records of a decision are that the topic has. Comes to `Appended`."""
+
+    committed: Committed
+    part: Part
+
+
+@dataclass(frozen=True, slots=True)
+class CutAt:
+    """The newest version of a topic that has no decision after one. Comes to `TopicCut`, or None: the topic is gone."""
+
+    topic: Topic
+    seq: int
+
+
+@dataclass(frozen=True, slots=True)
+class Beside:
+    """Carry out courses, side by side. Comes to what each has returned, or the `KafkaError` that it has raised."""
+
+    courses: Sequence[Course]
+
+
+@dataclass(frozen=True, slots=True)
+class Remove:
+    """Remove the staged files of transactions. Failing is harmless. Comes to nothing.
+
+    Without a number, those of all transactions of the epoch.
+    """
+
+    producer_id: int
+    epoch: int
+    number: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class ListFolders:
+    """Look which transactions have staged files. Comes to a list of `Folder`."""
+
+
+Act = LookAtGroups | LookAtTopics | Write | LookAtTopic | Apply | Find | CutAt | Beside | Remove | ListFolders
+Course = Generator[Act, Any, Any]

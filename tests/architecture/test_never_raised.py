@@ -1,0 +1,28 @@
+"""Errors that stand as never raised are not raised."""
+
+import ast
+from pathlib import Path
+
+ROOT = Path(__file__).parents[2]
+ERRORS = ROOT / "kafkalike" / "errors"
+
+
+def test_what_is_called_never_raised_is_not_raised() -> None:
+    """`kafkalike.errors.never_raised` says so; an error that is used has a place and a sentence of its own."""
+    named = {
+        node.name
+        for file in (ERRORS / "never_raised").glob("*.py")
+        for node in ast.walk(ast.parse(file.read_text()))
+        if isinstance(node, ast.ClassDef)
+    }
+    used = {
+        f"{file.relative_to(ROOT)}: {node.id}"
+        for folder in ("kafkalike", "jobs")
+        for file in sorted((ROOT / folder).rglob("*.py"))
+        if not file.is_relative_to(ERRORS)
+        for node in ast.walk(ast.parse(file.read_text()))
+        if isinstance(node, ast.Name) and node.id in named
+    }
+
+    assert len(named) > 50
+    assert used == set()

@@ -1,0 +1,444 @@
+"""Rules of the registry one by one: ids, versions, references, deletion, levels, modes, identity, rows."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from kafkalike.errors import LogCorruptError, SchemaRegistryError, UnsupportedVersionError
+from kafkalike.model.schemas import deleting, importing, registering, topic_records
+from kafkalike.model.schemas import settings as rules
+from kafkalike.model.schemas.identity import compact, fingerprint, guid_of
+from kafkalike.model.schemas.rows import Config, SchemaRow, parse_row
+from kafkalike.model.schemas.state import RegistryState
+from kafkalike.model.schemas.values import Reference, Schema
+from tests.tools.effort import examples
+from tests.tools.schema_world import ONE, OTHER, THREE, TOY, TWO, USER, World
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+
+def code(act: Callable[[], object]) -> int:
+    """The code of the refusal."""
+    with pytest.raises(SchemaRegistryError) as caught:
+        act()
+    return caught.value.error_code
+
+
+def subjects(world: World) -> dict[str, list[tuple[int, int]]]:
+    """Live versions and ids, by subject."""
+    return {
+        name: [(version, subject.versions[version].id) for version in subject.live]
+        for name, subject in world.state.subjects.items()
+    }
+
+
+def test_a_schema_has_one_id_in_all_subjects() -> None:
+    """And a subject has it once."""
+    world = World()
+
+    for subject in ("a", "a", "b"):
+        world.register(subject, ONE)
+
+    assert subjects(world) == {"a": [(1, 1)], "b": [(1, 1)]}
+
+
+def test_white_space_does_not_make_another_schema() -> None:
+    """The text is kept as compact JSON, in its order; a bare name of a primitive is quoted."""
+    loose, tight = Schema("AVRO", '{ "type" : "record",\n"a": 1.50}'), Schema("AVRO", '{"type":"record","a":1.5}')
+
+    assert compact(loose) == compact(tight)
+    assert compact(tight).text == tight.text
+    assert compact(Schema("AVRO", " string ")).text == '"string"'
+    assert compact(Schema("PROTOBUF", "\n message A {} \n")).text == "message A {}"
+
+
+JSON = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.text(st.characters(codec="utf-8")),
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text("abcé", max_size=3), inner, max_size=3),
+    max_leaves=8,
+)
+
+
+@settings(max_examples=examples(100, 15), deadline=None)
+@given(JSON, JSON)
+def test_compact_text_says_the_same_and_stays_as_it_is(one: Any, other: Any) -> None:
+    """Two schemas are one exactly when they say the same in the same order."""
+    first, second = compact(Schema("JSON", json.dumps(one, indent=2))), compact(Schema("JSON", json.dumps(other)))
+
+    assert json.loads(first.text) == one
+    assert compact(first) == first
+    assert (fingerprint(first) == fingerprint(second)) is (first.text == second.text)
+
+
+def test_type_text_and_references_all_count_for_the_identity() -> None:
+    """A GUID is made of the schema alone."""
+    schemas = [ONE, TWO, OTHER, USER, replace(USER, references=(Reference("one", "a", 2),))]
+
+    assert len({fingerprint(schema) for schema in schemas}) == len(schemas)
+    assert guid_of(fingerprint(ONE)) == guid_of(fingerprint(Schema("AVRO", "1")))
+
+
+def test_a_number_and_an_id_are_never_given_again() -> None:
+    """Not even after both deletions; the same schema gets its id back."""
+    world = World()
+    world.register("a", ONE)
+    world.delete("a", None, permanent=False)
+    world.delete("a", None, permanent=True)
+    assert world.state.schema(1) is None
+
+    world.register("a", TWO)
+    world.register("a", ONE)
+
+    assert subjects(world)["a"][1] == (3, 1)
+    assert subjects(world)["a"][0][1] > 1
+
+
+def test_a_soft_deletion_hides_a_version_whose_records_can_be_read() -> None:
+    """The next version gets the next number, and may have the same schema."""
+    world = World()
+    world.register("a", ONE)
+
+    world.delete("a", 1, permanent=False)
+
+    assert world.state.latest("a") is None
+    assert world.state.schema(1) == ONE
+    assert world.register("a", ONE).version == 2
+
+
+def test_deletions_are_refused_with_confluents_codes() -> None:
+    """In the order in which people meet them."""
+    world = World()
+    world.register("a", ONE)
+    delete = world.delete
+
+    assert code(lambda: delete("b", None, permanent=False)) == 40401
+    assert code(lambda: delete("a", None, permanent=True)) == 40405
+    assert code(lambda: delete("a", 1, permanent=True)) == 40407
+    assert code(lambda: delete("a", 9, permanent=False)) == 40402
+    assert code(lambda: delete("a", 0, permanent=False)) == 42202
+    delete("a", 1, permanent=False)
+    assert code(lambda: delete("a", 1, permanent=False)) == 40406
+    assert code(lambda: delete("a", None, permanent=False)) == 40404
+    assert code(lambda: delete("a", "latest", permanent=False)) == 40402
+    delete("a", "latest", permanent=True)
+    assert code(lambda: delete("a", 1, permanent=False)) == 40401
+
+
+def test_what_is_referred_to_stays() -> None:
+    """For good as long as records of the referrer can be read."""
+    world = World()
+    world.register("a", ONE)
+    world.register("b", USER)
+    assert deleting.referrers(world.state, "a", 1) == [2]
+
+    assert code(lambda: world.delete("a", 1, permanent=False)) == 42206
+    world.delete("b", None, permanent=False)
+    world.delete("a", 1, permanent=False)
+    assert code(lambda: world.delete("a", 1, permanent=True)) == 42206
+    world.delete("b", None, permanent=True)
+
+    assert world.delete("a", 1, permanent=True) == [1]
+
+
+def test_references_come_before_what_uses_them() -> None:
+    """Through several levels, each once."""
+    world = World()
+    world.register("a", ONE)
+    world.register("b", USER)
+    both = Schema("AVRO", "3", (Reference("two", "b", 1), Reference("one", "a", 1)))
+    world.register("c", both)
+
+    assert list(world.state.referenced(both).items()) == [("one", ONE), ("two", USER)]
+
+
+def test_a_subject_keeps_its_type() -> None:
+    """At each level, and the refusal says what to do."""
+    world = World()
+    world.set_level("NONE")
+    world.register("a", ONE)
+
+    with pytest.raises(SchemaRegistryError, match="create a new topic instead") as caught:
+        world.register("a", OTHER)
+
+    assert (caught.value.http_status_code, caught.value.error_code) == (409, 409)
+
+
+def one_step_back(new: Schema, old: Schema, resolve: object) -> list[str]:
+    return [] if 0 <= int(new.text) - int(old.text) <= 1 else ["no"]
+
+
+@pytest.mark.parametrize(
+    ("level", "allowed"),
+    [
+        ("BACKWARD", {"3", "4"}),
+        ("BACKWARD_TRANSITIVE", {"3"}),
+        ("FORWARD", {"2", "3"}),
+        ("FORWARD_TRANSITIVE", {"2"}),
+        ("FULL", {"3"}),
+        ("FULL_TRANSITIVE", set()),
+        ("NONE", {"0", "2", "3", "4"}),
+    ],
+)
+def test_a_level_says_who_must_read_whom(level: str, allowed: set[str]) -> None:
+    """Versions 2 (old) and 3 (last); a reader reads what is at most one below it, and what is equal."""
+    checks = replace(TOY, problems=one_step_back)
+    world = World()
+    world.register("a", TWO)
+    world.register("a", THREE)
+    state = world.state.applied(rules.set_config(world.state, "a", Config(level), 1)[0])
+    verdicts = {
+        text: registering.incompatibilities(state, "a", Schema("AVRO", text), checks) for text in ("0", "2", "3", "4")
+    }
+
+    assert {text for text, problems in verdicts.items() if not problems} == allowed
+
+
+def test_a_level_of_a_subject_counts_before_that_of_all() -> None:
+    """Without any it is BACKWARD; what a deleted subject had set is gone with it."""
+    world = World()
+    assert world.state.level("a") == "BACKWARD"
+    world.set_level("NONE")
+    world.register("a", ONE)
+    world.add(rules.set_config(world.state, "a", Config("FULL", normalize=True), 1))
+    assert (world.state.level("a"), world.state.level("b"), world.state.normalizes("a")) == ("FULL", "NONE", True)
+
+    world.delete("a", None, permanent=False)
+
+    assert world.state.level("a") == "NONE"
+    assert code(lambda: rules.delete_config(world.state, "a", 1)) == 40408
+    assert code(lambda: rules.delete_mode(world.state, "a", 1)) == 40409
+    assert code(lambda: rules.check_level("SIDEWARD")) == 42203
+    assert code(lambda: rules.check_mode_name("")) == 42204
+
+
+@pytest.mark.parametrize("mode", ["READONLY", "READONLY_OVERRIDE", "FORWARD"])
+def test_nothing_is_changed_in_a_read_only_mode(mode: str) -> None:
+    """What is there is found by who registers it again; the mode itself can be changed back."""
+    world = World()
+    world.register("a", ONE)
+    world.add(rules.set_mode(world.state, "", mode, 1, force=False))
+
+    assert world.register("a", ONE).id == 1
+    assert code(lambda: world.add(registering.register(world.state, wanted("a", TWO), TOY, 1))) == 42205
+    assert code(lambda: world.delete("a", 1, permanent=False)) == 42205
+    assert code(lambda: world.set_level("FULL")) == 42205
+    world.add(rules.set_mode(world.state, "", "READWRITE", 1, force=False))
+    world.register("a", TWO)
+
+
+def wanted(subject: str, schema: Schema, **more: Any) -> registering.Wanted:
+    return registering.Wanted(subject=subject, schema=schema, **more)
+
+
+def test_an_override_counts_before_a_subjects_own_mode() -> None:
+    """As Confluent's does."""
+    world = World()
+    world.add(rules.set_mode(world.state, "a", "READWRITE", 1, force=False))
+    world.add(rules.set_mode(world.state, "", "READONLY", 1, force=False))
+    world.register("a", ONE)
+
+    world.add(rules.set_mode(world.state, "", "READONLY_OVERRIDE", 1, force=False))
+
+    assert world.state.mode("a") == "READONLY_OVERRIDE"
+
+
+def test_who_imports_says_the_id() -> None:
+    """Only where nothing is, or by force; an id and a schema belong together for ever."""
+    world = World()
+    register = registering.register
+    assert code(lambda: register(world.state, wanted("a", ONE, id=7), TOY, 1)) == 42205
+    world.add(rules.set_mode(world.state, "", "IMPORT", 1, force=False))
+    assert code(lambda: register(world.state, wanted("a", ONE), TOY, 1)) == 42205
+
+    world.add(register(world.state, wanted("a", ONE, id=7, version=3), TOY, 1))
+
+    assert subjects(world) == {"a": [(3, 7)]}
+    assert code(lambda: register(world.state, wanted("b", TWO, id=7), TOY, 1)) == 42205
+    assert code(lambda: register(world.state, wanted("b", ONE, id=8), TOY, 1)) == 42205
+    assert code(lambda: register(world.state, wanted("a", TWO, id=8, version=3), TOY, 1)) == 42205
+    world.add(rules.set_mode(world.state, "", "READWRITE", 1, force=False))
+    assert code(lambda: rules.set_mode(world.state, "", "IMPORT", 1, force=False)) == 42205
+    assert world.register("a", TWO).id == 8
+
+
+@pytest.mark.parametrize(
+    ("schema", "expected"),
+    [
+        (Schema("AVRO", ""), 42201),
+        (Schema("AVRO", "{"), 42201),
+        (Schema("AVRO", "[" * 5_000 + "]" * 5_000), 42201),
+        (Schema("JSON", "1e999"), 42201),
+        (Schema("JSON", "NaN"), 42201),
+        (Schema("JSON", '"\\ud800"'), 42201),
+        (Schema("XML", "<a/>"), 42201),  # type: ignore[arg-type]
+        (Schema("AVRO", '"' + "x" * 1_000_001 + '"'), 42201),
+        (Schema("AVRO", "1", (Reference("r", "s", 0),)), 42202),
+        (Schema("AVRO", "1", (Reference("r", ":.ctx:s", 1),)), 42208),
+        (Schema("AVRO", "1", (Reference("", "s", 1),)), 42201),
+        (Schema("AVRO", "1", (Reference("r", "s", 1), Reference("r", "t", 1))), 42201),
+    ],
+)
+def test_what_cannot_be_a_schema_is_refused_by_name(schema: Schema, expected: int) -> None:
+    """Before anything is looked at."""
+    assert code(lambda: registering.prepared(schema)) == expected
+
+
+@pytest.mark.parametrize("subject", ["", ":.ctx:a", ":*:", "a\nb", "a\x00", "x" * 2_000, None, 5])
+def test_what_cannot_be_a_subject_is_refused_by_name(subject: object) -> None:
+    """The default context alone may be named."""
+    assert code(lambda: registering.check_subject(subject)) == 42208
+    assert registering.check_subject(":.:a") == "a"
+
+
+# --- rows ----------------------------------------------------------------------------------------
+
+
+def row(**facts: Any) -> SchemaRow:
+    facts = {"kind": "schema", "subject": "a", "version": 1, "schema_id": 1, "seq": 1, "time_ms": 1, **facts}
+    return SchemaRow(**facts)
+
+
+GOOD = '{"type":"AVRO","schema":"1"}'
+
+
+@pytest.mark.parametrize(
+    "damaged",
+    [
+        row(value=""),
+        row(value="{"),
+        row(value="[]"),
+        row(value='{"type":"AVRO"}'),
+        row(value='{"type":"XML","schema":"1"}'),
+        row(value='{"type":"AVRO","schema":1}'),
+        row(value='{"type":"AVRO","schema":"1","references":[["a"]]}'),
+        row(value='{"type":"AVRO","schema":"1","is":"lost"}'),
+        row(value='{"fingerprint":"00","is":"gone"}'),
+        row(value=GOOD, schema_id=None),
+        row(value=GOOD, schema_id=0),
+        row(value=GOOD, version=None),
+        row(value=GOOD, subject=""),
+        row(kind="config", value='{"compatibility":"SIDEWARD"}'),
+        row(kind="config", value='{"normalize":1}'),
+        row(kind="mode", value='{"mode":"MAYBE"}'),
+        row(kind="mode", value="{}"),
+    ],
+)
+def test_a_damaged_row_makes_no_state(damaged: SchemaRow) -> None:
+    """And the error says which one it is."""
+    with pytest.raises(LogCorruptError, match="row 1 of __schemas"):
+        RegistryState().applied([damaged])
+
+
+@pytest.mark.parametrize("newer", [row(kind="rule", value="{}"), row(value='{"v":2,"type":"AVRO","schema":"1"}')])
+def test_a_row_of_a_newer_release_stops_this_one(newer: SchemaRow) -> None:
+    """It must not go on as if the row were not there."""
+    with pytest.raises(UnsupportedVersionError):
+        parse_row(newer)
+
+
+def test_rows_that_contradict_each_other_make_no_state() -> None:
+    """An id of two schemas, a schema of two ids, a version of two ids."""
+    first = row(value=GOOD)
+    two = '{"type":"AVRO","schema":"2"}'
+
+    for other in (
+        row(seq=2, subject="b", value=two),
+        row(seq=2, subject="b", schema_id=2, value=GOOD),
+        row(seq=2, schema_id=2, value=two),
+    ):
+        with pytest.raises(LogCorruptError):
+            RegistryState().applied([first, other])
+
+
+# --- moving in and out ---------------------------------------------------------------------------
+
+
+def test_what_goes_out_comes_in_with_all_ids() -> None:
+    """Also what is deleted softly, what refers to it, levels and modes."""
+    world = World()
+    world.register("a", ONE)
+    world.register("b", USER)
+    world.register("b", THREE)
+    world.delete("b", 1, permanent=False)
+    world.add(rules.set_config(world.state, "b", Config("FULL"), 1))
+    world.add(rules.set_mode(world.state, "a", "READONLY", 1, force=False))
+    lines = list(topic_records.written_records(world.state))
+    there = RegistryState()
+
+    rows, done = importing.import_all(there, topic_records.read_records(lines), TOY, 1)
+    there = there.applied(rows)
+
+    assert list(topic_records.written_records(there)) == lines
+    assert (done.versions, done.known, done.settings) == (3, 0, 2)
+    assert len(list(topic_records.written_records(world.state, "b"))) == 4
+
+
+ON_A = '{"name":"one","subject":"a","version":1}'
+
+
+def test_records_of_confluents_topic_are_read() -> None:
+    """As its console consumer prints them: the last one of a key counts, deletions of subjects, and nothing else."""
+    lines = [
+        '{"keytype":"NOOP","magic":0}\tnull',
+        '{"keytype":"CONFIG","subject":null,"magic":0}\t{"subject":null,"compatibilityLevel":"FULL"}',
+        f'{{"keytype":"SCHEMA","subject":"b","version":2}}\t{{"id":5,"schema":"2","references":[{ON_A}]}}',
+        '{"keytype":"SCHEMA","subject":"a","version":1,"magic":1}\t{"id":9,"md5":"x","schema":" 1 "}',
+        '{"keytype":"SCHEMA","subject":"c","version":1,"magic":1}\t{"subject":"c","version":1,"id":2,"schema":"3"}',
+        '{"keytype":"SCHEMA","subject":"d","version":1,"magic":1}\t{"subject":"d","version":1,"id":2,"schema":"3"}',
+        '{"keytype":"DELETE_SUBJECT","subject":"c","magic":0}\t{"subject":"c","version":1}',
+        '{"keytype":"SCHEMA","subject":"d","version":1,"magic":1}\tnull',
+    ]
+
+    rows, _ = importing.import_all(RegistryState(), topic_records.read_records(lines), TOY, 1)
+    state = RegistryState().applied(rows)
+
+    assert {name: (s.live, s.soft) for name, s in state.subjects.items()} == {
+        "a": ((1,), ()),
+        "b": ((2,), ()),
+        "c": ((), (1,)),
+    }
+    assert (state.level("a"), state.last_id) == ("FULL", 9)
+
+
+@pytest.mark.parametrize(
+    ("line", "said"),
+    [
+        ("{}", "no tab"),
+        ("{}\t{}", "keytype"),
+        ('{"keytype":"SCHEMA","subject":"a","version":1}\t{"id":1}', "schema"),
+        ('{"keytype":"SCHEMA","subject":"a","version":1}\t{"id":1,"schema":"1","ruleSet":{"x":1}}', "ruleSet"),
+        ('{"keytype":"SCHEMA","subject":":.c:a","version":1}\t{"id":1,"schema":"1"}', "context"),
+        ('{"keytype":"MAGIC","subject":"a"}\t{}', "MAGIC"),
+        ('{"keytype":"MODE","subject":null}\t{"mode":"MAYBE"}', "MAYBE"),
+        ("[]\tnull", "list"),
+    ],
+)
+def test_a_line_that_cannot_be_imported_is_named(line: str, said: str) -> None:
+    """By its number and what is wrong with it."""
+    with pytest.raises(SchemaRegistryError, match=rf"line 2: .*{said}"):
+        topic_records.read_records(["", line])
+
+
+def test_an_import_that_contradicts_what_is_here_is_refused_as_a_whole() -> None:
+    """An id that is another schema's here; a reference that is missing; a circle."""
+    world = World()
+    world.register("a", ONE)
+
+    def imported(*more: registering.Wanted) -> object:
+        contents = topic_records.Contents(schemas={(w.subject, w.version or 0): w for w in more})
+        return importing.import_all(world.state, contents, TOY, 1)
+
+    circle = [
+        wanted("x", Schema("AVRO", "1", (Reference("y", "y", 1),)), id=5, version=1),
+        wanted("y", Schema("AVRO", "1", (Reference("x", "x", 1),)), id=6, version=1),
+    ]
+    assert code(lambda: imported(wanted("b", TWO, id=9, version=1), wanted("b", THREE, id=1, version=2))) == 42205
+    assert code(lambda: imported(wanted("b", Schema("AVRO", "2", (Reference("r", "q", 1),)), id=9, version=1))) == 42201
+    assert code(lambda: imported(*circle)) == 42201

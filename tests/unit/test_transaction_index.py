@@ -1,0 +1,101 @@
+"""The index of unsettled decisions: after any rows it says what a walk over all ids says."""
+
+from __future__ import annotations
+
+import random
+from collections import defaultdict
+from dataclasses import replace
+
+import pytest
+
+from kafkalike.model.group_state import GroupsState, transaction_rows
+from kafkalike.model.transactions import unsettled
+from kafkalike.model.transactions.rules import plan_drop
+from kafkalike.model.transactions.settling import pending
+from kafkalike.model.transactions.unsettled import Due, Dues
+from kafkalike.model.transactions.values import Attempt, Committed, Entries, Part, StagedFile, Standing, Topic, Why
+from tests.tools.effort import examples
+
+TOPICS = [Topic(f"topic {n}", f"id {n}") for n in range(6)]
+
+
+def walked(state: GroupsState) -> dict[str, list[Due]]:
+    """What the index is to say, from all ids."""
+    found: defaultdict[str, list[Due]] = defaultdict(list)
+    for name, standing in state.transactions.items():
+        decision = standing.unsettled
+        for part in () if decision is None else decision.parts:
+            assert decision is not None
+            found[part.topic.topic_id].append(Due(decision.seq, name, decision, part, standing.changed_ms))
+    return {topic_id: sorted(dues, key=lambda due: due.seq) for topic_id, dues in found.items()}
+
+
+def random_entries(chance: random.Random, state: GroupsState, ids: int) -> Entries | None:
+    """The next row of some id: decided, decided and left out of a topic, anything else, or forgotten."""
+    name, now_ms, seq = f"id {chance.randrange(ids)}", chance.randrange(99), state.seq + 1
+    known = state.transactions.get(name)
+    what = chance.choice(["commit"] * 6 + ["drop", "forget", *Why])
+    if what == "forget":
+        return Entries(transactional_id=name, standing=None, now_ms=now_ms)
+    if what == "drop":
+        topic = chance.choice(TOPICS)
+        decision = None if known is None else known.unsettled
+        return None if decision is None else plan_drop(state, name, decision.seq, topic.topic_id, now_ms)
+    standing = Standing(producer_id=1, epoch=0, number=seq, why=Why(what), timeout_ms=1, changed_ms=now_ms)
+    if standing.why is Why.COMMIT:
+        parts = tuple(
+            Part(topic=topic, counts={0: 1}, files=(StagedFile("0", 1, 2),))
+            for topic in chance.sample(TOPICS, chance.randrange(4))
+        )
+        standing = replace(standing, committed=Committed(attempt=Attempt(1, 0, seq), seq=seq, parts=parts))
+    return Entries(transactional_id=name, standing=standing, now_ms=now_ms)
+
+
+@pytest.mark.parametrize("seed", range(examples(16, 5)))
+def test_the_index_is_what_a_walk_over_all_ids_says(seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Also where all rows are read at once, where compaction has taken those that do not count, and in older states."""
+    chance = random.Random(seed)
+    monkeypatch.setattr(unsettled, "BLOCK", chance.choice([2, 3, 8, 128]))
+    state, rows, held = GroupsState(), [], []
+    ids = chance.choice([2, 10, 60])
+
+    for step in range(300):
+        entries = random_entries(chance, state, ids)
+        if entries is None:
+            continue
+        made = transaction_rows(state.seq + 1, entries)
+        rows += made
+        state = state.applied(made)
+        if step % 50 == 0:
+            held.append((state, walked(state)))
+            expected = walked(state)
+            applied, upto = sorted(chance.sample(range(state.seq + 2), 2))
+            for topic in TOPICS:
+                late = pending(state, topic.topic_id, applied, upto)
+                assert list(late) == [d for d in expected.get(topic.topic_id, []) if applied < d.seq <= upto]
+
+    last = {row.group_id: row for row in rows}
+    counting = GroupsState().applied(row for row in rows if last[row.group_id] is row)
+    at_once = GroupsState().applied(rows)
+    for known, expected in [*held, (state, walked(state)), (at_once, walked(state)), (counting, walked(state))]:
+        assert {topic_id: list(dues) for topic_id, dues in known.unsettled.items()} == expected
+        assert {topic_id: dues.last for topic_id, dues in known.unsettled.items()} == {
+            topic_id: dues[-1].seq for topic_id, dues in expected.items()
+        }
+
+
+@pytest.mark.parametrize("order", ["in turn", "at random"])
+def test_blocks_stay_few(order: str) -> None:
+    """Ids that commit again and again leave no crumbs: a change stays cheap."""
+    chance, dues, numbers = random.Random(1), Dues(), dict.fromkeys(range(500), 0)
+    decision, part = Committed(attempt=Attempt(1, 0, 1), seq=1), Part(topic=TOPICS[0], counts={}, files=())
+
+    for seq in range(1, 3_000):
+        of = seq % len(numbers) if order == "in turn" else chance.randrange(len(numbers))
+        dues = dues.drop(numbers[of], str(of)).put(Due(seq, str(of), decision, part, 0))
+        numbers[of] = seq
+
+    assert [due.seq for due in dues] == sorted(seq for seq in numbers.values() if seq)
+    assert dues.last == 2_999
+    assert len(dues._blocks) <= 4 * len(numbers) / unsettled.BLOCK + 2
+    assert max(map(len, dues._blocks)) <= unsettled.BLOCK
