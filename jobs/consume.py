@@ -20,7 +20,8 @@ from kafkalike.cli.jobs.record_options import (
 from kafkalike.cli.options import bootstrap_option, command_config_option
 from kafkalike.config.dead_letters import DeadLetterSettings
 from kafkalike.cuts.value import Snapshot
-from kafkalike.spark.batch import Decoding, consume
+from kafkalike.spark.batch import consume
+from kafkalike.spark.decoding import Decoding
 from kafkalike.spark.files import MODES, TARGETS, Target
 from kafkalike.spark.ranges import EARLIEST, parse_offsets
 

@@ -17,7 +17,7 @@ from kafkalike.cli.jobs.stream_job import source_options, topics_stream, trigger
 from kafkalike.cli.options import bootstrap_option, command_config_option
 from kafkalike.config.dead_letters import DeadLetterSettings
 from kafkalike.spark import CheckpointProgress, write_stream
-from kafkalike.spark.batch import Decoding, decoded, decoded_and_letters
+from kafkalike.spark.decoding import TYPED, Decoding, decoded, decoded_and_letters
 from kafkalike.spark.files import Target, save
 from kafkalike.spark.letters import ensure_topics
 
@@ -76,7 +76,12 @@ def main(
     writes them, whose checkpoint is a folder in the one of the first.
     """
     console = target_format == "console"
-    check_target(target_format, path, decoding, {"the console takes no --option": console and bool(options)})
+    refused = {
+        "the console takes no --option": console and bool(options),
+        "records of several topics have schemas of their own: name one topic": "," in topics
+        and bool({decoding.value_format, decoding.key_format} & TYPED.keys()),
+    }
+    check_target(target_format, path, decoding, refused)
     check_errors(errors, decoding)
     how = trigger(available_now=available_now, interval=interval)
     cluster = cluster_of(bootstrap_server, command_config)
@@ -85,7 +90,7 @@ def main(
     records = topics_stream(spark, cluster.root, topics, starting_offsets, max_offsets_per_trigger)
     aside: StreamingQuery | None = None
     if errors.tolerant:
-        rows, letters = decoded_and_letters(records, decoding, errors, connector="stream_consume")
+        rows, letters = decoded_and_letters(records, decoding, topics, cluster, errors, "stream_consume")
         if letters is not None:
             ensure_topics(cluster, errors, [topic.strip() for topic in topics.split(",")])
             aside = write_stream(
@@ -98,7 +103,7 @@ def main(
                 query_name=f"stream_consume {topics} dead letters",
             )
     else:
-        rows = decoded(records, decoding)
+        rows = decoded(records, decoding, topics, cluster)
     writer = rows.writeStream.option("checkpointLocation", checkpoint).trigger(**how)
     writer = writer.queryName(f"stream_consume {topics}").options(**pairs(options, "--option"))
     match target_format:

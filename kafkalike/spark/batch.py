@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import reduce
 from operator import or_
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any
 
 from pyspark.sql import Column, DataFrame, Observation, SparkSession
 from pyspark.sql import functions as F  # noqa: N812
@@ -21,33 +21,15 @@ from kafkalike.log.connect import connect
 from kafkalike.log.port import TopicLog
 from kafkalike.model.names import check_group_id
 from kafkalike.model.structs import ConsumerGroupMetadata, OffsetAndMetadata, TopicPartition
+from kafkalike.spark.decoding import Decoding, decoded, decoded_and_letters
 from kafkalike.spark.files import Target, save
 from kafkalike.spark.frames import check_root, read
-from kafkalike.spark.letters import dead_letters, ensure_topics
+from kafkalike.spark.letters import ensure_topics
 from kafkalike.spark.ranges import EARLIEST, LATEST, Offsets, plan_ranges
-from kafkalike.spark.sql_values import ERROR, decoded_values
 
 if TYPE_CHECKING:
     from kafkalike.group.membership import Membership
     from kafkalike.log.cluster.delta_cluster import DeltaCluster
-
-VALUE_FORMATS: Final = ("string", "json", "binary")
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Decoding:
-    """How records become rows."""
-
-    value_format: str = "string"
-    """`string`: key and value as text. `json`: the value parsed by `schema`, the key as text. `binary`: bytes."""
-    schema: str | None = None
-    """Fields of a JSON value, as DDL."""
-    malformed: str = "fail"
-    """What a value that is not such JSON does: `fail` the job, or become `null`."""
-    value_only: bool = False
-    """Rows are values alone: the fields of a JSON object (all null for a tombstone), else one column `value`."""
-    headers: bool = False
-    """Whether the column `headers` is there."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -221,9 +203,9 @@ def _copy(  # noqa: PLR0917
     # Also when there is nothing to read: arguments that cannot work must show in the first run.
     records = read(spark, log.info.name, cluster, at=at).where(within(ranges))
     if letters is None:
-        frame, bad = decoded(records, decoding), None
+        frame, bad = decoded(records, decoding, log.info.name, cluster), None
     else:
-        frame, bad = decoded_and_letters(records, decoding, letters, connector="consume")
+        frame, bad = decoded_and_letters(records, decoding, log.info.name, cluster, letters, "consume")
     if target.format == "console":
         frame = frame if decoding.value_only else frame.orderBy("partition", "offset")
     elif not wanted and target.mode == "append":
@@ -247,83 +229,3 @@ def within(ranges: Mapping[int, range]) -> Column:
         if run
     ]
     return reduce(or_, runs) if runs else F.lit(False)  # noqa: FBT003 - a Column
-
-
-def decoded(frame: DataFrame, decoding: Decoding) -> DataFrame:
-    """Make records rows that files and tables can hold.
-
-    Args:
-        frame: columns of `kafkalike.spark.read`.
-        decoding: how.
-
-    Returns:
-        Columns `key`, `value`, `partition`, `offset`, `timestamp`, and `headers` when asked for; or the value alone.
-
-    Raises:
-        IllegalArgumentError: a format that is not known, or JSON without a schema.
-        ParseException: a bad schema.
-    """
-    key, value = _decoded(decoding)
-    if decoding.value_only:
-        made = frame.select(value.alias("value"))
-        return made.select("value.*") if decoding.value_format == "json" else made
-    columns = [key.alias("key"), value.alias("value"), *map(F.col, ("partition", "offset", "timestamp"))]
-    return frame.select(*columns, *([F.col("headers")] if decoding.headers else []))
-
-
-def decoded_and_letters(
-    frame: DataFrame, decoding: Decoding, settings: DeadLetterSettings, *, connector: str
-) -> tuple[DataFrame, DataFrame | None]:
-    """Rows of the records that can be decoded, and dead letters of the others.
-
-    Args:
-        frame: columns of `kafkalike.spark.read`.
-        decoding: how; what `malformed` says does not matter.
-        settings: where letters go.
-        connector: who could not read them.
-
-    Returns:
-        Columns as `decoded`, and those of `kafkalike.spark.dead_letters`; None where none are to be written.
-    """
-    rows = decoded_values(
-        frame,
-        value_format=decoding.value_format,
-        schema=decoding.schema,
-        key_format="binary",
-        value_column="value",
-    )
-    good = rows.where(F.col(ERROR).isNull())
-    if decoding.value_only:
-        made = good.select("value.*") if decoding.value_format == "json" else good.select("value")
-    else:
-        key = F.col("key") if decoding.value_format == "binary" else F.col("key").cast("string")
-        columns = [key.alias("key"), *map(F.col, ("value", "partition", "offset", "timestamp"))]
-        made = good.select(*columns, *([F.col("headers")] if decoding.headers else []))
-    name = settings.errors_deadletterqueue_topic_name
-    headers = settings.errors_deadletterqueue_context_headers_enable
-    letters = None if name == "" else dead_letters(rows, name, context_headers=headers, connector=connector)
-    return made, letters
-
-
-def _decoded(decoding: Decoding) -> tuple[Column, Column]:
-    key, value = F.col("key"), F.col("value")
-    match decoding.value_format:
-        case "binary":
-            return key, value
-        case "string":
-            return key.cast("string"), value.cast("string")
-        case "json" if decoding.schema is not None:
-            return key.cast("string"), _json(value.cast("string"), decoding.schema, decoding.malformed)
-        case "json":
-            raise IllegalArgumentError("value format json needs a schema")
-    raise IllegalArgumentError(f"value format must be one of {', '.join(VALUE_FORMATS)}, not {decoding.value_format!r}")
-
-
-def _json(text: Column, schema: str, malformed: str) -> Column:
-    """Parse JSON; a tombstone stays null."""
-    if malformed == "null":
-        return F.from_json(text, schema)
-    # Spark takes an empty text for a null, whatever the mode.
-    empty = F.raise_error(F.lit("a value is empty, which is no JSON"))
-    parsed = F.from_json(text, schema, {"mode": "FAILFAST"})
-    return F.when(F.trim(text) == F.lit(""), F.from_json(empty.cast("string"), schema)).otherwise(parsed)

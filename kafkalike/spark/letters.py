@@ -118,6 +118,15 @@ def _or_null(rows: DataFrame, name: str, kind: str) -> Column:
     return F.col(name).cast(kind) if name in rows.columns else F.lit(None).cast(kind)
 
 
+def error_of(rows: DataFrame) -> str:
+    """The column that says what is wrong with a value.
+
+    Raises:
+        IllegalArgumentError: there is none.
+    """
+    return _found(rows, ERRORS)
+
+
 def ensure_topics(cluster: DeltaCluster, settings: DeadLetterSettings, sources: Iterable[str]) -> None:
     """Create the dead-letter topics of some topics, so that they take what these have."""
     from kafkalike.dead_letters.topics import ensure

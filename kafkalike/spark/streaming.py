@@ -7,6 +7,7 @@ crash adds nothing; see `kafkalike.spark.stream_ids`.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, Final
 from weakref import WeakValueDictionary
 
@@ -31,8 +32,9 @@ from kafkalike.model.appends import TxnId
 from kafkalike.model.names import check_topic_name
 from kafkalike.spark.letters import ensure_topics, with_letters
 from kafkalike.spark.progress import GroupProgress
-from kafkalike.spark.sink import Partitioner, Written, produce
+from kafkalike.spark.sink import Partitioner, Written, produce, with_schemas
 from kafkalike.spark.stream_ids import StreamVersion, app_id, next_txn
+from kafkalike.spark.typed.encode import Schemas
 
 if TYPE_CHECKING:
     from pyspark.sql.streaming.query import StreamingQuery
@@ -232,6 +234,11 @@ def write_stream(
     partitioner: Partitioner | None = None,
     compression_type: str | None = None,
     delivery_timeout_ms: float = 120_000,
+    value_schema: object = None,
+    key_schema: object = None,
+    register_schemas: bool = True,
+    message: str | None = None,
+    registry: str | Mapping[str, str] | None = None,
     storage_options: Any = None,  # noqa: ANN401 - see `connect`
     group_storage_options: Any = None,  # noqa: ANN401 - see `connect`
     errors_tolerance: str = "none",
@@ -265,6 +272,11 @@ def write_stream(
         partitioner: see `kafkalike.spark.write`.
         compression_type: see `kafkalike.spark.write`.
         delivery_timeout_ms: how long (ms) a batch waits for other writers.
+        value_schema: see `kafkalike.spark.write`; schemas are settled when the query starts.
+        key_schema: the same of keys.
+        register_schemas: the same.
+        message: the same.
+        registry: the same.
         storage_options: who asks the object store that is written to; see `kafkalike.spark.write`.
         group_storage_options: who asks that of the group, with `group_bootstrap_servers`.
         errors_tolerance: `all`: rows with an error become dead letters, in one decision with the other records of the
@@ -291,6 +303,10 @@ def write_stream(
         raise IllegalArgumentError(f"output_mode must be one of {', '.join(OUTPUT_MODES)}, not {output_mode!r}")
     if available_now and processing_time is not None:
         raise IllegalArgumentError("available_now and processing_time exclude each other")
+    schemas = Schemas(value=value_schema, key=key_schema, register=register_schemas, message=message, registry=registry)
+    if schemas:
+        frame, bootstrap_servers = with_schemas(frame, topic, bootstrap_servers, storage_options, schemas)
+        storage_options = None
     sink_columns(frame, needs_topic=topic is None)
     writer = StreamWriter(
         topic,
