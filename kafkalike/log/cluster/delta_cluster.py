@@ -344,6 +344,7 @@ class DeltaCluster(ClusterBase):
             helpers=self.helpers,
             clock=self.clock,
             open_appends=self.open_appends,
+            schemas=lambda: self.schemas,
         )
         log = DeltaTopicLog(home, info)
         log.refresh(metadata=False)

@@ -20,6 +20,7 @@ from kafkalike.log.topic import times
 from kafkalike.log.topic.look_back import look_back
 from kafkalike.log.topic.reader import DeltaReader
 from kafkalike.log.topic.segment_files import segment_of
+from kafkalike.log.topic.validate import SchemasOf
 from kafkalike.model.appends import TRANSACTIONS
 from kafkalike.model.cluster_state import ClusterState, MetadataRow
 from kafkalike.model.compaction import HOLES, cleaner_app
@@ -52,6 +53,8 @@ class Home:
     """Time and waiting."""
     open_appends: OpenTables
     """Appends of this process that may land still."""
+    schemas: SchemasOf
+    """The registry, opened when a topic asks for it."""
 
 
 class FollowedTopic:
@@ -80,6 +83,11 @@ class FollowedTopic:
             effective = self._home.server.effective(self.info.configs)
             known = self._config = (self.info, TopicConfig.from_properties(effective))
         return known[1]
+
+    @property
+    def schemas(self) -> SchemasOf:
+        """Gives the cluster's registry."""
+        return self._home.schemas
 
     def refresh(self, *, metadata: bool = True, waiting: bool = False, since: float = math.inf) -> None:
         """Look for new table commits and metadata."""

@@ -64,7 +64,8 @@ class DeltaTopicLog(FollowedTopic):
         self, batch: RecordBatch, *, codec: str = "none", timeout_ms: float | None = 120_000, txn: TxnId | None = None
     ) -> Appended:
         """Write the records in one table commit: all of them or none."""
-        return self.append_payload(BatchPayload(batch), codec=codec, deadline=Deadline(self.clock, timeout_ms), txn=txn)
+        payload = BatchPayload(batch, self.schemas)
+        return self.append_payload(payload, codec=codec, deadline=Deadline(self.clock, timeout_ms), txn=txn)
 
     def append_payload(self, payload: Payload, *, codec: str, deadline: Deadline, txn: TxnId | None) -> Appended:
         """Number the records of a payload, write and commit them: all of them or none."""
