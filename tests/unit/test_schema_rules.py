@@ -448,12 +448,19 @@ def test_an_import_that_contradicts_what_is_here_is_refused_as_a_whole() -> None
 def test_a_check_is_made_once_for_a_change() -> None:
     """However often its plan is."""
     asked: list[object] = []
-    counting = Checks(
-        check=lambda schema, resolve: asked.append((schema, resolve)),
-        normalized=lambda schema: asked.append(schema) or schema,  # type: ignore[func-returns-value]
-        problems=lambda new, old, resolve: asked.append((new, old, resolve)) or [],  # type: ignore[func-returns-value]
-    )
-    once = remembered(counting)
+
+    def check(schema: Schema, resolve: object) -> None:
+        asked.append((schema, resolve))
+
+    def normalized(schema: Schema) -> Schema:
+        asked.append(schema)
+        return schema
+
+    def problems(new: Schema, old: Schema, resolve: object) -> list[str]:
+        asked.append((new, old, resolve))
+        return []
+
+    once = remembered(Checks(check, normalized, problems))
 
     for _ in range(3):
         once.check(ONE, dict)  # type: ignore[arg-type]
