@@ -33,6 +33,7 @@ from kafkalike.log.table.commit_file import lines_of
 from kafkalike.log.table.layout import CLUSTER_METADATA
 from kafkalike.log.table.root_format import ROOT_FORMAT
 from kafkalike.log.table.sealed import sealed
+from kafkalike.log.table.snapshot import load_snapshot
 from kafkalike.log.topic import combined
 from kafkalike.log.topic.topic_log import DeltaTopicLog
 from kafkalike.log.topic.waiting_batch import pack, unpack
@@ -41,7 +42,7 @@ from kafkalike.model.combining import course
 from kafkalike.model.combining.course import ForgottenError
 from kafkalike.model.combining.parts import MOST_PARTS, Taken, Waiting
 from tests.tools.effort import examples, seeds
-from tests.tools.everywhere import EverywhereStore, Mood, SimulatedClock
+from tests.tools.everywhere import EverywhereStore, Mood, NoThreads, SimulatedClock
 from tests.tools.records import batch, everything
 
 SEEDS = seeds(120, 40)
@@ -66,7 +67,9 @@ class Place:
         self.cluster().create_topic("t", 2, {"message.timestamp.before.max.ms": str(2**62), **(settings or {})})
 
     def cluster(self) -> DeltaCluster:
-        return DeltaCluster(self.store, clock=self.clock)
+        cluster = DeltaCluster(self.store, clock=self.clock)
+        cluster.helpers = NoThreads()
+        return cluster
 
     def log(self) -> DeltaTopicLog:
         found = self.cluster().log("t")
@@ -135,6 +138,12 @@ def played(seed: int, trouble: float) -> tuple[Place, list[Writer]]:
     return place, writers
 
 
+def loaded(place: Place, *, far: bool) -> list[tuple[int, list[dict[str, Any]]]]:
+    """What the log says: to a reader who uses joined commits, or to one who does not."""
+    place.mood.far = far
+    return load_snapshot(place.store.at("t")).commits
+
+
 def judge(place: Place, writers: list[Writer]) -> None:
     found: dict[str, list[tuple[int, int]]] = {}
     order: dict[tuple[str, int], list[int]] = {}
@@ -147,6 +156,7 @@ def judge(place: Place, writers: list[Writer]) -> None:
             found.setdefault(label, []).append((partition, offset))
             order.setdefault((name, partition), []).append(int(number))
     assert all(numbers == sorted(numbers) for numbers in order.values())
+    assert loaded(place, far=True) == loaded(place, far=False)
     for writer in writers:
         for label, runs in writer.acked.items():
             assert sorted(found[label]) == sorted((p, o) for p, run in runs.items() for o in run)

@@ -211,27 +211,53 @@ def long_log(server: ObjectServer, cluster: Cluster, commits: int, after: int) -
         commit(version)
 
 
+def appended(cluster: Cluster, times: int) -> None:
+    """Append to the topic; each checkpoint and each file of joined commits is there before the next append."""
+    assert isinstance(cluster, DeltaCluster)
+    log = open_log(cluster)
+    for number in range(times):
+        log.append(batch(str(number)))
+        cluster.settle()
+
+
 @pytest.mark.objects
 @pytest.mark.slow
-@pytest.mark.parametrize("after", [0, 60])
-def test_a_log_of_ten_thousand_commits_is_opened_with_ten_requests_and_those_of_the_latest(
-    object_server: Server, after: int
-) -> None:
-    """A checkpoint comes every hundred commits, so there are never many more; they are read side by side."""
+@pytest.mark.parametrize("after", [0, 4, 49])
+def test_a_log_of_ten_thousand_commits_is_opened_with_nine_requests(object_server: Server, after: int) -> None:
+    """A look at the topics, the name of the last checkpoint, a list, the checkpoint, joined commits, and at most four
+    by themselves."""
     server = object_server(S3)
     first = connect(server.new_root(), server.options)
     first.create_topic("t", 1, {})
-    long_log(server, first, 10_000, after)
+    long_log(server, first, 10_000, 0)
+    appended(first, after)
     opened = another(server, first.root)
+    opened.topics()
     meter = Meter(opened)
 
     log = opened.log("t")
 
     made = meter.read()
     assert log.log_end(0) == 10_000 + after
-    # Of them five are for the topics of the cluster.
-    assert sum(made.values()) <= 9 + after
-    assert made["list"] <= 2
+    assert sum(made.values()) <= 9
+    assert made["list"] == 1
+
+
+def test_every_fifth_commit_of_a_lone_writer_costs_one_put_more(cluster: Cluster) -> None:
+    """And no other request."""
+    assert isinstance(cluster, DeltaCluster)
+    log = open_log(cluster)
+    for number in range(10):
+        log.append(batch(str(number)))
+    cluster.settle()
+    meter = Meter(cluster)
+
+    for number in range(10):
+        log.append(batch(str(number)))
+        cluster.settle()
+
+    made = meter.read()
+    assert made == {"put": 22, "get": 20, "head": 10}
 
 
 @pytest.mark.objects

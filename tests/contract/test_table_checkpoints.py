@@ -25,16 +25,19 @@ from kafkalike.log.table.actions import Add, log_name, parse_commit
 from kafkalike.log.table.checkpoints.expired import HOUR_MS, clean_log
 from kafkalike.log.table.checkpoints.make import SHARE, checkpoint_name, make_checkpoint
 from kafkalike.log.table.commit_file import Commit, creation, lines_of
+from kafkalike.log.table.joined.content import Joined
 from kafkalike.log.table.layout import TOPIC_SCHEMA
 from kafkalike.log.table.loading import load_table
 from kafkalike.log.table.log_cleaner import Helpers, LogCleaner
+from kafkalike.log.table.log_files import joined_name
 from kafkalike.log.table.snapshot import load_snapshot
 from kafkalike.log.table.state import TableState, end_app
+from kafkalike.log.table.table import Change, Landed
 from kafkalike.log.topic.segment_files import segment_of
 from kafkalike.model.batch import RecordBatch
 from kafkalike.testing import ManualClock
 from tests.tools.effort import examples
-from tests.tools.records import make_topic
+from tests.tools.records import batch, everything, make_topic
 
 BEGIN_MS = 1_700_000_000_000
 KEPT_MS = 5 * HOUR_MS
@@ -239,7 +242,7 @@ def test_all_checkpoints_together_grow_with_the_table_and_not_with_its_square() 
     cleaner = LogCleaner(root, "t", helpers, SYSTEM_CLOCK)
     for version in range(1, 3001):
         history.commit(adds=1, partition=0, removes=0, special=False)
-        cleaner.after_commit(version, TABLE_ID, version)
+        cleaner.after_commit(Landed(version, Change(operation="WRITE", time_ms=0), b""), TABLE_ID, version)
         helpers.wait()
 
     files = history.store
@@ -422,3 +425,22 @@ def _other_columns() -> bytes:
     pq.write_table(pa.table({"x": [{"y": 1}]}), buffer)
     content: bytes = buffer.getvalue().to_pybytes()
     return content
+
+
+def test_deltalake_does_not_look_at_joined_commits(root: str) -> None:
+    """Whatever they say: it reads, appends, makes a checkpoint and cleans up as if they were not there."""
+    log = make_topic(root)
+    for number in range(8):
+        log.append(batch(str(number)))
+    uri, wrong = f"{root}/t", Joined(table_id=log.info.topic_id, first=0, contents=[b"{}"] * 9).packed()
+    Path(uri, joined_name(0)).write_bytes(wrong)
+
+    assert [DeltaTable(uri, version=v).to_pyarrow_table().num_rows for v in range(9)] == list(range(9))
+    table = DeltaTable(uri)
+    table.optimize.compact()
+    table.create_checkpoint()
+    table.cleanup_metadata()
+    table.vacuum(dry_run=False)
+    assert DeltaTable(uri).to_pyarrow_table().num_rows == 8
+    assert Path(uri, joined_name(0)).read_bytes() == wrong
+    assert [value for _, value in everything(connect(root).log("t"))[0]] == [str(number) for number in range(8)]

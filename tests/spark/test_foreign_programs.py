@@ -11,6 +11,8 @@ from pyspark.sql import SparkSession
 
 from kafkalike.errors import CorruptRecordError, DataLossError, KafkaError, LogCorruptError, OffsetOutOfRangeError
 from kafkalike.log.connect import connect
+from kafkalike.log.table.joined.content import Joined
+from kafkalike.log.table.log_files import joined_name
 from kafkalike.log.topic.topic_log import DeltaTopicLog
 from tests.tools.findings import errors_of, kinds_of
 from tests.tools.records import all_records, batch, make_topic
@@ -48,6 +50,22 @@ def test_an_added_column_is_found_and_disturbs_nobody(spark: SparkSession, root:
     assert done.ranges == {0: range(8, 9)}
     assert all_records(root) == {**WHOLE, 0: [*WHOLE[0], (8, "v8")]}
     assert {"schema", "foreign-commit"} <= kinds_of(root)
+
+
+def test_spark_does_not_look_at_joined_commits(spark: SparkSession, root: str, log: DeltaTopicLog) -> None:
+    """Whatever they say; at every version, above a checkpoint of its own, and when it writes."""
+    wrong = Joined(table_id=log.info.topic_id, first=0, contents=[b'{"remove":{"path":"x"}}\n'] * 9)
+    Path(root, "t", joined_name(0)).write_bytes(wrong.packed())
+
+    def count(version: int) -> int:
+        return spark.sql(f"SELECT * FROM delta.`{root}/t` VERSION AS OF {version}").count()  # noqa: S608
+
+    assert [count(version) for version in range(6)] == [0, 1, 3, 5, 7, 9]
+    run(spark, root, "ALTER TABLE {t} SET TBLPROPERTIES ('delta.checkpointInterval' = '1')")
+    run(spark, root, "OPTIMIZE {t}")
+    Path(root, "t", joined_name(100)).write_bytes(wrong.packed())
+    assert spark.read.format("delta").load(f"{root}/t").count() == 9
+    assert DeltaTable(f"{root}/t").to_pyarrow_table().num_rows == 9
 
 
 @pytest.mark.parametrize("fresh", [True, False])

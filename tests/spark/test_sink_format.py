@@ -326,13 +326,23 @@ def test_a_rerun_under_the_same_id_adds_nothing(spark: SparkSession, root: str) 
 
 
 def test_a_rerun_does_not_compute_its_rows(spark: SparkSession, root: str) -> None:
-    """It is told before the job begins; of 400 MB no more is made than Spark sends ahead to a task."""
+    """It is told before the job begins; of 400 MB no more is made than Spark sends ahead to a task.
+
+    Unless a task ends before its socket was full for the first time: Spark's worker then throws away what comes, and
+    Spark sends on until there is nothing left. That depends on who is faster, so one of three tries counts.
+    """
     make_topic(root, partitions=1)
     save(rows(spark, "a"), root, topic="t", txnAppId="job", txnVersion="5")
     never = "if(id < 1999999, repeat('x', 200), raise_error('all was computed')) AS value"
     frame = spark.range(0, 2_000_000, numPartitions=1).selectExpr(never)
 
-    save(frame, root, topic="t", txnAppId="job", txnVersion="5")
+    for left in (2, 1, 0):
+        try:
+            save(frame, root, topic="t", txnAppId="job", txnVersion="5")
+            break
+        except PySparkException as error:
+            if not left or "all was computed" not in str(error):
+                raise
     with pytest.raises(PySparkException, match="OutOfOrderSequenceNumberError"):
         save(frame, root, topic="t", txnAppId="job", txnVersion="4")
 

@@ -12,6 +12,15 @@ from typing import Literal
 from kafkalike.clock import Deadline
 from kafkalike.log.store.memory import MemoryStore
 from kafkalike.log.store.port import Entry, NotStoredError
+from kafkalike.log.table.layout import TRANSACTIONS
+from kafkalike.log.table.log_cleaner import Helpers
+
+
+class NoThreads(Helpers):
+    """What helpers do is done at once, so that it is part of the schedule."""
+
+    def start(self, work: Callable[[], object]) -> None:
+        work()
 
 
 class SimulatedClock:
@@ -78,7 +87,8 @@ class Mood:
 
 
 class EverywhereStore(MemoryStore):
-    """Files that every machine is said to see, and no turns. Trouble befalls tables' logs and what waits beside them.
+    """Files that every machine is said to see, and no turns. Trouble befalls tables' logs, what waits beside them, and
+    where it is meant, what is staged for transactions.
 
     Args:
         clock: its clock.
@@ -99,7 +109,10 @@ class EverywhereStore(MemoryStore):
         return self.mood.far
 
     def _meant(self, name: str) -> bool:
-        return self.mood.meant(self._prefix.rstrip("/")) and name.startswith(("_delta_log", "_waiting"))
+        if threading.current_thread() is not threading.main_thread():
+            return False
+        table = self._prefix.rstrip("/")
+        return self.mood.meant(table) and (name.startswith(("_delta_log", "_waiting")) or table == TRANSACTIONS)
 
     def read(self, name: str) -> bytes:
         if self._meant(name):
@@ -135,12 +148,19 @@ class EverywhereStore(MemoryStore):
         return made and super().put_if_absent(name, content)
 
     def replace(self, name: str, content: bytes) -> None:
-        if self._meant(name) and name.startswith("_waiting") and content == b"withdrawn\n":
+        if self._meant(name) and (content == b"withdrawn\n" or name.endswith(".commits")):
             self.mood.between(f"replace {name}")
             if self.mood.broken():
                 self.mood.late.append(lambda: MemoryStore.replace(self, name, content))
                 raise OSError("still under way")
         super().replace(name, content)
+
+    def discard(self, name: str) -> None:
+        if self._meant(name):
+            self.mood.between(f"discard {name}")
+            if self.mood.broken():
+                return
+        super().discard(name)
 
     @contextmanager
     def turn(self, name: str, deadline: Deadline, meanwhile: Callable[[], object] = lambda: None) -> Iterator[None]:

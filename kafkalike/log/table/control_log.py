@@ -187,7 +187,7 @@ class DeltaControlLog(Generic[S, R]):
             self._rows.merge_after(landed, deadline)
         with self._table.mutex:
             state = self._table.state
-            self._cleaner.after_commit(landed.version, state.table_id, len(state.index))
+            self._cleaner.after_commit(landed, state.table_id, len(state.index))
 
     def _appending(self, state: TableState, plan: Callable[[S], Sequence[R]]) -> Change | Done[None]:
         rows = plan(self.state)

@@ -1,4 +1,4 @@
-"""Log cleaner: a table's commits in; checkpoints, and a log without what they make unnecessary, out.
+"""Log cleaner: a table's commits in; checkpoints, joined commits, and a log without what is not needed, out.
 
 A checkpoint costs some 10 ms and more, which no append shall take: a thread of its own makes it, after the commit. One
 process does it at a time, so that checkpoints never go back, and that it is over before a topic's folder goes: a late
@@ -7,6 +7,7 @@ file would bring the folder back.
 
 from __future__ import annotations
 
+import contextlib
 import threading
 from collections.abc import Callable
 from typing import Final
@@ -19,8 +20,11 @@ from kafkalike.latch import Latch
 from kafkalike.log.store.port import Store
 from kafkalike.log.table.checkpoints.expired import clean_log
 from kafkalike.log.table.checkpoints.make import FAR_SHARE, INTERVAL, SHARE, is_due, make_checkpoint
+from kafkalike.log.table.joined.joining import Joining
+from kafkalike.log.table.joined.reading import EVERY
 from kafkalike.log.table.log_files import last_checkpoint
 from kafkalike.log.table.snapshot import load_snapshot
+from kafkalike.log.table.table import Landed
 
 CLEANUP_INTERVAL: Final = 10 * INTERVAL
 """Commits between two clean-ups of the log by writers: each lists the whole folder for what is an hour or a day old."""
@@ -94,28 +98,38 @@ class LogCleaner:
         self._files = root.at(location)
         self._helpers = helpers
         self._clock = clock
+        self._joining = Joining(self._files)
 
-    def after_commit(self, version: int, table_id: str, files: int) -> None:
-        """Make a checkpoint where one is due, beside what the caller goes on with.
+    def after_commit(self, landed: Landed, table_id: str, files: int) -> None:
+        """Join commits and make a checkpoint, where that is due, beside what the caller goes on with.
 
         Failing is harmless: the log stays the truth, and the next time is soon.
 
         Args:
-            version: the one just made.
+            landed: the version just made.
             table_id: id of its table.
             files: data files that it has.
         """
-        if version % INTERVAL:
+        version, far = landed.version, self._files.far
+        if far:
+            self._joining.note(version, landed.content)
+        if version % (EVERY if far else INTERVAL):
             return
 
         def due() -> bool:
-            return is_due(version, last_checkpoint(self._files), files, FAR_SHARE if self._files.far else SHARE)
+            return is_due(version, last_checkpoint(self._files), files, FAR_SHARE if far else SHARE)
 
-        # The question, too, is a request in an object store, for which no append shall wait.
-        if self._files.far:
-            self._helpers.start(lambda: due() and self._clean(version, table_id))
+        # There both, and the question, are requests, for which no append shall wait.
+        if far:
+            self._helpers.start(lambda: self._join(version, table_id) and due() and self._clean(version, table_id))
         elif due():
             self._helpers.start(lambda: self._clean(version, table_id))
+
+    def _join(self, version: int, table_id: str) -> bool:
+        """Join the commits up to a version; returns whether a checkpoint may be due then."""
+        with contextlib.suppress(KafkaError, OSError):
+            self._joining.join(version, table_id)
+        return version % INTERVAL == 0
 
     def clean(self, table_id: str) -> bool:
         """Shorten the log now, with a checkpoint of the newest version if the last one is far behind.

@@ -5,16 +5,37 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Final
 
 from kafkalike.log.store.port import Store
 from kafkalike.log.table.actions import version_of
 
+READ_BESIDE: Final = 16
+"""Files of a table that are read side by side, where that is a request each."""
+
 LAST_CHECKPOINT: Final = "_delta_log/_last_checkpoint"
 
 _CHECKPOINT: Final = re.compile(r"(\d{20})\.checkpoint(?:\.(\d{10})\.(\d{10}))?\.parquet")
 """A checkpoint in one file, or one of several parts: its number, and how many there are."""
+
+
+_JOINED: Final = re.compile(r"(\d{20})\.commits")
+"""Commits of a block in one file; other readers of Delta skip the name."""
+
+BLOCK: Final = 100
+"""Versions whose commits may stand together in one file; the tables' `delta.checkpointInterval`, so that those above a
+checkpoint are one block as a rule."""
+
+
+def block_of(version: int) -> int:
+    """The block that a version belongs to: the number of the version before its first one, and 0 for the first one."""
+    return max(version - 1, 0) // BLOCK * BLOCK
+
+
+def joined_name(block: int) -> str:
+    """The file with the commits of a block, relative to the table's folder."""
+    return f"_delta_log/{block:020d}.commits"
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,6 +48,10 @@ class LogFiles:
     """Names of the files of each complete checkpoint, by version."""
     modified_ms: Mapping[int, int] = field(default_factory=dict)
     """When the commit files were written, ms, by version."""
+    sizes: Mapping[int, int] = field(default_factory=dict)
+    """Bytes of the commit files, by version."""
+    joined: Mapping[int, int] = field(default_factory=dict)
+    """When the files that hold the commits of a block were written, ms, by block."""
 
     @classmethod
     def listed(cls, store: Store, since: int = 0) -> LogFiles:
@@ -43,16 +68,20 @@ class LogFiles:
         if not first.commits or len(first.commits) == first.commits[-1] - first.commits[0] + 1:
             return first
         second = cls._listed(store, since)
-        return cls(tuple(v for v in second.commits if v <= first.commits[-1]), second.checkpoints, second.modified_ms)
+        return replace(second, commits=tuple(v for v in second.commits if v <= first.commits[-1]))
 
     @classmethod
     def _listed(cls, store: Store, since: int) -> LogFiles:
         modified: dict[int, int] = {}
+        sizes: dict[int, int] = {}
+        joined: dict[int, int] = {}
         parts: dict[int, dict[str, int]] = {}
         for entry in store.list("_delta_log", after=f"{since:020d}" if since > 0 else ""):
             version = version_of(entry.name)
             if version is not None:
-                modified[version] = entry.modified_ms
+                modified[version], sizes[version] = entry.modified_ms, entry.size
+            elif match := _JOINED.fullmatch(entry.name):
+                joined[int(match[1])] = entry.modified_ms
             elif match := _CHECKPOINT.fullmatch(entry.name):
                 # A checkpoint of several parts is one only when all of them are there.
                 parts.setdefault(int(match[1]), {})[entry.name] = int(match[3] or 1)
@@ -62,7 +91,7 @@ class LogFiles:
             several = sorted(name for name, count in names.items() if count > 1)
             if single or (several and len(several) == names[several[0]]):
                 whole[version] = single[:1] or several
-        return cls(tuple(sorted(modified)), whole, modified)
+        return cls(tuple(sorted(modified)), whole, modified, sizes, joined)
 
 
 def base_of(files: LogFiles, version: int) -> bool:

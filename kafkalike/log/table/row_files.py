@@ -21,7 +21,7 @@ from kafkalike.log.store.parquet import UNREADABLE, is_storage_error, open_parqu
 from kafkalike.log.store.port import Store
 from kafkalike.log.table.actions import Add
 from kafkalike.log.table.damage import DamagedFileError
-from kafkalike.log.table.snapshot import READ_BESIDE
+from kafkalike.log.table.log_files import READ_BESIDE
 from kafkalike.model.segments import Segment
 
 ROWS: Final = 0

@@ -22,8 +22,8 @@ from kafkalike.log.table.commit_file import creation
 from kafkalike.log.table.fewer_files import merge_late
 from kafkalike.log.table.layout import delta_schema
 from kafkalike.log.table.loading import load_table
+from kafkalike.log.table.log_files import READ_BESIDE
 from kafkalike.log.table.row_files import ROWS, MissingFileError, RowFiles, seq_segment
-from kafkalike.log.table.snapshot import READ_BESIDE
 from kafkalike.log.table.state import TableState
 from kafkalike.log.table.table import Landed, Table
 from kafkalike.model.row_value import ControlState

@@ -7,9 +7,8 @@ the data files of a table hold, so what a foreign writer has said of its files s
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
-from functools import partial
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from typing import Any, Final
 
 import pyarrow as pa
@@ -30,15 +29,13 @@ from kafkalike.log.table.actions import (
     parse_commit,
 )
 from kafkalike.log.table.damage import REPAIR_COMMAND, Damage
-from kafkalike.log.table.log_files import LogFiles, base_of, first_missing, last_checkpoint
+from kafkalike.log.table.joined.reading import CommitFiles
+from kafkalike.log.table.log_files import LogFiles, base_of, block_of, first_missing, last_checkpoint
 
 _log = logging.getLogger(__name__)
 
 LOAD_TRIES: Final = 3
 """How often a log that seems to lack a file is listed: another process may be cleaning it up."""
-
-READ_BESIDE: Final = 16
-"""Commits that are read side by side, where that is a request each."""
 
 
 @dataclass(slots=True, kw_only=True)
@@ -130,7 +127,8 @@ def _from_last_checkpoint(store: Store) -> Snapshot | None:
     last = last_checkpoint(store)
     if last < 0:
         return None
-    files = LogFiles.listed(store, last)
+    # From the block on that the commits above it begin in: their joined file is named after that.
+    files = LogFiles.listed(store, block_of(last + 1))
     if last not in files.checkpoints:
         return None
     try:
@@ -158,9 +156,7 @@ def _read(store: Store, files: LogFiles, version: int | None) -> Snapshot:
             _log.warning("%s: checkpoint %d cannot be read, an older one is taken: %s", store.uri, base, cause)
             continue
         above = [v for v in files.commits if base < v <= target]
-        found = Snapshot(version=base, actions=actions)
-        _read_commits(store, found, above, cut_end=version is None)
-        return found
+        return _with_commits(store, Snapshot(version=base, actions=actions), files, above, cut_end=version is None)
     if version is not None and not base_of(files, version):
         problems = [f"there is no version {version} any more, or not yet; the newest one is {newest}"]
     else:
@@ -169,12 +165,29 @@ def _read(store: Store, files: LogFiles, version: int | None) -> Snapshot:
     raise LogCorruptError(message)
 
 
-def _read_commits(store: Store, snapshot: Snapshot, versions: Sequence[int], *, cut_end: bool) -> None:
+def _with_commits(store: Store, base: Snapshot, files: LogFiles, versions: Sequence[int], *, cut_end: bool) -> Snapshot:
+    """A checkpoint, and the commits above it."""
+    contents = CommitFiles(store, files)
+    found = _above(store, base, contents, versions, cut_end=cut_end)
+    if contents.mislead(str(found.metadata().get("id")), found.committed):
+        found = _above(store, base, CommitFiles(store, files, joined=False), versions, cut_end=cut_end)
+    return found
+
+
+def _above(store: Store, base: Snapshot, contents: CommitFiles, versions: Sequence[int], *, cut_end: bool) -> Snapshot:
+    found = replace(base, commits=[], committed=[])
+    _read_commits(store, found, contents.read(versions), versions, cut_end=cut_end)
+    return found
+
+
+def _read_commits(
+    store: Store, snapshot: Snapshot, contents: Iterable[tuple[int, bytes]], versions: Sequence[int], *, cut_end: bool
+) -> None:
     """Read the commits above a checkpoint, up to the first of a damaged end.
 
     A damaged commit that sound ones follow is an error: what it said is not known, and they rest on it.
     """
-    for version, content in _contents(store, versions):
+    for version, content in contents:
         try:
             actions = parse_actions(version, content, store.uri)
             commit = commit_of(version, actions, store.uri)
@@ -195,14 +208,6 @@ def _read_commits(store: Store, snapshot: Snapshot, versions: Sequence[int], *, 
             return
         snapshot.commits.append((version, actions))
         snapshot.committed.append(commit)
-
-
-def _contents(store: Store, versions: Sequence[int]) -> Iterator[tuple[int, bytes]]:
-    """The files of some commits, in order."""
-    beside = READ_BESIDE if store.far else 1
-    for at in range(0, len(versions), beside):
-        part = versions[at : at + beside]
-        yield from zip(part, store.beside([partial(store.read, log_name(v)) for v in part]), strict=True)
 
 
 def all_damaged(store: Store, versions: Sequence[int]) -> bool:

@@ -71,6 +71,8 @@ class Landed:
 
     version: int
     change: Change
+    content: bytes
+    """Its commit file."""
 
 
 Plan = Callable[[TableState], "Change | Done[T]"]
@@ -202,8 +204,9 @@ class Table(FollowedTable):
                     throw_away(planned)
                 raise
             faults.point("commit.before")
+            content = wanted.content()
             try:
-                landed = self._puts.put(wanted.version, wanted.content(), append_id, durable=self.durable)
+                landed = self._puts.put(wanted.version, content, append_id, durable=self.durable)
             except KafkaStorageError:
                 # Surely not there. The disk may be full: the files must not make that worse.
                 throw_away(planned)
@@ -211,7 +214,7 @@ class Table(FollowedTable):
             faults.point("commit.after")
             if landed and (self._is_sure(looked) or not self._fell_behind(wanted.version)):
                 self._go_on(wanted)
-                return Landed(wanted.version, planned)
+                return Landed(wanted.version, planned, content)
             attempt += 1
 
     def _asked(

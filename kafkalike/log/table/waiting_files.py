@@ -12,8 +12,8 @@ from kafkalike.errors import KafkaStorageError, LogCorruptError, UnknownOutcomeE
 from kafkalike.log.store.port import NotStoredError, Store
 from kafkalike.log.table.actions import TableCommit, append_info, log_name, parse_commit
 from kafkalike.log.table.damage import storage_errors
+from kafkalike.log.table.log_files import READ_BESIDE
 from kafkalike.log.table.settling import BACKOFF_SECONDS, SETTLE_TRIES
-from kafkalike.log.table.snapshot import READ_BESIDE
 from kafkalike.model.combining.course import GIVES_WAY, ForgottenError, Lost
 from kafkalike.model.combining.parts import (
     Placed,

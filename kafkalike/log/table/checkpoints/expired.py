@@ -7,7 +7,7 @@ from typing import Final
 
 from kafkalike.log.store.port import Store
 from kafkalike.log.table.actions import log_name
-from kafkalike.log.table.log_files import LogFiles
+from kafkalike.log.table.log_files import BLOCK, LogFiles, joined_name
 
 KEPT: Final = 2
 """Checkpoints that stay although a newer one has all that they have: readers may be at them."""
@@ -57,6 +57,8 @@ def clean_log(store: Store, now_ms: int, properties: Mapping[str, str]) -> int:
     horizon = now_ms - duration_ms(properties, LOG_STAYS)
     base = _base(files, horizon)
     gone = [log_name(v) for v in files.commits if v < base]
+    # Those of which no commit stays.
+    gone += [joined_name(block) for block in files.joined if block + BLOCK < base]
     for version in _superseded(files, base):
         gone += [f"_delta_log/{name}" for name in files.checkpoints[version]]
     # From the oldest on: cut off anywhere, what is left is a log without holes.

@@ -1,0 +1,39 @@
+"""A store in memory whose files take a request each, which are counted, and whose clock goes on with each file."""
+
+from __future__ import annotations
+
+from typing import Literal
+
+from kafkalike.log.store.memory import MemoryStore
+from kafkalike.log.store.port import Entry
+
+
+class FarStore(MemoryStore):
+    """Files that every machine is said to see."""
+
+    def __init__(self) -> None:
+        self.asked: list[str] = []
+        """What was read, written and listed, in order; stores of folders share it."""
+        self._ticks = [1_700_000_000_000]
+        super().__init__(now_ns=lambda: self._ticks[0] * 1_000_000)
+
+    @property
+    def reach(self) -> Literal["everywhere"]:
+        return "everywhere"
+
+    @property
+    def far(self) -> bool:
+        return True
+
+    def read(self, name: str) -> bytes:
+        self.asked.append(f"get {self._prefix}{name}")
+        return super().read(name)
+
+    def list(self, folder: str = "", *, deep: bool = False, after: str = "") -> list[Entry]:
+        self.asked.append(f"list {self._prefix}{folder}")
+        return super().list(folder, deep=deep, after=after)
+
+    def replace(self, name: str, content: bytes) -> None:
+        self.asked.append(f"put {self._prefix}{name}")
+        super().replace(name, content)
+        self._ticks[0] += 1

@@ -1,0 +1,324 @@
+"""Joined commits: what writers put for who opens a table, and what readers believe of it, whatever lies there."""
+
+from __future__ import annotations
+
+import zlib
+from collections.abc import Callable
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from kafkalike.errors import LogCorruptError
+from kafkalike.log.store.memory import MemoryStore
+from kafkalike.log.table.actions import log_name
+from kafkalike.log.table.commit_file import Commit
+from kafkalike.log.table.joined import content as joined_content
+from kafkalike.log.table.joined import joining
+from kafkalike.log.table.joined.content import MOST_BYTES, Joined, unpacked
+from kafkalike.log.table.joined.joining import Joining
+from kafkalike.log.table.joined.reading import EVERY, CommitFiles
+from kafkalike.log.table.log_files import BLOCK, LogFiles, block_of, joined_name
+from kafkalike.log.table.sealed import sealed
+from tests.tools.effort import examples
+from tests.tools.far import FarStore
+
+TABLE, OTHER = "0a1b", "2c3d"
+
+
+def commit(version: int, by: str = "w") -> bytes:
+    return Commit(version=version, time_ms=1000, operation="WRITE", append_id=f"{by}{version}").content()
+
+
+def log_of(store: FarStore, versions: range) -> None:
+    for version in versions:
+        store.replace(log_name(version), commit(version))
+
+
+def joined(store: FarStore, versions: range, table_id: str = TABLE, by: str | None = None) -> None:
+    """As a writer does that has read the commits, or with others."""
+    there = {v: MemoryStore.read(store, log_name(v)) if by is None else commit(v, by) for v in versions}
+    contents = list(there.values())
+    found = Joined(table_id=table_id, first=versions.start, contents=contents)
+    store.replace(joined_name(block_of(versions.start)), found.packed())
+
+
+def rewritten(store: FarStore, versions: range) -> None:
+    joined(store, versions, by="x")
+    log_of(store, versions)
+
+
+def read(store: FarStore, versions: range) -> dict[int, bytes]:
+    return dict(CommitFiles(store, LogFiles.listed(store)).read(list(versions)))
+
+
+def the_truth(store: FarStore, versions: range) -> dict[int, bytes]:
+    return {version: MemoryStore.read(store, log_name(version)) for version in versions}
+
+
+# --- the file ------------------------------------------------------------------------------------
+
+
+@given(st.lists(st.binary(max_size=40), max_size=6), st.integers(0, 2**40))
+@settings(max_examples=examples(200, 20))
+def test_a_joined_file_holds_the_commits_as_they_are(contents: list[bytes], first: int) -> None:
+    found = Joined(table_id=TABLE, first=first, contents=contents)
+
+    assert unpacked(found.packed()) == found
+
+
+@given(st.data())
+@settings(max_examples=examples(300, 30))
+def test_a_damaged_joined_file_is_none(data: st.DataObject) -> None:
+    """Cut off, or with another byte anywhere."""
+    content = Joined(table_id=TABLE, first=1, contents=[commit(1), commit(2)]).packed()
+    at = data.draw(st.integers(0, len(content) - 1))
+    other = data.draw(st.integers(1, 255))
+    damaged = data.draw(
+        st.sampled_from([content[:at], content[:at] + bytes([content[at] ^ other]) + content[at + 1 :]])
+    )
+
+    with pytest.raises(ValueError, match=r"format|hold"):
+        unpacked(damaged)
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        b"",
+        b"[]\n" + zlib.compress(b""),
+        b'{"table":1,"first":1,"sizes":[]}\n' + zlib.compress(b""),
+        b'{"table":"t","first":-1,"sizes":[]}\n' + zlib.compress(b""),
+        b'{"table":"t","first":1,"sizes":[true]}\n' + zlib.compress(b"a"),
+        b'{"table":"t","first":1,"sizes":[2]}\n' + zlib.compress(b"a"),
+        b'{"table":"t","first":1,"sizes":[1]}\n' + zlib.compress(b"ab"),
+        b'{"table":"t","first":1,"sizes":[1]}\n' + zlib.compress(b"a")[:-1],
+        b'{"table":"t","first":1,"sizes":[%d]}\n' % (MOST_BYTES + 1) + zlib.compress(bytes(MOST_BYTES + 1)),
+        b'{"table":"t","first":1,"sizes":[1]}\nno zlib',
+    ],
+)
+def test_what_is_sealed_but_no_joined_file_is_none(body: bytes) -> None:
+    """Of another release, or made by hand."""
+    with pytest.raises(ValueError, match=r"hold|Expecting"):
+        unpacked(sealed(body))
+
+
+# --- reading -------------------------------------------------------------------------------------
+
+ACTS: dict[str, Callable[[FarStore, range], None]] = {
+    "joined": joined,
+    "joined in part": lambda store, versions: joined(store, versions[: len(versions) // 2]),
+    "joined further": lambda store, versions: joined(store, range(versions.start, versions.stop + 7), by="longer"),
+    "damaged": lambda store, versions: store.replace(joined_name(block_of(versions.start)), b"1 00000000\nx"),
+    "gone": lambda store, versions: store.remove(joined_name(block_of(versions.start))),
+    "of other commits before": rewritten,
+    "of longer commits": lambda store, versions: joined(store, versions, by="another"),
+    "a commit replaced": lambda store, versions: store.replace(log_name(versions.start), commit(versions.start, "r")),
+    "a longer one": lambda store, versions: store.replace(log_name(versions.stop - 1), commit(versions.stop - 1, "rr")),
+}
+"""What may befall a log, in any order. A joined file that is put later than what it says was replaced says something of
+another length: a repair's commit has another one, and see `test_damaged_tables.py`."""
+
+
+def agrees(seed: list[str], versions: range, wanted: range) -> bool:
+    store = FarStore()
+    log_of(store, versions)
+    for act in seed:
+        ACTS[act](store, versions)
+    return read(store, wanted) == the_truth(store, wanted)
+
+
+def drawn(data: st.DataObject) -> tuple[list[str], range, range]:
+    start = data.draw(st.sampled_from([1, 98, 101, 5000]))
+    versions = range(start, start + data.draw(st.integers(1, 30)))
+    first = data.draw(st.integers(versions.start, versions.stop - 1))
+    wanted = range(first, data.draw(st.integers(first + 1, versions.stop)))
+    return data.draw(st.lists(st.sampled_from(sorted(ACTS)), max_size=4)), versions, wanted
+
+
+@given(st.data())
+@settings(max_examples=examples(500, 50))
+def test_a_reader_reads_what_the_commit_files_say_whatever_was_joined(data: st.DataObject) -> None:
+    seed, versions, wanted = drawn(data)
+
+    assert agrees(seed, versions, wanted)
+
+
+@pytest.mark.parametrize(
+    ("mutant", "seed"),
+    [
+        ("sizes", ["of longer commits"]),
+        ("times", ["joined", "a commit replaced"]),
+        ("times", ["of other commits before"]),
+    ],
+)
+def test_a_reader_that_believes_more_is_found_out(
+    mutant: str, seed: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    right = joined_content._same
+
+    def same(version, content, sizes, modified_ms, joined_ms):  # type: ignore[no-untyped-def] # noqa: ANN001, ANN202
+        if mutant == "sizes":
+            return right(version, content, {version: len(content)}, modified_ms, joined_ms)
+        return right(version, content, sizes, {version: 0}, joined_ms)
+
+    assert agrees(seed, range(1, 20), range(1, 20))
+    monkeypatch.setattr(joined_content, "_same", same)
+    assert not agrees(seed, range(1, 20), range(1, 20))
+
+
+def test_a_hundred_commits_are_read_with_one_request_and_those_of_the_latest() -> None:
+    store = FarStore()
+    log_of(store, range(1, 99))
+    joined(store, range(1, 96))
+    files = LogFiles.listed(store)
+    store.asked.clear()
+
+    found = dict(CommitFiles(store, files).read(list(range(1, 99))))
+
+    assert found == the_truth(store, range(1, 99))
+    assert store.asked == [f"get {name}" for name in (joined_name(0), *map(log_name, range(96, 99)))]
+
+
+def test_many_blocks_are_read_with_a_request_each() -> None:
+    """As above a checkpoint that is far behind, since its writer was killed or the table has very many files."""
+    store = FarStore()
+    log_of(store, range(1, 2001))
+    for first in range(1, 2001, BLOCK):
+        joined(store, range(first, first + BLOCK))
+    files = LogFiles.listed(store)
+    store.asked.clear()
+
+    assert dict(CommitFiles(store, files).read(list(range(1, 2001)))) == the_truth(store, range(1, 2001))
+    assert store.asked == [f"get {joined_name(block)}" for block in range(0, 2000, BLOCK)]
+
+
+def test_joined_files_of_another_table_mislead() -> None:
+    store = FarStore()
+    log_of(store, range(1, 20))
+    joined(store, range(1, 20), OTHER)
+    found = CommitFiles(store, LogFiles.listed(store))
+
+    list(found.read(list(range(1, 20))))
+
+    assert found.tables == {OTHER}
+    assert found.mislead(TABLE, [])
+    assert not found.mislead(OTHER, [])
+
+
+def test_where_no_request_is_to_be_spared_joined_files_are_not_looked_at() -> None:
+    store = MemoryStore()
+    for version in range(1, 20):
+        store.replace(log_name(version), commit(version))
+    store.replace(joined_name(0), Joined(table_id=TABLE, first=1, contents=[commit(1, "x")]).packed())
+
+    found = dict(CommitFiles(store, LogFiles.listed(store)).read(list(range(1, 20))))
+
+    assert found == {version: commit(version) for version in range(1, 20)}
+
+
+# --- joining -------------------------------------------------------------------------------------
+
+
+def written(store: FarStore, writer: Joining, versions: range) -> None:
+    for version in versions:
+        store.replace(log_name(version), commit(version))
+        writer.note(version, commit(version))
+        if version % EVERY == 0:
+            writer.join(version, TABLE)
+
+
+def test_who_writes_alone_reads_nothing_to_join_commits() -> None:
+    store = FarStore()
+    written(store, Joining(store), range(101, 251))
+
+    assert {asked.partition(" ")[0] for asked in store.asked} == {"put"}
+    assert LogFiles.listed(store).joined.keys() == {100, 200}
+    assert unpacked(store.read(joined_name(100))).contents == [commit(v) for v in range(101, 201)]
+    assert unpacked(store.read(joined_name(200))).first == 201
+
+
+def test_writers_of_one_table_join_each_others_commits() -> None:
+    store = FarStore()
+    one, two = Joining(store), Joining(store)
+    for at in range(1, 61, 3):
+        written(store, one, range(at, at + 2))
+        written(store, two, range(at + 2, at + 3))
+
+    assert unpacked(store.read(joined_name(0))).contents == [commit(v) for v in range(1, 61)]
+
+
+def test_the_first_version_is_in_the_first_block() -> None:
+    store = FarStore()
+    log_of(store, range(5))
+
+    written(store, Joining(store), range(5, 6))
+
+    assert unpacked(store.read(joined_name(0))).first == 0
+
+
+def test_commits_that_were_cleaned_up_are_left_out() -> None:
+    store = FarStore()
+    log_of(store, range(40, 55))
+
+    written(store, Joining(store), range(55, 56))
+
+    assert unpacked(store.read(joined_name(0))) == Joined(
+        table_id=TABLE, first=40, contents=[commit(v) for v in range(40, 56)]
+    )
+
+
+def test_commits_of_another_table_are_not_joined() -> None:
+    store = FarStore()
+    log_of(store, range(1, 10))
+    joined(store, range(1, 10), OTHER, by="x")
+
+    written(store, Joining(store), range(10, 11))
+
+    assert unpacked(store.read(joined_name(0))) == Joined(
+        table_id=TABLE, first=1, contents=[commit(v) for v in range(1, 11)]
+    )
+
+
+def test_a_damaged_commit_is_not_joined() -> None:
+    store = FarStore()
+    log_of(store, range(1, 10))
+    store.replace(log_name(7), b"{")
+
+    with pytest.raises(LogCorruptError):
+        written(store, Joining(store), range(10, 11))
+
+    assert not LogFiles.listed(store).joined
+
+
+def test_where_the_log_went_back_own_commits_are_forgotten() -> None:
+    """Somebody has put an older state of the table into its place, and others have written since."""
+    store = FarStore()
+    writer = Joining(store)
+    written(store, writer, range(1, 8))
+    store.remove(joined_name(0))
+    for version in range(4, 9):
+        store.replace(log_name(version), commit(version, "x"))
+
+    written(store, writer, range(9, 11))
+
+    assert unpacked(store.read(joined_name(0))).contents == list(the_truth(store, range(1, 11)).values())
+
+
+@pytest.mark.parametrize("alone", [True, False])
+def test_commits_that_are_large_are_not_joined(*, alone: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The next block begins anew."""
+    monkeypatch.setattr(joining, "MOST_BYTES", 12 * len(commit(10)))
+    store = FarStore()
+    writer = Joining(store)
+    written(store, writer if alone else Joining(store), range(1, 50))
+
+    written(store, writer, range(50, 100))
+    assert len(unpacked(store.read(joined_name(0))).contents) == 10
+    written(store, writer, range(100, 111))
+    assert unpacked(store.read(joined_name(100))).contents == [commit(v) for v in range(101, 111)]
+
+
+def test_a_block_is_a_hundred_versions_above_a_checkpoint() -> None:
+    assert [block_of(v) for v in (0, 1, 100, 101, 200, 201)] == [0, 0, 0, 100, 100, 200]
+    assert BLOCK % EVERY == 0
