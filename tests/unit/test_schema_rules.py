@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 from kafkalike.errors import LogCorruptError, SchemaRegistryError, UnsupportedVersionError
 from kafkalike.model.schemas import deleting, importing, registering, topic_records
 from kafkalike.model.schemas import settings as rules
+from kafkalike.model.schemas.checks import Checks, remembered
 from kafkalike.model.schemas.identity import compact, fingerprint, guid_of
 from kafkalike.model.schemas.rows import Config, SchemaRow, parse_row
 from kafkalike.model.schemas.state import RegistryState
@@ -442,3 +443,28 @@ def test_an_import_that_contradicts_what_is_here_is_refused_as_a_whole() -> None
     assert code(lambda: imported(wanted("b", TWO, id=9, version=1), wanted("b", THREE, id=1, version=2))) == 42205
     assert code(lambda: imported(wanted("b", Schema("AVRO", "2", (Reference("r", "q", 1),)), id=9, version=1))) == 42201
     assert code(lambda: imported(*circle)) == 42201
+
+
+def test_a_check_is_made_once_for_a_change() -> None:
+    """However often its plan is."""
+    asked: list[object] = []
+
+    def check(schema: Schema, resolve: object) -> None:
+        asked.append((schema, resolve))
+
+    def normalized(schema: Schema) -> Schema:
+        asked.append(schema)
+        return schema
+
+    def problems(new: Schema, old: Schema, resolve: object) -> list[str]:
+        asked.append((new, old, resolve))
+        return []
+
+    once = remembered(Checks(check, normalized, problems))
+
+    for _ in range(3):
+        once.check(ONE, dict)  # type: ignore[arg-type]
+        assert once.normalized(ONE) == ONE
+        assert once.problems(ONE, TWO, dict) == []  # type: ignore[arg-type]
+
+    assert len(asked) == 3
