@@ -6,11 +6,13 @@ spark-submit --properties-file conf/spark-defaults.conf jobs/produce.py --help
 from __future__ import annotations
 
 import sys
+from dataclasses import replace
+from typing import Any
 
 import click
 
 from kafkalike.cli.jobs.job import cluster_of, pairs, report, run, session_of
-from kafkalike.cli.jobs.record_options import column_options
+from kafkalike.cli.jobs.record_options import column_options, schema_options
 from kafkalike.cli.options import bootstrap_option, command_config_option
 from kafkalike.config.topic import CODECS
 from kafkalike.expr.rows import RecordColumns, record_columns
@@ -40,6 +42,7 @@ from kafkalike.spark.files import SOURCES, Source, load
 @click.option("--schema", metavar="DDL", help="Columns of JSON or CSV, such as 'id BIGINT, name STRING'.")
 @click.option("--option", "options", multiple=True, metavar="NAME=VALUE", help="Option of Spark's reader; repeatable.")
 @column_options
+@schema_options
 @click.option("--compression-codec", type=click.Choice(CODECS), default="none", help="Compression of the data files.")
 @click.option("--txn-id", metavar="NAME", help="Names this application; with --txn-version a rerun adds nothing.")
 @click.option("--txn-version", type=click.IntRange(min=0), help="Number of this write; must rise from write to write.")
@@ -54,6 +57,7 @@ def produce(
     schema: str | None,
     options: tuple[str, ...],
     columns: RecordColumns,
+    schemas: dict[str, Any],
     compression_codec: str,
     txn_id: str | None,
     txn_version: int | None,
@@ -67,11 +71,13 @@ def produce(
         raise click.UsageError("--txn-id and --txn-version go together")
     source = Source(format=source_format, paths=paths, schema=schema, options=pairs(options, "--option"))
     spark = session_of(f"produce {topic}", command_config)
+    columns = replace(columns, plain_value=schemas["value_schema"] is None, plain_key=schemas["key_schema"] is None)
     written = write(
         record_columns(load(spark, source), columns),
         topic,
         cluster_of(bootstrap_server, command_config),
         compression_type=compression_codec,
+        **schemas,
         txn_id=txn_id,
         txn_version=txn_version,
     )

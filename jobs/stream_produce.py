@@ -6,12 +6,14 @@ spark-submit --properties-file conf/spark-defaults.conf jobs/stream_produce.py -
 from __future__ import annotations
 
 import sys
+from dataclasses import replace
+from typing import Any
 
 import click
 from pyspark.sql import DataFrame, SparkSession
 
 from kafkalike.cli.jobs.job import cluster_of, pairs, run, session_of
-from kafkalike.cli.jobs.record_options import column_options
+from kafkalike.cli.jobs.record_options import column_options, schema_options
 from kafkalike.cli.jobs.stream_job import check_trigger, trigger_options, watch
 from kafkalike.cli.options import bootstrap_option, command_config_option
 from kafkalike.config.topic import CODECS
@@ -49,6 +51,7 @@ FORMATS = ("json", "csv", "parquet", "text", "delta")
     help="Option of Spark's reader, such as maxFilesPerTrigger=10; repeatable.",
 )
 @column_options
+@schema_options
 @click.option("--compression-codec", type=click.Choice(CODECS), default="none", help="Compression of the data files.")
 @click.option(
     "--txn-id",
@@ -66,6 +69,7 @@ def main(
     schema: str | None,
     options: tuple[str, ...],
     columns: RecordColumns,
+    schemas: dict[str, Any],
     compression_codec: str,
     txn_id: str | None,
     checkpoint: str,
@@ -83,6 +87,7 @@ def main(
     rows = load_stream(
         session_of(f"stream_produce {topic}", command_config), path, source_format, schema, pairs(options, "--option")
     )
+    columns = replace(columns, plain_value=schemas["value_schema"] is None, plain_key=schemas["key_schema"] is None)
     query = write_stream(
         record_columns(rows, columns),
         topic,
@@ -93,6 +98,7 @@ def main(
         query_name=f"stream_produce {topic}",
         txn_id=txn_id,
         compression_type=compression_codec,
+        **schemas,
     )
     watch(query, as_json=as_json)
 

@@ -37,6 +37,10 @@ class RecordColumns:
     """TIMESTAMP or DATE, whole numbers as ms since the epoch, or text that Spark casts; null: time of the append."""
     partition: str | None = None
     """A whole number, or text that is one; null or None: chosen by the key."""
+    plain_value: bool = True
+    """Whether values become text or bytes here; else they stay columns, for a schema to write: one column as it is,
+    several as a struct."""
+    plain_key: bool = True
 
 
 def record_columns(frame: DataFrame, columns: RecordColumns) -> DataFrame:
@@ -53,9 +57,11 @@ def record_columns(frame: DataFrame, columns: RecordColumns) -> DataFrame:
     Raises:
         AnalysisException: a column is missing, or its type cannot become that.
     """
-    made = [_value(frame, columns.values).alias("value")]
+    value = _value(frame, columns.values) if columns.plain_value else _as_it_is(frame, columns.values)
+    made = [value.alias("value")]
     if columns.key is not None:
-        made.append(_key(frame, columns.key).alias("key"))
+        key = _key(frame, columns.key) if columns.plain_key else _column(frame, columns.key)
+        made.append(key.alias("key"))
     if columns.timestamp is not None:
         made.append(_timestamp(frame, columns.timestamp).alias("timestamp"))
     if columns.partition is not None:
@@ -81,6 +87,13 @@ def _value(frame: DataFrame, names: Sequence[str]) -> Column:
     if isinstance(kind, (StructType, ArrayType, MapType, VariantType)):
         return F.to_json(column)
     return _text(column, kind)
+
+
+def _as_it_is(frame: DataFrame, names: Sequence[str]) -> Column:
+    chosen = list(names) or list(frame.columns)
+    if len(chosen) == 1 and names:
+        return _column(frame, chosen[0])
+    return F.struct(*[_column(frame, name).alias(name) for name in chosen])
 
 
 def _key(frame: DataFrame, name: str) -> Column:

@@ -16,7 +16,9 @@ if TYPE_CHECKING:
     from kafkalike.spark.format.format import register_format as register_format
     from kafkalike.spark.format.progress import offsets_behind as offsets_behind
     from kafkalike.spark.frames import read as read
+    from kafkalike.spark.letters import dead_letters as dead_letters
     from kafkalike.spark.progress import CheckpointProgress as CheckpointProgress
+    from kafkalike.spark.reading import read_stream as read_stream
     from kafkalike.spark.sink import Written as Written
     from kafkalike.spark.sink import write as write
     from kafkalike.spark.sql import register_sql as register_sql
@@ -26,6 +28,9 @@ if TYPE_CHECKING:
     from kafkalike.spark.streaming import write_stream as write_stream
     from kafkalike.spark.transactions import Transaction as Transaction
     from kafkalike.spark.transactions import transaction as transaction
+    from kafkalike.spark.typed.decode import from_topic as from_topic
+    from kafkalike.spark.typed.encode import to_topic as to_topic
+    from kafkalike.spark.typed.views import refresh_views as refresh_views
 
 _HOME = {
     "CheckpointProgress": "kafkalike.spark.progress",
@@ -33,13 +38,18 @@ _HOME = {
     "Transaction": "kafkalike.spark.transactions",
     "Written": "kafkalike.spark.sink",
     "create_view": "kafkalike.spark.sql_values",
+    "dead_letters": "kafkalike.spark.letters",
     "decoded_values": "kafkalike.spark.sql_values",
+    "from_topic": "kafkalike.spark.typed.decode",
     "offsets_behind": "kafkalike.spark.format.progress",
     "partition_column": "kafkalike.partitioner.column",
     "read": "kafkalike.spark.frames",
+    "read_stream": "kafkalike.spark.reading",
+    "refresh_views": "kafkalike.spark.typed.views",
     "register_format": "kafkalike.spark.format.format",
     "register_sql": "kafkalike.spark.sql",
     "session": "kafkalike.spark.entry",
+    "to_topic": "kafkalike.spark.typed.encode",
     "transaction": "kafkalike.spark.transactions",
     "write": "kafkalike.spark.sink",
     "write_stream": "kafkalike.spark.streaming",

@@ -20,8 +20,11 @@ from kafkalike.log.staged.topics import Target
 from kafkalike.model.appends import Appended, TxnId
 from kafkalike.model.names import check_topic_name
 from kafkalike.model.structs import TopicPartition
+from kafkalike.spark.typed.encode import Schemas, named_errors, record_columns
+from kafkalike.spark.typed.registry import where_of
 
 if TYPE_CHECKING:
+    from kafkalike.log.cluster.delta_cluster import DeltaCluster
     from kafkalike.log.staged.together import Together
     from kafkalike.model.transactions.claims import GroupOffsets
 
@@ -51,6 +54,11 @@ def write(
     delivery_timeout_ms: float = 120_000,
     txn_id: str | None = None,
     txn_version: int | None = None,
+    value_schema: object = None,
+    key_schema: object = None,
+    register_schemas: bool = True,
+    message: str | None = None,
+    registry: str | Mapping[str, str] | None = None,
     storage_options: Any = None,  # noqa: ANN401 - see `connect`
 ) -> Written:
     """Produce a DataFrame: every row becomes a record.
@@ -74,6 +82,14 @@ def write(
             computed.
         txn_id: names the application whose write this is; with `txn_version`, a rerun adds nothing.
         txn_version: number of the write; it must rise with each one of the application.
+        value_schema: the values are the column `value`, or where there is none a struct of all columns that are no
+            others of a record, as Avro, Protobuf or JSON with the id of a schema: `latest` for the newest version of
+            the subject `<topic>-value`, `avro` or `json` for a schema made of the columns (all of them may be null), or
+            a `kafkalike.schemas.Schema`. None: `value` is bytes or text. It needs the argument `topic`.
+        key_schema: the same for the column `key`, and the subject `<topic>-key`.
+        register_schemas: whether a schema that a subject does not have becomes its next version.
+        message: full name of the values' Protobuf message; None for the first one of the schema.
+        registry: None for the cluster's own; else what `kafkalike.schemas.open_registry` takes.
         storage_options: who asks an object store; see `kafkalike.log.connect.connect`. They go to the tasks as part of
             a function, and stand in no plan, log or setting of Spark's.
 
@@ -82,6 +98,8 @@ def write(
 
     Raises:
         AnalysisException: a column is missing or has a wrong type.
+        SchemaRegistryError: there is no such schema, or it must not be registered; nothing was written.
+        SerializationError: the columns, or a row, do not fit the schema; nothing was written.
         UnsafeStorageError: the root can only be read, or its storage does not keep several writers apart.
         IllegalArgumentError: bad arguments, or a null topic in the data.
         MessageSizeTooLargeError, InvalidTimestampError, InvalidRecordError, UnknownTopicOrPartitionError: a record
@@ -96,16 +114,21 @@ def write(
         UnknownOutcomeError: the outcome could not be found out.
     """
     txn = _txn(txn_id, txn_version)
-    return produce(
-        frame,
-        topic,
-        bootstrap_servers,
-        partitioner=partitioner,
-        compression_type=compression_type,
-        delivery_timeout_ms=delivery_timeout_ms,
-        naming=None if txn is None else Naming.of(txn),
-        storage_options=storage_options,
-    )
+    schemas = Schemas(value=value_schema, key=key_schema, register=register_schemas, message=message, registry=registry)
+    if schemas:
+        frame, bootstrap_servers = with_schemas(frame, topic, bootstrap_servers, storage_options, schemas)
+        storage_options = None
+    with named_errors():
+        return produce(
+            frame,
+            topic,
+            bootstrap_servers,
+            partitioner=partitioner,
+            compression_type=compression_type,
+            delivery_timeout_ms=delivery_timeout_ms,
+            naming=None if txn is None else Naming.of(txn),
+            storage_options=storage_options,
+        )
 
 
 def produce(
@@ -141,6 +164,18 @@ def produce(
     sent = with_partitioner(records, partitioner, target)
     how = Commit(codec=codec, timeout_ms=delivery_timeout_ms, naming=naming, offsets=offsets or {}, together=together)
     return _written(append_staged(cluster, sent, target, how), naming)
+
+
+def with_schemas(
+    frame: DataFrame,
+    topic: str | None,
+    bootstrap_servers: Any,  # noqa: ANN401
+    storage_options: Any,  # noqa: ANN401
+    schemas: Schemas,
+) -> tuple[DataFrame, DeltaCluster]:
+    """A DataFrame of columns as one of records, and the cluster; see `write`."""
+    cluster = connect_to_write(bootstrap_servers, storage_options)
+    return record_columns(frame, topic, where_of(cluster, schemas.registry), schemas), cluster
 
 
 def codec_of(compression_type: str | None) -> str:

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from datetime import datetime
+from functools import partial
 from typing import Any, Final
 
 from pyspark.sql import Column, DataFrame, SparkSession
@@ -13,8 +14,12 @@ from pyspark.sql.types import StructType
 from kafkalike.cuts.value import Snapshot
 from kafkalike.errors import IllegalArgumentError
 from kafkalike.model.sql_names import sql_name
+from kafkalike.schemas.arrow.readers import DEPTH
 from kafkalike.spark.frames import read
 from kafkalike.spark.sql_names import quoted
+from kafkalike.spark.typed.registry import FORMATS as TYPED
+from kafkalike.spark.typed.registry import opened, schema_of
+from kafkalike.spark.typed.views import Typed, forget_view, make_view
 
 FORMATS: Final = ("json", "csv", "string", "binary")
 KEY_FORMATS: Final = ("string", "binary")
@@ -32,50 +37,66 @@ def create_view(
     topic: str,
     bootstrap_servers: Any = None,  # noqa: ANN401 - see `connect`
     *,
+    format: str | None = None,  # noqa: A002 - the word of readers and writers
     name: str | None = None,
     value_format: str = "json",
-    schema: str | StructType | None = None,
+    schema: object = None,  # a type of Spark's, its DDL, or with `format` a schema
     options: Mapping[str, str] | None = None,
     key_format: str = "string",
     value_column: str | None = None,
     version_as_of: int | None = None,
     timestamp_as_of: str | datetime | None = None,
     at: Snapshot | None = None,
+    message: str | None = None,
+    depth: int = DEPTH,
+    registry: str | Mapping[str, str] | None = None,
     storage_options: Any = None,  # noqa: ANN401 - see `connect`
 ) -> str:
     """Make a temporary view over a topic whose values are columns.
 
+    With `format` the columns are those of the topic's newest schema in the registry, whatever schemas its records were
+    written with. The view keeps them: call `refresh_views`, or this again, when a schema has been registered.
+
     A row whose value cannot be decoded never fails a query and is never left out: its fields are null, so that it
-    adds nothing to a sum, `value_error` says what is wrong, and `value_raw` has the bytes. Count them with
-    `SELECT count(value_error) FROM …`. Tombstones are rows with null fields and no error.
+    adds nothing to a sum, `value_error` says what is wrong, and `value_raw` has the bytes (with `format`: `_error` and
+    `_raw`). Count them with `SELECT count(value_error) FROM …`. Tombstones are rows with null fields and no error.
 
     Args:
         spark: a session with Delta.
         topic: the topic.
         bootstrap_servers: the cluster's root; see `kafkalike.log.connect.connect`.
+        format: `avro`, `protobuf` or `json`: records begin with the id of a schema of this type. Does not go with
+            `value_format` and `options`.
         name: of the view; None for the topic's SQL name and `__values`, such as `orders__values`. A name of
             `register_sql`'s is replaced by its next call.
         value_format: `json` or `csv`, by `schema`; `string` or `binary`: one column `value`.
-        schema: fields of a JSON object or CSV line, as DDL or type.
+        schema: fields of a JSON object or CSV line, as DDL or type. With `format`: a `kafkalike.schemas.Schema`, or its text,
+            to bring the values to in place of the newest of their subject, `<topic>-value`.
         options: of Spark's `from_json` or `from_csv`, such as `timestampFormat`.
-        key_format: `string` or `binary`.
+        key_format: `string` or `binary`; with `format` also one of its words, for keys with schemas.
         value_column: None makes each field a column; a name makes one struct column of it.
         version_as_of: the topic as of a version of its table (`DESCRIBE HISTORY`).
         timestamp_as_of: the topic as of a time, not after the table's last commit.
         at: the topic as of a snapshot; see `kafkalike.spark.read`.
+        message: with `format`: the full name of a Protobuf message; None for the first one of the schema.
+        depth: with `format`: how often a type may stand in itself; fields that would go deeper are left out.
+        registry: with `format`: None for the cluster's own; else what `kafkalike.schemas.open_registry` takes.
         storage_options: who asks an object store; see `kafkalike.spark.read`.
 
     Returns:
         The view's name. Its columns: `key`, the fields (or `value_column`), `topic, partition, offset, timestamp,
-        timestampType, headers, value_raw BINARY, value_error STRING`.
+        timestampType, headers, value_raw BINARY, value_error STRING`; with `format` the last two are `_raw` and
+        `_error`, and `_raw_key BINARY` is before `_error` where keys have schemas.
 
     Raises:
         IllegalArgumentError: bad arguments, or a field that is called like one of the other columns.
+        SchemaRegistryError: with `format`: the topic has no schema, or one that cannot be understood.
         ParseException: a bad schema.
         AnalysisException: no such version or time.
         UnknownTopicOrPartitionError: no such topic.
     """
-    frame = read(
+    frame = partial(
+        read,
         spark,
         topic,
         bootstrap_servers,
@@ -84,17 +105,39 @@ def create_view(
         at=at,
         storage_options=storage_options,
     )
+    view = name if name is not None else f"{sql_name(topic)}__values"
+    if format is not None:
+        how = _typed(topic, format, key_format, schema, plain=value_format != "json" or options is not None)
+        _, where = opened(bootstrap_servers, storage_options, registry)
+        make_view(spark, view, how(where=where, value_column=value_column, message=message, depth=depth), frame)
+        return view
+    if message is not None or depth != DEPTH or registry is not None:
+        raise IllegalArgumentError("message, depth and registry go with format")
+    if schema is not None and not isinstance(schema, (str, StructType)):
+        raise IllegalArgumentError(f"schema must be DDL or a type of Spark's, not {schema!r}")
     decoded = decoded_values(
-        frame,
+        frame(),
         value_format=value_format,
         schema=schema,
         options=options,
         key_format=key_format,
         value_column=value_column,
     )
-    view = name if name is not None else f"{sql_name(topic)}__values"
     decoded.createOrReplaceTempView(quoted(view))
+    forget_view(spark, view)
     return view
+
+
+def _typed(topic: str, kind: str, key_kind: str, schema: object, *, plain: bool) -> Callable[..., Typed]:
+    """What the arguments of a view with a format say, less what is only known of opened things."""
+    if kind not in TYPED:
+        raise IllegalArgumentError(f"format must be one of {', '.join(TYPED)}, not {kind!r}")
+    if key_kind not in {*KEY_FORMATS, *TYPED}:
+        raise IllegalArgumentError(f"key_format must be one of {', '.join([*KEY_FORMATS, *TYPED])}, not {key_kind!r}")
+    if plain:
+        raise IllegalArgumentError("value_format and options do not go with format")
+    reader = None if schema is None else schema_of(schema, kind)
+    return partial(Typed, topic=topic, value_format=kind, key_format=key_kind, schema=reader)
 
 
 def decoded_values(

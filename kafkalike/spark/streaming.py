@@ -7,6 +7,7 @@ crash adds nothing; see `kafkalike.spark.stream_ids`.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, Final
 from weakref import WeakValueDictionary
 
@@ -15,6 +16,7 @@ from pyspark.sql import functions as F  # noqa: N812
 
 from kafkalike import faults
 from kafkalike.clock import SYSTEM_CLOCK, Clock
+from kafkalike.config.dead_letters import settings_of
 from kafkalike.config.topic import CODECS
 from kafkalike.errors import (
     IllegalArgumentError,
@@ -28,9 +30,11 @@ from kafkalike.log.staged.naming import Naming
 from kafkalike.log.staged.together import Together
 from kafkalike.model.appends import TxnId
 from kafkalike.model.names import check_topic_name
+from kafkalike.spark.letters import ensure_topics, with_letters
 from kafkalike.spark.progress import GroupProgress
-from kafkalike.spark.sink import Partitioner, Written, produce
+from kafkalike.spark.sink import Partitioner, Written, produce, with_schemas
 from kafkalike.spark.stream_ids import StreamVersion, app_id, next_txn
+from kafkalike.spark.typed.encode import Schemas
 
 if TYPE_CHECKING:
     from pyspark.sql.streaming.query import StreamingQuery
@@ -77,6 +81,9 @@ class StreamWriter:
         delivery_timeout_ms: float = 120_000,
         storage_options: Any = None,  # noqa: ANN401 - see `connect`
         group_storage_options: Any = None,  # noqa: ANN401 - see `connect`
+        errors_tolerance: str = "none",
+        errors_deadletterqueue_topic_name: str | None = None,
+        errors_deadletterqueue_context_headers_enable: bool = True,
         clock: Clock = SYSTEM_CLOCK,
     ) -> None:
         """See `write_stream` for the arguments and errors."""
@@ -92,6 +99,11 @@ class StreamWriter:
             raise IllegalArgumentError("group_bootstrap_servers needs a group_id")
         if group_bootstrap_servers is None and group_storage_options is not None:
             raise IllegalArgumentError("group_storage_options needs group_bootstrap_servers")
+        self._letters = settings_of(
+            errors_tolerance,
+            errors_deadletterqueue_topic_name,
+            context_headers=errors_deadletterqueue_context_headers_enable,
+        )
         self._topic = None if topic is None else check_topic_name(topic)
         self._cluster: DeltaCluster = connect_to_write(bootstrap_servers, storage_options)
         self._checkpoint = checkpoint
@@ -144,6 +156,9 @@ class StreamWriter:
         claims: GroupOffsets = {}
         if self._progress is not None and progress and self._progress.root == self._cluster.root:
             claims = dict([self._progress.claimed(progress, **about)])
+        if self._letters.tolerant:
+            ensure_topics(self._cluster, self._letters, {tp.topic for tp in offsets.ends})
+            frame = self.records(frame, connector=app, task=str(batch_id))
         faults.point("stream.before_write")
         written = self._write(frame, app, version, run_id, claims)
         faults.point("stream.after_write")
@@ -152,6 +167,12 @@ class StreamWriter:
             self._progress.commit(progress, **about)
             faults.point("stream.after_progress")
         return written
+
+    def records(self, frame: DataFrame, *, connector: str = "", task: str = "") -> DataFrame:
+        """The records of a batch, dead letters among them; see `with_letters`."""
+        if not self._letters.tolerant:
+            return frame
+        return with_letters(frame, self._topic, self._letters, connector=connector, task=task)
 
     def _batch(self, spark: SparkSession, batch_id: int) -> tuple[str, str, StreamVersion, BatchOffsets]:
         """Whose batch it is, and what it reads: the ids of the query and of its run, version, and offsets."""
@@ -179,7 +200,7 @@ class StreamWriter:
             self._together = run_id, Together(self._cluster, naming.transactional_id, app)
         return produce(
             frame,
-            self._topic,
+            None if self._letters.tolerant else self._topic,
             self._cluster,
             partitioner=self._partitioner,
             compression_type=self._codec,
@@ -213,8 +234,16 @@ def write_stream(
     partitioner: Partitioner | None = None,
     compression_type: str | None = None,
     delivery_timeout_ms: float = 120_000,
+    value_schema: object = None,
+    key_schema: object = None,
+    register_schemas: bool = True,
+    message: str | None = None,
+    registry: str | Mapping[str, str] | None = None,
     storage_options: Any = None,  # noqa: ANN401 - see `connect`
     group_storage_options: Any = None,  # noqa: ANN401 - see `connect`
+    errors_tolerance: str = "none",
+    errors_deadletterqueue_topic_name: str | None = None,
+    errors_deadletterqueue_context_headers_enable: bool = True,
 ) -> StreamingQuery:
     """Produce a streaming DataFrame: start a query whose rows become records, each exactly once.
 
@@ -243,8 +272,19 @@ def write_stream(
         partitioner: see `kafkalike.spark.write`.
         compression_type: see `kafkalike.spark.write`.
         delivery_timeout_ms: how long (ms) a batch waits for other writers.
+        value_schema: see `kafkalike.spark.write`; schemas are settled when the query starts.
+        key_schema: the same of keys.
+        register_schemas: the same.
+        message: the same.
+        registry: the same.
         storage_options: who asks the object store that is written to; see `kafkalike.spark.write`.
         group_storage_options: who asks that of the group, with `group_bootstrap_servers`.
+        errors_tolerance: `all`: rows with an error become dead letters, in one decision with the other records of the
+            batch. The frame has the columns of `decoded_values`: `_error` is not null for such rows, and `_raw` has
+            their bytes. `none`: such columns mean nothing.
+        errors_deadletterqueue_topic_name: topic of the dead letters; None: that of the topic that a row comes from, its
+            name with `.dlq` behind; the empty text: such rows are left out.
+        errors_deadletterqueue_context_headers_enable: whether letters say where they come from and why.
 
     Returns:
         The query. Its progress has the rows written as `observedMetrics["kafkalike_sink"]`.
@@ -263,6 +303,10 @@ def write_stream(
         raise IllegalArgumentError(f"output_mode must be one of {', '.join(OUTPUT_MODES)}, not {output_mode!r}")
     if available_now and processing_time is not None:
         raise IllegalArgumentError("available_now and processing_time exclude each other")
+    schemas = Schemas(value=value_schema, key=key_schema, register=register_schemas, message=message, registry=registry)
+    if schemas:
+        frame, bootstrap_servers = with_schemas(frame, topic, bootstrap_servers, storage_options, schemas)
+        storage_options = None
     sink_columns(frame, needs_topic=topic is None)
     writer = StreamWriter(
         topic,
@@ -276,7 +320,11 @@ def write_stream(
         delivery_timeout_ms=delivery_timeout_ms,
         storage_options=storage_options,
         group_storage_options=group_storage_options,
+        errors_tolerance=errors_tolerance,
+        errors_deadletterqueue_topic_name=errors_deadletterqueue_topic_name,
+        errors_deadletterqueue_context_headers_enable=errors_deadletterqueue_context_headers_enable,
     )
+    writer.records(frame)
     writer.ensure_topic()
     counted = frame.observe(OBSERVATION, F.count(F.lit(1)).alias("numOutputRows"))
     query = counted.writeStream.outputMode(output_mode).option("checkpointLocation", checkpoint).foreachBatch(writer)

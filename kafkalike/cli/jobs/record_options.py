@@ -8,9 +8,11 @@ from pathlib import Path
 
 import click
 
+from kafkalike.config.dead_letters import DeadLetterSettings, settings_of
 from kafkalike.cuts.value import Snapshot
 from kafkalike.expr.rows import RecordColumns
-from kafkalike.spark.batch import VALUE_FORMATS, Decoding
+from kafkalike.schemas import Schema
+from kafkalike.spark.decoding import KEY_FORMATS, TYPED, VALUE_FORMATS, Decoding
 
 Command = Callable[..., None]
 
@@ -53,21 +55,93 @@ def column_options(command: Command) -> Command:
     )
 
 
+def schema_options(command: Command) -> Command:
+    """`--value-schema`, `--key-schema`, `--no-register`, `--message`, `--schema-registry`; given on as `schemas`."""
+
+    @wraps(command)
+    def with_schemas(
+        *,
+        value_schema: str | None,
+        key_schema: str | None,
+        no_register: bool,
+        message: str | None,
+        schema_registry: str | None,
+        **others: object,
+    ) -> None:
+        given = {
+            "value_schema": _schema(value_schema),
+            "key_schema": _schema(key_schema),
+            "register_schemas": not no_register,
+            "message": message,
+            "registry": schema_registry,
+        }
+        command(schemas=given, **others)
+
+    return with_options(
+        with_schemas,
+        click.option(
+            "--value-schema",
+            metavar="SCHEMA",
+            help="Write values with a schema: latest (the newest of the topic), avro or json (made of the columns), or "
+            "a file *.avsc, *.proto or *.json. The value is a struct of the columns then, or the one of "
+            "--value-columns.",
+        ),
+        click.option("--key-schema", metavar="SCHEMA", help="The same for the key."),
+        click.option("--no-register", is_flag=True, help="Refuse schemas that the topic does not have yet."),
+        message_option(),
+        registry_option(),
+    )
+
+
+def message_option() -> Callable[[Command], Command]:
+    """`--message`."""
+    return click.option(
+        "--message", metavar="NAME", help="Protobuf message of the values; default: the schema's first."
+    )
+
+
+def registry_option() -> Callable[[Command], Command]:
+    """`--schema-registry`."""
+    return click.option(
+        "--schema-registry", metavar="URL", help="Where schemas are. Default: the cluster's own registry."
+    )
+
+
+_TYPES = {".avsc": "AVRO", ".proto": "PROTOBUF", ".json": "JSON"}
+
+
+def _schema(said: str | None) -> object:
+    """What `kafkalike.spark.write` takes: a word, or the schema of a file."""
+    if said is None or said in {"latest", "avro", "json"}:
+        return said
+    path = Path(said)
+    if path.suffix not in _TYPES or not path.is_file():
+        raise click.UsageError(f"a schema is latest, avro, json, or a file {', *'.join(['*.avsc', '.proto', '.json'])}")
+    return Schema(path.read_text("utf-8"), _TYPES[path.suffix])
+
+
 def decoding_options(command: Command) -> Command:
-    """`--value-format`, `--schema`, `--malformed`, `--value-only`, `--include-headers`; given on as `decoding`."""
+    """`--value-format`, `--key-format`, `--schema`, `--malformed`, `--value-only`, `--include-headers`, `--message`,
+    `--schema-registry`; given on as `decoding`."""
 
     @wraps(command)
     def with_decoding(
         *,
         value_format: str,
+        key_format: str,
         schema: str | None,
         malformed: str,
         value_only: bool,
         include_headers: bool,
+        message: str | None,
+        schema_registry: str | None,
         **others: object,
     ) -> None:
         decoding = Decoding(
             value_format=value_format,
+            key_format=key_format,
+            message=message,
+            registry=schema_registry,
             schema=schema,
             malformed=malformed,
             value_only=value_only,
@@ -78,7 +152,14 @@ def decoding_options(command: Command) -> Command:
     return with_options(
         with_decoding,
         click.option(
-            "--value-format", type=click.Choice(VALUE_FORMATS), default="string", show_default=True, help="Of values."
+            "--value-format",
+            type=click.Choice(VALUE_FORMATS),
+            default="string",
+            show_default=True,
+            help="Of values; avro, protobuf and json-schema take the schemas of the topic.",
+        ),
+        click.option(
+            "--key-format", type=click.Choice(KEY_FORMATS), default="string", show_default=True, help="Of keys."
         ),
         click.option("--schema", metavar="DDL", help="Fields of JSON values, such as 'id BIGINT, name STRING'."),
         click.option(
@@ -86,11 +167,53 @@ def decoding_options(command: Command) -> Command:
             type=click.Choice(["fail", "null"]),
             default="fail",
             show_default=True,
-            help="What a value that is not such JSON does.",
+            help="What does a value that is not such JSON, or not of its schema.",
         ),
         click.option("--value-only", is_flag=True, help="Write values without key, partition, offset and timestamp."),
         click.option("--include-headers", is_flag=True, help="Write the headers too."),
+        message_option(),
+        registry_option(),
     )
+
+
+def error_options(command: Command) -> Command:
+    """`--errors-tolerance` and `--errors-deadletterqueue-topic-name`; given on as `errors`."""
+
+    @wraps(command)
+    def with_errors(*, errors_tolerance: str, errors_deadletterqueue_topic_name: str | None, **others: object) -> None:
+        if errors_tolerance == "none" and errors_deadletterqueue_topic_name is not None:
+            raise click.UsageError("--errors-deadletterqueue-topic-name needs --errors-tolerance all")
+        command(errors=settings_of(errors_tolerance, errors_deadletterqueue_topic_name), **others)
+
+    return with_options(
+        with_errors,
+        click.option(
+            "--errors-tolerance",
+            type=click.Choice(["none", "all"]),
+            default="none",
+            show_default=True,
+            help="all: records whose value cannot be decoded become dead letters; none: --malformed says what happens.",
+        ),
+        click.option(
+            "--errors-deadletterqueue-topic-name",
+            metavar="TOPIC",
+            help="Topic of the dead letters; the empty text writes none. Default: the record's topic with .dlq behind.",
+        ),
+    )
+
+
+def check_errors(errors: DeadLetterSettings, decoding: Decoding) -> None:
+    """Refuse options for dead letters that do not go with others.
+
+    Raises:
+        click.UsageError: they do not.
+    """
+    if errors.tolerant and decoding.malformed != "fail":
+        raise click.UsageError("--errors-tolerance all and --malformed null say different things")
+    if errors.tolerant and decoding.value_format == "binary":
+        raise click.UsageError("--value-format binary decodes nothing, so there are no errors to tolerate")
+    if errors.tolerant and decoding.key_format in TYPED and decoding.value_format not in TYPED:
+        raise click.UsageError("--errors-tolerance all with such a --key-format needs a --value-format with schemas")
 
 
 def snapshot_option(command: Command) -> Command:
@@ -125,15 +248,20 @@ def check_target(target_format: str, path: str, decoding: Decoding, more: dict[s
         click.UsageError: some do not.
     """
     console, is_json = target_format == "console", decoding.value_format == "json"
+    typed, typed_key = decoding.value_format in TYPED, decoding.key_format in TYPED
     refused = {
         "the console takes no TARGET": console and bool(path),
         f"--format {target_format} needs a TARGET": not console and not path,
         "--value-format json needs --schema": is_json and decoding.schema is None,
-        "--schema and --malformed are for --value-format json": not is_json
-        and (decoding.schema is not None or decoding.malformed != "fail"),
+        "--schema is for --value-format json": not is_json and decoding.schema is not None,
+        "--malformed is for values that are parsed": not (is_json or typed or typed_key)
+        and decoding.malformed != "fail",
+        "--message is for --value-format protobuf": decoding.value_format != "protobuf"
+        and decoding.message is not None,
+        "--schema-registry is for formats with schemas": not (typed or typed_key) and decoding.registry is not None,
         "--value-only leaves --include-headers out": decoding.value_only and decoding.headers,
         "CSV has no nested columns: add --value-only, and leave --include-headers out": target_format == "csv"
-        and (decoding.headers or (is_json and not decoding.value_only)),
+        and (decoding.headers or ((is_json or typed) and not decoding.value_only)),
     }
     for problem, holds in (more | refused).items():
         if holds:

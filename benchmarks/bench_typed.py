@@ -1,0 +1,273 @@
+"""Typed: records with schemas as columns: batches against confluent-kafka's deserializers, views against Spark's own.
+
+    python -m benchmarks.bench_typed [batches] [views]
+
+`batches` measures decoding in one process: this package's batches into Arrow arrays, and confluent-kafka's
+deserializers value by value, into Python objects alone. `views` measures one query over a topic of BENCH_ROWS records:
+through a typed view, through Spark's `from_avro` where its jar can be had (SPARK_AVRO names the version), and of the
+same records as JSON through `from_json`.
+"""
+
+from __future__ import annotations
+
+import io
+import json
+import os
+import random
+import struct
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+from fastavro import parse_schema, schemaless_writer
+
+from kafkalike.schemas.arrow.decode import BatchDecoder
+from kafkalike.schemas.arrow.encode import BatchEncoder
+from kafkalike.schemas.arrow.readers import reader_of
+from kafkalike.model.schemas.values import Schema
+
+ROWS = int(os.environ.get("BENCH_ROWS", "1000000"))
+BATCH = 10_000
+SOME = 20_000
+"""Values that are decoded one by one."""
+
+AVRO = {
+    "type": "record",
+    "name": "Order",
+    "fields": [
+        {"name": "id", "type": "long"},
+        {"name": "customer", "type": "string"},
+        {"name": "amount", "type": "double"},
+        {"name": "currency", "type": {"type": "enum", "name": "Currency", "symbols": ["EUR", "USD", "GBP"]}},
+        {"name": "at", "type": {"type": "long", "logicalType": "timestamp-millis"}},
+        {"name": "note", "type": ["null", "string"], "default": None},
+        {
+            "name": "lines",
+            "type": {
+                "type": "array",
+                "items": {
+                    "type": "record",
+                    "name": "Line",
+                    "fields": [{"name": "sku", "type": "string"}, {"name": "n", "type": "int"}],
+                },
+            },
+        },
+    ],
+}
+PROTO = """
+syntax = "proto3";
+message Order {
+  int64 id = 1; string customer = 2; double amount = 3; string currency = 4; int64 at = 5; optional string note = 6;
+  repeated Line lines = 7;
+}
+message Line { string sku = 1; int32 n = 2; }
+"""
+JSON = {
+    "title": "Order",
+    "type": "object",
+    "properties": {
+        "id": {"type": "integer"},
+        "customer": {"type": "string"},
+        "amount": {"type": "number"},
+        "currency": {"type": "string"},
+        "at": {"type": "integer"},
+        "note": {"type": ["string", "null"]},
+        "lines": {
+            "type": "array",
+            "items": {"type": "object", "properties": {"sku": {"type": "string"}, "n": {"type": "integer"}}},
+        },
+    },
+}
+
+
+def orders(count: int) -> list[dict[str, Any]]:
+    """Values."""
+    rnd = random.Random(1)
+    return [
+        {
+            "id": nth,
+            "customer": f"customer-{nth % 5000}",
+            "amount": round(rnd.random() * 100, 2),
+            "currency": rnd.choice(["EUR", "USD", "GBP"]),
+            "at": 1_700_000_000_000 + nth,
+            "note": None if nth % 3 else f"note {nth}",
+            "lines": [{"sku": f"sku{rnd.randrange(1000)}", "n": rnd.randrange(9)} for _ in range(rnd.randrange(4))],
+        }
+        for nth in range(count)
+    ]
+
+
+class Known:
+    """A registry of one schema, for both sides."""
+
+    def __init__(self, schema: Schema) -> None:
+        self.schema = schema
+
+    def schema_by_id(self, id: int) -> Schema:  # noqa: A002, ARG002
+        return self.schema
+
+    def referenced(self, schema: Schema) -> dict[str, Schema]:  # noqa: ARG002
+        return {}
+
+
+def avro_values(values: list[dict[str, Any]], number: int = 1) -> list[bytes]:
+    """Records as fastavro writes them."""
+    parsed, head = parse_schema(AVRO), b"\0" + struct.pack(">I", number)
+    written = []
+    for value in values:
+        out = io.BytesIO()
+        out.write(head)
+        schemaless_writer(out, parsed, value)
+        written.append(out.getvalue())
+    return written
+
+
+def best(work: Callable[[], object], times: int = 5) -> float:
+    """Seconds of the fastest run."""
+    found = []
+    for _ in range(times):
+        begin = time.perf_counter()
+        work()
+        found.append(time.perf_counter() - begin)
+    return min(found)
+
+
+def batches() -> None:
+    """Batches against deserializers."""
+    from confluent_kafka.schema_registry.avro import AvroDeserializer
+    from confluent_kafka.schema_registry.json_schema import JSONDeserializer
+    from confluent_kafka.schema_registry.protobuf import ProtobufDeserializer
+    from confluent_kafka.serialization import MessageField, SerializationContext
+    from google.protobuf.message_factory import GetMessageClass
+
+    from kafkalike.schemas import Registry
+    from kafkalike.schemas import Schema as Shape
+    from kafkalike.schemas.proto.files import build_file
+    from kafkalike.testing import MemoryCluster
+
+    values = orders(SOME)
+    proto = build_file(Schema("PROTOBUF", PROTO), {})
+    order = GetMessageClass(proto.message_types_by_name["Order"])
+    registry = Registry(MemoryCluster())
+    context = SerializationContext("t", MessageField.VALUE)
+    latest = {"use.deprecated.format": False}
+    cases: list[tuple[Schema, list[bytes], Callable[[Any], Any]]] = [
+        (Schema("AVRO", json.dumps(AVRO)), avro_values(values), lambda c: AvroDeserializer(c)),
+        (
+            Schema("PROTOBUF", PROTO),
+            [b"\0\0\0\0\1\0" + order(**value).SerializeToString() for value in values],
+            lambda c: ProtobufDeserializer(order, latest, c),
+        ),
+        (
+            Schema("JSON", json.dumps(JSON)),
+            [b"\0\0\0\0\1" + json.dumps(value).encode() for value in values],
+            lambda c: JSONDeserializer(json.dumps(JSON), schema_registry_client=c),
+        ),
+    ]
+    print(f"{'format':10}{'bytes':>7}{'batch µs':>10}{'encode µs':>11}{'confluent µs':>14}{'times':>7}")
+    for schema, written, deserializer in cases:
+        number = registry.register_schema(f"{schema.type}-value", Shape(schema.text, schema.type))
+        written = [b"\0" + struct.pack(">I", number) + value[5:] for value in written]
+        known = Known(schema)
+        decoder = BatchDecoder(
+            reader_of(schema, known, message="Order" if schema.type == "PROTOBUF" else None), known.schema_by_id
+        )  # type: ignore[arg-type]
+        arrays = [pa.array(written[at : at + BATCH], pa.binary()) for at in range(0, SOME, BATCH)]
+        assert all(decoder.decode(array)[1].null_count == len(array) for array in arrays)
+        ours = best(lambda: [decoder.decode(array) for array in arrays]) / SOME
+        columns = [decoder.decode(array)[0] for array in arrays]
+        encoder = BatchEncoder(schema, number, known, columns[0].type, depth=3)  # type: ignore[arg-type]
+        encode = best(lambda: [encoder.encode(array) for array in columns], 2) / SOME
+        theirs = deserializer(registry)
+        theirs(written[0], context)
+        few = written if schema.type != "JSON" else written[:2000]
+        rival = best(lambda: [theirs(value, context) for value in few], 2) / len(few)
+        size = sum(map(len, written)) / SOME
+        print(
+            f"{schema.type:10}{size:7.0f}{ours * 1e6:10.2f}{encode * 1e6:11.2f}{rival * 1e6:14.2f}{rival / ours:7.1f}"
+        )
+
+
+QUERY = "SELECT currency, count(*), sum(amount), max(at), sum(size(lines)), count(note) FROM {} GROUP BY currency"
+FEW = "SELECT count(*) FROM {} WHERE amount > 50 AND note IS NOT NULL"
+
+
+def views() -> None:
+    """Views against Spark's functions."""
+    import kafkalike.spark as ks
+    from kafkalike.log.jvm.jars import IVY, delta_jar_conf
+    from kafkalike.schemas import Registry
+    from kafkalike.schemas import Schema as Shape
+
+    conf = {}
+    version = os.environ.get("SPARK_AVRO")
+    if version:
+        # Where Spark's own resolver has put it: `spark.jars.packages=org.apache.spark:spark-avro_2.13:4.1.1`.
+        jars = [str(Path.home() / IVY / "jars" / f"org.apache.spark_spark-avro_2.13-{version}.jar")]
+        conf["spark.jars"] = ",".join([delta_jar_conf(s3=False)["spark.jars"], *jars])
+    spark = ks.session("typed", "local[2]", **conf)
+    spark.sparkContext.setLogLevel("ERROR")
+    with tempfile.TemporaryDirectory() as root:
+        number = Registry(root).register_schema("orders-value", Shape(json.dumps(AVRO)))
+        fill(spark, root, number)
+        ks.create_view(spark, "orders", root, format="avro", name="typed")
+        topic = ks.read(spark, "orders", root)
+        rivals: list[str] = ["typed"]
+        if version:
+            from pyspark.sql.avro.functions import from_avro
+            from pyspark.sql import functions as F  # noqa: N812
+
+            payload = F.expr("substring(value, 6)")
+            topic.select(from_avro(payload, json.dumps(AVRO)).alias("v")).select("v.*").createOrReplaceTempView("jar")
+            rivals.append("jar")
+        ddl = (
+            "id BIGINT, customer STRING, amount DOUBLE, currency STRING, at BIGINT, note STRING, "
+            "lines ARRAY<STRUCT<sku: STRING, n: INT>>"
+        )
+        ks.create_view(spark, "plain", root, value_format="json", schema=ddl, name="from_json")
+        rivals.append("from_json")
+        for title, query in (("all fields", QUERY), ("a condition", FEW), ("count(*)", "SELECT count(*) FROM {}")):
+            for name in rivals:
+                seconds = best(lambda name=name, query=query: spark.sql(query.format(name)).collect(), 2)  # type: ignore[misc]
+                print(f"{title:12} {name:10} {seconds:6.2f} s {ROWS / seconds / 1e6:6.2f} M records/s", flush=True)
+    spark.stop()
+
+
+def fill(spark: Any, root: str, number: int) -> None:
+    """Two topics with the same values, Avro and JSON."""
+    import kafkalike.spark as ks
+    from pyspark.sql import functions as F  # noqa: N812
+
+    from kafkalike.log.connect import connect
+
+    for topic in ("orders", "plain"):
+        connect(root).create_topic(topic, 4, {})
+
+    def written(batches: Any) -> Any:
+        for batch in batches:
+            values = orders(batch.num_rows)
+            yield pa.RecordBatch.from_pydict(
+                {"avro": avro_values(values, number), "json": [json.dumps(value).encode() for value in values]}
+            )
+
+    frame = spark.range(0, ROWS, 1, 4).mapInArrow(written, "avro BINARY, json BINARY").cache()
+    partition = F.spark_partition_id().alias("partition")
+    ks.write(frame.select(F.col("avro").alias("value"), partition), "orders", root)
+    ks.write(frame.select(F.col("json").alias("value"), partition), "plain", root)
+    frame.unpersist()
+
+
+def main(asked: Sequence[str]) -> None:
+    """Run what was asked for."""
+    if not asked or "batches" in asked:
+        batches()
+    if not asked or "views" in asked:
+        views()
+
+
+if __name__ == "__main__":
+    main(sys.argv[1:])

@@ -1,0 +1,1 @@
+"""Columns: records with schemas as Arrow arrays, many at a time, and back."""

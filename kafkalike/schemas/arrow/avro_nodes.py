@@ -1,0 +1,322 @@
+"""Avro nodes: what reads one type of a writer's schema, of many values at once, as columns of the reader's type."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Sequence
+
+import numpy as np
+import pyarrow as pa
+
+from kafkalike.schemas.arrow.cursor import TOO_DEEP, Cursor, Numbers, Rows
+from kafkalike.schemas.limits import MAX_VALUE_DEPTH
+
+Convert = Callable[[Cursor, Rows, Numbers], pa.Array]
+"""Makes an array of the reader's type of numbers as they were read; it may note problems of values."""
+Gather = Callable[[Cursor, Rows, Numbers, Numbers], pa.Array]
+"""The same of runs of bytes: starts and lengths."""
+
+
+class Node(ABC):
+    """What reads one type. `read` gives an array with an element for each row, `skip` goes past."""
+
+    item_bytes: int = 1
+    """A value of the type has at least so many bytes."""
+
+    @abstractmethod
+    def read(self, cursor: Cursor, rows: Rows) -> pa.Array:
+        """Read a value of each row."""
+
+    def skip(self, cursor: Cursor, rows: Rows) -> None:
+        """Go past a value of each row."""
+        self.read(cursor, rows)
+
+
+class Nothing(Node):
+    """A null, which has no bytes, as a null of the reader's type."""
+
+    item_bytes = 0
+
+    def __init__(self, kind: pa.DataType) -> None:
+        self._kind = kind
+
+    def read(self, cursor: Cursor, rows: Rows) -> pa.Array:  # noqa: ARG002 - nothing is read
+        """Nulls."""
+        return pa.nulls(len(rows), self._kind)
+
+
+class Constant(Node):
+    """A field that the writer did not have: the reader's default."""
+
+    item_bytes = 0
+
+    def __init__(self, value: pa.Array) -> None:
+        self._value = value
+
+    def read(self, cursor: Cursor, rows: Rows) -> pa.Array:
+        """The default, once for each row.
+
+        Raises:
+            TooLargeError: that would be too much at once.
+        """
+        cursor.add(self._value.nbytes * len(rows))
+        return self._value.take(pa.array(np.zeros(len(rows), np.int64)))
+
+
+class Number(Node):
+    """A whole number of variable length."""
+
+    def __init__(self, convert: Convert) -> None:
+        self._convert = convert
+
+    def read(self, cursor: Cursor, rows: Rows) -> pa.Array:
+        """Numbers, converted."""
+        return self._convert(cursor, rows, cursor.zigzag(rows))
+
+    def skip(self, cursor: Cursor, rows: Rows) -> None:
+        """Numbers, dropped."""
+        cursor.zigzag(rows)
+
+
+class Plain(Node):
+    """A number of fixed size."""
+
+    def __init__(self, dtype: str, convert: Convert) -> None:
+        self._dtype = dtype
+        self._convert = convert
+        self.item_bytes = np.dtype(dtype).itemsize
+
+    def read(self, cursor: Cursor, rows: Rows) -> pa.Array:
+        """Numbers, converted."""
+        return self._convert(cursor, rows, cursor.fixed(rows, self._dtype))
+
+
+class Bytes(Node):
+    """A run of bytes: after its length, or of a fixed one."""
+
+    def __init__(self, gather: Gather, size: int | None = None) -> None:
+        self._gather = gather
+        self._size = size
+        self.item_bytes = 1 if size is None else size
+
+    def read(self, cursor: Cursor, rows: Rows) -> pa.Array:
+        """Bytes, as what they mean."""
+        return self._gather(cursor, rows, *self._spans(cursor, rows))
+
+    def skip(self, cursor: Cursor, rows: Rows) -> None:
+        """Bytes, not looked at."""
+        self._spans(cursor, rows)
+
+    def _spans(self, cursor: Cursor, rows: Rows) -> tuple[Numbers, Numbers]:
+        if self._size is None:
+            return cursor.spans(rows, cursor.zigzag(rows))
+        return cursor.spans(rows, np.full(len(rows), self._size, np.int64))
+
+
+class Record(Node):
+    """A record: the writer's fields in their order, as the reader's in theirs."""
+
+    def __init__(
+        self, kind: pa.StructType, steps: Sequence[tuple[Node, int | None]], missing: Sequence[tuple[Node, int]]
+    ) -> None:
+        """Take the fields.
+
+        Args:
+            kind: the reader's type.
+            steps: for each field of the writer what reads it, and its place in `kind`; None: nobody wants it.
+            missing: fields of `kind` that the writer does not have.
+        """
+        self._kind = kind
+        self._steps = steps
+        self._missing = missing
+        self.item_bytes = sum(node.item_bytes for node, _ in steps)
+
+    def read(self, cursor: Cursor, rows: Rows) -> pa.Array:
+        """Structs."""
+        made: list[pa.Array] = [None] * self._kind.num_fields
+        for node, place in self._steps:
+            if place is None:
+                node.skip(cursor, rows)
+            else:
+                made[place] = node.read(cursor, rows)
+        for node, place in self._missing:
+            made[place] = node.read(cursor, rows)
+        if not made:
+            return pa.array([{}] * len(rows), self._kind)
+        return pa.StructArray.from_arrays(made, fields=list(self._kind))
+
+    def skip(self, cursor: Cursor, rows: Rows) -> None:
+        """Go past all fields."""
+        for node, _ in self._steps:
+            node.skip(cursor, rows)
+
+
+class Skipped(Node):
+    """A record that nobody wants, which may stand in itself."""
+
+    item_bytes = 0
+
+    def __init__(self) -> None:
+        self.fields: list[Node] = []
+
+    def read(self, cursor: Cursor, rows: Rows) -> pa.Array:
+        """Nulls."""
+        self.skip(cursor, rows)
+        return pa.nulls(len(rows))
+
+    def skip(self, cursor: Cursor, rows: Rows) -> None:
+        """Go past all fields, if not too deep by now."""
+        if not len(rows):
+            return
+        if cursor.depth >= MAX_VALUE_DEPTH:
+            cursor.fail(rows, TOO_DEEP)
+            return
+        cursor.depth += 1
+        for node in self.fields:
+            node.skip(cursor, rows)
+        cursor.depth -= 1
+
+
+class Union(Node):
+    """One of several types: its number, and a value of it."""
+
+    def __init__(self, kind: pa.DataType, branches: Sequence[Node | str]) -> None:
+        """Take the branches.
+
+        Args:
+            kind: the reader's type.
+            branches: what reads each one; a text says why the reader cannot have it.
+        """
+        self._kind = kind
+        self._branches = branches
+
+    def read(self, cursor: Cursor, rows: Rows) -> pa.Array:
+        """The values, whatever branch they are of."""
+        pieces, chosen = [], np.full(len(rows), -1, np.int64)
+        first = 0
+        for node, places in self._taken(cursor, rows):
+            if isinstance(node, Nothing):
+                continue
+            pieces.append(node.read(cursor, rows[places]))
+            chosen[places] = first + np.arange(len(places))
+            first += len(places)
+        if not pieces:
+            return pa.nulls(len(rows), self._kind)
+        if len(pieces) == 1 and len(pieces[0]) == len(rows):
+            return pieces[0]
+        values = pa.concat_arrays(pieces)
+        return values.take(pa.array(chosen, mask=chosen < 0))
+
+    def skip(self, cursor: Cursor, rows: Rows) -> None:
+        """Go past them."""
+        for node, places in self._taken(cursor, rows):
+            node.skip(cursor, rows[places])
+
+    def _taken(self, cursor: Cursor, rows: Rows) -> list[tuple[Node, Numbers]]:
+        """The branches that occur, and the places in `rows` of their values."""
+        numbers = cursor.zigzag(rows)
+        wrong = (numbers < 0) | (numbers >= len(self._branches))
+        if wrong.any():
+            cursor.fail(rows[wrong], "a union has no branch of this number")
+        taken = []
+        good = cursor.good(rows)
+        for number, branch in enumerate(self._branches):
+            places = np.flatnonzero((numbers == number) & good)
+            if isinstance(branch, str):
+                cursor.fail(rows[places], branch)
+            elif len(places):
+                taken.append((branch, places))
+        return taken
+
+
+class Member(Node):
+    """A value of one branch of the reader's union, in the struct that has a field for each branch."""
+
+    def __init__(self, kind: pa.StructType, place: int, node: Node) -> None:
+        self._kind = kind
+        self._place = place
+        self._node = node
+        self.item_bytes = node.item_bytes
+
+    def read(self, cursor: Cursor, rows: Rows) -> pa.Array:
+        """Structs of which one field has a value."""
+        made = [pa.nulls(len(rows), field.type) for field in self._kind]
+        made[self._place] = self._node.read(cursor, rows)
+        return pa.StructArray.from_arrays(made, fields=list(self._kind))
+
+    def skip(self, cursor: Cursor, rows: Rows) -> None:
+        """Go past them."""
+        self._node.skip(cursor, rows)
+
+
+class Items(Node):
+    """Arrays and maps: blocks of items, each after its number of items; a block of none ends them."""
+
+    def __init__(self, kind: pa.DataType, item: Node, key: Node | None = None) -> None:
+        """Take what reads the items.
+
+        Args:
+            kind: the reader's type, a list or a map.
+            item: reads an item, or the value of an entry.
+            key: reads the key of an entry.
+        """
+        self._kind = kind
+        self._item = item
+        self._key = key
+
+    def read(self, cursor: Cursor, rows: Rows) -> pa.Array:
+        """Lists or maps."""
+        keys: list[pa.Array] = []
+        items: list[pa.Array] = []
+        owners: list[Numbers] = []
+        for places in self._rounds(cursor, rows):
+            if self._key is not None:
+                keys.append(self._key.read(cursor, rows[places]))
+            items.append(self._item.read(cursor, rows[places]))
+            owners.append(places)
+        owner = np.concatenate([np.empty(0, np.int64), *owners])
+        offsets = np.zeros(len(rows) + 1, np.int32)
+        np.cumsum(np.bincount(owner, minlength=len(rows)), out=offsets[1:])
+        order = pa.array(np.argsort(owner, kind="stable"))
+        edges = pa.array(offsets)
+        value = self._joined(items, self._value_type, order)
+        if self._key is None:
+            return pa.ListArray.from_arrays(edges, value, type=self._kind)
+        return pa.MapArray.from_arrays(edges, self._joined(keys, pa.string(), order), value, type=self._kind)
+
+    def skip(self, cursor: Cursor, rows: Rows) -> None:
+        """Go past them."""
+        for places in self._rounds(cursor, rows):
+            if self._key is not None:
+                self._key.skip(cursor, rows[places])
+            self._item.skip(cursor, rows[places])
+
+    @property
+    def _value_type(self) -> pa.DataType:
+        return self._kind.value_type if self._key is None else self._kind.item_type
+
+    @staticmethod
+    def _joined(pieces: list[pa.Array], kind: pa.DataType, order: pa.Array) -> pa.Array:
+        return pa.concat_arrays(pieces).take(order) if pieces else pa.nulls(0, kind)
+
+    def _rounds(self, cursor: Cursor, rows: Rows):  # type: ignore[no-untyped-def]  # noqa: ANN202
+        """Places in `rows` of the values that have one more item; the caller reads it before it asks for more."""
+        item_bytes = self._item.item_bytes + (self._key is not None)
+        open_ = np.arange(len(rows))
+        while len(open_):
+            counts = cursor.zigzag(rows[open_])
+            sized = np.flatnonzero(counts < 0)
+            if len(sized):
+                # The block's size in bytes follows, for readers that want to go past it.
+                cursor.zigzag(rows[open_[sized]])
+                counts[sized] = -counts[sized]
+            counts = cursor.counted(rows[open_], counts, item_bytes)
+            open_ = open_[counts > 0]
+            left = counts[counts > 0]
+            now = open_
+            while len(now):
+                yield now
+                left = left - 1
+                going = (left > 0) & cursor.good(rows[now])
+                now, left = now[going], left[going]
+            open_ = open_[cursor.good(rows[open_])]

@@ -1,0 +1,217 @@
+"""Avro plan: a writer's and a reader's schema in, the nodes that read the one as the columns of the other, out.
+
+Avro's rules of resolution, once for each pair of schemas: fields by name or alias, defaults for what the writer does
+not have, numbers that grow, enums with a default, unions. Where a branch of a union cannot be read, only the values
+that have it are wrong.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+import pyarrow as pa
+
+from kafkalike.schemas.arrow import avro_leaves as leaves
+from kafkalike.schemas.arrow.avro_nodes import (
+    Bytes,
+    Constant,
+    Gather,
+    Items,
+    Member,
+    Node,
+    Nothing,
+    Number,
+    Plain,
+    Record,
+    Skipped,
+    Union,
+)
+from kafkalike.schemas.arrow.avro_types import (
+    VALUE,
+    arrow_type,
+    branches_of,
+    default_of,
+    record_fields,
+    wider,
+)
+from kafkalike.schemas.arrow.reading import UnmatchedError
+from kafkalike.schemas.avro_schema import AvroField, AvroType
+
+Around = tuple[str, ...]
+"""Names of the reader's records that a type stands in."""
+
+_NUMBERS: Final = ("int", "long", "float", "double")
+_TEXTS: Final = frozenset({"string", "bytes"})
+_UNITS: Final = {"millis": 1000, "micros": 1, "nanos": -1000}
+"""Microseconds of a unit; below 0: units of a microsecond."""
+
+
+def plan(writer: AvroType, reader: AvroType, depth: int) -> Node:
+    """What reads values of the writer's schema as structs of the reader's columns.
+
+    Raises:
+        UnmatchedError: the reader can read none of them.
+    """
+    made = _Plan(depth)
+    node = made.node(writer, reader, ())
+    if reader.kind == "record":
+        return node
+    return Record(pa.struct([pa.field(VALUE, made.kind(reader, ()))]), [(node, 0)], [])
+
+
+class _Plan:
+    def __init__(self, depth: int) -> None:
+        self._depth = depth
+        self._skips: dict[str, Skipped] = {}
+
+    def kind(self, wants: AvroType, around: Around) -> pa.DataType:
+        return arrow_type(wants, self._depth, around)
+
+    def node(self, wrote: AvroType, wants: AvroType, around: Around) -> Node:
+        kind = self.kind(wants, around)
+        assert kind is not None, "what has no column is gone past"
+        if wrote.kind == "union":
+            return Union(kind, [self._branch(branch, wants, around) for branch in wrote.branches])
+        if wants.kind == "union":
+            return self._chosen(wrote, wants, around, kind)
+        if wrote.kind == wants.kind == "record":
+            return self._record(wrote, wants, around, kind)
+        if wrote.kind == wants.kind and wrote.items is not None and wants.items is not None:
+            key = Bytes(leaves.text) if wrote.kind == "map" else None
+            return Items(kind, self.node(wrote.items, wants.items, around), key)
+        return _leaf(wrote, wants, kind)
+
+    def _branch(self, branch: AvroType, wants: AvroType, around: Around) -> Node | str:
+        try:
+            return self.node(branch, wants, around)
+        except UnmatchedError as cause:
+            return str(cause)
+
+    def _chosen(self, wrote: AvroType, wants: AvroType, around: Around, kind: pa.DataType) -> Node:
+        """What reads a type as the branch of the reader's union that it goes into."""
+        branches = branches_of(wants)
+        if wrote.kind == "null":
+            if len(branches) == len(wants.branches):
+                raise UnmatchedError("the reader takes no null here")
+            return Nothing(kind)
+        one = wider(branches)
+        if one is not None:
+            return self.node(wrote, one, around)
+        place, node = self._matched(wrote, branches, around)
+        return node if len(branches) == 1 else Member(kind, kind.get_field_index(f"member{place}"), node)
+
+    def _matched(self, wrote: AvroType, branches: list[AvroType], around: Around) -> tuple[int, Node]:
+        """The first branch of the same type, else the first that can read it."""
+        able = []
+        for nth, branch in enumerate(branches):
+            if self.kind(branch, around) is None:
+                continue
+            try:
+                node = self.node(wrote, branch, around)
+            except UnmatchedError:
+                continue
+            if branch.kind == wrote.kind and branch.name == wrote.name:
+                return nth, node
+            able.append((nth, node))
+        if not able:
+            raise UnmatchedError(f"the reader's union has no branch for {wrote.label}")
+        return able[0]
+
+    def _record(self, wrote: AvroType, wants: AvroType, around: Around, kind: pa.StructType) -> Node:
+        _check_names(wrote, wants)
+        inside = (*around, wants.name)
+        places = {field.name: nth for nth, (field, _) in enumerate(record_fields(wants, self._depth, around))}
+        readers = _readers(wrote, wants)
+        steps: list[tuple[Node, int | None]] = []
+        for field in wrote.fields:
+            wanted = readers.get(field.name)
+            place = None if wanted is None else places.get(wanted.name)
+            if wanted is None or place is None:
+                steps.append((self._skip(field.type), None))
+            else:
+                steps.append((self.node(field.type, wanted.type, inside), place))
+        written = {field.name for field in readers.values()}
+        missing: list[tuple[Node, int]] = []
+        for field in wants.fields:
+            if field.name in written:
+                continue
+            if not field.has_default:
+                raise UnmatchedError(f"the reader's field {field.name} was not written, and has no default")
+            place = places.get(field.name)
+            if place is not None:
+                value = default_of(field.type, field.default, self._depth, inside)
+                missing.append((Constant(pa.array([value], kind.field(place).type)), place))
+        return Record(kind, steps, missing)
+
+    def _skip(self, wrote: AvroType) -> Node:
+        """What goes past a type that nobody wants."""
+        if wrote.kind == "union":
+            return Union(pa.null(), [self._skip(branch) for branch in wrote.branches])
+        if wrote.kind == "record":
+            known = self._skips.get(wrote.name)
+            if known is None:
+                known = self._skips[wrote.name] = Skipped()
+                known.fields = [self._skip(field.type) for field in wrote.fields]
+                known.item_bytes = sum(node.item_bytes for node in known.fields)
+            return known
+        if wrote.items is not None:
+            key = Bytes(leaves.raw) if wrote.kind == "map" else None
+            kind = pa.list_(pa.null()) if key is None else pa.map_(pa.string(), pa.null())
+            return Items(kind, self._skip(wrote.items), key)
+        return _leaf(wrote, wrote, arrow_type(wrote, 1))
+
+
+def _readers(wrote: AvroType, wants: AvroType) -> dict[str, AvroField]:
+    """Which field of the reader's reads each of the writer's: that of its name, else the first with such an alias."""
+    written = {field.name for field in wrote.fields}
+    found: dict[str, AvroField] = {}
+    for field in wants.fields:
+        name = next((name for name in (field.name, *field.aliases) if name in written), None)
+        if name is not None and name not in found:
+            found[name] = field
+    return found
+
+
+def _leaf(wrote: AvroType, wants: AvroType, kind: pa.DataType) -> Node:
+    given, wanted = wrote.kind, wants.kind
+    if given in _NUMBERS and wanted in _NUMBERS and _NUMBERS.index(given) <= _NUMBERS.index(wanted):
+        if given in {"float", "double"}:
+            return Plain("<f4" if given == "float" else "<f8", leaves.floating(kind))
+        return Number(leaves.whole(kind, _unit(wrote, wants, kind), narrow=given == "int"))
+    if given in _TEXTS and wanted in _TEXTS:
+        return Bytes(_gather(kind))
+    if given != wanted:
+        raise UnmatchedError(f"the reader has {wants.label} where the writer has {wrote.label}")
+    if given == "null":
+        return Nothing(kind)
+    if given == "boolean":
+        return Plain("u1", leaves.truth)
+    _check_names(wrote, wants)
+    if given == "enum":
+        return Number(leaves.symbols([name if name in wants.symbols else wants.default for name in wrote.symbols]))
+    if wrote.size != wants.size:
+        raise UnmatchedError(f"{wants.name} has {wants.size} bytes, and {wrote.size} were written")
+    if pa.types.is_struct(kind):
+        return Bytes(leaves.duration(kind), wrote.size)
+    return Bytes(leaves.uuid if pa.types.is_string(kind) else _gather(kind), wrote.size)
+
+
+def _gather(kind: pa.DataType) -> Gather:
+    if pa.types.is_decimal(kind):
+        return leaves.decimal(kind)
+    return leaves.raw if pa.types.is_binary(kind) else leaves.text
+
+
+def _unit(wrote: AvroType, wants: AvroType, kind: pa.DataType) -> int:
+    """Microseconds of one of the writer's units, where the reader has a time: as the writer says, if it does."""
+    if not (pa.types.is_timestamp(kind) or pa.types.is_time(kind)):
+        return 1
+    said = (wrote.logical or "").rpartition("-")[2]
+    return _UNITS.get(said) or _UNITS.get((wants.logical or "").rpartition("-")[2], 1)
+
+
+def _check_names(wrote: AvroType, wants: AvroType) -> None:
+    """As in Avro's libraries the namespace does not count, unless an alias is needed."""
+    same = wrote.name.rpartition(".")[2] == wants.name.rpartition(".")[2]
+    if not same and wrote.name not in wants.aliases:
+        raise UnmatchedError(f"the reader has {wants.name} where the writer has {wrote.name}")

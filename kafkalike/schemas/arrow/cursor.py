@@ -1,0 +1,198 @@
+"""Cursor: the bytes of many values in, read side by side: one NumPy operation reads the same field of all of them.
+
+What is wrong with a value is noted and ends that value alone; the others go on.
+"""
+
+from __future__ import annotations
+
+from typing import Any, Final, TypeAlias
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from kafkalike.schemas.limits import MAX_EMPTY_ITEMS
+
+Rows: TypeAlias = npt.NDArray[np.int64]
+"""Numbers of values, ascending, each once."""
+Numbers: TypeAlias = npt.NDArray[Any]
+
+PADDING: Final = 16
+"""Bytes that may be read behind the last value before anybody looks whether it had ended."""
+LARGEST_BATCH: Final = 1 << 30
+"""Bytes of values that are read side by side: Arrow's offsets have 32 bits."""
+MOST_ADDED: Final = 1 << 26
+"""Bytes of defaults that a batch may get."""
+
+_MOST_BITS: Final = 70
+"""Of a number of 64 bits, seven in each byte."""
+ENDS_EARLY: Final = "the value ends too early"
+BAD_NUMBER: Final = "a number has more than 10 bytes"
+BAD_LENGTH: Final = "a length that is negative or beyond the value's end"
+TOO_DEEP: Final = "nested too deeply"
+
+
+class TooLargeError(Exception):
+    """Columns would become too large: fewer values must be decoded at once."""
+
+
+class Cursor:
+    """Where each of many values is read. Rows of its methods name values; results are in the order of the rows.
+
+    A value with a problem stands at its end from then on: what is read of it means nothing.
+    """
+
+    def __init__(self, data: npt.NDArray[np.uint8], starts: Numbers, ends: Numbers) -> None:
+        """Begin.
+
+        Args:
+            data: bytes of all values, in their order.
+            starts: where each begins.
+            ends: where each ends.
+        """
+        self.data = np.concatenate([data, np.zeros(PADDING, np.uint8)])
+        self.pos = starts.astype(np.int64)
+        self.end = ends.astype(np.int64)
+        self.problem = np.zeros(len(starts), np.int32)
+        """0, or a number of `problems`."""
+        self.problems: list[str | None] = [None]
+        self.depth = 0
+        """How deep in a recursive type the reading is."""
+        self._empty = np.zeros(len(starts), np.int64)
+        self._added = 0
+
+    def fail(self, rows: Rows, problem: str) -> None:
+        """Note what is wrong with some values; the first problem of each counts."""
+        if not len(rows):
+            return
+        if problem not in self.problems:
+            self.problems.append(problem)
+        fresh = rows[self.problem[rows] == 0]
+        self.problem[fresh] = self.problems.index(problem)
+        self.pos[rows] = self.end[rows]
+
+    def good(self, rows: Rows) -> npt.NDArray[np.bool_]:
+        """Which of some values have no problem so far."""
+        found: npt.NDArray[np.bool_] = self.problem[rows] == 0
+        return found
+
+    def finish(self) -> None:
+        """Note values of which something is left."""
+        left = np.flatnonzero((self.pos != self.end) & (self.problem == 0))
+        self.fail(left, "bytes are left behind the value")
+
+    def add(self, size: int) -> None:
+        """Count bytes that do not come from the values: defaults.
+
+        Raises:
+            TooLargeError: they are too many.
+        """
+        self._added += size
+        if self._added > MOST_ADDED:
+            raise TooLargeError
+
+    def varint(self, rows: Rows) -> npt.NDArray[np.uint64]:
+        """A number of variable length: seven bits a byte, the low ones first."""
+        at = self.pos[rows]
+        byte = self.data[at]
+        found = (byte & 0x7F).astype(np.uint64)
+        more = np.flatnonzero(byte & 0x80)
+        at += 1
+        shift = 7
+        while len(more) and shift < _MOST_BITS:
+            byte = self.data[at[more]]
+            found[more] |= (byte & 0x7F).astype(np.uint64) << np.uint64(shift)
+            at[more] += 1
+            more = more[(byte & 0x80) != 0]
+            shift += 7
+        self._moved(rows, at)
+        if len(more):
+            self.fail(rows[more], BAD_NUMBER)
+        return found
+
+    def zigzag(self, rows: Rows) -> npt.NDArray[np.int64]:
+        """A signed number of variable length, as Avro writes all whole numbers."""
+        found = self.varint(rows)
+        return (found >> np.uint64(1)).astype(np.int64) ^ -(found & np.uint64(1)).astype(np.int64)
+
+    def byte(self, rows: Rows) -> npt.NDArray[np.uint8]:
+        """One byte."""
+        at = self.pos[rows]
+        found: npt.NDArray[np.uint8] = self.data[at]
+        self._moved(rows, at + 1)
+        return found
+
+    def fixed(self, rows: Rows, dtype: str) -> Numbers:
+        """A number of fixed size, such as `<f8`."""
+        size = np.dtype(dtype).itemsize
+        at = self.pos[rows]
+        gathered = self.data[at[:, None] + np.arange(size)]
+        self._moved(rows, at + size)
+        return gathered.view(dtype).reshape(-1)
+
+    def spans(self, rows: Rows, lengths: npt.NDArray[np.int64]) -> tuple[Numbers, Numbers]:
+        """Runs of bytes of these lengths: starts and lengths, which are 0 where that cannot be."""
+        at = self.pos[rows]
+        wrong = (lengths < 0) | (lengths > self.end[rows] - at)
+        if wrong.any():
+            self.fail(rows[wrong], BAD_LENGTH)
+            lengths = np.where(wrong, 0, lengths)
+            at = self.pos[rows]
+        self.pos[rows] = at + lengths
+        return at, lengths
+
+    def counted(self, rows: Rows, counts: npt.NDArray[np.int64], item_bytes: int) -> npt.NDArray[np.int64]:
+        """Numbers of items that follow, 0 where there cannot be so many.
+
+        Args:
+            rows: of which values.
+            counts: how many each one says.
+            item_bytes: an item has at least so many.
+        """
+        left = self.end[rows] - self.pos[rows]
+        most = left // item_bytes if item_bytes else MAX_EMPTY_ITEMS - self._empty[rows]
+        wrong = (counts < 0) | (counts > most)
+        if wrong.any():
+            self.fail(rows[wrong], "more items than the value has room for")
+        counts = np.where(wrong | ~self.good(rows), 0, counts)
+        if not item_bytes:
+            self._empty[rows] += counts
+        return counts
+
+    def gathered(self, starts: Numbers, lengths: Numbers, kind: pa.DataType) -> pa.Array:
+        """Runs of bytes as an array of texts or bytes, which are not looked at.
+
+        The runs and the gaps between them are an array over the bytes as they are; Arrow copies every second element.
+        """
+        count = len(starts)
+        edges = np.empty(2 * count + 1, np.int32)
+        edges[:-1:2], edges[1::2] = starts, starts + lengths
+        edges[-1] = edges[-2] if count else 0
+        all_runs = pa.Array.from_buffers(kind, 2 * count, [None, pa.py_buffer(edges), pa.py_buffer(self.data)])
+        return all_runs.take(pa.array(np.arange(0, 2 * count, 2)))
+
+    def _moved(self, rows: Rows, at: Numbers) -> None:
+        ends = self.end[rows]
+        over = at > ends
+        if over.any():
+            at = np.minimum(at, ends)
+            self.pos[rows] = at
+            self.fail(rows[over], ENDS_EARLY)
+        else:
+            self.pos[rows] = at
+
+
+def invalid(values: pa.Array) -> list[int]:
+    """Which elements their type does not allow, such as texts that are no UTF-8: looked for by halves."""
+    return _invalid(values, 0)
+
+
+def _invalid(values: pa.Array, first: int) -> list[int]:
+    try:
+        values.validate(full=True)
+    except pa.ArrowInvalid:
+        if len(values) == 1:
+            return [first]
+        half = len(values) // 2
+        return [*_invalid(values[:half], first), *_invalid(values[half:], first + half)]
+    return []

@@ -1,0 +1,142 @@
+"""Protobuf columns: a message's descriptor in, what makes columns of such messages out.
+
+Messages are parsed one by one, which Protobuf's C code does, and become columns field by field.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
+from operator import attrgetter
+from typing import Any, Final
+
+import pyarrow as pa
+from google.protobuf import json_format
+from google.protobuf.descriptor import Descriptor, EnumDescriptor, FieldDescriptor, FileDescriptor
+
+from kafkalike.errors import IllegalArgumentError, InvalidSchemaError
+from kafkalike.schemas.arrow.values import Column, Leaf, Lists, Maps, Structs
+
+_F: Final = FieldDescriptor
+_SCALARS: Final[Mapping[int, pa.DataType]] = {
+    _F.CPPTYPE_INT32: pa.int32(),
+    _F.CPPTYPE_INT64: pa.int64(),
+    _F.CPPTYPE_UINT32: pa.int64(),
+    # The only type of Spark's that takes all of them.
+    _F.CPPTYPE_UINT64: pa.decimal128(20, 0),
+    _F.CPPTYPE_DOUBLE: pa.float64(),
+    _F.CPPTYPE_FLOAT: pa.float32(),
+    _F.CPPTYPE_BOOL: pa.bool_(),
+}
+WRAPPERS: Final = frozenset(
+    f"google.protobuf.{name}Value"
+    for name in ("Bool", "Bytes", "Double", "Float", "Int32", "Int64", "String", "UInt32", "UInt64")
+)
+JSON_MESSAGES: Final = frozenset({"google.protobuf.Struct", "google.protobuf.Value", "google.protobuf.ListValue"})
+_FIRST_SECOND, _LAST_SECOND = -62_135_596_800, 253_402_300_799
+
+
+def chosen_message(file: FileDescriptor, name: str | None) -> Descriptor:
+    """The message of a full name, or the first one of a file.
+
+    Raises:
+        IllegalArgumentError: it has no such message.
+        InvalidSchemaError: it has none at all.
+    """
+    if name is None:
+        first = next(iter(file.message_types_by_name.values()), None)
+        if first is None:
+            raise InvalidSchemaError("the Protobuf schema has no message")
+        return first
+    try:
+        return file.pool.FindMessageTypeByName(name)
+    except KeyError:
+        raise IllegalArgumentError(f"the Protobuf schema has no message {name}") from None
+
+
+def message_columns(message: Descriptor, depth: int) -> Structs:
+    """What makes structs of messages.
+
+    Args:
+        message: their descriptor.
+        depth: how often a message may stand in itself; fields that would go deeper are left out.
+    """
+    found = _message(message, depth, ())
+    assert isinstance(found, Structs), "depth is at least 1"
+    return found
+
+
+def _message(message: Descriptor, depth: int, around: tuple[str, ...]) -> Structs | None:
+    if around.count(message.full_name) >= depth:
+        return None
+    inside = (*around, message.full_name)
+    fields = [(field, _column(field, depth, inside)) for field in message.fields]
+    return Structs([(field.name, _taking(field), column) for field, column in fields if column is not None])
+
+
+def _taking(field: FieldDescriptor) -> Callable[[Sequence[Any]], Sequence[Any]]:
+    """What takes a field of all messages: None where it has presence and is not there."""
+    get = attrgetter(field.name) if "." not in field.name else partial(_get, field.name)
+    if field.has_presence:
+        name = field.name
+        return lambda messages: [get(message) if message.HasField(name) else None for message in messages]
+    return lambda messages: list(map(get, messages))
+
+
+def _get(name: str, message: Any) -> Any:  # noqa: ANN401
+    return getattr(message, name)
+
+
+def _column(field: FieldDescriptor, depth: int, around: tuple[str, ...]) -> Column | None:
+    message = field.message_type
+    if field.is_repeated and message is not None and message.GetOptions().map_entry:
+        key, item = (_value(message.fields_by_name[name], depth, around) for name in ("key", "value"))
+        return None if key is None or item is None else Maps(key, item)
+    value = _value(field, depth, around)
+    return Lists(value) if value is not None and field.is_repeated else value
+
+
+def _value(field: FieldDescriptor, depth: int, around: tuple[str, ...]) -> Column | None:
+    """The column of a field's values, not repeated."""
+    if field.message_type is not None:
+        return _well_known(field.message_type) or _message(field.message_type, depth, around)
+    if field.enum_type is not None:
+        return Leaf(pa.string(), _symbols(field.enum_type))
+    if field.type == _F.TYPE_BYTES:
+        return Leaf(pa.binary())
+    if field.type == _F.TYPE_STRING:
+        return Leaf(pa.string())
+    return Leaf(_SCALARS[field.cpp_type])
+
+
+def _symbols(enum: EnumDescriptor) -> Callable[[int], str]:
+    """Names of an enum's numbers; a number that has none is its own name."""
+    names = {value.number: value.name for value in reversed(enum.values)}
+    return lambda number: names.get(number) or str(number)
+
+
+def _well_known(message: Descriptor) -> Column | None:
+    """The column of one of Google's own messages, where it is more than its fields."""
+    name = message.full_name
+    if name == "google.protobuf.Timestamp":
+        return Leaf(pa.timestamp("us", "UTC"), _timestamp)
+    if name == "google.protobuf.Duration":
+        return Leaf(pa.duration("us"), lambda value: value.seconds * 1_000_000 + _micros(value.nanos))
+    if name in JSON_MESSAGES:
+        return Leaf(pa.string(), partial(json_format.MessageToJson, indent=None, ensure_ascii=False))
+    if name in WRAPPERS:
+        inner = _value(message.fields_by_name["value"], 1, ())
+        assert isinstance(inner, Leaf), "a wrapper has a scalar"
+        return Leaf(inner.kind, attrgetter("value"))
+    return None
+
+
+def _timestamp(value: Any) -> int:  # noqa: ANN401
+    if not _FIRST_SECOND <= value.seconds <= _LAST_SECOND:
+        raise ValueError(f"a timestamp of {value.seconds} s is beyond the years 1 to 9999")
+    return int(value.seconds * 1_000_000 + _micros(value.nanos))
+
+
+def _micros(nanos: int) -> int:
+    """Whole microseconds, towards zero, so that a duration and its negative are alike."""
+    return int(abs(nanos) // 1000 * (1 if nanos >= 0 else -1))

@@ -1,0 +1,1 @@
+"""Typed: records with schemas as columns of Spark, and columns as records."""

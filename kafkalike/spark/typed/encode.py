@@ -1,0 +1,239 @@
+"""Encode: columns in, columns of records' bytes, with the ids of their schemas, out."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Any, Final, Literal
+
+import pyarrow as pa
+from pyspark.errors import PySparkException
+from pyspark.sql import Column, DataFrame
+from pyspark.sql import functions as F  # noqa: N812
+from pyspark.sql.pandas.types import to_arrow_type
+from pyspark.sql.types import DataType
+
+from kafkalike.errors import IllegalArgumentError, SchemaRegistryError, SerializationError
+from kafkalike.model.schemas.values import Schema
+from kafkalike.schemas.arrow.derive import derived
+from kafkalike.schemas.arrow.encode import BatchEncoder
+from kafkalike.schemas.arrow.readers import DEPTH
+from kafkalike.schemas.sent import SentSchemas, Where
+from kafkalike.spark.typed.registry import FORMATS, NO_SUBJECT, Part, opened, schema_of, subject_of
+
+_RAISED: Final = re.compile(rf"^{re.escape(SerializationError.__module__)}\.SerializationError: (.*)$", re.MULTILINE)
+LATEST: Final = "latest"
+RECORD_COLUMNS: Final = frozenset({"key", "topic", "partition", "timestamp", "headers"})
+"""Columns of a record that are no part of its value."""
+
+
+@dataclass(frozen=True, slots=True)
+class Writing:
+    """How keys or values are written."""
+
+    schema: Schema
+    id: int
+    source: SentSchemas
+    message: str | None = None
+
+    def encoder(self, kind: pa.DataType) -> BatchEncoder:
+        """What writes values of a type.
+
+        Raises:
+            SerializationError: they do not fit the schema.
+        """
+        return BatchEncoder(self.schema, self.id, self.source, kind, depth=DEPTH, message=self.message)
+
+
+class Encode:
+    """Encodes arrays of values: what a task does. It is pickled without what is made of the schemas.
+
+    Args:
+        writing: schemas.
+    """
+
+    def __init__(self, writing: Writing) -> None:
+        self._writing = writing
+        self._made: tuple[pa.DataType, BatchEncoder] | None = None
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {**self.__dict__, "_made": None}
+
+    def __call__(self, values: pa.Array) -> pa.Array:
+        """The bytes of each value; null is a tombstone.
+
+        Raises:
+            SerializationError: one is not of the schema.
+        """
+        if self._made is None or self._made[0] != values.type:
+            self._made = values.type, self._writing.encoder(values.type)
+        return self._made[1].encode(values)
+
+
+@contextmanager
+def named_errors() -> Iterator[None]:
+    """Raise the error of a row that is not of its schema as what it is: Spark gives it as the text of another one."""
+    try:
+        yield
+    except PySparkException as cause:
+        found = _RAISED.search(str(cause))
+        if found is None:
+            raise
+        raise SerializationError(found[1]) from cause
+
+
+def encoded(values: Column, writing: Writing) -> Column:
+    """A column of BINARY."""
+    encode = Encode(writing)
+
+    def encode_values(batch: pa.Array) -> pa.Array:
+        return encode(batch)
+
+    encode_values.__name__ = "to_topic"  # what plans show
+    return F.arrow_udf(encode_values, "binary")(values)
+
+
+def to_topic(
+    column: Column | str,
+    topic: str | None = None,
+    bootstrap_servers: Any = None,  # noqa: ANN401 - see `connect`
+    *,
+    part: Part = "value",
+    subject: str | None = None,
+    schema: object = LATEST,
+    register: bool = True,
+    message: str | None = None,
+    registry: str | Mapping[str, str] | None = None,
+    storage_options: Any = None,  # noqa: ANN401 - see `connect`
+) -> Column:
+    """A column as the keys or values of records: the id of a schema, and the value as the schema writes it.
+
+    Args:
+        column: a struct whose fields are those of the schema, by name; of a schema that is no record, what it is. Null
+            is a tombstone.
+        topic: whose records they are to be.
+        bootstrap_servers: the cluster's root; see `kafkalike.log.connect.connect`.
+        part: `key` or `value`.
+        subject: where the schema is; None for `<topic>-<part>`.
+        schema: `latest` for the newest version of the subject, or a `kafkalike.schemas.Schema`.
+        register: whether a schema that the subject does not have becomes its next version, at the time of this call.
+        message: full name of a Protobuf message; None for the first one of the schema.
+        registry: None for the cluster's own; else what `kafkalike.schemas.open_registry` takes.
+        storage_options: who asks an object store; see `kafkalike.spark.read`.
+
+    Returns:
+        BINARY. A value that is not of the schema ends the query (`SerializationError`).
+
+    Raises:
+        IllegalArgumentError: bad arguments.
+        SchemaRegistryError: there is no such schema, or it must not be registered.
+    """
+    if (topic is None) == (subject is None):
+        raise IllegalArgumentError("one of topic and subject is needed, to find the schemas")
+    _, where = opened(bootstrap_servers, storage_options, registry)
+    where_to = subject or subject_of(topic or "", part)
+    wanted = None if schema == LATEST else schema_of(schema)
+    writing = _settled(where, where_to, wanted, register=register, message=message)
+    return encoded(F.col(column) if isinstance(column, str) else column, writing)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Schemas:
+    """The schemas that records of a DataFrame are written with."""
+
+    value: object = None
+    """None: `value` is bytes or text. `latest`, `avro` or `json` (made of the columns), or a Schema."""
+    key: object = None
+    register: bool = True
+    message: str | None = None
+    """Of values."""
+    registry: str | Mapping[str, str] | None = None
+
+    def __bool__(self) -> bool:
+        return self.value is not None or self.key is not None
+
+
+def record_columns(frame: DataFrame, topic: str | None, where: Where, schemas: Schemas) -> DataFrame:
+    """A DataFrame of columns as the columns of records.
+
+    Args:
+        frame: with a schema of values, the value is the column `value`, or where there is none a struct of all columns
+            that are no others of a record; with a schema of keys, the key is the column `key`.
+        topic: the topic.
+        where: the registry.
+        schemas: how.
+
+    Raises:
+        IllegalArgumentError: no topic, no such columns, or bad schemas.
+        SerializationError: the columns do not fit the schema; nothing was registered.
+        SchemaRegistryError: there is no such schema, or it must not be registered.
+    """
+    if topic is None:
+        raise IllegalArgumentError("records with schemas need the argument topic, whose schemas they have")
+    made = frame
+    if schemas.value is not None:
+        if "value" not in frame.columns:
+            names = [name for name in frame.columns if name not in RECORD_COLUMNS]
+            if not names:
+                raise IllegalArgumentError("there is no column for the value")
+            others = [F.col(_quoted(name)) for name in frame.columns if name in RECORD_COLUMNS]
+            made = frame.select(*others, F.struct(*(F.col(_quoted(name)) for name in names)).alias("value"))
+        made = _part(made, topic, "value", where, schemas.value, schemas)
+    if schemas.key is not None:
+        if "key" not in frame.columns:
+            raise IllegalArgumentError("there is no column key")
+        made = _part(made, topic, "key", where, schemas.key, schemas)
+    return made
+
+
+def _part(frame: DataFrame, topic: str, part: Part, where: Where, said: object, schemas: Schemas) -> DataFrame:
+    kind = arrow_type(frame.schema[part].dataType)
+    subject = subject_of(topic, part)
+    message = schemas.message if part == "value" else None
+    if said == LATEST:
+        wanted = None
+    elif isinstance(said, str):
+        if said not in FORMATS:
+            raise IllegalArgumentError(f"a schema is latest, {', '.join(FORMATS)} or a Schema, not {said!r}")
+        wanted = derived(kind, f"{topic}_{part}", FORMATS[said])
+    else:
+        wanted = schema_of(said)
+    writing = _settled(where, subject, wanted, register=schemas.register, message=message, kind=kind)
+    return frame.withColumn(part, encoded(F.col(part), writing))
+
+
+def arrow_type(kind: DataType) -> pa.DataType:
+    """The type of a column as tasks get it."""
+    return to_arrow_type(kind, timezone="UTC")
+
+
+def _settled(
+    where: Where,
+    subject: str,
+    schema: Schema | None,
+    *,
+    register: bool,
+    message: str | None,
+    kind: pa.DataType | None = None,
+) -> Writing:
+    """The schema that is written with, and its id; what does not fit is refused before anything is registered."""
+    source = where.open()
+    if schema is None:
+        latest = source.latest(subject)
+        if latest is None:
+            raise SchemaRegistryError(404, NO_SUBJECT, f"Subject '{subject}' not found.")
+        schema, number = latest.schema, latest.id
+    else:
+        number = 0
+    sent = SentSchemas(where, {}, {schema: dict(source.referenced(schema))})
+    if kind is not None:
+        Writing(schema, number, sent, message).encoder(kind)
+    if number == 0:
+        number = where.id_of(subject, schema, register=register)
+    return Writing(schema, number, sent, message)
+
+
+def _quoted(name: str) -> str:
+    return "`" + name.replace("`", "``") + "`"

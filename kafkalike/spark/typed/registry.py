@@ -1,0 +1,104 @@
+"""Registry: what a user named in, a registry that tasks can ask too, and the schema that readers have, out."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, Final, Literal
+
+from kafkalike.errors import IllegalArgumentError, SchemaRegistryError
+from kafkalike.log.connect import connect_delta
+from kafkalike.log.cluster.delta_cluster import DeltaCluster
+from kafkalike.model.schemas.values import Schema, SchemaType
+from kafkalike.schemas.opening import OWN
+from kafkalike.schemas.sent import SentSchemas, Where
+from kafkalike.schemas.shapes import body_of, read_value
+
+Part = Literal["key", "value"]
+
+FORMATS: Final[Mapping[str, SchemaType]] = {"avro": "AVRO", "protobuf": "PROTOBUF", "json": "JSON"}
+"""Formats of records with schemas, and the types of these."""
+
+NO_SUBJECT: Final = 40401
+
+
+def where_of(cluster: DeltaCluster, registry: str | Mapping[str, str] | None) -> Where:
+    """The registry of a cluster, or another one.
+
+    Args:
+        cluster: opened.
+        registry: None for the cluster's own; a URL, or the settings that `open_registry` takes.
+
+    Raises:
+        KafkaConfigurationError: it names no registry.
+    """
+    own = OWN + cluster.root
+    settings = {"url": own} if registry is None else {"url": registry} if isinstance(registry, str) else dict(registry)
+    is_own = settings.get("url") in {OWN, own}
+    if is_own:
+        settings["url"] = own
+    where = Where(tuple(sorted(settings.items())), cluster.store.sent_options() if is_own else None)
+    where.open()
+    return where
+
+
+def subject_of(topic: str, part: Part) -> str:
+    """The subject of a topic's keys or values, by Confluent's default."""
+    return f"{topic}-{part}"
+
+
+def schema_of(given: object, kind: str | None = None) -> Schema:
+    """A schema that a user gave: `kafkalike.schemas.Schema`, Confluent's, or with a format its text.
+
+    Raises:
+        IllegalArgumentError: it is none.
+    """
+    if isinstance(given, Schema):
+        return given
+    if isinstance(given, str) and kind is not None:
+        return Schema(FORMATS[kind], given)
+    try:
+        return read_value(body_of(given))
+    except TypeError:
+        raise IllegalArgumentError(f"a kafkalike.schemas.Schema is needed, not {given!r}") from None
+
+
+@dataclass(frozen=True, slots=True)
+class Reading:
+    """How the keys or values of a topic are read."""
+
+    schema: Schema
+    """The reader's."""
+    id: int | None
+    """Its id, where it is the subject's latest."""
+    source: SentSchemas
+
+
+def reading_of(where: Where, subject: str, kind: str | None = None, schema: Schema | None = None) -> Reading:
+    """What reads the records of a subject.
+
+    Args:
+        where: the registry.
+        subject: the subject.
+        kind: one of `FORMATS` that the schema must be of; None for any.
+        schema: the reader's schema; None for the newest version of the subject.
+
+    Raises:
+        SchemaRegistryError: 40401, the subject has no schema.
+        IllegalArgumentError: its schemas are of another type.
+    """
+    number = None
+    if schema is None:
+        found = where.open().latest(subject)
+        if found is None:
+            raise SchemaRegistryError(404, NO_SUBJECT, f"Subject '{subject}' not found.")
+        schema, number = found.schema, found.id
+    if kind is not None and schema.type != FORMATS[kind]:
+        raise IllegalArgumentError(f"the schemas of {subject} are of type {schema.type}, not {FORMATS[kind]}")
+    return Reading(schema, number, SentSchemas.of(where, subject, [schema]))
+
+
+def opened(bootstrap_servers: Any, storage_options: Any, registry: Any) -> tuple[DeltaCluster, Where]:  # noqa: ANN401
+    """The cluster and the registry that a user named."""
+    cluster = connect_delta(bootstrap_servers, storage_options)
+    return cluster, where_of(cluster, registry)

@@ -1,0 +1,179 @@
+"""Views: a topic whose records have schemas in, a view with their fields as columns out, made anew when they change."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Final
+from weakref import WeakKeyDictionary
+
+from pyspark.sql import Column, DataFrame, SparkSession
+from pyspark.sql import functions as F  # noqa: N812
+
+from kafkalike.errors import IllegalArgumentError
+from kafkalike.model.schemas.values import Schema
+from kafkalike.schemas.arrow.readers import DEPTH
+from kafkalike.schemas.sent import Where
+from kafkalike.spark.sql_names import quoted
+from kafkalike.spark.typed.decode import FOUND, WRONG, Decode, decoded, whole
+from kafkalike.spark.typed.registry import Part, reading_of, subject_of
+
+RAW: Final = "_raw"
+RAW_KEY: Final = "_raw_key"
+ERROR: Final = "_error"
+RECORD_COLUMNS: Final = ("topic", "partition", "offset", "timestamp", "timestampType", "headers")
+PLAIN_KEYS: Final = ("string", "binary")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Typed:
+    """How the records of a topic become columns."""
+
+    topic: str
+    where: Where
+    value_format: str
+    key_format: str = "string"
+    """One of `PLAIN_KEYS` or of the formats with schemas."""
+    schema: Schema | None = None
+    """The values' reader's schema; None for the newest of their subject."""
+    value_column: str | None = None
+    message: str | None = None
+    depth: int = DEPTH
+
+
+@dataclass(frozen=True, slots=True)
+class _View:
+    how: Typed
+    frame: Callable[[], DataFrame]
+    ids: Sequence[int | None]
+
+
+_views: WeakKeyDictionary[SparkSession, dict[str, _View]] = WeakKeyDictionary()
+_lock = threading.Lock()
+
+
+def typed_columns(frame: DataFrame, how: Typed) -> tuple[DataFrame, Sequence[int | None]]:
+    """The columns of a view, and the ids of the schemas that they have.
+
+    Args:
+        frame: columns of `kafkalike.spark.read`; streams too.
+        how: how.
+
+    Returns:
+        `key`, the fields or the one column of all, those of the record, `_raw BINARY`, `_error STRING`.
+
+    Raises:
+        IllegalArgumentError: a field is called like one of the other columns.
+        SchemaRegistryError: the topic has no schema.
+    """
+    value, value_id = _decode(how, "value")
+    decodes_key = how.key_format not in PLAIN_KEYS
+    frame, ids = _spread(frame, "value", value), [value_id]
+    error = F.col(_name("value", WRONG))
+    key, raw_key = F.col("key").cast(how.key_format) if not decodes_key else F.col("key"), []
+    if decodes_key:
+        decode, key_id = _decode(how, "key")
+        frame = _spread(frame, "key", decode)
+        ids.append(key_id)
+        key = whole(F.col(_name("key", FOUND)), decode)
+        error = F.coalesce(error, F.concat(F.lit("key: "), F.col(_name("key", WRONG))))
+        raw_key = [F.col("key").alias(RAW_KEY)]
+    fields = _fields(value, how.value_column)
+    rest = [F.col(column) for column in RECORD_COLUMNS if column in frame.columns]
+    raw = [F.col("value").alias(RAW), *raw_key, error.alias(ERROR)]
+    return frame.select(key.alias("key"), *fields, *rest, *raw), ids
+
+
+def _decode(how: Typed, part: Part) -> tuple[Decode, int | None]:
+    kind, schema = (how.value_format, how.schema) if part == "value" else (how.key_format, None)
+    reading = reading_of(how.where, subject_of(how.topic, part), kind, schema)
+    message = how.message if part == "value" else None
+    return Decode(reading, depth=how.depth, message=message), reading.id
+
+
+def _spread(frame: DataFrame, part: Part, decode: Decode) -> DataFrame:
+    """A frame with what was found and what was wrong as columns.
+
+    By a generator, not by a column: Spark would put a condition on a decoded field below the function, which then runs
+    a second time. Conditions on other columns go below it all the same.
+    """
+    both = F.array(decoded(F.col(part), decode))
+    return frame.select("*", F.inline(both).alias(_name(part, FOUND), _name(part, WRONG)))
+
+
+def _name(part: Part, what: str) -> str:
+    return f"__{part}_{what}"
+
+
+def _fields(decode: Decode, value_column: str | None) -> list[Column]:
+    found = F.col(_name("value", FOUND))
+    names = [value_column] if value_column is not None else decode.columns.names
+    taken = {name.lower() for name in ("key", *RECORD_COLUMNS, RAW, RAW_KEY, ERROR)}
+    clash = sorted(name for name in names if name.lower() in taken)
+    if clash:
+        raise IllegalArgumentError(
+            f"{', '.join(clash)} is a column of every record; with value_column='…' the fields become one struct"
+        )
+    if value_column is not None:
+        return [whole(found, decode).alias(value_column)]
+    return [found.getField(name).alias(name) for name in names]
+
+
+def make_view(spark: SparkSession, name: str, how: Typed, frame: Callable[[], DataFrame]) -> None:
+    """Make a temporary view, and remember how, for `refresh_views`.
+
+    Args:
+        spark: the session.
+        name: the view's.
+        how: how records become columns.
+        frame: gives the records.
+    """
+    made, ids = typed_columns(frame(), how)
+    with _lock:
+        made.createOrReplaceTempView(quoted(name))
+        _views.setdefault(spark, {})[name] = _View(how, frame, ids)
+
+
+def forget_view(spark: SparkSession, name: str) -> None:
+    """Another view has taken the name."""
+    with _lock:
+        _views.get(spark, {}).pop(name, None)
+
+
+def refresh_views(spark: SparkSession) -> list[str]:
+    """Make the typed views of a session anew whose topics have got a newer schema, or lost one, since they were made.
+
+    A view has the columns that its topic's newest schema had then. Records of schemas that are newer can be read
+    through it, without what is new in them. Queries that run go on as they began.
+
+    Args:
+        spark: the session in which `create_view` made them.
+
+    Returns:
+        The names of the views that were made anew; a view that was dropped is forgotten.
+
+    Raises:
+        SchemaRegistryError: a topic has no schema any more; its view stays as it was.
+    """
+    with _lock:
+        known = dict(_views.get(spark, {}))
+    anew = []
+    for name, view in sorted(known.items()):
+        if not spark.catalog.tableExists(quoted(name)):
+            forget_view(spark, name)
+        elif _ids_now(view.how) != list(view.ids):
+            make_view(spark, name, view.how, view.frame)
+            anew.append(name)
+    return anew
+
+
+def _ids_now(how: Typed) -> list[int | None]:
+    parts: list[tuple[Part, Schema | None]] = [("value", how.schema)]
+    if how.key_format not in PLAIN_KEYS:
+        parts.append(("key", None))
+    found: list[int | None] = []
+    for part, schema in parts:
+        latest = None if schema is not None else how.where.open().latest(subject_of(how.topic, part))
+        found.append(None if latest is None else latest.id)
+    return found

@@ -1,0 +1,210 @@
+"""Views and columns of records with schemas, over several schemas in one topic."""
+
+from __future__ import annotations
+
+import json
+from typing import TYPE_CHECKING, Any
+
+import pytest
+from pyspark.sql import SparkSession
+from pyspark.sql import functions as F  # noqa: N812
+
+from kafkalike.errors import IllegalArgumentError, SchemaRegistryError
+from kafkalike.log.connect import connect
+from kafkalike.model.batch import RecordBatch
+from kafkalike.schemas import Registry, Schema
+from kafkalike.spark import create_view, from_topic, read, refresh_views
+from tests.tools.avro_cases import avro, framed
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+
+OLD = {"type": "record", "name": "Order", "fields": [{"name": "id", "type": "int"}, {"name": "gone", "type": "string"}]}
+NEW = {
+    "type": "record",
+    "name": "Order",
+    "fields": [
+        {"name": "id", "type": "long"},
+        {"name": "label", "type": ["null", "string"], "default": None},
+        {"name": "at", "type": {"type": "long", "logicalType": "timestamp-millis"}, "default": 0},
+        {
+            "name": "price",
+            "type": {"type": "bytes", "logicalType": "decimal", "precision": 9, "scale": 2},
+            "default": "",
+        },
+        {"name": "lines", "type": {"type": "array", "items": {"type": "map", "values": "int"}}, "default": []},
+        {"name": "clock", "type": {"type": "int", "logicalType": "time-millis"}, "default": 0},
+    ],
+}
+NEWEST = {**NEW, "fields": [*NEW["fields"], {"name": "more", "type": "string", "default": "m"}]}  # type: ignore[misc]
+
+
+def fill(root: str, records: Sequence[tuple[bytes | None, bytes | None]], topic: str = "orders") -> None:
+    cluster = connect(root)
+    cluster.ensure_topic(topic)
+    batch = RecordBatch()
+    for key, value in records:
+        batch.add(0, key, value, 1_000)
+    cluster.log(topic).append(batch)
+
+
+def register(root: str, schema: Any, subject: str = "orders-value", kind: str = "AVRO") -> int:
+    text = schema if isinstance(schema, str) else json.dumps(schema)
+    return Registry(root).register_schema(subject, Schema(text, kind))
+
+
+@pytest.fixture(autouse=True)
+def nothing_is_left(spark: SparkSession) -> Iterator[None]:
+    yield
+    for view in spark.catalog.listTables():
+        spark.catalog.dropTempView(view.name)
+
+
+def new(number: int, **given: Any) -> bytes:
+    return avro(
+        NEW,
+        {"id": 1, "label": None, "at": 1_500, "price": b"\x01\x00", "lines": [{"a": 1}], "clock": 2, **given},
+        number,
+    )
+
+
+def test_a_view_over_several_schemas_has_the_columns_of_the_newest(spark: SparkSession, root: str) -> None:
+    """Bad records are kept; a record of a schema that came after the view can be read; the view made anew has it all."""
+    first, second = register(root, OLD), register(root, NEW)
+    old = avro(OLD, {"id": 7, "gone": "x"}, first)
+    fill(root, [(b"k", old), (b"k", new(second, label="é")), (b"k", None), (b"k", b"junk"), (b"k", framed(99, b""))])
+
+    view = create_view(spark, "orders", root, format="avro")
+
+    frame = spark.sql("SELECT * FROM orders__values ORDER BY offset")
+    assert view == "orders__values"
+    assert frame.columns == [
+        *("key", "id", "label", "at", "price", "lines", "clock", "topic", "partition", "offset", "timestamp"),
+        *("timestampType", "headers", "_raw", "_error"),
+    ]
+    assert [f.dataType.simpleString() for f in frame.schema.fields[1:7]] == [
+        *("bigint", "string", "timestamp", "decimal(9,2)", "array<map<string,int>>", "bigint"),
+    ]
+    shown = frame.select(
+        "key", "id", "label", F.unix_millis("at"), F.col("price").cast("string"), "lines", "clock", "_error"
+    )
+    assert [tuple(row) for row in shown.collect()] == [
+        ("k", 7, None, 0, "0.00", [], 0, None),
+        ("k", 1, "é", 1_500, "2.56", [{"a": 1}], 2_000, None),
+        ("k", None, None, None, None, None, None, None),
+        *[("k", None, None, None, None, None, None, "the value does not begin with a zero and the id of a schema")],
+        *[("k", None, None, None, None, None, None, "schema 99: Schema 99 not found")],
+    ]
+    assert refresh_views(spark) == []
+
+    third = register(root, NEWEST)
+    fill(
+        root,
+        [
+            (
+                b"k",
+                avro(
+                    NEWEST, {"id": 3, "label": "n", "at": 0, "price": b"", "lines": [], "clock": 0, "more": "!"}, third
+                ),
+            )
+        ],
+    )
+
+    assert spark.sql("SELECT id, label FROM orders__values WHERE id = 3").collect() == [(3, "n")]
+    assert refresh_views(spark) == ["orders__values"]
+    assert spark.sql(
+        "SELECT more, count(*) FROM orders__values WHERE _error IS NULL GROUP BY 1 ORDER BY 1"
+    ).collect() == [
+        *[(None, 1), ("!", 1), ("m", 2)],
+    ]
+
+
+def test_a_condition_on_a_field_decodes_once_and_others_prune(spark: SparkSession, root: str) -> None:
+    """The plan has one Python function; conditions on the record's columns are below it."""
+    number = register(root, NEW)
+    fill(root, [(None, new(number, id=nth)) for nth in range(3)])
+    create_view(spark, "orders", root, format="avro")
+
+    frame = spark.sql("SELECT id FROM orders__values WHERE id > 0 AND offset < 2 AND _error IS NULL AND partition = 0")
+
+    plan = frame._jdf.queryExecution().executedPlan().toString()
+    assert plan.count("ArrowEvalPython") == 1
+    assert "LessThan(offset,2)" in plan
+    assert frame.collect() == [(1,)]
+
+
+PROTO = """
+syntax = "proto3";
+package shop;
+import "google/protobuf/timestamp.proto";
+message Order { int64 id = 1; google.protobuf.Timestamp at = 2; Item item = 3; }
+message Item { string sku = 1; uint64 n = 2; }
+"""
+
+
+def test_protobuf_and_json_with_keys_of_their_own(spark: SparkSession, root: str) -> None:
+    """Keys may have schemas too; what is wrong with a key is said beside it."""
+    json_schema = {"type": "object", "properties": {"id": {"type": "integer"}, "any": {}}}
+    proto, key = register(root, PROTO, kind="PROTOBUF"), register(root, "long", "orders-key")
+    plain = register(root, json_schema, "plain-value", "JSON")
+    fill(root, [(framed(key, b"\x06"), framed(proto, b"\0\x08\x05\x1a\x03\x0a\x01s")), (b"bad", framed(proto, b"\0"))])
+    fill(root, [(b"k", framed(plain, b'{"id": 1, "any": [2]}')), (b"k", framed(proto, b"\0"))], "plain")
+
+    create_view(spark, "orders", root, format="protobuf", key_format="avro", name="o")
+    create_view(spark, "plain", root, format="json", value_column="v", name="p")
+
+    rows = spark.sql("SELECT key, id, item.sku, item.n, _raw_key, _error FROM o ORDER BY offset").collect()
+    assert [tuple(row) for row in rows] == [
+        (3, 5, "s", 0, framed(key, b"\x06"), None),
+        (None, 0, None, None, b"bad", "key: the value does not begin with a zero and the id of a schema"),
+    ]
+    rows = spark.sql("SELECT v, _error FROM p ORDER BY offset").collect()
+    assert [tuple(row) for row in rows] == [
+        ((1, "[2]"), None),
+        (None, f"schema {proto}: it is a schema of type PROTOBUF, not JSON"),
+    ]
+
+
+def test_from_topic_is_a_column(spark: SparkSession, root: str) -> None:
+    """Null where a value cannot be decoded, or an error."""
+    number = register(root, NEW)
+    fill(root, [(None, new(number)), (None, b"junk"), (None, None)])
+    frame = read(spark, "orders", root)
+
+    decoded = frame.select(from_topic("value", "orders", root).alias("v")).select("v.id", F.col("v").isNull())
+    failing = frame.select(from_topic("value", "orders", root, on_error="fail"))
+
+    assert sorted(decoded.collect(), key=str) == [(1, False), (None, True), (None, True)]
+    with pytest.raises(Exception, match="SerializationError: a value cannot be decoded: the value does not begin"):
+        failing.collect()
+
+
+@pytest.mark.parametrize(
+    ("arguments", "error"),
+    [
+        ({"format": "thrift"}, IllegalArgumentError),
+        ({"format": "protobuf"}, IllegalArgumentError),
+        ({"format": "avro", "value_format": "csv"}, IllegalArgumentError),
+        ({"format": "avro", "schema": "id BIGINT"}, SchemaRegistryError),
+        ({"format": "avro", "schema": 7}, IllegalArgumentError),
+        ({"format": "avro", "message": "x.Y"}, IllegalArgumentError),
+        ({"format": "avro", "depth": 0}, IllegalArgumentError),
+        ({"format": "avro", "key_format": "avro"}, SchemaRegistryError),
+        ({"format": "avro", "key_format": "csv"}, IllegalArgumentError),
+        ({"format": "avro", "topic": "empty"}, SchemaRegistryError),
+        ({"format": "avro", "value_column": "offset"}, IllegalArgumentError),
+        ({"schema": "id BIGINT", "registry": "http://127.0.0.1:1"}, IllegalArgumentError),
+    ],
+)
+def test_bad_arguments_are_refused(
+    spark: SparkSession, root: str, arguments: dict[str, Any], error: type[Exception]
+) -> None:
+    """No view is made."""
+    register(root, NEW)
+    for topic in ("orders", "empty"):
+        connect(root).ensure_topic(topic)
+
+    with pytest.raises(error):
+        create_view(spark, **{"topic": "orders", "bootstrap_servers": root, **arguments})
+
+    assert spark.catalog.listTables() == []

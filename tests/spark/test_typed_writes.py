@@ -1,0 +1,126 @@
+"""DataFrames of columns as records with schemas."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+from pyspark.sql import SparkSession
+from pyspark.sql import functions as F  # noqa: N812
+
+from kafkalike.errors import IllegalArgumentError, SchemaRegistryError, SerializationError
+from kafkalike.log.connect import connect
+from kafkalike.schemas import Registry, Schema
+from kafkalike.spark import from_topic, read, to_topic, write
+
+ORDER = {
+    "type": "record",
+    "name": "Order",
+    "fields": [
+        {"name": "id", "type": "int"},
+        {"name": "note", "type": ["null", "string"], "default": None},
+        {"name": "at", "type": {"type": "long", "logicalType": "timestamp-millis"}},
+        {"name": "day", "type": {"type": "int", "logicalType": "date"}},
+        {"name": "price", "type": {"type": "bytes", "logicalType": "decimal", "precision": 9, "scale": 2}},
+        {"name": "tags", "type": {"type": "map", "values": {"type": "array", "items": "string"}}},
+        {"name": "n", "type": "int", "default": 4},
+    ],
+}
+ROW = (
+    *("id", "'n' || id AS note", "timestamp_millis(1500) AS at", "date'2026-01-02' AS day", "2.5 AS price"),
+    "map('a', array('b')) AS tags",
+)
+
+
+@pytest.mark.parametrize("schema", [Schema(json.dumps(ORDER)), "avro", "json"])
+def test_columns_become_records_and_columns_again(spark: SparkSession, root: str, schema: Any) -> None:
+    """A schema that is given, or made of the columns; keys too; what a row says of the record stays."""
+    frame = spark.range(3).selectExpr("id AS key", "timestamp_millis(7) AS timestamp", *ROW)
+    if schema == "json":
+        frame = frame.drop("price")
+
+    written = write(frame, "orders", root, value_schema=schema, key_schema="avro")
+    again = write(frame, "orders", root, value_schema="latest", key_schema="latest", register_schemas=False)
+
+    assert (sum(map(len, written.values())), sum(map(len, again.values()))) == (3, 3)
+    assert Registry(root).get_versions("orders-value") == [1]
+    rows = (
+        read(spark, "orders", root)
+        .select(
+            from_topic("key", "orders", root, part="key").alias("k"),
+            from_topic("value", "orders", root).alias("v"),
+            F.unix_millis("timestamp"),
+        )
+        .orderBy("k")
+    )
+    first, second = rows.take(2)
+    assert first == second
+    assert (first["k"], first["v"]["id"], first["v"]["note"], first[2]) == (0, 0, "n0", 7)
+    assert (str(first["v"]["day"]), first["v"]["tags"]) == ("2026-01-02", {"a": ["b"]})
+    assert rows.select(F.unix_millis("v.at")).first() == (1500,)
+    if schema not in {"avro", "json"}:
+        assert (str(first["v"]["price"]), first["v"]["n"]) == ("2.50", 4)
+
+
+PROTO = """
+syntax = "proto3";
+import "google/protobuf/timestamp.proto";
+message Line { string sku = 1; }
+message Order { int64 id = 1; repeated Line lines = 2; map<string, int32> counts = 3; google.protobuf.Timestamp at = 4; }
+"""
+
+
+def test_protobuf_and_a_column_of_tombstones(spark: SparkSession, root: str) -> None:
+    """`to_topic` alone, in a projection."""
+    connect(root).ensure_topic("orders")
+    value = F.expr(
+        "named_struct('id', id, 'lines', array(named_struct('sku', 'x')), 'counts', map('a', 1), 'at', timestamp_millis(5))"
+    )
+    written = to_topic(
+        F.when(F.col("id") > 0, value), "orders", root, schema=Schema(PROTO, "PROTOBUF"), message="Order"
+    )
+    frame = spark.range(2).select(written.alias("value"))
+
+    write(frame, "orders", root)
+
+    back = read(spark, "orders", root).select(from_topic("value", "orders", root, message="Order").alias("v"))
+    rows = back.select("v.id", "v.lines.sku", "v.counts", F.unix_millis("v.at")).collect()
+    assert sorted(map(tuple, rows), key=str) == [(1, ["x"], {"a": 1}, 5), (None, None, None, None)]
+
+
+def test_what_does_not_fit_writes_and_registers_nothing(spark: SparkSession, root: str) -> None:
+    """Columns are looked at before the job, rows in it."""
+    connect(root).ensure_topic("orders")
+    narrow = Schema(json.dumps({"type": "record", "name": "R", "fields": [{"name": "id", "type": "int"}]}))
+    frame = spark.range(1 << 31, (1 << 31) + 1)
+
+    with pytest.raises(SerializationError, match="has more, which record R does not have"):
+        write(frame.selectExpr("id", "1 AS more"), "orders", root, value_schema=narrow)
+    assert Registry(root).get_subjects() == []
+    with pytest.raises(SerializationError, match="id is not of the schema"):
+        write(frame, "orders", root, value_schema=narrow)
+    assert connect(root).log("orders").log_end(0) == 0
+
+
+@pytest.mark.parametrize(
+    ("arguments", "error"),
+    [
+        ({"value_schema": "latest"}, SchemaRegistryError),
+        ({"value_schema": "protobuf"}, IllegalArgumentError),
+        ({"value_schema": "thrift"}, IllegalArgumentError),
+        ({"value_schema": 7}, IllegalArgumentError),
+        ({"value_schema": "avro", "topic": None}, IllegalArgumentError),
+        ({"key_schema": "avro"}, IllegalArgumentError),
+        ({"value_schema": Schema('"long"'), "register_schemas": False}, SerializationError),
+        ({"value_schema": "avro", "register_schemas": False}, SchemaRegistryError),
+    ],
+)
+def test_bad_arguments_are_refused(
+    spark: SparkSession, root: str, arguments: dict[str, Any], error: type[Exception]
+) -> None:
+    """Nothing is written or registered."""
+    with pytest.raises(error):
+        write(spark.range(1), **{"topic": "orders", "bootstrap_servers": root, **arguments})
+
+    assert Registry(root).get_subjects() == []
