@@ -130,7 +130,7 @@ def _fitting(field: FieldDescriptor, value: Value) -> tuple[bool, Any]:
     kind, found = value
     if field.cpp_type == FieldDescriptor.CPPTYPE_BOOL:
         return found in {"true", "false"}, found == "true"
-    if field.cpp_type == FieldDescriptor.CPPTYPE_ENUM:
+    if field.enum_type is not None:
         known = field.enum_type.values_by_name.get(found) if kind == "word" else None
         return known is not None, known.number if known is not None else 0
     if field.cpp_type == FieldDescriptor.CPPTYPE_STRING:

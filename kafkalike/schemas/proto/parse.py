@@ -306,7 +306,7 @@ class _Parser:
     @staticmethod
     def _name_optional_fields(message: DescriptorProto) -> None:
         """Give each `optional` field of proto3 the oneof that protoc makes for it, behind the written ones."""
-        names = {known.name for known in (*message.field, *message.oneof_decl)}
+        names = {known.name for known in message.field} | {known.name for known in message.oneof_decl}
         for field in message.field:
             if field.proto3_optional:
                 name = f"_{field.name}"

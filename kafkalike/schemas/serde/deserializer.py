@@ -39,7 +39,7 @@ class SchemaDeserializer(Deserializer):
         from_dict: turns a value of the schema into an object; None where values are wanted.
     """
 
-    __slots__ = ("_by_guid", "_from_dict", "_ready", "_reader", "_registry", "_source", "settings")
+    __slots__ = ("_by_guid", "_from_dict", "_reader", "_ready", "_registry", "_source", "settings")
 
     def __init__(
         self, registry: RegistryApi, settings: Settings, reader: Schema | None = None, from_dict: FromDict | None = None
@@ -157,7 +157,7 @@ class SchemaDeserializer(Deserializer):
         self._by_guid[place] = made
         return made
 
-    def _made(  # noqa: PLR0917 - the parts of a record's frame
+    def _made(
         self,
         context: Any,  # noqa: ANN401
         find: Callable[[], Schema],
