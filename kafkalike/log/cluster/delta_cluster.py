@@ -334,7 +334,8 @@ class DeltaCluster(ClusterBase):
         return self._opened(self.topic(name))
 
     def _opened(self, info: TopicInfo) -> DeltaTopicLog:
-        from kafkalike.log.topic.topic_log import DeltaTopicLog, Home
+        from kafkalike.log.topic.followed import Home
+        from kafkalike.log.topic.topic_log import DeltaTopicLog
 
         home = Home(
             store=self.store,
