@@ -25,10 +25,10 @@ from typing import Any
 import pyarrow as pa
 from fastavro import parse_schema, schemaless_writer
 
+from kafkalike.model.schemas.values import Schema
 from kafkalike.schemas.arrow.decode import BatchDecoder
 from kafkalike.schemas.arrow.encode import BatchEncoder
 from kafkalike.schemas.arrow.readers import reader_of
-from kafkalike.model.schemas.values import Schema
 
 ROWS = int(os.environ.get("BENCH_ROWS", "1000000"))
 BATCH = 10_000
@@ -101,19 +101,6 @@ def orders(count: int) -> list[dict[str, Any]]:
     ]
 
 
-class Known:
-    """A registry of one schema, for both sides."""
-
-    def __init__(self, schema: Schema) -> None:
-        self.schema = schema
-
-    def schema_by_id(self, id: int) -> Schema:  # noqa: A002, ARG002
-        return self.schema
-
-    def referenced(self, schema: Schema) -> dict[str, Schema]:  # noqa: ARG002
-        return {}
-
-
 def avro_values(values: list[dict[str, Any]], number: int = 1) -> list[bytes]:
     """Records as fastavro writes them."""
     parsed, head = parse_schema(AVRO), b"\0" + struct.pack(">I", number)
@@ -172,15 +159,13 @@ def batches() -> None:
     for schema, written, deserializer in cases:
         number = registry.register_schema(f"{schema.type}-value", Shape(schema.text, schema.type))
         written = [b"\0" + struct.pack(">I", number) + value[5:] for value in written]
-        known = Known(schema)
-        decoder = BatchDecoder(
-            reader_of(schema, known, message="Order" if schema.type == "PROTOBUF" else None), known.schema_by_id
-        )  # type: ignore[arg-type]
+        message = "Order" if schema.type == "PROTOBUF" else None
+        decoder = BatchDecoder(reader_of(schema, registry, message=message), registry.schema_by_id)
         arrays = [pa.array(written[at : at + BATCH], pa.binary()) for at in range(0, SOME, BATCH)]
         assert all(decoder.decode(array)[1].null_count == len(array) for array in arrays)
         ours = best(lambda: [decoder.decode(array) for array in arrays]) / SOME
         columns = [decoder.decode(array)[0] for array in arrays]
-        encoder = BatchEncoder(schema, number, known, columns[0].type, depth=3)  # type: ignore[arg-type]
+        encoder = BatchEncoder(schema, number, registry, columns[0].type, depth=3)
         encode = best(lambda: [encoder.encode(array) for array in columns], 2) / SOME
         theirs = deserializer(registry)
         theirs(written[0], context)
@@ -218,8 +203,8 @@ def views() -> None:
         topic = ks.read(spark, "orders", root)
         rivals: list[str] = ["typed"]
         if version:
-            from pyspark.sql.avro.functions import from_avro
             from pyspark.sql import functions as F  # noqa: N812
+            from pyspark.sql.avro.functions import from_avro
 
             payload = F.expr("substring(value, 6)")
             topic.select(from_avro(payload, json.dumps(AVRO)).alias("v")).select("v.*").createOrReplaceTempView("jar")
@@ -239,9 +224,9 @@ def views() -> None:
 
 def fill(spark: Any, root: str, number: int) -> None:
     """Two topics with the same values, Avro and JSON."""
-    import kafkalike.spark as ks
     from pyspark.sql import functions as F  # noqa: N812
 
+    import kafkalike.spark as ks
     from kafkalike.log.connect import connect
 
     for topic in ("orders", "plain"):

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
 OLD = {"type": "record", "name": "Order", "fields": [{"name": "id", "type": "int"}, {"name": "gone", "type": "string"}]}
-NEW = {
+NEW: dict[str, Any] = {
     "type": "record",
     "name": "Order",
     "fields": [
@@ -36,7 +36,7 @@ NEW = {
         {"name": "clock", "type": {"type": "int", "logicalType": "time-millis"}, "default": 0},
     ],
 }
-NEWEST = {**NEW, "fields": [*NEW["fields"], {"name": "more", "type": "string", "default": "m"}]}  # type: ignore[misc]
+NEWEST = {**NEW, "fields": [*NEW["fields"], {"name": "more", "type": "string", "default": "m"}]}
 
 
 def fill(root: str, records: Sequence[tuple[bytes | None, bytes | None]], topic: str = "orders") -> None:
