@@ -40,7 +40,7 @@ def create_view(
     format: str | None = None,  # noqa: A002 - the word of readers and writers
     name: str | None = None,
     value_format: str = "json",
-    schema: object = None,  # a type of Spark's, its DDL, or with `format` a schema
+    schema: object = None,
     options: Mapping[str, str] | None = None,
     key_format: str = "string",
     value_column: str | None = None,

@@ -69,7 +69,7 @@ def new(number: int, **given: Any) -> bytes:
 
 
 def test_a_view_over_several_schemas_has_the_columns_of_the_newest(spark: SparkSession, root: str) -> None:
-    """Bad records are kept; a record of a schema that came after the view can be read; the view made anew has it all."""
+    """Bad records are kept; records of later schemas are read; the view made anew has all of them."""
     first, second = register(root, OLD), register(root, NEW)
     old = avro(OLD, {"id": 7, "gone": "x"}, first)
     fill(root, [(b"k", old), (b"k", new(second, label="é")), (b"k", None), (b"k", b"junk"), (b"k", framed(99, b""))])

@@ -137,5 +137,4 @@ def test_what_does_not_fit_is_refused(schema: Any, value: Any, error: str) -> No
     text = text_of(schema).replace('"name": "R", "fields": [{"name": "g"', '"name": "S", "fields": [{"name": "g"')
 
     with pytest.raises(SerializationError, match=error.replace("record R", "record [RS]")):
-        source = SchemasInMemory()
-        BatchEncoder(Schema("AVRO", text), 1, source, values.type, depth=3).encode(values)
+        BatchEncoder(Schema("AVRO", text), 1, SchemasInMemory(), values.type, depth=3).encode(values)

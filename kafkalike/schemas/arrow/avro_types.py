@@ -128,7 +128,7 @@ def _leaf(of: AvroType) -> pa.DataType:
     return _LOGICAL.get((of.kind, of.logical or ""), _PLAIN[of.kind])
 
 
-def default_of(of: AvroType, value: Any, depth: int, around: tuple[str, ...]) -> Any:  # noqa: ANN401 - any default
+def default_of(of: AvroType, value: Any, depth: int, around: tuple[str, ...]) -> Any:  # noqa: ANN401, PLR0911
     """A field's default, of JSON, as a Python value for `pa.array`.
 
     Args:

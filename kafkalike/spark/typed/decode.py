@@ -26,8 +26,9 @@ ON_ERROR: Final = ("null", "fail")
 
 
 class Decode:
-    """Decodes arrays of values: what a task does. It is pickled with the schemas that are known, not with what is made
-    of them.
+    """Decodes arrays of values: what a task does.
+
+    It is pickled with the schemas that are known, not with what is made of them.
 
     Args:
         reading: schemas.

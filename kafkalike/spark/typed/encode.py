@@ -175,15 +175,16 @@ def record_columns(frame: DataFrame, topic: str | None, where: Where, schemas: S
                 raise IllegalArgumentError("there is no column for the value")
             others = [F.col(_quoted(name)) for name in frame.columns if name in RECORD_COLUMNS]
             made = frame.select(*others, F.struct(*(F.col(_quoted(name)) for name in names)).alias("value"))
-        made = _part(made, topic, "value", where, schemas.value, schemas)
+        made = _part(made, topic, "value", where, schemas)
     if schemas.key is not None:
         if "key" not in frame.columns:
             raise IllegalArgumentError("there is no column key")
-        made = _part(made, topic, "key", where, schemas.key, schemas)
+        made = _part(made, topic, "key", where, schemas)
     return made
 
 
-def _part(frame: DataFrame, topic: str, part: Part, where: Where, said: object, schemas: Schemas) -> DataFrame:
+def _part(frame: DataFrame, topic: str, part: Part, where: Where, schemas: Schemas) -> DataFrame:
+    said = schemas.value if part == "value" else schemas.key
     kind = arrow_type(frame.schema[part].dataType)
     subject = subject_of(topic, part)
     message = schemas.message if part == "value" else None
