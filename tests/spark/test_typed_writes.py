@@ -134,7 +134,7 @@ def test_a_stream_of_columns_and_back(spark: SparkSession, root: str, lines: Lin
     """What one query writes with a schema another one reads as columns; records of newer schemas too."""
     connect(root).ensure_topic("orders")
     lines.add("a", "b")
-    frame = lines.stream().selectExpr("value AS name", "length(value) AS n")
+    frame = lines.frame().selectExpr("value AS name", "length(value) AS n")
     write_stream(
         frame, "orders", root, checkpoint=checkpoint, available_now=True, value_schema="avro"
     ).awaitTermination()

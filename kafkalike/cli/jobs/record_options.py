@@ -120,9 +120,7 @@ def _schema(said: str | None) -> object:
 
 
 def decoding_options(command: Command) -> Command:
-    """`--value-format`, `--key-format`, `--schema`, `--malformed`, `--value-only`, `--include-headers`, `--message`,
-    `--schema-registry`; given on as `decoding`.
-    """
+    """`--value-format`, `--key-format`, `--schema` and others: how records become rows; given on as `decoding`."""
 
     @wraps(command)
     def with_decoding(

@@ -6,8 +6,7 @@ from collections.abc import Callable
 
 import pyarrow as pa
 from pyspark.sql import Column
-from pyspark.sql.functions import ArrowUDFType
-from pyspark.sql.pandas.functions import arrow_udf
+from pyspark.sql.pandas.functions import ArrowUDFType, arrow_udf
 from pyspark.sql.types import DataType
 
 
