@@ -10,10 +10,18 @@ import sys
 import click
 
 from kafkalike.cli.jobs.job import cluster_of, pairs, report, run, session_of
-from kafkalike.cli.jobs.record_options import check_target, decoding_options, snapshot_option
+from kafkalike.cli.jobs.record_options import (
+    check_errors,
+    check_target,
+    decoding_options,
+    error_options,
+    snapshot_option,
+)
 from kafkalike.cli.options import bootstrap_option, command_config_option
+from kafkalike.config.dead_letters import DeadLetterSettings
 from kafkalike.cuts.value import Snapshot
-from kafkalike.spark.batch import Decoding, consume
+from kafkalike.spark.batch import consume
+from kafkalike.spark.decoding import Decoding
 from kafkalike.spark.files import MODES, TARGETS, Target
 from kafkalike.spark.ranges import EARLIEST, parse_offsets
 
@@ -52,6 +60,7 @@ from kafkalike.spark.ranges import EARLIEST, parse_offsets
 @snapshot_option
 @click.option("--group", help="Begin at this group's committed offsets, and commit the end when the rows are written.")
 @decoding_options
+@error_options
 @click.option("--json", "as_json", is_flag=True, help="Report as one JSON object.")
 def main(
     *,
@@ -68,19 +77,27 @@ def main(
     at: Snapshot | None,
     group: str | None,
     decoding: Decoding,
+    errors: DeadLetterSettings,
     as_json: bool,
 ) -> None:
     """Write the records of a topic to TARGET, up to the log end of the moment the job starts.
 
     With --group at least once: rows are written first and offsets committed after that. A job that dies in between
     leaves the rows, and the next run writes them again.
+
+    With --errors-tolerance all, which needs --group, records that cannot be decoded go to a dead-letter topic, in one
+    transaction with the offsets: each once.
     """
     console = target_format == "console"
     refused = {
         "--from-beginning and --starting-offsets say the same": from_beginning and starting_offsets is not None,
         "the console takes no --mode and --option": console and (bool(options) or mode != "append"),
+        "--errors-tolerance all needs --group": errors.letters_of(topic) is not None
+        and errors.tolerant
+        and group is None,
     }
     check_target(target_format, path, decoding, refused)
+    check_errors(errors, decoding)
     starting = EARLIEST if from_beginning else starting_offsets
     cluster = cluster_of(bootstrap_server, command_config)
     done = consume(
@@ -93,8 +110,11 @@ def main(
         at=at,
         group=group,
         decoding=decoding,
+        errors=errors,
     )
     facts = {"records": done.records, "committed": done.committed}
+    if errors.tolerant:
+        facts["dead letters"] = done.letters
     # Standard output belongs to the records when they go to the console.
     click.echo(report(facts, done.ranges, as_json=as_json), err=console)
 

@@ -9,14 +9,17 @@ import sys
 
 import click
 from pyspark.sql import DataFrame
+from pyspark.sql.streaming.query import StreamingQuery
 
 from kafkalike.cli.jobs.job import cluster_of, pairs, run, session_of
-from kafkalike.cli.jobs.record_options import check_target, decoding_options
+from kafkalike.cli.jobs.record_options import check_errors, check_target, decoding_options, error_options
 from kafkalike.cli.jobs.stream_job import source_options, topics_stream, trigger, trigger_options, watch
 from kafkalike.cli.options import bootstrap_option, command_config_option
-from kafkalike.spark import CheckpointProgress
-from kafkalike.spark.batch import TYPED, Decoding, decoded
+from kafkalike.config.dead_letters import DeadLetterSettings
+from kafkalike.spark import CheckpointProgress, write_stream
+from kafkalike.spark.decoding import TYPED, Decoding, decoded, decoded_and_letters
 from kafkalike.spark.files import Target, save
+from kafkalike.spark.letters import ensure_topics
 
 TARGETS = ("console", "json", "csv", "parquet", "delta", "table")
 
@@ -45,6 +48,7 @@ TARGETS = ("console", "json", "csv", "parquet", "delta", "table")
 @source_options
 @click.option("--group", help="Commit the progress to this consumer group, which must have no members.")
 @decoding_options
+@error_options
 @trigger_options
 def main(
     *,
@@ -58,6 +62,7 @@ def main(
     max_offsets_per_trigger: int | None,
     group: str | None,
     decoding: Decoding,
+    errors: DeadLetterSettings,
     checkpoint: str,
     available_now: bool,
     interval: str | None,
@@ -66,6 +71,9 @@ def main(
     """Write the records of topics to TARGET as they come, until the job is stopped.
 
     With --group the committed offsets follow the batches that are written: about a second behind, never ahead.
+
+    With --errors-tolerance all, records that cannot be decoded go to a dead-letter topic, each once. A second query
+    writes them, whose checkpoint is a folder in the one of the first.
     """
     console = target_format == "console"
     refused = {
@@ -74,13 +82,28 @@ def main(
         and bool({decoding.value_format, decoding.key_format} & TYPED.keys()),
     }
     check_target(target_format, path, decoding, refused)
+    check_errors(errors, decoding)
     how = trigger(available_now=available_now, interval=interval)
     cluster = cluster_of(bootstrap_server, command_config)
     spark = session_of(f"stream_consume {topics}", command_config)
     progress = None if group is None else CheckpointProgress(spark, checkpoint, group, cluster)
-    rows = decoded(
-        topics_stream(spark, cluster.root, topics, starting_offsets, max_offsets_per_trigger), decoding, topics, cluster
-    )
+    records = topics_stream(spark, cluster.root, topics, starting_offsets, max_offsets_per_trigger)
+    aside: StreamingQuery | None = None
+    if errors.tolerant:
+        rows, letters = decoded_and_letters(records, decoding, topics, cluster, errors, "stream_consume")
+        if letters is not None:
+            ensure_topics(cluster, errors, [topic.strip() for topic in topics.split(",")])
+            aside = write_stream(
+                letters,
+                None,
+                cluster,
+                checkpoint=f"{checkpoint.rstrip('/')}/dead-letters",
+                available_now=available_now,
+                processing_time=interval,
+                query_name=f"stream_consume {topics} dead letters",
+            )
+    else:
+        rows = decoded(records, decoding, topics, cluster)
     writer = rows.writeStream.option("checkpointLocation", checkpoint).trigger(**how)
     writer = writer.queryName(f"stream_consume {topics}").options(**pairs(options, "--option"))
     match target_format:
@@ -91,7 +114,26 @@ def main(
         case _:
             query = writer.format(target_format).start(path)
     # Standard output belongs to the records when they go to the console.
-    watch(query, as_json=as_json, each_look=None if progress is None else progress.catch_up, to_stderr=console)
+
+    def each_look() -> None:
+        if progress is not None:
+            progress.catch_up()
+        if aside is not None:
+            follow(aside, query, available_now=available_now)
+
+    watch(query, as_json=as_json, each_look=each_look, to_stderr=console)
+
+
+def follow(aside: StreamingQuery, query: StreamingQuery, *, available_now: bool) -> None:
+    """Let the query of dead letters end with the other one, and the other one with it when it fails."""
+    if not query.isActive and available_now and query.exception() is None:
+        aside.awaitTermination()
+    failed = aside.exception()
+    if failed is not None:
+        query.stop()
+        raise failed
+    if not query.isActive:
+        aside.stop()
 
 
 def show(frame: DataFrame, batch_id: int) -> None:

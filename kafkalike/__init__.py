@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from kafkalike.cuts.take import snapshot as snapshot
     from kafkalike.cuts.value import Snapshot as Snapshot
     from kafkalike.cuts.value import TopicSnapshot as TopicSnapshot
+    from kafkalike.dead_letters import DeadLetters as DeadLetters
     from kafkalike.group.assignors import PartitionAssignor as PartitionAssignor
     from kafkalike.model.structs import AlterConfigOp as AlterConfigOp
     from kafkalike.model.structs import ConfigResource as ConfigResource
@@ -57,6 +58,7 @@ _STRUCTS = (
 _HOME = {
     **dict.fromkeys(_STRUCTS, "kafkalike.model.structs"),
     "ConsumerRebalanceListener": "kafkalike.consumer",
+    "DeadLetters": "kafkalike.dead_letters",
     "DefaultSerializer": "kafkalike.serialization",
     "Deserializer": "kafkalike.serialization",
     "JsonSerializer": "kafkalike.serialization",

@@ -229,7 +229,7 @@ def _check_alterable(resource: ConfigResource) -> None:
 
 def _check_known(names: Iterable[str]) -> None:
     for name in names:
-        if name not in TOPIC_PROPERTIES.properties:
+        if TOPIC_PROPERTIES.name_of(name) not in TOPIC_PROPERTIES.properties:
             meaningless = TOPIC_PROPERTIES.meaningless.get(name)
             hint = f": {meaningless}" if meaningless else nearest(name, TOPIC_PROPERTIES.properties)
             message = f"unrecognized topic setting {name!r}{hint}"

@@ -25,6 +25,7 @@ TEXT_SETTINGS: Final = frozenset(
         "client_id",
         "client_rack",
         "compression_type",
+        "errors_deadletterqueue_topic_name",
         "group_id",
         "group_instance_id",
         "isolation_level",

@@ -10,7 +10,9 @@ from collections.abc import Callable, Container, Mapping
 from dataclasses import dataclass, fields, replace
 from typing import Any, Final, Self
 
-from kafkalike.config.client import IdleSettings, build, choice, flag, number, optional, text
+from kafkalike.config.client import build, choice, flag, number, optional, text
+from kafkalike.config.dead_letters import CHECKS as DEAD_LETTER_CHECKS
+from kafkalike.config.dead_letters import DeadLetterSettings, check_dead_letters
 from kafkalike.config.storage import StorageOptions, check_options
 from kafkalike.errors import InvalidGroupIdError, KafkaConfigurationError
 from kafkalike.model.names import check_group_id
@@ -49,7 +51,7 @@ _INSTANCE_ID: Final = re.compile(r"[a-zA-Z0-9._-]{1,249}")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class ConsumerConfig(IdleSettings):
+class ConsumerConfig(DeadLetterSettings):
     """Settings of a consumer; kafka-python 3.x's names and defaults.
 
     Times are ms, sizes bytes. Settings in `WITHOUT_EFFECT` are taken for the sake of ported code only.
@@ -157,6 +159,7 @@ class ConsumerConfig(IdleSettings):
         config = build(cls, configs, _CHECKS)
         if config.group_instance_id is not None and config.group_id is None:
             raise KafkaConfigurationError("setting 'group_instance_id' needs 'group_id'")
+        check_dead_letters(config, config.group_id)
         if config.heartbeat_interval_ms >= config.session_timeout_ms:
             raise KafkaConfigurationError(
                 f"setting 'heartbeat_interval_ms' ({config.heartbeat_interval_ms:g}) must be below "
@@ -252,6 +255,7 @@ def _no_reporters(value: Any) -> tuple[()]:  # noqa: ANN401
 
 
 _CHECKS: Final[dict[str, Callable[[Any], Any]]] = {
+    **DEAD_LETTER_CHECKS,
     **{f.name: number(0) for f in fields(ConsumerConfig) if f.name.endswith("_ms")},
     **dict.fromkeys(("heartbeat_interval_ms", "max_poll_interval_ms", "session_timeout_ms"), number(1)),
     **dict.fromkeys(

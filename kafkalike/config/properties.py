@@ -134,12 +134,24 @@ class PropertySet:
         kind: `topic` or `server`, for messages.
         properties: the settings that are honoured.
         meaningless: Kafka's settings that are refused here, with the reason.
+        aliases: other names of settings, by which they may be given; they are kept and shown under their own.
     """
 
-    def __init__(self, kind: str, properties: Iterable[Property], meaningless: Mapping[str, str]) -> None:
+    def __init__(
+        self,
+        kind: str,
+        properties: Iterable[Property],
+        meaningless: Mapping[str, str],
+        aliases: Mapping[str, str] | None = None,
+    ) -> None:
         self.kind = kind
         self.properties = {p.name: p for p in properties}
         self.meaningless = dict(meaningless)
+        self._aliases = dict(aliases or {})
+
+    def name_of(self, name: str) -> str:
+        """A setting's own name."""
+        return self._aliases.get(name, name)
 
     def check(self, name: str, text: str) -> Value:
         """Parse one setting.
@@ -150,7 +162,7 @@ class PropertySet:
         if name in self.meaningless:
             message = f"{self.kind} setting {name!r} has no meaning here: {self.meaningless[name]}"
             raise InvalidConfigurationError(message)
-        known = self.properties.get(name)
+        known = self.properties.get(self.name_of(name))
         if known is None:
             message = f"unknown {self.kind} setting {name!r}{nearest(name, self.properties)}"
             raise InvalidConfigurationError(message)
@@ -161,8 +173,12 @@ class PropertySet:
             raise InvalidConfigurationError(message) from cause
 
     def check_all(self, configs: Mapping[str, Any]) -> dict[str, str]:
-        """Check every setting of a mapping and return it in text form."""
+        """Check every setting of a mapping and return it in text form, under its own name."""
         texts = {str(name): as_text(value) for name, value in configs.items()}
+        found: dict[str, str] = {}
         for name, text in texts.items():
             self.check(name, text)
-        return texts
+            if found.setdefault(self.name_of(name), text) != text:
+                message = f"{self.kind} setting {self.name_of(name)!r} is given twice, once as an alias, and differs"
+                raise InvalidConfigurationError(message)
+        return found

@@ -30,6 +30,8 @@ TOPIC_DEFAULTS: Final[Mapping[str, tuple[str, ...]]] = {
         name: (f"log.{name}",)
         for name in (
             "kafkalike.flush",
+            "kafkalike.key.schema.validation",
+            "kafkalike.key.subject.name.strategy",
             "kafkalike.merge.bytes",
             "kafkalike.merge.min.age.ms",
             "kafkalike.replaced.file.delay.ms",
@@ -37,6 +39,8 @@ TOPIC_DEFAULTS: Final[Mapping[str, tuple[str, ...]]] = {
             "kafkalike.retention.wait.groups",
             "kafkalike.retention.wait.max.bytes",
             "kafkalike.retention.wait.max.ms",
+            "kafkalike.value.schema.validation",
+            "kafkalike.value.subject.name.strategy",
         )
     },
     "max.compaction.lag.ms": ("log.cleaner.max.compaction.lag.ms",),

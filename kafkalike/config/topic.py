@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Final, cast
 
@@ -18,6 +18,7 @@ from kafkalike.config.properties import (
     whole,
     words_of,
 )
+from kafkalike.model.schemas.strategies import STRATEGIES, TOPIC_NAME, Part
 
 CODECS: Final = ("none", "gzip", "snappy", "lz4", "zstd")
 """Values of `compression.type` that name a codec; `producer` keeps the producer's choice."""
@@ -25,6 +26,12 @@ CODECS: Final = ("none", "gzip", "snappy", "lz4", "zstd")
 _NO_BROKER = "there is no broker process, page cache or index file to tune"
 _NO_REPLICA = "replicas are roots, and this cluster has one"
 _NO_TIER = "the storage root itself is the remote tier"
+
+
+def strategy(text: str) -> str:
+    """Parser of a strategy's name, with or without the package of Confluent's class."""
+    return one_of(*STRATEGIES)(text.removeprefix("io.confluent.kafka.serializers.subject."))
+
 
 TOPIC_PROPERTIES: Final = PropertySet(
     "topic",
@@ -62,6 +69,27 @@ TOPIC_PROPERTIES: Final = PropertySet(
             default="false",
             doc="Whether records and their table commit are forced to the disk (fsync) before they are acknowledged, "
             "so that they survive a power failure. Kafka's default does not do it either.",
+        ),
+        *(
+            prop
+            for part in ("key", "value")
+            for prop in (
+                Property(
+                    name=f"kafkalike.{part}.schema.validation",
+                    parse=one_of("true", "false"),
+                    default="false",
+                    doc=f"Whether a record's {part} must begin with the magic byte 0 and the id of a schema that the "
+                    "registry has under the topic's subject; null passes. Also as "
+                    f"confluent.{part}.schema.validation.",
+                ),
+                Property(
+                    name=f"kafkalike.{part}.subject.name.strategy",
+                    parse=strategy,
+                    default=TOPIC_NAME,
+                    doc=f"Which subject that is: {', '.join(STRATEGIES)}. Also as "
+                    f"confluent.{part}.subject.name.strategy, and with the package of Confluent's class.",
+                ),
+            )
         ),
         Property(
             name="kafkalike.merge.bytes",
@@ -204,7 +232,35 @@ TOPIC_PROPERTIES: Final = PropertySet(
         "compression.lz4.level": "the codec's own default level is used",
         "compression.zstd.level": "the codec's own default level is used",
     },
+    aliases={
+        f"confluent.{part}.{name}": f"kafkalike.{part}.{name}"
+        for part in ("key", "value")
+        for name in ("schema.validation", "subject.name.strategy")
+    },
 )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SchemaChecks:
+    """Which schemas the keys and values of a topic's records must have."""
+
+    key: str | None = None
+    """Strategy that names the subject of keys; None where keys are not looked at."""
+    value: str | None = None
+    """The same for values."""
+
+    @property
+    def parts(self) -> Mapping[Part, str]:
+        """Strategies of the parts of a record that are looked at."""
+        found: dict[Part, str] = {}
+        if self.key is not None:
+            found["key"] = self.key
+        if self.value is not None:
+            found["value"] = self.value
+        return found
+
+
+NO_CHECKS: Final = SchemaChecks()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -225,6 +281,8 @@ class TopicConfig:
     """`delete`, `compact`, both, or neither."""
     flush: bool = False
     """Whether an append is on the disk, and not only in the page cache, when it is acknowledged."""
+    schemas: SchemaChecks = NO_CHECKS
+    """Which schemas records must have."""
 
     @classmethod
     def from_properties(cls, effective: Mapping[str, str]) -> TopicConfig:
@@ -243,9 +301,20 @@ class TopicConfig:
             timestamp_after_max_ms=cast("int", get("message.timestamp.after.max.ms")),
             cleanup_policy=cast("tuple[str, ...]", get("cleanup.policy")),
             flush=get("kafkalike.flush") == "true",
+            schemas=_schema_checks(get),
         )
 
     @property
     def compacted(self) -> bool:
         """Whether compaction may remove records, so that offsets may have holes and keys are needed."""
         return "compact" in self.cleanup_policy
+
+
+def _schema_checks(get: Callable[[str], Value]) -> SchemaChecks:
+    key, value = (
+        cast("str", get(f"kafkalike.{part}.subject.name.strategy"))
+        if get(f"kafkalike.{part}.schema.validation") == "true"
+        else None
+        for part in ("key", "value")
+    )
+    return NO_CHECKS if key is None and value is None else SchemaChecks(key=key, value=value)

@@ -22,8 +22,9 @@ from kafkalike.consumer.guard import Guard, guarded
 from kafkalike.consumer.handout import Handout, by_partition
 from kafkalike.consumer.listener import ConsumerRebalanceListener
 from kafkalike.consumer.places import Places
-from kafkalike.consumer.polling import Polling, arrow_builder, record_builder
+from kafkalike.consumer.polling import Polling, arrow_builder
 from kafkalike.consumer.questions import Questions
+from kafkalike.consumer.tolerant import Deserializers, builder
 from kafkalike.log.connect import connect
 from kafkalike.log.topic.chunk import concat_tables
 from kafkalike.model.structs import ConsumerRecord, TopicPartition
@@ -66,13 +67,16 @@ class KafkaConsumer(Questions, Places):
 
     def __init__(self, *topics: str, clock: Clock = SYSTEM_CLOCK, **configs: Any) -> None:  # noqa: ANN401
         config = ConsumerConfig.of(configs)
-        self._build = record_builder(
-            check_deserializer(config.key_deserializer, "key_deserializer"),
-            check_deserializer(config.value_deserializer, "value_deserializer"),
+        deserializers = Deserializers(
+            key=check_deserializer(config.key_deserializer, "key_deserializer"),
+            value=check_deserializer(config.value_deserializer, "value_deserializer"),
+            key_given=config.key_deserializer,
+            value_given=config.value_deserializer,
         )
         cluster = connect(config.bootstrap_servers, config.storage_options)
         self.config = config.at(cluster.heartbeat_ms, configs)
         self._context = Context.of(cluster, self.config, clock)
+        self._build = builder(deserializers, self._context)
         self._subscription = self._context.subscription
         self._polling = Polling(self._context)
         self._commits = self._polling.commits
@@ -173,7 +177,9 @@ class KafkaConsumer(Questions, Places):
             NoOffsetForPartitionError: `auto_offset_reset` is `none` and nothing was committed.
             OffsetOutOfRangeError: `auto_offset_reset` is `none` and the position is gone or not there yet.
             RecordDeserializationError: a deserialiser failed. The records before have been handed out, and the
-                position stays at the record: seek past it to go on.
+                position stays at the record: seek past it to go on. With `errors_tolerance='all'`, only where the
+                record cannot become a dead letter either: its topic does not take it, too many wait for a commit, or
+                what failed was no fault of the record (a retriable error, an OSError).
             FencedInstanceIdError: another process has this consumer's `group_instance_id`.
             InconsistentGroupProtocolError: the group's members have no assignor in common with this one.
             TopicDeletedError: a topic was deleted, or deleted and created again, while it was read. Raised once; the

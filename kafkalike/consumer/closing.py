@@ -39,6 +39,8 @@ def end(context: Context, polling: Polling, guard: Guard, timeout_ms: float, *, 
 def _give_back(context: Context, polling: Polling, guard: Guard, timeout_ms: float) -> None:
     guard.closed = True
     polling.fetcher.clear()
+    if context.letter_commits is not None:
+        context.letter_commits.close()
     context.logs.forget()
     context.cluster.settle(timeout_ms / 1000)
     for deserializer in (context.config.key_deserializer, context.config.value_deserializer):

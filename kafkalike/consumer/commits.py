@@ -9,6 +9,7 @@ from typing import Any, Final
 
 from kafkalike.consumer.context import Context
 from kafkalike.consumer.futures import CommitFuture
+from kafkalike.dead_letters.box import plain
 from kafkalike.errors import (
     CommitFailedError,
     IllegalStateError,
@@ -37,6 +38,8 @@ class Commits:
         self._subscription = context.subscription
         self._offsets = context.offsets
         self._group_member = context.member
+        self._letters = context.letters
+        self._letter_commits = context.letter_commits
         self._config = context.config
         self._clock = context.clock
         self._metrics = context.metrics
@@ -65,13 +68,25 @@ class Commits:
             return
         self._last = None
         try:
-            generation = self._offsets.commit(self._member(), checked, self._topic_ids(checked), timeout_ms)
+            generation = self._commit(checked, timeout_ms)
         except KafkaError:
             self._metrics.failed_commits += 1
             raise
         if self._group_member is not None:
             self._group_member.saw(generation)
         self._metrics.commits += 1
+
+    def _commit(self, offsets: Offsets, timeout_ms: float | None) -> int:
+        """Commit offsets, and the dead letters below them with them; returns the group's generation."""
+        member, ids = self._member(), self._topic_ids(offsets)
+        if self._letters is None or self._letter_commits is None:
+            return self._offsets.commit(member, offsets, ids, timeout_ms)
+        if self._letter_commits.commit(member, offsets, ids, timeout_ms):
+            generation = self._offsets.generation_of(member, next(iter(offsets)))
+        else:
+            generation = self._offsets.commit(member, offsets, ids, timeout_ms)
+        self._letters.settle(plain(offsets))
+        return generation
 
     def commit_async(self, offsets: Offsets | None, callback: CommitCallback | None) -> CommitFuture:
         """Commit now, and call the callback later. See `KafkaConsumer.commit_async`."""
@@ -103,7 +118,8 @@ class Commits:
 
         Caller: client, in poll, before it fetches: everything that was handed out by then has been worked on.
         """
-        if self.automatic and self._clock.monotonic() >= self._due:
+        full = self._letters is not None and self._letters.full
+        if self.automatic and (full or self._clock.monotonic() >= self._due):
             self.restart_timer()
             self.commit_automatically()
 

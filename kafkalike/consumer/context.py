@@ -9,6 +9,8 @@ from kafkalike.config.consumer import ConsumerConfig
 from kafkalike.consumer.logs import Logs
 from kafkalike.consumer.metrics import Metrics
 from kafkalike.consumer.subscription import Subscription
+from kafkalike.dead_letters.box import LetterBox
+from kafkalike.dead_letters.commits import LetterCommits
 from kafkalike.group.assignors import DEFAULT_STRATEGY, schemes_of
 from kafkalike.group.member import GroupMember
 from kafkalike.group.membership import MemberSettings
@@ -28,19 +30,29 @@ class Context:
     offsets: GroupOffsets
     member: GroupMember | None
     """This consumer as a member of its group; None without `group_id`."""
+    letters: LetterBox | None = None
+    """Records that could not be read and wait for a commit; None where none become dead letters."""
+    letter_commits: LetterCommits | None = None
+    """Commits them."""
     metrics: Metrics = field(default_factory=Metrics)
 
     @classmethod
     def of(cls, cluster: Cluster, config: ConsumerConfig, clock: Clock) -> Context:
         """The parts of a new consumer."""
+        subscription = Subscription(exclude_internal=config.exclude_internal_topics, hidden=config.is_letters)
+        letters = None
+        if config.tolerant and config.group_id is not None and config.errors_deadletterqueue_topic_name != "":
+            letters = LetterBox(cluster, config.group_id, clock, lambda: subscription.held)
         return cls(
             cluster=cluster,
             config=config,
             clock=clock,
-            subscription=Subscription(exclude_internal=config.exclude_internal_topics),
+            subscription=subscription,
             logs=Logs(cluster),
             offsets=GroupOffsets.of(cluster, clock),
             member=_member(cluster, config, clock),
+            letters=letters,
+            letter_commits=None if letters is None else LetterCommits(cluster, letters, config.client_id, clock),
         )
 
 

@@ -42,7 +42,7 @@ class Taken:
     next_offset: int
     """The position after these records."""
     parts: list[Any] = field(default_factory=list)
-    """What `Build` made, in offset order."""
+    """What `Build` made, in offset order; empty where all records were passed over."""
 
 
 @dataclass(slots=True)
@@ -291,13 +291,19 @@ class Fetcher:
         rest: Chunk | None = None
         if len(chunk) > turn.room:
             chunk, rest = chunk.split(int(turn.room))
-        made, error = build(feed.tp, chunk)
+        try:
+            made, error = build(feed.tp, chunk)
+        except KafkaError:
+            feed.rewind(feed.start)
+            raise
         next_offset = chunk.next_offset if error is None else error.offset
-        if len(made):
+        # Records that are passed over move the position, too.
+        if len(made) or next_offset > chunk.offset_at(0):
             taken = turn.taken.setdefault(feed.tp, Taken(feed.tp, feed.state, feed.start, next_offset))
-            taken.parts.append(made)
             taken.next_offset = next_offset
-            turn.room -= len(made)
+            if len(made):
+                taken.parts.append(made)
+                turn.room -= len(made)
         if error is not None:
             feed.rewind(next_offset)
             raise error

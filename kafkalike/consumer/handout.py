@@ -122,4 +122,4 @@ class Handout:
 
 def by_partition(taken: list[Taken]) -> dict[TopicPartition, list[ConsumerRecord]]:
     """What `poll` returns."""
-    return {t.tp: t.parts[0] if len(t.parts) == 1 else [r for part in t.parts for r in part] for t in taken}
+    return {t.tp: t.parts[0] if len(t.parts) == 1 else [r for part in t.parts for r in part] for t in taken if t.parts}

@@ -18,6 +18,11 @@ class Metrics:
     commits: int = 0
     failed_commits: int = 0
     rebalances: int = 0
+    records_skipped: int = 0
+    """Records that could not be read and were passed over."""
+    letters: int = 0
+    """Those of them that are, or become, dead letters."""
+    errors_logged: int = 0
 
     def by_group(self, subscription: Subscription) -> dict[str, dict[str, float]]:
         """Numbers by Kafka's metric group and metric name."""
@@ -36,5 +41,10 @@ class Metrics:
                 "commit-total": self.commits,
                 "failed-commit-total": self.failed_commits,
                 "rebalance-total": self.rebalances,
+            },
+            "task-error-metrics": {
+                "total-records-skipped": self.records_skipped,
+                "deadletterqueue-produce-requests": self.letters,
+                "total-errors-logged": self.errors_logged,
             },
         }

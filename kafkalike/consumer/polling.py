@@ -63,6 +63,12 @@ class Polling:
             if taken and self.assigner.lapsed:
                 taken = self._still_held(taken)
             remaining = deadline.remaining()
+            if taken and not any(part.parts for part in taken):
+                # All that was read is passed over, so there is nothing to hand out, and maybe more to read.
+                self.fetcher.advance(taken)
+                if remaining > 0:
+                    continue
+                return []
             if taken or remaining <= 0:
                 return taken
             looked = context.clock.monotonic() - begun

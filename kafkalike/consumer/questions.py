@@ -11,6 +11,7 @@ from kafkalike.consumer.context import Context
 from kafkalike.consumer.guard import Guard, guarded, readable
 from kafkalike.consumer.polling import Polling
 from kafkalike.consumer.subscription import Subscription
+from kafkalike.dead_letters.box import MetadataWithLetters
 from kafkalike.errors import (
     IllegalStateError,
     KafkaConnectionError,
@@ -184,8 +185,13 @@ class Questions:
     def group_metadata(self) -> ConsumerGroupMetadata:
         """The membership in the group; without a group or before the first poll it is `<unjoined>`.
 
-        A snapshot, which any thread may ask for.
+        A snapshot, which any thread may ask for. With `errors_tolerance='all'` a transaction that is given it, by
+        `send_offsets_to_transaction`, writes the dead letters below the offsets that it commits.
         """
+        known, letters = self._group_metadata(), self._context.letters
+        return known if letters is None else MetadataWithLetters.of(known, letters)
+
+    def _group_metadata(self) -> ConsumerGroupMetadata:
         mine = self._context.member
         member = None if mine is None else mine.membership
         if member is None:

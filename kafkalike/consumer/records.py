@@ -68,6 +68,26 @@ def to_records(
     return list(map(_to_record, rows)), failed
 
 
+def deserialized(
+    raw: ConsumerRecord, key_deserializer: DeserializeFunction | None, value_deserializer: DeserializeFunction | None
+) -> ConsumerRecord:
+    """One record of bytes, deserialised.
+
+    Raises:
+        RecordDeserializationError: a deserialiser failed; what it raised is the cause.
+    """
+    key, value, part = raw.key, raw.value, "key"
+    try:
+        if key_deserializer is not None:
+            key = key_deserializer(raw.topic, raw.headers, key)
+        part = "value"
+        if value_deserializer is not None:
+            value = value_deserializer(raw.topic, raw.headers, value)
+    except Exception as cause:
+        raise RecordDeserializationError(raw.topic, raw.partition, raw.offset, part, cause) from cause
+    return raw._replace(key=key, value=value)
+
+
 def _deserialize(  # noqa: PLR0917 - the parts of one record's place and content
     part: str,
     function: DeserializeFunction,

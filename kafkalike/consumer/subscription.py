@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import Enum
 from typing import Final, Literal
@@ -110,7 +110,7 @@ class _Held(Mapping[TopicPartition, str | None]):
 class Subscription:
     """What one consumer reads. Not thread-safe; belongs to its consumer."""
 
-    def __init__(self, *, exclude_internal: bool = True) -> None:
+    def __init__(self, *, exclude_internal: bool = True, hidden: Callable[[str], bool] = lambda _: False) -> None:
         self.mode = Mode.NONE
         self.topics: set[str] = set()
         """Topics subscribed to: those named, or those that matched the pattern at the last look."""
@@ -120,6 +120,8 @@ class Subscription:
         self.changes = Changes()
         self._pattern: re.Pattern[str] | None = None
         self._exclude_internal = exclude_internal
+        self._hidden = hidden
+        """Whether a pattern passes over a topic: one that this consumer writes its dead letters to."""
         self._partitions: dict[TopicPartition, PartitionState] = {}
 
     # --- what the user says ------------------------------------------------------------------
@@ -205,7 +207,8 @@ class Subscription:
         if self._pattern is not None:
             pattern = self._pattern
             hidden = INTERNAL_PREFIX if self._exclude_internal else None
-            self.topics = {name for name in known if pattern.match(name) and not (hidden and name.startswith(hidden))}
+            found = {name for name in known if pattern.match(name) and not (hidden and name.startswith(hidden))}
+            self.topics = {name for name in found if not self._hidden(name)}
         infos = [known[name] for name in sorted(self.topics) if name in known]
         return {TopicPartition(info.name, p): info.topic_id for info in infos for p in info.partitions}
 

@@ -57,6 +57,10 @@ class RecordDeserializationError(SerializationError):
         cause: what the deserialiser raised.
     """
 
+    topic: str
+    partition: int
+    offset: int
+
     def __init__(self, topic: str, partition: int, offset: int, part: str, cause: Exception) -> None:
         super().__init__(
             f"{topic}-{partition}: the {part} of the record at offset {offset} cannot be read: {cause}",

@@ -95,7 +95,16 @@ class GroupOffsets:
             ),
         )
         self.groups.transact(commit, timeout_ms)
-        known = self.groups.state.group(membership.group_id).offsets.get(next(iter(checked)))
+        return self.generation_of(membership, next(iter(checked)))
+
+    def generation_of(self, membership: Membership, tp: TopicPartition) -> int:
+        """The generation that a member's last commit of a partition was in; the member's own where that is not known.
+
+        Args:
+            membership: whose commit.
+            tp: one of its partitions.
+        """
+        known = self.groups.state.group(membership.group_id).offsets.get(tp)
         # Another member may have committed since, in a generation that this one knows nothing of.
         own = known is not None and known.member_id == membership.member_id
         return known.generation if known is not None and own else membership.generation

@@ -11,6 +11,7 @@ from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from typing import Final
 
+from kafkalike.dead_letters.box import LetterBox
 from kafkalike.errors import (
     AuthorizationError,
     CommitFailedError,
@@ -87,6 +88,8 @@ class Standing:
     """Why it failed, in the two phases of failure."""
     offsets: GroupOffsets = field(default_factory=dict)
     """What the open transaction commits for consumer groups, in the order of the calls."""
+    letters: Mapping[GroupClaim, LetterBox] = field(default_factory=dict)
+    """Dead letters of the consumers whose offsets these are: those below the offsets are committed with them."""
     owner: object = None
     """Whose the open transaction is, where somebody said so."""
 
@@ -119,10 +122,19 @@ class Standing:
             return Standing(phase=Phase.IN_TRANSACTION, number=self.number + 1)
         return replace(self, phase=Phase.COMMITTING) if call is Call.COMMIT else self
 
-    def with_offsets(self, group: GroupClaim, offsets: Mapping[TopicPartition, OffsetAndMetadata]) -> Standing:
+    def with_offsets(
+        self,
+        group: GroupClaim,
+        offsets: Mapping[TopicPartition, OffsetAndMetadata],
+        letters: LetterBox | None = None,
+    ) -> Standing:
         """With offsets that the open transaction is to commit; a later one for a partition takes the place."""
         others = {known: old for known, old in self.offsets.items() if known != group}
-        return replace(self, offsets={**others, group: {**self.offsets.get(group, {}), **offsets}})
+        return replace(
+            self,
+            offsets={**others, group: {**self.offsets.get(group, {}), **offsets}},
+            letters=self.letters if letters is None else {**self.letters, group: letters},
+        )
 
     # --- what became of it ---------------------------------------------------------------------
 

@@ -224,7 +224,9 @@ class Sender:
     def _separate(self, queue: TopicQueue, batch: Batch, error: KafkaError) -> None:
         """Take the records that the topic does not allow out of a batch, so that only they fail."""
         log = queue.log
-        found = {} if log is None else refused_rows(batch.columns(), log.info, log.config, self._clock.now_ms())
+        found: dict[int, KafkaError] = {}
+        if log is not None:
+            found = refused_rows(batch.columns(), log.info, log.config, self._clock.now_ms(), log.schemas)
         if found.keys() <= batch.refused.keys():
             # The settings or the time changed meanwhile: once more with all, but not for ever.
             if batch.puzzled:

@@ -64,7 +64,9 @@ class TransactionCalls:
             offsets: by partition, the next offset to read; none are fine.
             group_metadata: what `KafkaConsumer.group_metadata()` says. The id of a group alone is taken, as by
                 kafka-python; then nobody looks whether the consumer is still its member, so that a consumer that was
-                stopped for long may commit offsets of partitions that are another one's by now.
+                stopped for long may commit offsets of partitions that are another one's by now, and no dead letters
+                are written. Of a consumer with `errors_tolerance='all'` the metadata lead to its dead letters: those
+                below the offsets are committed with them.
 
         Raises:
             IllegalStateError: no transaction is open.

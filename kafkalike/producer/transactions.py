@@ -11,6 +11,8 @@ from typing import Final
 
 from kafkalike.clock import Clock, Deadline
 from kafkalike.config.producer import ProducerConfig
+from kafkalike.dead_letters.box import MetadataWithLetters, plain
+from kafkalike.dead_letters.posting import stage
 from kafkalike.errors import (
     CommitFailedError,
     FencedInstanceIdError,
@@ -20,10 +22,12 @@ from kafkalike.errors import (
     InvalidTxnStateError,
     KafkaError,
     RebalanceInProgressError,
+    TransactionAbortableError,
     UnknownOutcomeError,
 )
 from kafkalike.group.offsets import GroupOffsets, check_position
 from kafkalike.log.port import Cluster, TopicLog, TransactionSession
+from kafkalike.model.appends import Appended
 from kafkalike.model.batch import RecordBatch
 from kafkalike.model.names import check_group_id
 from kafkalike.model.structs import ConsumerGroupMetadata, OffsetAndMetadata, TopicPartition
@@ -64,6 +68,8 @@ class TransactionManager:
         self._max_metadata_bytes = GroupOffsets.of(cluster, clock).max_metadata_bytes
         self._standing = Standing()
         self._session: TransactionSession | None = None
+        self._lettered = 0
+        """Number of the last transaction that has its dead letters."""
         self._turn = threading.RLock()
         """Held during a call of the program."""
         self._change = threading.Lock()
@@ -116,11 +122,12 @@ class TransactionManager:
         checked: dict[TopicPartition, OffsetAndMetadata] = {
             tp: check_position(tp, at, self._max_metadata_bytes) for tp, at in offsets.items()
         }
+        letters = group_metadata.box if isinstance(group_metadata, MetadataWithLetters) else None
         with self._turn:
             self._take(Call.SEND_OFFSETS)
             if checked:
                 self._check_member(claim)
-                self._replace(lambda standing: standing.with_offsets(claim, checked))
+                self._replace(lambda standing: standing.with_offsets(claim, checked, letters))
 
     def _check_member(self, claim: GroupClaim) -> None:
         """Refuse a consumer that the group has left behind, as far as it is known here; the commit looks again."""
@@ -144,7 +151,8 @@ class TransactionManager:
             self._buffer.flush(limit.remaining())
             self._take(Call.COMMIT)  # a record may have failed meanwhile
             try:
-                done = self._opened().commit(standing.number, standing.offsets, limit)
+                self._stage_letters(standing, limit)
+                done = self._decide(standing, limit)
             except KafkaError as error:
                 self._refused(Call.COMMIT, error)
                 raise
@@ -154,6 +162,32 @@ class TransactionManager:
                 for topic, appended in done.items()
                 for partition, found in sorted(appended.ranges.items())
             }
+
+    def _stage_letters(self, standing: Standing, limit: Deadline) -> None:
+        """Add the dead letters below the offsets; once, also when the commit is made again.
+
+        Raises:
+            TransactionAbortableError: a dead-letter topic does not take them.
+            KafkaError: not done; commit again.
+        """
+        if not standing.letters or self._lettered == standing.number:
+            return
+        try:
+            for claim, box in standing.letters.items():
+                letters = box.due(plain(standing.offsets[claim]))
+                stage(self._cluster, self._opened(), standing.number, letters, limit, once=str(claim))
+        except KafkaError as error:
+            if error.retriable or isinstance(error, UnknownOutcomeError):
+                raise
+            self.failed(error)
+            raise TransactionAbortableError(f"dead letters were refused; abort the transaction: {error}") from error
+        self._lettered = standing.number
+
+    def _decide(self, standing: Standing, limit: Deadline) -> Mapping[str, Appended]:
+        done = self._opened().commit(standing.number, standing.offsets, limit)
+        for claim, box in standing.letters.items():
+            box.note(plain(standing.offsets[claim]))
+        return done
 
     def commit_surely(self) -> Ranges:
         """Commit, again and again while it is not known what became of it, for `delivery_timeout_ms` at most."""
@@ -214,8 +248,7 @@ class TransactionManager:
             self._abort(limit)
             return
         # It was decided, by a commit that nobody got an answer to.
-        standing = self._standing
-        self._opened().commit(standing.number, standing.offsets, limit)
+        self._decide(self._standing, limit)
         self._replace(Standing.completed)
 
     # --- the sender, and sending threads -------------------------------------------------------

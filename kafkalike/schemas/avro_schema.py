@@ -127,6 +127,8 @@ class _Parser:
         kind = value.get("type")
         if kind == "error":
             kind = "record"
+        if isinstance(kind, dict | list):
+            return self.type(kind, namespace)
         if kind in PRIMITIVES:
             return AvroType(kind, logical=_logical(value), attributes=value)
         if kind == "array":
@@ -135,8 +137,8 @@ class _Parser:
             return AvroType("map", items=self._part(value, "values", namespace), attributes=value)
         if kind in NAMED:
             return self._define(kind, value, namespace)
-        if isinstance(kind, str | dict | list):
-            return self.type(kind, namespace)
+        if isinstance(kind, str):
+            return self._by_name(kind, namespace)
         raise InvalidSchemaError(f"a type has no 'type': {_short(value)}")
 
     def _part(self, value: dict[str, Any], key: str, namespace: str) -> AvroType:

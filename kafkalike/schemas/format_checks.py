@@ -40,11 +40,13 @@ def _check_json(value: Any) -> None:  # noqa: ANN401 - any JSON
     if not isinstance(value, (dict, bool)):
         raise refusals.invalid_schema("a JSON Schema is an object, true or false")
     validators = needed("jsonschema.validators", "JSON schemas")
-    kind = validators.validator_for(value, default=validators.Draft7Validator)
     try:
-        kind.check_schema(value)
+        validators.validator_for(value, default=validators.Draft7Validator).check_schema(value)
     except needed("jsonschema.exceptions", "JSON schemas").SchemaError as cause:
         raise refusals.invalid_schema(f"{cause.json_path}: {cause.message[:500]}") from cause
+    except Exception as cause:
+        # The library takes texts for granted that are none, such as a `$schema` that is a number.
+        raise refusals.invalid_schema(f"it is no JSON Schema: {type(cause).__name__}: {cause}") from cause
 
 
 CHECKS: Final = Checks(check=_check, normalized=normalized, problems=_problems)

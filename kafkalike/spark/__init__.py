@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from kafkalike.spark.format.format import register_format as register_format
     from kafkalike.spark.format.progress import offsets_behind as offsets_behind
     from kafkalike.spark.frames import read as read
+    from kafkalike.spark.letters import dead_letters as dead_letters
     from kafkalike.spark.progress import CheckpointProgress as CheckpointProgress
     from kafkalike.spark.reading import read_stream as read_stream
     from kafkalike.spark.sink import Written as Written
@@ -37,6 +38,7 @@ _HOME = {
     "Transaction": "kafkalike.spark.transactions",
     "Written": "kafkalike.spark.sink",
     "create_view": "kafkalike.spark.sql_values",
+    "dead_letters": "kafkalike.spark.letters",
     "decoded_values": "kafkalike.spark.sql_values",
     "from_topic": "kafkalike.spark.typed.decode",
     "offsets_behind": "kafkalike.spark.format.progress",

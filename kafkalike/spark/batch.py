@@ -4,15 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from functools import partial, reduce
+from functools import reduce
 from operator import or_
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any
 
-from pyspark.sql import Column, DataFrame, SparkSession
+from pyspark.sql import Column, DataFrame, Observation, SparkSession
 from pyspark.sql import functions as F  # noqa: N812
-from pyspark.sql.types import StructType
 
 from kafkalike.clock import SYSTEM_CLOCK, Clock
+from kafkalike.config.dead_letters import DeadLetterSettings
 from kafkalike.cuts.value import Snapshot
 from kafkalike.errors import DataLossError, IllegalArgumentError
 from kafkalike.group.exclusive import held_alone
@@ -20,40 +20,16 @@ from kafkalike.group.offsets import GroupOffsets
 from kafkalike.log.connect import connect
 from kafkalike.log.port import TopicLog
 from kafkalike.model.names import check_group_id
-from kafkalike.model.structs import OffsetAndMetadata, TopicPartition
+from kafkalike.model.structs import ConsumerGroupMetadata, OffsetAndMetadata, TopicPartition
+from kafkalike.spark.decoding import Decoding, decoded, decoded_and_letters
 from kafkalike.spark.files import Target, save
 from kafkalike.spark.frames import check_root, read
+from kafkalike.spark.letters import ensure_topics
 from kafkalike.spark.ranges import EARLIEST, LATEST, Offsets, plan_ranges
-from kafkalike.spark.typed.decode import from_topic
-from kafkalike.spark.typed.registry import Part
 
-VALUE_FORMATS: Final = ("string", "json", "binary", "avro", "protobuf", "json-schema")
-KEY_FORMATS: Final = ("string", "avro", "protobuf", "json-schema")
-TYPED: Final[Mapping[str, str]] = {"avro": "avro", "protobuf": "protobuf", "json-schema": "json"}
-"""Formats of records with schemas, and what `kafkalike.spark.from_topic` calls them."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Decoding:
-    """How records become rows."""
-
-    value_format: str = "string"
-    """`string`: the value as text. `json`: parsed by `schema`. `binary`: bytes, the key too. `avro`, `protobuf` and
-    `json-schema`: by the schemas of the topic."""
-    key_format: str = "string"
-    """`string`, or one of those with schemas."""
-    schema: str | None = None
-    """Fields of a JSON value, as DDL."""
-    malformed: str = "fail"
-    """What a value, or a key with a schema, that cannot be parsed does: `fail` the job, or become `null`."""
-    value_only: bool = False
-    """Rows are values alone: the fields of a JSON object (all null for a tombstone), else one column `value`."""
-    headers: bool = False
-    """Whether the column `headers` is there."""
-    message: str | None = None
-    """Full name of the values' Protobuf message; None for the first one of the schema."""
-    registry: str | Mapping[str, str] | None = None
-    """Where schemas are; None for the cluster's own registry."""
+if TYPE_CHECKING:
+    from kafkalike.group.membership import Membership
+    from kafkalike.log.cluster.delta_cluster import DeltaCluster
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -66,6 +42,8 @@ class Consumed:
     """Records written out; in a compacted topic fewer than offsets."""
     committed: bool
     """Whether the ends were committed for the group."""
+    letters: int = 0
+    """Records that became dead letters."""
 
 
 def consume(
@@ -79,6 +57,7 @@ def consume(
     at: Snapshot | None = None,
     group: str | None = None,
     decoding: Decoding | None = None,
+    errors: DeadLetterSettings | None = None,
     clock: Clock = SYSTEM_CLOCK,
 ) -> Consumed:
     """Copy records out of a topic, up to a log end that is fixed at the start.
@@ -99,6 +78,8 @@ def consume(
         at: a snapshot (`kafkalike.snapshot`): reads the topic as it has it, up to its log ends; instead of `ending`.
         group: begins at this group's committed offsets, and commits the end.
         decoding: how records become rows; see `decoded`.
+        errors: with `errors_tolerance='all'` records that cannot be decoded become dead letters, in one transaction
+            with the group's offsets; needs a group.
         clock: time of the commit.
 
     Returns:
@@ -114,18 +95,59 @@ def consume(
     cluster: Any = connect(bootstrap_servers)
     log: TopicLog = cluster.log(topic)
     how = Decoding() if decoding is None else decoding
+    letters = errors if errors is not None and errors.tolerant else None
+    if letters is not None and group is None and letters.letters_of(topic) is not None:
+        raise IllegalArgumentError("dead letters are committed with the offsets of a group; name one")
     ending = ending if at is None else ends_of(at, cluster.root, log, ending)
     if group is None:
         ranges = plan_ranges(log, EARLIEST if starting is None else starting, ending)
-        records = _copy(spark, log, ranges, target, cluster, how, at)
+        records = _copy(spark, log, ranges, target, cluster, how, at, letters).records
         return Consumed(ranges=_named(topic, ranges), records=records, committed=False)
     offsets = GroupOffsets.of(cluster, clock)
     with held_alone(cluster, check_group_id(group), [topic], "consume", clock) as member:
         ranges = plan_ranges(log, _committed(offsets, group, log, starting), ending)
-        records = _copy(spark, log, ranges, target, cluster, how, at)
+        copied = _copy(spark, log, ranges, target, cluster, how, at, letters)
         ends = {tp: OffsetAndMetadata(run.stop) for tp, run in _named(topic, ranges).items()}
-        offsets.commit(member, ends, {topic: log.info.topic_id})
-    return Consumed(ranges=_named(topic, ranges), records=records, committed=True)
+        if letters is None or copied.bad is None:
+            offsets.commit(member, ends, {topic: log.info.topic_id})
+            found = 0
+        else:
+            found = _commit_with_letters(cluster, log, member, ends, copied, letters)
+    return Consumed(ranges=_named(topic, ranges), records=copied.records, committed=True, letters=found)
+
+
+@dataclass(frozen=True, slots=True)
+class _Copied:
+    """What was written of some offsets."""
+
+    records: int
+    wanted: int
+    bad: DataFrame | None = None
+    """Dead letters among them, not written yet."""
+
+
+def _commit_with_letters(  # noqa: PLR0917
+    cluster: DeltaCluster,
+    log: TopicLog,
+    member: Membership,
+    ends: Mapping[TopicPartition, OffsetAndMetadata],
+    copied: _Copied,
+    settings: DeadLetterSettings,
+) -> int:
+    """Commit offsets and dead letters by one decision; returns the number of letters."""
+    from kafkalike.spark.transactions import transaction
+
+    topic = log.info.name
+    assert copied.bad is not None
+    ensure_topics(cluster, settings, [topic])
+    counted = Observation("kafkalike")
+    with transaction(f"consume {member.group_id} {topic}", cluster) as done:
+        done.write(copied.bad.observe(counted, F.count(F.lit(1)).alias("letters")), settings.letters_of(topic))
+        letters = int(counted.get["letters"])
+        _check_found(log, copied.records + letters, copied.wanted)
+        whose = ConsumerGroupMetadata(member.group_id, member.generation, member.member_id)
+        done.commit_offsets(whose, ends)
+    return letters
 
 
 def ends_of(at: Snapshot, root: str, log: TopicLog, ending: Offsets) -> dict[int, int]:
@@ -174,19 +196,29 @@ def _copy(  # noqa: PLR0917
     cluster: Any,  # noqa: ANN401
     decoding: Decoding,
     at: Snapshot | None,
-) -> int:
+    letters: DeadLetterSettings | None,
+) -> _Copied:
     """Write the records of these offsets, and count them."""
     wanted = sum(map(len, ranges.values()))
     # Also when there is nothing to read: arguments that cannot work must show in the first run.
-    frame = decoded(read(spark, log.info.name, cluster, at=at).where(within(ranges)), decoding, log.info.name, cluster)
+    records = read(spark, log.info.name, cluster, at=at).where(within(ranges))
+    if letters is None:
+        frame, bad = decoded(records, decoding, log.info.name, cluster), None
+    else:
+        frame, bad = decoded_and_letters(records, decoding, log.info.name, cluster, letters, "consume")
     if target.format == "console":
         frame = frame if decoding.value_only else frame.orderBy("partition", "offset")
     elif not wanted and target.mode == "append":
-        return 0
-    records = save(frame, target)
+        return _Copied(0, 0)
+    count = save(frame, target)
+    if letters is None:
+        _check_found(log, count, wanted)
+    return _Copied(count, wanted, bad)
+
+
+def _check_found(log: TopicLog, records: int, wanted: int) -> None:
     if records != wanted and not log.config.compacted:
         raise DataLossError(f"{log.info.name}: {wanted} offsets were to be read, but {records} records were found")
-    return records
 
 
 def within(ranges: Mapping[int, range]) -> Column:
@@ -197,73 +229,3 @@ def within(ranges: Mapping[int, range]) -> Column:
         if run
     ]
     return reduce(or_, runs) if runs else F.lit(False)  # noqa: FBT003 - a Column
-
-
-def decoded(frame: DataFrame, decoding: Decoding, topic: str, cluster: Any) -> DataFrame:  # noqa: ANN401
-    """Make records rows that files and tables can hold.
-
-    Args:
-        frame: columns of `kafkalike.spark.read`.
-        decoding: how.
-        topic: whose records they are, for their schemas.
-        cluster: where the topic is.
-
-    Returns:
-        Columns `key`, `value`, `partition`, `offset`, `timestamp`, and `headers` when asked for; or the value alone.
-
-    Raises:
-        IllegalArgumentError: a format that is not known, or JSON without a schema.
-        ParseException: a bad schema.
-        SchemaRegistryError: the topic has no schemas.
-    """
-    typed = partial(_typed, topic=topic, cluster=cluster, decoding=decoding)
-    value = typed("value", decoding.value_format) if decoding.value_format in TYPED else _value(decoding)
-    if decoding.value_only:
-        made = frame.select(value.alias("value"))
-        nested = isinstance(made.schema["value"].dataType, StructType)
-        return made.select("value.*") if nested else made
-    if decoding.key_format in TYPED:
-        key = typed("key", decoding.key_format)
-    elif decoding.key_format == "string":
-        key = F.col("key") if decoding.value_format == "binary" else F.col("key").cast("string")
-    else:
-        raise IllegalArgumentError(f"key format must be one of {', '.join(KEY_FORMATS)}, not {decoding.key_format!r}")
-    columns = [key.alias("key"), value.alias("value"), *map(F.col, ("partition", "offset", "timestamp"))]
-    return frame.select(*columns, *([F.col("headers")] if decoding.headers else []))
-
-
-def _typed(part: Part, form: str, *, topic: str, cluster: Any, decoding: Decoding) -> Column:  # noqa: ANN401
-    return from_topic(
-        part,
-        topic,
-        cluster,
-        part=part,
-        format=TYPED[form],
-        on_error=decoding.malformed,
-        message=decoding.message if part == "value" else None,
-        registry=decoding.registry,
-    )
-
-
-def _value(decoding: Decoding) -> Column:
-    value = F.col("value")
-    match decoding.value_format:
-        case "binary":
-            return value
-        case "string":
-            return value.cast("string")
-        case "json" if decoding.schema is not None:
-            return _json(value.cast("string"), decoding.schema, decoding.malformed)
-        case "json":
-            raise IllegalArgumentError("value format json needs a schema")
-    raise IllegalArgumentError(f"value format must be one of {', '.join(VALUE_FORMATS)}, not {decoding.value_format!r}")
-
-
-def _json(text: Column, schema: str, malformed: str) -> Column:
-    """Parse JSON; a tombstone stays null."""
-    if malformed == "null":
-        return F.from_json(text, schema)
-    # Spark takes an empty text for a null, whatever the mode.
-    empty = F.raise_error(F.lit("a value is empty, which is no JSON"))
-    parsed = F.from_json(text, schema, {"mode": "FAILFAST"})
-    return F.when(F.trim(text) == F.lit(""), F.from_json(empty.cast("string"), schema)).otherwise(parsed)

@@ -16,6 +16,7 @@ from pyspark.sql import functions as F  # noqa: N812
 
 from kafkalike import faults
 from kafkalike.clock import SYSTEM_CLOCK, Clock
+from kafkalike.config.dead_letters import settings_of
 from kafkalike.config.topic import CODECS
 from kafkalike.errors import (
     IllegalArgumentError,
@@ -29,6 +30,7 @@ from kafkalike.log.staged.naming import Naming
 from kafkalike.log.staged.together import Together
 from kafkalike.model.appends import TxnId
 from kafkalike.model.names import check_topic_name
+from kafkalike.spark.letters import ensure_topics, with_letters
 from kafkalike.spark.progress import GroupProgress
 from kafkalike.spark.sink import Partitioner, Written, produce, with_schemas
 from kafkalike.spark.stream_ids import StreamVersion, app_id, next_txn
@@ -79,6 +81,9 @@ class StreamWriter:
         delivery_timeout_ms: float = 120_000,
         storage_options: Any = None,  # noqa: ANN401 - see `connect`
         group_storage_options: Any = None,  # noqa: ANN401 - see `connect`
+        errors_tolerance: str = "none",
+        errors_deadletterqueue_topic_name: str | None = None,
+        errors_deadletterqueue_context_headers_enable: bool = True,
         clock: Clock = SYSTEM_CLOCK,
     ) -> None:
         """See `write_stream` for the arguments and errors."""
@@ -94,6 +99,11 @@ class StreamWriter:
             raise IllegalArgumentError("group_bootstrap_servers needs a group_id")
         if group_bootstrap_servers is None and group_storage_options is not None:
             raise IllegalArgumentError("group_storage_options needs group_bootstrap_servers")
+        self._letters = settings_of(
+            errors_tolerance,
+            errors_deadletterqueue_topic_name,
+            context_headers=errors_deadletterqueue_context_headers_enable,
+        )
         self._topic = None if topic is None else check_topic_name(topic)
         self._cluster: DeltaCluster = connect_to_write(bootstrap_servers, storage_options)
         self._checkpoint = checkpoint
@@ -146,6 +156,9 @@ class StreamWriter:
         claims: GroupOffsets = {}
         if self._progress is not None and progress and self._progress.root == self._cluster.root:
             claims = dict([self._progress.claimed(progress, **about)])
+        if self._letters.tolerant:
+            ensure_topics(self._cluster, self._letters, {tp.topic for tp in offsets.ends})
+            frame = self.records(frame, connector=app, task=str(batch_id))
         faults.point("stream.before_write")
         written = self._write(frame, app, version, run_id, claims)
         faults.point("stream.after_write")
@@ -154,6 +167,12 @@ class StreamWriter:
             self._progress.commit(progress, **about)
             faults.point("stream.after_progress")
         return written
+
+    def records(self, frame: DataFrame, *, connector: str = "", task: str = "") -> DataFrame:
+        """The records of a batch, dead letters among them; see `with_letters`."""
+        if not self._letters.tolerant:
+            return frame
+        return with_letters(frame, self._topic, self._letters, connector=connector, task=task)
 
     def _batch(self, spark: SparkSession, batch_id: int) -> tuple[str, str, StreamVersion, BatchOffsets]:
         """Whose batch it is, and what it reads: the ids of the query and of its run, version, and offsets."""
@@ -181,7 +200,7 @@ class StreamWriter:
             self._together = run_id, Together(self._cluster, naming.transactional_id, app)
         return produce(
             frame,
-            self._topic,
+            None if self._letters.tolerant else self._topic,
             self._cluster,
             partitioner=self._partitioner,
             compression_type=self._codec,
@@ -222,6 +241,9 @@ def write_stream(
     registry: str | Mapping[str, str] | None = None,
     storage_options: Any = None,  # noqa: ANN401 - see `connect`
     group_storage_options: Any = None,  # noqa: ANN401 - see `connect`
+    errors_tolerance: str = "none",
+    errors_deadletterqueue_topic_name: str | None = None,
+    errors_deadletterqueue_context_headers_enable: bool = True,
 ) -> StreamingQuery:
     """Produce a streaming DataFrame: start a query whose rows become records, each exactly once.
 
@@ -257,6 +279,12 @@ def write_stream(
         registry: the same.
         storage_options: who asks the object store that is written to; see `kafkalike.spark.write`.
         group_storage_options: who asks that of the group, with `group_bootstrap_servers`.
+        errors_tolerance: `all`: rows with an error become dead letters, in one decision with the other records of the
+            batch. The frame has the columns of `decoded_values`: `_error` is not null for such rows, and `_raw` has
+            their bytes. `none`: such columns mean nothing.
+        errors_deadletterqueue_topic_name: topic of the dead letters; None: that of the topic that a row comes from, its
+            name with `.dlq` behind; the empty text: such rows are left out.
+        errors_deadletterqueue_context_headers_enable: whether letters say where they come from and why.
 
     Returns:
         The query. Its progress has the rows written as `observedMetrics["kafkalike_sink"]`.
@@ -292,7 +320,11 @@ def write_stream(
         delivery_timeout_ms=delivery_timeout_ms,
         storage_options=storage_options,
         group_storage_options=group_storage_options,
+        errors_tolerance=errors_tolerance,
+        errors_deadletterqueue_topic_name=errors_deadletterqueue_topic_name,
+        errors_deadletterqueue_context_headers_enable=errors_deadletterqueue_context_headers_enable,
     )
+    writer.records(frame)
     writer.ensure_topic()
     counted = frame.observe(OBSERVATION, F.count(F.lit(1)).alias("numOutputRows"))
     query = counted.writeStream.outputMode(output_mode).option("checkpointLocation", checkpoint).foreachBatch(writer)

@@ -28,6 +28,10 @@ class Span:
     """`revoked`, `lost`, `stopped` (killed, or stopped by a signal), or `open`."""
     generation: int | None = None
     """In which it began; None where the member did not say."""
+    landed: int | None = None
+    """Generation in which the group accepted the last commit of it; None where nothing was, or it is not known."""
+    answered: int = 0
+    """When the answer to that commit was there."""
 
 
 def spans(folder: Path, group: str, stopped: Mapping[str, Sequence[int]]) -> list[Span]:
@@ -35,10 +39,11 @@ def spans(folder: Path, group: str, stopped: Mapping[str, Sequence[int]]) -> lis
 
     A member is told of an assignment after the group's table says it, and gives it up before. One that lost its
     partitions noticed too late by nature: its span ends when it began the last poll that gave it records, or the last
-    commit that was accepted. So it is where what was revoked was committed first and the answer took very long: others
-    may have got the partitions while it was on its way. A poll that was under way when its process was stopped is
-    judged by its begin: nobody can say from outside whether the records had been handed out by then
-    (tests/contract/test_group_lease.py can).
+    commit that was accepted. So it is where what was revoked was committed first and the answer took very long: a
+    commit counts from when the group accepts it, which is between its begin and its answer, and others may have got the
+    partitions while the answer was on its way. When it was accepted, its generation tells: see `overlaps`. A poll that
+    was under way when its process was stopped is judged by its begin: nobody can say from outside whether the records
+    had been handed out by then (tests/contract/test_group_lease.py can).
 
     Args:
         folder: holds one history per process.
@@ -63,6 +68,8 @@ class _Member:
         """By partition, when it was assigned."""
         self._used: dict[str, int] = {}
         """By partition, when something began that only its owner may do."""
+        self._landed: dict[str, tuple[int | None, int]] = {}
+        """By partition, generation and answer of the last commit that was accepted."""
         self._begun: dict[str, int] = {}
         self._generations: dict[int, int] = {}
         self._refused = False
@@ -88,6 +95,8 @@ class _Member:
             self._slow = event["time"] - self._begun[f] > SLOW_NS
         if f in {"commit", "poll"} and ok:
             self._used.update(dict.fromkeys(_touched(event), self._begun[f]))
+        if f == "commit" and ok:
+            self._landed.update(dict.fromkeys(_touched(event), (event.get("generation"), event["time"])))
         for partition in event.get("which", ()):
             if event["how"] == "assigned":
                 self._open.setdefault(partition, event["time"])
@@ -106,7 +115,19 @@ class _Member:
         halt = min((s for s in self._stopped if start < s <= at), default=None)
         if halt is not None:
             at, how = halt, "stopped"
-        self._spans.append(Span(partition, owner, start, at, how, self._generations.get(start)))
+        landed, answered = self._landed.get(partition, (None, 0))
+        self._spans.append(
+            Span(
+                partition=partition,
+                owner=owner,
+                start=start,
+                stop=at,
+                ended=how,
+                generation=self._generations.get(start),
+                landed=landed if answered > start else None,
+                answered=answered,
+            )
+        )
 
 
 def _touched(event: dict[str, Any]) -> Sequence[str]:
@@ -116,17 +137,28 @@ def _touched(event: dict[str, Any]) -> Sequence[str]:
 
 
 def overlaps(found: list[Span]) -> list[tuple[Span, Span]]:
-    """Pairs of members that owned one partition at one time."""
+    """Pairs of members that owned one partition at one time.
+
+    By the clock. And by generations, which need none: a commit that the group accepted in the generation in which the
+    other member had got the partition, or in a later one, was accepted after that, whenever it was begun.
+    """
     clashes = []
     by_partition: dict[str, list[Span]] = {}
     for span in sorted(found, key=lambda s: s.start):
         clashes += [
             (other, span)
             for other in by_partition.get(span.partition, ())
-            if other.owner != span.owner and span.start < min(other.stop, span.stop)
+            if other.owner != span.owner and (span.start < min(other.stop, span.stop) or _committed_late(other, span))
         ]
         by_partition.setdefault(span.partition, []).append(span)
     return clashes
+
+
+def _committed_late(one: Span, after: Span) -> bool:
+    """Whether a member's last commit was accepted when a later owner had the partition already."""
+    if one.landed is None or after.generation is None or not after.start < one.answered:
+        return False
+    return one.landed >= after.generation
 
 
 def explained(folder: Path, clashes: Sequence[tuple[Span, Span]]) -> str:

@@ -8,10 +8,11 @@ from pathlib import Path
 
 import click
 
+from kafkalike.config.dead_letters import DeadLetterSettings, settings_of
 from kafkalike.cuts.value import Snapshot
 from kafkalike.expr.rows import RecordColumns
 from kafkalike.schemas import Schema
-from kafkalike.spark.batch import KEY_FORMATS, TYPED, VALUE_FORMATS, Decoding
+from kafkalike.spark.decoding import KEY_FORMATS, TYPED, VALUE_FORMATS, Decoding
 
 Command = Callable[..., None]
 
@@ -172,6 +173,46 @@ def decoding_options(command: Command) -> Command:
         message_option(),
         registry_option(),
     )
+
+
+def error_options(command: Command) -> Command:
+    """`--errors-tolerance` and `--errors-deadletterqueue-topic-name`; given on as `errors`."""
+
+    @wraps(command)
+    def with_errors(*, errors_tolerance: str, errors_deadletterqueue_topic_name: str | None, **others: object) -> None:
+        if errors_tolerance == "none" and errors_deadletterqueue_topic_name is not None:
+            raise click.UsageError("--errors-deadletterqueue-topic-name needs --errors-tolerance all")
+        command(errors=settings_of(errors_tolerance, errors_deadletterqueue_topic_name), **others)
+
+    return with_options(
+        with_errors,
+        click.option(
+            "--errors-tolerance",
+            type=click.Choice(["none", "all"]),
+            default="none",
+            show_default=True,
+            help="all: records whose value cannot be decoded become dead letters; none: --malformed says what happens.",
+        ),
+        click.option(
+            "--errors-deadletterqueue-topic-name",
+            metavar="TOPIC",
+            help="Topic of the dead letters; the empty text writes none. Default: the record's topic with .dlq behind.",
+        ),
+    )
+
+
+def check_errors(errors: DeadLetterSettings, decoding: Decoding) -> None:
+    """Refuse options for dead letters that do not go with others.
+
+    Raises:
+        click.UsageError: they do not.
+    """
+    if errors.tolerant and decoding.malformed != "fail":
+        raise click.UsageError("--errors-tolerance all and --malformed null say different things")
+    if errors.tolerant and decoding.value_format == "binary":
+        raise click.UsageError("--value-format binary decodes nothing, so there are no errors to tolerate")
+    if errors.tolerant and decoding.key_format in TYPED and decoding.value_format not in TYPED:
+        raise click.UsageError("--errors-tolerance all with such a --key-format needs a --value-format with schemas")
 
 
 def snapshot_option(command: Command) -> Command:

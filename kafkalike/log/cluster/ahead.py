@@ -15,7 +15,8 @@ from kafkalike.clock import SYSTEM_CLOCK
 from kafkalike.errors import KafkaError
 from kafkalike.log.port import TopicLog
 from kafkalike.log.store.port import Pace, Store
-from kafkalike.log.topic.topic_log import LONGEST, DeltaTopicLog
+from kafkalike.log.topic.followed import LONGEST
+from kafkalike.log.topic.topic_log import DeltaTopicLog
 from kafkalike.model.topic import TopicInfo
 
 OPENED_BESIDE: Final = 8

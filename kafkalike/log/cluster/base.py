@@ -269,6 +269,7 @@ def merge_configs(current: Mapping[str, str], name: str, operation: str, value: 
         InvalidConfigurationError: unknown setting or operation, or a list operation on a setting that is no list.
     """
     after = dict(current)
+    name = TOPIC_PROPERTIES.name_of(name)
     known = TOPIC_PROPERTIES.properties.get(name)
     if known is None:
         TOPIC_PROPERTIES.check(name, value or "")

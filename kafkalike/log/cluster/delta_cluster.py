@@ -334,7 +334,8 @@ class DeltaCluster(ClusterBase):
         return self._opened(self.topic(name))
 
     def _opened(self, info: TopicInfo) -> DeltaTopicLog:
-        from kafkalike.log.topic.topic_log import DeltaTopicLog, Home
+        from kafkalike.log.topic.followed import Home
+        from kafkalike.log.topic.topic_log import DeltaTopicLog
 
         home = Home(
             store=self.store,
@@ -343,6 +344,7 @@ class DeltaCluster(ClusterBase):
             helpers=self.helpers,
             clock=self.clock,
             open_appends=self.open_appends,
+            schemas=lambda: self.schemas,
         )
         log = DeltaTopicLog(home, info)
         log.refresh(metadata=False)

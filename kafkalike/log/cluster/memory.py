@@ -26,7 +26,7 @@ from kafkalike.log.store.leases import MemoryLeases
 from kafkalike.log.store.memory import MemoryStore
 from kafkalike.log.topic.chunk import CHUNK_SCHEMA, Chunk
 from kafkalike.log.topic.decided import DecidedPayload, DecidedRecords, name_of
-from kafkalike.log.topic.validate import check_after, check_batch, codec_for, not_in_order
+from kafkalike.log.topic.validate import SchemasOf, check_after, check_batch, codec_for, not_in_order
 from kafkalike.log.transactions.staging import Staging
 from kafkalike.log.transactions.tables import Home
 from kafkalike.log.transactions.transactions import ClusterTransactions
@@ -169,6 +169,11 @@ class MemoryTopicLog:
         """Settings in effect."""
         return TopicConfig.from_properties(self._cluster.server.effective(self.info.configs))
 
+    @property
+    def schemas(self) -> SchemasOf:
+        """Gives the cluster's registry."""
+        return lambda: self._cluster.schemas
+
     def _current(self) -> TopicInfo:
         current = self._cluster.metadata.refresh().topics.get(self.info.name)
         if current is None or current.topic_id != self.info.topic_id:
@@ -251,7 +256,7 @@ class MemoryTopicLog:
             if done is not None:
                 return done
             if not checked:
-                check_batch(batch, info, config, now)
+                check_batch(batch, info, config, now, self.schemas)
             codec_for(config, codec)
             counts: dict[int, int] = {}
             for p in batch.partitions:

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Protocol
 
 from kafkalike.config.topic import TopicConfig
+from kafkalike.log.topic.validate import SchemasOf
 from kafkalike.model.appends import Appended, TxnId
 from kafkalike.model.batch import RecordBatch
 from kafkalike.model.segments import Segment
@@ -54,6 +55,11 @@ class TopicLog(Protocol):
     @property
     def config(self) -> TopicConfig:
         """The settings in effect, as of the last `refresh`."""
+        ...
+
+    @property
+    def schemas(self) -> SchemasOf:
+        """Gives the cluster's registry, for topics that check schemas."""
         ...
 
     @property

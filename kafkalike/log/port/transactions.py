@@ -64,7 +64,14 @@ class TransactionSession(Protocol):
         ...
 
     def stage(
-        self, number: int, log: TopicLog, batch: RecordBatch, *, codec: str = "none", deadline: Deadline | None = None
+        self,
+        number: int,
+        log: TopicLog,
+        batch: RecordBatch,
+        *,
+        codec: str = "none",
+        deadline: Deadline | None = None,
+        once: str = "",
     ) -> None:
         """Store records of a transaction beside the topics, where nobody reads them. They survive this process then.
 
@@ -77,6 +84,8 @@ class TransactionSession(Protocol):
             batch: at least one record, with its partition.
             codec: see `TopicLog.append`.
             deadline: until when to try; None without end.
+            once: names the records within transaction and topic: a second call with the name does nothing, so that
+                one which was cut off may be made again. Calls with the same name take turns.
 
         Raises:
             IllegalStateError: the transaction is over, or an earlier one is not.

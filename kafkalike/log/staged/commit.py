@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Final
 
 from kafkalike import faults
 from kafkalike.clock import SYSTEM_CLOCK, Deadline
-from kafkalike.config.topic import TopicConfig
+from kafkalike.config.topic import NO_CHECKS, TopicConfig
 from kafkalike.errors import (
     IllegalArgumentError,
     OutOfOrderSequenceNumberError,
@@ -63,7 +63,7 @@ def target_of(
     known = {name: _known(cluster, info, codec) for name, info in infos.items()}
     missing = None
     if topic is None and cluster.server.auto_create_topics:
-        missing = _rules(cluster, cluster.server.num_partitions, _config(cluster, {}))
+        missing = _rules(cluster, None, cluster.server.num_partitions, _config(cluster, {}))
     return Target(topic=topic, known=known, missing=missing, written=written, timestamps=timestamps)
 
 
@@ -104,13 +104,30 @@ def _known(cluster: DeltaCluster, info: TopicInfo, codec: str) -> KnownTopic:
     # Elsewhere than on a disk no file is changed once it is there; and LogAppendTime is only known at the commit.
     ready = cluster.store.reach == "machine" and not config.log_append_time
     own = PARQUET_CODECS[codec_for(config, codec)] if ready else None
-    return KnownTopic(info.topic_id, _rules(cluster, info.num_partitions, config), own)
+    return KnownTopic(info.topic_id, _rules(cluster, info.name, info.num_partitions, config), own)
 
 
-def _rules(cluster: DeltaCluster, num_partitions: int, config: TopicConfig) -> Rules:
-    """A topic's rules now; records without key begin at a partition drawn anew."""
+def _rules(cluster: DeltaCluster, topic: str | None, num_partitions: int, config: TopicConfig) -> Rules:
+    """A topic's rules now; records without key begin at a partition drawn anew.
+
+    A topic without a name is one that is missing: it has no subject yet, and no schema's id will do.
+    """
     turn = random.randrange(num_partitions)  # noqa: S311 - spreads small writes, guards nothing
-    return Rules.of(num_partitions, config, cluster.clock, turn)
+    ids = _schema_ids(cluster, topic, config) if config.schemas is not NO_CHECKS else ()
+    return Rules.of(num_partitions, config, cluster.clock, turn, ids)
+
+
+def _schema_ids(
+    cluster: DeltaCluster, topic: str | None, config: TopicConfig
+) -> tuple[tuple[str, frozenset[int]], ...]:
+    """Ids of the schemas that keys and values may have, fresh."""
+    from kafkalike.model.schemas.admission import admitted
+
+    known = cluster.schemas.refresh()
+    return tuple(
+        (part, frozenset() if topic is None else admitted(known, topic, part, strategy))
+        for part, strategy in config.schemas.parts.items()
+    )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -343,7 +360,7 @@ def _open(cluster: DeltaCluster, name: str, results: Sequence[TaskResult]) -> De
     staged = [result.topics[name] for result in results if name in result.topics]
     for assumed in {put.assumed for put in staged if put.assumed is not None}:
         info = cluster.ensure_topic(name)
-        now = _rules(cluster, info.num_partitions, _config(cluster, info.configs))
+        now = _rules(cluster, name, info.num_partitions, _config(cluster, info.configs))
         if _lasting(now) != _lasting(assumed):
             raise TopicAlreadyExistsError(
                 f"topic {name!r} did not exist when the job began, and was created meanwhile with settings that are "

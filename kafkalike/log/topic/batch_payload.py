@@ -24,7 +24,7 @@ from kafkalike.log.store.parquet import put_parquet
 from kafkalike.log.store.port import Store
 from kafkalike.log.table.actions import Add
 from kafkalike.log.topic.chunk import CHUNK_SCHEMA
-from kafkalike.log.topic.validate import check_batch
+from kafkalike.log.topic.validate import SchemasOf, check_batch
 from kafkalike.model.appends import TxnId
 from kafkalike.model.batch import RecordBatch
 from kafkalike.model.segments import Segment
@@ -71,6 +71,8 @@ class BatchPayload:
     """A producer's batch as a payload."""
 
     batch: RecordBatch
+    schemas: SchemasOf | None = None
+    """The cluster's registry; None for what was checked before."""
 
     def counts(self) -> Mapping[int, int]:
         """See `Payload`."""
@@ -78,7 +80,7 @@ class BatchPayload:
 
     def check(self, info: TopicInfo, config: TopicConfig, now_ms: int) -> None:
         """See `Payload`."""
-        check_batch(self.batch, info, config, now_ms)
+        check_batch(self.batch, info, config, now_ms, self.schemas)
 
     def write(self, files: Store, plan: Mapping[int, range], *, codec: str, now_ms: int, now_counts: bool) -> list[Add]:
         """One Parquet file per partition."""

@@ -46,9 +46,18 @@ class Rules:
     now_ms: int
     """What the limits of time count from; 0 where there are none."""
     compacted: bool
+    schema_ids: tuple[tuple[str, frozenset[int]], ...] = ()
+    """Ids of the schemas that `key` or `value` may have, where the topic checks them."""
 
     @classmethod
-    def of(cls, num_partitions: int, config: TopicConfig, clock: Clock, first_turn: int) -> Rules:
+    def of(
+        cls,
+        num_partitions: int,
+        config: TopicConfig,
+        clock: Clock,
+        first_turn: int,
+        schema_ids: tuple[tuple[str, frozenset[int]], ...] = (),
+    ) -> Rules:
         """The rules of a topic now."""
         before, after = config.timestamp_before_max_ms, config.timestamp_after_max_ms
         free = config.log_append_time or before == after == LONG_MAX
@@ -61,6 +70,7 @@ class Rules:
             max_time_ms=MAX_TIMESTAMP_MS if free else min(MAX_TIMESTAMP_MS, now_ms + after),
             now_ms=now_ms,
             compacted=config.compacted,
+            schema_ids=schema_ids,
         )
 
 
@@ -178,6 +188,27 @@ def _check(rules: Rules, table: pa.Table, keys: _Slices, values: _Slices) -> Non
         _check_times(rules, table.column("timestamp"))
     if rules.compacted and keys.null.any():
         _refuse(InvalidRecordError, "a record has no key; cleanup.policy=compact needs one")
+    for part, ids in rules.schema_ids:
+        _check_schemas(part, keys if part == "key" else values, ids)
+
+
+_HEAD: Final = 5
+"""Bytes of the magic byte and a schema's id."""
+
+
+def _check_schemas(part: str, column: _Slices, ids: frozenset[int]) -> None:
+    starts = column.starts[~column.null]
+    asks = f"kafkalike.{part}.schema.validation=true asks for"
+    if (column.lengths[~column.null] < _HEAD).any() or (column.data[starts] != 0).any():
+        _refuse(InvalidRecordError, f"a {part} does not begin with the magic byte 0 and a schema's id, which {asks}")
+    bytes_of_ids = column.data[starts[:, np.newaxis] + np.arange(1, _HEAD)]
+    found = np.unique(np.ascontiguousarray(bytes_of_ids).view(">u4"))
+    wrong = [int(schema_id) for schema_id in found if int(schema_id) not in ids]
+    if wrong:
+        _refuse(
+            InvalidRecordError,
+            f"a {part} has schema {wrong[0]}, which is not registered under a subject of the topic, as {asks}",
+        )
 
 
 def _check_times(rules: Rules, column: pa.ChunkedArray) -> None:

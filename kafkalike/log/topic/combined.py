@@ -20,7 +20,7 @@ from kafkalike.log.table.state import Still, TableState, end_app
 from kafkalike.log.table.table import Change, Done, Landed, Plan, Table
 from kafkalike.log.topic.batch_payload import BatchPayload, Payload, append_note
 from kafkalike.log.topic.known_writes import names_of
-from kafkalike.log.topic.validate import check_after, codec_for
+from kafkalike.log.topic.validate import SchemasOf, check_after, codec_for
 from kafkalike.log.topic.waiting_batch import pack, unpack
 from kafkalike.model.appends import Appended, TxnId
 from kafkalike.model.batch import RecordBatch
@@ -57,6 +57,9 @@ class Topic(Protocol):
 
     @property
     def config(self) -> TopicConfig: ...  # noqa: D102
+
+    @property
+    def schemas(self) -> SchemasOf: ...  # noqa: D102
 
     def log_end(self, partition: int) -> int: ...  # noqa: D102
 
@@ -169,7 +172,7 @@ class TopicAppends:
         for part, content in others:
             try:
                 batch, codec, txn = unpack(content)
-                append = Append(BatchPayload(batch), codec, txn)
+                append = Append(BatchPayload(batch, log.schemas), codec, txn)
                 append.payload.check(log.info, log.config, now)
                 codec_for(log.config, codec)
                 if txn is not None:

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Final, Protocol
 
-from kafkalike.config.topic import CODECS, TopicConfig
+from kafkalike.config.topic import CODECS, NO_CHECKS, TopicConfig
 from kafkalike.errors import (
     IllegalArgumentError,
     InvalidRecordError,
@@ -20,6 +21,7 @@ from kafkalike.model.topic import TopicInfo
 
 if TYPE_CHECKING:
     from kafkalike.model.appends import TxnId
+    from kafkalike.model.schemas.state import RegistryState
 
 MAX_TIMESTAMP_MS: Final = 253_402_214_399_999
 """Largest record time, ms: 9999-12-30T23:59:59.999Z. File statistics, which look-ups by time rest on, have times as
@@ -38,7 +40,26 @@ def record_size(key: bytes | None, value: bytes | None, headers: Headers | None)
     return size
 
 
-def check_batch(batch: RecordBatch, info: TopicInfo, config: TopicConfig, now_ms: int) -> None:
+class Schemas(Protocol):
+    """A cluster's registry."""
+
+    @property
+    def state(self) -> RegistryState:
+        """As of the last look."""
+        ...
+
+    def refresh(self) -> RegistryState:
+        """As of now."""
+        ...
+
+
+SchemasOf = Callable[[], Schemas]
+"""Gives a cluster's registry, which is opened only for topics that check schemas."""
+
+
+def check_batch(
+    batch: RecordBatch, info: TopicInfo, config: TopicConfig, now_ms: int, schemas: SchemasOf | None = None
+) -> None:
     """Check every record of a batch against its topic.
 
     Args:
@@ -46,13 +67,15 @@ def check_batch(batch: RecordBatch, info: TopicInfo, config: TopicConfig, now_ms
         info: the topic they go to.
         config: its settings in effect.
         now_ms: time of the append, ms; what the timestamp limits count from.
+        schemas: the cluster's registry; None only where the topic is known to check no schemas.
 
     Raises:
         IllegalArgumentError: the batch is empty.
         UnknownTopicOrPartitionError: a partition the topic does not have.
         MessageSizeTooLargeError: a record above `max.message.bytes`.
         InvalidTimestampError: a time that is negative, too large, or outside `message.timestamp.*.max.ms`.
-        InvalidRecordError: a record without key in a compacted topic.
+        InvalidRecordError: a record without key in a compacted topic, or with a schema that is not the topic's.
+        KafkaError: the registry cannot be read.
     """
     if not batch.partitions:
         message = f"nothing to append to {info.name!r}: the batch is empty"
@@ -67,6 +90,29 @@ def check_batch(batch: RecordBatch, info: TopicInfo, config: TopicConfig, now_ms
     if config.compacted and None in batch.keys:
         message = f"{info.name}: {_record(batch, batch.keys.index(None))} has no key; cleanup.policy=compact needs one"
         raise InvalidRecordError(message)
+    if config.schemas is not NO_CHECKS:
+        assert schemas is not None, f"{info.name} checks schemas"
+        _check_schemas(batch, info, config, schemas())
+
+
+def _check_schemas(batch: RecordBatch, info: TopicInfo, config: TopicConfig, registry: Schemas) -> None:
+    """Refuse records whose schema is not the topic's. What is not known is looked up anew, once."""
+    from kafkalike.model.schemas.admission import admits, heads_of, id_of, refusal
+
+    known = registry.state
+    looked = False
+    for part, strategy in config.schemas.parts.items():
+        column = batch.keys if part == "key" else batch.values
+        for head in sorted(heads_of(column)):
+            found = id_of(head)
+            good = found is not None and admits(known, info.name, part, strategy, found)
+            if not good and found is not None and not looked:
+                known, looked = registry.refresh(), True
+                good = admits(known, info.name, part, strategy, found)
+            if not good:
+                row = next(at for at, content in enumerate(column) if content is not None and content[:5] == head)
+                message = f"{info.name}: {_record(batch, row)}: {refusal(known, info.name, part, strategy, head)}"
+                raise InvalidRecordError(message)
 
 
 def codec_for(config: TopicConfig, producer: str) -> str:
@@ -85,7 +131,9 @@ RECORD_ERRORS: Final = (InvalidRecordError, InvalidTimestampError, MessageSizeTo
 """What `check_batch` raises when single records are to blame."""
 
 
-def refused_rows(batch: RecordBatch, info: TopicInfo, config: TopicConfig, now_ms: int) -> dict[int, KafkaError]:
+def refused_rows(
+    batch: RecordBatch, info: TopicInfo, config: TopicConfig, now_ms: int, schemas: SchemasOf | None = None
+) -> dict[int, KafkaError]:
     """Find the records for whose sake `check_batch` refuses a batch.
 
     For after a refusal: it halves the batch until the bad records stand alone, so few of them cost little.
@@ -108,7 +156,7 @@ def refused_rows(batch: RecordBatch, info: TopicInfo, config: TopicConfig, now_m
             headers=batch.headers[rows.start : rows.stop],
         )
         try:
-            check_batch(part, info, config, now_ms)
+            check_batch(part, info, config, now_ms, schemas)
         except RECORD_ERRORS as error:
             if len(rows) == 1:
                 found[rows.start] = error

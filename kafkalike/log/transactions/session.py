@@ -60,6 +60,17 @@ class Outcome(Enum):
     ABORTED = "aborted"
 
 
+@dataclass(frozen=True, slots=True)
+class _Staged:
+    """A file of a transaction."""
+
+    file: StagedFile
+    counts: Counter[int]
+    """Records by partition."""
+    once: str = ""
+    """See `TransactionSession.stage`."""
+
+
 @dataclass
 class _Transaction:
     """A transaction of this session."""
@@ -68,7 +79,7 @@ class _Transaction:
     began: float
     """By the monotonic clock, s."""
     held: Held
-    files: dict[Topic, dict[int, tuple[StagedFile, Counter[int]]]] = field(default_factory=dict)
+    files: dict[Topic, dict[int, _Staged]] = field(default_factory=dict)
     """By topic and number, what is staged."""
     layouts: dict[Topic, str] = field(default_factory=dict)
     """How the files of a topic hold its records."""
@@ -87,9 +98,10 @@ class _Transaction:
         found = []
         for topic, files in self.files.items():
             counts: Counter[int] = Counter()
-            for _, (_, some) in sorted(files.items()):
-                counts.update(some)
-            names = tuple(file for _, (file, _) in sorted(files.items()))
+            staged = [one for _, one in sorted(files.items())]
+            for one in staged:
+                counts.update(one.counts)
+            names = tuple(one.file for one in staged)
             found.append(Part(topic=topic, counts=dict(counts), files=names, layout=self.layouts[topic]))
         return tuple(found)
 
@@ -122,18 +134,28 @@ class Session:
     # --- staging -----------------------------------------------------------------------------------
 
     def stage(
-        self, number: int, log: TopicLog, batch: RecordBatch, *, codec: str = "none", deadline: Deadline | None = None
+        self,
+        number: int,
+        log: TopicLog,
+        batch: RecordBatch,
+        *,
+        codec: str = "none",
+        deadline: Deadline | None = None,
+        once: str = "",
     ) -> None:
         """See `TransactionSession.stage`."""
         self._check_process()
-        check_batch(batch, log.info, log.config, self._clock.now_ms())
+        if once and self._has(number, log, once):
+            return
+        check_batch(batch, log.info, log.config, self._clock.now_ms(), log.schemas)
         codec_for(log.config, codec)
         topic = Topic(log.info.name, log.info.topic_id)
         with self._lock:
             current, place = self._placed(number, log, BATCHES)
         staged = self._staging.put(current.attempt, place, topic.topic_id, batch=batch, codec=codec, deadline=deadline)
         with self._lock:
-            current.files.setdefault(topic, {})[place] = staged, Counter(batch.partitions)
+            # The name with the file: an interrupt leaves both or none.
+            current.files.setdefault(topic, {})[place] = _Staged(staged, Counter(batch.partitions), once)
             if current.held_bytes + staged.size <= HELD_BYTES:
                 current.held_bytes += staged.size
                 current.held.batches[staged.name] = batch, codec, None
@@ -153,8 +175,17 @@ class Session:
             raise KafkaStorageError(message) from cause
         staged = self._staging.put_content(current.attempt, place, topic.topic_id, files.content, deadline)
         with self._lock:
-            current.files.setdefault(topic, {})[place] = staged, Counter(files.counts)
+            current.files.setdefault(topic, {})[place] = _Staged(staged, Counter(files.counts))
         faults.point("transaction.staged")
+
+    def _has(self, number: int, log: TopicLog, once: str) -> bool:
+        """Whether the open transaction has records of this name in a topic."""
+        with self._lock:
+            current = self._current
+            if current is None or current.attempt.number != number:
+                return False
+            files = current.files.get(Topic(log.info.name, log.info.topic_id), {})
+            return any(one.once == once for one in files.values())
 
     def _placed(self, number: int, log: TopicLog, layout: str) -> tuple[_Transaction, int]:
         """The transaction, and a number for its next file. Caller: holds the lock."""
@@ -274,7 +305,7 @@ class Session:
 
     def _held(self, current: _Transaction) -> Held:
         with self._lock:
-            current.held.names = [file.name for files in current.files.values() for file, _ in files.values()]
+            current.held.names = [one.file.name for files in current.files.values() for one in files.values()]
             current.held.names += current.others
             return current.held
 

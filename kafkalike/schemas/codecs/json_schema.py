@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any
 
 from jsonschema.exceptions import SchemaError, ValidationError
@@ -98,16 +98,14 @@ _JSON = json.JSONEncoder(separators=(",", ":"), ensure_ascii=False, allow_nan=Fa
 def _check(schema: Schema, source: SchemaSource) -> Callable[[Any], None]:
     """A function that raises SerializationError for a value that is not of the schema."""
     document = load_json_schema(schema)
-    registry: Registry[Any] = Registry()
-    for name, used in source.referenced(schema).items():
-        registry = registry.with_resource(name, Resource.from_contents(load_json_schema(used), DRAFT7))
-    made = validator_for(document)
+    used = {name: load_json_schema(other) for name, other in source.referenced(schema).items()}
     try:
-        made.check_schema(document)
-    except (SchemaError, RecursionError) as cause:
-        said = cause.message if isinstance(cause, SchemaError) else "nested too deeply"
-        raise InvalidSchemaError(f"it is no JSON Schema: {said}") from cause
-    validator = made(document, registry=registry)
+        validator = _validator(document, used)
+    except SchemaError as cause:
+        raise InvalidSchemaError(f"it is no JSON Schema: {_short(cause.message)}") from cause
+    except Exception as cause:
+        # The libraries take texts for granted that are none, such as an `$id` that is a number.
+        raise InvalidSchemaError(f"it is no JSON Schema: {type(cause).__name__}: {cause}") from cause
 
     def check(value: Any) -> None:  # noqa: ANN401
         try:
@@ -124,6 +122,15 @@ def _check(schema: Schema, source: SchemaSource) -> Callable[[Any], None]:
             raise SerializationError(f"the JSON Schema cannot be applied: {type(cause).__name__}: {cause}") from cause
 
     return check
+
+
+def _validator(document: Any, used: Mapping[str, Any]) -> Any:  # noqa: ANN401 - one of jsonschema's classes
+    registry: Registry[Any] = Registry()
+    for name, other in used.items():
+        registry = registry.with_resource(name, Resource.from_contents(other, DRAFT7))
+    made = validator_for(document)
+    made.check_schema(document)
+    return made(document, registry=registry)
 
 
 def _short(text: str) -> str:

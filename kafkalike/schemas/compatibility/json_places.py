@@ -29,6 +29,18 @@ _SINGLE = (
 _LISTS = ("allOf", "anyOf", "oneOf", "prefixItems", "items")
 
 
+_SHAPES: tuple[tuple[type | tuple[type, ...], tuple[str, ...]], ...] = (
+    (dict, ("$defs", "definitions", "properties", "patternProperties", "dependencies", "dependentSchemas")),
+    (dict, ("dependentRequired",)),
+    (list, ("allOf", "anyOf", "oneOf", "prefixItems", "enum", "required")),
+    ((dict, bool), tuple(keyword for keyword in _SINGLE if keyword != "items")),
+    ((dict, bool, list), ("items",)),
+    (str, ("$ref", "pattern")),
+    ((str, list), ("type",)),
+)
+"""What keywords hold; a `$ref` may lead to what no metaschema has looked at."""
+
+
 class Places:
     """Where the schemas of a document, and of those that it uses, stand.
 
@@ -58,11 +70,13 @@ class Places:
             InvalidSchemaError: a `$ref` leads nowhere, or in a circle.
         """
         seen: set[int] = set()
-        while isinstance(schema, dict) and isinstance(schema.get("$ref"), str):
+        _check_shape(schema)
+        while isinstance(schema, dict) and "$ref" in schema:
             if id(schema) in seen:
                 raise InvalidSchemaError(f"the $ref {schema['$ref']!r} leads in a circle")
             seen.add(id(schema))
             schema = self._at(schema["$ref"], self._base.get(id(schema), ""))
+            _check_shape(schema)
         return schema
 
     def _at(self, reference: str, base: str) -> JsonSchema:
@@ -119,6 +133,17 @@ class Places:
             if isinstance(schema.get(keyword), list):
                 for part in schema[keyword]:
                     self._enter(part, base)
+
+
+def _check_shape(schema: JsonSchema) -> None:
+    if isinstance(schema, bool):
+        return
+    if not isinstance(schema, dict):
+        raise InvalidSchemaError(f"a JSON Schema is an object, true or false, not {schema!r:.80}")
+    for kinds, keywords in _SHAPES:
+        for keyword in keywords:
+            if keyword in schema and not isinstance(schema[keyword], kinds):
+                raise InvalidSchemaError(f"a JSON Schema has a {keyword!r} that is {schema[keyword]!r:.80}")
 
 
 def load_json_schema(schema: Schema) -> JsonSchema:

@@ -79,6 +79,10 @@ def value_problems(reader: Mapping[str, Any], writer: Mapping[str, Any], path: s
                 found.append(f"{path}: {keyword} {limit} is new")
             elif sign * limit < sign * before:
                 found.append(f"{path}: {keyword} became {word}, {limit} instead of {before}")
+    # In draft 4 these say whether the limit itself is left out.
+    for keyword in ("exclusiveMinimum", "exclusiveMaximum"):
+        if reader.get(keyword) is True and writer.get(keyword) is not True:
+            found.append(f"{path}: {keyword} is new")
     pattern = reader.get("pattern")
     if pattern is not None and pattern != writer.get("pattern") and not _allows_all(pattern):
         found.append(f"{path}: the pattern {pattern!r} is new or another")

@@ -1,0 +1,202 @@
+"""Tolerant: chunks with records that cannot be read in; the others out, and dead letters for those that cannot."""
+
+from __future__ import annotations
+
+import logging
+import traceback
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Final
+
+from kafkalike.config.dead_letters import DeadLetterSettings
+from kafkalike.consumer.context import Context
+from kafkalike.consumer.fetcher import Build
+from kafkalike.consumer.metrics import Metrics
+from kafkalike.consumer.polling import record_builder
+from kafkalike.consumer.records import deserialized, to_records
+from kafkalike.dead_letters.box import LetterBox
+from kafkalike.errors import KafkaError, RecordDeserializationError, UnknownTopicOrPartitionError
+from kafkalike.model.dead_letters.letters import (
+    KEY_CONVERTER,
+    VALUE_CONVERTER,
+    Failure,
+    Letter,
+    Reader,
+    context_headers,
+    original_headers,
+)
+from kafkalike.model.structs import ConsumerRecord, TopicPartition
+from kafkalike.serialization import DeserializeFunction
+
+if TYPE_CHECKING:
+    from kafkalike.log.topic.chunk import Chunk
+
+log = logging.getLogger(__name__)
+
+FOR_GOOD: Final = (404, 422)
+"""What a registry answers when it will answer the same tomorrow: there is no such schema, or it is none."""
+
+_STAGES: Final = {"key": KEY_CONVERTER, "value": VALUE_CONVERTER}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Deserializers:
+    """What turns bytes into keys and values; None leaves them."""
+
+    key: DeserializeFunction | None
+    value: DeserializeFunction | None
+    key_given: object = None
+    """As the user gave it."""
+    value_given: object = None
+
+
+@dataclass(slots=True)
+class TolerantBuilder:
+    """Makes `ConsumerRecord`s; those that a deserializer fails on become dead letters, or are passed over.
+
+    A chunk without such a record costs what it costs else. Where one cannot become a letter, the error is that of a
+    consumer without tolerance, with the reason.
+    """
+
+    deserializers: Deserializers
+    settings: DeadLetterSettings
+    box: LetterBox | None
+    """None without a group: records that cannot be read are passed over."""
+    reader: Reader
+    metrics: Metrics
+
+    def build(self, tp: TopicPartition, chunk: Chunk) -> tuple[list[ConsumerRecord], RecordDeserializationError | None]:
+        """See `Build`."""
+        made, error = to_records(tp.topic, chunk, self.deserializers.key, self.deserializers.value)
+        letters: list[Letter] = []
+        if error is not None:
+            made, letters, error = self._one_by_one(tp, chunk)
+        stop = chunk.next_offset if error is None else error.offset
+        if self.box is not None:
+            self.box.read(tp, range(chunk.offset_at(0), stop), letters)
+        return made, error
+
+    def _one_by_one(
+        self, tp: TopicPartition, chunk: Chunk
+    ) -> tuple[list[ConsumerRecord], list[Letter], RecordDeserializationError | None]:
+        made: list[ConsumerRecord] = []
+        letters: list[Letter] = []
+        size = 0
+        for raw in to_records(tp.topic, chunk)[0]:
+            try:
+                made.append(deserialized(raw, self.deserializers.key, self.deserializers.value))
+            except RecordDeserializationError as error:
+                cause = error.__cause__
+                if passes(cause):
+                    return made, letters, error
+                try:
+                    letter = self._tolerate(raw, error, len(letters), size)
+                except KafkaError as reason:
+                    if reason.retriable and not isinstance(reason, UnknownTopicOrPartitionError):
+                        raise  # the storage, which may be asked again
+                    return made, letters, _refused(error, self.settings.letters_of(raw.topic), reason)
+                if letter is not None:
+                    letters.append(letter)
+                    size += letter.size
+        return made, letters, None
+
+    def _tolerate(self, raw: ConsumerRecord, error: RecordDeserializationError, count: int, size: int) -> Letter | None:
+        """Make a letter of a record, besides others of that number and size; or pass over it.
+
+        Raises:
+            KafkaError: it cannot become one.
+        """
+        letter = None
+        topic = self.settings.letters_of(raw.topic)
+        if topic is not None and self.box is not None:
+            letter = self._letter(topic, raw, error)
+            self.box.check(letter)
+            if not self.box.room(letter, count, size):
+                raise KafkaError(f"{self.box.held.count + count} dead letters wait for a commit already; commit")
+        self.metrics.letters += topic is not None
+        self.metrics.records_skipped += 1
+        self._say(raw, error)
+        return letter
+
+    def _letter(self, topic: str, raw: ConsumerRecord, error: RecordDeserializationError) -> Letter:
+        origin = TopicPartition(raw.topic, raw.partition)
+        headers = original_headers(raw.headers)
+        if self.settings.errors_deadletterqueue_context_headers_enable:
+            given = self.deserializers.key_given if error.part == "key" else self.deserializers.value_given
+            headers = [*headers, *context_headers(origin, raw.offset, failure_of(error, given), self.reader)]
+        return Letter(
+            topic=topic,
+            origin=origin,
+            offset=raw.offset,
+            key=raw.key,
+            value=raw.value,
+            headers=headers,
+            timestamp_ms=raw.timestamp,
+        )
+
+    def _say(self, raw: ConsumerRecord, error: RecordDeserializationError) -> None:
+        if not self.settings.errors_log_enable:
+            return
+        self.metrics.errors_logged += 1
+        where = f"{raw.topic}-{raw.partition}: offset {raw.offset}, timestamp {raw.timestamp}"
+        about = where if self.settings.errors_log_include_messages else raw.topic
+        log.error("%s: a record was passed over: %s %r", self.reader.task, about, error.__cause__)
+
+
+def passes(error: BaseException | None) -> bool:
+    """Whether an error may have nothing to do with the record: a registry that does not answer, for instance.
+
+    Then it is raised, as without tolerance: an outage must not turn a topic into dead letters.
+    """
+    if isinstance(error, OSError | MemoryError):
+        return True
+    if isinstance(error, KafkaError) and error.retriable:
+        return True
+    status = getattr(error, "http_status_code", None)
+    if isinstance(status, int):
+        return status not in FOR_GOOD
+    # Confluent's client lets those of httpx through, which are no OSError.
+    return any(kind.__module__.startswith("httpx") and kind.__name__ == "TransportError" for kind in type(error).mro())
+
+
+def failure_of(error: RecordDeserializationError, deserializer: object) -> Failure:
+    """Why a record could not be read, as a letter says it."""
+    cause = error.__cause__ or error
+    return Failure(
+        stage=_STAGES.get(error.part, error.part),
+        class_name=full_name(deserializer),
+        exception=full_name(type(cause)),
+        message=_text(cause),
+        stacktrace="".join(traceback.format_exception(cause)),
+    )
+
+
+def full_name(thing: Any) -> str:  # noqa: ANN401
+    """Module and name of a class or function, or of the class of anything else."""
+    named = thing if hasattr(thing, "__qualname__") else type(thing)
+    return f"{getattr(named, '__module__', None) or 'builtins'}.{named.__qualname__}"
+
+
+def _text(error: BaseException) -> str:
+    try:
+        return str(error)
+    except Exception as cause:  # noqa: BLE001 - the user's class
+        return f"str() of it raised {cause!r}"
+
+
+def _refused(error: RecordDeserializationError, topic: str | None, reason: KafkaError) -> RecordDeserializationError:
+    """The error of a record that cannot become a letter either."""
+    cause = error.__cause__
+    assert isinstance(cause, Exception)
+    told = RecordDeserializationError(error.topic, error.partition, error.offset, error.part, cause)
+    told.args = (f"{error.args[0]}; it cannot become a dead letter in {topic!r}: {type(reason).__name__}: {reason}",)
+    told.__cause__ = cause
+    return told
+
+
+def builder(deserializers: Deserializers, context: Context) -> Build:
+    """What makes records for a consumer."""
+    config = context.config
+    if not config.tolerant:
+        return record_builder(deserializers.key, deserializers.value)
+    reader = Reader(name=config.group_id or config.client_id, task=config.client_id)
+    return TolerantBuilder(deserializers, config, context.letters, reader, context.metrics).build

@@ -1,0 +1,260 @@
+"""FollowedTopic: one topic's Delta table as its log tells it: ends, segments, readers, times."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, KeysView, Sequence
+from dataclasses import dataclass
+from typing import Final
+
+from kafkalike.clock import Clock
+from kafkalike.config.server import ServerConfig
+from kafkalike.config.topic import TopicConfig
+from kafkalike.errors import CorruptRecordError, LogCorruptError, TopicDeletedError
+from kafkalike.log.store.port import NOW, Pace, Store
+from kafkalike.log.table.control_log import DeltaControlLog
+from kafkalike.log.table.log_cleaner import Helpers
+from kafkalike.log.table.open_appends import OpenTables
+from kafkalike.log.table.table import Table
+from kafkalike.log.topic import times
+from kafkalike.log.topic.look_back import look_back
+from kafkalike.log.topic.reader import DeltaReader
+from kafkalike.log.topic.segment_files import segment_of
+from kafkalike.log.topic.validate import SchemasOf
+from kafkalike.model.appends import TRANSACTIONS
+from kafkalike.model.cluster_state import ClusterState, MetadataRow
+from kafkalike.model.compaction import HOLES, cleaner_app
+from kafkalike.model.segments import Segment
+from kafkalike.model.structs import OffsetAndTimestamp
+from kafkalike.model.topic import TopicInfo
+
+LONGEST: Final = 1.1
+"""A reader that waits for records looks for them at least so often, where a look costs money: 1.1 s, so that an idle
+topic costs about one request a second and process, and with all others that a reader makes no more than 1.1 $ a
+month."""
+
+FETCH_BYTES: Final = 1_048_576
+"""Bytes a reader decodes at a time; Kafka's `max.partition.fetch.bytes`."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Home:
+    """What the logs of all topics of a cluster share."""
+
+    store: Store
+    """The cluster's files."""
+    metadata: DeltaControlLog[ClusterState, MetadataRow]
+    """Say which topics there are."""
+    server: ServerConfig
+    """Server defaults."""
+    helpers: Helpers
+    """Threads that keep the tables' logs short."""
+    clock: Clock
+    """Time and waiting."""
+    open_appends: OpenTables
+    """Appends of this process that may land still."""
+    schemas: SchemasOf
+    """The registry, opened when a topic asks for it."""
+
+
+class FollowedTopic:
+    """The log of one topic, to be read. See `TopicLog`.
+
+    Args:
+        home: the cluster's files and metadata.
+        info: the topic as it was when this log was opened; its id must not change.
+        jitter: random number from 0 to 1 for the wait after a conflict.
+    """
+
+    def __init__(self, home: Home, info: TopicInfo, jitter: Callable[[], float]) -> None:
+        self.info = info
+        self.files: Store = home.store.at(info.location)
+        self.fetch_bytes = FETCH_BYTES
+        self.clock: Clock = home.clock
+        self._home = home
+        self._table = Table(self.files, self.clock, to_segment=segment_of, look_back=look_back, jitter=jitter)
+        self._config: tuple[TopicInfo, TopicConfig] | None = None
+
+    @property
+    def config(self) -> TopicConfig:
+        """The settings in effect."""
+        known = self._config
+        if known is None or known[0] is not self.info:
+            effective = self._home.server.effective(self.info.configs)
+            known = self._config = (self.info, TopicConfig.from_properties(effective))
+        return known[1]
+
+    @property
+    def schemas(self) -> SchemasOf:
+        """Gives the cluster's registry."""
+        return self._home.schemas
+
+    def refresh(self, *, metadata: bool = True, waiting: bool = False, since: float = math.inf) -> None:
+        """Look for new table commits and metadata."""
+        # The metadata first, and not while this table is held: who holds theirs may want this.
+        if metadata:
+            self.refresh_info(waiting=waiting)
+        else:
+            self._take_info(self._home.metadata.state)
+        self.refresh_table(Pace(since, LONGEST if waiting else 0.0))
+
+    @property
+    def next_file(self) -> str | None:
+        """The file below the root that `refresh` looks for; None where one look does not say it."""
+        name = self._table.next_file
+        return None if name is None else f"{self.info.location}/{name}"
+
+    def refresh_table(self, pace: Pace = NOW) -> None:
+        """Look for new table commits alone; see `FollowedTable.refresh`."""
+        self._checked(lambda: self._table.refresh(pace))
+
+    def refresh_info(self, *, waiting: bool = False) -> None:
+        """Look for new metadata."""
+        self._take_info(self._home.metadata.refresh(waiting=waiting))
+
+    def _take_info(self, known: ClusterState) -> None:
+        current = known.topics.get(self.info.name)
+        if current is None or current.topic_id != self.info.topic_id:
+            raise TopicDeletedError(self.info.name, self.info.topic_id, current.topic_id if current else None)
+        self.info = current
+
+    def look_anew(self, pace: Pace = NOW) -> None:
+        """Refresh, also when the log was cleaned up past what is known: before anything is said to be lost.
+
+        Args:
+            pace: see `FollowedTable.refresh`.
+        """
+        self._take_info(self._home.metadata.refreshed_since(pace.since))
+        self._checked(lambda: self._table.refresh(pace))
+        self._checked(lambda: self._table.check_there(pace))
+
+    def check_sound(self) -> None:
+        """Refresh; the table must be there now, and be seen at its newest version.
+
+        Raises:
+            LogCorruptError: it is not; and see `refresh`.
+        """
+        self.look_anew()
+        self._table.check_sound()
+
+    def _checked(self, look: Callable[[], object]) -> None:
+        """Look at the table, which must be there and be the topic's."""
+        try:
+            look()
+        except FileNotFoundError as cause:
+            # It may have been deleted since the metadata were looked at.
+            self.refresh_info()
+            message = f"{self.info.name}: its table {self.files.uri} is gone though the topic exists"
+            raise LogCorruptError(message) from cause
+        if self._table.state.table_id != self.info.topic_id:
+            message = (
+                f"{self.info.name}: the table at {self.files.uri} has id {self._table.state.table_id}, the topic's is "
+                f"{self.info.topic_id}: someone has replaced the table"
+            )
+            raise LogCorruptError(message)
+
+    def log_start(self, partition: int) -> int:
+        """First offset that may be read."""
+        return self.info.log_start(partition)
+
+    def log_end(self, partition: int) -> int:
+        """Next offset to be written."""
+        return max(self._table.state.end(partition), self.info.log_start(partition))
+
+    def last_append_ms(self) -> int:
+        """Time of the last table commit seen, ms."""
+        return self._table.state.last_commit_ms
+
+    @property
+    def version(self) -> int:
+        """Table version of the last `refresh`."""
+        return self._table.state.version
+
+    @property
+    def last_transaction(self) -> int:
+        """Number of the last decided transaction that the topic has, as of the last `refresh`; 0 for none."""
+        return self._table.state.txns.get(TRANSACTIONS, 0)
+
+    @property
+    def fenced(self) -> int:
+        """The latest fence that the last `refresh` saw: files written before a later one may be gone."""
+        return self._table.state.fenced
+
+    def snapshot(self) -> tuple[int, dict[int, int]]:
+        """Table version and log ends that belong together, whatever other threads do with this log meanwhile."""
+        with self._table.mutex:
+            return self._table.state.version, {p: self.log_end(p) for p in self.info.partitions}
+
+    def segments(self, partition: int) -> Sequence[Segment]:
+        """Live data files in offset order; those wholly below the log start wait for maintenance and are left out."""
+        start = self.log_start(partition)
+        return [s for s in self._table.state.index.segments(partition) if s.stop > start]
+
+    def table_segments(self, partition: int) -> Sequence[Segment]:
+        """All data files of the table in offset order, those wholly below the log start included; for maintenance."""
+        return tuple(self._table.state.index.segments(partition))
+
+    def holes_below(self, partition: int) -> int:
+        """Offset below which compaction may have taken records, whatever the policy is now; 0 when it never did.
+
+        Each of its commits says so: what is missing above is lost, in a compacted topic too.
+        """
+        return self._table.state.txns.get(cleaner_app(partition, HOLES), 0)
+
+    def check_no_overlap(self, segment: Segment, position: int) -> None:
+        """Refuse a segment some of whose offsets, from a position on, another segment holds too.
+
+        Raises:
+            CorruptRecordError: it is not clear which records are the log's.
+        """
+        clash = self._table.state.index.overlap(segment)
+        if clash is None:
+            return
+        doubled = range(max(segment.start, clash.start, position), min(segment.stop, clash.stop))
+        if doubled:
+            message = (
+                f"{self.info.name}-{segment.partition}: two files hold offsets in [{doubled.start}, {doubled.stop}): "
+                f"{self.files.uri}/{segment.path} and {clash.path}; another writer of the table has added or moved "
+                f"records. `kafkalike verify --topic {self.info.name}` says more"
+            )
+            raise CorruptRecordError(message)
+
+    def live_paths(self) -> KeysView[str]:
+        """Paths of all data files of the table, whatever partition they claim, as of the last `refresh`; a view.
+
+        Raises:
+            LogCorruptError: the newest version cannot be read; whoever removes all other files must not go by an older.
+        """
+        self._table.check_sound()
+        return self._table.state.index.paths
+
+    def segments_within(self, partition: int, offsets: range) -> list[Segment]:
+        """Live data files that hold any of these offsets, in offset order."""
+        return self._table.state.index.within(partition, offsets)
+
+    def segment_at_or_after(self, partition: int, offset: int) -> Segment | None:
+        """The segment that holds an offset, or else the next one above."""
+        return self._table.state.index.at_or_after(partition, offset)
+
+    def is_live(self, segment: Segment) -> bool:
+        """Whether the segment's file is part of the table."""
+        return self._table.state.index.has(segment.path)
+
+    def reader(self, partition: int, position: int) -> DeltaReader:
+        """A reader that begins at an offset."""
+        return DeltaReader(self, partition, position)
+
+    # --- time ----------------------------------------------------------------------------------
+
+    def offset_for_time(self, partition: int, timestamp_ms: int) -> OffsetAndTimestamp | None:
+        """The first offset, in offset order from the log start, whose timestamp is at or after a time.
+
+        A file is read only where the log's statistics do not say it: where its records have several timestamps.
+        """
+        start = self.log_start(partition)
+        candidates = list(self._table.state.index.first_with_time(partition, timestamp_ms, start))
+        return times.first_at_or_after(self, candidates, timestamp_ms, start)
+
+    def max_timestamp(self, partition: int) -> OffsetAndTimestamp | None:
+        """The first record that has the largest timestamp."""
+        return times.latest(self, self.segments(partition), self.log_start(partition))

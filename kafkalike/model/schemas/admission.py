@@ -1,0 +1,98 @@
+"""Admission: a registry's state and a topic's checks in; ids of the schemas that its records may have out."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Mapping
+from typing import Final
+
+from kafkalike.model.schemas.rows import LIVE
+from kafkalike.model.schemas.state import Known, RegistryState
+from kafkalike.model.schemas.strategies import RECORD_NAME, TOPIC_NAME, Part
+from kafkalike.model.schemas.values import Schema
+
+HEAD: Final = 5
+"""Bytes before a schema's payload: the magic byte 0, and the id, with its highest byte first."""
+
+_PRIMITIVE: Final = frozenset({"null", "boolean", "int", "long", "float", "double", "bytes", "string"})
+
+
+def admits(state: RegistryState, topic: str, part: Part, strategy: str, schema_id: int) -> bool:
+    """Whether a record of a topic may have a schema: the subject that the strategy names has it, undeleted.
+
+    Args:
+        state: the registry.
+        topic: the topic's name.
+        part: of the record.
+        strategy: one of `STRATEGIES`.
+        schema_id: what the record says.
+    """
+    known = state.schemas.get(schema_id)
+    if known is None:
+        return False
+    subjects = {subject for (subject, _), standing in known.uses.items() if standing == LIVE}
+    if strategy == TOPIC_NAME:
+        return f"{topic}-{part}" in subjects
+    prefix = "" if strategy == RECORD_NAME else f"{topic}-"
+    name = _name(known)
+    if name is None:
+        # A Protobuf schema has many messages, and the record says which; it may be text or not.
+        return any(subject.startswith(prefix) for subject in subjects)
+    return prefix + name in subjects
+
+
+def admitted(state: RegistryState, topic: str, part: Part, strategy: str) -> frozenset[int]:
+    """All ids that `admits` takes, for those who cannot ask for each."""
+    if strategy == TOPIC_NAME:
+        subject = state.subject(f"{topic}-{part}")
+        return frozenset(subject.versions[version].id for version in subject.live)
+    return frozenset(known for known in state.schemas if admits(state, topic, part, strategy, known))
+
+
+def heads_of(column: Iterable[bytes | None]) -> set[bytes]:
+    """The different beginnings of keys or values; those that are null have none."""
+    return {content[:HEAD] for content in column if content is not None}
+
+
+def id_of(head: bytes) -> int | None:
+    """The schema's id; None where the bytes are no such beginning."""
+    return int.from_bytes(head[1:HEAD], "big") if len(head) >= HEAD and head[0] == 0 else None
+
+
+def refusal(state: RegistryState, topic: str, part: Part, strategy: str, head: bytes) -> str:
+    """Why a key or value with this beginning is not admitted."""
+    setting = f"kafkalike.{part}.schema.validation=true"
+    schema_id = id_of(head)
+    if schema_id is None:
+        return f"its {part} does not begin with the magic byte 0 and a schema's id, which {setting} asks for"
+    if state.schema(schema_id) is None:
+        return f"its {part} has schema {schema_id}, which the registry does not have; {setting}"
+    of = f" {topic + '-' + part!r}" if strategy == TOPIC_NAME else ""
+    return f"its {part} has schema {schema_id}, which is not of the topic's subject{of} ({strategy}); {setting}"
+
+
+def _name(known: Known) -> str | None:
+    """Full name of a record as Confluent's strategies take it; None for Protobuf, and where there is none."""
+    schema = known.named.schema
+    return None if schema is None or schema.type == "PROTOBUF" else _record_name(schema)
+
+
+def _record_name(schema: Schema) -> str | None:
+    try:
+        found = json.loads(schema.text)
+    except (ValueError, RecursionError):
+        return None
+    if schema.type == "JSON":
+        return _text(found.get("title")) if isinstance(found, dict) else None
+    return _avro_name(found) if isinstance(found, dict) else _text(found)
+
+
+def _avro_name(found: Mapping[str, object]) -> str | None:
+    name, space, kind = _text(found.get("name")), _text(found.get("namespace")), _text(found.get("type"))
+    if name is None or kind in _PRIMITIVE:
+        return kind
+    return name if "." in name or not space else f"{space}.{name}"
+
+
+def _text(found: object) -> str | None:
+    return found if isinstance(found, str) else None

@@ -1,0 +1,137 @@
+"""An interrupt on any line of a poll or a commit with dead letters: the next call goes on, each letter is once."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from types import FrameType
+from typing import Any
+
+import pytest
+
+import kafkalike
+from kafkalike.consumer import KafkaConsumer
+from kafkalike.model.structs import OffsetAndMetadata, TopicPartition
+from kafkalike.producer import KafkaProducer
+from kafkalike.testing import ManualClock, MemoryCluster
+from tests.tools.consumer import drain, write
+from tests.tools.effort import examples
+from tests.tools.letters import lettered, number
+
+PACKAGE = Path(kafkalike.__file__).parent
+CODE = (f"{PACKAGE}/consumer/", f"{PACKAGE}/dead_letters/", f"{PACKAGE}/model/dead_letters/")
+"""Not what holds locks: an exception of a trace function may come where none of a signal can, before `__exit__`."""
+TP = TopicPartition("orders", 0)
+BAD = [(0, 0), (0, 2), (0, 3)]
+
+
+def interrupted(call: Callable[[], object], line: int) -> bool:
+    """Whether the call was interrupted at the n-th line it ran; False when it ran fewer."""
+    left = line
+
+    def each_line(_frame: FrameType, event: str, _arg: object) -> Any:
+        nonlocal left
+        if event == "line":
+            left -= 1
+            if left == 0:
+                raise KeyboardInterrupt
+        return each_line
+
+    def each_call(frame: FrameType, _event: str, _arg: object) -> Any:
+        return each_line if frame.f_code.co_filename.startswith(CODE) else None
+
+    before = sys.gettrace()
+    sys.settrace(each_call)
+    try:
+        call()
+    except KeyboardInterrupt:
+        return True
+    finally:
+        sys.settrace(before)
+    return False
+
+
+class World:
+    """A topic whose first and last records are bad, and a consumer of it."""
+
+    def __init__(self) -> None:
+        self.cluster = MemoryCluster()
+        for topic in ("orders", "orders.dlq", "bills"):
+            self.cluster.create_topic(topic, 1, {})
+        write(self.cluster, b"one", b"2", b"three", b"four")
+        self.consumer = self.reader()
+        self.got: list[Any] = []
+
+    def reader(self) -> KafkaConsumer:
+        consumer = KafkaConsumer(
+            bootstrap_servers=self.cluster,
+            clock=ManualClock(),
+            group_id="g",
+            auto_offset_reset="earliest",
+            enable_auto_commit=False,
+            errors_tolerance="all",
+            value_deserializer=number,
+        )
+        consumer.assign([TP])
+        return consumer
+
+    def poll(self) -> None:
+        self.got += [record.value for records in self.consumer.poll().values() for record in records]
+
+    def commit(self) -> None:
+        self.consumer.commit()
+
+    def commit_some(self) -> None:
+        self.consumer.commit({TP: OffsetAndMetadata(3)})
+
+
+@pytest.mark.parametrize("name", ["poll", "commit", "commit_some"])
+def test_what_is_interrupted_is_made_again(name: str) -> None:
+    line, goes_on = 0, True
+    while goes_on:
+        line += examples(5, 29) if name == "poll" else examples(1, 7)
+        world = World()
+        if name != "poll":
+            world.poll()
+        goes_on = interrupted(getattr(world, name), line)
+        passed = world.cluster.groups.refresh().group("g").offsets.get(TP)
+        assert lettered(world.cluster) == [bad for bad in BAD if passed and bad[1] < passed.position.offset], line
+
+        world.poll()
+        world.consumer.commit()
+        world.consumer.commit()
+
+        assert world.got == [2], line
+        assert lettered(world.cluster) == BAD, line
+    assert line > 40
+
+
+@pytest.mark.parametrize("again", [True, False])
+def test_a_producers_commit_that_is_interrupted_is_made_again_or_aborted(again: bool) -> None:  # noqa: FBT001
+    line, goes_on = 0, True
+    while goes_on:
+        line += examples(3, 13)
+        world = World()
+        with KafkaProducer(bootstrap_servers=world.cluster, transactional_id="t", linger_ms=0) as producer:
+            producer.init_transactions()
+            producer.begin_transaction()
+            world.poll()
+            producer.send("bills", b"2").get(60)
+            offsets = {TP: OffsetAndMetadata(4)}
+            producer.send_offsets_to_transaction(offsets, world.consumer.group_metadata())
+            goes_on = interrupted(producer.commit_transaction, line)
+            if goes_on and again:
+                producer.commit_transaction()
+        passed = world.cluster.groups.refresh().group("g").offsets.get(TP)
+        if again or not goes_on:
+            assert passed is not None, line
+        assert lettered(world.cluster) == (BAD if passed else []), line
+
+        # Whoever comes next does what is left.
+        world.consumer.close(autocommit=False)
+        rest = world.reader()
+        drain(rest)
+        rest.commit()
+        assert lettered(world.cluster) == BAD, line
+    assert line > 40
