@@ -188,8 +188,8 @@ def classes_with_messages(draw: st.DrawFn) -> tuple[type[Message], Message]:
     messages: list[Any] = list(descriptor.message_types_by_name.values())
     chosen = draw(st.sampled_from(messages))
     inner: list[Any] = [nested for nested in chosen.nested_types if not nested.GetOptions().map_entry]
-    if inner and draw(st.integers(0, 1)):
-        chosen = draw(st.sampled_from(inner))
+    if inner:
+        chosen = draw(st.sampled_from([chosen, *inner]))
     made = GetMessageClass(chosen)
     message = draw(filled(made))
     if not message.IsInitialized():

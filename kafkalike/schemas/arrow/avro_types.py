@@ -10,7 +10,7 @@ from typing import Any, Final
 import pyarrow as pa
 
 from kafkalike.errors import InvalidSchemaError
-from kafkalike.schemas.avro_defaults import default_fits
+from kafkalike.schemas.avro_types import default_fits
 from kafkalike.schemas.avro_schema import AvroField, AvroType
 
 VALUE: Final = "value"
