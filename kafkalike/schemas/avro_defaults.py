@@ -11,7 +11,7 @@ if TYPE_CHECKING:
 _RANGES: Final = {"int": 1 << 31, "long": 1 << 63}
 
 
-def default_fits(wanted: AvroType, value: Any) -> bool:  # noqa: ANN401 - any JSON value
+def default_fits(wanted: AvroType, value: Any) -> bool:  # noqa: ANN401, PLR0911 - any JSON value; a return for each kind
     """Whether a JSON value can be the default of a field.
 
     Args:

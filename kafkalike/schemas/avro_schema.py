@@ -117,7 +117,7 @@ class _Parser:
         self._strict = strict
         self._named: dict[str, AvroType] = {}
 
-    def type(self, value: Any, namespace: str) -> AvroType:  # noqa: ANN401
+    def type(self, value: Any, namespace: str) -> AvroType:  # noqa: ANN401, C901, PLR0911 - a return for each kind
         if isinstance(value, str):
             return self._by_name(value, namespace)
         if isinstance(value, list):

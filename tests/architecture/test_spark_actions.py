@@ -8,6 +8,8 @@ import pytest
 
 PACKAGE = Path(__file__).parents[2] / "kafkalike"
 DRIVERS = ("log/", "spark/", "demo/")
+WITHOUT_SPARK = ("schemas/",)
+"""They have Arrow's arrays and readers of text, whose methods are called like actions; none imports pyspark."""
 
 ACTIONS = {"collect", "count", "first", "head", "toLocalIterator", "toPandas"}
 """Actions when called without arguments; `"text".count(x)` is none."""
@@ -47,7 +49,12 @@ def name(path: Path) -> str:
     return path.relative_to(PACKAGE).as_posix()
 
 
-@pytest.mark.parametrize("path", [p for p in modules() if not name(p).startswith(DRIVERS)], ids=name)
+@pytest.mark.parametrize("path", [p for p in modules() if name(p).startswith(WITHOUT_SPARK)], ids=name)
+def test_what_may_not_know_spark_does_not(path: Path) -> None:
+    assert "pyspark" not in path.read_text()
+
+
+@pytest.mark.parametrize("path", [p for p in modules() if not name(p).startswith(DRIVERS + WITHOUT_SPARK)], ids=name)
 def test_only_drivers_start_spark_jobs(path: Path) -> None:
     assert list(spark_actions(path.read_text())) == []
 
