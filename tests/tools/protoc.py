@@ -9,7 +9,7 @@ from tempfile import TemporaryDirectory
 from google.protobuf.descriptor import FileDescriptor
 from google.protobuf.descriptor_pb2 import FileDescriptorSet
 from google.protobuf.descriptor_pool import DescriptorPool
-from grpc_tools import protoc  # type: ignore[import-untyped]
+from grpc_tools import protoc
 
 
 def compiled(text: str, **imports: str) -> FileDescriptor:

@@ -445,6 +445,7 @@ def test_an_import_that_contradicts_what_is_here_is_refused_as_a_whole() -> None
     assert code(lambda: imported(*circle)) == 42201
 
 
+<<<<<<< HEAD
 def test_a_check_is_made_once_for_a_change() -> None:
     """However often its plan is."""
     asked: list[object] = []
@@ -586,3 +587,77 @@ def test_rows_that_were_applied_before_change_nothing() -> None:
 
     assert world.state.applied(world.rows) is world.state
     assert dict(world.state.referenced(mixed)) == {"one": TWO, "user": USER}
+=======
+def test_who_imports_an_id_again_makes_no_second_version() -> None:
+    """A writer that got no answer asks again, and clients do so by themselves."""
+    world = World()
+    world.add(rules.set_mode(world.state, "", "IMPORT", 1, force=False))
+    wanted = registering.Wanted(subject="a", schema=ONE, id=7)
+
+    first = world.add(registering.register(world.state, wanted, TOY, 1))
+    again = world.add(registering.register(world.state, wanted, TOY, 1))
+
+    assert again == first
+    assert subjects(world) == {"a": [(1, 7)]}
+
+
+def test_a_subjects_settings_go_with_its_last_version() -> None:
+    """As with the subject as a whole: who begins anew begins with the settings of all."""
+    world = World()
+    world.register("a", ONE)
+    world.register("a", TWO)
+    world.add(rules.set_config(world.state, "a", Config("NONE"), 1))
+    world.add(rules.set_mode(world.state, "a", "IMPORT", 1, force=True))
+
+    world.delete("a", 1, permanent=False)
+    assert world.state.configs.get("a") == Config("NONE")
+    world.delete("a", 2, permanent=False)
+
+    assert world.state.configs.get("a") is None
+    assert world.state.mode("a") == "READWRITE"
+
+
+def topic_line(kind: str, value: dict[str, Any], **key: Any) -> str:
+    """A record of Confluent's topic."""
+    return f"{json.dumps({'keytype': kind, 'magic': 1, **key})}\t{json.dumps(value)}"
+
+
+GUID = "11111111-1111-4111-8111-111111111111"
+VERSION_LINE = topic_line(
+    "SCHEMA", {"subject": "a", "version": 1, "id": 5, "schema": "1", "guid": GUID}, subject="a", version=1
+)
+
+
+def test_an_import_that_sets_a_read_only_mode_can_be_made_again() -> None:
+    lines = [
+        VERSION_LINE,
+        topic_line("CONFIG", {"compatibilityLevel": "FULL"}, subject="a"),
+        topic_line("MODE", {"mode": "READONLY"}, subject=None),
+    ]
+    contents = topic_records.read_records(lines)
+    state = RegistryState().applied(importing.import_all(RegistryState(), contents, TOY, 1)[0])
+
+    rows, done = importing.import_all(state, contents, TOY, 2)
+
+    assert (list(rows), done) == ([], importing.Imported(versions=0, known=1, settings=0))
+    more = topic_records.read_records([topic_line("CONFIG", {"compatibilityLevel": "NONE"}, subject="a")])
+    assert code(lambda: importing.import_all(state, more, TOY, 2)) == 42205
+
+
+def test_guids_of_elsewhere_go_out_and_come_in_again() -> None:
+    """Records may name a schema by its GUID."""
+    contents = topic_records.read_records([VERSION_LINE])
+    first = RegistryState().applied(importing.import_all(RegistryState(), contents, TOY, 1)[0])
+
+    carried = topic_records.read_records(topic_records.written_records(first))
+    second = RegistryState().applied(importing.import_all(RegistryState(), carried, TOY, 1)[0])
+
+    assert first.guids.get(GUID) == second.guids.get(GUID) == 5
+
+
+@pytest.mark.parametrize("name", ["alias", "compatibilityGroup", "defaultRuleSet", "overrideRuleSet"])
+def test_settings_that_are_not_kept_are_not_dropped_in_an_import(name: str) -> None:
+    line = topic_line("CONFIG", {"compatibilityLevel": "FULL", name: "x"}, subject="a")
+
+    assert code(lambda: topic_records.read_records([line])) == 42201
+>>>>>>> r1

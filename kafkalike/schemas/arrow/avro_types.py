@@ -10,8 +10,8 @@ from typing import Any, Final
 import pyarrow as pa
 
 from kafkalike.errors import InvalidSchemaError
-from kafkalike.schemas.avro_types import default_fits
 from kafkalike.schemas.avro_schema import AvroField, AvroType
+from kafkalike.schemas.avro_types import default_fits
 
 VALUE: Final = "value"
 """The one column of a schema that is no record."""
