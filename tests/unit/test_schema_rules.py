@@ -445,7 +445,6 @@ def test_an_import_that_contradicts_what_is_here_is_refused_as_a_whole() -> None
     assert code(lambda: imported(*circle)) == 42201
 
 
-<<<<<<< HEAD
 def test_a_check_is_made_once_for_a_change() -> None:
     """However often its plan is."""
     asked: list[object] = []
@@ -587,7 +586,8 @@ def test_rows_that_were_applied_before_change_nothing() -> None:
 
     assert world.state.applied(world.rows) is world.state
     assert dict(world.state.referenced(mixed)) == {"one": TWO, "user": USER}
-=======
+
+
 def test_who_imports_an_id_again_makes_no_second_version() -> None:
     """A writer that got no answer asks again, and clients do so by themselves."""
     world = World()
@@ -660,4 +660,3 @@ def test_settings_that_are_not_kept_are_not_dropped_in_an_import(name: str) -> N
     line = topic_line("CONFIG", {"compatibilityLevel": "FULL", name: "x"}, subject="a")
 
     assert code(lambda: topic_records.read_records([line])) == 42201
->>>>>>> r1
