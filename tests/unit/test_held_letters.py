@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from kafkalike.model.dead_letters.held import Held
@@ -18,6 +18,7 @@ from kafkalike.model.dead_letters.letters import (
     read_context,
 )
 from kafkalike.model.structs import TopicPartition
+from tests.tools.effort import examples
 
 TP = TopicPartition("orders", 0)
 END = 12
@@ -49,10 +50,12 @@ steps = st.lists(
         st.tuples(st.just("commit"), st.just(0), st.booleans()),
         st.tuples(st.just("another consumer"), st.just(0), st.booleans()),
     ),
+    min_size=4,
     max_size=25,
 )
 
 
+@settings(max_examples=examples(1500, 300))
 @given(steps)
 def test_each_bad_record_that_the_group_has_passed_is_written_once(course: list[tuple[str, int, bool]]) -> None:
     """Commits go forward here: whoever sets a group back has its letters again."""
