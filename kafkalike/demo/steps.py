@@ -49,11 +49,16 @@ def produce(place: Place, screen: Screen, data: Flights, rows: int) -> None:
     """Write the DataFrames into topics: one Delta commit each."""
     from kafkalike.spark import write
 
-    for topic, frame in ((FLIGHTS, data.flights), (AIRLINES, data.airlines), (WEATHER, data.weather)):
+    for topic, frame, schema in (
+        (FLIGHTS, data.flights, None),
+        (AIRLINES, data.airlines, None),
+        (WEATHER, data.weather, "avro"),
+    ):
         with screen.waiting(f"Spark writes {topic}"):
-            written = write(frame, topic, **place.named)
+            written = write(frame, topic, value_schema=schema, **place.named)
         total = sum(map(len, written.values()))
-        screen.say(f"{topic}: {total:,} records, one table commit")
+        made = "Avro records, with the schema of their columns" if schema else "records"
+        screen.say(f"{topic}: {total:,} {made}, one table commit")
         if topic == FLIGHTS:
             runs = ", ".join(f"{tp.partition}: {run.stop:,}" for tp, run in sorted(written.items()))
             screen.say(f"log end by partition: {runs}")
