@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import Any
 
 import pyarrow as pa
 from pyspark.sql import Column
-from pyspark.sql.pandas.functions import ArrowUDFType, arrow_udf
+from pyspark.sql.pandas.functions import arrow_udf
 from pyspark.sql.types import DataType
 
 
@@ -23,5 +24,7 @@ def over_arrays(work: Callable[[pa.Array], pa.Array], kind: DataType, name: str)
         return work(batch)
 
     function.__name__ = name
-    made: Callable[[Column], Column] = arrow_udf(function, kind, ArrowUDFType.SCALAR)
+    # Its stub wants the kind of function, and it itself the annotations instead.
+    untyped: Any = arrow_udf
+    made: Callable[[Column], Column] = untyped(function, kind)
     return made
