@@ -13,7 +13,7 @@ from uvicorn.protocols.http.auto import AutoHTTPProtocol
 
 
 def impatient(seconds: float) -> type[asyncio.Protocol]:
-    """uvicorn's protocol, which waits for a head so long.
+    """Uvicorn's protocol, which waits for a head so long.
 
     Args:
         seconds: from the connection's first moment, or from the first byte behind an answered request.
