@@ -32,8 +32,9 @@ def _check(schema: Schema, resolve: Resolve) -> None:
         needed("kafkalike.schemas.proto.files", "Protobuf schemas").build_file(schema, resolve(schema))
     else:
         _check_json(parsed_json(schema.text))
-        # What it refers to is looked for when it is compared.
-        _problems(schema, schema, resolve)
+    # What a JSON Schema refers to is looked for when it is compared, and what is nested too deeply to be compared
+    # could have no other version after it.
+    _problems(schema, schema, resolve)
 
 
 def _check_json(value: Any) -> None:  # noqa: ANN401 - any JSON

@@ -21,6 +21,7 @@ from schema_registry.client import schema as other_schemas
 
 from kafkalike.errors import KafkaConfigurationError, SchemaRegistryError
 from kafkalike.schemas import Registry, RemoteRegistry, Schema, open_registry
+from kafkalike.schemas.http import serving
 from kafkalike.schemas.http.credentials import Credentials, credentials
 from kafkalike.schemas.http.serving import RegistryServer
 from kafkalike.schemas.service.routes import ROUTES
@@ -378,3 +379,19 @@ def test_the_json_of_an_answer_is_what_confluent_sends(http: httpx.Client) -> No
 def test_a_setting_without_meaning_is_refused_before_anything_is_asked(name: str, value: object) -> None:
     with pytest.raises(KafkaConfigurationError, match=name):
         open_registry({"url": "http://127.0.0.1:9", name: value})
+
+
+@pytest.mark.parametrize("parts", [[], [b"GET /subj"], [b"GET / HTTP/1.1\r\nHost: localhost\r\n\r\n", b"GET /subj"]])
+def test_who_sends_no_whole_request_is_not_waited_for(parts: list[bytes], monkeypatch: pytest.MonkeyPatch) -> None:
+    """Silent connections would use up all that there may be, without a password."""
+    monkeypatch.setattr(serving, "HEAD_SECONDS", 0.1)
+    with served() as where, socket.create_connection(("127.0.0.1", httpx.URL(where).port)) as connection:
+        connection.settimeout(20)
+        for part in parts:
+            connection.sendall(part)
+            if part.endswith(b"\n"):
+                answer = b""
+                while not answer.endswith(b"{}"):
+                    answer += connection.recv(4096)
+
+        assert connection.recv(4096) == b""

@@ -15,6 +15,7 @@ from hypothesis import strategies as st
 from kafkalike.errors import InvalidSchemaError
 from kafkalike.model.schemas.values import Reference, Schema
 from kafkalike.schemas.compatibility import avro, json_schema, protobuf
+from kafkalike.schemas.format_checks import CHECKS
 from tests.tools.evolutions import AVRO, JSON, PROTOBUF, Evolution
 from tests.tools.schemas import SchemasInMemory
 
@@ -254,3 +255,19 @@ def test_fields_of_protobuf_may_come_and_go(fields: dict[int, str], number: int,
 
     assert protobuf.problems(more, message(fields), nothing) == []
     assert protobuf.problems(message(fields), more, nothing) == []
+
+
+def test_what_can_never_be_compared_is_refused_at_once() -> None:
+    """A subject with such a version could have no other one, and an export with it could not come in."""
+    used = {
+        f"R{i}": Schema("AVRO", json.dumps({"type": "record", "name": f"R{i}", "fields": below(i)})) for i in range(999)
+    }
+    last = Schema("AVRO", json.dumps({"type": "record", "name": "R999", "fields": below(999)}))
+
+    with pytest.raises(InvalidSchemaError, match="too deeply"):
+        CHECKS.check(last, lambda _: used)
+
+
+def below(place: int) -> list[dict[str, Any]]:
+    """A field with the record before this one."""
+    return [{"name": "f", "type": f"R{place - 1}"}] if place else []

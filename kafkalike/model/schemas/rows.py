@@ -13,6 +13,7 @@ from kafkalike.model.row_value import UNREADABLE as UNREADABLE_VALUE
 from kafkalike.model.row_value import as_text, as_whole, damaged, flag, row_value, text
 from kafkalike.model.schemas.identity import fingerprint, guid_of, json_text
 from kafkalike.model.schemas.levels import LEVELS, MODES
+from kafkalike.model.schemas.refusals import MAX_ID
 from kafkalike.model.schemas.values import SCHEMA_TYPES, Reference, Schema
 
 TABLE: Final = "__schemas"
@@ -180,7 +181,12 @@ def _config(value: dict[str, Any]) -> Config:
 
 
 def _number(value: object, name: str) -> int:
-    return as_whole(value, name, at_least=1)
+    number = as_whole(value, name, at_least=1)
+    if number > MAX_ID:
+        # Else all that comes after it would have to be larger, and be refused.
+        message = f"{name} {number} is above {MAX_ID}"
+        raise ValueError(message)
+    return number
 
 
 def _one_of(value: str, known: Any) -> str:  # noqa: ANN401 - a container of texts

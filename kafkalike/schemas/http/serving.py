@@ -12,6 +12,9 @@ from kafkalike.schemas.extras import needed
 from kafkalike.schemas.http.credentials import Credentials
 from kafkalike.schemas.service.service import RegistryService
 
+HEAD_SECONDS: Final = 30.0
+"""How long a client may take for the head of a request."""
+
 MAX_CONNECTIONS: Final = 512
 """At once; whoever comes then gets 503."""
 
@@ -49,11 +52,13 @@ class RegistryServer:
     ) -> None:
         uvicorn = needed("uvicorn", "services of schemas", "registry")
         app = needed("kafkalike.schemas.http.app", "services of schemas", "registry")
+        heads = needed("kafkalike.schemas.http.heads", "services of schemas", "registry")
         self._socket = _listening(host, port, anyone=anyone or credentials.needed)
         self.address: tuple[str, int] = self._socket.getsockname()[:2]
         handler = app.RegistryApp(service, credentials, app.Limits(body_bytes=max_body))
         config = uvicorn.Config(
             handler,
+            http=heads.impatient(HEAD_SECONDS),
             lifespan="off",
             access_log=False,
             log_config=None,
