@@ -236,12 +236,12 @@ def test_a_quiet_log_is_listed_from_the_known_version_on_and_rarely(far: Far) ->
 # --- opening by the checkpoint that the log names ------------------------------------------------
 
 
-def checkpointed(versions: int) -> Far:
-    """A log whose checkpoint is of its third version."""
+def checkpointed(versions: int, at: int = 3) -> Far:
+    """A log with a checkpoint of its third version, or of another one."""
     far = Far()
     for number in range(versions):
         far.rival_writes(number, number + 1)
-        if number == 2:
+        if number == at - 1:
             make_checkpoint(far.store, load_snapshot(far.store), 0)
     far.calls()
     return far
@@ -253,12 +253,13 @@ def opened(far: Far) -> tuple[TableState, Sequence[str]]:
 
 
 def test_a_log_is_opened_without_a_list_of_what_its_checkpoint_has() -> None:
-    state, calls = opened(checkpointed(5))
+    """But for the commits of the checkpoint's block, whose name a file of joined commits has."""
+    state, calls = opened(checkpointed(105, 103))
 
-    assert (state.version, state.end(0)) == (5, 5)
+    assert (state.version, state.end(0)) == (105, 105)
     assert calls[0] == f"read {LAST_CHECKPOINT.removeprefix('_delta_log/')}"
-    assert [call for call in calls if call.startswith("list")] == [f"list {3:020d}".replace("0" * 19, "")]
-    assert calls[-2:] == ["read 4", "read 5"]
+    assert [call for call in calls if call.startswith("list")] == [f"list {100:020d}"]
+    assert calls[-2:] == [f"read {104:020d}", f"read {105:020d}"]
 
 
 @pytest.mark.parametrize("harm", ["gone", "cut off", "hint gone", "hint cut off"])

@@ -573,7 +573,7 @@ def test_records_that_take_back_what_was_said_are_followed() -> None:
     cleared = [*lines, '{"keytype":"CLEAR_SUBJECT","subject":"a"}\t{"subject":"a"}']
     assert list(topic_records.read_records(cleared).schemas) == [("b", 1)]
     again = topic_records.read_records(lines)
-    assert code(lambda: importing.import_all(state, again, TOY, 1)) == 42205
+    assert importing.import_all(state, again, TOY, 1)[0] == []
     wrong = '{"keytype":"SCHEMA","subject":"a","version":1}\t{"id":1,"schemaType":"XML","schema":"1"}'
     assert code(lambda: topic_records.read_records([wrong])) == 42201
 
