@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 import threading
 from io import BytesIO
 from typing import Any
@@ -13,7 +14,7 @@ from kafkalike.model.schemas.values import Schema
 from kafkalike.schemas.codecs.avro_limits import Walk, check_depth, shape_of
 from kafkalike.schemas.avro_schema import AvroType, parse_avro, to_json
 from kafkalike.schemas.codec import Codec, Decode, Encode
-from kafkalike.schemas.limits import MAX_VALUE_DEPTH, no_deeper_than_the_stack
+from kafkalike.schemas.limits import MAX_DECIMAL_BYTES, MAX_VALUE_DEPTH, no_deeper_than_the_stack
 from kafkalike.schemas.source import SchemaSource
 
 
@@ -97,7 +98,7 @@ class AvroCodec(Codec):
                 raise SerializationError(f"{len(data) - payload.tell()} bytes are left behind the value")
             return value
 
-        if not (self._shape.recursive or self._shape.empty_items):
+        if not (self._shape.recursive or self._shape.empty_items or self._shape.decimals):
             return decode
         check = self._checker()
 
@@ -108,14 +109,18 @@ class AvroCodec(Codec):
         return checked
 
     def _checker(self) -> Any:  # noqa: ANN401 - a function
-        """A check of a payload that is left out where it cannot fail: each level takes a byte at least."""
-        described, empty_items = self.described, self._shape.empty_items
-        harmless = MAX_VALUE_DEPTH // self._shape.levels - 1
+        """A check of a payload that is left out where it cannot fail: a level or a decimal takes bytes of it."""
+        described, shape = self.described, self._shape
+        harmless = -1 if shape.empty_items else sys.maxsize
+        if shape.recursive:
+            harmless = min(harmless, MAX_VALUE_DEPTH // shape.levels - 1)
+        if shape.decimals:
+            harmless = min(harmless, MAX_DECIMAL_BYTES)
         # A walk counts as it goes along: each thread has its own.
         walks = threading.local()
 
         def check(data: bytes, start: int) -> None:
-            if empty_items or len(data) - start > harmless:
+            if len(data) - start > harmless:
                 if not hasattr(walks, "own"):
                     walks.own = Walk(described)
                 walks.own.check(data, start)
