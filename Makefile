@@ -95,7 +95,7 @@ mutants: setup ## one small fault at a time in the same modules: do the tests no
 
 soak: setup setup-stores ## longer trials of crashes, races and interrupts, some hours
 	$(call step,pytest)
-	@$(pytest) -m soak tests/processes tests/unit/test_group_simulation.py tests/contract/test_interrupts.py tests/e2e tests/spark
+	@$(pytest) -m soak tests/processes tests/unit/test_group_simulation.py tests/unit/test_schema_simulation.py tests/contract/test_interrupts.py tests/contract/test_schema_interrupts.py tests/e2e tests/spark
 
 e2e: setup ## the command line, the jobs and the notebooks, as a user runs them
 	$(call step,pytest)

@@ -18,17 +18,19 @@ import struct
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
 from fastavro import parse_schema, schemaless_writer
+from pyspark.sql import SparkSession
 
+from kafkalike.model.schemas.values import Schema
 from kafkalike.schemas.arrow.decode import BatchDecoder
 from kafkalike.schemas.arrow.encode import BatchEncoder
 from kafkalike.schemas.arrow.readers import reader_of
-from kafkalike.model.schemas.values import Schema
 
 ROWS = int(os.environ.get("BENCH_ROWS", "1000000"))
 BATCH = 10_000
@@ -101,19 +103,6 @@ def orders(count: int) -> list[dict[str, Any]]:
     ]
 
 
-class Known:
-    """A registry of one schema, for both sides."""
-
-    def __init__(self, schema: Schema) -> None:
-        self.schema = schema
-
-    def schema_by_id(self, id: int) -> Schema:  # noqa: A002, ARG002
-        return self.schema
-
-    def referenced(self, schema: Schema) -> dict[str, Schema]:  # noqa: ARG002
-        return {}
-
-
 def avro_values(values: list[dict[str, Any]], number: int = 1) -> list[bytes]:
     """Records as fastavro writes them."""
     parsed, head = parse_schema(AVRO), b"\0" + struct.pack(">I", number)
@@ -156,7 +145,7 @@ def batches() -> None:
     context = SerializationContext("t", MessageField.VALUE)
     latest = {"use.deprecated.format": False}
     cases: list[tuple[Schema, list[bytes], Callable[[Any], Any]]] = [
-        (Schema("AVRO", json.dumps(AVRO)), avro_values(values), lambda c: AvroDeserializer(c)),
+        (Schema("AVRO", json.dumps(AVRO)), avro_values(values), AvroDeserializer),
         (
             Schema("PROTOBUF", PROTO),
             [b"\0\0\0\0\1\0" + order(**value).SerializeToString() for value in values],
@@ -169,27 +158,35 @@ def batches() -> None:
         ),
     ]
     print(f"{'format':10}{'bytes':>7}{'batch µs':>10}{'encode µs':>11}{'confluent µs':>14}{'times':>7}")
-    for schema, written, deserializer in cases:
+    for schema, plain, deserializer in cases:
         number = registry.register_schema(f"{schema.type}-value", Shape(schema.text, schema.type))
-        written = [b"\0" + struct.pack(">I", number) + value[5:] for value in written]
-        known = Known(schema)
-        decoder = BatchDecoder(
-            reader_of(schema, known, message="Order" if schema.type == "PROTOBUF" else None), known.schema_by_id
-        )  # type: ignore[arg-type]
+        written = [b"\0" + struct.pack(">I", number) + value[5:] for value in plain]
+        message = "Order" if schema.type == "PROTOBUF" else None
+        decoder = BatchDecoder(reader_of(schema, registry, message=message), registry.schema_by_id)
         arrays = [pa.array(written[at : at + BATCH], pa.binary()) for at in range(0, SOME, BATCH)]
-        assert all(decoder.decode(array)[1].null_count == len(array) for array in arrays)
-        ours = best(lambda: [decoder.decode(array) for array in arrays]) / SOME
         columns = [decoder.decode(array)[0] for array in arrays]
-        encoder = BatchEncoder(schema, number, known, columns[0].type, depth=3)  # type: ignore[arg-type]
-        encode = best(lambda: [encoder.encode(array) for array in columns], 2) / SOME
-        theirs = deserializer(registry)
-        theirs(written[0], context)
+        assert not any(column.null_count for column in columns)
+        encoder = BatchEncoder(schema, number, registry, columns[0].type, depth=3)
+        theirs = partial(deserializer(registry), ctx=context)
+        theirs(written[0])
         few = written if schema.type != "JSON" else written[:2000]
-        rival = best(lambda: [theirs(value, context) for value in few], 2) / len(few)
+        ours = best(each(decoder.decode, arrays)) / SOME
+        encode = best(each(encoder.encode, columns), 2) / SOME
+        rival = best(each(theirs, few), 2) / len(few)
         size = sum(map(len, written)) / SOME
         print(
             f"{schema.type:10}{size:7.0f}{ours * 1e6:10.2f}{encode * 1e6:11.2f}{rival * 1e6:14.2f}{rival / ours:7.1f}"
         )
+
+
+def each(work: Callable[[Any], object], items: Sequence[Any]) -> Callable[[], None]:
+    """What does some work for each item."""
+
+    def run() -> None:
+        for item in items:
+            work(item)
+
+    return run
 
 
 QUERY = "SELECT currency, count(*), sum(amount), max(at), sum(size(lines)), count(note) FROM {} GROUP BY currency"
@@ -218,8 +215,8 @@ def views() -> None:
         topic = ks.read(spark, "orders", root)
         rivals: list[str] = ["typed"]
         if version:
-            from pyspark.sql.avro.functions import from_avro
             from pyspark.sql import functions as F  # noqa: N812
+            from pyspark.sql.avro.functions import from_avro
 
             payload = F.expr("substring(value, 6)")
             topic.select(from_avro(payload, json.dumps(AVRO)).alias("v")).select("v.*").createOrReplaceTempView("jar")
@@ -237,17 +234,17 @@ def views() -> None:
     spark.stop()
 
 
-def fill(spark: Any, root: str, number: int) -> None:
+def fill(spark: SparkSession, root: str, number: int) -> None:
     """Two topics with the same values, Avro and JSON."""
-    import kafkalike.spark as ks
     from pyspark.sql import functions as F  # noqa: N812
 
+    import kafkalike.spark as ks
     from kafkalike.log.connect import connect
 
     for topic in ("orders", "plain"):
         connect(root).create_topic(topic, 4, {})
 
-    def written(batches: Any) -> Any:
+    def written(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         for batch in batches:
             values = orders(batch.num_rows)
             yield pa.RecordBatch.from_pydict(

@@ -4,60 +4,18 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass, field
 from typing import Any, Final
 
 from kafkalike.errors import InvalidSchemaError
 from kafkalike.model.schemas.values import Schema
-from kafkalike.schemas.avro_defaults import default_fits
+from kafkalike.schemas.avro_types import AvroField, AvroType, default_fits
 from kafkalike.schemas.json_text import load_json
+
+__all__ = ["AvroField", "AvroType", "load_avro", "parse_avro", "to_json"]
 
 PRIMITIVES: Final = frozenset({"null", "boolean", "int", "long", "float", "double", "bytes", "string"})
 NAMED: Final = frozenset({"record", "enum", "fixed"})
 _NAME: Final = re.compile(r"[A-Za-z_][A-Za-z0-9_]*\Z")
-
-
-@dataclass(slots=True, eq=False)
-class AvroField:
-    """A field of a record."""
-
-    name: str
-    type: AvroType
-    aliases: tuple[str, ...] = ()
-    has_default: bool = False
-    default: Any = None
-    """The JSON value, where there is one."""
-    attributes: Mapping[str, Any] = field(default_factory=dict)
-    """The JSON object of the field."""
-
-
-@dataclass(slots=True, eq=False)
-class AvroType:
-    """A type. A recursive record is one object that is found again below itself."""
-
-    kind: str
-    """A primitive's name, `array`, `map`, `union`, `record`, `enum` or `fixed`; an `error` is a record."""
-    name: str = ""
-    """Full name of a named type, with its namespace."""
-    aliases: frozenset[str] = frozenset()
-    """Full names."""
-    fields: list[AvroField] = field(default_factory=list)
-    items: AvroType | None = None
-    """What an array or a map holds."""
-    branches: list[AvroType] = field(default_factory=list)
-    symbols: tuple[str, ...] = ()
-    default: str | None = None
-    """What an enum reads for a symbol that it does not have."""
-    size: int = 0
-    """Bytes of a fixed."""
-    logical: str | None = None
-    attributes: Mapping[str, Any] = field(default_factory=dict)
-    """The JSON object, for precision and scale and what else stands there."""
-
-    @property
-    def label(self) -> str:
-        """The type in words."""
-        return f"{self.kind} {self.name}" if self.name else self.kind
 
 
 def parse_avro(schema: Schema, referenced: Mapping[str, Schema], *, strict: bool = True) -> AvroType:
@@ -117,7 +75,7 @@ class _Parser:
         self._strict = strict
         self._named: dict[str, AvroType] = {}
 
-    def type(self, value: Any, namespace: str) -> AvroType:  # noqa: ANN401
+    def type(self, value: Any, namespace: str) -> AvroType:  # noqa: ANN401, C901, PLR0911 - a return for each kind
         if isinstance(value, str):
             return self._by_name(value, namespace)
         if isinstance(value, list):

@@ -19,7 +19,7 @@ def load_json(text: str) -> Any:  # noqa: ANN401 - any JSON value
     try:
         value = json.loads(text)
     except (ValueError, RecursionError) as cause:
-        raise InvalidSchemaError(f"the schema is no JSON: {cause or type(cause).__name__}") from cause
+        raise InvalidSchemaError(f"the schema is no JSON: {type(cause).__name__}: {cause}") from cause
     level, depth = [value], 0
     while level:
         if depth > MAX_SCHEMA_DEPTH:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Callable, Mapping
 from typing import Any, Final
 
@@ -90,6 +91,21 @@ def _source(known: str) -> Callable[[object], dict[str, Any]]:
     return take
 
 
+def _timeout(value: object) -> dict[str, Any]:
+    seconds = float(str(value))
+    # Sockets take no more; zero would not wait at all.
+    if not 0 < seconds <= threading.TIMEOUT_MAX:
+        raise ValueError(value)
+    return {"timeout_s": seconds}
+
+
+def _retries(value: object) -> dict[str, Any]:
+    retries = int(str(value))
+    if retries < 0:
+        raise ValueError(value)
+    return {"retries": retries}
+
+
 _TAKEN: Final[Mapping[str, Callable[[Any], dict[str, Any]]]] = {
     "basic.auth.user.info": _user_info,
     "basic.auth.credentials.source": _source("URL USER_INFO"),
@@ -98,6 +114,6 @@ _TAKEN: Final[Mapping[str, Callable[[Any], dict[str, Any]]]] = {
     "ssl.ca.location": lambda value: {"ca_file": str(value)},
     "ssl.certificate.location": lambda value: {"certificate": str(value)},
     "ssl.key.location": lambda value: {"key_file": str(value)},
-    "timeout": lambda value: {"timeout_s": float(value)},
-    "max.retries": lambda value: {"retries": int(value)},
+    "timeout": _timeout,
+    "max.retries": _retries,
 }

@@ -9,6 +9,7 @@ from kafkalike.clock import SYSTEM_CLOCK, Clock
 from kafkalike.errors import SchemaRegistryError
 from kafkalike.log.connect import connect
 from kafkalike.model.schemas import refusals
+from kafkalike.model.schemas.checks import remembered
 from kafkalike.model.schemas.importing import Imported, import_all
 from kafkalike.model.schemas.registering import check_subject
 from kafkalike.model.schemas.rows import SchemaRow
@@ -99,9 +100,9 @@ class Registry(RegistryClient):
                 against it. Nothing was written.
             UnknownOutcomeError: it may have been written; call it again, which does it once.
         """
-        contents = read_records(lines)
+        contents, checks = read_records(lines), remembered(CHECKS)
 
         def plan(state: RegistryState, now_ms: int) -> tuple[Sequence[SchemaRow], Imported]:
-            return import_all(state, contents, CHECKS, now_ms)
+            return import_all(state, contents, checks, now_ms)
 
         return plan(self._desk.now, 0)[1] if dry_run else self._desk.change(plan)

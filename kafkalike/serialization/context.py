@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+import dataclasses
+from dataclasses import dataclass
 from typing import Final, Literal
 
 from kafkalike.model.batch import Headers
@@ -25,5 +26,5 @@ class SerializationContext:
     topic: str
     field: str
     """`key` or `value`."""
-    headers: Headers = field(default_factory=list)
+    headers: Headers = dataclasses.field(default_factory=list)
     """The record's; what a serializer adds is stored."""

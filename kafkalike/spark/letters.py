@@ -30,7 +30,7 @@ from kafkalike.model.dead_letters.letters import (
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-    from kafkalike.log.cluster.delta_cluster import DeltaCluster
+    from kafkalike.log.port import Cluster
 
 ERRORS: Final = ("_error", "value_error")
 RAWS: Final = ("_raw", "value_raw")
@@ -127,7 +127,7 @@ def error_of(rows: DataFrame) -> str:
     return _found(rows, ERRORS)
 
 
-def ensure_topics(cluster: DeltaCluster, settings: DeadLetterSettings, sources: Iterable[str]) -> None:
+def ensure_topics(cluster: Cluster, settings: DeadLetterSettings, sources: Iterable[str]) -> None:
     """Create the dead-letter topics of some topics, so that they take what these have."""
     from kafkalike.dead_letters.topics import ensure
 

@@ -40,7 +40,7 @@ def create_view(
     format: str | None = None,  # noqa: A002 - the word of readers and writers
     name: str | None = None,
     value_format: str = "json",
-    schema: object = None,  # a type of Spark's, its DDL, or with `format` a schema
+    schema: object = None,
     options: Mapping[str, str] | None = None,
     key_format: str = "string",
     value_column: str | None = None,
@@ -70,8 +70,8 @@ def create_view(
         name: of the view; None for the topic's SQL name and `__values`, such as `orders__values`. A name of
             `register_sql`'s is replaced by its next call.
         value_format: `json` or `csv`, by `schema`; `string` or `binary`: one column `value`.
-        schema: fields of a JSON object or CSV line, as DDL or type. With `format`: a `kafkalike.schemas.Schema`, or its text,
-            to bring the values to in place of the newest of their subject, `<topic>-value`.
+        schema: fields of a JSON object or CSV line, as DDL or type. With `format`: a `kafkalike.schemas.Schema`, or its
+            text, to bring the values to in place of the newest of their subject, `<topic>-value`.
         options: of Spark's `from_json` or `from_csv`, such as `timestampFormat`.
         key_format: `string` or `binary`; with `format` also one of its words, for keys with schemas.
         value_column: None makes each field a column; a name makes one struct column of it.

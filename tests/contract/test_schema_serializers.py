@@ -192,7 +192,7 @@ def test_objects_are_turned_into_dicts_and_back(cluster: MemoryCluster, registry
         ({"subject.name.strategy.type": "RECORD"}, "shop.User"),
         ({"subject.name.strategy.type": "topic_record"}, "t-shop.User"),
         ({"subject.name.strategy": lambda ctx, name: f"{name}/{ctx.field}"}, "shop.User/value"),
-        ({"subject.name.strategy": lambda ctx, name: "mine", "subject.name.strategy.type": "RECORD"}, "mine"),
+        ({"subject.name.strategy": lambda _ctx, _name: "mine", "subject.name.strategy.type": "RECORD"}, "mine"),
     ],
     ids=range(7),
 )
@@ -279,9 +279,9 @@ def test_a_setting_that_is_unknown_or_wrong_is_refused(registry: Registry, conf:
 
 def test_what_no_serializer_can_work_with_is_refused(registry: Registry) -> None:
     with pytest.raises(IllegalArgumentError, match="to_dict"):
-        AvroSerializer(registry, USER, to_dict={})  # type: ignore[arg-type]
+        AvroSerializer(registry, USER, to_dict={})
     with pytest.raises(IllegalArgumentError, match="from_dict"):
-        AvroDeserializer(registry, from_dict=5)  # type: ignore[arg-type]
+        AvroDeserializer(registry, from_dict=5)
     with pytest.raises(IllegalArgumentError, match="type JSON, not AVRO"):
         AvroSerializer(registry, Schema("{}", "JSON"))
     with pytest.raises(IllegalArgumentError, match="registry is needed"):
@@ -303,7 +303,7 @@ def test_messages_of_imported_files_are_registered_with_them(registry: Registry)
         "o.proto",
     )
     pool = pool_of(inner)
-    pool.Add(outer)  # type: ignore[no-untyped-call]
+    pool.Add(outer)
     made = GetMessageClass(pool.FindMessageTypeByName("o.Outer.O"))
     sent = made(i={"v": 4}, t={"seconds": 5})
 
@@ -320,7 +320,9 @@ def test_messages_of_imported_files_are_registered_with_them(registry: Registry)
 
 def test_a_schema_of_javas_clients_is_read(registry: Registry) -> None:
     """They register the text of the file; a message's place is counted in it."""
-    text = 'syntax = "proto3";\npackage shop;\n\nmessage Order {\n  string id = 1;\n}\n\nmessage Item {\n  int32 n = 1;\n}\n'
+    text = (
+        'syntax = "proto3";\npackage shop;\n\nmessage Order {\n  string id = 1;\n}\nmessage Item {\n  int32 n = 1;\n}\n'
+    )
     number = registry.register_schema("t-value", Schema(text, "PROTOBUF"))
     record = b"\x00" + number.to_bytes(4, "big") + b"\x02\x02" + b"\x08\x05"
 
@@ -381,7 +383,7 @@ def test_a_coder_of_ones_own_is_used(registry: Registry) -> None:
 
     assert written is not None
     assert written.endswith(b'{"a": [1, 2]}')
-    assert JSONDeserializer(None, None, registry, json_decode=lambda data: len(data))(written, value()) == 13
+    assert JSONDeserializer(None, None, registry, json_decode=len)(written, value()) == 13
 
 
 # --- errors --------------------------------------------------------------------------------------

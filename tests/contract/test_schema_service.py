@@ -369,3 +369,12 @@ def test_the_json_of_an_answer_is_what_confluent_sends(http: httpx.Client) -> No
     }
     assert (by_id["schema"], by_id["schemaType"], by_id["maxId"] >= made["id"]) == ('{"type":"object"}', "JSON", True)
     assert http.get(f"/schemas/ids/{made['id']}/schema").json() == {"type": "object"}
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [("timeout", "nan"), ("timeout", "inf"), ("timeout", 0), ("timeout", -3), ("max.retries", -1)],
+)
+def test_a_setting_without_meaning_is_refused_before_anything_is_asked(name: str, value: object) -> None:
+    with pytest.raises(KafkaConfigurationError, match=name):
+        open_registry({"url": "http://127.0.0.1:9", name: value})

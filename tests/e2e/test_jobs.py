@@ -241,3 +241,53 @@ def test_options_that_do_not_go_together_are_refused(
 
     assert code == 2
     assert capsys.readouterr().err.startswith("Error: ")
+
+
+def test_rows_become_records_with_a_schema_and_rows_again(
+    root: str, orders: Path, tmp_path: Path, produce: Run, consume: Run, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """A schema of a file, or made of the columns; what does not fit writes nothing; a bad value fails or is null."""
+    schema = tmp_path / "order.avsc"
+    fields = [{"name": "id", "type": "int"}, {"name": "name", "type": ["null", "string"]}]
+    schema.write_text(json.dumps({"type": "record", "name": "Order", "fields": fields}))
+    into = ["--topic", "orders", "--format", "csv", "--schema", "id INT, name STRING, at STRING, part INT"]
+    read = ["--topic", "orders", "--value-format", "avro", "--key-format", "avro", "--value-only"]
+
+    wrong = produce(*into, "--value-schema", schema, orders)
+    written = produce(
+        *into,
+        "--value-columns",
+        "id,name",
+        "--key-column",
+        "id",
+        "--value-schema",
+        schema,
+        "--key-schema",
+        "avro",
+        orders,
+    )
+    consumed = consume(*read, "--format", "json", tmp_path / "out")
+    with KafkaProducer(bootstrap_servers=root) as producer:
+        producer.send("orders", b"junk")
+    failed = consume(*read)
+    kept = consume(*read, "--malformed", "null", "--format", "json", tmp_path / "kept")
+
+    assert (wrong, written, consumed, failed, kept) == (1, 0, 0, 1, 0)
+    assert "does not have" in capsys.readouterr().err
+    rows = [json.loads(line) for part in (tmp_path / "out").glob("*.json") for line in part.read_text().splitlines()]
+    assert sorted(rows, key=str) == [{"id": 1, "name": "ann"}, {"id": 2, "name": "b,c"}, {"id": 3}]
+    assert sum(len(part.read_text().splitlines()) for part in (tmp_path / "kept").glob("*.json")) == 4
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        ["--value-format", "avro", "--schema", "id INT"],
+        ["--value-format", "string", "--malformed", "null"],
+        ["--value-format", "avro", "--message", "x.Y"],
+        ["--value-format", "json", "--schema", "id INT", "--schema-registry", "http://127.0.0.1:1"],
+    ],
+)
+def test_options_of_schemas_that_do_not_go_together(consume: Run, options: list[str]) -> None:
+    """Are wrong usage."""
+    assert consume("--topic", "orders", *options) == 2

@@ -64,7 +64,8 @@ deep = b""
 for _ in range(5000):
     deep = b"\\x0a" + varint(len(deep)) + deep
 codecs = [codec_for(Schema(*of), source) for of in (
-    ("AVRO", json.dumps(node)), ("AVRO", json.dumps(empty)), ("AVRO", '"string"'), ("JSON", "{}"), ("PROTOBUF", nested))]
+    ("AVRO", json.dumps(node)), ("AVRO", json.dumps(empty)), ("AVRO", '"string"'), ("JSON", "{}"),
+    ("PROTOBUF", nested))]
 records = [
     (0, b"\\x02" * 1_000_000), (1, varint(1 << 61)), (2, varint(1 << 61)), (3, b"[" * 1_000_000), (4, b"\\x00" + deep),
     (4, b"\\x00\\x12" + varint(1 << 31)), (3, b'{"a":' * 200_000), (2, varint(2_000_000 * 2) + b"x" * 1_000_000),
@@ -83,9 +84,7 @@ print(json.dumps({"refused": refused, "of": len(records), "KiB": grown}))
 
 def test_records_that_announce_more_than_they_hold_take_no_memory() -> None:
     """The largest is a megabyte long; a process may grow by some copies of it."""
-    done = subprocess.run(
-        [sys.executable, "-c", HOSTILE], cwd=REPOSITORY, capture_output=True, text=True, check=False
-    )
+    done = subprocess.run([sys.executable, "-c", HOSTILE], cwd=REPOSITORY, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr[-4_000:]
     found = json.loads(done.stdout)
 

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
+from typing import Any
 
 import pytest
 from pyspark.sql import SparkSession
@@ -11,8 +13,13 @@ from pyspark.sql.streaming.query import StreamingQuery
 
 import kafkalike.spark as ks
 from kafkalike import TopicPartition
+from kafkalike.config.dead_letters import settings_of
 from kafkalike.errors import IllegalArgumentError
 from kafkalike.log.cluster.delta_cluster import DeltaCluster
+from kafkalike.schemas import Registry, Schema
+from kafkalike.spark.batch import consume
+from kafkalike.spark.decoding import Decoding
+from kafkalike.spark.files import Target
 from tests.tools.letters import lettered, letters
 from tests.tools.records import fill, partition_values
 
@@ -56,7 +63,7 @@ def test_rows_that_say_no_error_are_refused(spark: SparkSession, orders: DeltaCl
         ks.dead_letters(ks.decoded_values(ks.read(spark, "orders", orders.root), schema=SCHEMA).drop("topic"))
 
 
-def streamed(spark: SparkSession, root: str, checkpoint: str, **configs: str) -> StreamingQuery:
+def streamed(spark: SparkSession, root: str, checkpoint: str, **configs: Any) -> StreamingQuery:
     """A stream that copies ids to `ids`, as far as it can read them."""
     source = spark.readStream.format("kafkalike").option("kafka.bootstrap.servers", root)
     source = source.option("subscribe", "orders").option("startingOffsets", "earliest").option("includeHeaders", "true")
@@ -97,3 +104,39 @@ def test_a_stream_may_leave_bad_rows_out(spark: SparkSession, orders: DeltaClust
 
     assert partition_values(orders.log("ids")) == [b"1", b"3"]
     assert sorted(orders.topics()) == ["ids", "orders"]
+
+
+def test_records_with_schemas_become_letters_with_their_keys(
+    spark: SparkSession, cluster: DeltaCluster, tmp_path: Path
+) -> None:
+    """A consuming batch: bad values, a bad key, an unknown schema; letters have the bytes of both parts."""
+    cluster.create_topic("typed", 1, {})
+    schema = Schema(json.dumps({"type": "record", "name": "Order", "fields": [{"name": "id", "type": "long"}]}))
+    registry = Registry(cluster)
+    registry.register_schema("typed-value", schema)
+    registry.register_schema("typed-key", Schema('"string"'))
+    value, key = b"\0\0\0\0\x01\x02", b"\0\0\0\0\x02\x02k"
+    for k, v in ((key, value), (key, b"bad"), (b"bad", value), (key, b"\0\0\0\0\x63\x02"), (key, None)):
+        fill(cluster, "typed", v, key=k)
+    decoding = Decoding(value_format="avro", key_format="avro")
+
+    done = consume(
+        spark,
+        "typed",
+        Target(format="json", path=str(tmp_path / "out")),
+        cluster,
+        group="g",
+        decoding=decoding,
+        errors=settings_of("all", "bad"),
+    )
+
+    assert (done.records, done.letters, done.committed) == (2, 3, True)
+    log = cluster.log("bad")
+    chunk = log.reader(0, 0).read(1 << 20)
+    assert chunk is not None
+    columns = chunk.columns()
+    assert set(zip(columns.keys, columns.values, strict=True)) == {
+        (key, b"bad"),
+        (b"bad", value),
+        (key, b"\0\0\0\0\x63\x02"),
+    }

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
 OLD = {"type": "record", "name": "Order", "fields": [{"name": "id", "type": "int"}, {"name": "gone", "type": "string"}]}
-NEW = {
+NEW: dict[str, Any] = {
     "type": "record",
     "name": "Order",
     "fields": [
@@ -36,7 +36,7 @@ NEW = {
         {"name": "clock", "type": {"type": "int", "logicalType": "time-millis"}, "default": 0},
     ],
 }
-NEWEST = {**NEW, "fields": [*NEW["fields"], {"name": "more", "type": "string", "default": "m"}]}  # type: ignore[misc]
+NEWEST = {**NEW, "fields": [*NEW["fields"], {"name": "more", "type": "string", "default": "m"}]}
 
 
 def fill(root: str, records: Sequence[tuple[bytes | None, bytes | None]], topic: str = "orders") -> None:
@@ -69,7 +69,7 @@ def new(number: int, **given: Any) -> bytes:
 
 
 def test_a_view_over_several_schemas_has_the_columns_of_the_newest(spark: SparkSession, root: str) -> None:
-    """Bad records are kept; a record of a schema that came after the view can be read; the view made anew has it all."""
+    """Bad records are kept; records of later schemas are read; the view made anew has all of them."""
     first, second = register(root, OLD), register(root, NEW)
     old = avro(OLD, {"id": 7, "gone": "x"}, first)
     fill(root, [(b"k", old), (b"k", new(second, label="é")), (b"k", None), (b"k", b"junk"), (b"k", framed(99, b""))])

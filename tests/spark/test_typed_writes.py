@@ -12,7 +12,8 @@ from pyspark.sql import functions as F  # noqa: N812
 from kafkalike.errors import IllegalArgumentError, SchemaRegistryError, SerializationError
 from kafkalike.log.connect import connect
 from kafkalike.schemas import Registry, Schema
-from kafkalike.spark import from_topic, read, to_topic, write
+from kafkalike.spark import from_topic, read, read_stream, to_topic, write, write_stream
+from tests.tools.lines import Lines
 
 ORDER = {
     "type": "record",
@@ -67,7 +68,9 @@ PROTO = """
 syntax = "proto3";
 import "google/protobuf/timestamp.proto";
 message Line { string sku = 1; }
-message Order { int64 id = 1; repeated Line lines = 2; map<string, int32> counts = 3; google.protobuf.Timestamp at = 4; }
+message Order {
+  int64 id = 1; repeated Line lines = 2; map<string, int32> counts = 3; google.protobuf.Timestamp at = 4;
+}
 """
 
 
@@ -75,7 +78,8 @@ def test_protobuf_and_a_column_of_tombstones(spark: SparkSession, root: str) -> 
     """`to_topic` alone, in a projection."""
     connect(root).ensure_topic("orders")
     value = F.expr(
-        "named_struct('id', id, 'lines', array(named_struct('sku', 'x')), 'counts', map('a', 1), 'at', timestamp_millis(5))"
+        "named_struct('id', id, 'lines', array(named_struct('sku', 'x')), 'counts', map('a', 1), "
+        "'at', timestamp_millis(5))"
     )
     written = to_topic(
         F.when(F.col("id") > 0, value), "orders", root, schema=Schema(PROTO, "PROTOBUF"), message="Order"
@@ -124,3 +128,37 @@ def test_bad_arguments_are_refused(
         write(spark.range(1), **{"topic": "orders", "bootstrap_servers": root, **arguments})
 
     assert Registry(root).get_subjects() == []
+
+
+def test_a_stream_of_columns_and_back(spark: SparkSession, root: str, lines: Lines, checkpoint: str) -> None:
+    """What one query writes with a schema another one reads as columns; records of newer schemas too."""
+    connect(root).ensure_topic("orders")
+    lines.add("a", "b")
+    frame = lines.frame().selectExpr("value AS name", "length(value) AS n")
+    write_stream(
+        frame, "orders", root, checkpoint=checkpoint, available_now=True, value_schema="avro"
+    ).awaitTermination()
+    options = {"startingOffsets": "earliest"}
+
+    query = (
+        read_stream(spark, "orders", root, value_format="avro", options=options)
+        .where("_error IS NULL")
+        .select("name", "n", "offset")
+        .writeStream.format("memory")
+        .queryName("typed_stream")
+        .option("checkpointLocation", f"{checkpoint}-back")
+        .start()
+    )
+    write(
+        spark.createDataFrame([("c", 1, "!")], "name STRING, n INT, more STRING"), "orders", root, value_schema="avro"
+    )
+    query.processAllAvailable()
+    query.stop()
+
+    assert sorted(map(tuple, spark.table("typed_stream").collect()), key=str) == [("a", 1, 0), ("b", 1, 1), ("c", 1, 2)]
+    spark.catalog.dropTempView("typed_stream")
+    assert "value" in read_stream(spark, "orders", root).columns
+    with pytest.raises(IllegalArgumentError):
+        read_stream(spark, "orders", root, value_format="csv")
+    with pytest.raises(IllegalArgumentError):
+        read_stream(spark, "orders", root, key_format="avro")

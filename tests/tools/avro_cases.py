@@ -122,7 +122,7 @@ class Cases:
         others = [b for b in union if b != "null"]
         return written, shown if len(others) == 1 else {f"member{others.index(branch)}": shown}
 
-    def _of_leaf(self, kind: str, schema: dict[str, Any]) -> tuple[Any, Any]:
+    def _of_leaf(self, kind: str, schema: dict[str, Any]) -> tuple[Any, Any]:  # noqa: C901, PLR0911
         r = self.random
         logical = schema.get("logicalType", "")
         if kind in {"int", "long"}:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import datetime
+import datetime as dt
 import decimal
 import uuid
 from typing import Any
@@ -10,8 +10,8 @@ from typing import Any
 from hypothesis import strategies as st
 
 _NAMES = st.from_regex(r"[A-Za-z_][A-Za-z0-9_]{0,6}", fullmatch=True)
-_UTC = datetime.UTC
-_TEXT = st.text(st.characters(exclude_categories=("Cs",)), max_size=12)
+_UTC = dt.UTC
+_TEXT = st.text(st.characters(exclude_categories=["Cs"]), max_size=12)
 Pair = tuple[Any, st.SearchStrategy[Any]]
 
 
@@ -20,8 +20,9 @@ def _decimals(precision: int, scale: int) -> st.SearchStrategy[decimal.Decimal]:
     return st.integers(-most, most).map(lambda unscaled: decimal.Decimal(unscaled).scaleb(-scale))
 
 
-def _stamps(*, millis: bool) -> st.SearchStrategy[datetime.datetime]:
-    made = st.datetimes(datetime.datetime(1900, 1, 1), datetime.datetime(2200, 1, 1), timezones=st.just(_UTC))
+def _stamps(*, millis: bool) -> st.SearchStrategy[dt.datetime]:
+    first, last = (dt.datetime(year, 1, 1) for year in (1900, 2200))  # noqa: DTZ001 - as hypothesis wants them
+    made = st.datetimes(first, last, timezones=st.just(_UTC))
     return made.map(lambda t: t.replace(microsecond=t.microsecond // 1000 * 1000)) if millis else made
 
 
@@ -79,7 +80,7 @@ def _named(draw: st.DrawFn, names: _Names) -> Pair:
 
 
 @st.composite
-def pairs(draw: st.DrawFn, names: _Names | None = None, depth: int = 3, known: tuple[Pair, ...] = ()) -> Pair:
+def pairs(draw: st.DrawFn, names: _Names | None = None, depth: int = 3, known: tuple[Pair, ...] = ()) -> Pair:  # noqa: PLR0911 - one for each kind
     """A schema, and a strategy of its values.
 
     Args:

@@ -98,14 +98,19 @@ AVRO = _of(
     ),
     ("recursive, the same", _NODE, _NODE, True, True),
     ("recursive, widened", _NODE, _DEEP, True, False),
-    ("nested field without default", _avro_record(_f("n", _avro_record(_A, name="N"))),
-     _avro_record(_f("n", _avro_record(_A, _f("b", "int"), name="N"))), False, True),
+    (
+        "nested field without default",
+        _avro_record(_f("n", _avro_record(_A, name="N"))),
+        _avro_record(_f("n", _avro_record(_A, _f("b", "int"), name="N"))),
+        False,
+        True,
+    ),
     ("record in a union loses a branch", ["null", _avro_record(_A)], ["null"], False, True),
     ("precision of a decimal", _decimal(9, 2), _decimal(12, 2), True, True),
     # Confluent's registry lets this pass; the values would be read wrongly.
     ("scale of a decimal", _decimal(9, 2), _decimal(9, 3), False, False),
     ("documentation", _avro_record(_A), _avro_record(_A, doc="words"), True, True),
-)  # fmt: skip
+)
 
 
 def _proto(body: str, *, package: str = "p", syntax: str = "proto3") -> str:
@@ -131,16 +136,52 @@ PROTOBUF = _of(
     ("float to double", _message("float a = 1;"), _message("double a = 1;"), False, False),
     ("string to bytes", _message("string a = 1;"), _message("bytes a = 1;"), True, True),
     ("int32 to enum", _message("int32 a = 1;"), _message("E a = 1; enum E { X = 0; }"), True, True),
-    ("enum value added", _message("E a = 1; enum E { X = 0; }"), _message("E a = 1; enum E { X = 0; Y = 1; }"), True, True),
+    (
+        "enum value added",
+        _message("E a = 1; enum E { X = 0; }"),
+        _message("E a = 1; enum E { X = 0; Y = 1; }"),
+        True,
+        True,
+    ),
     ("string to repeated", _message("string a = 1;"), _message("repeated string a = 1;"), True, True),
     ("number to repeated", _message("int32 a = 1;"), _message("repeated int32 a = 1;"), False, False),
-    ("map value within a group", _message("map<string, int32> a = 1;"), _message("map<string, int64> a = 1;"), True, True),
+    (
+        "map value within a group",
+        _message("map<string, int32> a = 1;"),
+        _message("map<string, int64> a = 1;"),
+        True,
+        True,
+    ),
     ("map value changed", _message("map<string, int32> a = 1;"), _message("map<string, string> a = 1;"), False, False),
     ("map to scalar", _message("map<string, int32> a = 1;"), _message("string a = 1;"), False, False),
-    ("one field into a new oneof", _message("string a = 1; string b = 2;"), _message("string a = 1; oneof o { string b = 2; }"), True, True),
-    ("two fields into a new oneof", _message("string a = 1; string b = 2;"), _message("oneof o { string a = 1; string b = 2; }"), False, True),
-    ("field added to a oneof", _message("oneof o { string a = 1; }"), _message("oneof o { string a = 1; string b = 2; }"), True, False),
-    ("field moved into a oneof that is there", _message("oneof o { string a = 1; } string b = 2;"), _message("oneof o { string a = 1; string b = 2; }"), False, False),
+    (
+        "one field into a new oneof",
+        _message("string a = 1; string b = 2;"),
+        _message("string a = 1; oneof o { string b = 2; }"),
+        True,
+        True,
+    ),
+    (
+        "two fields into a new oneof",
+        _message("string a = 1; string b = 2;"),
+        _message("oneof o { string a = 1; string b = 2; }"),
+        False,
+        True,
+    ),
+    (
+        "field added to a oneof",
+        _message("oneof o { string a = 1; }"),
+        _message("oneof o { string a = 1; string b = 2; }"),
+        True,
+        False,
+    ),
+    (
+        "field moved into a oneof that is there",
+        _message("oneof o { string a = 1; } string b = 2;"),
+        _message("oneof o { string a = 1; string b = 2; }"),
+        False,
+        False,
+    ),
     ("field made optional", _message("string a = 1;"), _message("optional string a = 1;"), True, True),
     ("package changed", _message("string a = 1;"), _message("string a = 1;", package="q"), False, False),
     ("message added", _message("string a = 1;"), _proto("message M { string a = 1; } message N { }"), True, False),
@@ -162,11 +203,23 @@ PROTOBUF = _of(
         False,
     ),
     ("proto2 to proto3", _message("optional string a = 1;", syntax="proto2"), _message("string a = 1;"), True, True),
-    ("nested message's field changed", _message("N a = 1; message N { string s = 1; }"), _message("N a = 1; message N { int32 s = 1; }"), False, False),
-    ("message to another", _proto("message M { A x = 1; } message A { } message B { }"), _proto("message M { B x = 1; } message A { } message B { }"), False, False),
+    (
+        "nested message's field changed",
+        _message("N a = 1; message N { string s = 1; }"),
+        _message("N a = 1; message N { int32 s = 1; }"),
+        False,
+        False,
+    ),
+    (
+        "message to another",
+        _proto("message M { A x = 1; } message A { } message B { }"),
+        _proto("message M { B x = 1; } message A { } message B { }"),
+        False,
+        False,
+    ),
     ("type named otherwise", _message("N a = 1; message N { }"), _message(".p.M.N a = 1; message N { }"), True, True),
     ("recursive", _message("M a = 1; int32 b = 2;"), _message("M a = 1; int64 b = 2;"), True, True),
-)  # fmt: skip
+)
 
 
 def _object(properties: dict[str, Any], **more: Any) -> dict[str, Any]:
@@ -185,12 +238,30 @@ JSON = _of(
     ("property added, open", _object({"a": _S}), _object({"a": _S, "b": _I}), False, True),
     ("property of any value added, open", _object({"a": _S}), _object({"a": _S, "b": {}}), True, True),
     ("property added, closed", _object({"a": _S}, **_CLOSED), _object({"a": _S, "b": _I}, **_CLOSED), True, False),
-    ("property added, partially open", _object({"a": _S}, additionalProperties=_I), _object({"a": _S, "b": _I}, additionalProperties=_I), True, True),
-    ("property added, partially open, of another type", _object({"a": _S}, additionalProperties=_S), _object({"a": _S, "b": _I}, additionalProperties=_S), False, False),
+    (
+        "property added, partially open",
+        _object({"a": _S}, additionalProperties=_I),
+        _object({"a": _S, "b": _I}, additionalProperties=_I),
+        True,
+        True,
+    ),
+    (
+        "property added, partially open, of another type",
+        _object({"a": _S}, additionalProperties=_S),
+        _object({"a": _S, "b": _I}, additionalProperties=_S),
+        False,
+        False,
+    ),
     ("property removed, closed", _object({"a": _S, "b": _I}, **_CLOSED), _object({"a": _S}, **_CLOSED), False, True),
     ("closed", _object({"a": _S}), _object({"a": _S}, **_CLOSED), False, True),
     ("required added", _object({"a": _S}), _object({"a": _S}, required=["a"]), False, True),
-    ("required with default added", _object({"a": _S}), _object({"a": {**_S, "default": "x"}}, required=["a"]), True, True),
+    (
+        "required with default added",
+        _object({"a": _S}),
+        _object({"a": {**_S, "default": "x"}}, required=["a"]),
+        True,
+        True,
+    ),
     ("integer to number", _I, _N, True, False),
     ("string to integer", _S, _I, False, False),
     ("type list widened", {"type": ["string"]}, {"type": ["string", "null"]}, True, False),
@@ -224,4 +295,4 @@ JSON = _of(
         False,
     ),
     ("title and description", _object({"a": _S}), {**_object({"a": _S}), "title": "t", "description": "d"}, True, True),
-)  # fmt: skip
+)

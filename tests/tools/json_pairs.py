@@ -14,7 +14,7 @@ DRAFTS = [
     "https://json-schema.org/draft/2019-09/schema",
     "https://json-schema.org/draft/2020-12/schema",
 ]
-_TEXT = st.text(st.characters(exclude_categories=("Cs",)), max_size=8)
+_TEXT = st.text(st.characters(exclude_categories=["Cs"]), max_size=8)
 _LEAVES: list[tuple[Any, st.SearchStrategy[Any]]] = [
     ({}, st.none() | st.booleans() | st.integers() | _TEXT),
     ({"type": "null"}, st.none()),
@@ -37,7 +37,8 @@ def _pairs(draw: st.DrawFn, depth: int = 3) -> tuple[Any, st.SearchStrategy[Any]
     kinds = ["leaf", *(["array", "object", "object", "anyOf", "oneOf", "allOf", "ref"] if depth else [])]
     kind = draw(st.sampled_from(kinds))
     if kind == "leaf":
-        return draw(st.sampled_from(_LEAVES))
+        leaf: tuple[Any, st.SearchStrategy[Any]] = draw(st.sampled_from(_LEAVES))
+        return leaf
     schema, values = draw(_pairs(depth - 1))
     if kind == "array":
         return {"type": "array", "items": schema, "maxItems": 3}, st.lists(values, max_size=3)
@@ -66,7 +67,9 @@ def schemas_with_values(draw: st.DrawFn) -> tuple[Any, Any]:
     schema, values = draw(_pairs())
     draft = draw(st.sampled_from(DRAFTS))
     node = {"type": "object", "properties": {"v": {"type": "integer"}, "next": {"$ref": "#/definitions/node"}}}
-    made = {**schema, "definitions": {"node": node}, "title": "T"} if schema != {"$ref": "#/definitions/node"} else {
-        "allOf": [schema], "definitions": {"node": node}
-    }  # fmt: skip
+    made = (
+        {**schema, "definitions": {"node": node}, "title": "T"}
+        if schema != {"$ref": "#/definitions/node"}
+        else {"allOf": [schema], "definitions": {"node": node}}
+    )
     return ({**made, "$schema": draft} if draft else made), draw(values)

@@ -115,7 +115,7 @@ def test_several_schemas_in_one_batch_come_to_the_latest() -> None:
 
     rows, errors = decoded(new, [second, first, None, second], old, new)
 
-    later = {"label": None, "id": 1 << 40, "tags": [], "price": Decimal("-1.50")}
+    later: dict[str, Any] = {"label": None, "id": 1 << 40, "tags": [], "price": Decimal("-1.50")}
     assert rows == [later, {"label": "ann", "id": 1, "tags": ["x"], "price": Decimal("2.56")}, None, later]
     assert errors == [None] * 4
 

@@ -90,9 +90,21 @@ def test_protobuf_of_columns() -> None:
     number = source.register("t-value", schema)
     reader = reader_of(schema, source, message="Order")
     row = {
-        **{"id": 1, "big": Decimal(2**64 - 1), "color": "RED", "colors": ["RED", "7"], "note": "", "at": MOMENT},
-        **{"took": None, "maybe": 0, "free": "[1.0, null]", "lines": [("a", {"sku": "x"})], "more": [{"sku": ""}]},
-        **{"by": [(1, "RED")], "left": None, "right": {"sku": "r"}, "raw": b"\xff"},
+        "id": 1,
+        "big": Decimal(2**64 - 1),
+        "color": "RED",
+        "colors": ["RED", "7"],
+        "note": "",
+        "at": MOMENT,
+        "took": None,
+        "maybe": 0,
+        "free": "[1.0, null]",
+        "lines": [("a", {"sku": "x"})],
+        "more": [{"sku": ""}],
+        "by": [(1, "RED")],
+        "left": None,
+        "right": {"sku": "r"},
+        "raw": b"\xff",
     }
     values = pa.array([row, None], pa.struct(list(reader.columns)))
 

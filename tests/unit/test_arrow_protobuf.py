@@ -60,7 +60,7 @@ def rows(name: str, *messages: Any, depth: int = 3) -> list[Any]:
 
 
 def test_scalars_and_presence() -> None:
-    """Without presence a missing field is its default, with presence it is null; unsigned ones get the room they need."""
+    """A missing field is its default, with presence it is null; unsigned ones get the room they need."""
     empty, full = rows(
         "Order",
         made("Order"),
@@ -206,5 +206,5 @@ def test_the_first_message_counts_unless_one_is_named() -> None:
 
     assert reader_of(schema, source).columns.names == ["sku"]
     assert reader_of(schema, source, message="shop.Order.Part").columns.names == ["n"]
-    with pytest.raises(IllegalArgumentError, match="no message shop.Nobody"):
+    with pytest.raises(IllegalArgumentError, match=r"no message shop\.Nobody"):
         reader_of(schema, source, message="shop.Nobody")

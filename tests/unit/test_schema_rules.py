@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 from kafkalike.errors import LogCorruptError, SchemaRegistryError, UnsupportedVersionError
 from kafkalike.model.schemas import deleting, importing, registering, topic_records
 from kafkalike.model.schemas import settings as rules
+from kafkalike.model.schemas.checks import Checks, remembered
 from kafkalike.model.schemas.identity import compact, fingerprint, guid_of
 from kafkalike.model.schemas.rows import Config, SchemaRow, parse_row
 from kafkalike.model.schemas.state import RegistryState
@@ -442,3 +443,220 @@ def test_an_import_that_contradicts_what_is_here_is_refused_as_a_whole() -> None
     assert code(lambda: imported(wanted("b", TWO, id=9, version=1), wanted("b", THREE, id=1, version=2))) == 42205
     assert code(lambda: imported(wanted("b", Schema("AVRO", "2", (Reference("r", "q", 1),)), id=9, version=1))) == 42201
     assert code(lambda: imported(*circle)) == 42201
+
+
+def test_a_check_is_made_once_for_a_change() -> None:
+    """However often its plan is."""
+    asked: list[object] = []
+
+    def check(schema: Schema, resolve: object) -> None:
+        asked.append((schema, resolve))
+
+    def normalized(schema: Schema) -> Schema:
+        asked.append(schema)
+        return schema
+
+    def problems(new: Schema, old: Schema, resolve: object) -> list[str]:
+        asked.append((new, old, resolve))
+        return []
+
+    once = remembered(Checks(check, normalized, problems))
+
+    for _ in range(3):
+        once.check(ONE, dict)  # type: ignore[arg-type]
+        assert once.normalized(ONE) == ONE
+        assert once.problems(ONE, TWO, dict) == []  # type: ignore[arg-type]
+
+    assert len(asked) == 3
+
+
+# --- what is asked and refused at the edges ------------------------------------------------------
+
+
+def test_a_schema_is_examined_without_being_registered() -> None:
+    """Against all that the level says, the latest, or one version."""
+    world = World()
+    world.register("a", ONE)
+    world.register("a", TWO)
+
+    def found(version: int | str | None, subject: str = "a", text: str = "4") -> list[str]:
+        return registering.examined(world.state, wanted(subject, Schema("AVRO", text)), TOY, version)
+
+    assert len(found(None)) == len(found("latest")) == len(found(1)) == 1
+    assert found("latest", "b") == found(2, text="3") == found(None, "b") == []
+    assert "is AVRO, not JSON" in registering.examined(world.state, wanted("a", OTHER), TOY, 1)[0]
+    assert code(lambda: found(1, "b")) == 40401
+    assert code(lambda: found(9)) == 40402
+
+
+def test_a_schema_is_looked_up_as_it_is_or_in_its_normal_form() -> None:
+    """Also where it is deleted softly, when that is asked for."""
+    doubled = replace(TOY, normalized=lambda schema: replace(schema, text=schema.text.strip("+")))
+    world = World()
+    world.register("a", ONE)
+    odd = wanted("a", Schema("AVRO", "+1"), normalize=True)
+
+    assert registering.look_up(world.state, odd, doubled).version == 1
+    assert registering.register(world.state, odd, doubled, 1)[1].version == 1
+    assert code(lambda: registering.look_up(world.state, wanted("a", TWO), TOY)) == 40403
+    assert code(lambda: registering.look_up(world.state, wanted("b", TWO), TOY)) == 40401
+    world.delete("a", 1, permanent=False)
+    assert registering.look_up(world.state, wanted("a", ONE), TOY, deleted=True).deleted
+
+
+def refuse(*given: object) -> Any:
+    raise RecursionError
+
+
+def test_who_cannot_read_a_schema_says_so_by_name() -> None:
+    """Whatever its reader raises for it."""
+    deep = replace(TOY, check=refuse, normalized=refuse, problems=refuse)
+    state = RegistryState()
+
+    for asked in (wanted("a", ONE), wanted("a", ONE, normalize=True)):
+        assert code(lambda asked=asked: registering.register(state, asked, deep, 1)) == 42201  # type: ignore[misc]
+    assert code(lambda: registering.take_over(state, wanted("a", ONE, id=1, version=1), deep, 1)) == 42201
+
+
+def test_numbers_have_an_end_and_a_guid_is_one_schemas() -> None:
+    """The last id fits four bytes."""
+    world = World()
+    world.take_over("a", 1, 2**31 - 1, ONE)
+    guid = world.state.schemas[2**31 - 1].named.guid
+
+    assert code(lambda: world.add(registering.register(world.state, wanted("a", TWO), TOY, 1))) == 42205
+    twin = wanted("b", TWO, id=5, version=1, guid=guid)
+    assert code(lambda: registering.take_over(world.state, twin, TOY, 1)) == 42205
+    assert code(lambda: registering.register(RegistryState(), wanted("b", TWO, version=3), TOY, 1)) == 42201
+    assert code(lambda: registering.prepared(Schema("JSON", '"' + "é" * 600_000 + '"'))) == 42201
+    many = tuple(Reference(f"r{n}", "s", 1) for n in range(1_001))
+    assert code(lambda: registering.prepared(Schema("AVRO", "1", many))) == 42201
+
+
+def test_what_is_not_set_cannot_be_forgotten_and_is_not_set_twice() -> None:
+    """Of all, forgetting nothing is no error."""
+    world = World()
+    world.add(rules.set_config(world.state, "a", Config("FULL"), 1))
+    world.add(rules.set_mode(world.state, "a", "IMPORT", 1, force=False))
+
+    assert rules.set_config(world.state, "a", Config("FULL"), 1)[0] == []
+    assert rules.set_mode(world.state, "a", "IMPORT", 1, force=False)[0] == []
+    assert rules.delete_config(world.state, "", 1) == ([], Config())
+    assert rules.delete_mode(world.state, "", 1) == ([], "READWRITE")
+    assert world.add(rules.delete_config(world.state, "a", 1)) == Config("FULL")
+    assert world.add(rules.delete_mode(world.state, "a", 1)) == "IMPORT"
+    world.register("a", ONE)
+    assert code(lambda: rules.set_mode(world.state, "a", "IMPORT", 1, force=False)) == 42205
+
+
+def test_records_that_take_back_what_was_said_are_followed() -> None:
+    """Settings without a value, subjects that are cleared, and what a prefix leaves out."""
+    lines = [
+        '{"keytype":"SCHEMA","subject":"a","version":1}\t{"id":1,"schemaType":"JSON","schema":"1"}',
+        '{"keytype":"SCHEMA","subject":"b","version":1}\t{"id":2,"schema":"2"}',
+        '{"keytype":"CONFIG","subject":"b"}\t{"normalize":true}',
+        '{"keytype":"CONFIG","subject":"a"}\t{"compatibilityLevel":"FULL"}',
+        '{"keytype":"CONFIG","subject":"a"}\tnull',
+        '{"keytype":"MODE","subject":"a"}\t{"mode":"IMPORT"}',
+        '{"keytype":"MODE","subject":"a"}\tnull',
+        '{"keytype":"MODE","subject":"b"}\t{"mode":"READONLY"}',
+        '{"keytype":"CLEAR_SUBJECT","subject":"c"}\tnull',
+    ]
+    state = RegistryState()
+    state = state.applied(importing.import_all(state, topic_records.read_records(lines), TOY, 1)[0])
+
+    assert (state.normalizes("b"), state.mode("a"), state.mode("b")) == (True, "READWRITE", "READONLY")
+    assert [json.loads(line.partition("\t")[2]).get("id") for line in topic_records.written_records(state, "a")] == [1]
+    assert len(list(topic_records.written_records(state))) == 4
+    cleared = [*lines, '{"keytype":"CLEAR_SUBJECT","subject":"a"}\t{"subject":"a"}']
+    assert list(topic_records.read_records(cleared).schemas) == [("b", 1)]
+    again = topic_records.read_records(lines)
+    assert code(lambda: importing.import_all(state, again, TOY, 1)) == 42205
+    wrong = '{"keytype":"SCHEMA","subject":"a","version":1}\t{"id":1,"schemaType":"XML","schema":"1"}'
+    assert code(lambda: topic_records.read_records([wrong])) == 42201
+
+
+def test_rows_that_were_applied_before_change_nothing() -> None:
+    """Nor does one of two references of one name that is not the schema's own."""
+    world = World()
+    world.register("a", ONE)
+    world.register("a", TWO)
+    world.register("b", USER)
+    mixed = Schema("AVRO", "3", (Reference("one", "a", 2), Reference("user", "b", 1)))
+
+    assert world.state.applied(world.rows) is world.state
+    assert dict(world.state.referenced(mixed)) == {"one": TWO, "user": USER}
+
+
+def test_who_imports_an_id_again_makes_no_second_version() -> None:
+    """A writer that got no answer asks again, and clients do so by themselves."""
+    world = World()
+    world.add(rules.set_mode(world.state, "", "IMPORT", 1, force=False))
+    wanted = registering.Wanted(subject="a", schema=ONE, id=7)
+
+    first = world.add(registering.register(world.state, wanted, TOY, 1))
+    again = world.add(registering.register(world.state, wanted, TOY, 1))
+
+    assert again == first
+    assert subjects(world) == {"a": [(1, 7)]}
+
+
+def test_a_subjects_settings_go_with_its_last_version() -> None:
+    """As with the subject as a whole: who begins anew begins with the settings of all."""
+    world = World()
+    world.register("a", ONE)
+    world.register("a", TWO)
+    world.add(rules.set_config(world.state, "a", Config("NONE"), 1))
+    world.add(rules.set_mode(world.state, "a", "IMPORT", 1, force=True))
+
+    world.delete("a", 1, permanent=False)
+    assert world.state.configs.get("a") == Config("NONE")
+    world.delete("a", 2, permanent=False)
+
+    assert world.state.configs.get("a") is None
+    assert world.state.mode("a") == "READWRITE"
+
+
+def topic_line(kind: str, value: dict[str, Any], **key: Any) -> str:
+    """A record of Confluent's topic."""
+    return f"{json.dumps({'keytype': kind, 'magic': 1, **key})}\t{json.dumps(value)}"
+
+
+GUID = "11111111-1111-4111-8111-111111111111"
+VERSION_LINE = topic_line(
+    "SCHEMA", {"subject": "a", "version": 1, "id": 5, "schema": "1", "guid": GUID}, subject="a", version=1
+)
+
+
+def test_an_import_that_sets_a_read_only_mode_can_be_made_again() -> None:
+    lines = [
+        VERSION_LINE,
+        topic_line("CONFIG", {"compatibilityLevel": "FULL"}, subject="a"),
+        topic_line("MODE", {"mode": "READONLY"}, subject=None),
+    ]
+    contents = topic_records.read_records(lines)
+    state = RegistryState().applied(importing.import_all(RegistryState(), contents, TOY, 1)[0])
+
+    rows, done = importing.import_all(state, contents, TOY, 2)
+
+    assert (list(rows), done) == ([], importing.Imported(versions=0, known=1, settings=0))
+    more = topic_records.read_records([topic_line("CONFIG", {"compatibilityLevel": "NONE"}, subject="a")])
+    assert code(lambda: importing.import_all(state, more, TOY, 2)) == 42205
+
+
+def test_guids_of_elsewhere_go_out_and_come_in_again() -> None:
+    """Records may name a schema by its GUID."""
+    contents = topic_records.read_records([VERSION_LINE])
+    first = RegistryState().applied(importing.import_all(RegistryState(), contents, TOY, 1)[0])
+
+    carried = topic_records.read_records(topic_records.written_records(first))
+    second = RegistryState().applied(importing.import_all(RegistryState(), carried, TOY, 1)[0])
+
+    assert first.guids.get(GUID) == second.guids.get(GUID) == 5
+
+
+@pytest.mark.parametrize("name", ["alias", "compatibilityGroup", "defaultRuleSet", "overrideRuleSet"])
+def test_settings_that_are_not_kept_are_not_dropped_in_an_import(name: str) -> None:
+    line = topic_line("CONFIG", {"compatibilityLevel": "FULL", name: "x"}, subject="a")
+
+    assert code(lambda: topic_records.read_records([line])) == 42201

@@ -116,13 +116,12 @@ def _schema(said: str | None) -> object:
         return said
     path = Path(said)
     if path.suffix not in _TYPES or not path.is_file():
-        raise click.UsageError(f"a schema is latest, avro, json, or a file {', *'.join(['*.avsc', '.proto', '.json'])}")
+        raise click.UsageError("a schema is latest, avro, json, or a file *.avsc, *.proto or *.json")
     return Schema(path.read_text("utf-8"), _TYPES[path.suffix])
 
 
 def decoding_options(command: Command) -> Command:
-    """`--value-format`, `--key-format`, `--schema`, `--malformed`, `--value-only`, `--include-headers`, `--message`,
-    `--schema-registry`; given on as `decoding`."""
+    """`--value-format`, `--key-format`, `--schema` and others: how records become rows; given on as `decoding`."""
 
     @wraps(command)
     def with_decoding(

@@ -43,18 +43,13 @@ def delete_subject(
     versions = known.kept if permanent else known.live
     for version in versions:
         _check_unused(state, subject, version, permanent=permanent)
-    rows = _standing_rows(state, subject, versions, GONE if permanent else SOFT, now_ms)
-    if not permanent:
-        for kind, settings in ((CONFIG, state.configs), (MODE, state.modes)):
-            if subject in settings:
-                rows.append(SchemaRow(seq=state.seq + 1 + len(rows), kind=kind, subject=subject, time_ms=now_ms))
-    return rows, list(versions)
+    return _rows(state, subject, versions, now_ms, permanent=permanent), list(versions)
 
 
 def delete_version(
     state: RegistryState, subject: str, version: int | str, now_ms: int, *, permanent: bool
 ) -> tuple[Sequence[SchemaRow], int]:
-    """Plan to delete one version.
+    """Plan to delete one version, and with the last one softly the subject's level and mode.
 
     Args:
         state: of now.
@@ -64,7 +59,7 @@ def delete_version(
         permanent: for good; the version must have been deleted softly before.
 
     Returns:
-        The row, and the number of the version.
+        The rows, and the number of the version.
 
     Raises:
         SchemaRegistryError: it is refused: 40401, 40402, 40406, 40407, 42205, 42206.
@@ -88,7 +83,7 @@ def delete_version(
     if not permanent and found.deleted:
         raise refusals.version_soft_deleted(subject, number)
     _check_unused(state, subject, number, permanent=permanent)
-    return _standing_rows(state, subject, [number], GONE if permanent else SOFT, now_ms), number
+    return _rows(state, subject, [number], now_ms, permanent=permanent), number
 
 
 def referrers(state: RegistryState, subject: str, version: int, *, deleted: bool = False) -> list[int]:
@@ -113,6 +108,18 @@ def _check_unused(state: RegistryState, subject: str, version: int, *, permanent
 def _check_writable(state: RegistryState, subject: str) -> None:
     if state.mode(subject) in READ_ONLY_MODES:
         raise refusals.not_permitted(f"Subject {subject} is in read-only mode")
+
+
+def _rows(
+    state: RegistryState, subject: str, versions: Sequence[int], now_ms: int, *, permanent: bool
+) -> list[SchemaRow]:
+    """Versions go, and the subject's level and mode where no live version is left."""
+    rows = _standing_rows(state, subject, versions, GONE if permanent else SOFT, now_ms)
+    if not permanent and set(state.subject(subject).live) <= set(versions):
+        for kind, settings in ((CONFIG, state.configs), (MODE, state.modes)):
+            if subject in settings:
+                rows.append(SchemaRow(seq=state.seq + 1 + len(rows), kind=kind, subject=subject, time_ms=now_ms))
+    return rows
 
 
 def _standing_rows(

@@ -49,9 +49,9 @@ def import_all(
         contents.schemas.values(), key=lambda wanted: (wanted.id or 0, wanted.subject, wanted.version or 0)
     )
     for wanted in _in_order(waiting):
-        if state.mode(wanted.subject) in READ_ONLY_MODES:
-            raise refusals.not_permitted(f"Subject {wanted.subject} is in read-only mode")
         made, _ = take_over(state, wanted, checks, now_ms)
+        if made and state.mode(wanted.subject) in READ_ONLY_MODES:
+            raise refusals.not_permitted(f"Subject {wanted.subject} is in read-only mode")
         rows += made
         known += not made
         state = state.applied(made)

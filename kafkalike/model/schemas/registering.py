@@ -120,10 +120,9 @@ def register(state: RegistryState, wanted: Wanted, checks: Checks, now_ms: int) 
         SchemaRegistryError: it is refused.
     """
     subject, schema = wanted.subject, _normalized(state, wanted, checks)
-    if wanted.id is None:
-        known = found(state, subject, schema)
-        if known is not None and wanted.version in {None, known.version}:
-            return [], known
+    known = found(state, subject, schema)
+    if known is not None and wanted.version in {None, known.version} and wanted.id in {None, known.id}:
+        return [], known
     check_mode(state, subject, importing=wanted.id is not None)
     _check_schema(state, schema, checks)
     _check_type(state, subject, schema)

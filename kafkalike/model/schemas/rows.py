@@ -119,17 +119,15 @@ def schema_value(named: Named, standing: str) -> str:
     return json_text(held if standing == LIVE else {**held, "is": standing})
 
 
-def config_value(config: Config | None) -> str:
-    """The value of a `config` row."""
-    if config is None:
-        return ""
+def config_value(config: Config) -> str:
+    """The value of a `config` row; one without a value forgets what was set."""
     held: dict[str, Any] = {} if config.level is None else {"compatibility": config.level}
     return json_text(held if config.normalize is None else {**held, "normalize": config.normalize})
 
 
-def mode_value(mode: str | None) -> str:
-    """The value of a `mode` row."""
-    return "" if mode is None else json_text({"mode": mode})
+def mode_value(mode: str) -> str:
+    """The value of a `mode` row; one without a value forgets the mode."""
+    return json_text({"mode": mode})
 
 
 def parse_row(row: SchemaRow) -> Said:

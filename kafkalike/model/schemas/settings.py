@@ -11,6 +11,12 @@ from kafkalike.model.schemas.state import RegistryState
 
 NOTHING_SET = Config()
 
+NOT_KEPT = (
+    "alias", "compatibilityGroup", "defaultMetadata", "overrideMetadata", "defaultRuleSet", "overrideRuleSet",
+    "validateFields", "validateRules",
+)  # fmt: skip
+"""Settings of Confluent's that do nothing here, and are refused rather than forgotten."""
+
 
 def check_level(given: object) -> str:
     """The name of a compatibility level, in any case.
@@ -49,9 +55,8 @@ def set_config(state: RegistryState, subject: str, config: Config, now_ms: int) 
         The row, none when nothing changes, and what is set then.
 
     Raises:
-        SchemaRegistryError: the mode does not allow it; 42205.
+        SchemaRegistryError: something changes, and the mode does not allow it; 42205.
     """
-    _check_writable(state, subject)
     before = state.configs.get(subject, NOTHING_SET)
     after = Config(
         before.level if config.level is None else config.level,
@@ -59,6 +64,7 @@ def set_config(state: RegistryState, subject: str, config: Config, now_ms: int) 
     )
     if after == before:
         return [], after
+    _check_writable(state, subject)
     return [_row(state, CONFIG, subject, config_value(after), now_ms)], after
 
 

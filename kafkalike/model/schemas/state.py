@@ -43,11 +43,6 @@ class Known:
     uses: FrozenMap[tuple[str, int], str] = field(default_factory=FrozenMap)
     """Subjects and versions that have it, and how each stands; those that are gone are not there."""
 
-    @property
-    def live(self) -> bool:
-        """Whether a version has it that is not deleted."""
-        return LIVE in self.uses.values()
-
 
 @dataclass(frozen=True, slots=True)
 class Version:
@@ -243,7 +238,7 @@ class _Draft:
                 self._stand(row, said)
             case Configured(subject, config):
                 _set(self._configs, subject, config)
-            case ModeSet(subject, mode):
+            case ModeSet(subject, mode):  # pragma: no branch - there is no other
                 _set(self._modes, subject, mode)
         self.seq = row.seq
 

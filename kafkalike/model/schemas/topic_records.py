@@ -13,10 +13,10 @@ from typing import Any, Final
 from kafkalike.errors import SchemaRegistryError
 from kafkalike.model.row_value import as_text, as_whole
 from kafkalike.model.schemas import refusals
-from kafkalike.model.schemas.identity import json_text, parsed_json
+from kafkalike.model.schemas.identity import guid_of, json_text, parsed_json
 from kafkalike.model.schemas.registering import Wanted, check_number, check_subject, prepared
 from kafkalike.model.schemas.rows import EVERYWHERE, Config
-from kafkalike.model.schemas.settings import check_level, check_mode_name
+from kafkalike.model.schemas.settings import NOT_KEPT, check_level, check_mode_name
 from kafkalike.model.schemas.state import RegistryState
 from kafkalike.model.schemas.values import SCHEMA_TYPES, Reference, Schema
 
@@ -119,6 +119,9 @@ def _wanted(subject: str, version: int, value: Mapping[str, Any]) -> Wanted:
 
 
 def _config(value: Mapping[str, Any]) -> Config:
+    refused = [name for name in NOT_KEPT if value.get(name)]
+    if refused:
+        raise refusals.invalid_schema(f"{', '.join(refused)} is not supported here")
     level, normalize = value.get("compatibilityLevel"), value.get("normalize")
     return Config(None if level is None else check_level(level), None if normalize is None else bool(normalize))
 
@@ -173,6 +176,9 @@ def _schema_line(state: RegistryState, subject: str, version: int) -> str:
             {"name": r.name, "subject": r.subject, "version": r.version} for r in known.schema.references
         ]
     held |= {"schema": known.schema.text, "deleted": known.deleted}
+    named = state.schemas[known.id].named
+    if named.guid != guid_of(named.mark):
+        held["guid"] = named.guid
     return _line({"keytype": "SCHEMA", "subject": subject, "version": version, "magic": 1}, held)
 
 

@@ -172,7 +172,7 @@ def _readers(wrote: AvroType, wants: AvroType) -> dict[str, AvroField]:
     return found
 
 
-def _leaf(wrote: AvroType, wants: AvroType, kind: pa.DataType) -> Node:
+def _leaf(wrote: AvroType, wants: AvroType, kind: pa.DataType) -> Node:  # noqa: PLR0911 - one for each kind
     given, wanted = wrote.kind, wants.kind
     if given in _NUMBERS and wanted in _NUMBERS and _NUMBERS.index(given) <= _NUMBERS.index(wanted):
         if given in {"float", "double"}:

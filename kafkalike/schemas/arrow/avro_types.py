@@ -10,8 +10,8 @@ from typing import Any, Final
 import pyarrow as pa
 
 from kafkalike.errors import InvalidSchemaError
-from kafkalike.schemas.avro_defaults import default_fits
 from kafkalike.schemas.avro_schema import AvroField, AvroType
+from kafkalike.schemas.avro_types import default_fits
 
 VALUE: Final = "value"
 """The one column of a schema that is no record."""
@@ -99,13 +99,10 @@ def branches_of(union: AvroType) -> list[AvroType]:
 
 def wider(branches: Sequence[AvroType]) -> AvroType | None:
     """The wider of two numbers, which takes the place of their union, as in Spark's `from_avro`."""
-    if {branch.kind for branch in branches} in _NUMBERS and all(branch.logical is None for branch in branches):
-        return (
-            next((branch for branch in branches if branch.kind in {"long", "double"}), None)
-            if len(branches) > 1
-            else None
-        )
-    return None
+    plain = [branch for branch in branches if branch.logical is None]
+    if len(plain) != len(branches) or {branch.kind for branch in branches} not in _NUMBERS:
+        return None
+    return next(branch for branch in branches if branch.kind in {"long", "double"})
 
 
 def _union(of: AvroType, depth: int, around: tuple[str, ...]) -> pa.DataType | None:
@@ -131,7 +128,7 @@ def _leaf(of: AvroType) -> pa.DataType:
     return _LOGICAL.get((of.kind, of.logical or ""), _PLAIN[of.kind])
 
 
-def default_of(of: AvroType, value: Any, depth: int, around: tuple[str, ...]) -> Any:  # noqa: ANN401 - any default
+def default_of(of: AvroType, value: Any, depth: int, around: tuple[str, ...]) -> Any:  # noqa: ANN401, PLR0911
     """A field's default, of JSON, as a Python value for `pa.array`.
 
     Args:

@@ -128,7 +128,8 @@ class Cursor:
         at = self.pos[rows]
         gathered = self.data[at[:, None] + np.arange(size)]
         self._moved(rows, at + size)
-        return gathered.view(dtype).reshape(-1)
+        found: Numbers = gathered.view(dtype).reshape(-1)
+        return found
 
     def spans(self, rows: Rows, lengths: npt.NDArray[np.int64]) -> tuple[Numbers, Numbers]:
         """Runs of bytes of these lengths: starts and lengths, which are 0 where that cannot be."""

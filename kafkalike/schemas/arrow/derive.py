@@ -27,9 +27,9 @@ _AVRO: dict[Any, Any] = {
 }
 _JSON: dict[Any, dict[str, Any]] = {
     pa.bool_(): {"type": "boolean"},
-    **dict.fromkeys((pa.int8(), pa.int16(), pa.int32(), pa.int64()), {"type": "integer"}),
-    **dict.fromkeys((pa.float32(), pa.float64()), {"type": "number"}),
-    **dict.fromkeys((pa.string(), pa.large_string()), {"type": "string"}),
+    **{kind: {"type": "integer"} for kind in (pa.int8(), pa.int16(), pa.int32(), pa.int64())},
+    **{kind: {"type": "number"} for kind in (pa.float32(), pa.float64())},
+    **{kind: {"type": "string"} for kind in (pa.string(), pa.large_string())},
     pa.null(): {"type": "null"},
     pa.date32(): {"type": "string", "format": "date"},
 }
@@ -59,7 +59,7 @@ def avro_name(name: str) -> str:
     return made if made and not made[0].isdigit() else f"_{made}"
 
 
-def _avro(kind: pa.DataType, name: str) -> Any:  # noqa: ANN401 - JSON
+def _avro(kind: pa.DataType, name: str) -> Any:  # noqa: ANN401, PLR0911 - JSON; one for each kind
     if pa.types.is_struct(kind):
         fields = [_avro_field(field, name) for field in kind]
         return {"type": "record", "name": name, "fields": fields}

@@ -67,23 +67,13 @@ class JsonColumns:
         only = _without_null(schema)
         if only is not schema:
             return self._of(only, document, around)
-        match schema.get("type", _implied(schema)):
-            case "object":
-                return self._object(schema, document, around)
-            case "array" if isinstance(schema.get("items"), dict):
-                item = self._of(schema["items"], document, around)
-                return None if item is None else Lists(item, list)
-            case "string":
-                return _text(schema.get("format"))
-            case "integer":
-                return Leaf(pa.int64(), _whole)
-            case "number":
-                return Leaf(pa.float64(), _number)
-            case "boolean":
-                return Leaf(pa.bool_())
-            case "null":
-                return Leaf(pa.null())
-        return Leaf(pa.string(), json_text)
+        kind = schema.get("type", _implied(schema))
+        if kind == "object":
+            return self._object(schema, document, around)
+        if kind == "array" and isinstance(schema.get("items"), dict):
+            item = self._of(schema["items"], document, around)
+            return None if item is None else Lists(item, list)
+        return _text(schema.get("format")) if kind == "string" else _leaf(kind)
 
     def _object(self, schema: dict[str, Any], document: str, around: tuple[str, ...]) -> Column | None:
         properties, more = schema.get("properties"), schema.get("additionalProperties")
@@ -164,6 +154,16 @@ def _taking(name: str) -> Callable[[Sequence[Any]], Sequence[Any]]:
         return [value.get(name) for value in values]
 
     return take
+
+
+def _leaf(kind: object) -> Column:
+    if kind == "integer":
+        return Leaf(pa.int64(), _whole)
+    if kind == "number":
+        return Leaf(pa.float64(), _number)
+    if kind in {"boolean", "null"}:
+        return Leaf(pa.bool_() if kind == "boolean" else pa.null())
+    return Leaf(pa.string(), json_text)
 
 
 def _text(form: object) -> Column:

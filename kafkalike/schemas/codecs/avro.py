@@ -11,9 +11,9 @@ from fastavro import parse_schema, schemaless_reader, schemaless_writer
 
 from kafkalike.errors import InvalidSchemaError, SerializationError
 from kafkalike.model.schemas.values import Schema
-from kafkalike.schemas.codecs.avro_limits import Walk, check_depth, shape_of
 from kafkalike.schemas.avro_schema import AvroType, parse_avro, to_json
 from kafkalike.schemas.codec import Codec, Decode, Encode
+from kafkalike.schemas.codecs.avro_limits import Walk, check_depth, shape_of
 from kafkalike.schemas.limits import MAX_DECIMAL_BYTES, MAX_VALUE_DEPTH, no_deeper_than_the_stack
 from kafkalike.schemas.source import SchemaSource
 

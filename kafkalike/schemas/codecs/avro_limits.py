@@ -81,7 +81,8 @@ class _Costs:
             self.levels += 1
             # What stands here may be left out: records that are open may come again.
             before, self._open = self._open, dict.fromkeys(self._open, True)
-            below = [self.of(part, depth + 1) for part in described.branches or [described.items] if part is not None]
+            parts = described.branches if described.items is None else [described.items]
+            below = [self.of(part, depth + 1) for part in parts]
             self._open = before
             if described.kind == "array" and below[0][0] == 0:
                 self.empty_items = True

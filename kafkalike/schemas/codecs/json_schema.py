@@ -80,7 +80,7 @@ class JsonCodec(Codec):
             try:
                 value = loads(data[start:])
             except (TypeError, ValueError, RecursionError) as cause:
-                raise SerializationError(f"the record is no JSON: {cause or type(cause).__name__}") from cause
+                raise SerializationError(f"the record is no JSON: {type(cause).__name__}: {cause}") from cause
             if check is not None:
                 check(value)
             return value

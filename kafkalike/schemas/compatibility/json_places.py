@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from typing import Any
 from urllib.parse import unquote, urldefrag, urljoin
 
@@ -123,16 +123,19 @@ class Places:
             if isinstance(schema.get(keyword), str):
                 self._documents[f"{base}#{schema[keyword]}"] = schema
         self._base[id(schema)] = base
-        for keyword in _SUBSCHEMAS:
-            if isinstance(schema.get(keyword), dict):
-                for part in schema[keyword].values():
-                    self._enter(part, base)
-        for keyword in _SINGLE:
-            self._enter(schema.get(keyword), base)
-        for keyword in _LISTS:
-            if isinstance(schema.get(keyword), list):
-                for part in schema[keyword]:
-                    self._enter(part, base)
+        for part in _parts(schema):
+            self._enter(part, base)
+
+
+def _parts(schema: dict[str, Any]) -> Iterator[JsonSchema]:
+    """The schemas that stand directly inside one."""
+    for keyword in _SUBSCHEMAS:
+        if isinstance(schema.get(keyword), dict):
+            yield from schema[keyword].values()
+    yield from (schema.get(keyword) for keyword in _SINGLE)
+    for keyword in _LISTS:
+        if isinstance(schema.get(keyword), list):
+            yield from schema[keyword]
 
 
 def _check_shape(schema: JsonSchema) -> None:

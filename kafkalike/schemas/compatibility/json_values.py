@@ -67,12 +67,15 @@ def type_problems(reader: Mapping[str, Any], writer: Mapping[str, Any], path: st
     return [f"{path}: the type {_listed(types_of(writer))} became {_listed(types_of(reader))}"]
 
 
-def value_problems(reader: Mapping[str, Any], writer: Mapping[str, Any], path: str) -> list[str]:
+def value_problems(  # noqa: C901 - one branch for each keyword
+    reader: Mapping[str, Any], writer: Mapping[str, Any], path: str
+) -> list[str]:
     """Values that the reader's limits leave out."""
     found = _enum_problems(reader, writer, path)
     for keywords, sign, word in ((_UPPER, 1, "smaller"), (_LOWER, -1, "larger")):
         for keyword in keywords:
-            limit, before = reader.get(keyword), writer.get(keyword)
+            limit: Any = reader.get(keyword)
+            before: Any = writer.get(keyword)
             if not _is_number(limit):
                 continue
             if not _is_number(before):
@@ -86,12 +89,13 @@ def value_problems(reader: Mapping[str, Any], writer: Mapping[str, Any], path: s
     pattern = reader.get("pattern")
     if pattern is not None and pattern != writer.get("pattern") and not _allows_all(pattern):
         found.append(f"{path}: the pattern {pattern!r} is new or another")
-    step, before = reader.get("multipleOf"), writer.get("multipleOf")
+    step: Any = reader.get("multipleOf")
+    whole: Any = writer.get("multipleOf")
     if _is_number(step) and step:
-        if not _is_number(before):
+        if not _is_number(whole):
             found.append(f"{path}: multipleOf {step} is new")
-        elif not _divides(step, before):
-            found.append(f"{path}: multipleOf {before} became {step}")
+        elif not _divides(step, whole):
+            found.append(f"{path}: multipleOf {whole} became {step}")
     if reader.get("uniqueItems") is True and writer.get("uniqueItems") is not True:
         found.append(f"{path}: items must differ now")
     return found

@@ -6,10 +6,10 @@ of fields, enums and services do not. A removed message counts, since its name m
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Final
 
-from google.protobuf.descriptor import Descriptor, FieldDescriptor, FileDescriptor, OneofDescriptor
+from google.protobuf.descriptor import Descriptor, EnumDescriptor, FieldDescriptor, FileDescriptor, OneofDescriptor
 
 from kafkalike.model.schemas.values import Schema
 from kafkalike.schemas.limits import no_deeper_than_the_stack
@@ -86,9 +86,7 @@ class _Comparison:
     def _of_fields(self, reader: FieldDescriptor, writer: FieldDescriptor) -> list[str]:
         where = f"{reader.full_name} (number {reader.number})"
         if _is_map(reader) and _is_map(writer):
-            pairs = [
-                (reader.message_type.fields_by_name[part], writer.message_type.fields_by_name[part]) for part in _ENTRY
-            ]
+            pairs = zip(_entry(reader), _entry(writer), strict=True)
             return [problem for pair in pairs for problem in self._of_types(*pair, f"{where}, its {pair[0].name}")]
         found = self._of_types(reader, writer, where)
         if reader.is_required and not writer.is_required:
@@ -115,9 +113,6 @@ class _Comparison:
         if reader.type == writer.type or (group is not None and group == _GROUP_OF.get(_NAMES[writer.type])):
             return []
         return [f"{where}: the type {wrote} became {read}, which has another form"]
-
-
-_ENTRY: Final = ("key", "value")
 
 
 def _of_oneofs(reader: Descriptor, writer: Descriptor) -> list[str]:
@@ -154,7 +149,7 @@ def _oneofs(message: Descriptor) -> list[OneofDescriptor]:
     ]
 
 
-def _messages(messages: list[Descriptor]) -> Iterator[Descriptor]:
+def _messages(messages: Iterable[Descriptor]) -> Iterator[Descriptor]:
     """Messages and those inside them, without what protoc makes of maps."""
     for message in messages:
         if not message.GetOptions().map_entry:
@@ -162,7 +157,7 @@ def _messages(messages: list[Descriptor]) -> Iterator[Descriptor]:
             yield from _messages(message.nested_types)
 
 
-def _local(named: Descriptor) -> str:
+def _local(named: Descriptor | EnumDescriptor) -> str:
     """A type's name inside its package."""
     package = named.file.package
     name: str = named.full_name
@@ -177,13 +172,20 @@ def _is_number(field: FieldDescriptor) -> bool:
     return _NAMES[field.type] not in {"string", "bytes", "message", "group"}
 
 
+def _entry(field: FieldDescriptor) -> tuple[FieldDescriptor, FieldDescriptor]:
+    """Key and value of a map."""
+    assert field.message_type is not None
+    parts = field.message_type.fields_by_name
+    return parts["key"], parts["value"]
+
+
 def _label(field: FieldDescriptor) -> str:
     return "repeated" if field.is_repeated else "single"
 
 
 def _type_name(field: FieldDescriptor) -> str:
     if _is_map(field):
-        parts = field.message_type.fields_by_name
-        return f"map<{_type_name(parts['key'])}, {_type_name(parts['value'])}>"
+        key, value = _entry(field)
+        return f"map<{_type_name(key)}, {_type_name(value)}>"
     named = field.message_type or field.enum_type
     return named.full_name if named is not None else _NAMES[field.type]

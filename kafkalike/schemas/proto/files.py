@@ -151,7 +151,7 @@ class _Files:
             elif not done:
                 raise InvalidSchemaError(f"the import of {name!r} leads back to itself")
         try:
-            self.pool.Add(file)  # type: ignore[no-untyped-call]  # no types are published for it
+            self.pool.Add(file)
         except (TypeError, ValueError) as cause:
             what = "" if file.name == MAIN else f" {file.name!r}"
             raise InvalidSchemaError(f"the Protobuf schema{what} cannot be built: {cause}") from cause

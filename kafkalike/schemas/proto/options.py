@@ -57,7 +57,7 @@ def _name(tokens: Tokens) -> list[tuple[str, bool]]:
             parts.append((tokens.name(), True))
             tokens.expect(")")
         else:
-            parts.append((tokens.take("word"), False))
+            parts.append((tokens.next("word"), False))
         if not tokens.accept("."):
             return parts
 
@@ -74,7 +74,7 @@ def read_value(tokens: Tokens) -> Value:
     if tokens.sees_kind("word"):
         word = tokens.any()
         return ("float", -float(word)) if negative else ("word", word)
-    text = tokens.take("number")
+    text = tokens.next("number")
     whole = to_int(text)
     if whole is not None:
         return "int", -whole if negative else whole
@@ -130,7 +130,7 @@ def _fitting(field: FieldDescriptor, value: Value) -> tuple[bool, Any]:
     kind, found = value
     if field.cpp_type == FieldDescriptor.CPPTYPE_BOOL:
         return found in {"true", "false"}, found == "true"
-    if field.cpp_type == FieldDescriptor.CPPTYPE_ENUM:
+    if field.enum_type is not None:
         known = field.enum_type.values_by_name.get(found) if kind == "word" else None
         return known is not None, known.number if known is not None else 0
     if field.cpp_type == FieldDescriptor.CPPTYPE_STRING:

@@ -77,9 +77,9 @@ class _Parser:
             read_option(tokens, owner.options)
             tokens.expect(";")
         elif tokens.accept("message"):
-            self._message(messages.add(name=tokens.take("word")))
+            self._message(messages.add(name=tokens.next("word")))
         elif tokens.accept("enum"):
-            self._enum(owner.enum_type.add(name=tokens.take("word")))
+            self._enum(owner.enum_type.add(name=tokens.next("word")))
         elif tokens.accept("extend"):
             self._extend(extensions, messages)
         else:
@@ -141,7 +141,7 @@ class _Parser:
         tokens = self._tokens
         tokens.expect("oneof")
         index = len(message.oneof_decl)
-        oneof = message.oneof_decl.add(name=tokens.take("word"))
+        oneof = message.oneof_decl.add(name=tokens.next("word"))
         tokens.expect("{")
         while not tokens.accept("}"):
             if tokens.accept("option"):
@@ -167,14 +167,14 @@ class _Parser:
             self._group(field, messages)
             return
         _set_type(field, tokens.name())
-        field.name = tokens.take("word")
+        field.name = tokens.next("word")
         self._number(field)
         read_field_options(tokens, field)
         tokens.expect(";")
 
     def _group(self, field: FieldDescriptorProto, messages: Any) -> None:  # noqa: ANN401
         tokens = self._tokens
-        message = messages.add(name=tokens.take("word"))
+        message = messages.add(name=tokens.next("word"))
         field.name, field.type_name, field.type = message.name.lower(), message.name, FieldDescriptorProto.TYPE_GROUP
         self._number(field)
         read_field_options(tokens, field)
@@ -190,13 +190,13 @@ class _Parser:
     def _map(self, message: DescriptorProto) -> None:
         tokens = self._tokens
         tokens.expect("map", "<")
-        key = tokens.take("word")
+        key = tokens.next("word")
         if key not in _KEYS:
             tokens.refuse(f"{key!r} cannot be a map's key")
         tokens.expect(",")
         value = tokens.name()
         tokens.expect(">")
-        field = message.field.add(name=tokens.take("word"), label=FieldDescriptorProto.LABEL_REPEATED)
+        field = message.field.add(name=tokens.next("word"), label=FieldDescriptorProto.LABEL_REPEATED)
         entry = message.nested_type.add(name=_entry_name(field.name))
         entry.options.map_entry = True
         for number, (part, kind) in enumerate((("key", key), ("value", value)), start=1):
@@ -212,7 +212,7 @@ class _Parser:
             if tokens.sees_kind("string"):
                 owner.reserved_name.append(tokens.text())
             elif tokens.sees_kind("word"):
-                owner.reserved_name.append(tokens.take("word"))
+                owner.reserved_name.append(tokens.next("word"))
             else:
                 start, end = self._range(largest)
                 owner.reserved_range.add(start=start, end=end + above)
@@ -264,7 +264,7 @@ class _Parser:
                 tokens.expect("reserved")
                 self._reserved(enum, _MAX_ENUM, 0)
             else:
-                value = enum.value.add(name=tokens.take("word"))
+                value = enum.value.add(name=tokens.next("word"))
                 tokens.expect("=")
                 number = tokens.integer()
                 if not -_MAX_ENUM - 2 < number <= _MAX_ENUM:
@@ -275,7 +275,7 @@ class _Parser:
 
     def _service(self, service: ServiceDescriptorProto) -> None:
         tokens = self._tokens
-        service.name = tokens.take("word")
+        service.name = tokens.next("word")
         tokens.expect("{")
         while not tokens.accept("}"):
             if tokens.accept("option"):
@@ -283,7 +283,7 @@ class _Parser:
                 tokens.expect(";")
             elif not tokens.accept(";"):
                 tokens.expect("rpc")
-                self._method(service.method.add(name=tokens.take("word")))
+                self._method(service.method.add(name=tokens.next("word")))
 
     def _method(self, method: MethodDescriptorProto) -> None:
         tokens = self._tokens
@@ -306,7 +306,7 @@ class _Parser:
     @staticmethod
     def _name_optional_fields(message: DescriptorProto) -> None:
         """Give each `optional` field of proto3 the oneof that protoc makes for it, behind the written ones."""
-        names = {known.name for known in (*message.field, *message.oneof_decl)}
+        names = {known.name for known in message.field} | {known.name for known in message.oneof_decl}
         for field in message.field:
             if field.proto3_optional:
                 name = f"_{field.name}"

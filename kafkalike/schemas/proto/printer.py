@@ -228,7 +228,7 @@ def _kept(option: UninterpretedOption) -> str:
     if option.HasField("string_value"):
         return f'{name} = "{_escaped(option.string_value)}"'
     for kind in ("identifier_value", "positive_int_value", "negative_int_value"):
-        if option.HasField(kind):  # type: ignore[arg-type]  # a name of one of its fields
+        if option.HasField(kind):
             return f"{name} = {getattr(option, kind)}"
     return f"{name} = {option.double_value!r}"
 

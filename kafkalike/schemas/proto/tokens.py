@@ -92,7 +92,7 @@ class Tokens:
             if not self.accept(text):
                 self.refuse(f"{text!r} is expected, not {self._found[self._at][1]!r}")
 
-    def take(self, kind: str) -> str:
+    def next(self, kind: str) -> str:
         """The text of a token of a kind that must come next."""
         found, text, _ = self._found[self._at]
         if found != kind:
@@ -109,15 +109,15 @@ class Tokens:
 
     def name(self) -> str:
         """A name with dots, which may begin with one."""
-        parts = ["." if self.accept(".") else "", self.take("word")]
+        parts = ["." if self.accept(".") else "", self.next("word")]
         while self.accept("."):
-            parts += [".", self.take("word")]
+            parts += [".", self.next("word")]
         return "".join(parts)
 
     def integer(self) -> int:
         """A whole number, perhaps negative."""
         negative = self.accept("-")
-        value = to_int(self.take("number"))
+        value = to_int(self.next("number"))
         if value is None:
             self._at -= 1
             self.refuse("a whole number is expected")
@@ -125,9 +125,9 @@ class Tokens:
 
     def string(self) -> bytes:
         """Strings that stand side by side, as bytes."""
-        parts = [_unescaped(self.take("string"))]
+        parts = [_unescaped(self.next("string"))]
         while self.sees_kind("string"):
-            parts.append(_unescaped(self.take("string")))
+            parts.append(_unescaped(self.next("string")))
         return b"".join(parts)
 
     def text(self) -> str:

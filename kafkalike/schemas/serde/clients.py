@@ -14,11 +14,11 @@ from kafkalike.schemas.source import SchemaSource
 class RegistryApi(Protocol):
     """The methods of `confluent_kafka.schema_registry.SchemaRegistryClient` that serializers call."""
 
-    def register_schema_full_response(self, subject_name: str, schema: Any, normalize_schemas: bool = ...) -> Any:  # noqa: ANN401
+    def register_schema_full_response(self, subject_name: str, schema: Any, normalize_schemas: bool = ...) -> Any:  # noqa: ANN401, FBT001
         """Register a schema; gives its `schema_id`, `guid` and `version`."""
         ...
 
-    def lookup_schema(self, subject_name: str, schema: Any, normalize_schemas: bool = ...) -> Any:  # noqa: ANN401
+    def lookup_schema(self, subject_name: str, schema: Any, normalize_schemas: bool = ...) -> Any:  # noqa: ANN401, FBT001
         """The version of a subject that a schema is."""
         ...
 
@@ -30,7 +30,7 @@ class RegistryApi(Protocol):
         """The schema of a GUID."""
         ...
 
-    def get_version(self, subject_name: str, version: Any, deleted: bool = ..., fmt: str | None = ...) -> Any:  # noqa: ANN401
+    def get_version(self, subject_name: str, version: Any, deleted: bool = ..., fmt: str | None = ...) -> Any:  # noqa: ANN401, FBT001
         """A version of a subject."""
         ...
 
@@ -80,8 +80,9 @@ class NoRegistry:
         return self._schema
 
     def latest(self, subject: str) -> Registered | None:
-        """None."""
+        """There is none."""
         del subject
+        return None
 
     def ids_of(self, subject: str) -> Sequence[int]:
         """None."""

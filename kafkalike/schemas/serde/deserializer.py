@@ -39,7 +39,7 @@ class SchemaDeserializer(Deserializer):
         from_dict: turns a value of the schema into an object; None where values are wanted.
     """
 
-    __slots__ = ("_by_guid", "_from_dict", "_ready", "_reader", "_registry", "_source", "settings")
+    __slots__ = ("_by_guid", "_from_dict", "_reader", "_ready", "_registry", "_source", "settings")
 
     def __init__(
         self, registry: RegistryApi, settings: Settings, reader: Schema | None = None, from_dict: FromDict | None = None
@@ -51,7 +51,8 @@ class SchemaDeserializer(Deserializer):
         self.settings = settings
         self._reader = reader
         self._from_dict = from_dict
-        self._ready: dict[tuple[str, str], dict[bytes, Decode]] = {}
+        # By part of the record, topic, and the first bytes of the record.
+        self._ready: dict[str, dict[str, dict[bytes, Decode]]] = {}
         self._by_guid: dict[tuple[str, str, bytes], Decode] = {}
 
     @abstractmethod
@@ -97,13 +98,13 @@ class SchemaDeserializer(Deserializer):
 
     def for_field(self, field: RecordField) -> DeserializeFunction:
         """The function that a consumer calls for its keys, or for its values."""
-        ready, plain = self._ready, self._from_dict is None
+        ready, plain = self._ready.setdefault(field, {}), self._from_dict is None
 
         def deserialize(topic: str, headers: Headers, data: bytes | None) -> Any:  # noqa: ANN401
             if data is None:
                 return None
             if plain and not headers:
-                known = ready.get((topic, field))
+                known = ready.get(topic)
                 decode = None if known is None else known.get(data[:HEADER])
                 if decode is not None:
                     try:
@@ -126,10 +127,10 @@ class SchemaDeserializer(Deserializer):
             content = _header(context)
             if content is not None:
                 return self._of_header(context, content)
-        place = (context.topic, context.field)
-        known = self._ready.get(place)
+        ready = self._ready.setdefault(context.field, {})
+        known = ready.get(context.topic)
         if known is None or len(known) > MOST_DECODERS:
-            known = self._ready[place] = {}
+            known = ready[context.topic] = {}
         decode = known.get(data[:HEADER])
         if decode is None:
             number, _ = split(data)
@@ -156,7 +157,7 @@ class SchemaDeserializer(Deserializer):
         self._by_guid[place] = made
         return made
 
-    def _made(  # noqa: PLR0917 - the parts of a record's frame
+    def _made(
         self,
         context: Any,  # noqa: ANN401
         find: Callable[[], Schema],

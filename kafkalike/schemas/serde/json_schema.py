@@ -34,7 +34,7 @@ class JSONSerializer(SchemaSerializer):
 
     __slots__ = ("_json_encode", "_name", "_schema")
 
-    def __init__(  # noqa: PLR0917 - Confluent's signature
+    def __init__(
         self,
         schema_str: Any,  # noqa: ANN401 - text or a schema
         schema_registry_client: Any,  # noqa: ANN401 - see `RegistryApi`
@@ -84,7 +84,7 @@ class JSONDeserializer(SchemaDeserializer):
 
     __slots__ = ("_json_decode",)
 
-    def __init__(  # noqa: PLR0917 - Confluent's signature
+    def __init__(
         self,
         schema_str: Any,  # noqa: ANN401 - text or a schema
         from_dict: Callable[[Any, Any], Any] | None = None,
@@ -96,7 +96,9 @@ class JSONDeserializer(SchemaDeserializer):
         reader = None if schema_str is None else _schema(schema_str)
         if schema_registry_client is None and (reader is None or reader.references):
             raise IllegalArgumentError("a registry is needed, but where a schema is given that refers to no others")
-        registry = NoRegistry(reader) if schema_registry_client is None and reader is not None else schema_registry_client
+        registry: Any = (
+            NoRegistry(reader) if schema_registry_client is None and reader is not None else schema_registry_client
+        )
         super().__init__(registry, read_settings(conf, (*READING, "validate")), reader, from_dict)
         self._json_decode = json_decode
         if reader is not None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import base64
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, cast
 
 from google.protobuf.descriptor import FileDescriptor
 from google.protobuf.message import Message
@@ -37,7 +37,7 @@ class ProtobufSerializer(SchemaSerializer):
         KafkaConfigurationError: a setting is unknown or has a wrong value.
     """
 
-    __slots__ = ("_indexes", "_message", "_text")
+    __slots__ = ("_descriptor", "_indexes", "_message", "_text")
 
     def __init__(
         self,
@@ -48,8 +48,10 @@ class ProtobufSerializer(SchemaSerializer):
         settings = read_settings(conf, (*WRITING, "skip.known.types", "reference.subject.name.strategy"))
         super().__init__(schema_registry_client, settings)
         self._message = msg_type
-        self._indexes = join_indexes(indexes_of(msg_type.DESCRIPTOR))
-        self._text = _base64(msg_type.DESCRIPTOR.file)
+        # Any: the published types call it one of two classes.
+        self._descriptor = cast("Any", msg_type.DESCRIPTOR)
+        self._indexes = join_indexes(indexes_of(self._descriptor))
+        self._text = _base64(self._descriptor.file)
 
     def record_name(self) -> str | None:
         """The full name of the message."""
@@ -58,7 +60,7 @@ class ProtobufSerializer(SchemaSerializer):
 
     def own_schema(self, context: Any) -> Schema | None:  # noqa: ANN401
         """The message's file; what it imports is registered on the way."""
-        return Schema("PROTOBUF", self._text, self._references(context, self._message.DESCRIPTOR.file))
+        return Schema("PROTOBUF", self._text, self._references(context, self._descriptor.file))
 
     def _references(self, context: Any, file: FileDescriptor) -> tuple[Reference, ...]:  # noqa: ANN401
         made = []
@@ -121,9 +123,12 @@ class ProtobufDeserializer(SchemaDeserializer):
     ) -> None:
         if message_type is None and schema_registry_client is None:
             raise IllegalArgumentError("a registry is needed where no class of messages is given")
-        registry = NoRegistry(None) if schema_registry_client is None else schema_registry_client
+        registry: Any = NoRegistry(None) if schema_registry_client is None else schema_registry_client
         super().__init__(registry, read_settings(conf, READING))
-        self._message = None if message_type is None else GetMessageClass(message_type.DESCRIPTOR)
+        self._message: type[Message] | None = None
+        if message_type is not None:
+            descriptor = cast("Any", message_type.DESCRIPTOR)
+            self._message = GetMessageClass(descriptor)
 
     def decoder(self, schema: Schema, reader: Schema | None, start: int) -> Decode:
         """What reads messages of a schema."""

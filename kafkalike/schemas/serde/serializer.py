@@ -18,8 +18,8 @@ from kafkalike.schemas.serde.clients import RegistryApi, as_source, value_of
 from kafkalike.schemas.serde.settings import Settings
 from kafkalike.schemas.serde.subjects import fixed_by_topic, subject_of
 from kafkalike.schemas.wire import MAGIC_GUID, frame
-from kafkalike.serialization import SerializationContext, SerializeFunction, Serializer
 from kafkalike.serialization import Field as RecordField
+from kafkalike.serialization import SerializationContext, SerializeFunction, Serializer
 
 GUID_HEADERS: Final = {"key": "__key_schema_id", "value": "__value_schema_id"}
 """Headers that hold a schema's GUID instead of an id in front, since Confluent Platform 8."""
@@ -98,7 +98,7 @@ class SchemaSerializer(Serializer):
         if obj is None:
             return None
         context = SerializationContext("", "value") if ctx is None else ctx
-        if ctx is None and self.settings.strategy not in {"RECORD"} and not callable(self.settings.strategy):
+        if ctx is None and self.settings.strategy != "RECORD" and not callable(self.settings.strategy):
             raise IllegalArgumentError("a SerializationContext is needed, which says the topic")
         return self._write(context, obj)
 

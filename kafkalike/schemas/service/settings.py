@@ -11,12 +11,6 @@ from kafkalike.model.schemas.rows import EVERYWHERE, Config
 from kafkalike.schemas.service.desk import Desk
 from kafkalike.schemas.service.request import Request
 
-NOT_KEPT = (
-    "alias", "compatibilityGroup", "defaultMetadata", "overrideMetadata", "defaultRuleSet", "overrideRuleSet",
-    "validateFields", "validateRules",
-)  # fmt: skip
-"""Settings of Confluent's that do nothing here, and are refused rather than forgotten."""
-
 
 def check_compatibility(desk: Desk, request: Request) -> dict[str, Any]:
     """`POST /compatibility/subjects/{subject}/versions` and `…/versions/{version}`."""
@@ -40,7 +34,7 @@ def get_config(desk: Desk, request: Request) -> dict[str, Any]:
 def put_config(desk: Desk, request: Request) -> dict[str, Any]:
     """`PUT /config` and `PUT /config/{subject}`."""
     subject, body = request.subject, request.object()
-    refused = [name for name in NOT_KEPT if body.get(name)]
+    refused = [name for name in settings.NOT_KEPT if body.get(name)]
     if refused:
         raise SchemaRegistryError(422, 42203, f"{', '.join(refused)} is not supported here")
     level, normalize = body.get("compatibility") or body.get("compatibilityLevel"), body.get("normalize")

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from kafkalike.model.schemas import deleting, refusals, registering
+from kafkalike.model.schemas.checks import remembered
 from kafkalike.model.schemas.state import RegistryState, Subject
 from kafkalike.model.schemas.values import Registered
 from kafkalike.schemas.formats import formatted
@@ -39,8 +40,9 @@ def _versions(subject: Subject, request: Request) -> tuple[int, ...]:
 
 def register(desk: Desk, request: Request) -> dict[str, Any]:
     """`POST /subjects/{subject}/versions`."""
-    wanted = request.wanted()
-    made = desk.change(lambda state, now: registering.register(state, wanted, desk.checks, now))
+    # Others wait while a plan is made under the table's lock, and it was made once before.
+    wanted, checks = request.wanted(), remembered(desk.checks)
+    made = desk.change(lambda state, now: registering.register(state, wanted, checks, now))
     return version_answer(desk.known, made, request)
 
 

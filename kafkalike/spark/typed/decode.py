@@ -16,7 +16,8 @@ from pyspark.sql.types import StringType, StructField, StructType
 from kafkalike.errors import IllegalArgumentError, SerializationError
 from kafkalike.schemas.arrow.decode import BatchDecoder
 from kafkalike.schemas.arrow.readers import DEPTH, reader_of
-from kafkalike.spark.typed.registry import FORMATS, Part, Reading, opened, reading_of, schema_of, subject_of
+from kafkalike.spark.typed.function import over_arrays
+from kafkalike.spark.typed.registry import Part, Reading, opened, reading_of, schema_of, subject_of
 from kafkalike.spark.typed.types import spark_type, storable
 
 FOUND: Final = "found"
@@ -25,8 +26,9 @@ ON_ERROR: Final = ("null", "fail")
 
 
 class Decode:
-    """Decodes arrays of values: what a task does. It is pickled with the schemas that are known, not with what is made
-    of them.
+    """Decodes arrays of values: what a task does.
+
+    It is pickled with the schemas that are known, not with what is made of them.
 
     Args:
         reading: schemas.
@@ -89,11 +91,7 @@ def decoded(values: Column, decode: Decode) -> Column:
     """A struct of `found` and `wrong` for each of a column's values."""
     kind = StructType([StructField(FOUND, decode.spark_columns), StructField(WRONG, StringType())])
 
-    def decode_values(batch: pa.Array) -> pa.Array:
-        return decode(batch)
-
-    decode_values.__name__ = "from_topic"  # what plans show
-    return F.arrow_udf(decode_values, kind)(values)
+    return over_arrays(decode, kind, "from_topic")(values)
 
 
 def from_topic(

@@ -6,14 +6,14 @@ import re
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import Any, Final, Literal
+from typing import Any, Final
 
 import pyarrow as pa
 from pyspark.errors import PySparkException
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F  # noqa: N812
 from pyspark.sql.pandas.types import to_arrow_type
-from pyspark.sql.types import DataType
+from pyspark.sql.types import BinaryType, DataType
 
 from kafkalike.errors import IllegalArgumentError, SchemaRegistryError, SerializationError
 from kafkalike.model.schemas.values import Schema
@@ -21,6 +21,7 @@ from kafkalike.schemas.arrow.derive import derived
 from kafkalike.schemas.arrow.encode import BatchEncoder
 from kafkalike.schemas.arrow.readers import DEPTH
 from kafkalike.schemas.sent import SentSchemas, Where
+from kafkalike.spark.typed.function import over_arrays
 from kafkalike.spark.typed.registry import FORMATS, NO_SUBJECT, Part, opened, schema_of, subject_of
 
 _RAISED: Final = re.compile(rf"^{re.escape(SerializationError.__module__)}\.SerializationError: (.*)$", re.MULTILINE)
@@ -86,13 +87,7 @@ def named_errors() -> Iterator[None]:
 
 def encoded(values: Column, writing: Writing) -> Column:
     """A column of BINARY."""
-    encode = Encode(writing)
-
-    def encode_values(batch: pa.Array) -> pa.Array:
-        return encode(batch)
-
-    encode_values.__name__ = "to_topic"  # what plans show
-    return F.arrow_udf(encode_values, "binary")(values)
+    return over_arrays(Encode(writing), BinaryType(), "to_topic")(values)
 
 
 def to_topic(
@@ -180,15 +175,16 @@ def record_columns(frame: DataFrame, topic: str | None, where: Where, schemas: S
                 raise IllegalArgumentError("there is no column for the value")
             others = [F.col(_quoted(name)) for name in frame.columns if name in RECORD_COLUMNS]
             made = frame.select(*others, F.struct(*(F.col(_quoted(name)) for name in names)).alias("value"))
-        made = _part(made, topic, "value", where, schemas.value, schemas)
+        made = _part(made, topic, "value", where, schemas)
     if schemas.key is not None:
         if "key" not in frame.columns:
             raise IllegalArgumentError("there is no column key")
-        made = _part(made, topic, "key", where, schemas.key, schemas)
+        made = _part(made, topic, "key", where, schemas)
     return made
 
 
-def _part(frame: DataFrame, topic: str, part: Part, where: Where, said: object, schemas: Schemas) -> DataFrame:
+def _part(frame: DataFrame, topic: str, part: Part, where: Where, schemas: Schemas) -> DataFrame:
+    said = schemas.value if part == "value" else schemas.key
     kind = arrow_type(frame.schema[part].dataType)
     subject = subject_of(topic, part)
     message = schemas.message if part == "value" else None

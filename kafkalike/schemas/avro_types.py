@@ -1,17 +1,59 @@
-"""Defaults of Avro's fields: JSON values, and whether they are of the field's type."""
+"""Avro's types, and which JSON values can be defaults of a field."""
 
 from __future__ import annotations
 
 import math
-from typing import TYPE_CHECKING, Any, Final
-
-if TYPE_CHECKING:
-    from kafkalike.schemas.avro_schema import AvroType
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any, Final
 
 _RANGES: Final = {"int": 1 << 31, "long": 1 << 63}
 
 
-def default_fits(wanted: AvroType, value: Any) -> bool:  # noqa: ANN401 - any JSON value
+@dataclass(slots=True, eq=False)
+class AvroField:
+    """A field of a record."""
+
+    name: str
+    type: AvroType
+    aliases: tuple[str, ...] = ()
+    has_default: bool = False
+    default: Any = None
+    """The JSON value, where there is one."""
+    attributes: Mapping[str, Any] = field(default_factory=dict)
+    """The JSON object of the field."""
+
+
+@dataclass(slots=True, eq=False)
+class AvroType:
+    """A type. A recursive record is one object that is found again below itself."""
+
+    kind: str
+    """A primitive's name, `array`, `map`, `union`, `record`, `enum` or `fixed`; an `error` is a record."""
+    name: str = ""
+    """Full name of a named type, with its namespace."""
+    aliases: frozenset[str] = frozenset()
+    """Full names."""
+    fields: list[AvroField] = field(default_factory=list)
+    items: AvroType | None = None
+    """What an array or a map holds."""
+    branches: list[AvroType] = field(default_factory=list)
+    symbols: tuple[str, ...] = ()
+    default: str | None = None
+    """What an enum reads for a symbol that it does not have."""
+    size: int = 0
+    """Bytes of a fixed."""
+    logical: str | None = None
+    attributes: Mapping[str, Any] = field(default_factory=dict)
+    """The JSON object, for precision and scale and what else stands there."""
+
+    @property
+    def label(self) -> str:
+        """The type in words."""
+        return f"{self.kind} {self.name}" if self.name else self.kind
+
+
+def default_fits(wanted: AvroType, value: Any) -> bool:  # noqa: ANN401, PLR0911 - any JSON value; a return for each kind
     """Whether a JSON value can be the default of a field.
 
     Args:
