@@ -416,3 +416,19 @@ def test_items_are_the_same_as_json_schema_says(items: list[Any], unique: bool) 
     else:
         with pytest.raises(SerializationError, match="not unique"):
             arrays.decode(payload)
+
+
+def test_records_do_not_share_a_default() -> None:
+    """Who changes one record changes no other one."""
+    inner = {"type": "record", "name": "Q", "fields": [{"name": "x", "type": {"type": "map", "values": "int"}}]}
+    wrote = {"type": "record", "name": "R", "fields": []}
+    fields = [
+        {"name": "a", "type": {"type": "array", "items": "int"}, "default": []},
+        {"name": "q", "type": inner, "default": {"x": {}}},
+    ]
+    texts = [Schema("AVRO", json.dumps(one)) for one in (wrote, {**wrote, "fields": fields})]
+    reading = codec_for(texts[0], SchemasInMemory(), reader=texts[1])
+    first = reading.decode(b"")
+    first["a"].append(1)
+    first["q"]["x"]["y"] = 1
+    assert reading.decode(b"") == {"a": [], "q": {"x": {}}}

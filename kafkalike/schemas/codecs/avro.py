@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 import threading
+from copy import deepcopy
 from io import BytesIO
 from typing import Any
 
@@ -44,6 +45,8 @@ class AvroCodec(Codec):
         self.described, self._writer = _parsed(schema, source)
         self._reader = None if reader is None or reader == schema else _parsed(reader, source)[1]
         self._shape = shape_of(self.described)
+        # fastavro puts the default itself into each record: who changes one record must not change others.
+        self._copies = self._reader is not None and _lends_defaults(self._reader)
         self._strict = strict
         self._strict_allow_default = strict_allow_default
         self._return_record_name = return_record_name
@@ -85,7 +88,7 @@ class AvroCodec(Codec):
         """A function that reads records; see `Codec`."""
         if self.described.kind == "bytes":
             return lambda data: data[start:]
-        writer, reader, named = self._writer, self._reader, self._return_record_name
+        writer, reader, named, copies = self._writer, self._reader, self._return_record_name, self._copies
 
         def decode(data: bytes) -> Any:  # noqa: ANN401
             payload = BytesIO(data)
@@ -96,7 +99,7 @@ class AvroCodec(Codec):
                 raise SerializationError(f"the record is not of its Avro schema: {_said(cause)}") from cause
             if payload.tell() != len(data):
                 raise SerializationError(f"{len(data) - payload.tell()} bytes are left behind the value")
-            return value
+            return deepcopy(value) if copies else value
 
         if not (self._shape.recursive or self._shape.empty_items or self._shape.decimals):
             return decode
@@ -138,6 +141,18 @@ def _parsed(schema: Schema, source: SchemaSource) -> tuple[AvroType, Any]:
             raise
         except Exception as cause:
             raise InvalidSchemaError(f"fastavro does not take the schema: {_said(cause)}") from cause
+
+
+def _lends_defaults(parsed: Any) -> bool:  # noqa: ANN401 - a schema as fastavro has it
+    """Whether a field has a default that can be changed: a list or a dict."""
+    if isinstance(parsed, list):
+        return any(map(_lends_defaults, parsed))
+    if not isinstance(parsed, dict):
+        return False
+    fields = parsed.get("fields", [])
+    return any(isinstance(field.get("default"), list | dict) for field in fields) or any(
+        map(_lends_defaults, [*(field["type"] for field in fields), *map(parsed.get, ("type", "items", "values"))])
+    )
 
 
 def _raw(value: Any) -> bytes:  # noqa: ANN401
