@@ -390,7 +390,10 @@ def test_the_items_of_a_long_array_are_not_compared_in_pairs() -> None:
     dialect = "http://json-schema.org/draft-07/schema#"
     inside = {"$schema": dialect, "properties": {"a": {"$ref": "#"}}, "uniqueItems": True}
     arrays = codec(inside, "JSON")
-    for items in ([{"a": number} for number in range(20_000)], [[], *(number * (2**61 - 1) for number in range(20_000))]):
+    for items in (
+        [{"a": number} for number in range(20_000)],
+        [[], *(number * (2**61 - 1) for number in range(20_000))],
+    ):
         assert arrays.decode(json.dumps(items).encode()) == items
         assert arrays.decode(json.dumps({"a": items}).encode()) == {"a": items}
         with pytest.raises(SerializationError, match="not unique"):

@@ -146,7 +146,10 @@ def _schema_ids(
 
     known = cluster.schemas.refresh()
     return tuple(
-        (part, frozenset() if topic is None and strategy != RECORD_NAME else admitted(known, topic or "", part, strategy))
+        (
+            part,
+            frozenset() if topic is None and strategy != RECORD_NAME else admitted(known, topic or "", part, strategy),
+        )
         for part, strategy in config.schemas.parts.items()
     )
 
@@ -394,8 +397,10 @@ def _open(cluster: DeltaCluster, name: str, results: Sequence[TaskResult]) -> De
 
 
 def _lasting(rules: Rules) -> Rules:
-    """Rules without what differs from one moment to the next: the limits of time become what they are counted with,
-    and of the schemas only what is checked stays."""
+    """Rules without what differs from one moment to the next.
+
+    The limits of time become what they are counted with, and of the schemas only stays which parts are checked.
+    """
     before = 0 if rules.min_time_ms == 0 else rules.now_ms - rules.min_time_ms
     after = 0 if rules.max_time_ms == MAX_TIMESTAMP_MS else rules.max_time_ms - rules.now_ms
     ids = tuple((part, frozenset[int]()) for part, _ in rules.schema_ids)

@@ -131,9 +131,10 @@ def _validator(document: Any, used: Mapping[str, Any]) -> Any:  # noqa: ANN401 -
     dialect = _dialect(document)
     registry: Registry[Any] = Registry()
     for name, other in used.items():
-        same = dialect is not None and _dialect(other) == dialect
-        kind = specification_with(dialect, default=DRAFT7) if same else None
-        resource = Resource.from_contents(other, DRAFT7) if kind is None else kind.create_resource(_bare(other))
+        if dialect is not None and _dialect(other) == dialect:
+            resource = specification_with(dialect, default=DRAFT7).create_resource(_bare(other))
+        else:
+            resource = Resource.from_contents(other, DRAFT7)
         registry = registry.with_resource(name, resource)
     made = extend(found, {"uniqueItems": unique_items})
     return made(_bare(document), registry=registry)

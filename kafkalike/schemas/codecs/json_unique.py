@@ -20,17 +20,15 @@ def _mark(value: Any) -> Hashable:  # noqa: ANN401 - any JSON
 
     Numbers are texts: anybody can choose numbers with the same hash, and then a set compares all pairs, too.
     """
-    if isinstance(value, bool) or value is None:
-        return value, ""
-    if isinstance(value, float):
-        if value != value:  # noqa: PLR0124 - NaN is not the same as NaN
-            return object()
-        return "number", repr(int(value) if value.is_integer() else value)
-    if isinstance(value, int):
-        return "number", repr(value)
-    if isinstance(value, list | tuple):
-        return "array", tuple(_mark(item) for item in value)
-    if isinstance(value, Mapping):
-        return "object", frozenset((name, _mark(item)) for name, item in value.items())
     made: Hashable = value
+    if isinstance(value, bool):
+        made = "boolean", value
+    elif isinstance(value, float) and value != value:  # noqa: PLR0124 - NaN is not the same as NaN
+        made = object()
+    elif isinstance(value, int | float):
+        made = "number", repr(int(value) if isinstance(value, float) and value.is_integer() else value)
+    elif isinstance(value, list | tuple):
+        made = "array", tuple(_mark(item) for item in value)
+    elif isinstance(value, Mapping):
+        made = "object", frozenset((name, _mark(item)) for name, item in value.items())
     return made
