@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 import traceback
 from dataclasses import dataclass
+from gzip import BadGzipFile
 from typing import TYPE_CHECKING, Any, Final
 
 from kafkalike.config.dead_letters import DeadLetterSettings
@@ -147,6 +148,8 @@ def passes(error: BaseException | None) -> bool:
 
     Then it is raised, as without tolerance: an outage must not turn a topic into dead letters.
     """
+    if isinstance(error, BadGzipFile):
+        return False  # an OSError that only says what the record's bytes are
     if isinstance(error, OSError | MemoryError):
         return True
     if isinstance(error, KafkaError) and error.retriable:

@@ -19,6 +19,9 @@ MAX_VALUE_DEPTH: Final = 400
 recursion in C and kills the process when its stack ends, at about 8,000 levels on Linux and earlier in a thread."""
 MAX_EMPTY_ITEMS: Final = 100_000
 """Items that one record may claim without having bytes for them, such as an array of a million nulls in four bytes."""
+MAX_DECIMAL_BYTES: Final = 4_096
+"""Bytes of one Avro decimal, 9,860 digits. Python makes digits of them in a time that grows with their square: of a
+megabyte in minutes."""
 MAX_COMPARISONS: Final = 20_000
 """Pairs of JSON Schemas that one check of compatibility looks at."""
 

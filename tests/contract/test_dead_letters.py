@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gzip
 import pickle
 from typing import Any
 
@@ -409,6 +410,13 @@ def test_letters_of_several_partitions_and_topics_are_one_commit(cluster: Cluste
 
 
 # --- settings --------------------------------------------------------------------------------
+
+
+def test_what_is_not_gzip_is_a_letter_though_its_error_is_an_oserror(orders: Cluster, consumer_of: Make) -> None:
+    with consumer_of("orders", **{**TOLERANT, "value_deserializer": gzip.decompress}) as consumer:
+        assert drain(consumer) == []
+
+    assert [value for value, _ in letters(orders)] == [b"1", b"two", b"3", b"four", b"5"]
 
 
 def test_letters_need_a_group(cluster: Cluster, consumer_of: Make) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import pickle
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
@@ -227,6 +228,27 @@ def test_a_job_of_spark_has_the_ids_that_are_registered_when_it_begins(tmp_path:
         "InvalidRecordError",
         "InvalidRecordError",
     )
+
+
+def test_a_job_of_spark_may_create_a_topic_whose_schema_is_registered(tmp_path: Path) -> None:
+    """Where topics check schemas by default, those that do not exist yet are no exception."""
+    from kafkalike.log.staged.lease import HeldFolder
+    from tests.tools.clusters import on_disk
+
+    root = tmp_path / "c"
+    root.mkdir()
+    (root / "server.properties").write_text("log.kafkalike.value.schema.validation=true\n")
+    cluster = on_disk(str(root))
+    good = wire(Registry(cluster).register_schema("new-value", avro()))
+    target = target_of(cluster, None, codec="none")
+
+    def staged(topic: str, value: bytes) -> str | None:
+        columns = [pa.array([topic]), pa.array([value], pa.binary())]
+        rows = pa.RecordBatch.from_arrays(columns, ["topic", "value"])
+        return stage_topics(target, HeldFolder(str(tmp_path)), [rows], 0).refusal
+
+    assert staged("new", good) is None
+    assert staged("new", wire(7)) == staged("other", good) == "InvalidRecordError"
 
 
 # --- strategies ----------------------------------------------------------------------------------

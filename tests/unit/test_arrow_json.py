@@ -92,6 +92,10 @@ def test_types(inner: Any, kind: pa.DataType, value: Any, shown: Any) -> None:
         ({"type": "string"}, b'{"f": 1}'),
         ({"type": "string", "format": "date"}, b'{"f": "tomorrow"}'),
         ({"type": "array", "items": {"type": "string"}}, b'{"f": "abc"}'),
+        ({"type": "array", "items": {"type": "string"}}, b'{"f": {}}'),
+        ({"type": "array", "items": {"type": "string"}}, b'{"f": ""}'),
+        ({}, b'{"f": [1e999]}'),
+        ({"type": "string", "format": "date-time"}, b'{"f": "0001-01-01T00:00:00+14:00"}'),
         ({"type": "object", "additionalProperties": {"type": "integer"}}, b'{"f": [1]}'),
         (of({}), b'{"f": "x"}'),
         ({"type": "string"}, b"[1]"),
@@ -146,6 +150,7 @@ def test_references_to_other_schemas() -> None:
         '{"properties": {"f": {"$ref": "#/nowhere"}}}',
         '{"properties": {"f": {"$ref": "other.json"}}}',
         '{"$ref": "#"}',
+        '{"allOf": [{"$ref": "#/$defs/a"}], "$defs": {"a": {"$ref": "#/$defs/a"}}}',
     ],
 )
 def test_what_is_no_schema_is_refused(schema: str) -> None:

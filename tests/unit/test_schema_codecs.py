@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import io
 import json
+from decimal import Decimal
 from typing import Any
 
 import fastavro
@@ -364,3 +365,73 @@ def test_a_message_of_another_schema_is_refused() -> None:
 def test_a_reader_of_another_type_is_refused() -> None:
     with pytest.raises(SerializationError, match="type AVRO and is read with one of JSON"):
         codec_for(Schema("AVRO", '"int"'), SchemasInMemory(), reader=Schema("JSON", "{}"))
+
+
+def test_a_long_decimal_is_refused_before_digits_are_made_of_it() -> None:
+    """Python needs minutes for the digits of a megabyte."""
+    decimal = {"logicalType": "decimal", "precision": 4, "scale": 2}
+    long = 1_000_000
+    cases: list[tuple[Any, bytes]] = [
+        ({"type": "bytes", **decimal}, zigzag(long) + b"\x7f" * long),
+        (["null", {"type": "bytes", **decimal}], zigzag(1) + zigzag(long) + b"\x7f" * long),
+        ({"type": "fixed", "name": "F", "size": long, **decimal}, b"\x7f" * long),
+    ]
+    for kind, payload in cases:
+        with pytest.raises(SerializationError, match="decimal has more than"):
+            codec({"type": "record", "name": "R", "fields": [{"name": "d", "type": kind}]}).decode(payload)
+    fields = [{"name": "d", "type": {"type": "bytes", **decimal}}, {"name": "s", "type": "string"}]
+    both = codec({"type": "record", "name": "R", "fields": fields})
+    value = {"d": Decimal("12.34"), "s": "x" * long}
+    assert both.decode(both.encode(value)) == value
+
+
+def test_the_items_of_a_long_array_are_not_compared_in_pairs() -> None:
+    """Neither where they cannot be sorted, nor where all have the same hash."""
+    dialect = "http://json-schema.org/draft-07/schema#"
+    inside = {"$schema": dialect, "properties": {"a": {"$ref": "#"}}, "uniqueItems": True}
+    arrays = codec(inside, "JSON")
+    for items in (
+        [{"a": number} for number in range(20_000)],
+        [[], *(number * (2**61 - 1) for number in range(20_000))],
+    ):
+        assert arrays.decode(json.dumps(items).encode()) == items
+        assert arrays.decode(json.dumps({"a": items}).encode()) == {"a": items}
+        with pytest.raises(SerializationError, match="not unique"):
+            arrays.decode(json.dumps([*items, items[0]]).encode())
+
+
+@pytest.mark.parametrize(
+    ("items", "unique"),
+    [
+        ([1, True, "1", None, [1], {"a": 1}, {"a": True}, 0, False, [], {}, ""], True),
+        ([1, 1.0], False),
+        ([{"a": 1, "b": [2]}, {"b": [2.0], "a": 1}], False),
+        ([[1, 2], [2, 1]], True),
+        ([None, {}, None], False),
+        ([1e308, int(1e308)], False),
+    ],
+)
+def test_items_are_the_same_as_json_schema_says(items: list[Any], unique: bool) -> None:  # noqa: FBT001
+    arrays = codec({"type": "array", "uniqueItems": True}, "JSON")
+    payload = json.dumps(items).encode()
+    if unique:
+        assert arrays.decode(payload) == items
+    else:
+        with pytest.raises(SerializationError, match="not unique"):
+            arrays.decode(payload)
+
+
+def test_records_do_not_share_a_default() -> None:
+    """Who changes one record changes no other one."""
+    inner = {"type": "record", "name": "Q", "fields": [{"name": "x", "type": {"type": "map", "values": "int"}}]}
+    wrote = {"type": "record", "name": "R", "fields": []}
+    fields = [
+        {"name": "a", "type": {"type": "array", "items": "int"}, "default": []},
+        {"name": "q", "type": inner, "default": {"x": {}}},
+    ]
+    texts = [Schema("AVRO", json.dumps(one)) for one in (wrote, {**wrote, "fields": fields})]
+    reading = codec_for(texts[0], SchemasInMemory(), reader=texts[1])
+    first = reading.decode(b"")
+    first["a"].append(1)
+    first["q"]["x"]["y"] = 1
+    assert reading.decode(b"") == {"a": [], "q": {"x": {}}}

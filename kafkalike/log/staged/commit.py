@@ -61,10 +61,12 @@ def target_of(
     """
     infos = cluster.topics() if topic is None else {topic: cluster.ensure_topic(topic)}
     known = {name: _known(cluster, info, codec) for name, info in infos.items()}
-    missing = None
+    missing, named = None, {}
     if topic is None and cluster.server.auto_create_topics:
-        missing = _rules(cluster, None, cluster.server.num_partitions, _config(cluster, {}))
-    return Target(topic=topic, known=known, missing=missing, written=written, timestamps=timestamps)
+        config = _config(cluster, {})
+        missing = _rules(cluster, None, cluster.server.num_partitions, config)
+        named = _named(cluster, missing, config, known)
+    return Target(topic=topic, known=known, missing=missing, named=named, written=written, timestamps=timestamps)
 
 
 def begin(
@@ -110,11 +112,29 @@ def _known(cluster: DeltaCluster, info: TopicInfo, codec: str) -> KnownTopic:
 def _rules(cluster: DeltaCluster, topic: str | None, num_partitions: int, config: TopicConfig) -> Rules:
     """A topic's rules now; records without key begin at a partition drawn anew.
 
-    A topic without a name is one that is missing: it has no subject yet, and no schema's id will do.
+    A topic without a name is one that is missing and has no subject.
     """
     turn = random.randrange(num_partitions)  # noqa: S311 - spreads small writes, guards nothing
     ids = _schema_ids(cluster, topic, config) if config.schemas is not NO_CHECKS else ()
     return Rules.of(num_partitions, config, cluster.clock, turn, ids)
+
+
+def _named(
+    cluster: DeltaCluster, missing: Rules, config: TopicConfig, known: Mapping[str, KnownTopic]
+) -> dict[str, Rules]:
+    """Rules of topics that do not exist, and have schemas already: registered before the first record, as usual."""
+    if config.schemas is NO_CHECKS:
+        return {}
+    from kafkalike.model.schemas.admission import admitted, topics_with_subjects
+
+    state, parts = cluster.schemas.state, config.schemas.parts.items()
+    names = {name for part, strategy in parts for name in topics_with_subjects(state, part, strategy)} - known.keys()
+    return {
+        name: replace(
+            missing, schema_ids=tuple((part, admitted(state, name, part, strategy)) for part, strategy in parts)
+        )
+        for name in names
+    }
 
 
 def _schema_ids(
@@ -122,10 +142,14 @@ def _schema_ids(
 ) -> tuple[tuple[str, frozenset[int]], ...]:
     """Ids of the schemas that keys and values may have, fresh."""
     from kafkalike.model.schemas.admission import admitted
+    from kafkalike.model.schemas.strategies import RECORD_NAME
 
     known = cluster.schemas.refresh()
     return tuple(
-        (part, frozenset() if topic is None else admitted(known, topic, part, strategy))
+        (
+            part,
+            frozenset() if topic is None and strategy != RECORD_NAME else admitted(known, topic or "", part, strategy),
+        )
         for part, strategy in config.schemas.parts.items()
     )
 
@@ -373,7 +397,12 @@ def _open(cluster: DeltaCluster, name: str, results: Sequence[TaskResult]) -> De
 
 
 def _lasting(rules: Rules) -> Rules:
-    """Rules without what differs from one moment to the next: the limits of time become what they are counted with."""
+    """Rules without what differs from one moment to the next.
+
+    The limits of time become what they are counted with, and of the schemas only stays which parts are checked.
+    """
     before = 0 if rules.min_time_ms == 0 else rules.now_ms - rules.min_time_ms
     after = 0 if rules.max_time_ms == MAX_TIMESTAMP_MS else rules.max_time_ms - rules.now_ms
-    return replace(rules, first_turn=0, now_ms=int(rules.now_ms > 0), min_time_ms=before, max_time_ms=after)
+    ids = tuple((part, frozenset[int]()) for part, _ in rules.schema_ids)
+    now_ms = int(rules.now_ms > 0)
+    return replace(rules, first_turn=0, now_ms=now_ms, min_time_ms=before, max_time_ms=after, schema_ids=ids)

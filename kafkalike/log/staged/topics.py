@@ -76,6 +76,8 @@ class Target:
     """That topic, or all of the cluster."""
     missing: Rules | None
     """Rules of a topic that does not exist: the commit will create it. None: every topic must exist."""
+    named: Mapping[str, Rules] = field(default_factory=dict)
+    """Rules of such topics that have schemas already, where topics check these by default."""
     written: bool = False
     """The topic had the job's records before it began: a rerun, whose rows nobody needs."""
     timestamps: bool = True
@@ -93,7 +95,7 @@ class Target:
             return known.rules
         if self.missing is None:
             raise UnknownTopicOrPartitionError(f"topic {topic!r} does not exist, and auto.create.topics.enable=false")
-        return self.missing
+        return self.named.get(topic, self.missing)
 
     def codec(self, topic: str) -> str | None:
         """See `KnownTopic`."""
@@ -185,7 +187,7 @@ def _router(target: Target, topic: str, others: int, task: int) -> Router:
 
 def _runs_of(target: Target, topic: str, runs: Sequence[Run | LargeRun]) -> TopicRuns:
     known = target.known.get(topic)
-    return TopicRuns(None, runs, assumed=target.missing) if known is None else TopicRuns(known.topic_id, runs)
+    return TopicRuns(None, runs, assumed=target.rules(topic)) if known is None else TopicRuns(known.topic_id, runs)
 
 
 def _by_topic(topic: str | None, batch: pa.RecordBatch) -> Iterator[tuple[str, pa.RecordBatch]]:

@@ -49,6 +49,22 @@ def admitted(state: RegistryState, topic: str, part: Part, strategy: str) -> fro
     return frozenset(known for known in state.schemas if admits(state, topic, part, strategy, known))
 
 
+def topics_with_subjects(state: RegistryState, part: Part, strategy: str) -> set[str]:
+    """Names of topics, there or not, that may have subjects of their own; others all have the same ids.
+
+    Args:
+        state: the registry.
+        part: of the record.
+        strategy: one of `STRATEGIES`.
+    """
+    if strategy == TOPIC_NAME:
+        end = f"-{part}"
+        return {subject.removesuffix(end) for subject in state.subjects if subject.endswith(end)}
+    if strategy == RECORD_NAME:
+        return set()
+    return {subject[:at] for subject in state.subjects for at, letter in enumerate(subject) if letter == "-"}
+
+
 def heads_of(column: Iterable[bytes | None]) -> set[bytes]:
     """The different beginnings of keys or values; those that are null have none."""
     return {content[:HEAD] for content in column if content is not None}

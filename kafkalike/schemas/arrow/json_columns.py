@@ -22,7 +22,7 @@ _MOST_REFS: Final = 50
 
 def json_text(value: Any) -> str:  # noqa: ANN401 - any JSON
     """A value as JSON, as short as can be."""
-    return json.dumps(value, ensure_ascii=False, separators=(",", ":"))
+    return json.dumps(value, ensure_ascii=False, allow_nan=False, separators=(",", ":"))
 
 
 class JsonColumns:
@@ -97,10 +97,14 @@ class JsonColumns:
         merged = {name: value for name, value in schema.items() if name != "allOf"}
         properties: dict[str, Any] = {}
         for part in parts:
-            while isinstance(part, dict) and "$ref" in part:
+            for _ in range(_MOST_REFS):
+                if not isinstance(part, dict) or "$ref" not in part:
+                    break
                 where, part, _ = self._referenced(str(part["$ref"]), document)  # noqa: PLW2901
                 if where != document:
                     return {}
+            else:
+                raise InvalidSchemaError("a $ref leads to itself")
             if not isinstance(part, dict):
                 continue
             properties |= part.get("properties", {})
@@ -176,7 +180,8 @@ def _text(form: object) -> Column:
 
 def _moment(value: str) -> datetime:
     found = datetime.fromisoformat(value)
-    return found.replace(tzinfo=UTC) if found.tzinfo is None else found
+    # In UTC, where the first and the last year end earlier or later: `astimezone` refuses what lies outside.
+    return found.replace(tzinfo=UTC) if found.tzinfo is None else found.astimezone(UTC)
 
 
 def _whole(value: Any) -> int:  # noqa: ANN401

@@ -61,8 +61,8 @@ class Lists(Column):
         """See `Column`."""
         there = [() if value is None else value for value in values]
         if self._only is not None:
-            for value in there:
-                if value and not isinstance(value, self._only):
+            for value in values:
+                if value is not None and not isinstance(value, self._only):
                     raise TypeError(f"a {self._only.__name__} is needed, not {str(value)[:100]!r}")
         items = self.item.array(list(chain.from_iterable(there)))
         return pa.ListArray.from_arrays(_edges(values, there), items, type=self.kind)

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import sys
 import threading
+from copy import deepcopy
 from io import BytesIO
 from typing import Any
 
@@ -13,7 +15,7 @@ from kafkalike.model.schemas.values import Schema
 from kafkalike.schemas.avro_schema import AvroType, parse_avro, to_json
 from kafkalike.schemas.codec import Codec, Decode, Encode
 from kafkalike.schemas.codecs.avro_limits import Walk, check_depth, shape_of
-from kafkalike.schemas.limits import MAX_VALUE_DEPTH, no_deeper_than_the_stack
+from kafkalike.schemas.limits import MAX_DECIMAL_BYTES, MAX_VALUE_DEPTH, no_deeper_than_the_stack
 from kafkalike.schemas.source import SchemaSource
 
 
@@ -43,6 +45,8 @@ class AvroCodec(Codec):
         self.described, self._writer = _parsed(schema, source)
         self._reader = None if reader is None or reader == schema else _parsed(reader, source)[1]
         self._shape = shape_of(self.described)
+        # fastavro puts the default itself into each record: who changes one record must not change others.
+        self._copies = self._reader is not None and _lends_defaults(self._reader)
         self._strict = strict
         self._strict_allow_default = strict_allow_default
         self._return_record_name = return_record_name
@@ -84,7 +88,7 @@ class AvroCodec(Codec):
         """A function that reads records; see `Codec`."""
         if self.described.kind == "bytes":
             return lambda data: data[start:]
-        writer, reader, named = self._writer, self._reader, self._return_record_name
+        writer, reader, named, copies = self._writer, self._reader, self._return_record_name, self._copies
 
         def decode(data: bytes) -> Any:  # noqa: ANN401
             payload = BytesIO(data)
@@ -95,9 +99,9 @@ class AvroCodec(Codec):
                 raise SerializationError(f"the record is not of its Avro schema: {_said(cause)}") from cause
             if payload.tell() != len(data):
                 raise SerializationError(f"{len(data) - payload.tell()} bytes are left behind the value")
-            return value
+            return deepcopy(value) if copies else value
 
-        if not (self._shape.recursive or self._shape.empty_items):
+        if not (self._shape.recursive or self._shape.empty_items or self._shape.decimals):
             return decode
         check = self._checker()
 
@@ -108,14 +112,18 @@ class AvroCodec(Codec):
         return checked
 
     def _checker(self) -> Any:  # noqa: ANN401 - a function
-        """A check of a payload that is left out where it cannot fail: each level takes a byte at least."""
-        described, empty_items = self.described, self._shape.empty_items
-        harmless = MAX_VALUE_DEPTH // self._shape.levels - 1
+        """A check of a payload that is left out where it cannot fail: a level or a decimal takes bytes of it."""
+        described, shape = self.described, self._shape
+        harmless = -1 if shape.empty_items else sys.maxsize
+        if shape.recursive:
+            harmless = min(harmless, MAX_VALUE_DEPTH // shape.levels - 1)
+        if shape.decimals:
+            harmless = min(harmless, MAX_DECIMAL_BYTES)
         # A walk counts as it goes along: each thread has its own.
         walks = threading.local()
 
         def check(data: bytes, start: int) -> None:
-            if empty_items or len(data) - start > harmless:
+            if len(data) - start > harmless:
                 if not hasattr(walks, "own"):
                     walks.own = Walk(described)
                 walks.own.check(data, start)
@@ -133,6 +141,18 @@ def _parsed(schema: Schema, source: SchemaSource) -> tuple[AvroType, Any]:
             raise
         except Exception as cause:
             raise InvalidSchemaError(f"fastavro does not take the schema: {_said(cause)}") from cause
+
+
+def _lends_defaults(parsed: Any) -> bool:  # noqa: ANN401 - a schema as fastavro has it
+    """Whether a field has a default that can be changed: a list or a dict."""
+    if isinstance(parsed, list):
+        return any(map(_lends_defaults, parsed))
+    if not isinstance(parsed, dict):
+        return False
+    fields = parsed.get("fields", [])
+    return any(isinstance(field.get("default"), list | dict) for field in fields) or any(
+        map(_lends_defaults, [*(field["type"] for field in fields), *map(parsed.get, ("type", "items", "values"))])
+    )
 
 
 def _raw(value: Any) -> bytes:  # noqa: ANN401

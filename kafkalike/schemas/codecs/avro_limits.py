@@ -8,7 +8,7 @@ from typing import Any, Final
 
 from kafkalike.errors import InvalidSchemaError, SerializationError
 from kafkalike.schemas.avro_schema import AvroType
-from kafkalike.schemas.limits import MAX_EMPTY_ITEMS, MAX_TYPE_DEPTH, MAX_VALUE_DEPTH
+from kafkalike.schemas.limits import MAX_DECIMAL_BYTES, MAX_EMPTY_ITEMS, MAX_TYPE_DEPTH, MAX_VALUE_DEPTH
 
 _FIXED_BYTES: Final[Mapping[str, int]] = {"null": 0, "boolean": 1, "float": 4, "double": 8}
 _NUMBERS: Final = frozenset({"int", "long", "enum"})
@@ -22,6 +22,8 @@ class Shape:
     """Whether a value may hold another one of the same record."""
     empty_items: bool
     """Whether an array may have items that take no bytes."""
+    decimals: bool
+    """Whether a value may hold decimals."""
     levels: int
     """The most levels that a value can go down without taking a byte."""
 
@@ -35,13 +37,14 @@ def shape_of(described: AvroType) -> Shape:
     """
     costs = _Costs()
     costs.of(described, 0)
-    return Shape(costs.recursive, costs.empty_items, costs.levels)
+    return Shape(costs.recursive, costs.empty_items, costs.decimals, costs.levels)
 
 
 class _Costs:
     def __init__(self) -> None:
         self.recursive = False
         self.empty_items = False
+        self.decimals = False
         self.levels = 1
         self._known: dict[int, tuple[int, int, int]] = {}
         self._open: dict[int, bool] = {}
@@ -84,6 +87,7 @@ class _Costs:
             if described.kind == "array" and below[0][0] == 0:
                 self.empty_items = True
             return 1, 1, 1 + max((part[2] for part in below), default=0)
+        self.decimals |= described.logical == "decimal"
         if described.kind == "fixed":
             return described.size, 1, 0
         return _FIXED_BYTES.get(described.kind, 1), 1, 0
@@ -106,7 +110,7 @@ class Walk:
         self._skip = self._made(described)
 
     def check(self, data: bytes, place: int) -> None:
-        """Refuse a payload that is nested too deeply, or claims too many items that take no bytes.
+        """Refuse a payload that is nested too deeply, has too long a decimal, or claims too many items of no bytes.
 
         Raises:
             SerializationError: it does, or it is cut off.
@@ -150,7 +154,9 @@ class Walk:
         if described.kind in _NUMBERS:
             return lambda data, place, _depth: _number(data, place)[1]
         if described.kind in {"bytes", "string"}:
-            return _sized
+            return _decimal if described.logical == "decimal" else _sized
+        if described.kind == "fixed" and described.logical == "decimal":
+            return _fixed_decimal(described.size)
         width = described.size if described.kind == "fixed" else _FIXED_BYTES[described.kind]
         return lambda _data, place, _depth: place + width
 
@@ -202,6 +208,25 @@ def _sized(data: bytes, place: int, _depth: int) -> int:
     if not 0 <= size <= len(data) - place:
         raise SerializationError(f"{size} bytes are announced, and {max(len(data) - place, 0)} are left")
     return place + size
+
+
+def _decimal(data: bytes, place: int, depth: int) -> int:
+    end = _sized(data, place, depth)
+    _check_decimal(end - place)  # its length takes some bytes, too
+    return end
+
+
+def _fixed_decimal(size: int) -> Skip:
+    def decimal(_data: bytes, place: int, _depth: int) -> int:
+        _check_decimal(size)
+        return place + size
+
+    return decimal
+
+
+def _check_decimal(size: int) -> None:
+    if size > MAX_DECIMAL_BYTES:
+        raise SerializationError(f"a decimal has more than {MAX_DECIMAL_BYTES:,} bytes")
 
 
 def _number(data: bytes, place: int) -> tuple[int, int]:

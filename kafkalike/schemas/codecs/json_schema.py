@@ -7,14 +7,15 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from jsonschema.exceptions import SchemaError, ValidationError
-from jsonschema.validators import validator_for
+from jsonschema.validators import extend, validator_for
 from referencing import Registry, Resource
 from referencing.exceptions import Unresolvable
-from referencing.jsonschema import DRAFT7
+from referencing.jsonschema import DRAFT7, specification_with
 
 from kafkalike.errors import InvalidSchemaError, SerializationError
 from kafkalike.model.schemas.values import Schema
 from kafkalike.schemas.codec import Codec, Decode, Encode
+from kafkalike.schemas.codecs.json_unique import unique_items
 from kafkalike.schemas.compatibility.json_places import load_json_schema
 from kafkalike.schemas.source import SchemaSource
 
@@ -125,12 +126,28 @@ def _check(schema: Schema, source: SchemaSource) -> Callable[[Any], None]:
 
 
 def _validator(document: Any, used: Mapping[str, Any]) -> Any:  # noqa: ANN401 - one of jsonschema's classes
+    found = validator_for(document)
+    found.check_schema(document)
+    dialect = _dialect(document)
     registry: Registry[Any] = Registry()
     for name, other in used.items():
-        registry = registry.with_resource(name, Resource.from_contents(other, DRAFT7))
-    made = validator_for(document)
-    made.check_schema(document)
-    return made(document, registry=registry)
+        if dialect is not None and _dialect(other) == dialect:
+            resource = specification_with(dialect, default=DRAFT7).create_resource(_bare(other))
+        else:
+            resource = Resource.from_contents(other, DRAFT7)
+        registry = registry.with_resource(name, resource)
+    made = extend(found, {"uniqueItems": unique_items})
+    return made(_bare(document), registry=registry)
+
+
+def _dialect(document: Any) -> str | None:  # noqa: ANN401
+    said = document.get("$schema") if isinstance(document, dict) else None
+    return said if isinstance(said, str) else None
+
+
+def _bare(document: Any) -> Any:  # noqa: ANN401
+    """A schema that does not say its dialect: one that does, `jsonschema` checks by that dialect's own class."""
+    return {name: part for name, part in document.items() if name != "$schema"} if _dialect(document) else document
 
 
 def _short(text: str) -> str:
