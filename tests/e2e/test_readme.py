@@ -57,6 +57,17 @@ def test_the_tour_runs_as_it_stands(tmp_path: Path) -> None:
     assert "Processed a total of 3 messages" in shell
 
 
+@pytest.mark.timeout(300)
+def test_the_blocks_about_schemas_run_as_they_stand(tmp_path: Path) -> None:
+    """The good record is read, and the bad one is a dead letter."""
+    python, shell = outputs_of("Records with schemas", tmp_path, {})
+
+    assert python.strip() == "[{'id': 7, 'euro': 4.5}]"
+    assert "payments-value" in shell
+    assert "payments.dlq" in shell
+    assert "not Avro at all" in shell
+
+
 @pytest.mark.timeout(900)
 def test_the_programs_of_exactly_once_run_as_they_stand(tmp_path: Path) -> None:
     """Both copy ten records once, and say so in the tables."""

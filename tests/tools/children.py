@@ -65,8 +65,14 @@ class Child:
     def go(self) -> None:
         """Let it begin, or, the second time, let it end."""
         assert self._process.stdin is not None
-        self._process.stdin.write("go\n")
-        self._process.stdin.flush()
+        try:
+            self._process.stdin.write("go\n")
+            self._process.stdin.flush()
+        except BrokenPipeError as cause:
+            # Its errors say more than that it is gone.
+            code = self._process.wait(PATIENCE)
+            message = f"the worker has ended with exit code {code}:\n{self._told()[-3000:]}"
+            raise AssertionError(message) from cause
 
     def finish(self, expected: int = 0, patience: float = PATIENCE) -> str:
         """Wait for its end and check its exit code (-9: killed); returns what it printed."""
@@ -92,10 +98,13 @@ class Child:
     def _communicate(self, patience: float) -> str:
         """Wait for its end; returns what it has printed since the last line that was read."""
         output, _ = self._process.communicate(timeout=patience)
-        size = os.fstat(self._written).st_size
-        # Read at its place: to move the file's position would be to move where others still write.
-        self.errors = os.pread(self._written, size, 0).decode(errors="replace")
+        self.errors = self._told()
         return output
+
+    def _told(self) -> str:
+        """What it has written as its errors."""
+        # Read at its place: to move the file's position would be to move where others still write.
+        return os.pread(self._written, os.fstat(self._written).st_size, 0).decode(errors="replace")
 
 
 @contextmanager

@@ -219,6 +219,7 @@ def main(first: int, count: int) -> None:
     for seed in range(first, first + count):
         trial(seed, outcomes)
     outcomes["MiB at most"] = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss >> 10
+    sys.stdout.write(json.dumps(outcomes))
 
 
 if __name__ == "__main__":

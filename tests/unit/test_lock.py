@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import sys
 import threading
 from contextlib import ExitStack
 from pathlib import Path
+from types import FrameType
 
+import filelock
 import pytest
 
 from kafkalike.clock import SYSTEM_CLOCK, Deadline
@@ -95,3 +98,41 @@ def test_no_two_have_the_lock_while_others_remove_its_files(folder: Path) -> Non
     assert not failed
     assert len(crowds) == 300
     assert all(len(crowd) == 1 for crowd in crowds)
+
+
+def finalizes(frame: FrameType | None) -> bool:
+    """Whether an object is being thrown away: what is raised there, Python only tells."""
+    while frame is not None and frame.f_code.co_name != "__del__":
+        frame = frame.f_back
+    return frame is not None
+
+
+def test_an_interrupt_is_an_interrupt_wherever_filelock_is(folder: Path) -> None:
+    """Its clean-up may fail too, and what it raises of both is a group that no caller expects."""
+    files = str(Path(filelock.__file__).parent)
+    left = 0
+
+    def trace(frame: FrameType, event: str, arg: object) -> None:
+        nonlocal left
+        del arg
+        if event == "call" and frame.f_code.co_filename.startswith(files) and not finalizes(frame):
+            left -= 1
+            if left == 0:
+                raise KeyboardInterrupt
+
+    before, tried = sys.gettrace(), 0
+    with TableLock(str(folder), "orders").held():
+        while left <= 0:
+            tried += 1
+            left = tried
+            sys.settrace(trace)
+            try:
+                with (
+                    pytest.raises((KeyboardInterrupt, KafkaTimeoutError)),
+                    TableLock(str(folder), "orders").held(at_once()),
+                ):
+                    pass
+            finally:
+                sys.settrace(before)
+
+    assert tried > 10

@@ -102,7 +102,8 @@ class TableLock:
             try:
                 _take(table, limit, meanwhile, POLL_SECONDS)
             finally:
-                turnstile.release()
+                with _plainly():
+                    turnstile.release()
         except Timeout as cause:
             # One that waits at the turnstile may have been stopped there.
             holder = holder_of(self._path) or holder_of(self._path + TURN)
@@ -118,7 +119,24 @@ class TableLock:
         try:
             yield
         finally:
-            table.release()
+            with _plainly():
+                table.release()
+
+
+@contextmanager
+def _plainly() -> Iterator[None]:
+    """Raise an interrupt of filelock as what it is.
+
+    Where its clean-up fails after an interrupt, as it may for a lock that others have, filelock raises a group of both,
+    and no `except KeyboardInterrupt` would see it.
+    """
+    try:
+        yield
+    except BaseExceptionGroup as several:
+        found: BaseException = several
+        while isinstance(found, BaseExceptionGroup):
+            found = min(found.exceptions, key=lambda each: isinstance(each, Exception))
+        raise found from several
 
 
 def _file_name(name: str) -> str:
@@ -138,7 +156,8 @@ def _take(lock: FileLock, limit: Deadline, meanwhile: Callable[[], object], paus
     begun, left = SYSTEM_CLOCK.monotonic(), limit.remaining()
     while True:
         try:
-            lock.acquire(timeout=0)
+            with _plainly():
+                lock.acquire(timeout=0)
         except Timeout:
             waited = SYSTEM_CLOCK.monotonic() - begun
             if waited >= left:
