@@ -72,7 +72,7 @@ class Child:
             # Its errors say more than that it is gone.
             code = self._process.wait(PATIENCE)
             message = f"the worker has ended with exit code {code}:\n{self._told()[-3000:]}"
-            raise AssertionError(message) from cause
+            raise BrokenPipeError(message) from cause
 
     def finish(self, expected: int = 0, patience: float = PATIENCE) -> str:
         """Wait for its end and check its exit code (-9: killed); returns what it printed."""
