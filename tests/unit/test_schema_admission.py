@@ -1,0 +1,151 @@
+"""Which schemas a topic's records may have: a registry and the topic's settings in, ids and reasons out."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import pytest
+
+from kafkalike.model.combining.checked_json import INT32, list_of, text, whole
+from kafkalike.model.schemas import registering
+from kafkalike.model.schemas.admission import admits, admitted, heads_of, id_of, refusal, topics_with_subjects
+from kafkalike.model.schemas.checks import Checks
+from kafkalike.model.schemas.state import RegistryState
+from kafkalike.model.schemas.strategies import RECORD_NAME, STRATEGIES, TOPIC_NAME, TOPIC_RECORD_NAME
+from kafkalike.model.schemas.values import Schema
+from tests.tools.schema_world import World
+
+SHOP_ORDER = Schema("AVRO", '{"type":"record","namespace":"shop","name":"Order","fields":[]}')
+FULL_NAME = Schema("AVRO", '{"type":"record","name":"shop.Order","fields":[{"name":"n","type":"int"}]}')
+WORD = Schema("AVRO", '"string"')
+WRAPPED = Schema("AVRO", '{"type":"string"}')
+TITLED = Schema("JSON", '{"title":"Order"}')
+NAMELESS = Schema("JSON", "true")
+MESSAGE = Schema("PROTOBUF", 'syntax = "proto3"; message Order {}')
+
+
+ANYTHING = Checks(
+    check=lambda schema, resolve: None,  # noqa: ARG005
+    normalized=lambda schema: schema,
+    problems=lambda new, old, resolve: [],  # noqa: ARG005
+)
+"""No language: any text is a schema."""
+
+
+def registry(**schemas: Schema) -> tuple[World, dict[str, int]]:
+    """A registry with a schema for each subject, and the ids; `__` stands for `-`, `_dot_` for a dot."""
+    world, ids = World(), {}
+    for subject, schema in schemas.items():
+        name = subject.replace("__", "-").replace("_dot_", ".")
+        wanted = registering.Wanted(subject=name, schema=registering.prepared(schema))
+        ids[name] = world.add(registering.register(world.state, wanted, ANYTHING, 1)).id
+    return world, ids
+
+
+def test_a_topics_subject_admits_its_own_schemas_as_long_as_they_are_not_deleted() -> None:
+    world, ids = registry(orders__value=SHOP_ORDER, other__value=TITLED)
+
+    mine, others = ids["orders-value"], ids["other-value"]
+
+    assert admits(world.state, "orders", "value", TOPIC_NAME, mine)
+    assert not admits(world.state, "orders", "key", TOPIC_NAME, mine)
+    assert not admits(world.state, "orders", "value", TOPIC_NAME, others)
+    assert not admits(world.state, "orders", "value", TOPIC_NAME, 99)
+    world.delete("orders-value", None, permanent=False)
+    assert not admits(world.state, "orders", "value", TOPIC_NAME, mine)
+
+
+@pytest.mark.parametrize(
+    ("subject", "schema", "name"),
+    [
+        ("shop_dot_Order", SHOP_ORDER, "shop.Order"),
+        ("shop_dot_Order", FULL_NAME, "shop.Order"),
+        ("string", WORD, "string"),
+        ("string", WRAPPED, "string"),
+        ("Order", TITLED, "Order"),
+    ],
+)
+def test_by_the_records_name_any_topic_may_have_it(subject: str, schema: Schema, name: str) -> None:
+    world, ids = registry(**{subject: schema})
+
+    assert admits(world.state, "any", "value", RECORD_NAME, ids[name])
+    assert not admits(world.state, "any", "value", TOPIC_RECORD_NAME, ids[name])
+
+
+def test_by_topic_and_name_only_that_topic_may() -> None:
+    world, ids = registry(orders__Order=TITLED)
+
+    assert admits(world.state, "orders", "value", TOPIC_RECORD_NAME, ids["orders-Order"])
+    assert not admits(world.state, "order", "value", TOPIC_RECORD_NAME, ids["orders-Order"])
+
+
+@pytest.mark.parametrize("schema", [MESSAGE, NAMELESS])
+def test_where_the_schema_names_no_record_the_topic_alone_counts(schema: Schema) -> None:
+    world, ids = registry(orders__x=schema)
+
+    number = ids["orders-x"]
+
+    assert admits(world.state, "any", "value", RECORD_NAME, number)
+    assert admits(world.state, "orders", "value", TOPIC_RECORD_NAME, number)
+    assert not admits(world.state, "bills", "value", TOPIC_RECORD_NAME, number)
+
+
+@pytest.mark.parametrize("strategy", STRATEGIES)
+def test_all_that_are_admitted_are_those_that_are_asked_for_one_by_one(strategy: str) -> None:
+    world, ids = registry(orders__value=SHOP_ORDER, shop_dot_Order=FULL_NAME, orders__Order=TITLED, bills__key=WORD)
+
+    for topic in ("orders", "bills", "unknown"):
+        each = {number for number in ids.values() if admits(world.state, topic, "value", strategy, number)}
+        assert admitted(world.state, topic, "value", strategy) == each
+
+
+def test_topics_that_may_have_subjects_of_their_own() -> None:
+    world, _ = registry(a__b__value=TITLED, c__key=WORD)
+
+    assert topics_with_subjects(world.state, "value", TOPIC_NAME) == {"a-b"}
+    assert topics_with_subjects(world.state, "key", TOPIC_NAME) == {"c"}
+    assert topics_with_subjects(world.state, "value", RECORD_NAME) == set()
+    assert topics_with_subjects(world.state, "value", TOPIC_RECORD_NAME) == {"a", "a-b", "c"}
+
+
+def test_the_id_is_the_four_bytes_behind_a_zero() -> None:
+    assert heads_of([b"\x00\x00\x00\x00\x07payload", None, b"\x00\x00\x00\x00\x07other", b"x"]) == {
+        b"\x00\x00\x00\x00\x07",
+        b"x",
+    }
+    assert [id_of(head) for head in (b"\x00\x00\x00\x01\x02", b"\x01\x00\x00\x01\x02", b"\x00\x00", b"")] == [
+        258,
+        None,
+        None,
+        None,
+    ]
+
+
+def test_a_refusal_says_what_is_wrong() -> None:
+    world, ids = registry(other__value=TITLED)
+    head = ids["other-value"].to_bytes(5, "big")
+
+    assert "does not begin with the magic byte" in refusal(world.state, "t", "value", TOPIC_NAME, b"x")
+    assert "which the registry does not have" in refusal(
+        RegistryState(), "t", "value", TOPIC_NAME, b"\x00\x00\x00\x00\x09"
+    )
+    assert "subject 't-value'" in refusal(world.state, "t", "value", TOPIC_NAME, head)
+    assert RECORD_NAME in refusal(world.state, "t", "value", RECORD_NAME, head)
+
+
+@pytest.mark.parametrize(
+    ("check", "good", "bad"),
+    [
+        (list_of, [1], {"a": 1}),
+        (lambda found: whole(found, INT32), 7, 2**31),
+        (lambda found: whole(found, INT32), -1, True),
+        (text, "é", 5),
+        (text, "a", "\ud800"),
+    ],
+)
+def test_json_of_others_has_the_types_that_are_asked_for(
+    check: Callable[[object], object], good: object, bad: object
+) -> None:
+    assert check(good) == good
+    with pytest.raises((TypeError, ValueError)):
+        check(bad)
