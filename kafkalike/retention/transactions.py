@@ -34,13 +34,13 @@ def maintain_transactions(cluster: Cluster, report: MaintenanceReport, clock: Cl
     A failure is written into the report and keeps nothing else back.
     """
     try:
-        before = set(_due(cluster, clock.now_ms()))
+        before = set(_due(cluster, clock))
         after: set[Due] = set()
         if not report.dry_run:
             # Also when nothing is due: it removes files that nobody needs.
             problems = cluster.transactions.maintain(Deadline(clock, TIMEOUT_MS))
             report.problems += [f"transactions: {problem}" for problem in problems]
-            after = set(_due(cluster, clock.now_ms())) if before else set()
+            after = set(_due(cluster, clock)) if before else set()
     except (KafkaError, OSError) as error:
         report.problems.append(f"transactions: {type(error).__name__}: {error}")
         return
@@ -50,11 +50,14 @@ def maintain_transactions(cluster: Cluster, report: MaintenanceReport, clock: Cl
     report.forgotten_transactional_ids = done.count(FORGET)
 
 
-def _due(cluster: Cluster, now_ms: int) -> Iterator[Due]:
+def _due(cluster: Cluster, clock: Clock) -> Iterator[Due]:
     transactions = cluster.transactions
     standings = cluster.groups.refresh().transactions
     expiration_ms = int(cluster.server.get("transactional.id.expiration.ms"))
-    for name, found in transactions.described(standings).items():
+    described = transactions.described(standings)
+    # Not before: a look takes time, by which a transaction would seem to be younger than it is.
+    now_ms = clock.now_ms()
+    for name, found in described.items():
         attempt = (name, found.producer_id, found.epoch, found.number)
         if found.state is TransactionState.PREPARE_COMMIT and now_ms - found.changed_ms > OWNER_MS:
             yield FINISH, *attempt
