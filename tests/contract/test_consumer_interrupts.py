@@ -1,9 +1,7 @@
 """An interrupt on any line of the consumer's code: the application loses no record, and commits none it has not got."""
 
-import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from types import FrameType
 from typing import Any
 
 import pytest
@@ -15,6 +13,7 @@ from kafkalike.log.port import Cluster
 from kafkalike.model.batch import RecordBatch
 from kafkalike.model.structs import TopicPartition
 from kafkalike.testing import ManualClock, MemoryCluster
+from tests.tools.interrupted_lines import interrupted
 
 PACKAGE = Path(kafkalike.__file__).parent
 CODE = (f"{PACKAGE}/consumer/", f"{PACKAGE}/group/")
@@ -31,32 +30,6 @@ def filled() -> Cluster:
             batch.add(tp.partition, None, value, 1000)
         cluster.log("orders").append(batch)
     return cluster
-
-
-def interrupted(call: Callable[[], object], line: int) -> bool:
-    """Whether the call was interrupted at the n-th line it ran; False when it ran fewer."""
-    left = line
-
-    def each_line(_frame: FrameType, event: str, _arg: object) -> Any:
-        nonlocal left
-        if event == "line":
-            left -= 1
-            if left == 0:
-                raise KeyboardInterrupt
-        return each_line
-
-    def each_call(frame: FrameType, _event: str, _arg: object) -> Any:
-        return each_line if frame.f_code.co_filename.startswith(CODE) else None
-
-    before = sys.gettrace()
-    sys.settrace(each_call)
-    try:
-        call()
-    except KeyboardInterrupt:
-        return True
-    finally:
-        sys.settrace(before)
-    return False
 
 
 Got = dict[TopicPartition, list[Any]]
@@ -106,7 +79,7 @@ def every_line(clock: ManualClock, before: int, take: Callable[[KafkaConsumer, G
         for _ in range(before):
             take(consumer, got)
         # What a call puts into `got` it has returned: an interrupt is only inside the consumer's own code.
-        if not interrupted(lambda consumer=consumer, got=got: take(consumer, got), line):  # type: ignore[misc]
+        if not interrupted(lambda consumer=consumer, got=got: take(consumer, got), line, CODE):  # type: ignore[misc]
             assert line > 20
             return
         yield line, consumer, listener, got
@@ -157,7 +130,7 @@ def test_a_seek_that_was_interrupted_leaves_an_iteration_where_the_consumer_says
         consumer.assign([T0])
         first = next(consumer)
 
-        done = interrupted(lambda consumer=consumer: consumer.seek(T0, 0), line)  # type: ignore[misc]
+        done = interrupted(lambda consumer=consumer: consumer.seek(T0, 0), line, CODE)  # type: ignore[misc]
         stands = consumer.position(T0)
 
         assert first.offset == 0

@@ -2,10 +2,7 @@
 
 from __future__ import annotations
 
-import sys
-from collections.abc import Callable
 from pathlib import Path
-from types import FrameType
 from typing import Any
 
 import pytest
@@ -17,6 +14,7 @@ from kafkalike.producer import KafkaProducer
 from kafkalike.testing import ManualClock, MemoryCluster
 from tests.tools.consumer import drain, write
 from tests.tools.effort import examples
+from tests.tools.interrupted_lines import interrupted
 from tests.tools.letters import lettered, number
 
 PACKAGE = Path(kafkalike.__file__).parent
@@ -24,32 +22,6 @@ CODE = (f"{PACKAGE}/consumer/", f"{PACKAGE}/dead_letters/", f"{PACKAGE}/model/de
 """Not what holds locks: an exception of a trace function may come where none of a signal can, before `__exit__`."""
 TP = TopicPartition("orders", 0)
 BAD = [(0, 0), (0, 2), (0, 3)]
-
-
-def interrupted(call: Callable[[], object], line: int) -> bool:
-    """Whether the call was interrupted at the n-th line it ran; False when it ran fewer."""
-    left = line
-
-    def each_line(_frame: FrameType, event: str, _arg: object) -> Any:
-        nonlocal left
-        if event == "line":
-            left -= 1
-            if left == 0:
-                raise KeyboardInterrupt
-        return each_line
-
-    def each_call(frame: FrameType, _event: str, _arg: object) -> Any:
-        return each_line if frame.f_code.co_filename.startswith(CODE) else None
-
-    before = sys.gettrace()
-    sys.settrace(each_call)
-    try:
-        call()
-    except KeyboardInterrupt:
-        return True
-    finally:
-        sys.settrace(before)
-    return False
 
 
 class World:
@@ -94,7 +66,7 @@ def test_what_is_interrupted_is_made_again(name: str) -> None:
         world = World()
         if name != "poll":
             world.poll()
-        goes_on = interrupted(getattr(world, name), line)
+        goes_on = interrupted(getattr(world, name), line, CODE)
         passed = world.cluster.groups.refresh().group("g").offsets.get(TP)
         assert lettered(world.cluster) == [bad for bad in BAD if passed and bad[1] < passed.position.offset], line
 
@@ -120,7 +92,7 @@ def test_a_producers_commit_that_is_interrupted_is_made_again_or_aborted(again: 
             producer.send("bills", b"2").get(60)
             offsets = {TP: OffsetAndMetadata(4)}
             producer.send_offsets_to_transaction(offsets, world.consumer.group_metadata())
-            goes_on = interrupted(producer.commit_transaction, line)
+            goes_on = interrupted(producer.commit_transaction, line, CODE)
             if goes_on and again:
                 producer.commit_transaction()
         passed = world.cluster.groups.refresh().group("g").offsets.get(TP)

@@ -1,4 +1,4 @@
-"""Interrupted lines: a call and a line of the producer's code in, the call cut off there out."""
+"""Interrupted lines: a call and a line of the package's code in, the call cut off there out."""
 
 from __future__ import annotations
 
@@ -45,6 +45,32 @@ def interrupted_at(line: int, call: Callable[[], object]) -> bool:
     try:
         call()
     except Interrupted:
+        return True
+    finally:
+        sys.settrace(before)
+    return False
+
+
+def interrupted(call: Callable[[], object], line: int, code: str | tuple[str, ...]) -> bool:
+    """Whether the call was interrupted at the n-th line that it ran in these files; False when it ran fewer."""
+    left = line
+
+    def each_line(_frame: FrameType, event: str, _arg: object) -> Any:
+        nonlocal left
+        if event == "line":
+            left -= 1
+            if left == 0:
+                raise KeyboardInterrupt
+        return each_line
+
+    def each_call(frame: FrameType, _event: str, _arg: object) -> Any:
+        return each_line if frame.f_code.co_filename.startswith(code) else None
+
+    before = sys.gettrace()
+    sys.settrace(each_call)
+    try:
+        call()
+    except KeyboardInterrupt:
         return True
     finally:
         sys.settrace(before)
