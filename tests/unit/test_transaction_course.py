@@ -1,0 +1,1 @@
+"""The course of a transaction and its upkeep, act by act."""
