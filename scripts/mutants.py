@@ -67,6 +67,7 @@ PARTS: Final[Mapping[str, Part]] = {
             "transaction_index",
             "transaction_interrupts",
             "transaction_rows",
+            "transaction_rules",
             "transaction_simulation",
             "snapshot_value",
         ),
