@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable
+from dataclasses import replace
 
 import pytest
 
@@ -88,6 +90,17 @@ def test_where_the_schema_names_no_record_the_topic_alone_counts(schema: Schema)
     assert admits(world.state, "any", "value", RECORD_NAME, number)
     assert admits(world.state, "orders", "value", TOPIC_RECORD_NAME, number)
     assert not admits(world.state, "bills", "value", TOPIC_RECORD_NAME, number)
+
+
+@pytest.mark.parametrize("text", ['{"type":', "[" * 100_000])
+def test_a_schema_that_cannot_be_read_names_no_record(text: str) -> None:
+    """Other hands have written its row."""
+    world, ids = registry(orders__x=SHOP_ORDER)
+    state = RegistryState()
+    for row in world.rows:
+        state = state.applied([replace(row, value=json.dumps(json.loads(row.value) | {"schema": text}))])
+
+    assert admits(state, "any", "value", RECORD_NAME, ids["orders-x"])
 
 
 @pytest.mark.parametrize("strategy", STRATEGIES)

@@ -10,7 +10,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from kafkalike.clock import Deadline
+from kafkalike.clock import SYSTEM_CLOCK, Deadline
 from kafkalike.errors import (
     KafkaError,
     KafkaStorageError,
@@ -583,6 +583,37 @@ def test_a_table_that_was_replaced_is_loaded_anew_on_demand(world: World) -> Non
     world.table.check_there()
 
     assert (world.rows.told, world.table.state.version) == (["load 1", "load 0"], 0)
+
+
+def test_what_a_look_will_ask_can_be_asked_before_it(world: World) -> None:
+    """Beside something else; the look itself asks no more then. What goes wrong is met again by the look."""
+    assert (world.table.questions(), world.table.next_file) == ([], None)
+    world.table.refresh()
+    since = Pace(since=SYSTEM_CLOCK.monotonic())
+
+    assert world.table.next_file == log_name(1)
+    for ask in world.table.questions():
+        ask()
+    world.store.calls.clear()
+    world.table.check_there(since)
+    assert world.store.calls == []
+
+    world.drop(0)
+    world.store.reads = [OSError("no answer")]
+    for ask in world.table.questions():
+        ask()
+    with pytest.raises(FileNotFoundError):
+        world.table.check_there()
+
+
+def test_a_table_with_damage_is_looked_at_as_a_whole(world: World) -> None:
+    """There is no one file that says whether there is more."""
+    world.table.refresh()
+    world.put(1, b"no JSON")
+    world.table.refresh()
+
+    assert world.table.state.damage is not None
+    assert (world.table.questions(), world.table.next_file) == ([], None)
 
 
 def test_a_repair_makes_everybody_load_anew(world: World) -> None:

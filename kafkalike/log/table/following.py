@@ -209,8 +209,6 @@ class FollowedTable:
         # An idle poll is little more than this.
         try:
             content = self.store.look(name, pace)
-        except FileNotFoundError:
-            raise
         except OSError as cause:
             raise unanswered(f"{self.store.uri}/{name}", cause) from cause
         if content is None:
