@@ -54,9 +54,8 @@ class OffsetAndMetadata(NamedTuple):
     leader_epoch: int = -1
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class CommittedOffset:
-    """A committed offset and whose it is."""
+class CommittedOffset(NamedTuple):
+    """A committed offset and whose it is. Give its values by name."""
 
     position: OffsetAndMetadata
     topic_id: str

@@ -5,6 +5,7 @@ from __future__ import annotations
 import abc
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
+from typing import TYPE_CHECKING
 
 from kafkalike.clock import Clock
 from kafkalike.config.server import MAX_PARTITIONS, ServerConfig
@@ -22,9 +23,11 @@ from kafkalike.log.port import ControlLog, TopicLog, Transactions
 from kafkalike.model.cluster_state import ClusterState, MetadataRow, log_start_row, topic_row
 from kafkalike.model.group_state import GroupRow, GroupsState
 from kafkalike.model.names import TopicId, TopicName, check_topic_name
-from kafkalike.model.schemas.rows import SchemaRow
-from kafkalike.model.schemas.state import RegistryState
 from kafkalike.model.topic import TopicInfo
+
+if TYPE_CHECKING:
+    from kafkalike.model.schemas.rows import SchemaRow
+    from kafkalike.model.schemas.state import RegistryState
 
 
 class OutdatedError(Exception):

@@ -55,8 +55,6 @@ from kafkalike.model.cluster_state import ClusterState, MetadataRow
 from kafkalike.model.group_state import GroupRow, GroupsState
 from kafkalike.model.leases import Leases
 from kafkalike.model.names import TopicId, TopicName
-from kafkalike.model.schemas.rows import SchemaRow
-from kafkalike.model.schemas.state import RegistryState
 from kafkalike.model.topic import TopicInfo
 
 if TYPE_CHECKING:
@@ -64,6 +62,8 @@ if TYPE_CHECKING:
     from kafkalike.log.table.combined_rows import CombinedRows
     from kafkalike.log.topic.topic_log import DeltaTopicLog
     from kafkalike.log.transactions.transactions import ClusterTransactions
+    from kafkalike.model.schemas.rows import SchemaRow
+    from kafkalike.model.schemas.state import RegistryState
 
 LOCAL_TAIL_SECONDS: Final = 0.002
 REMOTE_TAIL_SECONDS: Final = 0.25
@@ -163,6 +163,9 @@ class DeltaCluster(ClusterBase):
     @cached_property
     def schemas(self) -> DeltaControlLog[RegistryState, SchemaRow]:
         """Schemas with their subjects, ids, levels and modes."""
+        from kafkalike.model.schemas.rows import SchemaRow
+        from kafkalike.model.schemas.state import RegistryState
+
         return DeltaControlLog(
             RowTable(
                 self.store,
