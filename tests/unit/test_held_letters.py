@@ -238,7 +238,9 @@ def test_a_letter_knows_about_how_large_it_is() -> None:
     most = context_headers(
         TP,
         2**63 - 1,
-        Failure(stage="s" * 20, class_name="c" * 500, exception="e" * 500, message="m" * 9_999, stacktrace="s" * 99_999),
+        Failure(
+            stage="s" * 20, class_name="c" * 500, exception="e" * 500, message="m" * 9_999, stacktrace="s" * 99_999
+        ),
         Reader(name="g" * 255, task="t" * 255),
     )
 

@@ -166,7 +166,13 @@ def test_an_id_that_decides_meanwhile_is_settled_again() -> None:
     """The row that is in the way is of a decision after the look."""
     told = Told(
         beginning("id", timeout_ms=9, client_id="c"),
-        [table(("id", OPEN)), table(("id", DECIDED)), table(("id", DECIDED)), [PLACE_A, PLACE_B], table(("id", DECIDED))],
+        [
+            table(("id", OPEN)),
+            table(("id", DECIDED)),
+            table(("id", DECIDED)),
+            [PLACE_A, PLACE_B],
+            table(("id", DECIDED)),
+        ],
     )
 
     assert [type(act) for act in told.acts] == [LookAtGroups, Write, LookAtGroups, Beside, Remove, Write, Remove]
@@ -194,9 +200,7 @@ def test_a_commit_of_nothing_looks_at_no_topics() -> None:
 
 
 def test_a_repeated_commit_brings_in_what_was_decided() -> None:
-    told = Told(
-        committing(wanted()), [{"a": "a-id", "b": "b-id"}, 1, 0, table(("id", DECIDED)), [PLACE_A, None]]
-    )
+    told = Told(committing(wanted()), [{"a": "a-id", "b": "b-id"}, 1, 0, table(("id", DECIDED)), [PLACE_A, None]])
 
     assert told.written == [None]
     assert told.returned == (DECISION, {"a": PLACE_A})

@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import replace
 
 import pytest
@@ -129,7 +130,7 @@ def test_after_the_last_epoch_an_id_gets_another_producer_id() -> None:
 @pytest.mark.parametrize("settled", [0, 2])
 def test_no_row_of_an_id_follows_a_decision_that_is_not_in_all_topics(settled: int) -> None:
     groups = table(DECIDED)
-    calls = [
+    calls: list[Callable[[], object]] = [
         lambda: begin(groups, settled),
         lambda: plan_commit(groups, wanted(attempt=Attempt(7, 3, 3), settled=settled), TOPICS, 60),
         lambda: plan_abort(groups, "id", Attempt(7, 3, 3), settled=settled, in_doubt=False, now_ms=60),
@@ -217,9 +218,7 @@ def test_an_abort_is_a_row_that_keeps_the_last_decision() -> None:
     fact = replace(FACT, attempt=Attempt(7, 3, 1))
 
     assert abort(table(OPEN)) == row(replace(OPEN, number=2, why=Why.ABORT, changed_ms=60))
-    assert abort(table(before), settled=1) == row(
-        replace(OPEN, number=2, why=Why.ABORT, changed_ms=60, committed=fact)
-    )
+    assert abort(table(before), settled=1) == row(replace(OPEN, number=2, why=Why.ABORT, changed_ms=60, committed=fact))
 
 
 @pytest.mark.parametrize("number", [2, 3])
@@ -271,11 +270,12 @@ def test_a_producer_of_an_epoch_that_is_over_is_told_why_and_what_is_known(
     """The outcome of its last transaction is not known where a call had no answer and a later decision hides it."""
     groups = table(standing)
     outcome = DOUBT if in_doubt and not known else NOTHING
-
-    for call in (
+    calls: list[Callable[[], object]] = [
         lambda: plan_commit(groups, wanted(in_doubt=in_doubt), TOPICS, 60),
         lambda: abort(groups, in_doubt=in_doubt),
-    ):
+    ]
+
+    for call in calls:
         with pytest.raises(error) as raised:
             call()
         assert type(raised.value) is error
