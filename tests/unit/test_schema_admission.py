@@ -147,18 +147,18 @@ def test_a_refusal_says_what_is_wrong() -> None:
 
 
 @pytest.mark.parametrize(
-    ("check", "good", "bad"),
+    ("check", "good", "bad", "why"),
     [
-        (list_of, [1], {"a": 1}),
-        (lambda found: whole(found, INT32), 7, 2**31),
-        (lambda found: whole(found, INT32), -1, True),
-        (text, "é", 5),
-        (text, "a", "\ud800"),
+        (list_of, [1], {"a": 1}, "dict where a list must be"),
+        (lambda found: whole(found, INT32), 7, 2**31, "int where a number of range"),
+        (lambda found: whole(found, INT32), -1, True, "bool where a number of range"),
+        (text, "é", 5, "int where text must be"),
+        (text, "a", "\ud800", "'utf-8' codec can't encode"),
     ],
 )
 def test_json_of_others_has_the_types_that_are_asked_for(
-    check: Callable[[object], object], good: object, bad: object
+    check: Callable[[object], object], good: object, bad: object, why: str
 ) -> None:
     assert check(good) == good
-    with pytest.raises((TypeError, ValueError)):
+    with pytest.raises((TypeError, ValueError), match=f"^{why}"):
         check(bad)

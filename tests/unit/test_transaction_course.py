@@ -188,7 +188,14 @@ def test_a_commit_decides_and_then_brings_it_into_the_topics() -> None:
 
     assert told.steps[:4] == [LookAtTopics(), LookAtTopic(A, fresh=False), LookAtTopic(B, fresh=False), "commit"]
     assert told.steps[5:] == [Remove(*ATTEMPT)]
-    assert told.returned == (replace(DECISION, seq=2), {"a": PLACE_A, "b": PLACE_B})
+    decided = replace(DECISION, seq=2)
+    assert told.returned == (decided, {"a": PLACE_A, "b": PLACE_B})
+    (made,) = told.written
+    assert made is not None
+    assert made.standing == replace(DECIDED, changed_ms=NOW, committed=decided)
+    beside = told.acts[4]
+    assert isinstance(beside, Beside)
+    assert Told(beside.courses[0], [0, PLACE_A]).steps == [CACHED, Apply(decided, PART_A)]
 
 
 def test_a_commit_of_nothing_looks_at_no_topics() -> None:
@@ -204,6 +211,22 @@ def test_a_repeated_commit_brings_in_what_was_decided() -> None:
 
     assert told.written == [None]
     assert told.returned == (DECISION, {"a": PLACE_A})
+
+
+def test_a_repeated_commit_knows_its_parts_when_the_table_does_not_any_more() -> None:
+    fact = replace(DECISION, parts=())
+    known = table(("id", DECIDED), ("id", replace(DECIDED, number=3, why=Why.ABORT, committed=fact)))
+
+    told = Told(committing(wanted()), [{"a": "a-id", "b": "b-id"}, 1, 1, known, [PLACE_A, PLACE_B]])
+
+    assert told.returned == (DECISION, {"a": PLACE_A, "b": PLACE_B})
+
+
+def test_a_commit_into_a_topic_that_is_gone_is_refused_for_what_is_wrong_first() -> None:
+    course = committing(wanted())
+
+    with pytest.raises(ProducerFencedError):
+        Told(course, [{}, None, None, GroupsState()])
 
 
 def test_a_topic_that_is_ahead_of_the_table_stops_a_commit() -> None:
@@ -245,6 +268,25 @@ def test_files_of_an_epoch_that_is_over_go_though_the_abort_is_refused(
     assert steps_until(error, course, [table(("id", standing))]) == ["abort", *files]
 
 
+def test_an_abort_knows_what_is_settled_and_what_is_in_doubt() -> None:
+    before = replace(DECIDED, number=1, committed=replace(DECISION, attempt=Attempt(7, 3, 1)))
+
+    told = Told(aborting("id", ATTEMPT, settled=1, in_doubt=False), [table(("id", before))])
+    with pytest.raises(ProducerFencedError, match="is not known any more"):
+        Told(aborting("id", ATTEMPT, settled=0, in_doubt=True), [table()])
+
+    assert told.steps == ["abort", Remove(*ATTEMPT)]
+
+
+def test_a_fence_brings_in_what_was_decided() -> None:
+    known = table(("id", DECIDED))
+
+    told = Told(fencing("id", Why.ADMIN), [known, [PLACE_A, PLACE_B], known])
+
+    assert told.steps[2:] == [Remove(*ATTEMPT), "fence", Remove(7, 3)]
+    assert told.returned.committed == replace(DECISION, parts=())
+
+
 def test_a_fence_is_an_epoch_and_then_the_files_of_the_one_before_go() -> None:
     told = Told(fencing("id", Why.ADMIN), [table(("id", OPEN)), table(("id", OPEN))])
 
@@ -263,7 +305,13 @@ def test_a_fence_of_a_transaction_that_is_over_touches_no_files() -> None:
 
 @pytest.mark.parametrize(
     ("standing", "settled", "forgotten"),
-    [(OPEN, 0, True), (DECIDED, 1, True), (DECIDED, 0, False), (None, 0, False)],
+    [
+        (OPEN, 0, True),
+        (replace(OPEN, changed_ms=NOW), 0, True),
+        (DECIDED, 1, True),
+        (DECIDED, 0, False),
+        (None, 0, False),
+    ],
 )
 def test_an_id_is_forgotten_unless_it_has_decided_something_meanwhile(
     standing: Standing | None, settled: int, *, forgotten: bool
@@ -344,6 +392,16 @@ def test_a_decision_is_finished_when_all_topics_were_tried() -> None:
 
     assert isinstance(beside, Beside)
     assert len(beside.courses) == len(SECOND.parts)
+
+
+def test_the_place_of_a_decision_is_where_it_is_brought() -> None:
+    (beside,) = steps_until(KafkaStorageError, finishing(TWO, SECOND), [GONE])
+    assert isinstance(beside, Beside)
+
+    told = Told(beside.courses[0], [1, PLACE_A])
+
+    assert told.steps == [CACHED, APPLY_SECOND]
+    assert told.returned == PLACE_A
 
 
 @pytest.mark.parametrize(
@@ -450,7 +508,7 @@ def test_files_of_a_decision_go_when_all_topics_have_it(results: list[object], *
 
 
 def test_a_decision_that_was_not_looked_at_is_not_over() -> None:
-    assert not is_over(DECIDED, ATTEMPT, {})
+    assert is_over(DECIDED, ATTEMPT, {}) is False
     assert not is_over(DECIDED, ATTEMPT, {1: False})
     assert is_over(DECIDED, ATTEMPT, {1: True})
     assert is_over(DECIDED, Attempt(7, 3, 1), {})
@@ -470,6 +528,24 @@ def test_a_transaction_that_was_open_for_longer_than_its_timeout_is_aborted(age_
         fenced = Told(course, [known, known])
         assert fenced.steps == [LookAtGroups(), "fence", Remove(7, 3)]
         assert fenced.returned == replace(OPEN, epoch=4, number=0, why=Why.TIMEOUT, changed_ms=NOW)
+
+
+def test_maintenance_aborts_only_the_transaction_that_it_has_seen() -> None:
+    """It may be over by now, and another one begun."""
+    last = upkeep(OPEN, Folder(ATTEMPT, 41)).acts[-1]
+    assert isinstance(last, Beside)
+    over = table(("id", replace(OPEN, number=2, why=Why.ABORT)))
+
+    assert Told(last.courses[0], [over, over]).steps == [LookAtGroups(), "fence"]
+
+
+def test_maintenance_brings_all_decisions_into_their_topics() -> None:
+    told = Told(maintaining(99, NOW), [[], TWO, [None, None], []])
+
+    beside = told.acts[2]
+    assert isinstance(beside, Beside)
+    assert Told(beside.courses[0], [0, 1, PLACE_A]).steps == [CACHED, LOOK, APPLY_SECOND]
+    assert Told(beside.courses[1], [0, 0, PLACE_B]).acts[-1] == Apply(SECOND, PART_B)
 
 
 @pytest.mark.parametrize(

@@ -216,6 +216,10 @@ def test_a_number_stands_for_a_file_of_its_topic() -> None:
     value = json.loads(row(replace(DECIDED, committed=replace(DECIDED.committed, parts=(part,)))).value)  # type: ignore[type-var]
 
     assert [name for name, _, _ in value["parts"][0]["files"]] == [0, 12, "01.x", "1.y", "x"]
+    dotted = replace(part, topic=Topic("a", "x.y"), files=(StagedFile("1.x.y", 1, 2), StagedFile("X", 1, 2)))
+    standing = replace(DECIDED, committed=replace(DECIDED.committed, parts=(dotted,)))  # type: ignore[type-var]
+    assert [name for name, _, _ in json.loads(row(standing).value)["parts"][0]["files"]] == [1, "X"]
+    assert GroupsState().applied([row(standing)]).transactions["id"].unsettled == standing.committed
 
 
 def test_a_place_of_a_decision_is_never_after_its_row() -> None:

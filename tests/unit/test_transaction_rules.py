@@ -398,7 +398,7 @@ def test_an_offset_of_a_member_counts_in_its_generation() -> None:
     ],
 )
 def test_nobody_else_commits_in_a_members_name(claim: GroupClaim, error: type[KafkaError]) -> None:
-    with pytest.raises(error):
+    with pytest.raises(error, match=r"^group 'g': "):
         claimed(claim)
 
 

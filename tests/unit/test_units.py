@@ -14,7 +14,7 @@ from kafkalike.errors import CommitFailedError
 from kafkalike.model.combining.offset_commit import OffsetCommit, Position, load_commit
 from kafkalike.model.combining.units import InTurn, in_turn
 from kafkalike.model.group_roster import Member, Roster
-from kafkalike.model.group_state import GroupsState, roster_row
+from kafkalike.model.group_state import GroupRow, GroupsState, roster_row
 from tests.tools.effort import examples
 
 
@@ -148,6 +148,45 @@ def owned_by(member: str, generation: int) -> Callable[[GroupsState], Sequence[A
     members = {member: Member(member_id=member, since=generation)}
     roster = Roster(generation=generation, members=members)
     return lambda state: [roster_row(state.seq + 1, "g", roster)]
+
+
+def test_a_commit_is_a_row_for_each_partition() -> None:
+    """In the generation that the group has, which may be later than the member's; outside of it there is none."""
+    state = GroupsState()
+    for unit in (owned_by("m", 1), owned_by("m", 4)):
+        state = state.applied(unit(state))
+    state = state.applied([roster_row(3, "g", replace(state.group("g").roster, generation=6))])
+    row = GroupRow(
+        seq=4,
+        kind="offset",
+        group_id="g",
+        topic="t",
+        topic_id="id",
+        partition=0,
+        offset=2**63 - 1,
+        leader_epoch=3,
+        metadata="'é漢😀",
+        generation=6,
+        member_id="m",
+        client_id="c",
+        time_ms=5,
+    )
+    other = replace(row, seq=5, topic="u", topic_id="id2", partition=7, offset=0, leader_epoch=-1, metadata="")
+
+    assert commit(4)(state) == [row, other]
+    assert [found.generation for found in commit(-1, "")(GroupsState())] == [-1, -1]
+    assert [found.generation for found in commit(0, "m")(GroupsState().applied(owned_by("m", 0)(GroupsState())))] == [
+        0,
+        0,
+    ]
+
+
+def test_nobody_else_commits_for_a_member() -> None:
+    state = GroupsState().applied(owned_by("m", 4)(GroupsState()))
+
+    for generation, member in ((3, "m"), (4, "n"), (-1, "")):
+        with pytest.raises(CommitFailedError, match=r"^group 'g': "):
+            commit(generation, member)(state)
 
 
 def test_a_commit_is_loaded_as_it_was_dumped() -> None:
