@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import shutil
 import uuid
 from collections.abc import Callable, Iterable, Mapping
@@ -77,6 +78,7 @@ FAR_HEARTBEAT_MS: Final = 10_000.0
 default session."""
 
 ROOT_SECONDS: Final = 10.0
+JUST_SECONDS: Final = 10.0
 FAR_ROOT_SECONDS: Final = 600.0
 """Wait between two looks whether the root is there at all; in an object store that is a request as dear as a write."""
 
@@ -121,6 +123,7 @@ class DeltaCluster(ClusterBase):
                 ClusterState,
                 clock=self.clock,
                 durable=True,
+                rare=True,
                 check=partial(check_root_format, self.root),
             ),
             helpers=self.helpers,
@@ -173,6 +176,7 @@ class DeltaCluster(ClusterBase):
                 clock=self.clock,
                 # Records carry its ids: one that is lost could not be told from one that never was.
                 durable=True,
+                rare=True,
             ),
             helpers=self.helpers,
             longest_pause=METADATA_PAUSE_SECONDS,
@@ -217,6 +221,12 @@ class DeltaCluster(ClusterBase):
     @property
     def there(self) -> bool:
         """Whether the root holds the table of topics."""
+        if self.store.far:
+            # Whoever asks wants them next, or has just read them: one list for both.
+            with contextlib.suppress(KafkaError):
+                self.metadata.look_once()
+            if self.metadata.seen_within(JUST_SECONDS):
+                return True
         try:
             since = self.metadata.version if self.store.far else 0
             return bool(LogFiles.listed(self.store.at(CLUSTER_METADATA), since).commits)

@@ -71,7 +71,7 @@ class DeltaControlLog(Generic[S, R]):
         self._turns = Turns(
             table.root, table.location, table.clock, patience, lambda: self.refresh(waiting=plans_beside).seq
         )
-        self._cleaner = LogCleaner(table.root, table.location, helpers, table.clock)
+        self._cleaner = LogCleaner(table.root, table.location, helpers, table.clock, rare=table.rare)
 
     # --- following -----------------------------------------------------------------------------
 
@@ -79,6 +79,10 @@ class DeltaControlLog(Generic[S, R]):
         """Read the table, unless that was done before."""
         if not self._table.loaded:
             self.refresh()
+
+    def seen_within(self, seconds: float) -> bool:
+        """Whether the table was seen to be there so short a time ago."""
+        return self._table.loaded and self._table.seen_within(seconds)
 
     @property
     def state(self) -> S:
@@ -184,10 +188,12 @@ class DeltaControlLog(Generic[S, R]):
             )
             if isinstance(landed, Done):
                 return
-            self._rows.merge_after(landed, deadline)
+            merged = self._rows.merge_after(landed, deadline)
         with self._table.mutex:
             state = self._table.state
-            self._cleaner.after_commit(landed, state.table_id, len(state.index))
+            self._cleaner.after_commit(landed, state.table_id, state.index.paths)
+            if merged is not None:
+                self._cleaner.after_commit(merged, state.table_id, state.index.paths)
 
     def _appending(self, state: TableState, plan: Callable[[S], Sequence[R]]) -> Change | Done[None]:
         rows = plan(self.state)
