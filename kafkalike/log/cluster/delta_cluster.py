@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import math
 import shutil
 import uuid
 from collections.abc import Callable, Iterable, Mapping
@@ -332,16 +333,17 @@ class DeltaCluster(ClusterBase):
         self.store.forget_turns(turns_of(info.location))
         shutil.rmtree(folder, ignore_errors=True)
 
-    def log(self, name: str) -> DeltaTopicLog:
+    def log(self, name: str, *, since: float = math.inf) -> DeltaTopicLog:
         """Open the log of an existing topic.
 
         Args:
             name: the topic.
+            since: see `ControlLog.refresh`.
 
         Raises:
             UnknownTopicOrPartitionError: no such topic.
         """
-        return self._opened(self.topic(name))
+        return self._opened(self.topic(name, since=since))
 
     def _opened(self, info: TopicInfo) -> DeltaTopicLog:
         from kafkalike.log.topic.followed import Home

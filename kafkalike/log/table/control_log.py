@@ -7,12 +7,13 @@ partition 0. The state is a value: one that was handed out stays as it is.
 from __future__ import annotations
 
 import contextlib
+import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Generic, TypeVar
 
 from kafkalike.clock import Deadline, within
 from kafkalike.errors import KafkaStorageError
-from kafkalike.log.store.port import NOW, Pace
+from kafkalike.log.store.port import Pace
 from kafkalike.log.table.actions import APPEND
 from kafkalike.log.table.fewer_files import keep_some
 from kafkalike.log.table.layout import CONTROL_TABLE_PROPERTIES
@@ -89,17 +90,13 @@ class DeltaControlLog(Generic[S, R]):
         """The state as of the last `refresh`; read anew when that was interrupted."""
         return self._rows.state
 
-    def refresh(self, *, waiting: bool = False) -> S:
+    def refresh(self, *, waiting: bool = False, since: float = math.inf) -> S:
         """Apply rows that others added; see `ControlLog.refresh`."""
-        return self._rows.refresh(self._waiting if waiting else NOW)
+        return self._rows.refresh(self._waiting if waiting else Pace(since))
 
     def questions(self) -> list[Callable[[], object]]:
         """What `refresh` asks; see `FollowedTable.questions`."""
         return self._table.questions()
-
-    def refreshed_since(self, since: float) -> S:
-        """Apply rows that others added, by answers of the storage to what was asked at a time or later."""
-        return self._rows.refresh(Pace(since=since))
 
     @property
     def version(self) -> int:
