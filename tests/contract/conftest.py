@@ -74,13 +74,13 @@ def _opener(kind: str, root: str, object_server: Servers) -> Opener:
         return lambda elsewhere=False: connect(place, {**server.options, **({"timeout": "19s"} if elsewhere else {})})
     if kind == "memory":
         shared = MemoryCluster()
-        return lambda elsewhere=False: shared
+        return lambda **_: shared
     if kind == "delta":
-        return lambda elsewhere=False: connect(root)
+        return lambda **_: connect(root)
     if kind == "delta without lock":
-        return lambda elsewhere=False: on_disk(root, queue=False)
+        return lambda **_: on_disk(root, queue=False)
     store = MemoryStore()
-    return lambda elsewhere=False: DeltaCluster(store)
+    return lambda **_: DeltaCluster(store)
 
 
 @pytest.fixture(params=[DISK, *OBJECT_STORES])

@@ -104,7 +104,7 @@ def test_a_cluster_of_spark_writes_and_reads_with_nothing_shared_but_the_bucket(
     log = small.log("small")
     for number in range(9):
         log.append(batch(str(number)))
-    small.settle()  # type: ignore[attr-defined]
+    small.settle()
     # Nobody but readers of ours looks at it; what they believe of it is tested elsewhere.
     wrong = Joined(table_id=log.info.topic_id, first=0, contents=[b"{}"] * 9, tags=[""] * 9).packed()
     log.files.replace(joined_name(0), wrong)  # type: ignore[attr-defined]

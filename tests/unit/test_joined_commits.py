@@ -138,8 +138,7 @@ ACTS: dict[str, Callable[[FarStore, range], None]] = {
     "a commit replaced": lambda store, versions: store.replace(log_name(versions.start), commit(versions.start, "r")),
     "a longer one": lambda store, versions: store.replace(log_name(versions.stop - 1), commit(versions.stop - 1, "rr")),
 }
-"""What may befall a log, in any order. All commits of one version have the same length, but for those said to be longer.
-"""
+"""What may befall a log, in any order. Commits of a version have the same length, but for those said to be longer."""
 
 
 def agrees(seed: list[str], versions: range, wanted: range) -> bool:

@@ -96,9 +96,8 @@ class RowFiles(Generic[R]):
     def rows_in(self, content: bytes) -> Sequence[R] | None:
         """The rows of a data file of this content; None where it cannot be read."""
         try:
-            return _to_rows(
-                pq.ParquetFile(pa.BufferReader(content), pre_buffer=False).read(use_threads=False), self._row_type
-            )
+            with pq.ParquetFile(pa.BufferReader(content), pre_buffer=False, page_checksum_verification=True) as file:
+                return _to_rows(file.read(use_threads=False), self._row_type)
         except UNREADABLE:
             return None
 

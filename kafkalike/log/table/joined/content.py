@@ -152,8 +152,11 @@ def proven(found: Joined, block: int, files: LogFiles) -> dict[int, bytes]:
 
     Returns:
         By version. A commit whose own file has another size, or another content by the storage's name for it, is not
-        among them: somebody has replaced it, as a repair does, or the table. What was not listed is of no use either.
+        among them: somebody has replaced it, as a repair does, or the table. What was not listed is of no use either,
+        nor is anything where the storage has one name for two commits, whose contents are never the same.
     """
+    if len(set(files.tags.values())) < len(files.tags):
+        return {}
     return {
         version: content
         for version, (content, tag) in enumerate(zip(found.contents, found.tags, strict=True), found.first)
