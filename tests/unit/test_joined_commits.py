@@ -290,18 +290,39 @@ def test_the_last_commit_of_a_block_may_be_joined_after_the_next_one_was_made() 
     assert len(unpacked(store.read(joined_name(100))).contents) == 100
 
 
-def test_a_commit_whose_answer_was_lost_is_read_to_be_joined() -> None:
+def test_who_begins_in_the_middle_of_a_block_reads_what_comes_before_once() -> None:
+    """Also where commits are made while it reads."""
+    store = FarStore()
+    log_of(store, range(101, 112))
+    writer = writing(store)
+    for version in range(112, 130):
+        store.put_if_absent(log_name(version), commit(version))
+        writer.note(version, commit(version))
+    store.asked.clear()
+
+    for version in (112, 116, 120, 124, 128):
+        writer.join(version, TABLE)
+
+    assert store.asked.count("list _delta_log") == 1
+    assert [asked for asked in store.asked if asked.startswith("get")] == [
+        f"get {log_name(v)}" for v in range(101, 112)
+    ]
+    assert unpacked(store.read(joined_name(100))) == of([commit(v) for v in range(101, 130)], first=101)
+
+
+@pytest.mark.parametrize("lost", [6, 100, 101])
+def test_a_commit_whose_answer_was_lost_is_read_to_be_joined(lost: int) -> None:
     """What the storage calls its content is not known then."""
 
     class Forgets(FarStore):
         def tag(self, name: str) -> str:
-            return "" if name == log_name(6) else super().tag(name)
+            return "" if name.endswith(log_name(lost)) else super().tag(name)
 
     store = Forgets()
-    written(store, writing(store), range(1, 13))
+    written(store, writing(store), range(1, 113))
 
-    assert unpacked(store.read(joined_name(0))).tags == [tag_of(commit(v)) for v in range(1, 13)]
-    assert read(store, range(1, 13)) == the_truth(store, range(1, 13))
+    assert unpacked(store.read(joined_name(0))) == of([commit(v) for v in range(1, 101)])
+    assert unpacked(store.read(joined_name(100))) == of([commit(v) for v in range(101, 113)], first=101)
 
 
 def test_of_a_table_of_few_commits_each_is_joined_with_the_data_files() -> None:

@@ -22,6 +22,8 @@ class _Run:
 
     def __init__(self, first: int) -> None:
         self.first = first
+        self.whole = first == _first_of(block_of(first))
+        """Whether it begins with the first commit that the log has of its block."""
         self.sizes: list[int] = []
         self.tags: list[str] = []
         self.bytes = 0
@@ -41,12 +43,24 @@ class _Run:
         if self.bytes <= MOST_BYTES:
             self._loose.append(content)
 
+    def begin_with(self, first: int, contents: Sequence[bytes], tags: Sequence[str]) -> None:
+        """Take in all that come before it."""
+        self.sizes = [*(len(content) for content in contents), *self.sizes]
+        self.tags = [*tags, *self.tags]
+        self.bytes += sum(map(len, contents))
+        self._pieces = [*([pressed(contents)] if contents else []), *self._pieces]
+        self.first, self.whole = first, True
+
     def pieces(self) -> list[bytes]:
         """All of them; not where they are too many."""
         if self._loose:
             self._pieces.append(pressed(self._loose))
             self._loose = []
         return list(self._pieces)
+
+
+def _first_of(block: int) -> int:
+    return block + 1 if block else 0
 
 
 class Joining:
@@ -92,13 +106,9 @@ class Joining:
             LogCorruptError: one of them is damaged.
             OSError: the storage refused, or did not answer.
         """
-        first = block_of(version) + 1 if block_of(version) else 0
-        run = self._known(first, version)
-        if run is None:
-            run = self._read(first, version, table_id)
-            with self._mutex:
-                if self._run.first > run.first and self._run.next == run.next:
-                    self._run = run
+        run = self._known(version)
+        if not run.whole and not self._complete(run, table_id):
+            return
         files = self._files_of(paths)
         with self._mutex:
             about = About(
@@ -115,27 +125,42 @@ class Joining:
             pieces.append(pressed(list(files.values())))
         self._store.replace(joined_name(block_of(version)), about.packed(pieces))
 
-    def _known(self, first: int, version: int) -> _Run | None:
+    def _known(self, version: int) -> _Run:
+        """What is known of the commits up to a version; an empty one after it where that is nothing."""
         with self._mutex:
-            return next((run for run in (self._run, self._earlier) if run.first == first and run.next > version), None)
-
-    def _read(self, first: int, version: int, table_id: str) -> _Run:
-        """The commits of all, but for what the log does not have any more; nothing where it is too much."""
-        files = LogFiles.listed(self._store, block_of(version))
-        versions = [v for v in files.commits if first <= v <= version]
-        # Those that go on to the last one without a gap.
-        versions = [v for at, v in enumerate(reversed(versions)) if v == version - at][::-1]
-        run = _Run(versions[0] if versions else version)
-        if sum(files.sizes[v] for v in versions) > MOST_BYTES:
+            for run in (self._run, self._earlier):
+                if run.first <= version < run.next:
+                    return run
+            if self._run.first == version + 1 and not self._run.whole:
+                # The answer to the put of this version was lost.
+                return self._run
+            run = _Run(version + 1)
+            run.whole = False
             return run
+
+    def _complete(self, run: _Run, table_id: str) -> bool:
+        """Read what comes before some commits in their block; returns whether it is not too much.
+
+        Without what the log does not have any more.
+        """
+        last = run.first - 1
+        files = LogFiles.listed(self._store, block_of(last))
+        versions = [v for v in files.commits if _first_of(block_of(last)) <= v <= last]
+        # Those that go on to the last one without a gap.
+        versions = [v for at, v in enumerate(reversed(versions)) if v == last - at][::-1]
+        if sum(files.sizes[v] for v in versions) > MOST_BYTES:
+            return False
         found = CommitFiles(self._store, files, every=self._every)
         read = list(found.read(versions))
         if found.mislead(table_id):
             read = list(CommitFiles(self._store, files, joined=False).read(versions))
         for at, content in read:
             parse_commit(at, content, self._store.uri)
-            run.add(content, files.tags.get(at, ""))
-        return run
+        with self._mutex:
+            if run.first == last + 1:
+                tags = [files.tags.get(v, "") for v in versions]
+                run.begin_with(versions[0] if versions else last + 1, [content for _, content in read], tags)
+        return True
 
     def _files_of(self, paths: Sequence[str]) -> dict[str, bytes]:
         with self._mutex:
