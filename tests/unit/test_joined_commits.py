@@ -199,6 +199,14 @@ def test_a_commit_is_believed_that_has_the_name_and_the_size_of_the_listed_one(
     assert (proven(found, 0, files) == {7: b"x"}) is believed
 
 
+def test_a_storage_that_calls_two_commits_the_same_proves_nothing() -> None:
+    found = Joined(table_id=TABLE, first=7, contents=[b"x", b"y"], tags=["a", "a"])
+
+    for tags, believed in (({7: "a", 8: "a"}, {}), ({7: "a"}, {7: b"x"})):
+        files = LogFiles(tuple(tags), {}, dict.fromkeys(tags, 0), dict.fromkeys(tags, 1), tags, frozenset({0}))
+        assert proven(found, 0, files) == believed
+
+
 def test_a_hundred_commits_are_read_with_one_request_and_those_of_the_latest() -> None:
     store = FarStore()
     log_of(store, range(1, 99))
