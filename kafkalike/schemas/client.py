@@ -335,7 +335,7 @@ class RegistryClient:
         return str(self._door.ask("GET", _at("mode", subject_name))["mode"])
 
     def update_mode(self, subject_name: str | None, mode: str, force: bool = False) -> str:  # noqa: FBT001, FBT002
-        """Set the mode of a subject: READWRITE, READONLY, READONLY_OVERRIDE, IMPORT or FORWARD."""
+        """Set the mode of a subject: READWRITE, READONLY, READONLY_OVERRIDE or IMPORT."""
         path = _at("mode", subject_name)
         return str(self._door.ask("PUT", path, {"force": _said(force)}, {"mode": mode})["mode"])
 
