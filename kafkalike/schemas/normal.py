@@ -7,10 +7,12 @@ Protobuf: comments, white space, the order of imports.
 from __future__ import annotations
 
 from dataclasses import replace
+
 from kafkalike.model.schemas.avro_text import canonical
 from kafkalike.model.schemas.identity import json_text, parsed_json
 from kafkalike.model.schemas.values import Schema
 from kafkalike.schemas.extras import needed
+
 
 def normalized(schema: Schema) -> Schema:
     """The normal form of a schema; the references in the order of their names.

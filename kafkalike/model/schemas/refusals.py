@@ -112,7 +112,9 @@ def invalid_level(given: object) -> SchemaRegistryError:
 
 def invalid_mode(given: object) -> SchemaRegistryError:
     """Not a mode."""
-    return SchemaRegistryError(422, 42204, f"Invalid mode {str(given)[:80]!r}. Valid values are {', '.join(SETTABLE_MODES)}")
+    return SchemaRegistryError(
+        422, 42204, f"Invalid mode {str(given)[:80]!r}. Valid values are {', '.join(SETTABLE_MODES)}"
+    )
 
 
 def forwards_nothing() -> SchemaRegistryError:

@@ -79,9 +79,7 @@ def default_value(of: AvroType, value: Any) -> Any:  # noqa: ANN401 - JSON in, a
     if not default_fits(of, value):
         return value
     if of.kind == "record":
-        return {
-            field.name: default_value(field.type, value.get(field.name, field.default)) for field in of.fields
-        }
+        return {field.name: default_value(field.type, value.get(field.name, field.default)) for field in of.fields}
     if of.items is not None:
         if of.kind == "array":
             return [default_value(of.items, item) for item in value]

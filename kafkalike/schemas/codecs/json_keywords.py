@@ -23,6 +23,8 @@ Keyword = Callable[[Any, Any, Any, Any], Iterator[ValidationError] | None]
 """`(validator, the keyword's value, what is checked, the schema) -> what is wrong`, as `jsonschema` calls them."""
 
 _COUNTED: Final = ("$ref", "$dynamicRef", "$recursiveRef", "unevaluatedItems", "unevaluatedProperties")
+_OF_SCHEMAS: Final = frozenset({"properties", "patternProperties", "$defs", "definitions", "dependentSchemas"})
+_VALUES: Final = frozenset({"const", "default", "enum", "examples"})
 _BY_NUMBER: Final = re.compile(r"(?<!\\)((?:\\\\)*)\\u([0-9A-Fa-f]{4})")
 _QUANTIFIER: Final = re.compile(r"\\.|\[\^?\]?(?:\\.|[^\]\\])*\]|([*+{]|(?<!\()\?)", re.DOTALL)
 
@@ -82,18 +84,23 @@ def check_patterns(document: Any) -> None:  # noqa: ANN401 - any JSON
         InvalidSchemaError: RE2 does not take one, as none that looks around or back; or one with several quantifiers
             stands beside `unevaluatedProperties`, where `jsonschema` itself looks for it.
     """
-    waiting, patterns, names, looks_itself = [document], set(), set(), False
+    patterns: set[str] = set()
+    names: set[str] = set()
+    looks_itself = False
+    waiting: list[tuple[Any, bool]] = [(document, True)]
     while waiting:
-        part = waiting.pop()
+        part, is_schema = waiting.pop()
         if isinstance(part, list):
-            waiting += part
+            waiting += [(item, is_schema) for item in part]
         elif isinstance(part, dict):
-            waiting += part.values()
-            if isinstance(part.get("pattern"), str):
-                patterns.add(part["pattern"])
-            if isinstance(part.get("patternProperties"), dict):
-                names.update(part["patternProperties"])
-            looks_itself |= "unevaluatedProperties" in part
+            # Below these any name stands for a schema; below those stand values.
+            waiting += [
+                (item, key not in _OF_SCHEMAS) for key, item in part.items() if not is_schema or key not in _VALUES
+            ]
+            if is_schema:
+                patterns |= {part["pattern"]} if isinstance(part.get("pattern"), str) else set()
+                names |= set(part["patternProperties"]) if isinstance(part.get("patternProperties"), dict) else set()
+                looks_itself |= "unevaluatedProperties" in part
     for pattern in sorted(patterns | names):
         _compiled(pattern)
     for pattern in sorted(names) if looks_itself else ():

@@ -88,9 +88,7 @@ def typed_columns(frame: DataFrame, how: Typed) -> tuple[DataFrame, Sequence[int
         raw_key = [F.col("key").alias(RAW_KEY)]
     rest = [F.col(column) for column in RECORD_COLUMNS if column in frame.columns]
     shown = [column.alias(name) for column, name in zip(fields, names, strict=True)]
-    return frame.select(
-        key.alias("key"), *shown, *rest, F.col("value").alias(RAW), *raw_key, error.alias(ERROR)
-    ), ids
+    return frame.select(key.alias("key"), *shown, *rest, F.col("value").alias(RAW), *raw_key, error.alias(ERROR)), ids
 
 
 def _beside(frame: DataFrame, made: Sequence[Column]) -> tuple[DataFrame, list[Column]]:
