@@ -23,6 +23,9 @@ def read_stream(
     key_format: str | None = None,
     schema: object = None,
     value_column: str | None = None,
+    starting_offsets: str | None = None,
+    group_id: str | None = None,
+    auto_offset_reset: str | None = None,
     options: Mapping[str, str] | None = None,
     message: str | None = None,
     depth: int = DEPTH,
@@ -41,7 +44,12 @@ def read_stream(
         key_format: with `value_format`: `string` (None), `binary`, or a format with schemas.
         schema: a `kafkalike.schemas.Schema`, or its text, to bring the values to; None for the newest.
         value_column: None makes each field a column; a name makes one struct column of it.
-        options: more options of the format, such as `startingOffsets`.
+        starting_offsets: where a new query begins: `latest` (None), `earliest`, JSON, or `committed` for where `group_id`
+            stands; the format's option `startingOffsets`.
+        group_id: the query's progress is committed for this consumer group; the format's option `kafka.group.id`.
+        auto_offset_reset: what `committed` is where the group has committed nothing: `latest` (None), `earliest`, or
+            `none` for an error.
+        options: more options of the format, such as `maxOffsetsPerTrigger`.
         message: full name of a Protobuf message; None for the first one of the schema.
         depth: how often a type may stand in itself; fields that would go deeper are left out.
         registry: None for the cluster's own; else what `kafkalike.schemas.open_registry` takes.
@@ -62,6 +70,12 @@ def read_stream(
     sent = cluster.store.sent_options()
     register_format(spark, None if sent is None else sent.given())
     reader = spark.readStream.format(FORMAT).option("kafka.bootstrap.servers", cluster.root).option("subscribe", topic)
+    said = {
+        "startingOffsets": starting_offsets,
+        "kafka.group.id": group_id,
+        "kafka.auto.offset.reset": auto_offset_reset,
+    }
+    reader = reader.options(**{name: value for name, value in said.items() if value is not None})
     frame = reader.options(**(options or {})).load()
     if value_format is None:
         return frame

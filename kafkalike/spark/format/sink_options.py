@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Final
@@ -26,6 +27,8 @@ from kafkalike.spark.format.options import (
     root_of,
     warn_without_meaning,
 )
+
+_log = logging.getLogger(__name__)
 
 CHECKPOINT: Final = "checkpointLocation"
 COMPRESSION: Final = "kafka.compression.type"
@@ -84,8 +87,8 @@ def parse_batch(given: Mapping[str, str], storage: SentOptions | None = None) ->
             value that is not allowed.
     """
     options = _known(given)
-    if CHECKPOINT in options:
-        raise IllegalArgumentError(f"option {CHECKPOINT} belongs to streaming queries: a batch has no checkpoint")
+    if options.pop(CHECKPOINT, None) is not None:
+        _log.warning("option %s has no effect in a batch query, which has no checkpoint", CHECKPOINT)
     app, version = options.get("txnAppId"), number(options, "txnVersion", MAX_LONG, 0)
     if (app is None) != (version is None):
         raise IllegalArgumentError("options txnAppId and txnVersion go together")
