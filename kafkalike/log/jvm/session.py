@@ -4,13 +4,16 @@ from __future__ import annotations
 
 import os
 import sys
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Final
 
 from pyspark.sql import SparkSession
+from pyspark.sql.utils import is_remote as is_remote_mode
 
 from kafkalike.log.connect import named_root
 from kafkalike.log.jvm.jars import delta_jar_conf
+from kafkalike.log.jvm.remote import REMOTE, REMOTE_VARIABLE
 from kafkalike.log.store.object_root import object_root
 
 UTC_JVM: Final = "-Duser.timezone=UTC"
@@ -43,6 +46,16 @@ SESSION_CONF: Final = {
 }
 """What `conf/spark-defaults.conf` says as well, for spark-submit; a test keeps the two equal."""
 
+CONNECT_CONF: Final = {
+    name: SESSION_CONF[name]
+    for name in (
+        "spark.sql.session.timeZone",
+        "spark.sql.parquet.outputTimestampType",
+        "spark.sql.legacy.parameterSubstitution.constantsOnly",
+    )
+}
+"""What a client of Spark Connect can set; the rest belongs to the server."""
+
 
 def session(
     app_name: str = "kafkalike",
@@ -68,6 +81,8 @@ def session(
     # Workers must be the same Python as the driver: another one may lack the packages.
     os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
     builder = SparkSession.builder.appName(app_name)
+    if is_connect(conf):
+        return _connected(builder, conf)
     settings = {**SESSION_CONF, **conf}
     if SparkSession.getActiveSession() is None:
         settings["spark.driver.extraJavaOptions"] = driver_options(settings.get("spark.driver.extraJavaOptions", ""))
@@ -79,6 +94,22 @@ def session(
     for name, value in settings.items():
         builder = builder.config(name, value)
     return builder.getOrCreate()
+
+
+def is_connect(conf: Mapping[str, str]) -> bool:
+    """Whether a session is to be one of Spark Connect: a setting, `SPARK_REMOTE`, or a session that runs says so."""
+    return REMOTE in conf or bool(os.environ.get(REMOTE_VARIABLE)) or is_remote_mode()
+
+
+def _connected(builder: SparkSession.Builder, conf: Mapping[str, str]) -> SparkSession:
+    """A session of a Spark Connect server, which has its own jars, master and static settings."""
+    active = SparkSession.getActiveSession()
+    if active is None or REMOTE in conf:
+        url = conf.get(REMOTE) or os.environ[REMOTE_VARIABLE]
+        active = builder.remote(url).getOrCreate()
+    for name, value in {**CONNECT_CONF, **{name: value for name, value in conf.items() if name != REMOTE}}.items():
+        active.conf.set(name, value)
+    return active
 
 
 def _in_s3(bootstrap_servers: Any) -> bool:  # noqa: ANN401

@@ -18,6 +18,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 from kafkalike.errors import IllegalArgumentError, IllegalStateError, KafkaError, KafkaStorageError
+from kafkalike.log.jvm.remote import need_jvm
 from kafkalike.log.store.object_root import object_root
 from kafkalike.log.store.objects import open_objects
 from kafkalike.model.structs import TopicPartition
@@ -223,6 +224,7 @@ class Checkpoint(CheckpointFiles):
 
     def __init__(self, spark: SparkSession, location: str) -> None:
         super().__init__(location)
+        need_jvm(spark, "reading a checkpoint through Hadoop")
         jvm: Any = spark.sparkContext._jvm  # noqa: SLF001 - PySpark has no public file system
         session: Any = spark._jsparkSession  # noqa: SLF001
         self._path = jvm.org.apache.hadoop.fs.Path
