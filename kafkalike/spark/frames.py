@@ -151,9 +151,11 @@ def topic_frame(
     *,
     include_headers: bool,
     options: Mapping[str, str] | None = None,
+    stream: bool = False,
 ) -> DataFrame:
     """The DataFrame of one topic's table; see `read` for its columns, and Delta's reader for options."""
-    frame = spark.read.format("delta").options(**(options or {})).load(uri)
+    reader = spark.readStream if stream else spark.read
+    frame = reader.format("delta").options(**(options or {})).load(uri)
     for partition, start in sorted(info.log_starts.items()):
         below = (F.col("partition") == F.lit(partition)) & (F.col("offset") < F.lit(start.offset))
         frame = frame.where(~below)

@@ -80,6 +80,42 @@ class BatchOffsets:
                 found[tp] = min(offset, found.get(tp, offset))
         return dict(sorted(found.items()))
 
+    @property
+    def reads_tables(self) -> bool:
+        """Whether a source is Delta's."""
+        return any('"reservoirId"' in line for line in self.text.splitlines()[_HEAD_LINES:])
+
+    @property
+    def tables(self) -> dict[str, int]:
+        """Delta tables that sources have read, by id: the newest version that is read to its end."""
+        found: dict[str, int] = {}
+        for line in self.text.splitlines()[_HEAD_LINES:]:
+            read = parse_table(line)
+            if read is not None:
+                found[read[0]] = min(read[1], found.get(*read))
+        return found
+
+
+def parse_table(line: str) -> tuple[str, int] | None:
+    """A Delta table that a source has read, and its newest version of which nothing is left to read.
+
+    A source that still reads the table as it found it has read no version to its end: those files stand in no order.
+
+    >>> head = '{"sourceVersion":1,"reservoirId":"t","index":-1,'
+    >>> parse_table(head + '"reservoirVersion":7,"isStartingVersion":false}')
+    ('t', 6)
+    >>> parse_table(head + '"reservoirVersion":7,"isStartingVersion":true}'), parse_table('{"orders": {"0": 23}}')
+    (None, None)
+    """
+    try:
+        given: Any = json.loads(line)
+    except ValueError:
+        return None
+    if not isinstance(given, dict) or given.get("isStartingVersion") is not False:
+        return None
+    table, version = given.get("reservoirId"), given.get("reservoirVersion")
+    return (table, version - 1) if isinstance(table, str) and type(version) is int and version > 0 else None
+
 
 def parse_ends(line: str) -> dict[TopicPartition, int]:
     """Offsets of one source: `{"orders": {"0": 23}}`; nothing for a source that writes something else.

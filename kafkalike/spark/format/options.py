@@ -308,7 +308,9 @@ def _group(options: Mapping[str, str], *positions: Position | None) -> str | Non
     """The group that is named, with what needs one."""
     named = {options[name] for name in (GROUP, GROUP_TOO) if name in options}
     if len(named) > 1:
-        raise IllegalArgumentError(f"options {GROUP} and {GROUP_TOO} are the same and name {' and '.join(sorted(named))}")
+        raise IllegalArgumentError(
+            f"options {GROUP} and {GROUP_TOO} are the same and name {' and '.join(sorted(named))}"
+        )
     place = any(isinstance(position, Committed) for position in positions)
     if place and not named:
         raise IllegalArgumentError(f"startingOffsets and endingOffsets {COMMITTED!r} need {GROUP}: whose offsets?")

@@ -10,8 +10,13 @@ import heapq
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
+from typing import Final
 
 from kafkalike.model.structs import TopicPartition
+
+TASK_OFFSETS: Final = 65_536
+"""Offsets of a micro-batch for each of its tasks. One task reads so many in about the time that Spark takes to begin
+another one."""
 
 Offsets = Mapping[TopicPartition, int]
 
@@ -92,6 +97,11 @@ def grouped(pieces: Sequence[Run], most: int | None) -> list[list[Run]]:
         size, number, mine = tasks[0]
         heapq.heapreplace(tasks, (size + len(pieces[at]), number, [*mine, at]))
     return [[pieces[at] for at in mine] for mine in sorted(sorted(mine) for _, _, mine in tasks)]
+
+
+def tasks_for(pieces: Sequence[Run]) -> int:
+    """How many tasks a micro-batch wants where nobody says so: a small one is done before a second task has begun."""
+    return max(1, -(-sum(map(len, pieces)) // TASK_OFFSETS))
 
 
 def _shares(sizes: Sequence[int], parts: int) -> list[int]:
