@@ -58,8 +58,8 @@ def read_stream(
             the same columns, with `headers`; but its order holds between commits only, not within a partition of one
             batch; its limits are `maxFilesPerTrigger` and `maxBytesPerTrigger` (`options`); it begins at `earliest` or
             `latest`; it does not report lost records; and lag is committed by `write_stream(group_id=…)`.
-        starting_offsets: where a new query begins: `latest` (None), `earliest`, JSON, or `committed` for where `group_id`
-            stands; the format's option `startingOffsets`.
+        starting_offsets: where a new query begins: `latest` (None), `earliest`, JSON, or `committed` for where
+            `group_id` stands; the format's option `startingOffsets`.
         group_id: the query's progress is committed for this consumer group; the format's option `kafka.group.id`.
         auto_offset_reset: what `committed` is where the group has committed nothing: `latest` (None), `earliest`, or
             `none` for an error.

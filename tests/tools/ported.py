@@ -8,6 +8,7 @@ shows what a change of the format needs. `tests/spark/test_ported_programs.py` r
 from __future__ import annotations
 
 import json
+import subprocess
 import sys
 import tempfile
 from collections.abc import Callable
@@ -27,6 +28,7 @@ START: Final = 1_700_000_000
 """Seconds since 1970: of the first event."""
 
 EVENT: Final = "id INT, kind STRING, at TIMESTAMP, amount DOUBLE"
+AVRO_ARTIFACT: Final = "org.apache.spark:spark-avro_2.13:4.2.0"
 AVRO: Final = json.dumps(
     {
         "type": "record",
@@ -216,7 +218,7 @@ def merge_of_the_latest_into_a_table(side: Side) -> Rows:
         newest = frame.groupBy("id").agg(F.max_by("amount", "offset").alias("amount"))
         newest.createOrReplaceTempView("newest")
         frame.sparkSession.sql(
-            f"MERGE INTO delta.`{table}` t USING newest n ON t.id = n.id "  # noqa: S608 - a folder of the test
+            f"MERGE INTO delta.`{table}` t USING newest n ON t.id = n.id "
             "WHEN MATCHED THEN UPDATE SET * WHEN NOT MATCHED THEN INSERT *"
         )
 
@@ -290,9 +292,6 @@ def avro_values_of_a_registry(side: Side) -> Rows:
 
 def backfill_between_offsets(side: Side) -> Rows:
     side.send("events", *[event(n) for n in range(8)])
-    partitions = {row[0] for row in side.read("events").select("partition").distinct().collect()} | {0}
-    total = max(partitions | {side.read("events", startingOffsets="earliest").rdd.getNumPartitions() - 1})
-    del total
     topic = side.named("events")
     found = (
         side.spark.read.format(side.format)
@@ -307,11 +306,12 @@ def backfill_between_offsets(side: Side) -> Rows:
 
 def backfill_between_times(side: Side) -> Rows:
     side.send("events", *[event(n) for n in range(3)])
-    topic, middle = side.named("events"), int(side.read("events").agg(F.max("timestamp")).first()[0].timestamp() * 1000)
+    topic = side.named("events")
+    newest = side.read("events").selectExpr("max(unix_millis(timestamp)) AS ms").collect()[0].ms
     reader = side.spark.read.format(side.format).option("kafka.bootstrap.servers", side.address)
     reader = reader.option("assign", json.dumps({topic: [0]}))
     early = reader.option("startingOffsetsByTimestamp", json.dumps({topic: {"0": START * 1000}}))
-    return [early.load().count(), early.option("endingTimestamp", str(middle + 60_000)).load().count()]
+    return [early.load().count(), early.option("endingTimestamp", str(newest + 60_000)).load().count()]
 
 
 def options_of_a_secured_cluster(side: Side) -> Rows:
@@ -451,15 +451,24 @@ AVRO_PROGRAMS: Final = (avro_values, avro_values_of_a_registry)
 
 def both(only: list[str]) -> int:
     """Run them over a real broker and over ours, and print the table; the number of those that differ."""
-    from benchmarks.kafka_broker import broker
+    from benchmarks.kafka_broker import HOME, broker
     from kafkalike.log.jvm.session import session
-    from scripts.kafka_jars import CONNECTOR_AND_AVRO, resolved_jars
+    from scripts.kafka_jars import resolve
 
+    connector = subprocess.run(
+        [sys.executable, Path(__file__).parents[2] / "scripts" / "kafka_jars.py"],
+        check=True,
+        capture_output=True,
+        text=True,
+    )
+    avro = HOME.parent / "jars" / f"{AVRO_ARTIFACT.replace(':', '_')}.jar"
+    if not avro.exists():
+        resolve({"spark.jars.packages": AVRO_ARTIFACT}, HOME.parent)
     differ = 0
     with broker() as (address, _), tempfile.TemporaryDirectory(prefix="ported-") as folder:
-        jars = resolved_jars(CONNECTOR_AND_AVRO)
+        jars = f"{connector.stdout.strip()},{avro}"
         spark = session("ported", "local[2]", **{"spark.jars": jars, "spark.sql.shuffle.partitions": "1"})
-        print("| program | same rows | changed besides format and address |\n|---|---|---|")
+        say("| program | same rows | changed besides format and address |\n|---|---|---|")
         for program in PROGRAMS:
             if only and program.__name__ not in only:
                 continue
@@ -469,10 +478,15 @@ def both(only: list[str]) -> int:
             same = str(theirs).replace("k-", "l-") == str(ours)
             differ += not same
             changed = ", ".join(sorted(side.changes)) or "nothing"
-            print(f"| {program.__name__.replace('_', ' ')} | {'yes' if same else 'no'} | {changed} |", flush=True)
+            say(f"| {program.__name__.replace('_', ' ')} | {'yes' if same else 'no'} | {changed} |")
             if not same:
-                print(f"  kafka:     {theirs}\n  kafkalike: {ours}", file=sys.stderr)
+                say(f"  kafka:     {theirs}\n  kafkalike: {ours}")
     return differ
+
+
+def say(line: str) -> None:
+    sys.stdout.write(line + "\n")
+    sys.stdout.flush()
 
 
 def _ran(program: Callable[[Side], Rows], side: Side) -> Any:

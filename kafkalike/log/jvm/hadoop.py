@@ -21,8 +21,9 @@ def tell_hadoop(spark: SparkSession, cluster: DeltaCluster) -> None:
 
     The settings are those of Hadoop in this session's JVM. They are no settings of Spark's, which stand in its event
     log and on its page; Spark sends them to its tasks with the files that these are to read. A bucket whose provider of
-    credentials the session names itself is left as it is, and so is the server of a session of Spark Connect. Hadoop keeps a client for each bucket as long as the JVM
-    lives, so what is told later does not reach a bucket that was read before.
+    credentials the session names itself is left as it is, and so is the server of a session of Spark Connect. Hadoop
+    keeps a client for each bucket as long as the JVM lives, so what is told later does not reach a bucket that was read
+    before.
 
     Args:
         spark: the session.

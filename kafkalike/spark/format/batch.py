@@ -15,7 +15,7 @@ from kafkalike.spark.format.named import plain_rows, plainly
 from kafkalike.spark.format.options import SourceOptions, check_batch
 from kafkalike.spark.format.parts import parts, read_part
 from kafkalike.spark.format.plan import Run
-from kafkalike.spark.format.positions import EARLIEST, Everywhere, Position, names, resolve
+from kafkalike.spark.format.positions import EARLIEST, Everywhere, Position, Settled, names, resolve
 from kafkalike.spark.format.topics import Topics
 
 
@@ -60,7 +60,7 @@ def batch_runs(topics: Topics, options: SourceOptions) -> list[Run]:
     found = topics.look()
     topics.require(found)
 
-    def settled(position: Position) -> Position:
+    def settled(position: Position) -> Settled:
         return where_it_stands(
             position, found, topics.cluster, topics.ids(), group_id=options.group_id, otherwise=EARLIEST
         )

@@ -10,7 +10,7 @@ from kafkalike.errors import NoOffsetForPartitionError
 from kafkalike.group.offsets import GroupOffsets
 from kafkalike.log.port import Cluster
 from kafkalike.model.structs import TopicPartition
-from kafkalike.spark.format.positions import WORDS, AtOffsets, Committed, Position, names
+from kafkalike.spark.format.positions import WORDS, AtOffsets, Committed, Position, Settled, names
 
 NONE: Final = "none"
 
@@ -24,7 +24,7 @@ def where_it_stands(
     group_id: str | None,
     otherwise: int,
     clock: Clock = SYSTEM_CLOCK,
-) -> Position:
+) -> Settled:
     """What a group has committed, as offsets; other positions as they are.
 
     Offsets that were committed for an earlier topic of the same name do not count.

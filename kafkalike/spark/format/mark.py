@@ -101,7 +101,8 @@ def unmarked(given: Mapping[str, Mapping[str, int]]) -> Json:
         )
     if mark.get("version") not in {PLAIN, VERSION}:
         raise CheckpointMismatchError(
-            f"the checkpoint of the query was written by a later version of kafkalike: its offsets have the mark "
-            f"{mark}, and this version knows {PLAIN} and {VERSION}. Use that version, or start with a new checkpointLocation"
+            "the checkpoint of the query was written by a later version of kafkalike: its offsets have the mark "
+            f"{mark}, and this version knows {PLAIN} and {VERSION}. Use that version, or start with a new "
+            "checkpointLocation"
         )
     return offsets

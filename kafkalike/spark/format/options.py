@@ -53,9 +53,13 @@ COMMITTED: Final = "committed"
 ENDING: Final = ("endingTimestamp", "endingOffsetsByTimestamp", "endingOffsets")
 LIMITS: Final = ("maxOffsetsPerTrigger", "minOffsetsPerTrigger", "maxTriggerDelay")
 
+TOPIC: Final = "topic"
+"""The sink's name of the topic; read where no strategy is given."""
+
 KNOWN: Final = (
     BOOTSTRAP,
     *STRATEGIES,
+    TOPIC,
     "startingTimestamp",
     "startingOffsetsByTimestamp",
     "startingOffsets",
@@ -81,6 +85,10 @@ NO_MEANING: Final = {
     "groupIdPrefix": "no consumer group is made for a query",
 }
 """Options of Spark's Kafka source that change nothing here; each one is warned about."""
+
+TABLE: Final = ("provider", "path", "location", "owner", "external", "comment", "collation", "is_managed_location")
+"""What Spark's catalog adds to the options of a table (`CREATE TABLE … USING kafkalike`); `option.` before a name of
+the user's is one more way in which it gives them. Nothing is said of these."""
 
 REFUSED: Final = {
     "kafka.key.deserializer": "keys are read as bytes; cast them in the query",
@@ -228,12 +236,14 @@ def by_known_name(
         refused: options that are refused, with the reason.
 
     Raises:
-        IllegalArgumentError: an option is refused; or it is unknown and looks like a known one, so it is a slip. Spark's
-            Kafka connector takes any other option and does nothing with it; so does this.
+        IllegalArgumentError: an option is refused; or it is unknown and looks like a known one, so it is a slip.
+            Spark's Kafka connector takes any other option and does nothing with it; so does this.
     """
     canonical = {name.lower(): name for name in (*known, *no_meaning, *refused)}
     found = {}
     for name, value in given.items():
+        if of_table(name):
+            continue
         own = canonical.get(name.lower())
         if own is not None and own in refused:
             raise IllegalArgumentError(f"option {own} is not supported: {refused[own]}")
@@ -249,6 +259,11 @@ def by_known_name(
                 f"unknown option {name}{nearest(name, known)}; the options are {', '.join(known)}"
             )
     return found
+
+
+def of_table(name: str) -> bool:
+    """Whether an option comes from Spark's catalog."""
+    return name.lower() in TABLE or name.lower().startswith("option.")
 
 
 def root_of(options: Mapping[str, str]) -> str:
@@ -270,6 +285,8 @@ def warn_without_meaning(
     meant = {name.lower() for name in known}
     for option in given:
         low = option.lower()
+        if of_table(option):
+            continue
         if low in reasons:
             _log.warning("option %s has no effect: %s", *reasons[low])
         elif low.startswith("kafka.") and low not in meant:
@@ -282,6 +299,9 @@ def warn_without_meaning(
 
 def _choice(options: Mapping[str, str]) -> Choice:
     named = [name for name in STRATEGIES if name in options]
+    if not named and TOPIC in options:
+        # A table is both read and written, and the sink's name of its topic will do for both.
+        return Choice(topics=(check_topic_name(options[TOPIC].strip()),))
     if len(named) != 1:
         which = "none is" if not named else f"{' and '.join(named)} are"
         raise IllegalArgumentError(

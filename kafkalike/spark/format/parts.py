@@ -60,7 +60,7 @@ def parts(
     pieces = split(sorted(runs, key=lambda run: run.tp), options.min_partitions, options.max_records_per_partition)
     most = options.max_partitions
     if most is None and by_size and not options.given & {"minPartitions", "maxRecordsPerPartition"}:
-        most = tasks_for(pieces)
+        most = tasks_for(sum(map(len, pieces)), sum(_bytes(topics, piece) for piece in pieces))
     return [
         Part(
             [plan_range(topics.log(piece.tp.topic), root, piece.tp.partition, piece.offsets) for piece in task],
@@ -69,6 +69,13 @@ def parts(
         )
         for task in grouped(pieces, most)
     ]
+
+
+def _bytes(topics: Topics, run: Run) -> float:
+    """About how many bytes of files a run is."""
+    found = topics.log(run.tp.topic).segments_within(run.tp.partition, run.offsets)
+    shares = ((s, min(s.stop, run.offsets.stop) - max(s.start, run.offsets.start)) for s in found)
+    return sum(s.size_bytes * share / max(1, s.stop - s.start) for s, share in shares)
 
 
 def read_part(partition: InputPartition) -> Iterator[Any]:

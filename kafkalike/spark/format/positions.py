@@ -58,7 +58,8 @@ class Committed:
     """Where it has committed nothing: `earliest`, `latest`, or `none` for an error. None: as a new query does."""
 
 
-Position: TypeAlias = Everywhere | AtOffsets | AtTime | AtTimes | Committed
+Settled: TypeAlias = Everywhere | AtOffsets | AtTime | AtTimes
+Position: TypeAlias = Settled | Committed
 
 
 class Ends(Protocol):
@@ -219,7 +220,7 @@ def check_literals(start: Position, end: Position) -> None:
 
 
 def resolve(
-    position: Position,
+    position: Settled,
     chosen: Collection[TopicPartition],
     log: Callable[[str], Ends],
     *,
@@ -268,9 +269,6 @@ def resolve(
         case AtOffsets():
             marks = by_partition(position, chosen)
             return {tp: at(tp, marks[tp]) for tp in chosen}
-        case Committed():
-            message = "what a group has committed is to be looked up first"
-            raise IllegalArgumentError(message)
 
 
 def by_partition(position: AtOffsets, chosen: Collection[TopicPartition]) -> dict[TopicPartition, int]:

@@ -160,8 +160,9 @@ def next_end(
         # Never `{}`: a checkpoint must say where the query stood.
         return query, None, losses
     if query.movable and begun == query.initial:
-        # The first batch of a query that begins at the log end, or where a group stands, is an empty one. It puts the initial offsets into the
-        # checkpoint; without that, a restart would begin at a later log end and skip what came in between.
+        # The first batch of a query that begins at the log end, or where a group stands, is an empty one. It puts the
+        # initial offsets into the checkpoint; without that, a restart would begin somewhere else and skip what came in
+        # between.
         ends |= {tp: begun[tp] for tp in query.movable if tp in ends}
     query = replace(query, movable=frozenset())
     if limits is None:

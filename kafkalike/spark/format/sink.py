@@ -53,7 +53,10 @@ class BatchWriter(DataSourceArrowWriter):
 
     def __init__(self, options: SinkOptions, schema: StructType, *, overwrite: bool) -> None:
         if overwrite:
-            raise IllegalArgumentError("mode overwrite is not supported: records are added to a topic; use append")
+            raise IllegalArgumentError(
+                "a topic cannot be overwritten: records are added to it, with mode append or INSERT INTO; retention, "
+                "kafkalike delete-records and tombstones of a compacted topic take records away"
+            )
         cluster = connect_to_write(options.root, options.storage)
         check_sink_columns(schema, options)
         self._options = options

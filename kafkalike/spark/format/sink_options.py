@@ -27,6 +27,9 @@ from kafkalike.spark.format.options import (
     root_of,
     warn_without_meaning,
 )
+from kafkalike.spark.format.options import (
+    KNOWN as SOURCE_OPTIONS,
+)
 
 _log = logging.getLogger(__name__)
 
@@ -39,6 +42,8 @@ USE_TIMESTAMP: Final = "useTimestampColumn"
 
 KNOWN: Final = (BOOTSTRAP, "topic", COMPRESSION, TIMEOUT, USE_TIMESTAMP, "txnAppId", "txnVersion", CHECKPOINT)
 """Options with a meaning."""
+
+OF_SOURCES: Final = {name.lower() for name in SOURCE_OPTIONS} - {"kafka.group.id", "includeheaders"}
 
 NO_MEANING: Final = {"includeHeaders": "the column headers is written wherever there is one"}
 """Options of Spark's Kafka sink that change nothing here; each one is warned about."""
@@ -127,7 +132,10 @@ def parse_stream(given: Mapping[str, str], storage: SentOptions | None = None) -
 def _known(given: Mapping[str, str]) -> dict[str, str]:
     options = by_known_name(given, KNOWN, NO_MEANING, REFUSED)
     flag(options, "includeHeaders", default=True)
-    warn_without_meaning(given, KNOWN, NO_MEANING)
+    # A table has the options of both.
+    warn_without_meaning(
+        {name: value for name, value in given.items() if name.lower() not in OF_SOURCES}, KNOWN, NO_MEANING
+    )
     return options
 
 
