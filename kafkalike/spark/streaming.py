@@ -123,12 +123,19 @@ class StreamWriter:
     def __reduce__(self) -> tuple[Any, ...]:
         """What goes to a server of Spark Connect, which calls `foreachBatch` functions itself: one made anew there."""
         given = dict(self._given)
-        for name in ("bootstrap_servers", "group_bootstrap_servers"):
-            if isinstance(given[name], DeltaCluster):
-                # An opened cluster stays here; who asks for it goes along, as with Spark's tasks.
-                store = given[name].store.sent_options()
-                options = {"bootstrap_servers": "storage_options", "group_bootstrap_servers": "group_storage_options"}
-                given |= {name: given[name].root, options[name]: None if store is None else store.given()}
+        # Paths as they are here; and who asks for an opened cluster goes along, as with Spark's tasks.
+        store = self._cluster.store.sent_options()
+        given |= {
+            "bootstrap_servers": self._cluster.root,
+            "storage_options": None if store is None else store.given(),
+        }
+        if isinstance(given["group_bootstrap_servers"], DeltaCluster):
+            other = given["group_bootstrap_servers"]
+            store = other.store.sent_options()
+            given |= {
+                "group_bootstrap_servers": other.root,
+                "group_storage_options": None if store is None else store.given(),
+            }
         return _writer, (given,)
 
     def __call__(self, frame: DataFrame, batch_id: int) -> None:
@@ -197,7 +204,11 @@ class StreamWriter:
         remote = is_remote(spark)
         files: CheckpointFiles
         running: str | None
-        files = checkpoint_at(self._checkpoint, None) if remote else Checkpoint(spark, self._checkpoint)
+        files = (
+            checkpoint_at(self._checkpoint, self._cluster.store.sent_options())
+            if remote
+            else Checkpoint(spark, self._checkpoint)
+        )
         owner = files.query_id()
         if remote:
             # No local properties there: the query is one of those that run in the session.

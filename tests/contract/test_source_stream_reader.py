@@ -833,7 +833,7 @@ def test_a_batch_that_was_logged_for_an_earlier_life_of_a_topic_is_not_run_over_
 
 # --- where a group stands ----------------------------------------------------------------------
 
-HERE = {"startingOffsets": "committed", "kafka__group__id": "g"}
+HERE: Any = {"startingOffsets": "committed", "kafka__group__id": "g"}
 
 
 def stand(cluster: DeltaCluster, offset: int, partition: int = 0) -> None:
