@@ -1,4 +1,4 @@
-"""Tables over format("kafkalike"): INSERT INTO adds records as any write does, and nothing else changes a topic."""
+"""Views over format("kafkalike"): INSERT INTO adds records as any write does, and nothing else changes a topic."""
 
 # ruff: noqa: S608 - names of tests
 
@@ -22,11 +22,12 @@ if TYPE_CHECKING:
 
 @pytest.fixture
 def table(spark: SparkSession, root: str, cluster: DeltaCluster) -> Iterator[str]:
-    """A table over a topic of two partitions."""
+    """A view over a topic of two partitions."""
     cluster.create_topic("orders", 2, {})
-    spark.sql(f"CREATE TABLE orders_topic USING kafkalike OPTIONS (`kafka.bootstrap.servers` '{root}', topic 'orders')")
+    options = f"`kafka.bootstrap.servers` '{root}', topic 'orders'"
+    spark.sql(f"CREATE TEMPORARY VIEW orders_topic USING kafkalike OPTIONS ({options})")
     yield "orders_topic"
-    spark.sql("DROP TABLE orders_topic")
+    spark.sql("DROP VIEW orders_topic")
 
 
 def test_an_insert_adds_records(spark: SparkSession, root: str, table: str) -> None:
@@ -39,11 +40,11 @@ def test_an_insert_adds_records(spark: SparkSession, root: str, table: str) -> N
     assert errors_of(root) == []
 
 
-def test_a_table_of_texts_takes_texts(spark: SparkSession, root: str, cluster: DeltaCluster) -> None:
+def test_a_view_of_texts_takes_texts(spark: SparkSession, root: str, cluster: DeltaCluster) -> None:
     """Its columns are the user's: for writing."""
     cluster.create_topic("texts", 1, {})
     spark.sql(
-        "CREATE TABLE texts_in (key STRING, value STRING) USING kafkalike "
+        "CREATE TEMPORARY VIEW texts_in (key STRING, value STRING) USING kafkalike "
         f"OPTIONS (`kafka.bootstrap.servers` '{root}', topic 'texts')"
     )
     try:
@@ -51,7 +52,7 @@ def test_a_table_of_texts_takes_texts(spark: SparkSession, root: str, cluster: D
         with pytest.raises(PySparkException, match="has a fixed schema"):
             spark.sql("SELECT * FROM texts_in").collect()
     finally:
-        spark.sql("DROP TABLE texts_in")
+        spark.sql("DROP VIEW texts_in")
 
     assert all_records(root, "texts") == {0: [(0, "v")]}
 
