@@ -126,9 +126,10 @@ def view_statements(bootstrap_servers: Any = None) -> list[str]:  # noqa: ANN401
         for table in SCHEMAS
     ]
     found = cluster.topics()
+    real = own_names(found)
     for name, info in sorted(found.items()):
-        view = f"CREATE OR REPLACE TEMPORARY VIEW {quoted(sql_name(name))} AS {_select(cluster, info)}"
-        statements.append(view)
+        for view in (sql_name(name), *([name] if name in real else [])):
+            statements.append(f"CREATE OR REPLACE TEMPORARY VIEW {quoted(view)} AS {_select(cluster, info)}")
     return statements + range_functions({name: sql_name(name) for name in found}, replace=True)
 
 
