@@ -128,8 +128,10 @@ def view_statements(bootstrap_servers: Any = None) -> list[str]:  # noqa: ANN401
     found = cluster.topics()
     real = own_names(found)
     for name, info in sorted(found.items()):
-        for view in (sql_name(name), *([name] if name in real else [])):
-            statements.append(f"CREATE OR REPLACE TEMPORARY VIEW {quoted(view)} AS {_select(cluster, info)}")
+        statements += [
+            f"CREATE OR REPLACE TEMPORARY VIEW {quoted(view)} AS {_select(cluster, info)}"
+            for view in (sql_name(name), *([name] if name in real else []))
+        ]
     return statements + range_functions({name: sql_name(name) for name in found}, replace=True)
 
 
