@@ -9,7 +9,7 @@ SHELL := bash
 env := . .venv/env.sh &&
 bin := .venv/bin
 pytest := $(env) $(bin)/python -m pytest
-code := $(wildcard kafkalike jobs scripts tests benchmarks)
+code := $(wildcard kafkalike scripts tests benchmarks)
 # What must be covered to the last branch: the model and the change loop. `make mutants` changes the same modules.
 loop := following loading settling table
 measured := kafkalike.model $(addprefix kafkalike.log.table.,$(loop))

@@ -8,6 +8,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from kafkalike.lazy import lazy_names
+from kafkalike.version import __version__ as __version__
 
 if TYPE_CHECKING:
     from kafkalike.admin import KafkaAdminClient as KafkaAdminClient
@@ -75,6 +76,7 @@ _HOME = {
 }
 
 __all__ = [  # noqa: PLE0604 - `__getattr__` gives the names
+    "__version__",
     *sorted(_HOME),
 ]
 

@@ -69,6 +69,9 @@ COMMANDS: Final[Mapping[str, tuple[str, str]]] = {
     ),
     "dlq": ("kafkalike.cli.dlq.dlq:dlq", "List dead-letter topics, show letters and their causes, replay them."),
     "sql-views": ("kafkalike.cli.sql_views:sql_views", "Print SQL that makes topics views, for spark-sql."),
+    "job-path": ("kafkalike.cli.paths:job_path", "Print where a job for spark-submit lies."),
+    "conf-path": ("kafkalike.cli.paths:conf_path", "Print where the settings for spark-submit lie."),
+    "docs-path": ("kafkalike.cli.paths:docs_path", "Print where the documentation lies."),
     "demo": ("kafkalike.cli.demo:demo", "Show on real data what kafkalike does."),
 }
 """Where each command is and what it does: `kafkalike --help` imports none of them."""
