@@ -21,8 +21,7 @@ from kafkalike.spark.transfer import FORMATS, export_topic
 @click.command(
     "export_topic.py",
     context_settings={"max_content_width": 120},
-    epilog="Example: spark-submit $(kafkalike job-path export_topic) --topic orders "
-    "--format parquet exports/orders",
+    epilog="Example: spark-submit $(kafkalike job-path export_topic) --topic orders --format parquet exports/orders",
 )
 @click.argument("path", metavar="TARGET")
 @bootstrap_option()

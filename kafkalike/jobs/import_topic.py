@@ -17,8 +17,7 @@ from kafkalike.spark.transfer import FORMATS, import_topic
 @click.command(
     "import_topic.py",
     context_settings={"max_content_width": 120},
-    epilog="Example: spark-submit $(kafkalike job-path import_topic) --topic orders "
-    "--format parquet exports/orders",
+    epilog="Example: spark-submit $(kafkalike job-path import_topic) --topic orders --format parquet exports/orders",
 )
 @click.argument("path", metavar="SOURCE")
 @bootstrap_option()

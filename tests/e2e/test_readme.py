@@ -14,6 +14,7 @@ from kafkalike import KafkaConsumer, TopicPartition
 from tests.tools.blocks import blocks
 from tests.tools.object_servers import S3, in_environment, running
 
+
 def outputs_of(heading: str, folder: Path, more: Mapping[str, str], page: str = "README.md") -> list[str]:
     """What the blocks below a heading print; each must end well."""
     path = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"

@@ -99,7 +99,9 @@ def test_readmes_first_steps_run_with_it(home: Path, tmp_path: Path) -> None:
 
 def test_its_jobs_settings_and_pages_are_found(home: Path, tmp_path: Path) -> None:
     """None of them is the repository's."""
-    origin = ran(home / "python", "-c", "import kafkalike; print(kafkalike.__file__, kafkalike.__version__)", folder=tmp_path)
+    origin = ran(
+        home / "python", "-c", "import kafkalike; print(kafkalike.__file__, kafkalike.__version__)", folder=tmp_path
+    )
     places = [ran(home / "kafkalike", "job-path", job, folder=tmp_path).strip() for job in job_names()]
     conf = ran(home / "python", "-m", "kafkalike", "conf-path", folder=tmp_path).strip()
     page = ran(home / "kafkalike", "docs-path", "guarantees", folder=tmp_path).strip()
@@ -116,7 +118,8 @@ def test_its_jobs_settings_and_pages_are_found(home: Path, tmp_path: Path) -> No
 def test_its_job_runs_under_spark_submit(home: Path, tmp_path: Path) -> None:
     """With the settings that the package brings, and as quiet as a session."""
     (tmp_path / "orders.json").write_text('{"key": "a", "value": "tea"}\n')
-    script = 'export SPARK_CONF_DIR="$(kafkalike conf-path)"\nspark-submit --master "local[2]" "$(kafkalike job-path produce)" '
+    script = 'export SPARK_CONF_DIR="$(kafkalike conf-path)"\n'
+    script += 'spark-submit --master "local[2]" "$(kafkalike job-path produce)" '
     script += "--bootstrap-server ./tour --topic orders --format json --key-column key --value-column value orders.json"
     path = f"{home}{os.pathsep}{BESIDE}"
     spark = {"PATH": path, "PYSPARK_PYTHON": str(home / "python"), "PYSPARK_DRIVER_PYTHON": str(home / "python")}

@@ -17,7 +17,9 @@ def submit(job: str, *args: str, conf: Mapping[str, str] | None = None) -> subpr
     command = [str(Path(sys.executable).with_name("spark-submit"))]
     for name, value in {**SMALL, **(conf or {})}.items():
         command += ["--conf", f"{name}={value}"]
-    environment = {name: value for name, value in os.environ.items() if name != "SPARK_HOME"} | {"SPARK_CONF_DIR": str(CONF)}
+    environment = {name: value for name, value in os.environ.items() if name != "SPARK_HOME"} | {
+        "SPARK_CONF_DIR": str(CONF)
+    }
     return subprocess.run(
         [*command, str(JOBS / f"{job}.py"), *args],
         cwd=REPOSITORY,
