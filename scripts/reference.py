@@ -14,7 +14,7 @@ import math
 import re
 import sys
 import textwrap
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import MISSING, dataclass, fields
 from pathlib import Path
 from typing import Any, Final
@@ -58,6 +58,9 @@ _CONSUMER: Final = {
     "partition_assignment_strategy": "`range`, `cooperative-sticky` by default in the Java client",
     "session_timeout_ms": "the broker has bounds for it",
 }
+
+TAKEN: Final = {"storage_options": "StorageOptions | Mapping[str, Any] | None"}
+"""Types of what a user may give where it is not that of the checked field."""
 
 UNITS: Final = (
     (re.compile(r".*(_|\.)ms$"), "ms"),
@@ -129,7 +132,7 @@ def settings_of(kind: Kind, idle: frozenset[str], differences: Mapping[str, str]
     found = [
         Setting(
             name=field.name,
-            type=str(field.type),
+            type=TAKEN.get(field.name, str(field.type)),
             default="required" if field.default is MISSING else shown(field.default),
             unit=unit_of(field.name),
             meaning=meanings[field.name],
@@ -169,7 +172,7 @@ HEAD: Final = '''"""Settings of the clients, as type checkers and `help()` see t
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, TypedDict, TypeVar
 
 from kafkalike.config.storage import StorageOptions
@@ -229,7 +232,7 @@ def _cell(text: str) -> str:
     return text.replace("|", "\\|")
 
 
-def _table(heads: tuple[str, ...], rows: list[tuple[str, ...]]) -> list[str]:
+def _table(heads: tuple[str, ...], rows: Iterable[tuple[str, ...]]) -> list[str]:
     lines = [heads, tuple("---" for _ in heads), *rows]
     return [f"| {' | '.join(map(_cell, line))} |" for line in lines]
 

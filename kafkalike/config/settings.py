@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, TypedDict, TypeVar
 
 from kafkalike.config.storage import StorageOptions
@@ -68,9 +68,9 @@ class ProducerSettings(TypedDict, total=False):
     retries (float, default inf): How often a batch is tried again after an error that may pass, within
         `delivery_timeout_ms`. 0: never.
     retry_backoff_ms (float, default 100, ms): ms until a batch is tried again. Other topics are served meanwhile.
-    storage_options (StorageOptions | None, default None): Of a root in an object store: a dict by the names that
-        obstore and deltalake share, such as `access_key_id` or `AWS_ACCESS_KEY_ID`. Environment variables say what
-        it does not. Never shown. Kafka: not there.
+    storage_options (StorageOptions | Mapping[str, Any] | None, default None): Of a root in an object store: a dict
+        by the names that obstore and deltalake share, such as `access_key_id` or `AWS_ACCESS_KEY_ID`. Environment
+        variables say what it does not. Never shown. Kafka: not there.
     transaction_timeout_ms (float, default 60000, ms): ms after the first record of a transaction from which it
         cannot be committed any more, and maintenance may abort it; at most the server's
         `transaction.max.timeout.ms`. Nobody waits for an open transaction meanwhile. Kafka: readers of committed
@@ -106,7 +106,7 @@ class ProducerSettings(TypedDict, total=False):
     request_timeout_ms: float
     retries: float
     retry_backoff_ms: float
-    storage_options: StorageOptions | None
+    storage_options: StorageOptions | Mapping[str, Any] | None
     transaction_timeout_ms: float
     transactional_id: str | None
     value_serializer: Any
@@ -210,9 +210,9 @@ class ConsumerSettings(TypedDict, total=False):
     session_timeout_ms (float, default 45000, ms): ms without a heartbeat after which the group takes a member for
         dead and shares out its partitions. It has no lower bound; in an object store, where a heartbeat is a
         request, some seconds are wise. Kafka: the broker has bounds for it.
-    storage_options (StorageOptions | None, default None): Of a root in an object store: a dict by the names that
-        obstore and deltalake share, such as `access_key_id` or `AWS_ACCESS_KEY_ID`. Environment variables say what
-        it does not. Never shown. Kafka: not there.
+    storage_options (StorageOptions | Mapping[str, Any] | None, default None): Of a root in an object store: a dict
+        by the names that obstore and deltalake share, such as `access_key_id` or `AWS_ACCESS_KEY_ID`. Environment
+        variables say what it does not. Never shown. Kafka: not there.
     value_deserializer (Any, default None): `Deserializer`, or a callable of the bytes; None leaves bytes.
     Without effect, for ported code: api_version, api_version_auto_timeout_ms, bootstrap_timeout_ms, check_crcs,
         client_dns_lookup, client_rack, connections_max_idle_ms, enable_incremental_fetch_sessions,
@@ -254,7 +254,7 @@ class ConsumerSettings(TypedDict, total=False):
     request_timeout_ms: float
     retry_backoff_ms: float
     session_timeout_ms: float
-    storage_options: StorageOptions | None
+    storage_options: StorageOptions | Mapping[str, Any] | None
     value_deserializer: Any
     api_version: Any
     api_version_auto_timeout_ms: float
@@ -285,9 +285,9 @@ class AdminSettings(TypedDict, total=False):
         of brokers.
     client_id (str, default 'kafkalike-admin'): Name of this client in messages.
     metric_reporters (Sequence[Any], default ()): Must be empty: an admin client has no metrics.
-    storage_options (StorageOptions | None, default None): Of a root in an object store: a dict by the names that
-        obstore and deltalake share, such as `access_key_id` or `AWS_ACCESS_KEY_ID`. Environment variables say what
-        it does not. Never shown. Kafka: not there.
+    storage_options (StorageOptions | Mapping[str, Any] | None, default None): Of a root in an object store: a dict
+        by the names that obstore and deltalake share, such as `access_key_id` or `AWS_ACCESS_KEY_ID`. Environment
+        variables say what it does not. Never shown. Kafka: not there.
     Without effect, for ported code: api_version, api_version_auto_timeout_ms, bootstrap_timeout_ms,
         client_dns_lookup, connections_max_idle_ms, default_api_timeout_ms, max_in_flight_requests_per_connection,
         metadata_max_age_ms, metrics_num_samples, metrics_sample_window_ms, receive_buffer_bytes,
@@ -298,7 +298,7 @@ class AdminSettings(TypedDict, total=False):
     bootstrap_servers: Any
     client_id: str
     metric_reporters: Sequence[Any]
-    storage_options: StorageOptions | None
+    storage_options: StorageOptions | Mapping[str, Any] | None
     api_version: Any
     api_version_auto_timeout_ms: float
     bootstrap_timeout_ms: float | None

@@ -25,6 +25,7 @@ def settings_have_names_and_types() -> None:
     KafkaConsumer("orders", group="billing")  # type: ignore[call-arg]  # pyright: ignore[reportCallIssue]
     KafkaConsumer("orders", max_poll_records="10")  # type: ignore[arg-type]  # pyright: ignore[reportArgumentType]
     KafkaAdminClient(bootstrap_servers="./root", client_id="ops")
+    KafkaConsumer(bootstrap_servers="s3://bucket/log", storage_options={"region": "eu-west-1", "allow_http": True})
     KafkaAdminClient(bootstrap_server="./root")  # type: ignore[call-arg]  # pyright: ignore[reportCallIssue]
 
 

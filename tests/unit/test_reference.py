@@ -3,9 +3,15 @@
 import pytest
 
 from kafkalike import KafkaAdminClient, KafkaConsumer, KafkaProducer
+from kafkalike.config.server import SERVER_PROPERTIES
+from kafkalike.config.topic import TOPIC_PROPERTIES
 from scripts import reference
 
-CLIENTS = {"KafkaProducer": KafkaProducer, "KafkaConsumer": KafkaConsumer, "KafkaAdminClient": KafkaAdminClient}
+CLIENTS: dict[str, type[KafkaProducer | KafkaConsumer | KafkaAdminClient]] = {
+    "KafkaProducer": KafkaProducer,
+    "KafkaConsumer": KafkaConsumer,
+    "KafkaAdminClient": KafkaAdminClient,
+}
 
 
 def test_the_files_are_what_the_tables_give() -> None:
@@ -39,7 +45,7 @@ def test_the_page_has_every_setting_of_topics_and_servers() -> None:
     """Refused ones too, with the reason."""
     page = reference.page()
 
-    assert all(f"| `{name}` |" in page for name in reference.TOPIC_PROPERTIES.properties)
-    assert all(f"| `{name}` |" in page for name in reference.SERVER_PROPERTIES.properties)
+    assert all(f"| `{name}` |" in page for name in TOPIC_PROPERTIES.properties)
+    assert all(f"| `{name}` |" in page for name in SERVER_PROPERTIES.properties)
     assert "`ssl_cafile`" in page
     assert "* `flush.ms`: " in page
