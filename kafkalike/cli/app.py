@@ -13,6 +13,7 @@ import click
 from click.shell_completion import CompletionItem
 
 from kafkalike.cli import logs
+from kafkalike.cli.completion import completed
 from kafkalike.cli.environment import Environment
 from kafkalike.cli.interrupt import Terminated, termination
 from kafkalike.cli.options import version_option
@@ -168,6 +169,9 @@ def run(args: Sequence[str] | None = None, environment: Environment | None = Non
         args: what comes after `kafkalike`; by default the process's own arguments.
         environment: cluster, clock and streams of a test, the Spark of a job.
     """
+    answered = completed(app)
+    if answered is not None:
+        return answered
     given = list(sys.argv[1:] if args is None else args)
     debug = "--debug" in given or os.environ.get(DEBUG_VARIABLE, "") not in {"", "0"}
     given = hoisted([*(["--debug"] if debug else []), *(arg for arg in given if arg != "--debug")])

@@ -54,7 +54,8 @@ def snapshot(admin: KafkaAdminClient, lags: Lags, now_ms: int) -> dict[str, Any]
         "consumed_per_second", "produced_per_second", "catch_up_seconds"}}}}}},
         "transactions": {"ids", "open", "unapplied", "oldest_open_seconds", "oldest_unapplied_seconds", "commits",
         "aborts"}}`. A lag is `{"offsets", "records",
-        "seconds", "waiting_seconds"}`; the last one is the time since the oldest record that was not read. Rates are those of the last 15 minutes, null where they are not known.
+        "seconds", "waiting_seconds"}`; the last one is the time since the oldest record that was not read. Rates are
+        those of the last 15 minutes, null where they are not known.
     """
     lag = partial(_lag, now_ms)
     rates = {(group_id, tp): moment for group_id, tp, moment in lag_history(lags, now_ms, span_ms=0, step_ms=1)}
