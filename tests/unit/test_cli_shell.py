@@ -24,7 +24,11 @@ def test_a_line_of_the_log_is_an_object() -> None:
 
     told = json.loads(JsonLines().format(record))
 
-    assert (told["time"], told["level"], told["logger"]) == ("1970-01-01T00:00:01.500Z", "WARNING", "kafkalike.log")
+    assert (told["time"], told["level"], told["logger"]) == (
+        "1970-01-01T00:00:01.500+00:00",
+        "WARNING",
+        "kafkalike.log",
+    )
     assert told["message"] == "late by 3"
     assert told["process"] == os.getpid()
     assert told["error"].endswith("ValueError: nein")
