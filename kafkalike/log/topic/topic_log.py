@@ -149,7 +149,7 @@ class DeltaTopicLog(FollowedTopic):
         """Change the topic's table; see `Table.change`. Caller: appends and maintenance, within `exclusive`."""
         landed = self._table.change(plan, deadline, self.ready_to_append, discard, questions)
         if isinstance(landed, Landed):
-            self._cleaner.after_commit(landed, self.info.topic_id, len(self._table.state.index))
+            self._cleaner.after_commit(landed, self.info.topic_id, self._table.state.index.paths)
         return landed
 
     def fence(self, deadline: Deadline) -> None:
