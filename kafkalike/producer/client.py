@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import threading
 import weakref
+from dataclasses import fields
 from types import TracebackType
-from typing import Any, Final, NoReturn, Self
+from typing import Any, ClassVar, Final, NoReturn, Self, Unpack
 
 from kafkalike.clock import SYSTEM_CLOCK, Clock
 from kafkalike.config.producer import ProducerConfig
+from kafkalike.config.settings import ProducerSettings, documented
 from kafkalike.errors import (
     IllegalArgumentError,
     IllegalStateError,
@@ -33,6 +35,7 @@ NO_SIZE: Final = -1
 """Size of a key, value or headers that are not there, in `RecordMetadata`."""
 
 
+@documented(ProducerSettings)
 class KafkaProducer(TransactionCalls, Questions):
     """Sends records to topics, in the background and in batches.
 
@@ -52,13 +55,16 @@ class KafkaProducer(TransactionCalls, Questions):
 
     Args:
         clock: where time comes from; for tests.
-        **configs: settings, see `ProducerConfig`.
+        **configs: settings, see below and docs/settings.md.
 
     Raises:
         KafkaConfigurationError: an unknown setting, a setting without meaning here, or a bad value.
     """
 
-    def __init__(self, *, clock: Clock = SYSTEM_CLOCK, **configs: Any) -> None:  # noqa: ANN401
+    DEFAULT_CONFIG: ClassVar[dict[str, Any]] = {f.name: f.default for f in fields(ProducerConfig)}
+    """The settings with their defaults, as kafka-python's `KafkaProducer.DEFAULT_CONFIG`; to be read, not changed."""
+
+    def __init__(self, *, clock: Clock = SYSTEM_CLOCK, **configs: Unpack[ProducerSettings]) -> None:
         self.config = config = ProducerConfig.of(configs)
         self._clock = clock
         self._key = check_serializer(config.key_serializer, "key_serializer")

@@ -332,12 +332,12 @@ def test_the_command_aborts(log_cluster: Cluster, admin: KafkaAdminClient, ids: 
     ("args", "code", "said"),
     [
         (["describe", "--transactional-id", "nobody"], 1, "no transactional id 'nobody'"),
-        (["abort"], 2, "must be identified either with --transactional-id"),
-        (["abort", "--producer-id", "3"], 2, "must be identified"),
-        (["abort", "--start-offset", "3"], 2, "have no offsets"),
-        (["find-hanging", "--partition", "0"], 2, "--partition argument requires --topic"),
+        (["abort"], 1, "must be identified either with --transactional-id"),
+        (["abort", "--producer-id", "3"], 1, "must be identified"),
+        (["abort", "--start-offset", "3"], 1, "have no offsets"),
+        (["find-hanging", "--partition", "0"], 1, "--partition argument requires --topic"),
         (["list", "--state", "Fine"], 1, "unknown state 'Fine'"),
-        (["list", "--broker-id", "1"], 2, "no brokers"),
+        (["list", "--broker-id", "1"], 1, "no brokers"),
     ],
 )
 @pytest.mark.usefixtures("ids")
@@ -365,7 +365,7 @@ def test_rows_are_dumped_in_the_words_of_kafkas_decoder(log_cluster: Cluster) ->
     assert sum("state=CompleteAbort" in line for line in lines) == 1
     assert "key: offset_commit::group=g,partition=t-0 payload: offset=1," in every.out
     assert len(every.out.splitlines()) == len(lines) + 1
-    assert call(log_cluster, "dump-log", "--transaction-log-decoder", "--topic", "t").code == 2
+    assert call(log_cluster, "dump-log", "--transaction-log-decoder", "--topic", "t").code == 1
 
 
 @pytest.mark.usefixtures("ids")

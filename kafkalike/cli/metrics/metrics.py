@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import signal
 from typing import Final
 
 import click
@@ -66,7 +65,7 @@ def metrics(
         click.echo(generate_latest(registry).decode(), nl=False)
         check_there(cluster)
         return
-    with Interrupt((signal.SIGINT, signal.SIGTERM)) as interrupt:
+    with Interrupt() as interrupt:
         server, thread = start_http_server(port, addr=host, registry=registry)
         click.echo(f"Serving metrics of {cluster.root} at http://{host}:{server.server_port}/metrics", err=True)
         while not interrupt.seen:

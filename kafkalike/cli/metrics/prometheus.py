@@ -6,8 +6,10 @@ Names and labels are those of the widespread kafka_exporter where it has them, s
 from __future__ import annotations
 
 import logging
+import platform
 import threading
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from itertools import groupby
 from typing import Final
 
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily
@@ -21,6 +23,7 @@ from kafkalike.errors import KafkaError
 from kafkalike.lag.measure import GroupLag, Lags
 from kafkalike.log.connect import check_there
 from kafkalike.model.lag import PartitionIndex, total
+from kafkalike.version import __version__
 
 _log = logging.getLogger(__name__)
 
@@ -46,6 +49,21 @@ OF_LAG: Final[Mapping[str, tuple[str, Callable[[GroupLag], float]]]] = {
     ),
 }
 """Metrics of each partition of a group."""
+
+WAITING: Final = "kafka_consumergroup_waiting_seconds"
+"""What an alert asks for: time since the oldest record that the group has not read."""
+
+OF_LAG_SUM: Final[Mapping[str, tuple[str, Callable[[Sequence[GroupLag]], float]]]] = {
+    "kafka_consumergroup_lag_sum": (
+        "Offsets behind the log ends of a topic.",
+        lambda found: sum(one.lag.offsets for one in found),
+    ),
+    "kafka_consumergroup_current_offset_sum": (
+        "Sum of the committed offsets of a topic.",
+        lambda found: sum(one.committed.position.offset for one in found),
+    ),
+}
+"""Metrics of each topic of a group."""
 
 OF_GROUP: Final[Mapping[str, tuple[str, Callable[[GroupView], float]]]] = {
     "kafka_consumergroup_members": ("Members that are alive.", lambda view: view.members),
@@ -93,6 +111,7 @@ class ClusterCollector(Collector):
         self._lags = lags
         self._clock = clock
         self._transactions = TransactionCounter(lags.cluster)
+        self._errors = 0
         self._lock = threading.Lock()
 
     def describe(self) -> list[GaugeMetricFamily]:
@@ -108,10 +127,21 @@ class ClusterCollector(Collector):
                 self._lags.refresh()
                 families = [*self._topics(), *self._groups(), *self._of_transactions()]
             except (KafkaError, OSError) as error:
+                self._errors += 1
                 _log.warning("the cluster cannot be read: %s", error)
         yield from self._requests()
+        yield from self._own()
         yield GaugeMetricFamily("kafkalike_up", "Whether the cluster could be read.", value=bool(families))
         yield from families
+
+    def _own(self) -> Iterator[GaugeMetricFamily | CounterMetricFamily]:
+        """What this exporter is, and how often it could not read the cluster or a topic."""
+        info = GaugeMetricFamily("kafkalike_build_info", "1; the version is a label.", labels=("version", "python"))
+        info.add_metric((__version__, platform.python_version()), 1)
+        yield info
+        yield CounterMetricFamily(
+            "kafkalike_scrape_errors", "Times that the cluster or a topic could not be read.", value=self._errors
+        )
 
     def _requests(self) -> Iterator[CounterMetricFamily]:
         """What the scrapes themselves have cost, of a root in an object store."""
@@ -133,7 +163,7 @@ class ClusterCollector(Collector):
         ended.add_metric(("abort",), figures.aborts)
         yield ended
 
-    def _topics(self) -> Iterator[GaugeMetricFamily]:
+    def _topics(self) -> Iterator[GaugeMetricFamily | CounterMetricFamily]:
         known = {
             (name, p): index for name in sorted(self._lags.topics) for p, index in self._lags.partitions(name).items()
         }
@@ -141,17 +171,33 @@ class ClusterCollector(Collector):
         for name in sorted(self._lags.topics):
             sound.add_metric((name,), name not in self._lags.damaged)
         for name, error in sorted(self._lags.damaged.items()):
+            self._errors += 1
             _log.warning("topic %r cannot be read: %s", name, error)
         yield sound
+        yield GaugeMetricFamily("kafka_brokers", "1: the storage root.", value=1)
         counts = GaugeMetricFamily("kafka_topic_partitions", "Partitions of a topic.", labels=("topic",))
         for name, info in sorted(self._lags.topics.items()):
             counts.add_metric((name,), info.num_partitions)
         yield counts
+        yield from self._writes()
         for metric, (text, value) in OF_PARTITION.items():
             family = GaugeMetricFamily(metric, text, labels=TOPIC_LABELS)
             for (name, p), index in known.items():
                 family.add_metric((name, str(p)), value(index))
             yield family
+
+    def _writes(self) -> Iterator[GaugeMetricFamily | CounterMetricFamily]:
+        """What was written: a rate of these is records and table commits a second."""
+        records = CounterMetricFamily("kafkalike_topic_records_written", "Sum of log ends.", labels=("topic",))
+        commits = CounterMetricFamily("kafkalike_topic_commits", "Table versions of a topic.", labels=("topic",))
+        size = GaugeMetricFamily("kafkalike_topic_bytes", "Bytes of all data files in force.", labels=("topic",))
+        for name in sorted(self._lags.topics):
+            version, indexes = self._lags.version(name), self._lags.partitions(name).values()
+            if version is not None:
+                records.add_metric((name,), sum(index.log_end for index in indexes))
+                commits.add_metric((name,), version)
+                size.add_metric((name,), sum(s.size_bytes for index in indexes for s in index.segments))
+        yield from (records, commits, size)
 
     def _groups(self) -> Iterator[GaugeMetricFamily]:
         views = group_views(self._admin, self._lags)
@@ -170,3 +216,22 @@ class ClusterCollector(Collector):
                 where = found.partition
                 family.add_metric((found.group_id, where.topic, str(where.partition)), of_lag(found))
             yield family
+        yield from self._waiting(views)
+        for metric, (text, of_topic) in OF_LAG_SUM.items():
+            family = GaugeMetricFamily(metric, text, labels=("consumergroup", "topic"))
+            for view in views:
+                for topic, own in groupby(view.lags, key=lambda found: found.partition.topic):
+                    family.add_metric((view.group_id, topic), of_topic(list(own)))
+            yield family
+
+    def _waiting(self, views: Sequence[GroupView]) -> Iterator[GaugeMetricFamily]:
+        now_ms = self._clock.now_ms()
+        text = "Time since the oldest record that was not read; 0 when all were."
+        family = GaugeMetricFamily(WAITING, text, labels=GROUP_LABELS)
+        most = GaugeMetricFamily(f"{WAITING}_max", "The longest of a group.", labels=("consumergroup",))
+        for view in views:
+            for found in view.lags:
+                where = (found.group_id, found.partition.topic, str(found.partition.partition))
+                family.add_metric(where, found.lag.waiting_ms(now_ms) / 1000)
+            most.add_metric((view.group_id,), total(found.lag for found in view.lags).waiting_ms(now_ms) / 1000)
+        yield from (family, most)

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass
+from functools import partial
 from itertools import groupby
 from typing import Any
 
@@ -16,6 +17,7 @@ from kafkalike.model.lag_history import Moment
 from kafkalike.model.structs import TopicPartition
 
 Rates = Mapping[tuple[str, TopicPartition], Moment]
+LagOf = Callable[[Lag], dict[str, float]]
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,14 +54,16 @@ def snapshot(admin: KafkaAdminClient, lags: Lags, now_ms: int) -> dict[str, Any]
         "consumed_per_second", "produced_per_second", "catch_up_seconds"}}}}}},
         "transactions": {"ids", "open", "unapplied", "oldest_open_seconds", "oldest_unapplied_seconds", "commits",
         "aborts"}}`. A lag is `{"offsets", "records",
-        "seconds"}`. Rates are those of the last 15 minutes, null where they are not known.
+        "seconds", "waiting_seconds"}`; the last one is the time since the oldest record that was not read. Rates are
+        those of the last 15 minutes, null where they are not known.
     """
+    lag = partial(_lag, now_ms)
     rates = {(group_id, tp): moment for group_id, tp, moment in lag_history(lags, now_ms, span_ms=0, step_ms=1)}
     return {
         "time_ms": now_ms,
         "cluster": lags.cluster.root,
         "topics": {name: _topic(lags, name) for name in sorted(lags.topics)},
-        "groups": {view.group_id: _group(view, rates) for view in group_views(admin, lags)},
+        "groups": {view.group_id: _group(view, rates, lag) for view in group_views(admin, lags)},
         "transactions": asdict(TransactionCounter(lags.cluster).look(now_ms)),
     }
 
@@ -78,35 +82,36 @@ def _topic(lags: Lags, name: str) -> dict[str, Any]:
     return {"partitions": partitions}
 
 
-def _group(view: GroupView, rates: Rates) -> dict[str, Any]:
+def _group(view: GroupView, rates: Rates, lag: LagOf) -> dict[str, Any]:
     topics = {}
     for topic, run in groupby(view.lags, key=lambda found: found.partition.topic):
         own = list(run)
         topics[topic] = {
-            "lag": _lag(total(found.lag for found in own)),
-            "partitions": {str(found.partition.partition): _partition(found, rates) for found in own},
+            "lag": lag(total(found.lag for found in own)),
+            "partitions": {str(found.partition.partition): _partition(found, rates, lag) for found in own},
         }
     return {
         "state": view.state,
         "members": view.members,
         "generation": view.generation,
-        "lag": _lag(total(found.lag for found in view.lags)),
+        "lag": lag(total(found.lag for found in view.lags)),
         "topics": topics,
     }
 
 
-def _partition(found: GroupLag, rates: Rates) -> dict[str, Any]:
+def _partition(found: GroupLag, rates: Rates, lag: LagOf) -> dict[str, Any]:
     moment = rates.get((found.group_id, found.partition))
     return {
         "committed_offset": found.committed.position.offset,
         "commit_ms": found.committed.time_ms,
         "log_end_offset": found.index.log_end,
-        "lag": _lag(found.lag),
+        "lag": lag(found.lag),
         "consumed_per_second": None if moment is None else moment.consumed_per_second,
         "produced_per_second": None if moment is None else moment.produced_per_second,
         "catch_up_seconds": None if moment is None else moment.catch_up_seconds,
     }
 
 
-def _lag(lag: Lag) -> dict[str, float]:
-    return {"offsets": lag.offsets, "records": lag.records, "seconds": lag.behind_ms / 1000}
+def _lag(now_ms: int, lag: Lag) -> dict[str, float]:
+    times = {"seconds": lag.behind_ms / 1000, "waiting_seconds": lag.waiting_ms(now_ms) / 1000}
+    return {"offsets": lag.offsets, "records": lag.records, **times}

@@ -1,6 +1,6 @@
 """Stream produce: files as they arrive, or a Delta table as it grows, in; records of a topic, each once, out.
 
-spark-submit --properties-file conf/spark-defaults.conf jobs/stream_produce.py --help
+spark-submit $(kafkalike job-path stream_produce) --help
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ FORMATS = ("json", "csv", "parquet", "text", "delta")
 @click.command(
     "stream_produce.py",
     context_settings={"max_content_width": 120},
-    epilog="Example: spark-submit --properties-file conf/spark-defaults.conf jobs/stream_produce.py --topic orders "
+    epilog="Example: spark-submit $(kafkalike job-path stream_produce) --topic orders "
     "--format json --schema 'id BIGINT, name STRING' --key-column id --checkpoint checkpoints/orders incoming/",
 )
 @click.argument("path", metavar="SOURCE")

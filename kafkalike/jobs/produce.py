@@ -1,6 +1,6 @@
 """Produce: files or a table in, the offsets of their records in a topic out.
 
-spark-submit --properties-file conf/spark-defaults.conf jobs/produce.py --help
+spark-submit $(kafkalike job-path produce) --help
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from kafkalike.spark.files import SOURCES, Source, load
 @click.command(
     "produce.py",
     context_settings={"max_content_width": 120},
-    epilog="Example: spark-submit --properties-file conf/spark-defaults.conf jobs/produce.py --topic orders "
+    epilog="Example: spark-submit $(kafkalike job-path produce) --topic orders "
     "--format csv --key-column id --timestamp-column ordered_at --txn-id orders-daily "
     "--txn-version 20240131 data/*.csv",
 )

@@ -1,6 +1,6 @@
 """Copy topic: a topic in, the same or transformed records in another topic, each once, out.
 
-spark-submit --properties-file conf/spark-defaults.conf jobs/copy_topic.py --help
+spark-submit $(kafkalike job-path copy_topic) --help
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ UNCHANGED = ("key", "value", "headers", "timestamp")
 @click.command(
     "copy_topic.py",
     context_settings={"max_content_width": 120},
-    epilog="Example: spark-submit --properties-file conf/spark-defaults.conf jobs/copy_topic.py --from orders --to big "
+    epilog="Example: spark-submit $(kafkalike job-path copy_topic) --from orders --to big "
     "--where \"CAST(value AS STRING):amount > 100\" --select key --select 'upper(CAST(value AS STRING)) AS value' "
     "--group big-orders --checkpoint checkpoints/big-orders",
 )

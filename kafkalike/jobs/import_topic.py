@@ -1,6 +1,6 @@
 """Import topic: what `export_topic.py` has written in, the same records in a topic out.
 
-spark-submit --properties-file conf/spark-defaults.conf jobs/import_topic.py --help
+spark-submit $(kafkalike job-path import_topic) --help
 """
 
 from __future__ import annotations
@@ -17,8 +17,7 @@ from kafkalike.spark.transfer import FORMATS, import_topic
 @click.command(
     "import_topic.py",
     context_settings={"max_content_width": 120},
-    epilog="Example: spark-submit --properties-file conf/spark-defaults.conf jobs/import_topic.py --topic orders "
-    "--format parquet exports/orders",
+    epilog="Example: spark-submit $(kafkalike job-path import_topic) --topic orders --format parquet exports/orders",
 )
 @click.argument("path", metavar="SOURCE")
 @bootstrap_option()

@@ -1,6 +1,6 @@
 """Export topic: a topic in, files that hold everything of its records out; `import_topic.py` is the way back.
 
-spark-submit --properties-file conf/spark-defaults.conf jobs/export_topic.py --help
+spark-submit $(kafkalike job-path export_topic) --help
 """
 
 from __future__ import annotations
@@ -21,8 +21,7 @@ from kafkalike.spark.transfer import FORMATS, export_topic
 @click.command(
     "export_topic.py",
     context_settings={"max_content_width": 120},
-    epilog="Example: spark-submit --properties-file conf/spark-defaults.conf jobs/export_topic.py --topic orders "
-    "--format parquet exports/orders",
+    epilog="Example: spark-submit $(kafkalike job-path export_topic) --topic orders --format parquet exports/orders",
 )
 @click.argument("path", metavar="TARGET")
 @bootstrap_option()

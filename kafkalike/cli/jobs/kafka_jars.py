@@ -1,6 +1,6 @@
 """Kafka's jars: nothing in, the jars of Spark's Kafka connector out, as `spark-submit --jars` takes them.
 
-spark-submit --properties-file conf/spark-defaults.conf --jars "$(python scripts/kafka_jars.py)" jobs/import_kafka.py
+spark-submit --jars "$(python -m kafkalike.cli.jobs.kafka_jars)" "$(kafkalike job-path import_kafka)"
 
 Spark's own resolver fetches them, once. In two rounds, as one cannot do it: the connector 4.2.0 wants a token provider
 4.2.0, which Maven Central does not have; 4.0.0 works, and an exclusion excludes every version.

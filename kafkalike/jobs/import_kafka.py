@@ -1,7 +1,7 @@
 """Import Kafka: topics of a Kafka cluster in, topics of the same names with the same records out.
 
-spark-submit --properties-file conf/spark-defaults.conf --jars "$(python scripts/kafka_jars.py)" \
-    jobs/import_kafka.py --help
+spark-submit --jars "$(python -m kafkalike.cli.jobs.kafka_jars)" \
+    "$(kafkalike job-path import_kafka)" --help
 """
 
 from __future__ import annotations
@@ -19,8 +19,8 @@ from kafkalike.spark.kafka_import import REFUSED_OPTIONS, import_kafka
 @click.command(
     "import_kafka.py",
     context_settings={"max_content_width": 120},
-    epilog="Example: spark-submit --properties-file conf/spark-defaults.conf "
-    '--jars "$(python scripts/kafka_jars.py)" jobs/import_kafka.py --kafka broker:9092 '
+    epilog='Example: spark-submit --jars "$(python -m kafkalike.cli.jobs.kafka_jars)" '
+    "$(kafkalike job-path import_kafka) --kafka broker:9092 "
     "--topic orders --topic-config retention.ms=-1 --checkpoint checkpoints/import-orders",
 )
 @bootstrap_option()

@@ -1,9 +1,9 @@
 """Retention: topics in; retention, compaction, merging and vacuum applied, or only planned; a table or JSON out.
 
-spark-submit --properties-file conf/spark-defaults.conf jobs/retention.py --help
+spark-submit $(kafkalike job-path retention) --help
 
 The same as `kafkalike maintain`, for schedulers that run Spark jobs: data files are read and written by the session's
-tasks, several partitions at a time. Where there is no session, as in a plain `python jobs/retention.py`, no JVM is
+tasks, several partitions at a time. Where there is no session, as with `python -m kafkalike.jobs.retention`, no JVM is
 started and all is done in this process.
 """
 

@@ -1,6 +1,6 @@
 """Consume: a topic in, files, a table or lines out.
 
-spark-submit --properties-file conf/spark-defaults.conf jobs/consume.py --help
+spark-submit $(kafkalike job-path consume) --help
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ from kafkalike.spark.ranges import EARLIEST, parse_offsets
 @click.command(
     "consume.py",
     context_settings={"max_content_width": 120},
-    epilog="Example: spark-submit --properties-file conf/spark-defaults.conf jobs/consume.py --topic orders "
+    epilog="Example: spark-submit $(kafkalike job-path consume) --topic orders "
     "--group archive --format parquet --value-format json --schema 'id BIGINT, name STRING' out/orders",
 )
 @click.argument("path", default="", metavar="[TARGET]")

@@ -1,6 +1,6 @@
 """Stream consume: a topic as it grows in; files, a table or lines out.
 
-spark-submit --properties-file conf/spark-defaults.conf jobs/stream_consume.py --help
+spark-submit $(kafkalike job-path stream_consume) --help
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ TARGETS = ("console", "json", "csv", "parquet", "delta", "table")
 @click.command(
     "stream_consume.py",
     context_settings={"max_content_width": 120},
-    epilog="Example: spark-submit --properties-file conf/spark-defaults.conf jobs/stream_consume.py --topic orders "
+    epilog="Example: spark-submit $(kafkalike job-path stream_consume) --topic orders "
     "--group archive --format delta --value-format json --schema 'id BIGINT, name STRING' --malformed null "
     "--interval '1 minute' --checkpoint checkpoints/archive out/orders",
 )
