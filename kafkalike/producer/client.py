@@ -17,12 +17,13 @@ from kafkalike.errors import (
 from kafkalike.log.connect import connect
 from kafkalike.log.topic.validate import RECORD_OVERHEAD
 from kafkalike.model.names import check_topic_name
+from kafkalike.producer.arrow_calls import ArrowCalls
 from kafkalike.producer.batches import UNROUTED, Row, TopicQueue
 from kafkalike.producer.buffer import FORKED, Buffer
 from kafkalike.producer.checks import check_headers, check_partition, check_timeout, check_timestamp, headers_size
 from kafkalike.producer.functions import check_partitioner, check_serializer
-from kafkalike.producer.future import FutureRecordMetadata, Outcome
-from kafkalike.producer.questions import Questions
+from kafkalike.producer.future import FutureRecordMetadata
+from kafkalike.producer.outcome import Outcome
 from kafkalike.producer.routing import Router
 from kafkalike.producer.sender import Sender
 from kafkalike.producer.transaction_calls import TransactionCalls
@@ -33,7 +34,7 @@ NO_SIZE: Final = -1
 """Size of a key, value or headers that are not there, in `RecordMetadata`."""
 
 
-class KafkaProducer(TransactionCalls, Questions):
+class KafkaProducer(TransactionCalls, ArrowCalls):
     """Sends records to topics, in the background and in batches.
 
     Methods, arguments, defaults and errors are kafka-python 3.x's, and the settings are those of `ProducerConfig`.
@@ -180,9 +181,6 @@ class KafkaProducer(TransactionCalls, Questions):
         config = self.config
         name = "max_request_size" if config.max_request_size <= config.buffer_memory else "buffer_memory"
         raise MessageSizeTooLargeError(f"{topic}: the record has {size} bytes; {name}={getattr(config, name)}")
-
-    def _open_queue(self, topic: str) -> TopicQueue:
-        return self._buffer.queue(self._look_up(topic))
 
     def _check_partition(self, queue: TopicQueue, partition: object) -> int:
         number = check_partition(partition)
