@@ -86,6 +86,10 @@ def partitions_for_keys(keys: Sequence[Key | None], num_partitions: int) -> list
         IllegalArgumentError: `num_partitions` is below 1.
     """
     check_partitions(num_partitions)
+    if len(keys) >= _VECTOR_MIN and None not in keys and len(set(map(len, keys))) == 1:  # type: ignore[arg-type]
+        # One length, as most topics have: no list of places is needed.
+        hashes = _murmur2_of_equal_length(keys, len(keys[0]))  # type: ignore[arg-type]
+        return ((hashes & POSITIVE) % num_partitions).tolist()  # type: ignore[no-any-return]
     places: defaultdict[int, list[int]] = defaultdict(list)
     for place, key in enumerate(keys):
         if key is not None:

@@ -15,7 +15,7 @@ from weakref import WeakSet
 from kafkalike.clock import Clock, Deadline
 from kafkalike.errors import IllegalStateError, KafkaTimeoutError
 from kafkalike.model.topic import TopicInfo
-from kafkalike.producer.batches import Batch, Row, TopicQueue
+from kafkalike.producer.batches import WIDTH, Batch, Row, TopicQueue
 from kafkalike.producer.outcome import Outcome
 
 if TYPE_CHECKING:
@@ -105,9 +105,19 @@ class Buffer:
             KafkaError: what `gate` raises.
         """
         with self._lock:
+            used = self.used + size
             # A callback that sends must not wait: it runs in the thread that makes room.
-            if (self.used + size <= self.limit and not self._line) or threading.get_ident() == self.sender:
-                return self._put(queue, row, size)
+            if (used <= self.limit and not self._line) or threading.get_ident() == self.sender:
+                # What `_put` does for most records, without the call.
+                batch = queue.last
+                plain = batch is not None and batch.full and self.gate is None and self.refusal is None
+                if not plain or batch.size > MAX_BATCH_BYTES or queue.gone:
+                    return self._put(queue, row, size)
+                fields = batch.fields
+                number = len(fields) // WIDTH
+                self.used, batch.size = used, batch.size + size
+                fields.extend(row)
+                return batch.outcome, number
         return self._put_in_turn(lambda: self._put(queue, row, size), size)
 
     def add_columns(self, queue: TopicQueue, columns: ColumnBatch) -> Outcome | None:
@@ -156,14 +166,14 @@ class Buffer:
         batch = queue.last
         if batch is None or batch.size > MAX_BATCH_BYTES:
             batch = self._open(queue)
-        rows = batch.rows
-        number = len(rows)
+        fields = batch.fields
+        number = len(fields) // WIDTH
         # In one line, between whose parts nothing can interrupt: `release` gives back what both have.
         self.used, batch.size = self.used + size, batch.size + size
         if not batch.full and batch.size >= self._batch_size * queue.num_partitions:
             self._work.notify()
             batch.full = True
-        rows.append(row)
+        fields.extend(row)
         return batch.outcome, number
 
     def _open(self, queue: TopicQueue) -> Batch:

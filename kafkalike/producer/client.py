@@ -61,9 +61,10 @@ class KafkaProducer(TransactionCalls, ArrowCalls):
 
     def __init__(self, *, clock: Clock = SYSTEM_CLOCK, **configs: Any) -> None:  # noqa: ANN401
         self.config = config = ProducerConfig.of(configs)
-        self._clock = clock
+        self._clock, self._now_ms = clock, clock.now_ms
         self._key = check_serializer(config.key_serializer, "key_serializer")
         self._value = check_serializer(config.value_serializer, "value_serializer")
+        self._plain_keys, self._plain_values = config.key_serializer is None, config.value_serializer is None
         self._adds_headers = adds_headers(config.key_serializer) or adds_headers(config.value_serializer)
         self._router = Router(check_partitioner(config.partitioner), config.batch_size)
         self._cluster = connect(config.bootstrap_servers, config.storage_options)
@@ -138,8 +139,13 @@ class KafkaProducer(TransactionCalls, ArrowCalls):
         if pairs is None and self._adds_headers:
             pairs = []
         shown = _NO_HEADERS if pairs is None else pairs
-        key_bytes = self._key(topic, shown, key)
-        value_bytes = self._value(topic, shown, value)
+        # What is bytes already, without a serialiser, is not worth two calls.
+        key_bytes = key if self._plain_keys and (key is None or type(key) is bytes) else self._key(topic, shown, key)
+        value_bytes = (
+            value
+            if self._plain_values and (value is None or type(value) is bytes)
+            else self._value(topic, shown, value)
+        )
         # Branches instead of `max`: this runs for every record.
         size = RECORD_OVERHEAD
         key_size = value_size = header_size = NO_SIZE
@@ -154,9 +160,12 @@ class KafkaProducer(TransactionCalls, ArrowCalls):
             size += header_size
         if size > self._largest:
             self._refuse_size(topic, size)
-        timestamp = self._clock.now_ms() if timestamp_ms is None else check_timestamp(timestamp_ms)
-        outcome, number = self._queue(
-            topic, key, value, partition, (UNROUTED, key_bytes, value_bytes, timestamp, pairs or None), size
+        timestamp = self._now_ms() if timestamp_ms is None else check_timestamp(timestamp_ms)
+        row = UNROUTED, key_bytes, value_bytes, timestamp, pairs or None
+        # What `_queue` does for most records, without the call.
+        queue = buffer.queues.get(topic) if partition is None and self._in_bulk else None
+        outcome, number = (None if queue is None else buffer.add(queue, row, size)) or self._queue(
+            topic, key, value, partition, row, size
         )
         return FutureRecordMetadata(outcome, number, timestamp, (key_size, value_size, header_size))
 

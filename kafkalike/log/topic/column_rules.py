@@ -141,7 +141,7 @@ class Slices:
     @property
     def lengths(self) -> np.ndarray:
         """Bytes of each value."""
-        found = self.ends - self.starts
+        found: np.ndarray = self.ends - self.starts
         if self.null.any():
             found[self.null] = 0
         return found
