@@ -110,8 +110,14 @@ class Buffer:
             if (used <= self.limit and not self._line) or threading.get_ident() == self.sender:
                 # What `_put` does for most records, without the call.
                 batch = queue.last
-                plain = batch is not None and batch.full and self.gate is None and self.refusal is None
-                if not plain or batch.size > MAX_BATCH_BYTES or queue.gone:
+                if (
+                    batch is None
+                    or not batch.full
+                    or batch.size > MAX_BATCH_BYTES
+                    or self.gate is not None
+                    or self.refusal is not None
+                    or queue.gone
+                ):
                     return self._put(queue, row, size)
                 fields = batch.fields
                 number = len(fields) // WIDTH
