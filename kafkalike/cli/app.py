@@ -67,6 +67,7 @@ COMMANDS: Final[Mapping[str, tuple[str, str]]] = {
         "kafkalike.cli.schemas.schema_registry:schema_registry",
         "Serve schemas over Confluent's REST interface.",
     ),
+    "ui": ("kafkalike.cli.ui.ui:ui", "Serve a web console: topics, records, groups and lag in a browser."),
     "dlq": ("kafkalike.cli.dlq.dlq:dlq", "List dead-letter topics, show letters and their causes, replay them."),
     "sql-views": ("kafkalike.cli.sql_views:sql_views", "Print SQL that makes topics views, for spark-sql."),
     "demo": ("kafkalike.cli.demo:demo", "Show on real data what kafkalike does."),
