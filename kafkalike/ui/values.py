@@ -94,7 +94,7 @@ def shown(data: bytes | None, decode: Decode = no_schemas) -> Shown:
         found, problem = None, f"{type(error).__name__}: {error}"
     if found is not None:
         kind, value = found
-        return _structured(kind, value, len(data))
+        return _structured(kind, value, len(data), _line(value))
     text = _text(data)
     if text is None:
         return Shown(
@@ -102,24 +102,24 @@ def shown(data: bytes | None, decode: Decode = no_schemas) -> Shown:
         )
     if text.lstrip()[:1] in {"{", "["} and len(data) <= SHOWN_BYTES * 16:
         try:
-            return _structured("json", json.loads(text), len(data), problem)
+            return _structured("json", json.loads(text), len(data), text, problem)
         except (ValueError, RecursionError):
             pass
     return Shown(kind="text", size=len(data), text=text[:SHOWN_BYTES], cut=len(text) > SHOWN_BYTES, problem=problem)
 
 
-def _structured(kind: Kind, value: Any, size: int, problem: str = "") -> Shown:  # noqa: ANN401 - any JSON
+def _structured(kind: Kind, value: Any, size: int, text: str, problem: str = "") -> Shown:  # noqa: ANN401 - any JSON
     left = [SHOWN_NODES]
     tree = _tree(value, left, SHOWN_DEPTH)
-    text = json.dumps(_plain(value), ensure_ascii=False, default=str, indent=None)
-    return Shown(
-        kind=kind,
-        size=size,
-        text=text[:SHOWN_BYTES],
-        tree=tree,
-        cut=left[0] < 0 or len(text) > SHOWN_BYTES,
-        problem=problem,
-    )
+    cut = left[0] < 0 or len(text) > SHOWN_BYTES
+    return Shown(kind=kind, size=size, text=text[:SHOWN_BYTES], tree=tree, cut=cut, problem=problem)
+
+
+def _line(value: Any) -> str:  # noqa: ANN401 - a value of a schema
+    try:
+        return json.dumps(_plain(value), ensure_ascii=False)
+    except RecursionError:
+        return "nested too deeply for one line"
 
 
 def _tree(value: Any, left: list[int], depth: int) -> Tree:  # noqa: ANN401 - any JSON
@@ -147,11 +147,8 @@ def _tree(value: Any, left: list[int], depth: int) -> Tree:  # noqa: ANN401 - an
 def _number(value: float) -> str:
     if isinstance(value, float) and not math.isfinite(value):
         return str(value)
-    try:
-        return json.dumps(value)
-    except ValueError:
-        # More digits than Python turns into text.
-        return hex(int(value))
+    # Python turns no number of thousands of digits into text.
+    return str(_plain(value)) if isinstance(value, int) else json.dumps(value)
 
 
 def _plain(value: Any) -> Any:  # noqa: ANN401 - a value of a schema
@@ -162,9 +159,9 @@ def _plain(value: Any) -> Any:  # noqa: ANN401 - a value of a schema
         return [_plain(part) for part in value]
     if isinstance(value, (bytes, bytearray)):
         return value.hex()
-    if value is None or isinstance(value, (str, bool, int, float)):
-        return value
-    return str(value)
+    if isinstance(value, int) and not isinstance(value, bool):
+        return value if abs(value) < 1 << 1024 else hex(value)
+    return value if value is None or isinstance(value, (str, bool, float)) else str(value)
 
 
 def _text(data: bytes) -> str | None:
