@@ -6,7 +6,7 @@ import secrets
 import threading
 from collections import OrderedDict
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, Final
 
 from kafkalike.clock import Clock
@@ -31,6 +31,8 @@ class Job:
     result: Any = None
     problem: str = ""
     ended_ms: int | None = None
+    thread: threading.Thread = field(default_factory=threading.current_thread, repr=False)
+    """Does it."""
 
     @property
     def share(self) -> float:
@@ -73,7 +75,8 @@ class Jobs:
             self._jobs[job.id] = job
             while len(self._jobs) > KEPT:
                 self._jobs.popitem(last=False)
-        threading.Thread(target=self._run, args=(job, work), name=f"kafkalike-ui-{what}", daemon=True).start()
+        job.thread = threading.Thread(target=self._run, args=(job, work), name=f"kafkalike-ui-{what}", daemon=True)
+        job.thread.start()
         return job
 
     def _run(self, job: Job, work: Callable[[Job], Any]) -> None:

@@ -122,6 +122,7 @@ def record(request: Request) -> Response:
         name=request.path_params["name"],
         record=_one(request),
         decode=site(request).desk.decode(),
+        said=asked(request, "said"),
     )
 
 
