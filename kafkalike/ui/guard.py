@@ -29,7 +29,8 @@ HEADERS: Final[Mapping[str, str]] = {
     ),
     "cross-origin-opener-policy": "same-origin",
     "cross-origin-resource-policy": "same-origin",
-    "referrer-policy": "no-referrer",
+    # Not `no-referrer`: browsers would then send forms without their origin.
+    "referrer-policy": "same-origin",
     "x-content-type-options": "nosniff",
     "x-frame-options": "DENY",
 }

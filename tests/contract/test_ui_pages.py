@@ -79,7 +79,7 @@ GROUP = f"g/{CANARY}"
         ("/topics/orders/records", {}, "30 records, of 30"),
         ("/topics/orders/records", {"key": "k1"}, "10 records, of 30"),
         ("/topics/orders/records", {"header": CANARY, "limit": 4}, "4 records"),
-        ("/topics/orders/records", {"contains": '"order": 17,'}, "1 records, of 30"),
+        ("/topics/orders/records", {"text": '"order": 17,'}, "1 records, of 30"),
         ("/topics/orders/records", {"from": "offset", "partition": 0, "offset": 12}, "3 records"),
         ("/topics/orders/records", {"from": "time", "time": "2001-01-01"}, "30 records"),
         ("/topics/orders/records/0/3", {}, "&#34;&lt;script&gt;alert(1)&lt;/script&gt;&#34;"),

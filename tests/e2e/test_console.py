@@ -153,7 +153,7 @@ def test_no_record_becomes_a_part_of_a_page(root: str, environ: dict[str, str], 
     paths = (
         "/topics/orders",
         "/topics/orders/records",
-        f"/topics/orders/records?key={quote(CANARY)}&contains={quote(CANARY)}&header={quote(CANARY)}",
+        f"/topics/orders/records?key={quote(CANARY)}&text={quote(CANARY)}&header={quote(CANARY)}",
         "/topics/orders/records/0/0",
         "/topics/orders/produce?partition=0&offset=0",
         "/topics/orders/groups",

@@ -51,7 +51,7 @@ def records(request: Request) -> Response:
         decode=desk.decode(),
         asked={
             field: asked(request, field)
-            for field in ("from", "partition", "offset", "time", "key", "header", "contains", "limit")
+            for field in ("from", "partition", "offset", "time", "key", "header", "text", "limit")
         },
         following=json.dumps({str(p): offset for p, offset in found.following.items()}),
         said=asked(request, "said"),
@@ -79,7 +79,7 @@ def _question(request: Request, log: TopicLog) -> Question:
         newest_first=begin == "newest",
         start=start,
         key=_of(request, "key"),
-        contains=_of(request, "contains"),
+        contains=_of(request, "text"),
         header=(name.strip(), content.strip().encode() if colon else None) if name.strip() else None,
         limit=max(1, number(request, "limit", 50, MOST)),
     )
