@@ -36,7 +36,7 @@ class Browser:
         assert answer.status_code == status, answer.text
         return answer.text
 
-    def post(self, path: str, status: int = 200, **fields: object) -> str:
+    def post(self, path: str, status: int = 200, /, **fields: object) -> str:
         """The page behind a form, with the secret of changes that each page holds."""
         given = {name.replace("__", "-"): str(value) for name, value in fields.items()}
         answer = self.client.post(path, data={"change_key": self.guard.change_key(), **given})
@@ -290,7 +290,9 @@ def test_every_change_is_refused_without_its_secret_and_on_a_read_only_console(c
     for path in CHANGE:
         here = path.replace("{name}", "orders")
         assert open_one.client.post(here, data={"name": "x"}).status_code == 403
-        assert open_one.client.post(here, content=b"{}", headers={"content-type": "application/json"}).status_code == 415
+        assert (
+            open_one.client.post(here, content=b"{}", headers={"content-type": "application/json"}).status_code == 415
+        )
         assert closed.client.post(here, data={"change_key": closed.guard.change_key()}).status_code == 403
     for path in READ:
         here = path.replace("{name}", "orders").replace("{id}", "x")
