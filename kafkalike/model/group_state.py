@@ -211,6 +211,8 @@ class GroupsState:
 class _Draft:
     """A state in the making."""
 
+    __slots__ = ("_before", "_touched", "_transactions", "_unsettled", "seq")
+
     def __init__(self, state: GroupsState) -> None:
         self._before = state
         self.seq = state.seq
@@ -256,7 +258,8 @@ class _Draft:
         for group_id, group in self._touched.items():
             if group.alive:
                 groups.put(group_id, Group(offsets=group.offsets.frozen(), roster=group.roster))
-                generations.drop(group_id)
+                if self._before.generations:
+                    generations.drop(group_id)
             else:
                 groups.drop(group_id)
                 generations.put(group_id, group.roster.generation)

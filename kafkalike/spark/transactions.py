@@ -21,6 +21,7 @@ from kafkalike.expr.sink import sink_columns
 from kafkalike.group.offsets import DEFAULT_METADATA_BYTES, check_position
 from kafkalike.log.connect import connect_to_write
 from kafkalike.log.jvm.append_frame import keeping, run_job
+from kafkalike.log.jvm.remote import check_same_root
 from kafkalike.log.staged.commit import found_again, open_targets, target_of, written_before
 from kafkalike.log.staged.folder import staging_place
 from kafkalike.log.staged.naming import Naming
@@ -169,6 +170,7 @@ class Transaction:
             return
         target = target_of(self._cluster, topic, codec=self._codec)
         spark = frame.sparkSession
+        check_same_root(spark, self._cluster)
         with staging_place(self._cluster.store) as folder:
             results = run_job(with_partitioner(records, partitioner, target), target, folder)
             deadline = self._deadline()

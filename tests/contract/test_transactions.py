@@ -673,7 +673,7 @@ def test_a_groups_table_that_began_anew_is_not_believed(open_log_cluster: Opener
         cluster.store.remove(f"__consumer_offsets/{entry.name}")
     for entry in cluster.store.list("__consumer_offsets/_delta_log"):
         cluster.store.remove(f"__consumer_offsets/_delta_log/{entry.name}")
-    other = open_log_cluster()
+    other = open_log_cluster(elsewhere=True)
     two = session(other)
     two.stage(1, other.log("a"), batch("2"))
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import re
 import subprocess
 import sys
 from collections.abc import Mapping
@@ -12,16 +11,8 @@ from pathlib import Path
 import pytest
 
 from kafkalike import KafkaConsumer, KafkaProducer, TopicPartition
+from tests.tools.blocks import blocks
 from tests.tools.object_servers import S3, in_environment, running
-
-PROJECT = Path(__file__).parents[2]
-
-
-def blocks(heading: str, page: str = "README.md") -> list[tuple[str, str]]:
-    """Language and text of the code blocks below a heading."""
-    text = (PROJECT / page).read_text()
-    section = text.split(f"## {heading}\n", 1)[1].split("\n## ", 1)[0]
-    return re.findall(r"^```(\w+)\n(.*?)^```", section, re.DOTALL | re.MULTILINE)
 
 
 def outputs_of(heading: str, folder: Path, more: Mapping[str, str], page: str = "README.md") -> list[str]:

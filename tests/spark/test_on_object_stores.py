@@ -21,6 +21,8 @@ from kafkalike.log.connect import connect
 from kafkalike.log.inspect.verify import verify
 from kafkalike.log.jvm.jars import delta_jar_conf
 from kafkalike.log.port import Cluster
+from kafkalike.log.table.joined.content import Joined
+from kafkalike.log.table.log_files import joined_name
 from kafkalike.retention import maintain
 from tests.spark.test_executor_killed import executors, wait_for
 from tests.spark.workers.cluster_write import ROWS
@@ -99,6 +101,15 @@ def test_a_cluster_of_spark_writes_and_reads_with_nothing_shared_but_the_bucket(
     for folder in (driver, events, daemons):
         folder.mkdir()
     told = tmp_path / "told"
+    small = opened(server, place)
+    small.create_topic("small", 1, {})
+    log = small.log("small")
+    for number in range(9):
+        log.append(batch(str(number)))
+    small.settle()
+    # Nobody but readers of ours looks at it; what they believe of it is tested elsewhere.
+    wrong = Joined(table_id=log.info.topic_id, first=0, contents=[b"{}"] * 9, tags=[""] * 9).packed()
+    log.files.replace(joined_name(0), wrong)  # type: ignore[attr-defined]
     checkpoints = {name: f"s3a{place[2:]}-checkpoints/{name}" for name in ("write_stream", "format")}
     if not NATIVE:
         checkpoints = {name: str(driver / name) for name in checkpoints}
@@ -140,6 +151,7 @@ def test_a_cluster_of_spark_writes_and_reads_with_nothing_shared_but_the_bucket(
             "NOT TESTED: SQL in S3, as Hadoop's client is not in the Ivy folder; `make setup-stores` fetches it"
         )
     assert found["native"]
+    assert found["small"]
     assert found["sql"] == [2 * MANY, 0]
 
 
