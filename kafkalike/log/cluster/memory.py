@@ -8,7 +8,7 @@ from __future__ import annotations
 import math
 import threading
 import uuid
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import cached_property
 from types import MappingProxyType
@@ -47,6 +47,7 @@ from kafkalike.model.transactions.views import TopicCut
 
 if TYPE_CHECKING:
     from kafkalike.log.topic.column_batch import ColumnBatch
+    from kafkalike.log.topic.key_search import Searched
 
 
 class _Table:
@@ -301,6 +302,16 @@ class MemoryTopicLog:
     def rows(self, partition: int, start: int, stop: int) -> list[dict[str, object]]:
         """Rows of a run of offsets, for the reader."""
         return self._table.rows.get(partition, [])[start:stop]
+
+    def with_key(self, partition: int, key: bytes) -> Iterator[Searched]:
+        """The records with a key, each as if it had a file of its own, the newest first."""
+        from kafkalike.log.topic.key_search import Searched
+
+        start = self.log_start(partition)
+        for row in reversed(self.rows(partition, start, self.log_end(partition))):
+            if row["key"] == key:
+                table = pa.Table.from_pylist([row], CHUNK_SCHEMA)
+                yield Searched(Chunk(partition, table, int(str(row["offset"])) + 1), skipped=False)
 
     def offset_for_time(self, partition: int, timestamp_ms: int) -> OffsetAndTimestamp | None:
         """The first offset whose time is at or after a time."""
