@@ -38,7 +38,8 @@ from kafkalike.model.transactions.claims import GroupClaim
 from kafkalike.model.transactions.values import Attempt, StagedFile
 from kafkalike.model.transactions.views import TransactionState
 from kafkalike.testing import ManualClock, MemoryCluster
-from tests.tools.records import batch, fill, partition_records
+from tests.tools.partitions import partition_records
+from tests.tools.records import batch, fill
 
 Opener = Callable[[], Cluster]
 
