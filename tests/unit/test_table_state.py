@@ -17,6 +17,7 @@ from kafkalike.log.table.state import (
     EndsAt,
     LastOf,
     Live,
+    Requirement,
     Still,
     TableState,
     end_app,
@@ -35,7 +36,7 @@ def add(path: str, start: int, stop: int, partition: int = 0) -> Add:
 
 
 def segment_of(added: Add) -> Segment:
-    if added.stats is None:
+    if not added.stats:
         raise LogCorruptError("no statistics")
     start, stop = added.stats["run"]
     return Segment(added.partition or 0, start, stop, stop - start, 0, 0, added.size, added.path)
@@ -149,7 +150,7 @@ def test_ends_are_recorded_by_appends_of_ours_that_say_them() -> None:
 def test_commits_below_a_checkpoint_raise_log_ends_of_what_is_gone() -> None:
     """Newest first; a file that the table still has says nothing new, and one without statistics nothing at all."""
     known = applied(commit(5, APPEND, {}, adds=(add("there", 0, 2),)), last_commit_ms=50)
-    bare = Add(path="bare", partition=0, size=7, modification_ms=1, data_change=True, stats=None)
+    bare = Add(path="bare", partition=0, size=7, modification_ms=1, data_change=True, stats={})
     old = commit(3, "WRITE", adds=(add("there", 0, 99), bare, add("gone", 4, 9)), timestamp_ms=70)
 
     assert known.saw_below(old, segment_of, rewind_possible=True)
@@ -173,7 +174,7 @@ def test_a_rewind_below_a_checkpoint_counts_where_nothing_of_ours_is_above_it() 
 def test_what_a_change_rests_on_is_asked_of_the_state() -> None:
     known = applied(commit(5, APPEND, {}, adds=(add("a", 0, 3),), txns={"app": 7}))
 
-    holds = [
+    holds: list[Requirement] = [
         EndsAt(0, 3),
         Live(["a"]),
         Live([]),
@@ -181,7 +182,13 @@ def test_what_a_change_rests_on_is_asked_of_the_state() -> None:
         LastOf("other", None),
         Still(lambda: True),
     ]
-    fails = [EndsAt(0, 2), Live(["a", "b"]), LastOf("app", 6), LastOf("app", None), Still(lambda: False)]
+    fails: list[Requirement] = [
+        EndsAt(0, 2),
+        Live(["a", "b"]),
+        LastOf("app", 6),
+        LastOf("app", None),
+        Still(lambda: False),
+    ]
     assert [one.holds(known) for one in holds] == [True] * len(holds)
     assert [one.holds(known) for one in fails] == [False] * len(fails)
 
