@@ -643,7 +643,7 @@ def test_what_the_checkpoint_does_not_tell_is_asked_for_once_per_load(world: Wor
     table.refresh()
 
     assert asked == [(0, -1), (2, 1)]
-    assert load_with_base(world.store, segment_of)[1] == 1
+    assert load_with_base(world.store, segment_of)[1].version == 1
     state = load_table(world.store, segment_of, 1)
     assert (state.version, state.end(0), state.table_id, state.txns) == (1, 1, "id", {end_app(0): 1})
     assert (state.fenced, json.loads(state.schema)) == (1, {"type": "struct", "fields": []})

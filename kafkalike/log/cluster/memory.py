@@ -102,7 +102,7 @@ class MemoryCluster(ClusterBase):
         del logs, waiting
         return math.inf
 
-    def log(self, name: str) -> MemoryTopicLog:
+    def log(self, name: str, *, since: float = math.inf) -> MemoryTopicLog:
         """Open the log of an existing topic."""
-        info = self.topic(name)
+        info = self.topic(name, since=since)
         return MemoryTopicLog(self, info, self._tables[info.topic_id])

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterable, Mapping
 from typing import TYPE_CHECKING, Protocol
 
@@ -165,7 +166,7 @@ class Cluster(Protocol):
         """
         ...
 
-    def log(self, name: str) -> TopicLog:
+    def log(self, name: str, *, since: float = math.inf) -> TopicLog:
         """Open the log of an existing topic."""
         ...
 
