@@ -43,7 +43,7 @@ from kafkalike.testing import ManualClock, MemoryCluster
 from tests.tools.clusters import on_disk
 from tests.tools.records import batch, fill, partition_records
 
-Opener = Callable[[], Cluster]
+Opener = Callable[..., Cluster]
 
 NONE: Mapping[GroupClaim, Mapping[TopicPartition, OffsetAndMetadata]] = {}
 
