@@ -176,10 +176,9 @@ def test_a_group_that_moved_on_in_another_process_is_told_at_once(
     del producer_of
     elsewhere: Any = open_log_cluster()
     tries = 10_000 if getattr(elsewhere, "store", None) is not None and elsewhere.store.far else 1
-    group = {"group_id": "g", "enable_auto_commit": False}
     with (
         KafkaProducer(bootstrap_servers=elsewhere, transactional_id="elsewhere") as producer,
-        KafkaConsumer("t", bootstrap_servers=log_cluster, **group) as member,
+        KafkaConsumer("t", bootstrap_servers=log_cluster, group_id="g", enable_auto_commit=False) as member,
     ):
         producer.init_transactions()
         member.poll(timeout_ms=100)
