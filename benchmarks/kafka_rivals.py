@@ -43,7 +43,7 @@ TRICKLE = 60
 
 def kafka_session() -> SparkSession:
     """A session with Delta's jars and those of Spark's Kafka connector."""
-    script = Path(__file__).parents[1] / "scripts" / "kafka_jars.py"
+    script = Path(__file__).parents[1] / "kafkalike" / "cli" / "jobs" / "kafka_jars.py"
     connector = subprocess.run([sys.executable, script], check=True, capture_output=True, text=True).stdout.strip()
     return session(
         "kafkalike-bench-kafka",

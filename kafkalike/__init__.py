@@ -8,9 +8,13 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from kafkalike.lazy import lazy_names
+from kafkalike.version import __version__ as __version__
 
 if TYPE_CHECKING:
     from kafkalike.admin import KafkaAdminClient as KafkaAdminClient
+    from kafkalike.config.settings import AdminSettings as AdminSettings
+    from kafkalike.config.settings import ConsumerSettings as ConsumerSettings
+    from kafkalike.config.settings import ProducerSettings as ProducerSettings
     from kafkalike.consumer import ConsumerRebalanceListener as ConsumerRebalanceListener
     from kafkalike.consumer import KafkaConsumer as KafkaConsumer
     from kafkalike.cuts.take import snapshot as snapshot
@@ -57,7 +61,9 @@ _STRUCTS = (
 
 _HOME = {
     **dict.fromkeys(_STRUCTS, "kafkalike.model.structs"),
+    "AdminSettings": "kafkalike.config.settings",
     "ConsumerRebalanceListener": "kafkalike.consumer",
+    "ConsumerSettings": "kafkalike.config.settings",
     "DeadLetters": "kafkalike.dead_letters",
     "DefaultSerializer": "kafkalike.serialization",
     "Deserializer": "kafkalike.serialization",
@@ -66,6 +72,7 @@ _HOME = {
     "KafkaConsumer": "kafkalike.consumer",
     "KafkaProducer": "kafkalike.producer",
     "PartitionAssignor": "kafkalike.group.assignors",
+    "ProducerSettings": "kafkalike.config.settings",
     "Serializer": "kafkalike.serialization",
     "Transaction": "kafkalike.producer",
     "transaction": "kafkalike.producer",
@@ -75,6 +82,7 @@ _HOME = {
 }
 
 __all__ = [  # noqa: PLE0604 - `__getattr__` gives the names
+    "__version__",
     *sorted(_HOME),
 ]
 

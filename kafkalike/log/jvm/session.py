@@ -23,8 +23,8 @@ from kafkalike.log.store.object_root import object_root
 
 UTC_JVM: Final = "-Duser.timezone=UTC"
 
-LOG4J: Final = Path(__file__).with_name("log4j2.properties")
-"""What the JVM may say on standard error; `conf/log4j2.properties`, for spark-submit, is the same."""
+LOG4J: Final = Path(__file__).parents[2] / "conf" / "log4j2.properties"
+"""What the JVM may say on standard error. spark-submit finds it beside `spark-defaults.conf`."""
 
 SESSION_CONF: Final = {
     "spark.sql.extensions": "io.delta.sql.DeltaSparkSessionExtension",
@@ -49,7 +49,7 @@ SESSION_CONF: Final = {
     "spark.ui.enabled": "false",
     "spark.ui.showConsoleProgress": "false",
 }
-"""What `conf/spark-defaults.conf` says as well, for spark-submit; a test keeps the two equal."""
+"""What `kafkalike/conf/spark-defaults.conf` says as well, for spark-submit; a test keeps the two equal."""
 
 JAVA: Final = 17
 """The oldest Java that Spark 4.2 runs on."""

@@ -124,7 +124,7 @@ class FollowedTopic:
         Args:
             pace: see `FollowedTable.refresh`.
         """
-        self._take_info(self._home.metadata.refreshed_since(pace.since))
+        self._take_info(self._home.metadata.refresh(since=pace.since))
         self._checked(lambda: self._table.refresh(pace))
         self._checked(lambda: self._table.check_there(pace))
 
