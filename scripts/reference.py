@@ -1,4 +1,4 @@
-"""Reference: the tables of settings in; `kafkalike/config/settings.py` and `docs/settings.md` out, and `docs/errors.md`.
+"""Reference: tables of settings and errors in; `kafkalike/config/settings.py`, two pages of `docs` out.
 
 python -m scripts.reference
 
