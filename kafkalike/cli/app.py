@@ -93,6 +93,7 @@ COMMANDS: Final[Mapping[str, tuple[str, str]]] = {
         "kafkalike.cli.schemas.schema_registry:schema_registry",
         "Serve schemas over Confluent's REST interface.",
     ),
+    "ui": ("kafkalike.cli.ui.ui:ui", "Serve a web console: topics, records, groups and lag in a browser."),
     "dlq": ("kafkalike.cli.dlq.dlq:dlq", "List dead-letter topics, show letters and their causes, replay them."),
     "sql-views": ("kafkalike.cli.sql_views:sql_views", "Print SQL that makes topics views, for spark-sql."),
     "completion": ("kafkalike.cli.completion:completion", "Print a script that lets a shell complete commands."),

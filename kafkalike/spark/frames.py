@@ -15,6 +15,7 @@ from kafkalike.errors import IllegalArgumentError
 from kafkalike.log.connect import connect_delta
 from kafkalike.log.jvm.hadoop import tell_hadoop
 from kafkalike.model.topic import TopicInfo
+from kafkalike.spark.between import Between, within
 
 
 def read(
@@ -26,6 +27,10 @@ def read(
     version_as_of: int | None = None,
     timestamp_as_of: str | datetime | None = None,
     at: Snapshot | None = None,
+    starting_offsets: str | None = None,
+    ending_offsets: str | None = None,
+    group_id: str | None = None,
+    auto_offset_reset: str | None = None,
     storage_options: Any = None,  # noqa: ANN401 - see `connect`
 ) -> DataFrame:
     """A topic, or several, as a DataFrame over the Delta tables themselves.
@@ -43,6 +48,13 @@ def read(
         timestamp_as_of: the topic as of a time, not after the table's last commit; for one topic.
         at: the topics as of a snapshot (`kafkalike.snapshot`), which has all of them: of every transaction they show
             all or nothing.
+        starting_offsets: the same as the format's option `startingOffsets`: `earliest`, JSON, or `committed` for where
+            `group_id` stands. With this or the next, the records are those between the offsets of the moment in which
+            `read` is called.
+        ending_offsets: the same as `endingOffsets`; exclusive.
+        group_id: the consumer group of `committed`.
+        auto_offset_reset: what `committed` is where the group has committed nothing: `earliest` (None), `latest`, or
+            `none` for an error.
         storage_options: who asks an object store; see `kafkalike.log.connect.connect`. Hadoop's client is told too.
 
     Returns:
@@ -52,7 +64,9 @@ def read(
     Raises:
         InvalidTopicError, UnknownTopicOrPartitionError: no such topic.
         IllegalArgumentError: no topic, a version or time that is not one of one topic, or a snapshot of another
-            cluster or without one of the topics.
+            cluster or without one of the topics; or offsets that do not fit the topics.
+        NoOffsetForPartitionError: the group has committed nothing, and `auto_offset_reset` is `none`.
+        DataLossError: offsets that are not in the log.
         AnalysisException: the table has no such version, or none of that time.
         KafkaConfigurationError: the session has no client of Hadoop's for the object store, see
             `kafkalike.spark.session`.
@@ -67,6 +81,16 @@ def read(
     if at is not None and travel:
         message = "a snapshot says which versions are read; version_as_of and timestamp_as_of do not go with it"
         raise IllegalArgumentError(message)
+    between = Between(
+        starting_offsets=starting_offsets,
+        ending_offsets=ending_offsets,
+        group_id=group_id,
+        auto_offset_reset=auto_offset_reset,
+    )
+    if between and (travel or at is not None):
+        message = "starting_offsets and ending_offsets do not go with a snapshot or an older version"
+        raise IllegalArgumentError(message)
+    ranges = between.ranges(cluster.root, cluster.store.sent_options(), names) if between else None
     frames = [
         topic_frame(
             spark,
@@ -77,6 +101,8 @@ def read(
         )
         for info in map(cluster.topic, names)
     ]
+    if ranges is not None:
+        frames = [frame.where(within(ranges, name)) for frame, name in zip(frames, names, strict=True)]
     return reduce(DataFrame.unionByName, frames)
 
 
@@ -125,9 +151,11 @@ def topic_frame(
     *,
     include_headers: bool,
     options: Mapping[str, str] | None = None,
+    stream: bool = False,
 ) -> DataFrame:
     """The DataFrame of one topic's table; see `read` for its columns, and Delta's reader for options."""
-    frame = spark.read.format("delta").options(**(options or {})).load(uri)
+    reader = spark.readStream if stream else spark.read
+    frame = reader.format("delta").options(**(options or {})).load(uri)
     for partition, start in sorted(info.log_starts.items()):
         below = (F.col("partition") == F.lit(partition)) & (F.col("offset") < F.lit(start.offset))
         frame = frame.where(~below)

@@ -22,13 +22,14 @@ from kafkalike.lag.measure import Lags
 from kafkalike.log.connect import connect
 from kafkalike.log.port import Cluster
 from kafkalike.model.group_state import CommittedOffset
+from kafkalike.model.sql_names import sql_name
 from kafkalike.model.structs import TopicPartition
 
 FORMAT: Final = "kafkalike_tables"
 
 SCHEMAS: Final[Mapping[str, str]] = {
     "topics": "topic STRING, topic_id STRING, partitions INT, records BIGINT, bytes BIGINT, created TIMESTAMP, "
-    "configs STRING",
+    "configs STRING, view STRING",
     "partitions": "topic STRING, partition INT, log_start_offset BIGINT, log_end_offset BIGINT, records BIGINT, "
     "segments BIGINT, bytes BIGINT, last_timestamp TIMESTAMP",
     "consumer_offsets": "group_id STRING, topic STRING, partition INT, committed_offset BIGINT, metadata STRING, "
@@ -71,6 +72,7 @@ def topics(cluster: Cluster) -> Iterator[Row]:
             sum(s.size_bytes for s in segments),
             _time(info.created_ms),
             json.dumps(dict(info.configs), sort_keys=True),
+            sql_name(name),
         )
 
 

@@ -233,7 +233,7 @@ def config(environment: Environment, /, **given: Any) -> None:  # noqa: ANN401 -
 @schemas.command()
 @where_options
 @setting_options
-@click.option("--set", "mode", metavar="MODE", help="READWRITE, READONLY, READONLY_OVERRIDE, IMPORT or FORWARD.")
+@click.option("--set", "mode", metavar="MODE", help="READWRITE, READONLY, READONLY_OVERRIDE or IMPORT.")
 @click.option("--force", is_flag=True, help="IMPORT although there are schemas.")
 @pass_environment
 def mode(environment: Environment, /, **given: Any) -> None:  # noqa: ANN401 - options

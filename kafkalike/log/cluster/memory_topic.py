@@ -6,6 +6,7 @@ import math
 import threading
 from collections.abc import Sequence
 from dataclasses import replace
+from typing import TYPE_CHECKING
 
 import pyarrow as pa
 
@@ -25,6 +26,9 @@ from kafkalike.model.structs import OffsetAndTimestamp
 from kafkalike.model.topic import TopicInfo
 from kafkalike.model.transactions.values import WriteName
 from kafkalike.model.transactions.views import TopicCut
+
+if TYPE_CHECKING:
+    from kafkalike.log.topic.column_batch import ColumnBatch
 
 
 class MemoryTable:
@@ -120,11 +124,16 @@ class MemoryTopicLog:
         return self._table.last_ms
 
     def append(
-        self, batch: RecordBatch, *, codec: str = "none", timeout_ms: float | None = 120_000, txn: TxnId | None = None
+        self,
+        batch: RecordBatch | ColumnBatch,
+        *,
+        codec: str = "none",
+        timeout_ms: float | None = 120_000,
+        txn: TxnId | None = None,
     ) -> Appended:
         """Write the records."""
         del timeout_ms
-        return self.add(batch, codec, txn)
+        return self.add(batch if isinstance(batch, RecordBatch) else batch.records(), codec, txn)
 
     @property
     def last_transaction(self) -> int:

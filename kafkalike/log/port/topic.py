@@ -16,6 +16,7 @@ from kafkalike.model.topic import TopicInfo
 
 if TYPE_CHECKING:
     from kafkalike.log.topic.chunk import Chunk
+    from kafkalike.log.topic.column_batch import ColumnBatch
 
 
 class PartitionReader(Protocol):
@@ -113,7 +114,12 @@ class TopicLog(Protocol):
         ...
 
     def append(
-        self, batch: RecordBatch, *, codec: str = "none", timeout_ms: float | None = 120_000, txn: TxnId | None = None
+        self,
+        batch: RecordBatch | ColumnBatch,
+        *,
+        codec: str = "none",
+        timeout_ms: float | None = 120_000,
+        txn: TxnId | None = None,
     ) -> Appended:
         """Write the records in one table commit: all of them or none.
 

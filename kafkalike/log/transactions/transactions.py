@@ -180,6 +180,7 @@ class ClusterTransactions:
         expiration_ms = int(self._cluster.server.get("transactional.id.expiration.ms"))
         todo = upkeep.maintaining(expiration_ms, self._cluster.clock.now_ms())
         problems: Sequence[KafkaError] = self._driver(deadline).run(todo)
+        self._staging.remove_empty()
         return [f"{type(problem).__name__}: {problem}" for problem in problems]
 
     def damaged(self) -> Sequence[LostPart]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import difflib
 import logging
 import re
 from collections.abc import Iterable, Mapping, Sequence
@@ -17,6 +18,7 @@ from kafkalike.spark.format.positions import (
     EARLIEST,
     LATEST,
     AtTime,
+    Committed,
     Everywhere,
     Position,
     check_literals,
@@ -35,15 +37,29 @@ STRATEGIES: Final = ("assign", "subscribe", "subscribePattern")
 MAX_PATTERN_BYTES: Final = 1_024
 MAX_INT: Final = 2**31 - 1
 MAX_LONG: Final = 2**63 - 1
+SLIP: Final = 0.85
+"""From how much likeness on an unknown option is taken for a slip of the pen: `topics`, `startingOffset`."""
 MAX_PARTS: Final = 1_000_000
 """Most Spark partitions that options may name: each one is a task."""
+
+GROUP: Final = "kafka.group.id"
+GROUP_TOO: Final = "group_id"
+"""The same, as Python's functions call it."""
+RESET: Final = "kafka.auto.offset.reset"
+RESETS: Final = ("earliest", "latest", "none")
+COMMITTED: Final = "committed"
+"""The word for where the group stands."""
 
 ENDING: Final = ("endingTimestamp", "endingOffsetsByTimestamp", "endingOffsets")
 LIMITS: Final = ("maxOffsetsPerTrigger", "minOffsetsPerTrigger", "maxTriggerDelay")
 
+TOPIC: Final = "topic"
+"""The sink's name of the topic; read where no strategy is given."""
+
 KNOWN: Final = (
     BOOTSTRAP,
     *STRATEGIES,
+    TOPIC,
     "startingTimestamp",
     "startingOffsetsByTimestamp",
     "startingOffsets",
@@ -55,7 +71,9 @@ KNOWN: Final = (
     "maxPartitions",
     "maxRecordsPerPartition",
     "includeHeaders",
-    "kafka.group.id",
+    GROUP,
+    GROUP_TOO,
+    RESET,
     "kafka.isolation.level",
 )
 """Options with a meaning."""
@@ -68,8 +86,11 @@ NO_MEANING: Final = {
 }
 """Options of Spark's Kafka source that change nothing here; each one is warned about."""
 
+TABLE: Final = ("provider", "path", "location", "owner", "external", "comment", "collation", "is_managed_location")
+"""What Spark's catalog adds to the options of a table (`CREATE TABLE … USING kafkalike`); `option.` before a name of
+the user's is one more way in which it gives them. Nothing is said of these."""
+
 REFUSED: Final = {
-    "kafka.auto.offset.reset": "where to begin is said by startingOffsets",
     "kafka.key.deserializer": "keys are read as bytes; cast them in the query",
     "kafka.value.deserializer": "values are read as bytes; cast them in the query",
     "kafka.enable.auto.commit": "the query's checkpoint holds its offsets",
@@ -82,7 +103,7 @@ REFUSED: Final = {
 
 @dataclass(frozen=True, slots=True)
 class Choice:
-    """Which partitions are read: exactly one of the three."""
+    """Which partitions are read: exactly one of the three; none of them for `assign` of nothing."""
 
     assign: frozenset[TopicPartition] = frozenset()
     topics: tuple[str, ...] = ()
@@ -144,13 +165,14 @@ def parse_options(given: Mapping[str, str], storage: SentOptions | None = None) 
     _isolation(options.get("kafka.isolation.level"))
     minimum, maximum = _bounds(options, "minOffsetsPerTrigger", "maxOffsetsPerTrigger", MAX_LONG)
     fewest, most = _bounds(options, "minPartitions", "maxPartitions", MAX_PARTS)
-    group = options.get("kafka.group.id")
+    starting, ending = _position(options, "starting"), _position(options, "ending")
+    group = _group(options, starting, ending)
     return SourceOptions(
         root=root,
         storage=storage,
         choice=_choice(options),
-        starting=_position(options, "starting"),
-        ending=_position(options, "ending") or Everywhere(LATEST),
+        starting=starting,
+        ending=ending or Everywhere(LATEST),
         or_latest=_word(options, "startingOffsetsByTimestampStrategy", ("error", "latest")) == "latest",
         fail_on_data_loss=flag(options, "failOnDataLoss", default=True),
         include_headers=flag(options, "includeHeaders", default=False),
@@ -160,7 +182,7 @@ def parse_options(given: Mapping[str, str], storage: SentOptions | None = None) 
         max_offsets_per_trigger=maximum,
         min_offsets_per_trigger=minimum,
         max_trigger_delay_ms=_duration_ms(options.get("maxTriggerDelay", "15m")),
-        group_id=None if group is None else check_group_id(group),
+        group_id=group,
         given=frozenset(options),
     )
 
@@ -183,8 +205,9 @@ def check_batch(options: SourceOptions) -> None:
         refuse_mark("startingOffsets", options.starting, LATEST)
         check_literals(options.starting, options.ending)
     refuse_mark("endingOffsets", options.ending, EARLIEST)
-    for name in (*LIMITS, "kafka.group.id"):
-        if name in options.given:
+    place = any(isinstance(position, Committed) for position in (options.starting, options.ending))
+    for name in (*LIMITS, GROUP, GROUP_TOO):
+        if name in options.given and not (place and name not in LIMITS):
             _log.warning("option %s has no effect in a batch query", name)
 
 
@@ -213,11 +236,14 @@ def by_known_name(
         refused: options that are refused, with the reason.
 
     Raises:
-        IllegalArgumentError: an option is refused; or it is unknown, and no setting of a Kafka client.
+        IllegalArgumentError: an option is refused; or it is unknown and looks like a known one, so it is a slip.
+            Spark's Kafka connector takes any other option and does nothing with it; so does this.
     """
     canonical = {name.lower(): name for name in (*known, *no_meaning, *refused)}
     found = {}
     for name, value in given.items():
+        if of_table(name):
+            continue
         own = canonical.get(name.lower())
         if own is not None and own in refused:
             raise IllegalArgumentError(f"option {own} is not supported: {refused[own]}")
@@ -228,10 +254,16 @@ def by_known_name(
             )
         if own is not None:
             found[own] = value
-        elif not name.lower().startswith("kafka."):
-            hint = nearest(name, known)
-            raise IllegalArgumentError(f"unknown option {name}{hint}; the options are {', '.join(known)}")
+        elif "." not in name and difflib.get_close_matches(name.lower(), map(str.lower, known), 1, SLIP):
+            raise IllegalArgumentError(
+                f"unknown option {name}{nearest(name, known)}; the options are {', '.join(known)}"
+            )
     return found
+
+
+def of_table(name: str) -> bool:
+    """Whether an option comes from Spark's catalog."""
+    return name.lower() in TABLE or name.lower().startswith("option.")
 
 
 def root_of(options: Mapping[str, str]) -> str:
@@ -253,14 +285,23 @@ def warn_without_meaning(
     meant = {name.lower() for name in known}
     for option in given:
         low = option.lower()
+        if of_table(option):
+            continue
         if low in reasons:
             _log.warning("option %s has no effect: %s", *reasons[low])
         elif low.startswith("kafka.") and low not in meant:
             _log.warning("option %s has no effect: there is no broker and no Kafka client", option)
+        elif f"kafka.{low}" in meant:
+            _log.warning("option %s has no effect without kafka. in front: kafka.%s", option, low)
+        elif low not in meant:
+            _log.warning("option %s has no effect: the format has no such option", option)
 
 
 def _choice(options: Mapping[str, str]) -> Choice:
     named = [name for name in STRATEGIES if name in options]
+    if not named and TOPIC in options:
+        # A table is both read and written, and the sink's name of its topic will do for both.
+        return Choice(topics=(check_topic_name(options[TOPIC].strip()),))
     if len(named) != 1:
         which = "none is" if not named else f"{' and '.join(named)} are"
         raise IllegalArgumentError(
@@ -270,7 +311,7 @@ def _choice(options: Mapping[str, str]) -> Choice:
     text = options[named[0]]
     if named[0] == "assign":
         partitions = parse_partitions("assign", text) if text.strip() else frozenset()
-        if not partitions:
+        if not text.strip():
             raise IllegalArgumentError(f"option assign: no topic-partitions to assign in {text!r}")
         for tp in partitions:
             check_topic_name(tp.topic)
@@ -281,6 +322,24 @@ def _choice(options: Mapping[str, str]) -> Choice:
             raise IllegalArgumentError(f"option subscribe: no topics to subscribe to in {text!r}")
         return Choice(topics=tuple(map(check_topic_name, topics)))
     return Choice(pattern=_pattern(text))
+
+
+def _group(options: Mapping[str, str], *positions: Position | None) -> str | None:
+    """The group that is named, with what needs one."""
+    named = {options[name] for name in (GROUP, GROUP_TOO) if name in options}
+    if len(named) > 1:
+        raise IllegalArgumentError(
+            f"options {GROUP} and {GROUP_TOO} are the same and name {' and '.join(sorted(named))}"
+        )
+    place = any(isinstance(position, Committed) for position in positions)
+    if place and not named:
+        raise IllegalArgumentError(f"startingOffsets and endingOffsets {COMMITTED!r} need {GROUP}: whose offsets?")
+    if RESET in options and not place:
+        raise IllegalArgumentError(
+            f"option {RESET} is not supported: where to begin is said by startingOffsets; it goes with the word "
+            f"{COMMITTED!r} there"
+        )
+    return check_group_id(named.pop()) if named else None
 
 
 def _pattern(given: str) -> str:
@@ -302,7 +361,11 @@ def _position(options: Mapping[str, str], side: str) -> Position | None:
     """The global time wins over times by partition, which win over offsets."""
     timestamp, by_timestamp, offsets = f"{side}Timestamp", f"{side}OffsetsByTimestamp", f"{side}Offsets"
     # All of them must be right, also those that another one wins over.
-    at_offsets = parse_offsets(offsets, options[offsets]) if offsets in options else None
+    at_offsets: Position | None = None
+    if options.get(offsets, "").strip().lower() == COMMITTED:
+        at_offsets = Committed(_word(options, RESET, RESETS) if RESET in options else None)
+    elif offsets in options:
+        at_offsets = parse_offsets(offsets, options[offsets])
     at_times = parse_timestamps(by_timestamp, options[by_timestamp]) if by_timestamp in options else None
     if timestamp in options:
         text = options[timestamp].strip()
