@@ -258,7 +258,7 @@ class _Draft:
         for group_id, group in self._touched.items():
             if group.alive:
                 groups.put(group_id, Group(offsets=group.offsets.frozen(), roster=group.roster))
-                if before.generations:
+                if self._before.generations:
                     generations.drop(group_id)
             else:
                 groups.drop(group_id)

@@ -37,7 +37,7 @@ NO_SIZE: Final = -1
 
 
 @documented(ProducerSettings)
-class KafkaProducer(TransactionCalls, ArrowCalls, Questions):
+class KafkaProducer(TransactionCalls, ArrowCalls):
     """Sends records to topics, in the background and in batches.
 
     Methods, arguments, defaults and errors are kafka-python 3.x's, and the settings are those of `ProducerConfig`.

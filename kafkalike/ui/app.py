@@ -202,9 +202,7 @@ async def _form(request: Request) -> dict[str, str] | Response:
             return PlainTextResponse(f"The form has more than {MOST_BODY} bytes.", 413)
     try:
         return dict(
-            parse_qsl(
-                body.decode("ascii"), keep_blank_values=True, max_num_fields=MOST_FIELDS, errors="strict"
-            )
+            parse_qsl(body.decode("ascii"), keep_blank_values=True, max_num_fields=MOST_FIELDS, errors="strict")
         )
     except ValueError:
         return PlainTextResponse("The form cannot be read.", 400)

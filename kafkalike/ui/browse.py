@@ -244,5 +244,3 @@ def _has(headers: Headers, name: str, content: bytes | None) -> bool:
     return any(
         name == held and (content is None or (value is not None and content in value)) for held, value in headers
     )
-
-

@@ -12,7 +12,7 @@ HEIGHT: Final = 120.0
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Line:
-    """A line in a picture of `WIDTH` × `HEIGHT`, with the values at its edges."""
+    """A line in a picture of `WIDTH` x `HEIGHT`, with the values at its edges."""
 
     points: str
     """As the `points` of an SVG polyline."""
@@ -41,9 +41,7 @@ def line(points: Sequence[tuple[int, float]]) -> Line | None:
         f"{(time - first) / (last - first) * WIDTH:.1f},{HEIGHT - (value - lowest) / span * HEIGHT:.1f}"
         for time, value in points
     )
-    return Line(
-        points=drawn, lowest=lowest, highest=highest, first_ms=first, last_ms=last, latest=points[-1][1]
-    )
+    return Line(points=drawn, lowest=lowest, highest=highest, first_ms=first, last_ms=last, latest=points[-1][1])
 
 
 def thinned(points: Sequence[tuple[int, float]], most: int = 400) -> Sequence[tuple[int, float]]:

@@ -17,7 +17,7 @@ from kafkalike.errors import IllegalArgumentError
 from kafkalike.ui.desk import Desk
 from kafkalike.ui.guard import Guard
 from kafkalike.ui.values import shown
-from kafkalike.version import package_version
+from kafkalike.version import __version__
 
 MOST: Final = 500
 """Rows of a page, whatever a request asks for."""
@@ -69,7 +69,7 @@ def page(request: Request, template: str, status: int = 200, /, **values: Any) -
         read_only=here.guard.read_only,
         root=here.desk.cluster.root,
         path=request.url.path,
-        version=package_version(),
+        version=__version__,
         query=lambda **changed: _query(request, changed),
         **values,
     )
@@ -166,7 +166,7 @@ def _query(request: Request, changed: Mapping[str, object]) -> str:
 def time_text(ms: int | None) -> str:
     """A time in UTC; a dash for none."""
     if ms is None:
-        return "–"
+        return "-"
     try:
         return utc_text(ms)
     except (OverflowError, ValueError, OSError):

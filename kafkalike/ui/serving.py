@@ -55,7 +55,7 @@ class ConsoleServer:
         uvicorn = needed("uvicorn", "the console", "ui")
         app = needed("kafkalike.ui.app", "the console", "ui")
         desk = needed("kafkalike.ui.desk", "the console", "ui")
-        if token == "" and not is_loopback(host):  # noqa: S105 - none
+        if token == "" and not is_loopback(host):
             raise KafkaConfigurationError(f"whoever reaches {host} could ask: a token is needed there")
         self.token = secrets.token_urlsafe(24) if token is None else token
         self._socket = _listening(host, port)

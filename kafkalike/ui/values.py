@@ -13,6 +13,9 @@ from kafkalike.errors import KafkaError
 SHOWN_BYTES: Final = 64 * 1024
 """Bytes of a value that a page shows; the rest is in the download."""
 
+SHOWN_HEX: Final = 4096
+"""Bytes that a page shows as hexadecimal digits."""
+
 SHOWN_NODES: Final = 2_000
 """Places of a JSON value that a page shows as a tree."""
 
@@ -98,7 +101,11 @@ def shown(data: bytes | None, decode: Decode = no_schemas) -> Shown:
     text = _text(data)
     if text is None:
         return Shown(
-            kind="binary", size=len(data), text=_hex(data[:4096]), cut=len(data) > 4096, problem=problem  # noqa: PLR2004
+            kind="binary",
+            size=len(data),
+            text=_hex(data[:SHOWN_HEX]),
+            cut=len(data) > SHOWN_HEX,
+            problem=problem,
         )
     if text.lstrip()[:1] in {"{", "["} and len(data) <= SHOWN_BYTES * 16:
         try:
@@ -144,11 +151,11 @@ def _tree(value: Any, left: list[int], depth: int) -> Tree:  # noqa: ANN401 - an
     return Leaf(kind="string", text=json.dumps(text if isinstance(text, str) else str(text), ensure_ascii=False))
 
 
-def _number(value: float) -> str:
-    if isinstance(value, float) and not math.isfinite(value):
-        return str(value)
+def _number(value: int | float) -> str:  # noqa: PYI041 - told apart
+    if isinstance(value, float):
+        return json.dumps(value) if math.isfinite(value) else str(value)
     # Python turns no number of thousands of digits into text.
-    return str(_plain(value)) if isinstance(value, int) else json.dumps(value)
+    return str(_plain(value))
 
 
 def _plain(value: Any) -> Any:  # noqa: ANN401 - a value of a schema

@@ -9,7 +9,6 @@ from prometheus_client import CollectorRegistry, generate_latest
 from prometheus_client.parser import text_string_to_metric_families
 
 from kafkalike.admin import AbortTransactionSpec, KafkaAdminClient, TransactionListing, TransactionState
-from kafkalike.cli.metrics.prometheus import ClusterCollector
 from kafkalike.clock import SYSTEM_CLOCK, Deadline
 from kafkalike.config.server import ServerConfig
 from kafkalike.errors import (
@@ -26,6 +25,7 @@ from kafkalike.log.port.transactions import FilesToStage
 from kafkalike.log.runs.manifest import LAYOUT, Manifest, dump_manifest
 from kafkalike.log.runs.runs import Run
 from kafkalike.log.topic.waiting_batch import pack, partitions_in
+from kafkalike.metrics.prometheus import ClusterCollector
 from kafkalike.model.structs import OffsetAndMetadata, TopicPartition
 from kafkalike.producer import KafkaProducer
 from kafkalike.retention import maintain

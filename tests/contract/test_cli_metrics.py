@@ -12,12 +12,12 @@ from prometheus_client.parser import text_string_to_metric_families
 
 from kafkalike import __version__
 from kafkalike.admin import KafkaAdminClient
-from kafkalike.cli.metrics.prometheus import ClusterCollector
 from kafkalike.cli.paths import CONF
 from kafkalike.lag.measure import Lags
 from kafkalike.log.cluster.delta_cluster import DeltaCluster
 from kafkalike.log.connect import connect
 from kafkalike.log.port import Cluster
+from kafkalike.metrics.prometheus import ClusterCollector
 from kafkalike.model.batch import RecordBatch
 from kafkalike.model.group_state import Member, Roster, roster_row
 from kafkalike.model.structs import OffsetAndMetadata, TopicPartition

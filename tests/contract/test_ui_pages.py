@@ -36,7 +36,7 @@ class Browser:
         assert answer.status_code == status, answer.text
         return answer.text
 
-    def post(self, path: str, status: int = 200, **fields: object) -> str:
+    def post(self, path: str, status: int = 200, /, **fields: object) -> str:
         """The page behind a form, with the secret of changes that each page holds."""
         given = {name.replace("__", "-"): str(value) for name, value in fields.items()}
         answer = self.client.post(path, data={"change_key": self.guard.change_key(), **given})

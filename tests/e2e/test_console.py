@@ -26,7 +26,7 @@ from tests.e2e.conftest import MAIN
 from tests.tools.browser import chromium, judge
 
 CANARY = '<script>window.broken = 1</script><img src=x onerror="window.broken = 1">'
-"""Where it becomes a part of a page, the page's rules refuse it with a line on the browser's console, which fails too."""
+"""As a part of a page it is refused by the page's rules, with a line on the browser's console, which fails too."""
 
 SHOTS = os.environ.get("KAFKALIKE_SCREENSHOTS")
 """A folder for pictures of the pages, to be looked at."""
@@ -61,7 +61,7 @@ def browser() -> Iterator[Any]:
 
 
 @pytest.fixture
-def visit(browser: Any) -> Iterator[Any]:  # noqa: ANN401
+def visit(browser: Any) -> Iterator[Any]:
     """A page of a visitor of his own; it must say nothing on its console."""
     context = browser.new_context(viewport={"width": 1280, "height": 900})
     page = context.new_page()
@@ -73,13 +73,13 @@ def visit(browser: Any) -> Iterator[Any]:  # noqa: ANN401
     assert said == []
 
 
-def picture(page: Any, name: str) -> None:  # noqa: ANN401
+def picture(page: Any, name: str) -> None:
     """Keep a picture, where somebody wants to look at them."""
     if SHOTS:
         page.screenshot(path=str(Path(SHOTS) / f"{name}.png"), full_page=True)
 
 
-def heading(page: Any) -> str:  # noqa: ANN401
+def heading(page: Any) -> str:
     """What a page is about."""
     return str(page.locator("h1").inner_text())
 
@@ -87,7 +87,7 @@ def heading(page: Any) -> str:  # noqa: ANN401
 def test_a_newcomer_creates_produces_finds_watches_and_resets(
     root: str,
     environ: dict[str, str],
-    visit: Any,  # noqa: ANN401
+    visit: Any,
 ) -> None:
     """From an empty root to a group that begins anew, by the mouse alone."""
     KafkaAdminClient(bootstrap_servers=root).create_topics([NewTopic("other", 1)])
@@ -141,7 +141,7 @@ def test_a_newcomer_creates_produces_finds_watches_and_resets(
     assert {tp.partition: at.offset for tp, at in held.items()} == {0: 0, 1: 0}
 
 
-def test_no_record_becomes_a_part_of_a_page(root: str, environ: dict[str, str], visit: Any) -> None:  # noqa: ANN401
+def test_no_record_becomes_a_part_of_a_page(root: str, environ: dict[str, str], visit: Any) -> None:
     """Keys, values, headers, settings and names of groups are text on every page."""
     admin = KafkaAdminClient(bootstrap_servers=root)
     admin.create_topics([NewTopic("orders", 1)])
@@ -176,7 +176,7 @@ def test_no_record_becomes_a_part_of_a_page(root: str, environ: dict[str, str], 
             assert visit.locator("img").count() == 0, path
 
 
-def test_everybody_can_use_the_pages(root: str, environ: dict[str, str], visit: Any) -> None:  # noqa: ANN401
+def test_everybody_can_use_the_pages(root: str, environ: dict[str, str], visit: Any) -> None:
     """In light and dark, on a small screen too, by axe-core's judgement."""
     admin = KafkaAdminClient(bootstrap_servers=root)
     admin.create_topics([NewTopic("orders", 3)])
@@ -238,7 +238,7 @@ def status(address: str, **headers: str) -> int:
 def test_a_stranger_gets_nothing_and_a_reader_changes_nothing(
     root: str,
     environ: dict[str, str],
-    browser: Any,  # noqa: ANN401
+    browser: Any,
 ) -> None:
     """Without the token, by another name, and on a read-only console."""
     KafkaAdminClient(bootstrap_servers=root).create_topics([NewTopic("orders", 1)])

@@ -51,7 +51,7 @@ def chromium() -> Iterator[Any]:
             made.close()
 
 
-def judge(page: Any) -> list[str]:  # noqa: ANN401 - Playwright's
+def judge(page: Any) -> list[str]:
     """What axe-core finds serious in a page, a line each; nothing where axe-core is not there.
 
     The page's own rules let no script in that is not of the console, so it is put in past them.

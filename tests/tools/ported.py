@@ -451,9 +451,10 @@ AVRO_PROGRAMS: Final = (avro_values, avro_values_of_a_registry)
 
 def both(only: list[str]) -> int:
     """Run them over a real broker and over ours, and print the table; the number of those that differ."""
+    from scripts.kafka_jars import resolve
+
     from benchmarks.kafka_broker import HOME, broker
     from kafkalike.log.jvm.session import session
-    from scripts.kafka_jars import resolve
 
     connector = subprocess.run(
         [sys.executable, Path(__file__).parents[2] / "scripts" / "kafka_jars.py"],

@@ -49,7 +49,7 @@ JSON = st.recursive(
 )
 
 
-def value_of(tree: Tree) -> Any:  # noqa: ANN401 - JSON
+def value_of(tree: Tree) -> Any:
     """The JSON that a tree was made of."""
     if isinstance(tree, Leaf):
         return json.loads(tree.text)

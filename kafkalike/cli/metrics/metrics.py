@@ -46,10 +46,10 @@ def metrics(
     from prometheus_client import CollectorRegistry, generate_latest, start_http_server
 
     from kafkalike.admin import KafkaAdminClient
-    from kafkalike.cli.metrics.prometheus import ClusterCollector
-    from kafkalike.cli.metrics.snapshot import snapshot
     from kafkalike.lag.measure import Lags
     from kafkalike.log.connect import check_there
+    from kafkalike.metrics.prometheus import ClusterCollector
+    from kafkalike.metrics.snapshot import snapshot
 
     settings = client_settings(read_properties(command_config))
     cluster = environment.connect(bootstrap_server, settings)

@@ -53,9 +53,9 @@ def ui(environment: Environment, options: _Options) -> None:
     from prometheus_client import CollectorRegistry, generate_latest
 
     from kafkalike.admin import KafkaAdminClient
-    from kafkalike.cli.metrics.prometheus import ClusterCollector
     from kafkalike.lag.measure import Lags
     from kafkalike.log.connect import check_there
+    from kafkalike.metrics.prometheus import ClusterCollector
     from kafkalike.ui.serving import ConsoleServer
 
     cluster = environment.cluster_of(options.bootstrap_server, options.command_config)

@@ -57,9 +57,7 @@ def lag_plot(request: Request) -> Response:
     now = desk.clock.now_ms()
 
     def look(lags: Lags) -> dict[str, Line | None]:
-        moments = lag_history(
-            lags, now, span_ms=SPAN_MS, step_ms=STEP_MS, wanted=lambda id_, _topic: id_ == group_id
-        )
+        moments = lag_history(lags, now, span_ms=SPAN_MS, step_ms=STEP_MS, wanted=lambda id_, _topic: id_ == group_id)
         by_topic: dict[str, dict[int, float]] = {}
         for _, tp, at in moments:
             _add(by_topic.setdefault(tp.topic, {}), at)

@@ -56,9 +56,7 @@ def schemas(request: Request) -> Response:
     subjects = [name for name in registry.get_subjects() if wanted in name.lower()]
     pages = max(1, -(-len(subjects) // SUBJECTS))
     at = min(max(1, number(request, "page", 1)), pages)
-    rows = [
-        (name, registry.get_latest_version(name)) for name in subjects[(at - 1) * SUBJECTS : at * SUBJECTS]
-    ]
+    rows = [(name, registry.get_latest_version(name)) for name in subjects[(at - 1) * SUBJECTS : at * SUBJECTS]]
     return page(
         request,
         "schemas.html",
@@ -178,7 +176,7 @@ def start_check(request: Request) -> Response:
     """Begin a check."""
     desk, given = site(request).desk, form(request)
     topic = given.get("topic", "").strip()
-    names = [desk.cluster.topic(topic).name] if topic else None
+    names: list[str] | None = [desk.cluster.topic(topic).name] if topic else None
     work = {"verify": _verify, "maintain": _maintain}.get(given.get("what", ""))
     if work is None:
         raise IllegalArgumentError("what: verify or maintain is needed")

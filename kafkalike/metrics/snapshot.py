@@ -9,9 +9,9 @@ from itertools import groupby
 from typing import Any
 
 from kafkalike.admin import KafkaAdminClient
-from kafkalike.cli.metrics.transactions import TransactionCounter
 from kafkalike.lag.history import lag_history
 from kafkalike.lag.measure import GroupLag, Lags
+from kafkalike.metrics.transactions import TransactionCounter
 from kafkalike.model.lag import Lag, total
 from kafkalike.model.lag_history import Moment
 from kafkalike.model.structs import TopicPartition

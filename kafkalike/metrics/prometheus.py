@@ -16,12 +16,12 @@ from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily
 from prometheus_client.registry import Collector
 
 from kafkalike.admin import KafkaAdminClient
-from kafkalike.cli.metrics.snapshot import GroupView, group_views
-from kafkalike.cli.metrics.transactions import TransactionCounter, TransactionFigures
 from kafkalike.clock import SYSTEM_CLOCK, Clock
 from kafkalike.errors import KafkaError
 from kafkalike.lag.measure import GroupLag, Lags
 from kafkalike.log.connect import check_there
+from kafkalike.metrics.snapshot import GroupView, group_views
+from kafkalike.metrics.transactions import TransactionCounter, TransactionFigures
 from kafkalike.model.lag import PartitionIndex, total
 from kafkalike.version import __version__
 
