@@ -451,9 +451,8 @@ AVRO_PROGRAMS: Final = (avro_values, avro_values_of_a_registry)
 
 def both(only: list[str]) -> int:
     """Run them over a real broker and over ours, and print the table; the number of those that differ."""
-    from scripts.kafka_jars import resolve
-
     from benchmarks.kafka_broker import HOME, broker
+    from kafkalike.cli.jobs.kafka_jars import resolve
     from kafkalike.log.jvm.session import session
 
     connector = subprocess.run(
