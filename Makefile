@@ -115,7 +115,7 @@ reference: setup ## docs/settings.md, docs/errors.md and the types of settings, 
 	@$(bin)/ruff format --quiet kafkalike/config/settings.py
 
 docs: setup ## the documentation site, built strictly into build/site
-	@$(bin)/mkdocs build --strict --quiet
+	@NO_MKDOCS_2_WARNING=1 $(bin)/mkdocs build --strict --quiet
 
 lock: setup ## resolve pyproject.toml anew into requirements.lock
 	@scripts/lock.sh
