@@ -15,8 +15,8 @@ from kafkalike.errors import IllegalArgumentError
 from kafkalike.log.connect import connect_delta
 from kafkalike.log.jvm.hadoop import tell_hadoop
 from kafkalike.model.topic import TopicInfo
-from kafkalike.spark.between import Between, within
 from kafkalike.partitioner import partition_for_key
+from kafkalike.spark.between import Between, within
 
 
 def read(

@@ -2,8 +2,9 @@
 
 `kafkalike_range('orders', '2026-01-01', '2026-01-02')` has the records of a time range, `kafkalike_offsets('orders', 0,
 40, 97)` those of an offset range of a partition; ranges are half-open, and NULL leaves an end open.
-`kafkalike_key('orders', CAST('k' AS BINARY))` has the records of a key. The functions are SQL, so Spark puts them into the query: literal arguments prune partitions and files as a WHERE over the view does, and
-the other topics are gone before the query runs.
+`kafkalike_key('orders', CAST('k' AS BINARY))` has the records of a key. The functions are SQL, so Spark puts them into
+the query: literal arguments prune partitions and files as a WHERE over the view does, and the other topics are gone
+before the query runs.
 """
 
 from __future__ import annotations
