@@ -17,7 +17,7 @@ from kafkalike.log.port import Cluster
 from kafkalike.model.structs import TopicPartition
 from tests.processes.conftest import ObjectRoot
 from tests.tools.children import run
-from tests.tools.records import partition_values
+from tests.tools.partitions import partition_values
 
 WORKER = "tests.processes.workers.transact"
 KILLED = -9
