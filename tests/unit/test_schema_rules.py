@@ -456,6 +456,20 @@ def test_a_line_that_cannot_be_imported_is_named(line: str, said: str) -> None:
         topic_records.read_records(["", line])
 
 
+def test_an_import_into_a_subject_that_is_read_only_is_refused() -> None:
+    """What is there already is no change."""
+    world = World()
+    world.register("a", ONE)
+    world.add(rules.set_mode(world.state, "a", "READONLY", 1, force=False))
+
+    def imported(schema: Schema, version: int) -> tuple[Any, importing.Imported]:
+        contents = topic_records.Contents(schemas={("a", version): wanted("a", schema, id=version, version=version)})
+        return importing.import_all(world.state, contents, TOY, 1)
+
+    assert imported(ONE, 1) == ([], importing.Imported(versions=0, known=1, settings=0))
+    assert code(lambda: imported(TWO, 2)) == 42205
+
+
 def test_an_import_that_contradicts_what_is_here_is_refused_as_a_whole() -> None:
     """An id that is another schema's here; a reference that is missing; a circle."""
     world = World()

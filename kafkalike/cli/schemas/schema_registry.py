@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import signal
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
@@ -87,7 +86,7 @@ def schema_registry(environment: Environment, options: _Options) -> None:
 
     cluster = environment.cluster_of(options.bootstrap_server, options.command_config)
     credentials, certificate = _credentials(options), _certificate(options)
-    with Interrupt((signal.SIGINT, signal.SIGTERM)) as interrupt:
+    with Interrupt() as interrupt:
         server = RegistryServer(
             RegistryService(cluster, read_only=options.read_only, clock=environment.clock),
             host=options.host,

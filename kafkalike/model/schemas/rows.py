@@ -14,9 +14,8 @@ from kafkalike.model.row_value import as_text, as_whole, damaged, flag, row_valu
 from kafkalike.model.schemas.identity import fingerprint, guid_of, json_text
 from kafkalike.model.schemas.levels import LEVELS, MODES
 from kafkalike.model.schemas.refusals import MAX_ID
+from kafkalike.model.schemas.table import TABLE
 from kafkalike.model.schemas.values import SCHEMA_TYPES, Reference, Schema
-
-TABLE: Final = "__schemas"
 
 SCHEMA: Final = "schema"
 CONFIG: Final = "config"

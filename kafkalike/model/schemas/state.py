@@ -19,7 +19,6 @@ from kafkalike.model.schemas.rows import (
     GONE,
     LIVE,
     SOFT,
-    TABLE,
     Config,
     Configured,
     ModeSet,
@@ -28,6 +27,7 @@ from kafkalike.model.schemas.rows import (
     Stands,
     parse_row,
 )
+from kafkalike.model.schemas.table import TABLE
 from kafkalike.model.schemas.values import Reference, Registered, Schema
 
 K = TypeVar("K")
