@@ -148,8 +148,8 @@ class Items(Node):
             if at > len(data):
                 return None
             edges.append(np.array(places, np.int64) + first)
-        for row, places in zip(rows.tolist(), edges, strict=True):
-            cursor.pos[row] = places[-1]
-        starts = np.concatenate([places[:-1] for places in edges])
-        ends = np.concatenate([places[1:] for places in edges])
+        for row, run in zip(rows.tolist(), edges, strict=True):
+            cursor.pos[row] = run[-1]
+        starts = np.concatenate([run[:-1] for run in edges])
+        ends = np.concatenate([run[1:] for run in edges])
         return cursor.inside(starts, ends), np.repeat(np.arange(len(rows)), counts)
