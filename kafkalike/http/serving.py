@@ -119,9 +119,7 @@ def _listening(host: str, port: int, *, anyone: bool) -> socket.socket:
     try:
         family, _, _, _, address = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0]
         if not (anyone or is_loopback(str(address[0]))):
-            raise KafkaConfigurationError(
-                f"whoever reaches {host} could ask: say who may ask"
-            )
+            raise KafkaConfigurationError(f"whoever reaches {host} could ask: say who may ask")
         made = socket.create_server((host, port), family=family, backlog=MAX_CONNECTIONS)
         # asyncio does it only for sockets whose protocol is written down; without it an answer waits 40 ms.
         made.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)

@@ -189,7 +189,9 @@ class Gate:
         path = "/" + request.url.path.lstrip("/")
         answer = RedirectResponse(f"{path}?{rest}" if rest else path, 303)
         guard = self._guard
-        answer.set_cookie(guard.cookie, guard.pass_of(), httponly=True, samesite="strict", secure=guard.secure, path="/")
+        answer.set_cookie(
+            guard.cookie, guard.pass_of(), httponly=True, samesite="strict", secure=guard.secure, path="/"
+        )
         return answer
 
 

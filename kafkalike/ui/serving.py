@@ -56,7 +56,7 @@ class ConsoleServer:
         app = needed("kafkalike.ui.app", "the console", "ui")
         desk = needed("kafkalike.ui.desk", "the console", "ui")
         guard = needed("kafkalike.ui.guard", "the console", "ui")
-        if token == "" and not is_loopback(host):  # noqa: S105 - none
+        if token == "" and not is_loopback(host):
             raise KafkaConfigurationError(f"whoever reaches {host} could ask: a token is needed there")
         self.token = secrets.token_urlsafe(24) if token is None else token
         door = serving.Door(host=host, port=port, anyone=bool(self.token), certificate=certificate)
