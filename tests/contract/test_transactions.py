@@ -44,7 +44,7 @@ from tests.tools.clusters import on_disk
 from tests.tools.partitions import partition_records
 from tests.tools.records import batch, fill
 
-Opener = Callable[[], Cluster]
+Opener = Callable[..., Cluster]
 
 NONE: Mapping[GroupClaim, Mapping[TopicPartition, OffsetAndMetadata]] = {}
 
