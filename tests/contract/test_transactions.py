@@ -41,7 +41,8 @@ from kafkalike.model.transactions.values import Attempt, StagedFile
 from kafkalike.model.transactions.views import TransactionState
 from kafkalike.testing import ManualClock, MemoryCluster
 from tests.tools.clusters import on_disk
-from tests.tools.records import batch, fill, partition_records
+from tests.tools.partitions import partition_records
+from tests.tools.records import batch, fill
 
 Opener = Callable[..., Cluster]
 
