@@ -11,7 +11,7 @@ bin := .venv/bin
 pytest := $(env) $(bin)/python -m pytest
 code := $(wildcard kafkalike scripts tests benchmarks)
 # What must be covered to the last branch: the model and the change loop. `make mutants` changes the same modules.
-loop := following loading settling table
+loop := following loading settling state table
 measured := kafkalike.model $(addprefix kafkalike.log.table.,$(loop))
 step = @printf '\n== %s\n' "$@: $(1)"
 

@@ -451,23 +451,19 @@ AVRO_PROGRAMS: Final = (avro_values, avro_values_of_a_registry)
 
 def both(only: list[str]) -> int:
     """Run them over a real broker and over ours, and print the table; the number of those that differ."""
-    from benchmarks.kafka_broker import HOME, broker
-    from kafkalike.cli.jobs.kafka_jars import resolve
+    from benchmarks.kafka_broker import broker
     from kafkalike.log.jvm.session import session
 
     connector = subprocess.run(
-        [sys.executable, Path(__file__).parents[2] / "scripts" / "kafka_jars.py"],
+        [sys.executable, "-m", "kafkalike.cli.jobs.kafka_jars"],
         check=True,
         capture_output=True,
         text=True,
     )
-    avro = HOME.parent / "jars" / f"{AVRO_ARTIFACT.replace(':', '_')}.jar"
-    if not avro.exists():
-        resolve({"spark.jars.packages": AVRO_ARTIFACT}, HOME.parent)
     differ = 0
     with broker() as (address, _), tempfile.TemporaryDirectory(prefix="ported-") as folder:
-        jars = f"{connector.stdout.strip()},{avro}"
-        spark = session("ported", "local[2]", **{"spark.jars": jars, "spark.sql.shuffle.partitions": "1"})
+        more = {"spark.jars": connector.stdout.strip(), "spark.jars.packages": AVRO_ARTIFACT}
+        spark = session("ported", "local[2]", **more, **{"spark.sql.shuffle.partitions": "1"})
         say("| program | same rows | changed besides format and address |\n|---|---|---|")
         for program in PROGRAMS:
             if only and program.__name__ not in only:

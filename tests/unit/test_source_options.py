@@ -7,8 +7,8 @@ import pytest
 
 from kafkalike.errors import IllegalArgumentError, InvalidGroupIdError, InvalidTopicError
 from kafkalike.model.structs import TopicPartition
+from kafkalike.spark.format.option_values import MAX_LONG
 from kafkalike.spark.format.options import (
-    MAX_LONG,
     SourceOptions,
     check_batch,
     check_stream,

@@ -15,7 +15,7 @@ from pyspark.sql.datasource import (
 from pyspark.sql.types import StructType
 
 from kafkalike.config.storage import SentOptions, StorageOptions, check_options
-from kafkalike.errors import IllegalArgumentError
+from kafkalike.errors import IllegalArgumentError, KafkaError
 from kafkalike.spark.format.modes import explain_modes
 from kafkalike.spark.format.named import plainly
 from kafkalike.spark.format.options import SourceOptions, parse_options, warn_without_meaning
@@ -56,12 +56,15 @@ class KafkalikeSource(DataSource):
 
         return BatchReader(self._checked(schema))
 
-    @plainly
     def streamReader(self, schema: StructType) -> DataSourceStreamReader:  # noqa: N802 - Spark's name
         """A reader of one streaming query."""
         from kafkalike.spark.format.mark import MarkedReader
+        from kafkalike.spark.format.refused import RefusedReader
 
-        return MarkedReader(self._checked(schema))
+        try:
+            return MarkedReader(self._checked(schema))
+        except KafkaError as error:
+            return RefusedReader(error)
 
     @plainly
     def writer(self, schema: StructType, overwrite: bool) -> DataSourceWriter:  # noqa: FBT001 - Spark's signature

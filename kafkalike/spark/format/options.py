@@ -2,18 +2,18 @@
 
 from __future__ import annotations
 
-import difflib
 import logging
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Final
 
-from kafkalike.config.properties import nearest
 from kafkalike.config.storage import SentOptions
 from kafkalike.errors import IllegalArgumentError
 from kafkalike.model.names import check_group_id, check_topic_name
 from kafkalike.model.structs import TopicPartition
+from kafkalike.spark.format.option_names import by_known_name, warn_of_names
+from kafkalike.spark.format.option_values import MAX_LONG, duration_ms, flag, number, word
 from kafkalike.spark.format.positions import (
     EARLIEST,
     LATEST,
@@ -31,14 +31,8 @@ from kafkalike.spark.format.positions import (
 _log = logging.getLogger(__name__)
 
 BOOTSTRAP: Final = "kafka.bootstrap.servers"
-STORAGE: Final = "storage."
-"""How options begin that say who asks an object store, where they are no secret: in files of settings."""
 STRATEGIES: Final = ("assign", "subscribe", "subscribePattern")
 MAX_PATTERN_BYTES: Final = 1_024
-MAX_INT: Final = 2**31 - 1
-MAX_LONG: Final = 2**63 - 1
-SLIP: Final = 0.85
-"""From how much likeness on an unknown option is taken for a slip of the pen: `topics`, `startingOffset`."""
 MAX_PARTS: Final = 1_000_000
 """Most Spark partitions that options may name: each one is a task."""
 
@@ -85,10 +79,6 @@ NO_MEANING: Final = {
     "groupIdPrefix": "no consumer group is made for a query",
 }
 """Options of Spark's Kafka source that change nothing here; each one is warned about."""
-
-TABLE: Final = ("provider", "path", "location", "owner", "external", "comment", "collation", "is_managed_location")
-"""What Spark's catalog adds to the options of a table (`CREATE TABLE … USING kafkalike`); `option.` before a name of
-the user's is one more way in which it gives them. Nothing is said of these."""
 
 REFUSED: Final = {
     "kafka.key.deserializer": "keys are read as bytes; cast them in the query",
@@ -173,7 +163,7 @@ def parse_options(given: Mapping[str, str], storage: SentOptions | None = None) 
         choice=_choice(options),
         starting=starting,
         ending=ending or Everywhere(LATEST),
-        or_latest=_word(options, "startingOffsetsByTimestampStrategy", ("error", "latest")) == "latest",
+        or_latest=word(options, "startingOffsetsByTimestampStrategy", ("error", "latest")) == "latest",
         fail_on_data_loss=flag(options, "failOnDataLoss", default=True),
         include_headers=flag(options, "includeHeaders", default=False),
         min_partitions=fewest,
@@ -181,7 +171,7 @@ def parse_options(given: Mapping[str, str], storage: SentOptions | None = None) 
         max_records_per_partition=number(options, "maxRecordsPerPartition", MAX_LONG),
         max_offsets_per_trigger=maximum,
         min_offsets_per_trigger=minimum,
-        max_trigger_delay_ms=_duration_ms(options.get("maxTriggerDelay", "15m")),
+        max_trigger_delay_ms=duration_ms(options.get("maxTriggerDelay", "15m")),
         group_id=group,
         given=frozenset(options),
     )
@@ -224,46 +214,9 @@ def check_stream(options: SourceOptions) -> None:
         _log.warning("option maxTriggerDelay has no effect without minOffsetsPerTrigger")
 
 
-def by_known_name(
-    given: Mapping[str, str], known: Sequence[str], no_meaning: Iterable[str], refused: Mapping[str, str]
-) -> dict[str, str]:
-    """Options by the names they have here, in whatever case they were given.
-
-    Args:
-        given: what the user gave.
-        known: options with a meaning.
-        no_meaning: options that change nothing.
-        refused: options that are refused, with the reason.
-
-    Raises:
-        IllegalArgumentError: an option is refused; or it is unknown and looks like a known one, so it is a slip.
-            Spark's Kafka connector takes any other option and does nothing with it; so does this.
-    """
-    canonical = {name.lower(): name for name in (*known, *no_meaning, *refused)}
-    found = {}
-    for name, value in given.items():
-        if of_table(name):
-            continue
-        own = canonical.get(name.lower())
-        if own is not None and own in refused:
-            raise IllegalArgumentError(f"option {own} is not supported: {refused[own]}")
-        if name.lower().startswith(STORAGE):
-            raise IllegalArgumentError(
-                f"option {name} is not supported, as options stand in Spark's plans: give storage_options to "
-                "kafkalike.spark.session or kafkalike.spark.register_format, or set environment variables"
-            )
-        if own is not None:
-            found[own] = value
-        elif "." not in name and difflib.get_close_matches(name.lower(), map(str.lower, known), 1, SLIP):
-            raise IllegalArgumentError(
-                f"unknown option {name}{nearest(name, known)}; the options are {', '.join(known)}"
-            )
-    return found
-
-
-def of_table(name: str) -> bool:
-    """Whether an option comes from Spark's catalog."""
-    return name.lower() in TABLE or name.lower().startswith("option.")
+def warn_without_meaning(given: Iterable[str]) -> None:
+    """Say by name, on standard error, which options are taken and change nothing."""
+    warn_of_names(given, KNOWN, NO_MEANING)
 
 
 def root_of(options: Mapping[str, str]) -> str:
@@ -275,26 +228,6 @@ def root_of(options: Mapping[str, str]) -> str:
     if not options.get(BOOTSTRAP, "").strip():
         raise IllegalArgumentError(f"option {BOOTSTRAP} must name the cluster's root, such as /data/kafkalike")
     return options[BOOTSTRAP]
-
-
-def warn_without_meaning(
-    given: Iterable[str], known: Iterable[str] = KNOWN, no_meaning: Mapping[str, str] = NO_MEANING
-) -> None:
-    """Say by name, on standard error, which options are taken and change nothing."""
-    reasons = {name.lower(): (name, reason) for name, reason in no_meaning.items()}
-    meant = {name.lower() for name in known}
-    for option in given:
-        low = option.lower()
-        if of_table(option):
-            continue
-        if low in reasons:
-            _log.warning("option %s has no effect: %s", *reasons[low])
-        elif low.startswith("kafka.") and low not in meant:
-            _log.warning("option %s has no effect: there is no broker and no Kafka client", option)
-        elif f"kafka.{low}" in meant:
-            _log.warning("option %s has no effect without kafka. in front: kafka.%s", option, low)
-        elif low not in meant:
-            _log.warning("option %s has no effect: the format has no such option", option)
 
 
 def _choice(options: Mapping[str, str]) -> Choice:
@@ -363,7 +296,7 @@ def _position(options: Mapping[str, str], side: str) -> Position | None:
     # All of them must be right, also those that another one wins over.
     at_offsets: Position | None = None
     if options.get(offsets, "").strip().lower() == COMMITTED:
-        at_offsets = Committed(_word(options, RESET, RESETS) if RESET in options else None)
+        at_offsets = Committed(word(options, RESET, RESETS) if RESET in options else None)
     elif offsets in options:
         at_offsets = parse_offsets(offsets, options[offsets])
     at_times = parse_timestamps(by_timestamp, options[by_timestamp]) if by_timestamp in options else None
@@ -377,55 +310,8 @@ def _position(options: Mapping[str, str], side: str) -> Position | None:
     return at_times or at_offsets
 
 
-def number(options: Mapping[str, str], name: str, most: int, least: int = 1) -> int | None:
-    """An option that is a whole number from `least` to `most`."""
-    text = options.get(name)
-    if text is None:
-        return None
-    stripped = text.strip()
-    if not (stripped.isascii() and stripped.isdigit()) or not least <= int(stripped) <= most:
-        what = "a positive whole number" if least else "a whole number from 0"
-        raise IllegalArgumentError(f"option {name} must be {what} up to {most}, not {text!r}")
-    return int(stripped)
-
-
-def flag(options: Mapping[str, str], name: str, *, default: bool) -> bool:
-    """An option that is true or false, in any case."""
-    text = options.get(name)
-    if text is None:
-        return default
-    if text.strip().lower() not in {"true", "false"}:
-        raise IllegalArgumentError(f"option {name} must be true or false, not {text!r}")
-    return text.strip().lower() == "true"
-
-
-def _word(options: Mapping[str, str], name: str, words: tuple[str, ...]) -> str:
-    text = options.get(name, words[0]).strip().lower()
-    if text not in words:
-        raise IllegalArgumentError(f"option {name} must be one of {', '.join(words)}, not {options[name]!r}")
-    return text
-
-
 def _isolation(text: str | None) -> None:
     if text is not None and text not in {"read_committed", "read_uncommitted"}:
         raise IllegalArgumentError(
             f"option kafka.isolation.level must be read_committed or read_uncommitted, not {text!r}"
         )
-
-
-_UNITS: Final = {
-    **dict.fromkeys(("", "ms"), 1),
-    "s": 1_000,
-    **dict.fromkeys(("m", "min"), 60_000),
-    "h": 3_600_000,
-    "d": 86_400_000,
-}
-
-
-def _duration_ms(text: str) -> int:
-    """A duration as Spark writes it (`JavaUtils.timeStringAs`): `90s`, `15m`, `1h`; a bare number is ms."""
-    match = re.fullmatch(r"([0-9]+)\s*([a-z]*)", text.strip().lower())
-    if match is None or match[2] not in _UNITS:
-        units = ", ".join(unit for unit in _UNITS if unit)
-        raise IllegalArgumentError(f"option maxTriggerDelay must be a duration with a unit of {units}, not {text!r}")
-    return int(match[1]) * _UNITS[match[2]]

@@ -17,19 +17,10 @@ from kafkalike.expr.sink import check_columns
 from kafkalike.log.jvm.stream_checkpoint import check_location
 from kafkalike.model.appends import TxnId
 from kafkalike.model.names import check_topic_name
-from kafkalike.spark.format.options import (
-    BOOTSTRAP,
-    MAX_INT,
-    MAX_LONG,
-    by_known_name,
-    flag,
-    number,
-    root_of,
-    warn_without_meaning,
-)
-from kafkalike.spark.format.options import (
-    KNOWN as SOURCE_OPTIONS,
-)
+from kafkalike.spark.format.option_names import by_known_name, warn_of_names
+from kafkalike.spark.format.option_values import MAX_INT, MAX_LONG, flag, number
+from kafkalike.spark.format.options import BOOTSTRAP, root_of
+from kafkalike.spark.format.options import KNOWN as SOURCE_OPTIONS
 
 _log = logging.getLogger(__name__)
 
@@ -133,9 +124,7 @@ def _known(given: Mapping[str, str]) -> dict[str, str]:
     options = by_known_name(given, KNOWN, NO_MEANING, REFUSED)
     flag(options, "includeHeaders", default=True)
     # A table has the options of both.
-    warn_without_meaning(
-        {name: value for name, value in given.items() if name.lower() not in OF_SOURCES}, KNOWN, NO_MEANING
-    )
+    warn_of_names({name: value for name, value in given.items() if name.lower() not in OF_SOURCES}, KNOWN, NO_MEANING)
     return options
 
 

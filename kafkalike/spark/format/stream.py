@@ -21,7 +21,8 @@ from kafkalike.errors import DataLossError, KafkaError
 from kafkalike.spark.format.committed import where_it_stands
 from kafkalike.spark.format.loss import report_loss
 from kafkalike.spark.format.named import plain_rows
-from kafkalike.spark.format.options import MAX_LONG, SourceOptions, check_stream
+from kafkalike.spark.format.option_values import MAX_LONG
+from kafkalike.spark.format.options import SourceOptions, check_stream
 from kafkalike.spark.format.parts import parts, read_part
 from kafkalike.spark.format.plan import Run
 from kafkalike.spark.format.positions import (
