@@ -72,7 +72,7 @@ def find_records(
     """
     if not isinstance(key, bytes | str):
         raise IllegalArgumentError(f"a key is needed, as bytes or text, not {key!r}")
-    if isinstance(limit, bool) or not isinstance(limit, int) or limit < 1:
+    if limit < 1:
         raise IllegalArgumentError(f"limit must be 1 or more, not {limit!r}")
     wanted = key.encode() if isinstance(key, str) else key
     log = connect(bootstrap_servers, storage_options).log(check_topic_name(topic))
