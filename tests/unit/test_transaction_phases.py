@@ -264,3 +264,11 @@ def test_offsets_add_up_by_claim_and_the_later_one_counts() -> None:
 
     assert list(standing.offsets) == [two, one]
     assert standing.offsets[one] == {T0: OffsetAndMetadata(3), T1: OffsetAndMetadata(5)}
+
+
+def test_the_phase_alone_says_whether_a_record_is_let_in() -> None:
+    """So it is all that `TransactionManager.gate` looks at, for each record."""
+    assert {standing.phase for standing, row in TABLE if row[Call.SEND] is Phase.IN_TRANSACTION} == {
+        Phase.IN_TRANSACTION
+    }
+    assert all(row[Call.SEND] is Phase.IN_TRANSACTION for standing, row in TABLE if standing.phase is OPEN.phase)
