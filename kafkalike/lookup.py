@@ -70,9 +70,10 @@ def find_records(
         CorruptRecordError: a data file is damaged; says which.
         KafkaStorageError: the storage does not answer, or maintenance has removed a file meanwhile: ask again.
     """
-    if not isinstance(key, bytes | str):
+    given: object = key
+    if not isinstance(given, bytes | str):
         raise IllegalArgumentError(f"a key is needed, as bytes or text, not {key!r}")
-    if isinstance(limit, bool) or not isinstance(limit, int) or limit < 1:
+    if type(limit) is not int or limit < 1:
         raise IllegalArgumentError(f"limit must be 1 or more, not {limit!r}")
     wanted = key.encode() if isinstance(key, str) else key
     log = connect(bootstrap_servers, storage_options).log(check_topic_name(topic))

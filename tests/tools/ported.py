@@ -455,7 +455,7 @@ def both(only: list[str]) -> int:
     from kafkalike.log.jvm.session import session
 
     connector = subprocess.run(
-        [sys.executable, Path(__file__).parents[2] / "scripts" / "kafka_jars.py"],
+        [sys.executable, "-m", "kafkalike.cli.jobs.kafka_jars"],
         check=True,
         capture_output=True,
         text=True,

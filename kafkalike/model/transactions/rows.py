@@ -131,9 +131,9 @@ _topic: Final = lru_cache(maxsize=1024)(Topic)
 
 
 def _load_file(name: object, size: object, checksum: object, topic_id: str) -> StagedFile:
-    if type(name) is int and name >= 0:
+    if type(name) is int:
         # Most: see `_short`.
-        name = f"{name}.{topic_id}"
+        name = f"{as_whole(name, 'files')}.{topic_id}"
     else:
         name = as_text(name, "files")
         if "/" in name or not name.strip("."):
