@@ -11,17 +11,20 @@ bin := .venv/bin
 pytest := $(env) $(bin)/python -m pytest
 code := $(wildcard kafkalike scripts tests benchmarks)
 # What must be covered to the last branch: the model and the change loop. `make mutants` changes the same modules.
-loop := following loading settling table
+loop := following loading settling state table
 measured := kafkalike.model $(addprefix kafkalike.log.table.,$(loop))
 step = @printf '\n== %s\n' "$@: $(1)"
 
-.PHONY: help setup setup-stores objects demo demo-s3 check test fmt lint types arch graph unit spark processes coverage mutants soak e2e bench bench-kafka reference lock clean
+.PHONY: help setup setup-browser setup-stores objects demo demo-s3 check test fmt lint types arch graph unit spark processes coverage mutants soak e2e bench bench-kafka reference docs lock clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z0-9]+:.*## /{printf "  make %-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
 setup: ## .venv, locked packages, a Java, Delta's jars: only what is missing
 	@scripts/setup.sh
+
+setup-browser: ## a browser for the tests of the web console; without it they are skipped
+	@scripts/setup_browser.sh
 
 setup-stores: ## object stores for tests: versitygw (S3), Azurite, and Hadoop's client for S3, into cache folders; without them tests are skipped
 	@scripts/setup_stores.sh
@@ -110,9 +113,12 @@ bench-kafka: setup ## the same against a real Kafka broker and Spark's Kafka con
 	@$(env) $(bin)/python -m benchmarks.kafka_rivals
 	@$(env) $(bin)/python -m benchmarks.kafka_copier
 
-reference: setup ## docs/settings.md and the types of settings, from the tables of settings
+reference: setup ## docs/settings.md, docs/errors.md and the types of settings, from the tables of settings
 	@$(bin)/python -m scripts.reference
 	@$(bin)/ruff format --quiet kafkalike/config/settings.py
+
+docs: setup ## the documentation site, built strictly into build/site
+	@NO_MKDOCS_2_WARNING=1 $(bin)/mkdocs build --strict --quiet
 
 lock: setup ## resolve pyproject.toml anew into requirements.lock
 	@scripts/lock.sh

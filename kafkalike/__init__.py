@@ -22,6 +22,8 @@ if TYPE_CHECKING:
     from kafkalike.cuts.value import TopicSnapshot as TopicSnapshot
     from kafkalike.dead_letters import DeadLetters as DeadLetters
     from kafkalike.group.assignors import PartitionAssignor as PartitionAssignor
+    from kafkalike.lookup import KeyRecords as KeyRecords
+    from kafkalike.lookup import find_records as find_records
     from kafkalike.model.structs import AlterConfigOp as AlterConfigOp
     from kafkalike.model.structs import ConfigResource as ConfigResource
     from kafkalike.model.structs import ConfigResourceType as ConfigResourceType
@@ -79,6 +81,8 @@ _HOME = {
     "Snapshot": "kafkalike.cuts.value",
     "TopicSnapshot": "kafkalike.cuts.value",
     "snapshot": "kafkalike.cuts.take",
+    "KeyRecords": "kafkalike.lookup",
+    "find_records": "kafkalike.lookup",
 }
 
 __all__ = [  # noqa: PLE0604 - `__getattr__` gives the names

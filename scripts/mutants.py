@@ -78,7 +78,7 @@ PARTS: Final[Mapping[str, Part]] = {
     ),
     "schemas": Part(
         modules=("kafkalike/model/schemas/*.py",),
-        tests=_unit("schema_admission", "schema_rules", "schema_simulation"),
+        tests=_unit("avro_text", "schema_admission", "schema_rules", "schema_simulation"),
     ),
     "dead-letters": Part(
         modules=("kafkalike/model/dead_letters/*.py",),
@@ -118,8 +118,10 @@ PARTS: Final[Mapping[str, Part]] = {
         ),
     ),
     "change-loop": Part(
-        modules=tuple(f"kafkalike/log/table/{name}.py" for name in ("following", "loading", "settling", "table")),
-        tests=_unit("change_loop", "change_rules", "far_table", "settling", "table_steps"),
+        modules=tuple(
+            f"kafkalike/log/table/{name}.py" for name in ("following", "loading", "settling", "state", "table")
+        ),
+        tests=_unit("change_loop", "change_rules", "far_table", "settling", "table_state", "table_steps"),
     ),
 }
 

@@ -1,4 +1,4 @@
-"""Reference: the tables of settings in; `kafkalike/config/settings.py` and `docs/settings.md` out.
+"""Reference: tables of settings and errors in; `kafkalike/config/settings.py`, two pages of `docs` out.
 
 python -m scripts.reference
 
@@ -24,10 +24,12 @@ from kafkalike.config.client import NO_MEANING
 from kafkalike.config.properties import LONG_MAX, Property
 from kafkalike.config.server import SERVER_PROPERTIES
 from kafkalike.config.topic import TOPIC_PROPERTIES
+from scripts import reference_errors
 
 ROOT: Final = Path(__file__).parents[1]
 TYPED: Final = ROOT / "kafkalike" / "config" / "settings.py"
 PAGE: Final = ROOT / "docs" / "settings.md"
+ERRORS: Final = ROOT / "docs" / "errors.md"
 
 WIDTH: Final = 116
 
@@ -323,9 +325,10 @@ def page() -> str:
 
 
 def main() -> int:
-    """Write both files."""
+    """Write the files."""
     TYPED.write_text(typed(), encoding="utf-8")
     PAGE.write_text(page(), encoding="utf-8")
+    ERRORS.write_text(reference_errors.page(), encoding="utf-8")
     return 0
 
 

@@ -49,7 +49,7 @@ class Batch:
         self.born = born
         """Monotonic time, s, of the first record; what `linger_ms` and `delivery_timeout_ms` count from."""
         # Fields of rows, one row behind the other: one `extend` each, so that an interrupted `send` cannot leave
-        # columns of unequal length. No object is kept of a row, for which the garbage collector would look again and again.
+        # columns of unequal length. No object is kept of a row, at which the garbage collector would look again.
         self.fields: list[Any] = []
         self.size = 0
         """Bytes, as the buffer counts them."""

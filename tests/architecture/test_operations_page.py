@@ -36,7 +36,7 @@ def test_each_finding_has_a_line_that_says_what_to_do() -> None:
 def test_each_metric_of_the_exporter_is_listed() -> None:
     """By the name that a scrape shows."""
     source = "".join(
-        (PROJECT / "kafkalike" / "cli" / "metrics" / file).read_text() for file in ("prometheus.py", "snapshot.py")
+        (PROJECT / "kafkalike" / "metrics" / file).read_text() for file in ("prometheus.py", "snapshot.py")
     )
     named = set(re.findall(r'"((?:kafka|kafkalike)_[a-z_]+)"', source))
 

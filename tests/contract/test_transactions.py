@@ -41,9 +41,10 @@ from kafkalike.model.transactions.values import Attempt, StagedFile
 from kafkalike.model.transactions.views import TransactionState
 from kafkalike.testing import ManualClock, MemoryCluster
 from tests.tools.clusters import on_disk
-from tests.tools.records import batch, fill, partition_records
+from tests.tools.partitions import partition_records
+from tests.tools.records import batch, fill
 
-Opener = Callable[[], Cluster]
+Opener = Callable[..., Cluster]
 
 NONE: Mapping[GroupClaim, Mapping[TopicPartition, OffsetAndMetadata]] = {}
 

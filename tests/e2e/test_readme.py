@@ -11,12 +11,12 @@ from pathlib import Path
 import pytest
 
 from kafkalike import KafkaConsumer, KafkaProducer, TopicPartition
-from tests.tools.blocks import blocks
+from tests.tools.blocks import PROJECT, blocks
 from tests.tools.object_servers import S3, in_environment, running
 
 
-def outputs_of(heading: str, folder: Path, more: Mapping[str, str], page: str = "README.md") -> list[str]:
-    """What the blocks below a heading print; each must end well."""
+def outputs_of(heading: str | None, folder: Path, more: Mapping[str, str], page: str = "README.md") -> list[str]:
+    """What the blocks below a heading, or of a whole page, print; each must end well."""
     commands = {"python": [sys.executable, "-c"], "sh": ["bash", "-euc"]}
     return [ran([*commands[language], text], folder, more) for language, text in blocks(heading, page)]
 
@@ -94,6 +94,44 @@ def test_sparks_programs_of_exactly_once_run_as_they_stand(tmp_path: Path) -> No
         }
     with KafkaConsumer(bootstrap_servers=root, group_id="split") as consumer:
         assert consumer.committed(TopicPartition("orders", 0)) == 10
+
+
+@pytest.mark.parametrize(
+    ("page", "heading", "printed"),
+    [
+        ("index.md", "First records", ["RecordMetadata", "[b'tea']", "PartitionCount: 2", "Processed a total of 1"]),
+        ("concepts.md", "See it", ["00000000000000000002.json", "2 segments", "append"]),
+        ("testing.md", None, ["True", "[b'tea']"]),
+        ("coming-from.md", "Kafka", []),
+        ("recipes.md", "An alert without Prometheus", ["Created topic orders."]),
+    ],
+)
+def test_the_blocks_of_the_sites_own_pages_run_as_they_stand(
+    tmp_path: Path, page: str, heading: str | None, printed: list[str]
+) -> None:
+    """In an empty folder, without Spark."""
+    told = "\n".join(outputs_of(heading, tmp_path, {}, f"docs/{page}"))
+
+    assert [text for text in printed if text not in told] == []
+
+
+def test_the_site_is_built_strictly_without_a_network(tmp_path: Path) -> None:
+    """Each link leads somewhere, each name of the reference is there."""
+    done = subprocess.run(
+        [sys.executable, "-m", "mkdocs", "build", "--strict", "--quiet", "--site-dir", str(tmp_path)],
+        cwd=PROJECT,
+        env={**os.environ, "NO_MKDOCS_2_WARNING": "1"},  # news of the theme, not of the pages
+        capture_output=True,
+        text=True,
+        timeout=170,
+        check=False,
+    )
+
+    assert (done.returncode, done.stdout + done.stderr) == (0, "")
+    pages = {name: (tmp_path / f"{name}.html").read_text() for name in ("api", "cli", "readme", "settings", "errors")}
+    assert 'id="kafkalike.KafkaProducer.send"' in pages["api"]
+    assert "--bootstrap-server" in pages["cli"]
+    assert 'href="changelog.html"' in pages["readme"]
 
 
 @pytest.mark.objects

@@ -300,8 +300,9 @@ def test_dataframes_for_several_topics_are_one_outcome_there(
         job.commit_offsets("g", {TopicPartition("in", 0): 0})
         assert numbers_of(server, place, "a") == []
     several = copies(numbers.where("value > 2"))
-    for _ in range(2):
-        done = ks.write(several, None, place, txn_id="job", txn_version=1, storage_options=server.options)
+    naming: dict[str, Any] = {"txn_id": "job", "txn_version": 1, "storage_options": server.options}
+    ks.write(several, None, place, **naming)
+    done = ks.write(several, None, place, **naming)
     ks.register_format(spark, server.options)
     try:
         several.write.format("kafkalike").option("kafka.bootstrap.servers", place).mode("append").save()

@@ -1,11 +1,13 @@
 """The settings' types, help and page say what the tables of settings say."""
 
+import re
+
 import pytest
 
-from kafkalike import KafkaAdminClient, KafkaConsumer, KafkaProducer
+from kafkalike import KafkaAdminClient, KafkaConsumer, KafkaProducer, errors
 from kafkalike.config.server import SERVER_PROPERTIES
 from kafkalike.config.topic import TOPIC_PROPERTIES
-from scripts import reference
+from scripts import reference, reference_errors
 
 CLIENTS: dict[str, type[KafkaProducer | KafkaConsumer | KafkaAdminClient]] = {
     "KafkaProducer": KafkaProducer,
@@ -18,6 +20,16 @@ def test_the_files_are_what_the_tables_give() -> None:
     """`make reference` writes them anew."""
     assert reference.TYPED.read_text() == reference.typed()
     assert reference.PAGE.read_text() == reference.page()
+    assert reference.ERRORS.read_text() == reference_errors.page()
+
+
+def test_every_error_that_is_raised_has_an_advice() -> None:
+    """By the sources: `raise X` and `X(` outside of the errors themselves."""
+    package = reference.ROOT / "kafkalike"
+    sources = [file.read_text() for file in package.rglob("*.py") if not file.is_relative_to(package / "errors")]
+    raised = {name for source in sources for name in re.findall(r"raise (\w+(?:Error|Exception))\(", source)}
+
+    assert raised & vars(errors).keys() - reference_errors.ADVICE.keys() == set()
 
 
 @pytest.mark.parametrize("client", reference.clients(), ids=lambda client: client.title)

@@ -212,12 +212,13 @@ def test_each_value_of_a_row_is_checked(standing: Standing, place: list[str | in
 
 def test_a_number_stands_for_a_file_of_its_topic() -> None:
     staged = tuple(StagedFile(name, 1, 2) for name in ("0.x", "12.x", "01.x", "1.y", "x"))
-    part = replace(DECIDED.committed.parts[0], files=staged)  # type: ignore[union-attr]
-    value = json.loads(row(replace(DECIDED, committed=replace(DECIDED.committed, parts=(part,)))).value)  # type: ignore[type-var]
+    part = Part(topic=Topic("a", "x"), counts={0: 1}, files=staged)
+    dotted = part._replace(topic=Topic("a", "x.y"), files=(StagedFile("1.x.y", 1, 2), StagedFile("X", 1, 2)))
+    decided = Committed(attempt=Attempt(1, 2, 3), seq=9, parts=(part,))
+    value = json.loads(row(replace(DECIDED, committed=decided)).value)
 
     assert [name for name, _, _ in value["parts"][0]["files"]] == [0, 12, "01.x", "1.y", "x"]
-    dotted = replace(part, topic=Topic("a", "x.y"), files=(StagedFile("1.x.y", 1, 2), StagedFile("X", 1, 2)))
-    standing = replace(DECIDED, committed=replace(DECIDED.committed, parts=(dotted,)))  # type: ignore[type-var]
+    standing = replace(DECIDED, committed=replace(decided, parts=(dotted,)))
     assert [name for name, _, _ in json.loads(row(standing).value)["parts"][0]["files"]] == [1, "X"]
     assert GroupsState().applied([row(standing)]).transactions["id"].unsettled == standing.committed
 

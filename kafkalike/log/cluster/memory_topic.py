@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import threading
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
@@ -29,6 +29,7 @@ from kafkalike.model.transactions.views import TopicCut
 
 if TYPE_CHECKING:
     from kafkalike.log.topic.column_batch import ColumnBatch
+    from kafkalike.log.topic.key_search import Searched
 
 
 class MemoryTable:
@@ -205,6 +206,16 @@ class MemoryTopicLog:
     def rows(self, partition: int, start: int, stop: int) -> list[dict[str, object]]:
         """Rows of a run of offsets, for the reader."""
         return self._table.rows.get(partition, [])[start:stop]
+
+    def with_key(self, partition: int, key: bytes) -> Iterator[Searched]:
+        """The records with a key, each as if it had a file of its own, the newest first."""
+        from kafkalike.log.topic.key_search import Searched
+
+        start = self.log_start(partition)
+        for row in reversed(self.rows(partition, start, self.log_end(partition))):
+            if row["key"] == key:
+                table = pa.Table.from_pylist([row], CHUNK_SCHEMA)
+                yield Searched(Chunk(partition, table, int(str(row["offset"])) + 1), skipped=False)
 
     def offset_for_time(self, partition: int, timestamp_ms: int) -> OffsetAndTimestamp | None:
         """The first offset whose time is at or after a time."""

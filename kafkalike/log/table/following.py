@@ -258,7 +258,7 @@ class FollowedTable:
             except DamagedFileError as cause:
                 state = last_good(self.store, self._to_segment, self._follower.on_load, state, cause)
         state.carried = {}
-        if state.damage is None:
+        if self.store.far and state.damage is None:
             quiet_seconds = (self._clock.now_ms() - state.last_commit_ms) / 1000
             self.store.note_missing(log_name(state.version + 1), begun, quiet_seconds)
         self._checked = self._clock.monotonic()

@@ -176,6 +176,7 @@ class Session:
         driver = self._drive(deadline, held)
         if current.decision is None:
             self._check_in_time(current)
+            driver.check_partitions(offsets)
             wanted = Wanted(
                 transactional_id=self.transactional_id,
                 attempt=current.attempt,

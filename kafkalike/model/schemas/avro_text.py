@@ -38,7 +38,7 @@ class _Text:
     def __init__(self, *, sort_added: bool) -> None:
         self._sort_added = sort_added
 
-    def type(self, value: Any, around: str) -> Any:  # noqa: ANN401 - any JSON
+    def type(self, value: Any, around: str) -> Any:  # noqa: ANN401, PLR0911 - any JSON; a return for each kind
         """A type that stands in a namespace."""
         if isinstance(value, str):
             return _short(value, around)

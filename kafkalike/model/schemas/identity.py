@@ -19,8 +19,13 @@ from kafkalike.model.schemas.avro_text import AVRO_PRIMITIVES, canonical
 from kafkalike.model.schemas.values import Schema
 
 
-def compact(schema: Schema) -> Schema:
+def compact(schema: Schema, *, ordered: bool = True) -> Schema:
     """The schema with its text in the one form that is kept.
+
+    Args:
+        schema: as somebody wrote it.
+        ordered: whether the keys of an Avro schema are put in order; not those of a schema that already has an id
+            elsewhere, where schemas that differ in the order alone may have two.
 
     Raises:
         ValueError, RecursionError: it cannot be UTF-8; an Avro or JSON Schema is not JSON, or is nested too deeply.
@@ -29,7 +34,8 @@ def compact(schema: Schema) -> Schema:
     if schema.type == "PROTOBUF":
         text = bare
     elif schema.type == "AVRO":
-        text = json_text(bare if bare in AVRO_PRIMITIVES else canonical(parsed_json(bare)))
+        value = bare if bare in AVRO_PRIMITIVES else parsed_json(bare)
+        text = json_text(canonical(value) if ordered else value)
     else:
         text = json_text(parsed_json(bare))
     text.encode()  # half of a pair of surrogates cannot be stored

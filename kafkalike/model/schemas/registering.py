@@ -73,8 +73,8 @@ def check_number(given: object) -> int:
     return given
 
 
-def prepared(schema: Schema) -> Schema:
-    """A schema with its text in the form that is kept.
+def prepared(schema: Schema, *, ordered: bool = True) -> Schema:
+    """A schema with its text in the form that is kept; see `compact`.
 
     Raises:
         SchemaRegistryError: it cannot be a schema; 42201.
@@ -96,7 +96,7 @@ def prepared(schema: Schema) -> Schema:
         names.add(reference.name)
     used = tuple(Reference(r.name, check_subject(r.subject), check_number(r.version)) for r in schema.references)
     try:
-        held = compact(replace(schema, references=used))
+        held = compact(replace(schema, references=used), ordered=ordered)
     except (ValueError, RecursionError) as cause:
         raise refusals.invalid_schema(_said(cause)) from cause
     if len(held.text.encode()) > MAX_TEXT:

@@ -112,10 +112,13 @@ def _dump_part(part: Part) -> dict[str, Any]:
 def _load_part(found: Any) -> Part:  # noqa: ANN401 - any JSON
     # Most of reading a table with many ids is spent here: what is as it should be costs no call.
     topic = _topic(text(found, "topic"), text(found, "id"))
-    files = [_load_file(*_items(file, "files"), topic.topic_id) for file in _items(found["files"], "files")]
+    files = []
+    for file in _items(found["files"], "files"):
+        name, size, checksum = _items(file, "files")
+        files.append(_load_file(name, size, checksum, topic.topic_id))
     counts: dict[int, int] = {}
-    for name, count in found["counts"].items():
-        partition = int(name)
+    for number, count in found["counts"].items():
+        partition = int(number)
         if partition < 0 or type(count) is not int or count < 1:
             as_whole(partition, "counts")
             as_whole(count, "counts", at_least=1)
@@ -128,9 +131,9 @@ _topic: Final = lru_cache(maxsize=1024)(Topic)
 
 
 def _load_file(name: object, size: object, checksum: object, topic_id: str) -> StagedFile:
-    if type(name) is int and name >= 0:
+    if type(name) is int:
         # Most: see `_short`.
-        name = f"{name}.{topic_id}"
+        name = f"{as_whole(name, 'files')}.{topic_id}"
     else:
         name = as_text(name, "files")
         if "/" in name or not name.strip("."):

@@ -62,7 +62,9 @@ def with_defaults(parsed: Any, described: AvroType) -> bool:  # noqa: ANN401 - a
             if known.has_default:
                 field["default"] = default_value(known.type, known.default)
                 lent |= isinstance(field["default"], list | dict)
-    return any([with_defaults(part, of) for part, of in pairs]) or lent
+    for part, of in pairs:
+        lent |= with_defaults(part, of)
+    return lent
 
 
 def default_value(of: AvroType, value: Any) -> Any:  # noqa: ANN401 - JSON in, a value out

@@ -1,28 +1,10 @@
-"""Serving: the service at an address, in a thread, until it is asked to stop."""
+"""Serving: the registry's service at an address, in a thread, until it is asked to stop."""
 
 from __future__ import annotations
 
-import ipaddress
-import socket
-import threading
-from typing import Final
-
-from kafkalike.errors import KafkaConfigurationError
 from kafkalike.schemas.extras import needed
 from kafkalike.schemas.http.credentials import Credentials
 from kafkalike.schemas.service.service import RegistryService
-
-HEAD_SECONDS: Final = 30.0
-"""How long a client may take for the head of a request."""
-
-MAX_CONNECTIONS: Final = 512
-"""At once; whoever comes then gets 503."""
-
-IDLE_SECONDS: Final = 65
-"""How long a connection is kept for the client's next request."""
-
-GRACE_SECONDS: Final = 30
-"""How long requests that are being answered may take when the service ends."""
 
 
 class RegistryServer:
@@ -34,10 +16,12 @@ class RegistryServer:
         port: 0 finds a free one.
         credentials: who may ask.
         max_body: bytes of a request's body.
+        certificate: files of the certificate and its key, for https; the key may stand in the first one. None: http.
         anyone: whether it may listen at an address of the network though nobody must say who they are.
 
     Raises:
-        KafkaConfigurationError: packages are missing; the address cannot be used, or everybody could ask there.
+        KafkaConfigurationError: packages are missing; the address or the certificate cannot be used, or everybody could
+            ask there.
     """
 
     def __init__(
@@ -49,64 +33,27 @@ class RegistryServer:
         credentials: Credentials,
         max_body: int,
         anyone: bool = False,
+        certificate: tuple[str, str | None] | None = None,
     ) -> None:
-        uvicorn = needed("uvicorn", "services of schemas", "registry")
         app = needed("kafkalike.schemas.http.app", "services of schemas", "registry")
-        heads = needed("kafkalike.schemas.http.heads", "services of schemas", "registry")
-        self._socket = _listening(host, port, anyone=anyone or credentials.needed)
-        self.address: tuple[str, int] = self._socket.getsockname()[:2]
-        handler = app.RegistryApp(service, credentials, app.Limits(body_bytes=max_body))
-        config = uvicorn.Config(
-            handler,
-            http=heads.impatient(HEAD_SECONDS),
-            lifespan="off",
-            access_log=False,
-            log_config=None,
-            server_header=False,
-            proxy_headers=False,
-            ws="none",
-            limit_concurrency=MAX_CONNECTIONS,
-            timeout_keep_alive=IDLE_SECONDS,
-            timeout_graceful_shutdown=GRACE_SECONDS,
-        )
-        self._server = uvicorn.Server(config)
-        self._thread = threading.Thread(
-            target=self._server.run, args=([self._socket],), name="kafkalike-schema-registry", daemon=True
-        )
-
-    @property
-    def url(self) -> str:
+        serving = needed("kafkalike.http.serving", "services of schemas", "registry")
+        door = serving.Door(host=host, port=port, anyone=anyone or credentials.needed, certificate=certificate)
+        self.address: tuple[str, int] = door.address
+        self.url: str = door.url
         """Where it listens."""
-        host, port = self.address
-        return f"http://{f'[{host}]' if ':' in host else host}:{port}"
+        handler = app.RegistryApp(service, credentials, app.Limits(body_bytes=max_body))
+        self._server = serving.HttpServer(handler, door, name="kafkalike-schema-registry")
 
     @property
     def running(self) -> bool:
         """Whether it answers still."""
-        return self._thread.is_alive()
+        answers: bool = self._server.running
+        return answers
 
     def start(self) -> None:
         """Answer requests, in a thread."""
-        self._thread.start()
+        self._server.start()
 
     def stop(self) -> None:
         """Take no more connections, answer what is being asked, and end."""
-        self._server.should_exit = True
-        if self._thread.ident is not None:
-            self._thread.join()
-        self._socket.close()
-
-
-def _listening(host: str, port: int, *, anyone: bool) -> socket.socket:
-    try:
-        family, _, _, _, address = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0]
-        if not (anyone or ipaddress.ip_address(str(address[0]).partition("%")[0]).is_loopback):
-            raise KafkaConfigurationError(
-                f"whoever reaches {host} could ask: say who may, by tokens or users, or that anyone may"
-            )
-        made = socket.create_server((host, port), family=family, backlog=MAX_CONNECTIONS)
-        # asyncio does it only for sockets whose protocol is written down; without it an answer waits 40 ms.
-        made.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-    except OSError as cause:
-        raise KafkaConfigurationError(f"cannot listen at {host}:{port}: {cause}") from cause
-    return made
+        self._server.stop()

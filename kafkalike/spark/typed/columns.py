@@ -43,7 +43,10 @@ class Columns:
     def fields(self, values: Column) -> list[Column]:
         """A column for each field."""
         kinds = [field.dataType for field in self.decode.spark_columns]
-        return [self._made(values, place, kind, name) for place, (name, kind) in enumerate(zip(self.names, kinds))]
+        return [
+            self._made(values, place, kind, name)
+            for place, (name, kind) in enumerate(zip(self.names, kinds, strict=True))
+        ]
 
     def whole(self, values: Column) -> Column:
         """A value as one column: a record is a struct, anything else is itself."""

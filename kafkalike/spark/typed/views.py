@@ -100,8 +100,10 @@ def _beside(frame: DataFrame, made: Sequence[Column]) -> tuple[DataFrame, list[C
     """
     below, above = [f"__made{nth}" for nth in range(len(made))], [f"__column{nth}" for nth in range(len(made))]
     spread = frame.select("*", *(column.alias(name) for column, name in zip(made, below, strict=True)))
-    query = "SELECT * FROM {{spread}} UNPIVOT INCLUDE NULLS (({}) FOR __all IN (({}) AS `all`))"
-    turned = frame.sparkSession.sql(query.format(", ".join(above), ", ".join(below)), spread=spread)
+    # Nothing of a user's stands in it: how many columns there are, under names that are made here.
+    many = "SELECT * FROM {{spread}} UNPIVOT INCLUDE NULLS (({}) FOR __all IN (({}) AS `all`))"
+    query = many.format(", ".join(above), ", ".join(below))
+    turned = frame.sparkSession.sql(query, spread=spread)
     return turned.drop("__all"), [F.col(name) for name in above]
 
 
