@@ -129,6 +129,7 @@ class World:
             table.log[0], table.last = first, 0
         self.lives = 0
         self.known_lives = {0}
+        self.exempt: set[str] = set()
         self.files = 0
         self.tick = 0
         self.late: list[tuple[Replica, int, Content]] = []
@@ -255,7 +256,7 @@ class World:
         if not content.file:
             return
         if source is not None and content.file not in self.table(source).files:
-            assert content.file not in self.live(), (source, content, "was removed, and is to be copied")
+            assert self.is_dead(source, content.file), (source, content, "was removed, and is to be copied")
             return
         self.table(replica).files.add(content.file)
 
@@ -287,7 +288,7 @@ class World:
                 if file in theirs.files:
                     mine.files.add(file)
                 else:
-                    assert file not in self.live(), (source, file, "was removed, and is to be copied")
+                    assert self.is_dead(source, file), (source, file, "was removed, and is to be copied")
             mine.last = max(mine.last, mine.checkpoint)
         return mine.checkpoint
 
@@ -317,6 +318,14 @@ class World:
     def live(self) -> set[str]:
         return live_files(self.truth.values())
 
+    def is_dead(self, replica: Replica, file: str) -> bool:
+        """Whether the log takes a file out, though nobody may have been told yet."""
+        if file in self.exempt:
+            return True
+        table = self.tables[replica]
+        contents = [*(table.state.contents if table.state else ()), *table.log.values()]
+        return any(content.removed == file for content in contents)
+
     def has(self, replica: Replica, version: int, content: Content) -> bool:
         table = self.tables.get(replica)
         if table is None:
@@ -337,8 +346,8 @@ class World:
             self.truth[version] = content
             for replica in self.registered.in_sync:
                 assert self.has(replica, version, content), (replica, version, content, "is shown, and not there")
-                if content.file and content.file in self.live():
-                    assert content.file in self.tables[replica].files, (replica, content, "its data are not there")
+                if content.file and content.file not in self.tables[replica].files:
+                    assert self.is_dead(replica, content.file), (replica, content, "its data are not there")
         else:
             assert found == content, (version, found, content, "two versions were shown")
 
@@ -348,7 +357,7 @@ class World:
         for replica in self.registered.in_sync:
             for version, content in self.truth.items():
                 assert self.has(replica, version, content), (when, self.registered, replica, version, content)
-            missing = live - self.tables[replica].files
+            missing = {f for f in live - self.tables[replica].files if not self.is_dead(replica, f)}
             assert not missing, (when, self.registered, replica, missing)
 
     def give_up(self, after: Registration) -> None:
@@ -363,15 +372,8 @@ class World:
             self.acknowledged.pop(version, None)
         table = self.tables[chosen]
         held = self.state_of(table, max(table.log, default=table.checkpoint)).contents if table.last >= 0 else ()
-        gone_files = {file for file in live_files(held) if file not in table.files}
         # Retention has taken them by the log that is given up.
-        self.truth = {v: c._replace(file="") if c.file in gone_files else c for v, c in self.truth.items()}
-        for number, content in table.log.items():
-            if content.file in gone_files:
-                table.log[number] = content._replace(file="")
-        if table.state is not None:
-            kept = tuple(c._replace(file="") if c.file in gone_files else c for c in table.state.contents)
-            table.state = table.state._replace(contents=kept)
+        self.exempt |= {file for file in live_files(held) if file not in table.files}
 
 
 class Actor:
@@ -431,6 +433,10 @@ class Actor:
         if kind is acts.End:
             self.reach(act.replica)
             return world.table(act.replica).last
+        if kind is acts.Load:
+            self.reach(act.replica)
+            state = world.table(act.replica).state
+            return None if state is None else state.view
         if kind is acts.LookAtController:
             self.reach_controller()
             return world.registered
@@ -506,15 +512,16 @@ class Call(NamedTuple):
 
 def opening(world: World, *, repair: bool = True) -> Steps:
     """Load the table from what the controller says: its leader, newest checkpoint."""
-    registered = (yield from course.finding()) if repair else (yield acts.LookAtController())
-    leader = registered.leader
-    if (yield acts.Checkpoint(leader)) >= 0:
-        state = yield Call(lambda: world.table(leader).state)
-        view, known = state.view, list(state.contents)
+    registered, view, source = yield from course.finding(repair=repair)
+    known: list[Content] = []
+    if view is None:
+        view = View(world.seals[0], -1)
     else:
-        view, known = View(world.seals[0], -1), []
+        known += world.table(source).state.contents[: view.end + 1]  # type: ignore[union-attr]
     seen: dict[int, Content] = {}
     view = yield from course.following(view, seen, registered)
+    if repair:
+        view = yield from course.mending(view, course.StaleError(source), seen)
     take(world, known, seen)
     return view, known
 
@@ -759,7 +766,7 @@ def elector(world: World, actor: Actor) -> Steps:
             out = [r for r in world.tables if all(m.broker != r.broker for m in registered.chain)]
             out = [r for r in out if r.life == registered.life]
             gone = all(r.broker in world.dead for r in registered.in_sync)
-            if out and (gone or world.random() < 0.2):
+            if out and (gone or world.random() < 0.5):
                 ends = {}
                 for replica in out:
                     ends[replica] = yield acts.End(replica)
@@ -768,7 +775,7 @@ def elector(world: World, actor: Actor) -> Steps:
                     yield from joining.choosing_unclean(chosen)
         except (FellBehindError, ReplicaError, ControllerError):
             pass
-        for _ in range(int(world.random() * 400)):
+        for _ in range(int(world.random() * 100)):
             yield Call(lambda: None)
 
 

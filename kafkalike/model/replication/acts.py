@@ -39,6 +39,12 @@ class End(NamedTuple):
     replica: Replica
 
 
+class Load(NamedTuple):
+    """Load the newest checkpoint. Comes to a `View` at its version, or None."""
+
+    replica: Replica
+
+
 class Supply(NamedTuple):
     """See that a replica has the data files that a version adds, and force them to the disk if the topic wants that.
 
@@ -110,6 +116,7 @@ Act = (
     | Put
     | Checkpoint
     | End
+    | Load
     | Supply
     | MakeCheckpoint
     | CopyCheckpoint

@@ -19,6 +19,7 @@ from kafkalike.model.replication.acts import (
     Checkpoint,
     CopyCheckpoint,
     End,
+    Load,
     LookAtController,
     NewSeal,
     Put,
@@ -102,8 +103,8 @@ def following(view: View, seen: Seen, registered: Registration | None = None) ->
         new = later.configuration
         passing = registered is not None and new.epoch < registered.epoch
         if new.epoch > known.epoch and new.leader != source and not passing:
-            there = yield from reading(new.leader, later.end)
-            if there != content:
+            there = yield Read(new.leader, later.end)
+            if there != content and (yield Checkpoint(new.leader)) < later.end:
                 return view
         seen[later.end] = content
         view = later
@@ -162,20 +163,33 @@ def deciding(replica: Replica, version: int, content: Version) -> Generator[Act,
     return found
 
 
-def finding() -> Generator[Act, Any, Registration]:
-    """Ask the controller for the leader, and replace one that does not answer.
+def finding(*, repair: bool) -> Generator[Act, Any, tuple[Registration, View | None, Replica]]:
+    """Find where to load a table from, and replace a leader that does not answer.
+
+    Args:
+        repair: False for those who only read: they raise `UnreachableError`.
+
+    Returns:
+        What the controller says; what the newest checkpoint says, None without one; and where that one is. To be
+        followed by `following` with this registration; by writers, by `mending` with a `StaleError` after it.
 
     Raises:
         NoReplicaLeftError: nobody in sync answers.
     """
     while True:
         registered: Registration = yield LookAtController()
+        last = registered.chain[-1]
         try:
-            yield Checkpoint(registered.leader)
+            if last == registered.joining:
+                loaded = yield Load(last)
+                if loaded is not None and loaded.configuration.epoch == registered.epoch:
+                    # Writers go by it already.
+                    return registered, loaded, last
+            return registered, (yield Load(registered.leader)), registered.leader
         except ReplicaError as failed:
+            if not repair:
+                raise
             yield Register(registered, without(registered, failed.replica))
-        else:
-            return registered
 
 
 def mending(view: View, failed: ReplicaError, seen: Seen) -> Generator[Act, Any, View]:
