@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 from typing import Any, NamedTuple
 
 from kafkalike.model.replication import acts, course, joining
@@ -57,55 +58,61 @@ class Actor:
         raise AssertionError(message)
 
     def carry_out(self, act: Any) -> Any:
-        kind = type(act)
-        world = self.world
-        if kind is acts.Read:
-            self.reach(act.replica)
-            return world.table(act.replica).log.get(act.version)
-        if kind is acts.Checkpoint:
-            self.reach(act.replica)
-            return world.table(act.replica).checkpoint
-        if kind is acts.Put:
-            return self.put(act)
-        if kind is acts.Supply:
-            self.reach(act.replica)
-            if act.source is not None:
-                self.reach(act.source)
-            return world.supply(act.replica, act.content, act.source)
-        if kind is acts.End:
-            self.reach(act.replica)
-            return world.table(act.replica).last
-        if kind is acts.Load:
-            self.reach(act.replica)
-            state = world.table(act.replica).state
-            return None if state is None else state.view
-        if kind is acts.LookAtController:
-            self.reach_controller()
-            return world.registered
-        if kind is acts.Register:
-            self.reach_controller()
-            done = world.register(act.before, act.after)
-            if world.faulty and world.random() < world.faults.lost:
-                raise ControllerError
-            return done
-        if kind is acts.MakeCheckpoint:
-            self.reach(act.replica)
-            return world.make_checkpoint(act.replica, act.version)
-        if kind is acts.CopyCheckpoint:
-            self.reach(act.replica)
+        return CARRIED_OUT[type(act)](self, act)
+
+    def read(self, act: acts.Read) -> Content | None:
+        self.reach(act.replica)
+        return self.world.table(act.replica).log.get(act.version)
+
+    def checkpoint(self, act: acts.Checkpoint) -> int:
+        self.reach(act.replica)
+        return self.world.table(act.replica).checkpoint
+
+    def supply(self, act: acts.Supply) -> None:
+        self.reach(act.replica)
+        if act.source is not None:
             self.reach(act.source)
-            return world.copy_checkpoint(act.source, act.replica)
-        if kind is acts.Discard:
-            self.reach(act.replica)
-            return world.discard(act.replica, act.below)
-        if kind is acts.NewSeal:
-            return Content(f"s{act.registration.epoch}", act.registration.configuration)
-        if kind is acts.NewLife:
-            world.lives += 1
-            return world.lives
-        if kind is Call:
-            return act.work()
-        raise AssertionError(act)
+        self.world.supply(act.replica, act.content, act.source)  # type: ignore[arg-type]
+
+    def end(self, act: acts.End) -> int:
+        self.reach(act.replica)
+        return self.world.table(act.replica).last
+
+    def load(self, act: acts.Load) -> View | None:
+        self.reach(act.replica)
+        state = self.world.table(act.replica).state
+        return None if state is None else state.view
+
+    def look_at_controller(self, _act: acts.LookAtController) -> Registration:
+        self.reach_controller()
+        return self.world.registered
+
+    def register(self, act: acts.Register) -> bool:
+        self.reach_controller()
+        done = self.world.register(act.before, act.after)
+        if self.world.faulty and self.world.random() < self.world.faults.lost:
+            raise ControllerError
+        return done
+
+    def make_checkpoint(self, act: acts.MakeCheckpoint) -> None:
+        self.reach(act.replica)
+        self.world.make_checkpoint(act.replica, act.version)
+
+    def copy_checkpoint(self, act: acts.CopyCheckpoint) -> int:
+        self.reach(act.replica)
+        self.reach(act.source)
+        return self.world.copy_checkpoint(act.source, act.replica)
+
+    def discard(self, act: acts.Discard) -> None:
+        self.reach(act.replica)
+        self.world.discard(act.replica, act.below)
+
+    def new_seal(self, act: acts.NewSeal) -> Content:
+        return Content(f"s{act.registration.epoch}", act.registration.configuration)
+
+    def new_life(self, _act: acts.NewLife) -> int:
+        self.world.lives += 1
+        return self.world.lives
 
     def reach(self, replica: Replica) -> None:
         world = self.world
@@ -149,6 +156,24 @@ class Call(NamedTuple):
     work: Callable[[], Any]
 
 
+CARRIED_OUT: dict[type, Callable[[Actor, Any], Any]] = {
+    acts.Read: Actor.read,
+    acts.Put: Actor.put,
+    acts.Checkpoint: Actor.checkpoint,
+    acts.Supply: Actor.supply,
+    acts.End: Actor.end,
+    acts.Load: Actor.load,
+    acts.LookAtController: Actor.look_at_controller,
+    acts.Register: Actor.register,
+    acts.MakeCheckpoint: Actor.make_checkpoint,
+    acts.CopyCheckpoint: Actor.copy_checkpoint,
+    acts.Discard: Actor.discard,
+    acts.NewSeal: Actor.new_seal,
+    acts.NewLife: Actor.new_life,
+    Call: lambda _actor, act: act.work(),
+}
+
+
 # --- what actors do -------------------------------------------------------------------------------
 
 
@@ -160,7 +185,7 @@ def opening(world: Roots, *, repair: bool = True) -> Steps:
         view = View(world.seals[0], -1)
     else:
         known += world.table(source).state.contents[: view.end + 1]  # type: ignore[union-attr]
-    seen: dict[int, Content] = {}
+    seen: dict[int, Any] = {}
     view = yield from course.following(view, seen, registered)
     if repair:
         view = yield from course.mending(view, course.StaleError(source), seen)
@@ -170,7 +195,7 @@ def opening(world: Roots, *, repair: bool = True) -> Steps:
 
 def looked(world: Roots, view: View, known: list[Content]) -> Steps:
     """What is published beyond a view, with a failed leader replaced."""
-    seen: dict[int, Content] = {}
+    seen: dict[int, Any] = {}
     try:
         view = yield from course.following(view, seen)
     except ReplicaError as failed:
@@ -179,7 +204,7 @@ def looked(world: Roots, view: View, known: list[Content]) -> Steps:
     return view
 
 
-def take(world: Roots, known: list[Content], seen: dict[int, Content]) -> None:
+def take(world: Roots, known: list[Content], seen: dict[int, Any]) -> None:
     for version in sorted(seen):
         assert version == len(known), "a version was left out"
         known.append(seen[version])
@@ -196,7 +221,7 @@ def tell(world: Roots, view: View, known: list[Content], since: int) -> None:
         world.publish(version, known[version], life)
 
 
-def writer(world: Roots, actor: Actor) -> Steps:
+def writer(world: Roots, actor: Actor) -> Steps:  # noqa: C901
     """Append, settle by id what is in doubt."""
     number = 0
     view: View | None = None
@@ -221,7 +246,7 @@ def writer(world: Roots, actor: Actor) -> Steps:
                     world.files += 1
                     content = plan(world, append_id, known)
                 before = len(known)
-                seen: dict[int, Content] = {}
+                seen: dict[int, Any] = {}
                 view, done = yield from course.appending(view, content, seen)
                 take(world, known, seen)
                 done = done or any(c.append_id == append_id for c in known[before:])
@@ -284,7 +309,7 @@ def helped(world: Roots, actor: Actor) -> Steps:
 def joined(
     world: Roots, actor: Actor, broker: int, registered: Registration, view: View, known: list[Content], **how: Any
 ) -> Steps:
-    seen: dict[int, Content] = {}
+    seen: dict[int, Any] = {}
     try:
         found = yield from joining.joining(broker, registered, view, seen, **how)
     except ReplicaError as failed:
@@ -329,7 +354,7 @@ def reader(world: Roots, actor: Actor) -> Steps:
             view, known = yield from opening(world, repair=False)
             while True:
                 before = len(known)
-                seen: dict[int, Content] = {}
+                seen: dict[int, Any] = {}
                 view = yield from course.following(view, seen)
                 take(world, known, seen)
                 tell(world, view, known, before)
@@ -377,12 +402,12 @@ def vacuum(world: Roots, actor: Actor) -> Steps:
             registered = yield acts.LookAtController()
             replica = registered.chain[int(world.random() * len(registered.chain))]
             yield acts.Checkpoint(replica)
-            there = yield Call(lambda replica=replica: set(world.table(replica).files))
+            files = world.table(replica).files
+            there = yield Call(files.copy)
             yield from fenced(world, view, known)
-            named = live_files(known)
-            for file in sorted(there - named):
+            for file in sorted(there - live_files(known)):
                 yield acts.Checkpoint(replica)
-                yield Call(lambda replica=replica, file=file: world.table(replica).files.discard(file))
+                yield Call(partial(files.discard, file))
             world.counts["vacuum"] += 1
         except (FellBehindError, ReplicaError, ControllerError, NoReplicaLeftError):
             pass
@@ -395,7 +420,7 @@ def fenced(world: Roots, view: View, known: list[Content]) -> Steps:
     ours = False
     while not ours:
         world.files += 1
-        seen: dict[int, Content] = {}
+        seen: dict[int, Any] = {}
         view, ours = yield from course.appending(view, Content(f"x{world.files}", fence=True), seen)
         take(world, known, seen)
 
@@ -441,7 +466,7 @@ def healer(world: Roots, actor: Actor) -> Steps:
             elif view.configuration == registered.configuration:
                 view = yield from looked(world, view, known)
                 world.files += 1
-                seen: dict[int, Content] = {}
+                seen: dict[int, Any] = {}
                 view, ours = yield from course.appending(view, Content(f"h{world.files}"), seen)
                 take(world, known, seen)
                 if ours:

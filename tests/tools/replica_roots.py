@@ -6,7 +6,7 @@ published or acknowledged, and by whom.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Generator
+from collections.abc import Generator
 from random import Random
 from typing import Any, NamedTuple
 

@@ -16,7 +16,14 @@ from typing import Any
 import pytest
 
 from kafkalike.model.replication import acts, course, joining, membership
-from kafkalike.model.replication.values import Configuration, FellBehindError, Registration, Replica, View
+from kafkalike.model.replication.values import (
+    Configuration,
+    FellBehindError,
+    OtherBytesError,
+    Registration,
+    Replica,
+    View,
+)
 from tests.tools import replica_actors
 from tests.tools.effort import examples
 from tests.tools.replica_world import World, play
@@ -177,8 +184,7 @@ def data_are_copied_after_the_commit(patch: pytest.MonkeyPatch) -> None:
             try:
                 act = steps.send(sent) if failed is None else steps.throw(failed)
             except StopIteration as done:
-                for late in after:
-                    yield late
+                yield from after
                 return done.value
             failed, sent = None, None
             if isinstance(act, acts.Supply) and act.replica != view.configuration.head:
@@ -205,7 +211,7 @@ def the_fence_is_looked_at_only_before(patch: pytest.MonkeyPatch) -> None:
     def putting(replica: Replica, version: int, content: Any) -> Steps:
         yield from course.check_not_cleaned(replica, version)
         if not (yield acts.Put(replica, version, content)) and (yield acts.Read(replica, version)) != content:
-            raise course.OtherBytesError(replica)
+            raise OtherBytesError(replica)
 
     def deciding(replica: Replica, version: int, content: Any) -> Steps:
         yield from course.check_not_cleaned(replica, version)
@@ -228,7 +234,7 @@ def one_who_joins_counts_at_once(patch: pytest.MonkeyPatch) -> None:
 
 @mutant
 def one_who_joins_counts_before_it_has_the_seal(patch: pytest.MonkeyPatch) -> None:
-    real = joining.sealing
+    real = course.sealing
 
     def sealing(view: View, registered: Registration, seen: Any) -> Steps:
         if registered.joining is not None:

@@ -41,10 +41,8 @@ def with_joining(registration: Registration, broker: int, *, leads: bool = False
     """
     joining = Replica(broker, registration.life)
     chain = registration.chain
-    if leads or len(chain) == 1:
-        chain = (*chain, joining)
-    else:
-        chain = (*chain[:-1], joining, chain[-1])
+    last = leads or len(chain) == 1
+    chain = (*chain, joining) if last else (*chain[:-1], joining, chain[-1])
     return registration._replace(epoch=registration.epoch + 1, chain=chain, joining=joining)
 
 

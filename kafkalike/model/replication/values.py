@@ -51,7 +51,7 @@ class Registration(NamedTuple):
     epoch: int
     chain: tuple[Replica, ...]
     joining: Replica | None = None
-    """The member of the chain that need not have everything yet: no leader, and not in sync, until that is confirmed."""
+    """The member of the chain that may lack something: not in sync, and no leader, until it is confirmed."""
     life: int = 0
     """Life of replicas that are to join: it changes with an unclean election."""
     losses: tuple[Loss, ...] = ()
