@@ -399,8 +399,9 @@ def vacuum(world: Roots, actor: Actor) -> Steps:
         try:
             view, known = yield from opening(world)
             view = yield from looked(world, view, known)
-            registered = yield acts.LookAtController()
-            replica = registered.chain[int(world.random() * len(registered.chain))]
+            # By the view, not by what the controller says meanwhile: that may be about another log.
+            chain = view.configuration.chain
+            replica = chain[int(world.random() * len(chain))]
             yield acts.Checkpoint(replica)
             files = world.table(replica).files
             there = yield Call(files.copy)

@@ -151,6 +151,7 @@ def test_a_request_that_comes_too_late_has_no_effect() -> None:
 def test_too_few_voters_decide_nothing() -> None:
     steps = learning(0, 3)
     steps.send(None)
+    steps.send([])
     steps.throw(UnreachableVoterError())
 
     with pytest.raises(NoMajorityError):
@@ -179,10 +180,23 @@ def what_was_accepted_is_overlooked(patch: pytest.MonkeyPatch) -> None:
 
 
 def promises_are_not_kept(patch: pytest.MonkeyPatch) -> None:
+    """Neither by who puts a request, nor by who reads the row."""
+
+    def put(slot: int, voter: int, row: list[Request], request: Request) -> Steps:
+        while True:
+            row += yield ReadRow(voter, slot, len(row))
+            if (yield PutRequest(voter, slot, len(row), request)):
+                row.append(request)
+                voted = Voted()
+                for earlier in row:
+                    voted = voted.after(earlier)
+                return voted
+
     def after(self: Voted, request: Request) -> Voted:
         return Voted(request.ballot, request if isinstance(request, Accept) else self.accepted)
 
     patch.setattr(Voted, "after", after)
+    patch.setattr(registers, "_put", put)
 
 
 def the_first_value_found_is_taken(patch: pytest.MonkeyPatch) -> None:
