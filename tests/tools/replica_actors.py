@@ -178,17 +178,12 @@ CARRIED_OUT: dict[type, Callable[[Actor, Any], Any]] = {
 
 
 def opening(world: Roots, *, repair: bool = True) -> Steps:
-    """Load the table from what the controller says: its leader, newest checkpoint."""
-    registered, view, source = yield from course.finding(repair=repair)
-    known: list[Content] = []
-    if view is None:
-        view = View(world.seals[0], -1)
-    else:
-        known += world.table(source).state.contents[: view.end + 1]  # type: ignore[union-attr]
+    """Load the table; all versions, as what a checkpoint says is kept here."""
     seen: dict[int, Any] = {}
-    view = yield from course.following(view, seen, registered)
-    if repair:
-        view = yield from course.mending(view, course.StaleError(source), seen)
+    view, loaded, source = yield from course.opening(seen, repair=repair)
+    known: list[Content] = []
+    if loaded is not None:
+        known += world.table(source).state.contents[: loaded.end + 1]  # type: ignore[union-attr]
     take(world, known, seen)
     return view, known
 

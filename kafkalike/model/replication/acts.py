@@ -101,7 +101,7 @@ class Register(NamedTuple):
 class NewSeal(NamedTuple):
     """Make the content of a version that puts a registration's configuration in force. Comes to a `Version`.
 
-    Two of one registration are equal: it does not matter who writes it.
+    Which of several is in the log is decided by who puts one first.
     """
 
     registration: Registration

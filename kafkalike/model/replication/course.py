@@ -29,6 +29,7 @@ from kafkalike.model.replication.acts import (
 )
 from kafkalike.model.replication.membership import without
 from kafkalike.model.replication.values import (
+    UNSEEN,
     FellBehindError,
     OtherBytesError,
     Registration,
@@ -170,8 +171,7 @@ def finding(*, repair: bool) -> Generator[Act, Any, tuple[Registration, View | N
         repair: False for those who only read: they raise `UnreachableError`.
 
     Returns:
-        What the controller says; what the newest checkpoint says, None without one; and where that one is. To be
-        followed by `following` with this registration; by writers, by `mending` with a `StaleError` after it.
+        What the controller says; what the newest checkpoint says, None without one; and where that one is.
 
     Raises:
         NoReplicaLeftError: nobody in sync answers.
@@ -190,6 +190,26 @@ def finding(*, repair: bool) -> Generator[Act, Any, tuple[Registration, View | N
             if not repair:
                 raise
             yield Register(registered, without(registered, failed.replica))
+
+
+def opening(seen: Seen, *, repair: bool) -> Generator[Act, Any, tuple[View, View | None, Replica]]:
+    """Get to know a log from its newest checkpoint on.
+
+    A writer's view is one whose configuration is in force: a leader that is only registered may show what the leader
+    before lacks, and who would write that one the next version would leave a hole there.
+
+    Args:
+        seen: gets the versions above the checkpoint.
+        repair: False for those who only read.
+
+    Returns:
+        The view; the checkpoint's, and where that is.
+    """
+    registered, loaded, source = yield from finding(repair=repair)
+    view = yield from following(loaded or UNSEEN, seen, registered)
+    if repair:
+        view = yield from mending(view, StaleError(source), seen)
+    return view, loaded, source
 
 
 def mending(view: View, failed: ReplicaError, seen: Seen) -> Generator[Act, Any, View]:

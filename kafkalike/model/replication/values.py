@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import NamedTuple, Protocol
+from typing import Final, NamedTuple, Protocol
 
 
 class Replica(NamedTuple):
@@ -104,6 +104,10 @@ class View(NamedTuple):
         seal = content.configuration
         newer = seal is not None and seal.epoch > self.configuration.epoch
         return View(seal if newer and seal is not None else self.configuration, self.end + 1)
+
+
+UNSEEN: Final = View(Configuration(-1, ()), -1)
+"""Nothing is known of the log."""
 
 
 class ReplicaError(Exception):
