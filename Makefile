@@ -9,13 +9,13 @@ SHELL := bash
 env := . .venv/env.sh &&
 bin := .venv/bin
 pytest := $(env) $(bin)/python -m pytest
-code := $(wildcard kafkalike jobs scripts tests benchmarks)
+code := $(wildcard kafkalike scripts tests benchmarks)
 # What must be covered to the last branch: the model and the change loop. `make mutants` changes the same modules.
-loop := following loading settling table
+loop := following loading settling state table
 measured := kafkalike.model $(addprefix kafkalike.log.table.,$(loop))
 step = @printf '\n== %s\n' "$@: $(1)"
 
-.PHONY: help setup setup-stores objects demo demo-s3 check test fmt lint types arch graph unit spark processes coverage mutants soak e2e bench bench-kafka lock clean
+.PHONY: help setup setup-stores objects demo demo-s3 check test fmt lint types arch graph unit spark processes coverage mutants soak e2e bench bench-kafka reference docs lock clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z0-9]+:.*## /{printf "  make %-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -59,9 +59,11 @@ lint: setup ## format, ruff, shellcheck, declared dependencies
 	@$(bin)/shellcheck scripts/*.sh .ci/run
 	@$(bin)/deptry .
 
-types: setup ## mypy, strict
+types: setup ## mypy, strict; the public names as editors see them
 	$(call step,mypy)
 	@$(bin)/mypy $(code)
+	$(call step,basedpyright of the public names)
+	@$(bin)/basedpyright --project tests/typing/pyrightconfig.json
 
 arch: setup ## who may import whom
 	$(call step,import-linter)
@@ -107,6 +109,13 @@ bench: setup ## the figures in the documents, measured here
 bench-kafka: setup ## the same against a real Kafka broker and Spark's Kafka connector, which are fetched
 	@$(env) $(bin)/python -m benchmarks.kafka_rivals
 	@$(env) $(bin)/python -m benchmarks.kafka_copier
+
+reference: setup ## docs/settings.md, docs/errors.md and the types of settings, from the tables of settings
+	@$(bin)/python -m scripts.reference
+	@$(bin)/ruff format --quiet kafkalike/config/settings.py
+
+docs: setup ## the documentation site, built strictly into build/site
+	@NO_MKDOCS_2_WARNING=1 $(bin)/mkdocs build --strict --quiet
 
 lock: setup ## resolve pyproject.toml anew into requirements.lock
 	@scripts/lock.sh

@@ -23,10 +23,10 @@ MOST = int(os.environ.get("KAFKALIKE_BENCH_MOST", "10000"))
 HERE = Path(__file__).parents[1]
 
 SIZES: Mapping[str, tuple[int, ...]] = {
-    "commits": (100, 1_000, 10_000),
+    "commits": (10, 100, 1_000, 10_000),
     "partitions": (1, 10, 100, 1_000, 10_000),
-    "topics": (10, 100, 1_000),
-    "groups": (10, 100, 1_000),
+    "topics": (1, 10, 100, 1_000),
+    "groups": (1, 10, 100, 1_000),
 }
 
 WORKER = """

@@ -17,7 +17,7 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 
 RESULTS = Path(__file__).parent / "results"
-MOST_SAMPLES = 100
+MOST_SAMPLES = 20
 """Of one measurement, in the JSON file."""
 
 
@@ -63,8 +63,12 @@ def percentile(samples: list[float], share: float) -> float:
 
 def kept(samples: object) -> object:
     """What the JSON file keeps of single samples: up to `MOST_SAMPLES` as they are, of more their percentiles."""
-    if not isinstance(samples, list) or len(samples) <= MOST_SAMPLES:
+    if isinstance(samples, Mapping):
+        return {name: kept(part) for name, part in samples.items()}
+    if not isinstance(samples, list):
         return samples
+    if len(samples) <= MOST_SAMPLES or not all(isinstance(sample, (int, float)) for sample in samples):
+        return [kept(sample) for sample in samples]
     shares = {"p50": 0.5, "p90": 0.9, "p99": 0.99, "p99.9": 0.999}
     figures = {name: percentile(samples, share) for name, share in shares.items()}
     return {"samples": len(samples), "min": min(samples), **figures, "max": max(samples)}

@@ -16,7 +16,7 @@ from pathlib import Path
 
 import pyspark
 
-from scripts.kafka_jars import resolve
+from kafkalike.cli.jobs.kafka_jars import resolve
 
 KAFKA = "org.apache.kafka:kafka_2.13:4.3.1"
 HOME = Path.home() / ".cache" / "kafkalike-bench" / "kafka-4.3.1"

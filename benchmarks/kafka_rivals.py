@@ -29,7 +29,7 @@ from benchmarks.kafka_broker import broker, log_bytes
 from kafkalike import KafkaProducer
 from kafkalike.log.connect import connect
 from kafkalike.log.jvm.jars import delta_jar_conf
-from kafkalike.spark import read, session, write
+from kafkalike.spark import read, read_stream, session, write
 
 if TYPE_CHECKING:
     from pyspark.sql.streaming.query import StreamingQuery
@@ -43,7 +43,7 @@ TRICKLE = 60
 
 def kafka_session() -> SparkSession:
     """A session with Delta's jars and those of Spark's Kafka connector."""
-    script = Path(__file__).parents[1] / "scripts" / "kafka_jars.py"
+    script = Path(__file__).parents[1] / "kafkalike" / "cli" / "jobs" / "kafka_jars.py"
     connector = subprocess.run([sys.executable, script], check=True, capture_output=True, text=True).stdout.strip()
     return session(
         "kafkalike-bench-kafka",
@@ -112,9 +112,27 @@ class Sides:
         reader = reader.options(**options).option("subscribe", self.topic).option("startingOffsets", "earliest")
         if batches > 1:
             reader = reader.option("maxOffsetsPerTrigger", str(-(-self.rows // batches)))
+        self._drain(reader.load(), batches)
+
+    def slice(self, batches: int) -> str:
+        """A topic with the same records, written in so many commits of four files."""
+        topic = f"{self.topic}-in-{batches}"
+        connect(self.root).create_topic(topic, 4, {})
+        frame = self.native().select("key", "value", "offset")
+        for nth in range(batches):
+            write(frame.where(F.col("offset") % batches == nth).drop("offset"), topic, self.root)
+        return topic
+
+    def stream_table(self, topic: str, batches: int) -> None:
+        """The same through Delta's source, a commit in each micro-batch."""
+        limit = {"maxFilesPerTrigger": "4"}
+        frame = read_stream(self.spark, topic, self.root, engine="delta", starting_offsets="earliest", options=limit)
+        self._drain(frame.drop("headers"), batches)
+
+    def _drain(self, frame: DataFrame, batches: int) -> None:
         checkpoint = f"{self.folder}/checkpoint"
         shutil.rmtree(checkpoint, ignore_errors=True)
-        writer = reader.load().writeStream.format("noop").option("checkpointLocation", checkpoint)
+        writer = frame.writeStream.format("noop").option("checkpointLocation", checkpoint)
         query = writer.trigger(availableNow=True).start()
         query.awaitTermination()
         found = sum(batch["numInputRows"] for batch in query.recentProgress)
@@ -191,12 +209,15 @@ def _ask(name: str, make: Callable[[], DataFrame], rows: int) -> object:
     return question(name, make(), rows).collect()
 
 
-def streaming(sides: Sides, report: Report) -> None:
+def streaming(sides: Sides, report: Report, each: Sequence[int] = (1, 10, 100)) -> None:
     """One big micro-batch, ten, and with a million records a hundred."""
-    for batches in (1, 10, 100) if sides.rows <= 1_000_000 else (1, 10):
+    for batches in each if sides.rows <= 1_000_000 else (1, 10):
+        # With as many tasks allowed as there are, each Kafka partition has its own, as with Spark's Kafka source.
+        alone = {"maxPartitions": "1000"}
         rivals: dict[str, Callable[[], object]] = {
             "kafkalike": partial(sides.stream, "kafkalike", {}, batches),
-            "kafkalike, maxPartitions 2": partial(sides.stream, "kafkalike", {"maxPartitions": "2"}, batches),
+            "kafkalike, a task for each partition": partial(sides.stream, "kafkalike", alone, batches),
+            "kafkalike, engine delta": partial(sides.stream_table, sides.slice(batches), batches),
             "default": partial(sides.stream, "kafka", {}, batches),
             "tuned": partial(sides.stream, "kafka", TUNED_READ, batches),
         }
@@ -269,8 +290,28 @@ def _trickle(sides: Sides, kind: str, options: Mapping[str, str], send: Callable
     return taken[10:]
 
 
+def streams(each: Sequence[int]) -> None:
+    """Measure and print the streams alone: `python -m benchmarks.kafka_rivals streams 1 10`."""
+    with broker() as (servers, logs), tempfile.TemporaryDirectory() as folder:
+        spark = kafka_session()
+        sides, report = Sides(spark, servers, logs, folder, sizes()[0]), Report("kafka-streams")
+        frame = records(spark, sides.rows)
+        sides.kafka_create([sides.topic])
+        connect(sides.root).create_topic(sides.topic, 4, {})
+        write(frame, sides.topic, sides.root)
+        sides.kafka_write(frame, sides.topic, TUNED_WRITE)
+        frame.unpersist(blocking=True)
+        streaming(sides, report, each)
+        trickle(sides, report)
+        report.finish()
+        spark.stop()
+
+
 def main() -> None:
     """Measure and print."""
+    if sys.argv[1:2] == ["streams"]:
+        streams([int(given) for given in sys.argv[2:]] or (1, 10, 100))
+        return
     with broker() as (servers, logs):
         spark = kafka_session()
         for rows in sizes():

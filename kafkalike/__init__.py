@@ -8,9 +8,13 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from kafkalike.lazy import lazy_names
+from kafkalike.version import __version__ as __version__
 
 if TYPE_CHECKING:
     from kafkalike.admin import KafkaAdminClient as KafkaAdminClient
+    from kafkalike.config.settings import AdminSettings as AdminSettings
+    from kafkalike.config.settings import ConsumerSettings as ConsumerSettings
+    from kafkalike.config.settings import ProducerSettings as ProducerSettings
     from kafkalike.consumer import ConsumerRebalanceListener as ConsumerRebalanceListener
     from kafkalike.consumer import KafkaConsumer as KafkaConsumer
     from kafkalike.cuts.take import snapshot as snapshot
@@ -18,6 +22,8 @@ if TYPE_CHECKING:
     from kafkalike.cuts.value import TopicSnapshot as TopicSnapshot
     from kafkalike.dead_letters import DeadLetters as DeadLetters
     from kafkalike.group.assignors import PartitionAssignor as PartitionAssignor
+    from kafkalike.lookup import KeyRecords as KeyRecords
+    from kafkalike.lookup import find_records as find_records
     from kafkalike.model.structs import AlterConfigOp as AlterConfigOp
     from kafkalike.model.structs import ConfigResource as ConfigResource
     from kafkalike.model.structs import ConfigResourceType as ConfigResourceType
@@ -57,7 +63,9 @@ _STRUCTS = (
 
 _HOME = {
     **dict.fromkeys(_STRUCTS, "kafkalike.model.structs"),
+    "AdminSettings": "kafkalike.config.settings",
     "ConsumerRebalanceListener": "kafkalike.consumer",
+    "ConsumerSettings": "kafkalike.config.settings",
     "DeadLetters": "kafkalike.dead_letters",
     "DefaultSerializer": "kafkalike.serialization",
     "Deserializer": "kafkalike.serialization",
@@ -66,15 +74,19 @@ _HOME = {
     "KafkaConsumer": "kafkalike.consumer",
     "KafkaProducer": "kafkalike.producer",
     "PartitionAssignor": "kafkalike.group.assignors",
+    "ProducerSettings": "kafkalike.config.settings",
     "Serializer": "kafkalike.serialization",
     "Transaction": "kafkalike.producer",
     "transaction": "kafkalike.producer",
     "Snapshot": "kafkalike.cuts.value",
     "TopicSnapshot": "kafkalike.cuts.value",
     "snapshot": "kafkalike.cuts.take",
+    "KeyRecords": "kafkalike.lookup",
+    "find_records": "kafkalike.lookup",
 }
 
 __all__ = [  # noqa: PLE0604 - `__getattr__` gives the names
+    "__version__",
     *sorted(_HOME),
 ]
 

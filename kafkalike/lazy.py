@@ -28,6 +28,7 @@ def lazy_names(package: str, homes: Mapping[str, str]) -> tuple[Callable[[str], 
         return value
 
     def listed() -> list[str]:
-        return sorted({*vars(sys.modules[package]), *homes})
+        own = vars(sys.modules[package])
+        return sorted({*homes, *(name for name in own if name in own.get("__all__", ()) or name.startswith("__"))})
 
     return load, listed

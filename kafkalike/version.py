@@ -1,21 +1,27 @@
-"""Version: what this package calls itself in the tables it writes."""
+"""Version: what this package calls itself in the tables it writes, and whose process it is."""
 
 from __future__ import annotations
 
+import getpass
+import os
+import socket
 from functools import cache
 
-
-@cache
-def package_version() -> str:
-    """Version of the installed package; `0` when it runs from a bare folder."""
-    from importlib.metadata import PackageNotFoundError, version  # 30 ms, which only writers need
-
-    try:
-        return version("kafkalike")
-    except PackageNotFoundError:
-        return "0"
+__version__ = "0.2.0"
+"""The only place that says it; the wheel's metadata are made of it."""
 
 
 def engine_info() -> str:
     """Goes into `commitInfo.engineInfo`."""
-    return f"kafkalike/{package_version()}"
+    return f"kafkalike/{__version__}"
+
+
+@cache
+def user_and_host() -> tuple[str, str]:
+    """The user of this process, by name or else by number, and the machine's name."""
+    try:
+        user = getpass.getuser()
+    except (KeyError, OSError):
+        # A container may run under a number that has no name.
+        user = str(os.getuid())
+    return user, socket.gethostname()

@@ -222,11 +222,18 @@ def picture(measured: Measured) -> str:
     """The folders as a mermaid flow chart; arrows that another way says as well are left out."""
     edges = set(measured.folder_imports())
     lines = ["```mermaid", "flowchart TD"]
-    lines += [f"    {folder}[{folder}: {n}]" for folder, n in sorted(measured.sizes().items())]
+    lines += [f"    {folder}[{folder}: {_counted(measured, folder)}]" for folder in sorted(measured.sizes())]
     for a, b in sorted(edges):
         if not any(_leads(edges - {(a, b)}, c, b) for x, c in edges if x == a and c != b):
             lines.append(f"    {a} --> {b}")
     return "\n".join([*lines, "```"])
+
+
+def _counted(measured: Measured, folder: str) -> str:
+    """Modules right in a folder, and in each folder below it."""
+    crowds = measured.crowds()
+    below = [f"{name.partition('.')[2]} {n}" for name, n in sorted(crowds.items()) if name.startswith(f"{folder}.")]
+    return ", ".join([str(crowds[folder] or measured.sizes()[folder]), *below])
 
 
 def _leads(edges: AbstractSet[tuple[str, str]], start: str, end: str) -> bool:

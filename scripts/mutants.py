@@ -52,61 +52,94 @@ class Part:
     tests: Sequence[str]
 
 
+def _unit(*names: str) -> tuple[str, ...]:
+    """Paths of unit tests."""
+    return tuple(f"tests/unit/test_{name}.py" for name in names)
+
+
 PARTS: Final[Mapping[str, Part]] = {
+    "transactions": Part(
+        modules=("kafkalike/model/transactions/*.py",),
+        tests=_unit(
+            "transaction_claims",
+            "transaction_course",
+            "transaction_faults",
+            "transaction_index",
+            "transaction_interrupts",
+            "transaction_rows",
+            "transaction_rules",
+            "transaction_simulation",
+            "snapshot_value",
+        ),
+    ),
+    "combining": Part(
+        modules=("kafkalike/model/combining/*.py",),
+        tests=_unit("combined_appends", "commit_notes", "schema_admission", "units"),
+    ),
+    "schemas": Part(
+        modules=("kafkalike/model/schemas/*.py",),
+        tests=_unit("schema_admission", "schema_rules", "schema_simulation"),
+    ),
+    "dead-letters": Part(
+        modules=("kafkalike/model/dead_letters/*.py",),
+        tests=_unit("held_letters", "replayed_letters"),
+    ),
     "model": Part(
-        # Those of `combining`, too: in mutmut's patterns a star stands for any path.
         modules=("kafkalike/model/*.py",),
-        tests=tuple(
-            f"tests/unit/test_{name}.py"
-            for name in (
-                "assignment",
-                "assignors",
-                "cluster_state",
-                "combined_appends",
-                "commit_notes",
-                "compaction_plan",
-                "control_rows",
-                "frozen_map",
-                "group_roster",
-                "group_rows",
-                "group_rules",
-                "group_sessions",
-                "lag",
-                "lag_history",
-                "member_lease",
-                "merge_plan",
-                "metadata_rows",
-                "model_values",
-                "names",
-                "offset_expiry",
-                "offsets",
-                "retention_plan",
-                "row_facts",
-                "row_value",
-                "segments",
-                "stream_ids",
-                "units",
-            )
+        tests=_unit(
+            "assignment",
+            "assignors",
+            "cluster_state",
+            "combined_appends",
+            "commit_notes",
+            "compaction_plan",
+            "control_rows",
+            "frozen_map",
+            "group_roster",
+            "group_rows",
+            "group_rules",
+            "group_sessions",
+            "lag",
+            "lag_history",
+            "member_lease",
+            "merge_plan",
+            "metadata_rows",
+            "model_values",
+            "names",
+            "offset_expiry",
+            "offsets",
+            "retention_plan",
+            "row_facts",
+            "row_value",
+            "segments",
+            "stream_ids",
+            "transaction_rows",
+            "units",
         ),
     ),
     "change-loop": Part(
-        modules=tuple(f"kafkalike/log/table/{name}.py" for name in ("following", "loading", "settling", "table")),
-        tests=(
-            "tests/unit/test_change_loop.py",
-            "tests/unit/test_change_rules.py",
-            "tests/unit/test_far_table.py",
-            "tests/unit/test_settling.py",
-            "tests/unit/test_table_steps.py",
+        modules=tuple(
+            f"kafkalike/log/table/{name}.py" for name in ("following", "loading", "settling", "state", "table")
         ),
+        tests=_unit("change_loop", "change_rules", "far_table", "settling", "table_state", "table_steps"),
     ),
 }
+
+
+def modules_of(part: Part) -> list[str]:
+    """Paths of the modules of a part; packages' own files have nothing to change.
+
+    mutmut would take a star for any path, and the modules of folders below with it.
+    """
+    found = (path for glob in part.modules for path in ROOT.glob(glob) if path.stem != "__init__")
+    return sorted(str(path.relative_to(ROOT)) for path in found)
 
 
 def settings(part: Part) -> dict[str, Any]:
     """What mutmut is told, as its `tool.mutmut`."""
     return {
         "source_paths": ["kafkalike"],
-        "only_mutate": list(part.modules),
+        "only_mutate": modules_of(part),
         "also_copy": list(COPIED),
         "pytest_add_cli_args": [
             "-m",
@@ -158,8 +191,7 @@ def results(folder: Path) -> Iterator[tuple[str, str]]:
 
 def concerned(part: Part, patterns: Sequence[str]) -> bool:
     """Whether patterns can pick a mutant of a part; none picks all."""
-    paths = [path for glob in part.modules for path in ROOT.glob(glob)]
-    modules = [".".join(path.relative_to(ROOT).with_suffix("").parts) for path in paths]
+    modules = [path.removesuffix(".py").replace("/", ".") for path in modules_of(part)]
     return not patterns or any(p.startswith(f"{m}.") or fnmatch(f"{m}.", p) for p in patterns for m in modules)
 
 

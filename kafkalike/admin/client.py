@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import logging
+from dataclasses import fields
 from types import TracebackType
-from typing import Any, Self
+from typing import Any, ClassVar, Self, Unpack
 
 from kafkalike.admin.base import BROKER_ID
 from kafkalike.admin.configs import ConfigOperations
@@ -16,11 +17,13 @@ from kafkalike.admin.transactions import TransactionOperations
 from kafkalike.admin.unsupported import UnsupportedOperations
 from kafkalike.clock import SYSTEM_CLOCK, Clock
 from kafkalike.config.admin import NO_EFFECT, AdminConfig
+from kafkalike.config.settings import AdminSettings, documented
 from kafkalike.log.connect import connect
 
 logger = logging.getLogger(__name__)
 
 
+@documented(AdminSettings)
 class KafkaAdminClient(
     TopicOperations,
     OffsetOperations,
@@ -34,14 +37,17 @@ class KafkaAdminClient(
 
     Args:
         clock: where waiting gets its time from.
-        configs: see `AdminConfig`; `bootstrap_servers` names the storage root.
+        **configs: settings, see below and docs/settings.md; `bootstrap_servers` names the storage root.
 
     Raises:
         KafkaConfigurationError: an unknown setting, one without meaning here, or a bad value.
         UnsafeStorageError: the storage cannot keep several writers apart.
     """
 
-    def __init__(self, *, clock: Clock = SYSTEM_CLOCK, **configs: Any) -> None:  # noqa: ANN401 - kafka-python's settings
+    DEFAULT_CONFIG: ClassVar[dict[str, Any]] = {f.name: f.default for f in fields(AdminConfig)}
+    """The settings with their defaults, as kafka-python has them; to be read, not changed."""
+
+    def __init__(self, *, clock: Clock = SYSTEM_CLOCK, **configs: Unpack[AdminSettings]) -> None:
         self.config = AdminConfig.from_configs(configs)
         self._clock = clock
         self._client_id = self.config.client_id

@@ -66,8 +66,9 @@ class TopicOperations(AdminBase):
             `{"topics": [{name, topic_id, error_code, error_message, num_partitions, replication_factor, configs}]}`.
 
         Raises:
-            TopicAlreadyExistsError, InvalidTopicError, InvalidPartitionsError, InvalidReplicationFactorError,
-            InvalidReplicationAssignmentError, InvalidConfigurationError: for the first topic that was refused.
+            TopicAlreadyExistsError: it is there; this and the next ones are of the first topic that was refused.
+            InvalidTopicError, InvalidPartitionsError, InvalidConfigurationError: a name, number or setting is wrong.
+            InvalidReplicationFactorError, InvalidReplicationAssignmentError: there is one replica.
             IllegalArgumentError: no topics, or a specification that is none.
         """
         del timeout_ms

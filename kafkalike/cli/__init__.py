@@ -14,7 +14,8 @@ def main(args: Sequence[str] | None = None) -> int:
         args: what comes after `kafkalike`; by default the process's own arguments.
 
     Returns:
-        Exit code: 0 done, 1 failed, 2 wrong usage, 130 interrupted, 141 the reader of the output went away.
+        Exit code: 0 done, 1 failed, 130 interrupted by Ctrl-C, 143 ended by SIGTERM, 141 the reader of the output went
+        away. Wrong usage is 1 for commands that Kafka has, as there, and 2 for the others.
     """
     from kafkalike.cli.app import run
 

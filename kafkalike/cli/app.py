@@ -4,19 +4,45 @@ from __future__ import annotations
 
 import errno
 import importlib
-import logging
 import os
 import sys
 from collections.abc import Mapping, Sequence
 from typing import Final, NoReturn, cast
 
 import click
+from click.shell_completion import CompletionItem
 
+from kafkalike.cli import logs
+from kafkalike.cli.completion import completed
 from kafkalike.cli.environment import Environment
+from kafkalike.cli.interrupt import Terminated, termination
 from kafkalike.cli.options import version_option
+from kafkalike.cli.suggesting import SuggestingGroup
 from kafkalike.errors import KafkaError
 
 DEBUG_VARIABLE: Final = "KAFKALIKE_DEBUG"
+
+LOG_OPTIONS: Final = ("--log-level", "--log-format")
+
+KAFKAS: Final = frozenset(
+    {
+        "configs",
+        "console-consumer",
+        "console-producer",
+        "consumer-groups",
+        "consumer-perf-test",
+        "delete-records",
+        "dump-log",
+        "get-offsets",
+        "producer-perf-test",
+        "topics",
+        "transactional-message-copier",
+        "transactions",
+        "verifiable-consumer",
+        "verifiable-producer",
+    }
+)
+"""Commands that Kafka has, too: wrong usage of them ends with 1, as there."""
 
 COMMANDS: Final[Mapping[str, tuple[str, str]]] = {
     "topics": ("kafkalike.cli.topics.topics:topics", "Create, list, describe, alter and delete topics."),
@@ -67,14 +93,19 @@ COMMANDS: Final[Mapping[str, tuple[str, str]]] = {
         "kafkalike.cli.schemas.schema_registry:schema_registry",
         "Serve schemas over Confluent's REST interface.",
     ),
+    "ui": ("kafkalike.cli.ui.ui:ui", "Serve a web console: topics, records, groups and lag in a browser."),
     "dlq": ("kafkalike.cli.dlq.dlq:dlq", "List dead-letter topics, show letters and their causes, replay them."),
     "sql-views": ("kafkalike.cli.sql_views:sql_views", "Print SQL that makes topics views, for spark-sql."),
+    "completion": ("kafkalike.cli.completion:completion", "Print a script that lets a shell complete commands."),
+    "job-path": ("kafkalike.cli.paths:job_path", "Print where a job for spark-submit lies."),
+    "conf-path": ("kafkalike.cli.paths:conf_path", "Print where the settings for spark-submit lie."),
+    "docs-path": ("kafkalike.cli.paths:docs_path", "Print where the documentation lies."),
     "demo": ("kafkalike.cli.demo:demo", "Show on real data what kafkalike does."),
 }
 """Where each command is and what it does: `kafkalike --help` imports none of them."""
 
 
-class LazyGroup(click.Group):
+class LazyGroup(SuggestingGroup):
     """A group that imports a command when it is called."""
 
     def list_commands(self, ctx: click.Context) -> list[str]:
@@ -91,6 +122,11 @@ class LazyGroup(click.Group):
         module, _, attribute = COMMANDS[name][0].partition(":")
         return cast("click.Command", getattr(importlib.import_module(module), attribute))
 
+    def shell_complete(self, ctx: click.Context, incomplete: str) -> list[CompletionItem]:
+        """Names of commands and options, from the table alone."""
+        names = [CompletionItem(name, help=text) for name, (_, text) in COMMANDS.items() if name.startswith(incomplete)]
+        return [*names, *click.Command.shell_complete(self, ctx, incomplete)]
+
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         """The list of commands in the help, from the table alone."""
         del ctx
@@ -104,16 +140,27 @@ class LazyGroup(click.Group):
     epilog="Example: kafkalike topics --create --topic orders --partitions 3",
 )
 @click.option("--debug", is_flag=True, help=f"Show tracebacks and log lines; also with {DEBUG_VARIABLE}=1.")
+@click.option(
+    "--log-level",
+    type=click.Choice(logs.LEVELS),
+    envvar="KAFKALIKE_LOG_LEVEL",
+    help="What is logged, on standard error; default: warning, with --debug debug. Also $KAFKALIKE_LOG_LEVEL.",
+)
+@click.option(
+    "--log-format",
+    type=click.Choice(logs.FORMS),
+    default="text",
+    envvar="KAFKALIKE_LOG_FORMAT",
+    help="As lines of text (the default) or of JSON. Also $KAFKALIKE_LOG_FORMAT.",
+)
 @version_option
-def app(*, debug: bool) -> None:
+def app(*, debug: bool, log_level: str | None, log_format: str) -> None:
     """Kafka's command line for a log that lives in Delta tables.
 
     A cluster is a storage root: --bootstrap-server names a folder or URI. Without it the environment variable
     KAFKALIKE_BOOTSTRAP_SERVERS counts, else ./kafkalike-data.
     """
-    logging.basicConfig(
-        stream=sys.stderr, level=logging.DEBUG if debug else logging.WARNING, format="%(levelname)s %(message)s"
-    )
+    logs.configure(log_level or ("debug" if debug else "warning"), log_format)
 
 
 def run(args: Sequence[str] | None = None, environment: Environment | None = None) -> int:
@@ -123,14 +170,18 @@ def run(args: Sequence[str] | None = None, environment: Environment | None = Non
         args: what comes after `kafkalike`; by default the process's own arguments.
         environment: cluster, clock and streams of a test, the Spark of a job.
     """
+    answered = completed(app)
+    if answered is not None:
+        return answered
     given = list(sys.argv[1:] if args is None else args)
     debug = "--debug" in given or os.environ.get(DEBUG_VARIABLE, "") not in {"", "0"}
-    if debug and "--debug" not in given[:1]:
-        # The option belongs to the group; users often put it after the command.
-        given = ["--debug", *(arg for arg in given if arg != "--debug")]
+    given = hoisted([*(["--debug"] if debug else []), *(arg for arg in given if arg != "--debug")])
     try:
-        code = _invoke(given, environment or Environment())
-        sys.stdout.flush()
+        with termination():
+            code = _invoke(given, environment or Environment())
+            sys.stdout.flush()
+    except Terminated:
+        return 143
     except KeyboardInterrupt:
         return 130
     except BrokenPipeError:
@@ -140,6 +191,25 @@ def run(args: Sequence[str] | None = None, environment: Environment | None = Non
             raise
         return _failed(error)
     return code
+
+
+def hoisted(args: Sequence[str]) -> list[str]:
+    """Arguments with those about the log in front: they belong to the group, and users put them behind the command.
+
+    >>> hoisted(["topics", "--list", "--log-level", "info", "--log-format=json"])
+    ['--log-level', 'info', '--log-format=json', 'topics', '--list']
+    """
+    front: list[str] = []
+    rest: list[str] = []
+    words = iter(args)
+    for word in words:
+        if word in LOG_OPTIONS:
+            front += [word, *([value] if (value := next(words, None)) is not None else [])]
+        elif word == "--debug" or word.startswith(tuple(f"{option}=" for option in LOG_OPTIONS)):
+            front.append(word)
+        else:
+            rest.append(word)
+    return [*front, *rest]
 
 
 def _invoke(args: list[str], environment: Environment) -> int:
@@ -154,7 +224,8 @@ def _invoke(args: list[str], environment: Environment) -> int:
     except click.UsageError as error:
         path = error.ctx.command_path if error.ctx else "kafkalike"
         click.echo(f"Error: {error.format_message()} (see '{path} --help')", err=True)
-        return 2
+        words = path.split()
+        return 1 if len(words) > 1 and words[1] in KAFKAS else 2
     except click.ClickException as error:
         click.echo(f"Error: {error.format_message()}", err=True)
         return error.exit_code

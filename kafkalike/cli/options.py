@@ -10,6 +10,8 @@ from typing import Any, Final, TypeVar
 
 import click
 
+from kafkalike.version import __version__
+
 STORAGE_OPTION: Final = re.compile(r"storage[._]options\.(.+)")
 """A line of a settings file that is an option of an object store: `storage.options.region=eu-west-1`."""
 
@@ -77,9 +79,7 @@ def client_property(client: str) -> Callable[[F], F]:
 def _print_version(ctx: click.Context, param: click.Parameter, value: bool) -> None:  # noqa: FBT001 - click calls it
     del param
     if value and not ctx.resilient_parsing:
-        from kafkalike.version import package_version
-
-        click.echo(package_version())
+        click.echo(__version__)
         ctx.exit()
 
 

@@ -10,7 +10,7 @@ from kafkalike.cli.options import bootstrap_option, command_config_option, versi
 
 @click.command(
     epilog="Example: kafkalike sql-views > views.sql && "
-    "spark-sql --properties-file conf/spark-defaults.conf -i views.sql -e 'SELECT * FROM lag'"
+    "SPARK_CONF_DIR=$(kafkalike conf-path) spark-sql -i views.sql -e 'SELECT * FROM lag'"
 )
 @bootstrap_option()
 @command_config_option()

@@ -6,6 +6,7 @@ What is to be done when is said by `kafkalike.model.assignment`; here it is done
 from __future__ import annotations
 
 import logging
+import math
 from collections.abc import Mapping
 from typing import assert_never
 
@@ -35,6 +36,7 @@ class Assigner:
         self._calling = Running()
         """The user's listener."""
         self._cluster = context.cluster
+        self._logs = context.logs
         self._subscription = context.subscription
         self._member = context.member
         self._pacemaker = Pacemaker(context.member, context.clock)
@@ -45,6 +47,7 @@ class Assigner:
         self._positions = positions
         self._seen: int | None = None
         """Number of the metadata row up to which the assignment is right; None when a look is due."""
+        self._begun = False
         self._looked = 0.0
         self._asked = 0.0
         """When the storage was surely asked about the topics."""
@@ -116,7 +119,10 @@ class Assigner:
         waiting = self._looked - self._asked < self._config.metadata_max_age_ms / 1000
         if seen is None or self._subscription.changed or not waiting:
             waiting, self._asked = False, self._looked
-        state = self._cluster.metadata.refresh(waiting=waiting)
+        if not self._begun:
+            # What was read when this client was made may do for it, and not for the next look.
+            self._begun, self._asked = True, -math.inf
+        state = self._cluster.metadata.refresh(waiting=waiting, since=self._logs.looked)
         self._looked = self._clock.monotonic()
         news = state.seq != seen
         if news:

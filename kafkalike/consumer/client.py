@@ -8,10 +8,11 @@ import re
 from collections.abc import Iterable, Sequence
 from dataclasses import fields
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, ClassVar, Literal, Self
+from typing import TYPE_CHECKING, Any, ClassVar, Literal, Self, Unpack
 
 from kafkalike.clock import SYSTEM_CLOCK, Clock
 from kafkalike.config.consumer import ConsumerConfig
+from kafkalike.config.settings import ConsumerSettings, documented
 from kafkalike.consumer.checks import check_deserializer, check_timeout
 from kafkalike.consumer.closing import end
 from kafkalike.consumer.commits import CommitCallback, Offsets
@@ -35,6 +36,7 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 
+@documented(ConsumerSettings)
 class KafkaConsumer(Questions, Places):
     """Reads records of topics, and remembers for a group how far it got.
 
@@ -55,7 +57,7 @@ class KafkaConsumer(Questions, Places):
     Args:
         *topics: topics to subscribe to; more in `subscribe`.
         clock: where time comes from and what waits; for tests.
-        **configs: settings, see `ConsumerConfig`.
+        **configs: settings, see below and docs/settings.md.
 
     Raises:
         KafkaConfigurationError: an unknown setting, a setting without meaning here, or a bad value.
@@ -65,7 +67,7 @@ class KafkaConsumer(Questions, Places):
     DEFAULT_CONFIG: ClassVar[dict[str, Any]] = {f.name: f.default for f in fields(ConsumerConfig)}
     """The settings with their defaults, as kafka-python's `KafkaConsumer.DEFAULT_CONFIG`; to be read, not changed."""
 
-    def __init__(self, *topics: str, clock: Clock = SYSTEM_CLOCK, **configs: Any) -> None:  # noqa: ANN401
+    def __init__(self, *topics: str, clock: Clock = SYSTEM_CLOCK, **configs: Unpack[ConsumerSettings]) -> None:
         config = ConsumerConfig.of(configs)
         deserializers = Deserializers(
             key=check_deserializer(config.key_deserializer, "key_deserializer"),
@@ -73,7 +75,7 @@ class KafkaConsumer(Questions, Places):
             key_given=config.key_deserializer,
             value_given=config.value_deserializer,
         )
-        cluster = connect(config.bootstrap_servers, config.storage_options)
+        cluster = connect(config.bootstrap_servers, config.storage_options, to_read=config.group_id is None)
         self.config = config.at(cluster.heartbeat_ms, configs)
         self._context = Context.of(cluster, self.config, clock)
         self._build = builder(deserializers, self._context)

@@ -21,6 +21,8 @@ class Logs:
         self._fresh: set[str] = set()
         self._asked = math.inf
         """Since when the answers of the storage will do in this round."""
+        self.looked = math.inf
+        """Since when looks at the topics will do in this poll; else none that was made before."""
 
     def new_round(self) -> None:
         """Let each log be looked at once more. Caller: fetcher and resolver, once per poll round."""
@@ -79,7 +81,7 @@ class Logs:
             except TopicDeletedError:
                 log = None
         if log is None:
-            log = self._cluster.log(topic)
+            log = self._cluster.log(topic, since=self.looked)
         self._logs[topic] = log
         self._fresh.add(topic)
         return log

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator
 from itertools import chain
 from typing import TYPE_CHECKING, Any, Final
 
-from kafkalike.clock import Deadline
+from kafkalike.clock import SYSTEM_CLOCK, Deadline
 from kafkalike.consumer.assigner import Assigner
 from kafkalike.consumer.commits import Commits
 from kafkalike.consumer.context import Context
@@ -34,6 +34,10 @@ HELP_MS: Final = 10_000
 """How long, ms, a poll brings committed transactions into its topics at most, before it reads what is there."""
 
 
+JUST_SECONDS: Final = 1.0
+"""How long before the first poll the topics may have been read for it: when the client was made, as a rule."""
+
+
 class Polling:
     """The work behind `poll`, iteration and `poll_arrow`. Belongs to its consumer's thread."""
 
@@ -43,6 +47,7 @@ class Polling:
         self.assigner = Assigner(context, self.commits, self.positions)
         self.fetcher = Fetcher(context)
         self._root = RootWatch(context.cluster, context.clock)
+        self._since = JUST_SECONDS
         self._context = context
 
     def wait(self, timeout_ms: float, limit: int | None, build: Build) -> list[Taken]:
@@ -77,12 +82,16 @@ class Polling:
 
     def _once(self, limit: int | None, build: Build) -> list[Taken]:
         self._root.check()
+        since, self._since = self._since, 0.0
+        self._context.logs.looked = SYSTEM_CLOCK.monotonic() - since
         try:
             self._prepare()
             return self.fetcher.collect(limit, build)
         except LogCorruptError as cause:
             self._root.check(cause)
             raise
+        finally:
+            self._context.logs.looked = math.inf
 
     def _prepare(self) -> None:
         """Everything a poll does besides fetching."""

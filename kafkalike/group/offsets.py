@@ -13,7 +13,6 @@ from kafkalike.group.membership import Membership
 from kafkalike.group.store import GroupsLog
 from kafkalike.log.port import Cluster
 from kafkalike.model.combining.checked_json import INT32
-from kafkalike.model.combining.offset_commit import OffsetCommit, Position
 from kafkalike.model.offsets import MAX_OFFSET
 from kafkalike.model.structs import OffsetAndMetadata, TopicPartition
 
@@ -79,6 +78,9 @@ class GroupOffsets:
             KafkaTimeoutError: concurrent writers were faster until time ran out; nothing was written.
             UnknownOutcomeError: the write may have happened; committing again is harmless.
         """
+        # Those who look at groups and never commit are many.
+        from kafkalike.model.combining.offset_commit import OffsetCommit, Position
+
         checked = {tp: check_position(tp, at, self.max_metadata_bytes) for tp, at in offsets.items()}
         if not checked:
             return membership.generation

@@ -50,13 +50,14 @@ class Lags:
         self._groups: Mapping[str, Group] = {}
         self._logs: dict[str, TopicLog] = {}
         self._indexes: dict[str, dict[int, PartitionIndex]] = {}
+        self._versions: dict[str, int] = {}
         self.refresh()
 
     def refresh(self) -> None:
         """Look at groups, topics and logs anew; each log when it is asked for."""
         self._groups = self.cluster.groups.refresh().groups
         self._topics = self.cluster.topics()
-        self._indexes, self.damaged = {}, {}
+        self._indexes, self._versions, self.damaged = {}, {}, {}
         self._logs = {
             name: log
             for name, log in self._logs.items()
@@ -83,6 +84,10 @@ class Lags:
             self._indexes[topic] = self._look(topic) if topic in self._topics else {}
         return self._indexes[topic]
 
+    def version(self, topic: str) -> int | None:
+        """Table version of a topic, as `partitions` has seen it; None for one that could not be read."""
+        return self._versions.get(topic) if self.partitions(topic) else None
+
     def _look(self, topic: str) -> dict[int, PartitionIndex]:
         try:
             log = self._logs.get(topic)
@@ -99,6 +104,7 @@ class Lags:
             self._logs.pop(topic, None)
             self.damaged[topic] = error
             return {}
+        self._versions[topic] = log.version
         return {p: PartitionIndex(log.log_start(p), log.log_end(p), log.segments(p)) for p in log.info.partitions}
 
     def of(self, group_id: str) -> Iterator[GroupLag]:

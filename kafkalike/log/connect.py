@@ -7,7 +7,7 @@ from typing import Any, cast
 
 from kafkalike.config.client import default_bootstrap_servers
 from kafkalike.config.storage import check_options
-from kafkalike.errors import KafkaConfigurationError, KafkaConnectionError
+from kafkalike.errors import KafkaConfigurationError, KafkaConnectionError, KafkaStorageError
 from kafkalike.log.cluster.delta_cluster import DeltaCluster, open_cluster
 from kafkalike.log.port import Cluster
 from kafkalike.log.table.layout import CLUSTER_METADATA
@@ -16,6 +16,8 @@ from kafkalike.log.table.layout import CLUSTER_METADATA
 def connect(
     bootstrap_servers: Any = None,  # noqa: ANN401 - a path, a list with one path, or a cluster
     storage_options: Any = None,  # noqa: ANN401 - what a user may give
+    *,
+    to_read: bool = False,
 ) -> Cluster:
     """Open the cluster that `bootstrap_servers` names; no folder is made before the first write.
 
@@ -26,6 +28,8 @@ def connect(
             `Cluster`, or None for the environment variable `KAFKALIKE_BOOTSTRAP_SERVERS`, else `./kafkalike-data`.
         storage_options: of an object store: a dict by the names that obstore and deltalake share. Environment variables
             such as `AWS_ACCESS_KEY_ID` say what it does not.
+        to_read: for a client that writes nothing. What it reads does not rest on what is tried out, which takes five
+            requests; the table of topics is read instead. A write, should there be one, is preceded by the trial.
 
     Raises:
         KafkaConfigurationError: for anything else, several roots included (replication does not exist yet).
@@ -34,9 +38,19 @@ def connect(
     """
     cluster = _opened(bootstrap_servers, storage_options)
     if isinstance(cluster, DeltaCluster):
-        # A cluster that was opened before has been tried out, and is not tried again.
-        cluster.store.try_out()
+        if to_read and cluster.store.far:
+            _look(cluster)
+        else:
+            # A cluster that was opened before has been tried out, and is not tried again.
+            cluster.store.try_out()
     return cluster
+
+
+def _look(cluster: DeltaCluster) -> None:
+    try:
+        cluster.metadata.look_once()
+    except KafkaStorageError as cause:
+        raise KafkaConnectionError(f"{cluster.root} gives no answer: {cause}") from None
 
 
 def open_named(

@@ -17,7 +17,7 @@ from kafkalike.model.structs import CommittedOffset, GroupState, OffsetAndMetada
 
 if TYPE_CHECKING:
     # The functions that need transactions load them: most clusters have none, and each process would pay for them.
-    from kafkalike.model.transactions.unsettled import Dues
+    from kafkalike.model.transactions.unsettled import Dues, UnsettledDraft
     from kafkalike.model.transactions.values import Entries, Standing
 
 __all__ = [
@@ -211,12 +211,15 @@ class GroupsState:
 class _Draft:
     """A state in the making."""
 
+    __slots__ = ("_before", "_touched", "_transactions", "_unsettled", "seq")
+
     def __init__(self, state: GroupsState) -> None:
         self._before = state
         self.seq = state.seq
         self._touched: dict[str, _GroupDraft] = {}
         self._transactions = Draft(state.transactions)
-        self._unsettled = Draft(state.unsettled)
+        self._unsettled: UnsettledDraft | None = None
+        """Made for the first row of a transaction."""
 
     def apply(self, row: GroupRow) -> None:
         if row.kind == TRANSACTION:
@@ -230,10 +233,12 @@ class _Draft:
         self.seq = row.seq
 
     def _stand(self, row: GroupRow) -> None:
-        from kafkalike.model.transactions.unsettled import note
-
         standing = standing_of(row)
-        note(self._unsettled, row.group_id, self._transactions.get(row.group_id), standing)
+        if self._unsettled is None:
+            from kafkalike.model.transactions.unsettled import UnsettledDraft
+
+            self._unsettled = UnsettledDraft(self._before.unsettled)
+        self._unsettled.note(row.group_id, self._transactions.get(row.group_id), standing)
         if standing is None:
             self._transactions.drop(row.group_id)
         else:
@@ -244,17 +249,21 @@ class _Draft:
         before = self._before
         if self.seq == before.seq:
             return before
-        groups, generations = Draft(before.groups), Draft(before.generations)
+        groups, generations = self._groups() if self._touched else (before.groups, before.generations)
+        unsettled = before.unsettled if self._unsettled is None else self._unsettled.frozen()
+        return GroupsState(self.seq, groups, generations, self._transactions.frozen(), unsettled)
+
+    def _groups(self) -> tuple[FrozenMap[str, Group], FrozenMap[str, int]]:
+        groups, generations = Draft(self._before.groups), Draft(self._before.generations)
         for group_id, group in self._touched.items():
             if group.alive:
                 groups.put(group_id, Group(offsets=group.offsets.frozen(), roster=group.roster))
-                generations.drop(group_id)
+                if self._before.generations:
+                    generations.drop(group_id)
             else:
                 groups.drop(group_id)
                 generations.put(group_id, group.roster.generation)
-        return GroupsState(
-            self.seq, groups.frozen(), generations.frozen(), self._transactions.frozen(), self._unsettled.frozen()
-        )
+        return groups.frozen(), generations.frozen()
 
 
 class _GroupDraft:

@@ -1,7 +1,9 @@
 """Lag: a committed offset and the segments of its partition in, how far behind it is out; no record is read.
 
-Three measures. *Offsets* between the committed one and the log end, Kafka's LAG. *Records* that can still be read:
+Four measures. *Offsets* between the committed one and the log end, Kafka's LAG. *Records* that can still be read:
 fewer where compaction or retention has removed some. *Milliseconds* between the last record read and the newest one.
+The time of the *oldest unread* record: how long it has waited is what an alert asks for, since it also grows where
+nothing was read yet, and where nothing new comes.
 """
 
 from __future__ import annotations
@@ -26,6 +28,12 @@ class Lag:
     behind_ms: int
     """Time of the newest record minus time of the last one read; 0 when there is none to read. The time of a record
     inside a segment is taken in proportion to the segment's offsets."""
+    oldest_ms: int | None = None
+    """Time of the oldest record that was not read, found in the same way; None when there is none to read."""
+
+    def waiting_ms(self, now_ms: int) -> int:
+        """How long the oldest record that was not read has waited; 0 when there is none, or it is of the future."""
+        return 0 if self.oldest_ms is None else max(0, now_ms - self.oldest_ms)
 
 
 class PartitionIndex:
@@ -76,7 +84,17 @@ class PartitionIndex:
             offsets=max(0, self.log_end - committed),
             records=records,
             behind_ms=self._behind(committed) if records else 0,
+            oldest_ms=self._oldest(committed) if records else None,
         )
+
+    def _oldest(self, committed: int) -> int | None:
+        wanted = max(committed, self.log_start)
+        at = bisect_right(self._starts, wanted) - 1
+        if at >= 0 and self.segments[at].start < wanted < self.segments[at].stop:
+            return self.time_of(wanted)
+        # At the edge of a segment, or where compaction or retention has left a hole, the next one begins.
+        following = at if at >= 0 and wanted < self.segments[at].stop else at + 1
+        return self.segments[following].min_timestamp if following < len(self.segments) else None
 
     def _behind(self, committed: int) -> int:
         assert self.newest_ms is not None  # there are segments: records wait
@@ -98,10 +116,11 @@ def _records_left(segment: Segment, offset: int) -> int:
 
 
 def total(lags: Iterable[Lag]) -> Lag:
-    """Lag of a topic or a group: the sum of offsets and of records, and the longest time."""
+    """Lag of a topic or a group: the sums of offsets and of records, the longest time, and the oldest record."""
     known = list(lags)
     return Lag(
         offsets=sum(lag.offsets for lag in known),
         records=sum(lag.records for lag in known),
         behind_ms=max((lag.behind_ms for lag in known), default=0),
+        oldest_ms=min((lag.oldest_ms for lag in known if lag.oldest_ms is not None), default=None),
     )

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from typing import Final, NewType
 
-from kafkalike.errors import InvalidGroupIdError, InvalidTopicError, InvalidTopicTypeError
+from kafkalike.errors import IllegalArgumentError, InvalidGroupIdError, InvalidTopicError, InvalidTopicTypeError
 
 TopicName = NewType("TopicName", str)
 TopicId = NewType("TopicId", str)
@@ -61,4 +61,28 @@ def check_group_id(group_id: object) -> GroupId:
     if not isinstance(group_id, str) or not group_id:
         message = f"group_id must be a str that is not empty, not {group_id!r}"
         raise InvalidGroupIdError(message)
+    if not is_storable(group_id):
+        message = f"group_id {group_id!r} is no valid text: it has a half of a surrogate pair"
+        raise InvalidGroupIdError(message)
     return GroupId(group_id)
+
+
+def check_transactional_id(transactional_id: object) -> str:
+    """Return `transactional_id` when it can name a producer over its restarts: any text that is not empty.
+
+    Raises:
+        IllegalArgumentError: for anything else.
+    """
+    if not isinstance(transactional_id, str) or not transactional_id or not is_storable(transactional_id):
+        message = f"transactional_id must be a valid text that is not empty, not {transactional_id!r}"
+        raise IllegalArgumentError(message)
+    return transactional_id
+
+
+def is_storable(text: str) -> bool:
+    """Whether a text can be stored: one with half of a surrogate pair has no bytes."""
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        return False
+    return True

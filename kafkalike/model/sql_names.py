@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import Final
 
 SQL_RESERVED: Final = ("topics", "partitions", "consumer_offsets", "lag", "lag_history", "transactions")
@@ -31,6 +32,21 @@ def sql_name(topic: str) -> str:
             out.append(char)
     name = "".join(out)
     return "__v" + name if name in SQL_RESERVED else name
+
+
+def own_names(topics: Iterable[str]) -> set[str]:
+    """The topics that can have a second view under their own name, in backquotes: SQL takes no two names for another.
+
+    >>> sorted(own_names(["a.b", "A.B", "orders", "c-d", "Lag", "X"]))
+    ['X', 'c-d']
+    """
+    named = list(topics)
+    taken = [sql_name(topic) for topic in named] + [topic.lower() for topic in named if topic != sql_name(topic)]
+    return {
+        topic
+        for topic in named
+        if topic != sql_name(topic) and taken.count(topic.lower()) == 1 and topic.lower() not in SQL_RESERVED
+    }
 
 
 def topic_of_sql_name(name: str) -> str:

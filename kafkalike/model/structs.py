@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from enum import IntEnum, StrEnum
 from typing import Any, NamedTuple
 
@@ -54,9 +53,8 @@ class OffsetAndMetadata(NamedTuple):
     leader_epoch: int = -1
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class CommittedOffset:
-    """A committed offset and whose it is."""
+class CommittedOffset(NamedTuple):
+    """A committed offset and whose it is. Give its values by name."""
 
     position: OffsetAndMetadata
     topic_id: str

@@ -86,6 +86,10 @@ def partitions_for_keys(keys: Sequence[Key | None], num_partitions: int) -> list
         IllegalArgumentError: `num_partitions` is below 1.
     """
     check_partitions(num_partitions)
+    if len(keys) >= _VECTOR_MIN and None not in keys and len(set(map(len, keys))) == 1:  # type: ignore[arg-type]
+        # One length, as most topics have: no list of places is needed.
+        hashes = _murmur2_of_equal_length(keys, len(keys[0]))  # type: ignore[arg-type]
+        return ((hashes & POSITIVE) % num_partitions).tolist()  # type: ignore[no-any-return]
     places: defaultdict[int, list[int]] = defaultdict(list)
     for place, key in enumerate(keys):
         if key is not None:
@@ -120,6 +124,10 @@ def partitions_of_slices(
     """
     check_partitions(num_partitions)
     lengths = ends - starts
+    if len(starts) >= _VECTOR_MIN and (lengths == lengths[0]).all() and (starts[1:] == ends[:-1]).all():
+        # Keys of one length, one behind the other, are a matrix as they lie.
+        hashes = _murmur2_of_rows(data[starts[0] : ends[-1]].reshape(len(starts), int(lengths[0])))
+        return ((hashes & np.uint32(POSITIVE)) % np.uint32(num_partitions)).astype(np.int32)
     hashes = np.empty(len(starts), np.uint32)
     for length in np.unique(lengths).tolist():
         rows = np.flatnonzero(lengths == length)

@@ -9,14 +9,19 @@ from collections import deque
 from collections.abc import Callable
 from contextlib import suppress
 from queue import Empty, SimpleQueue
-from typing import Final
+from typing import TYPE_CHECKING, Final, TypeVar
 from weakref import WeakSet
 
 from kafkalike.clock import Clock, Deadline
 from kafkalike.errors import IllegalStateError, KafkaTimeoutError
 from kafkalike.model.topic import TopicInfo
-from kafkalike.producer.batches import Batch, Row, TopicQueue
-from kafkalike.producer.future import Outcome
+from kafkalike.producer.batches import WIDTH, Batch, Row, TopicQueue
+from kafkalike.producer.outcome import Outcome
+
+if TYPE_CHECKING:
+    from kafkalike.log.topic.column_batch import ColumnBatch
+
+T = TypeVar("T")
 
 MAX_BATCH_BYTES: Final = 134_217_728
 """Bytes after which a topic's next records go into another append: Arrow copies a batch's columns, and addresses no
@@ -100,29 +105,81 @@ class Buffer:
             KafkaError: what `gate` raises.
         """
         with self._lock:
+            used = self.used + size
             # A callback that sends must not wait: it runs in the thread that makes room.
-            if (self.used + size <= self.limit and not self._line) or threading.get_ident() == self.sender:
-                return self._put(queue, row, size)
-        return self._put_in_turn(queue, row, size)
+            if (used <= self.limit and not self._line) or threading.get_ident() == self.sender:
+                # What `_put` does for most records, without the call.
+                batch = queue.last
+                if (
+                    batch is None
+                    or not batch.full
+                    or batch.size > MAX_BATCH_BYTES
+                    or self.gate is not None
+                    or self.refusal is not None
+                    or queue.gone
+                ):
+                    return self._put(queue, row, size)
+                fields = batch.fields
+                number = len(fields) // WIDTH
+                self.used, batch.size = used, batch.size + size
+                fields.extend(row)
+                return batch.outcome, number
+        return self._put_in_turn(lambda: self._put(queue, row, size), size)
 
-    def _put(self, queue: TopicQueue, row: Row, size: int) -> tuple[Outcome, int] | None:
+    def add_columns(self, queue: TopicQueue, columns: ColumnBatch) -> Outcome | None:
+        """Put a batch of columns at the end of its topic's queue: behind what is queued, before what comes later.
+
+        One with more bytes than `limit` waits until nothing else is in the buffer.
+
+        Args:
+            queue: of the topic.
+            columns: the records.
+
+        Returns:
+            What reports its outcome; None when the topic is gone, so it must be looked up again.
+
+        Raises: see `add`.
+        """
+        size = columns.size
+        with self._lock:
+            fits = self.used + min(size, self.limit) <= self.limit
+            if (fits and not self._line) or threading.get_ident() == self.sender:
+                return self._put_columns(queue, columns, size)
+        return self._put_in_turn(lambda: self._put_columns(queue, columns, size), size)
+
+    def _put_columns(self, queue: TopicQueue, columns: ColumnBatch, size: int) -> Outcome | None:
+        self._check_open()
+        if queue.gone:
+            return None
+        queue.last = None  # what is sent later goes behind
+        batch = self._open(queue)
+        queue.last = None
+        batch.full = True
+        # In one line, see `_put`.
+        self.used, batch.size, batch.given = self.used + size, size, columns
+        return batch.outcome
+
+    def _check_open(self) -> None:
         if self.refusal is not None:
             raise IllegalStateError(self.refusal)
         if self.gate is not None:
             self.gate()
+
+    def _put(self, queue: TopicQueue, row: Row, size: int) -> tuple[Outcome, int] | None:
+        self._check_open()
         if queue.gone:
             return None
         batch = queue.last
         if batch is None or batch.size > MAX_BATCH_BYTES:
             batch = self._open(queue)
-        rows = batch.rows
-        number = len(rows)
+        fields = batch.fields
+        number = len(fields) // WIDTH
         # In one line, between whose parts nothing can interrupt: `release` gives back what both have.
         self.used, batch.size = self.used + size, batch.size + size
         if not batch.full and batch.size >= self._batch_size * queue.num_partitions:
             self._work.notify()
             batch.full = True
-        rows.append(row)
+        fields.extend(row)
         return batch.outcome, number
 
     def _open(self, queue: TopicQueue) -> Batch:
@@ -135,33 +192,31 @@ class Buffer:
         queue.last = batch
         return batch
 
-    def _put_in_turn(self, queue: TopicQueue, row: Row, size: int) -> tuple[Outcome, int] | None:
+    def _put_in_turn(self, put: Callable[[], T], size: int) -> T:
         """Wait for room, then put. Who is interrupted must not stay in the line: everybody would wait behind it."""
         ticket: SimpleQueue[None] = SimpleQueue()
         try:
             try:
-                return self._wait_and_put(ticket, queue, row, size)
+                return self._wait_and_put(ticket, put, size)
             finally:
                 self._leave(ticket)
         finally:
             self._leave(ticket)  # the first one may be what was interrupted
 
-    def _wait_and_put(
-        self, ticket: SimpleQueue[None], queue: TopicQueue, row: Row, size: int
-    ) -> tuple[Outcome, int] | None:
+    def _wait_and_put(self, ticket: SimpleQueue[None], put: Callable[[], T], size: int) -> T:
         deadline = Deadline(self._clock, self._max_block_ms)
         with self._lock:
             self._work.notify()  # nobody lingers while somebody waits
             self._line.append(ticket)
         while True:
             with self._lock:
-                room = self.used + size <= self.limit and self._line[0] is ticket
+                room = self.used + min(size, self.limit) <= self.limit and self._line[0] is ticket
                 if room or self.refusal is not None:
-                    return self._put(queue, row, size)
+                    return put()
                 left = deadline.remaining()
                 if left <= 0:
                     raise KafkaTimeoutError(
-                        f"no room for a record of {size} bytes within max_block_ms={self._max_block_ms:g}: "
+                        f"no room for {size} bytes within max_block_ms={self._max_block_ms:g}: "
                         f"{self.used} of buffer_memory={self.limit} bytes are waiting or under way"
                     )
             with suppress(Empty):

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import threading
 import weakref
+from dataclasses import fields
 from types import TracebackType
-from typing import Any, Final, NoReturn, Self
+from typing import Any, ClassVar, Final, NoReturn, Self, Unpack
 
 from kafkalike.clock import SYSTEM_CLOCK, Clock
 from kafkalike.config.producer import ProducerConfig
+from kafkalike.config.settings import ProducerSettings, documented
 from kafkalike.errors import (
     IllegalArgumentError,
     IllegalStateError,
@@ -17,12 +19,13 @@ from kafkalike.errors import (
 from kafkalike.log.connect import connect
 from kafkalike.log.topic.validate import RECORD_OVERHEAD
 from kafkalike.model.names import check_topic_name
+from kafkalike.producer.arrow_calls import ArrowCalls
 from kafkalike.producer.batches import UNROUTED, Row, TopicQueue
 from kafkalike.producer.buffer import FORKED, Buffer
 from kafkalike.producer.checks import check_headers, check_partition, check_timeout, check_timestamp, headers_size
 from kafkalike.producer.functions import check_partitioner, check_serializer
-from kafkalike.producer.future import FutureRecordMetadata, Outcome
-from kafkalike.producer.questions import Questions
+from kafkalike.producer.future import FutureRecordMetadata
+from kafkalike.producer.outcome import Outcome
 from kafkalike.producer.routing import Router
 from kafkalike.producer.sender import Sender
 from kafkalike.producer.transaction_calls import TransactionCalls
@@ -33,7 +36,8 @@ NO_SIZE: Final = -1
 """Size of a key, value or headers that are not there, in `RecordMetadata`."""
 
 
-class KafkaProducer(TransactionCalls, Questions):
+@documented(ProducerSettings)
+class KafkaProducer(TransactionCalls, ArrowCalls):
     """Sends records to topics, in the background and in batches.
 
     Methods, arguments, defaults and errors are kafka-python 3.x's, and the settings are those of `ProducerConfig`.
@@ -52,17 +56,21 @@ class KafkaProducer(TransactionCalls, Questions):
 
     Args:
         clock: where time comes from; for tests.
-        **configs: settings, see `ProducerConfig`.
+        **configs: settings, see below and docs/settings.md.
 
     Raises:
         KafkaConfigurationError: an unknown setting, a setting without meaning here, or a bad value.
     """
 
-    def __init__(self, *, clock: Clock = SYSTEM_CLOCK, **configs: Any) -> None:  # noqa: ANN401
+    DEFAULT_CONFIG: ClassVar[dict[str, Any]] = {f.name: f.default for f in fields(ProducerConfig)}
+    """The settings with their defaults, as kafka-python's `KafkaProducer.DEFAULT_CONFIG`; to be read, not changed."""
+
+    def __init__(self, *, clock: Clock = SYSTEM_CLOCK, **configs: Unpack[ProducerSettings]) -> None:
         self.config = config = ProducerConfig.of(configs)
-        self._clock = clock
+        self._clock, self._now_ms = clock, clock.now_ms
         self._key = check_serializer(config.key_serializer, "key_serializer")
         self._value = check_serializer(config.value_serializer, "value_serializer")
+        self._plain_keys, self._plain_values = config.key_serializer is None, config.value_serializer is None
         self._adds_headers = adds_headers(config.key_serializer) or adds_headers(config.value_serializer)
         self._router = Router(check_partitioner(config.partitioner), config.batch_size)
         self._cluster = connect(config.bootstrap_servers, config.storage_options)
@@ -137,8 +145,13 @@ class KafkaProducer(TransactionCalls, Questions):
         if pairs is None and self._adds_headers:
             pairs = []
         shown = _NO_HEADERS if pairs is None else pairs
-        key_bytes = self._key(topic, shown, key)
-        value_bytes = self._value(topic, shown, value)
+        # What is bytes already, without a serialiser, is not worth two calls.
+        key_bytes = key if self._plain_keys and (key is None or type(key) is bytes) else self._key(topic, shown, key)
+        value_bytes = (
+            value
+            if self._plain_values and (value is None or type(value) is bytes)
+            else self._value(topic, shown, value)
+        )
         # Branches instead of `max`: this runs for every record.
         size = RECORD_OVERHEAD
         key_size = value_size = header_size = NO_SIZE
@@ -153,9 +166,12 @@ class KafkaProducer(TransactionCalls, Questions):
             size += header_size
         if size > self._largest:
             self._refuse_size(topic, size)
-        timestamp = self._clock.now_ms() if timestamp_ms is None else check_timestamp(timestamp_ms)
-        outcome, number = self._queue(
-            topic, key, value, partition, (UNROUTED, key_bytes, value_bytes, timestamp, pairs or None), size
+        timestamp = self._now_ms() if timestamp_ms is None else check_timestamp(timestamp_ms)
+        row = UNROUTED, key_bytes, value_bytes, timestamp, pairs or None
+        # What `_queue` does for most records, without the call.
+        queue = buffer.queues.get(topic) if partition is None and self._in_bulk else None
+        outcome, number = (None if queue is None else buffer.add(queue, row, size)) or self._queue(
+            topic, key, value, partition, row, size
         )
         return FutureRecordMetadata(outcome, number, timestamp, (key_size, value_size, header_size))
 
@@ -180,9 +196,6 @@ class KafkaProducer(TransactionCalls, Questions):
         config = self.config
         name = "max_request_size" if config.max_request_size <= config.buffer_memory else "buffer_memory"
         raise MessageSizeTooLargeError(f"{topic}: the record has {size} bytes; {name}={getattr(config, name)}")
-
-    def _open_queue(self, topic: str) -> TopicQueue:
-        return self._buffer.queue(self._look_up(topic))
 
     def _check_partition(self, queue: TopicQueue, partition: object) -> int:
         number = check_partition(partition)

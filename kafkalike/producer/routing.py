@@ -4,11 +4,15 @@ from __future__ import annotations
 
 import operator
 from random import Random
+from typing import TYPE_CHECKING
 
 from kafkalike.errors import IllegalArgumentError
 from kafkalike.model.batch import RecordBatch
 from kafkalike.partitioner import DefaultPartitioner, Partitioner, partitions_for_keys
 from kafkalike.producer.batches import UNROUTED, TopicQueue
+
+if TYPE_CHECKING:
+    from kafkalike.log.topic.column_batch import ColumnBatch
 
 
 class Router:
@@ -60,11 +64,25 @@ class Router:
             queue.sticky = (number, before + size)
         return number
 
-    def route(self, records: RecordBatch, num_partitions: int) -> None:
+    def choose_all(self, queue: TopicQueue, records: ColumnBatch) -> None:
+        """Ask the partitioner for each record of a batch that has no partition. Caller: any sending thread."""
+        chosen = records.partitions.copy()
+        rows = (chosen == UNROUTED).nonzero()[0]
+        found = records.records(rows)
+        sizes = records.sizes[rows].tolist()
+        for row, key, value, size in zip(rows.tolist(), found.keys, found.values, sizes, strict=True):
+            chosen[row] = self.choose(queue, key, key, value, value, size)
+        records.partitions = chosen
+
+    def route(self, records: RecordBatch | ColumnBatch, num_partitions: int) -> None:
         """Choose for all records of a batch that have no partition yet, in place. Caller: sender.
 
         By murmur2 of the key, at random without key: what `DefaultPartitioner` does one by one.
         """
+        if not isinstance(records, RecordBatch):
+            if self._rng is not None:
+                records.route(num_partitions, self._rng.randrange(num_partitions))
+            return
         partitions = records.partitions
         unrouted = partitions.count(UNROUTED)
         if self._rng is None or not unrouted:

@@ -23,6 +23,7 @@ from kafkalike.latch import Latch
 from kafkalike.log.port import Cluster, TopicLog
 from kafkalike.log.topic.validate import RECORD_ERRORS, refused_rows
 from kafkalike.model.appends import Appended
+from kafkalike.model.batch import RecordBatch
 from kafkalike.producer import at_exit
 from kafkalike.producer.batches import Batch, TopicQueue
 from kafkalike.producer.buffer import Buffer
@@ -161,7 +162,7 @@ class Sender:
 
     def _deliver(self, queue: TopicQueue, batch: Batch) -> None:
         """Append or stage a batch, and settle it or put it back."""
-        if not batch.rows and batch.records is None:  # an interrupted send
+        if not batch:  # an interrupted send
             self._settle(batch, {}, None)
             return
         refusal = None if self._transactions is None else self._transactions.refusal()
@@ -209,7 +210,8 @@ class Sender:
             if self._transactions is None:
                 done = log.append(records, codec=self._config.codec, timeout_ms=timeout_ms)
             else:
-                self._transactions.stage(log, records, self._config.codec, timeout_ms)
+                rows = records if isinstance(records, RecordBatch) else records.records()
+                self._transactions.stage(log, rows, self._config.codec, timeout_ms)
         except KafkaError:
             raise
         except Exception as cause:
@@ -222,11 +224,17 @@ class Sender:
     # --- outcomes ------------------------------------------------------------------------------
 
     def _separate(self, queue: TopicQueue, batch: Batch, error: KafkaError) -> None:
-        """Take the records that the topic does not allow out of a batch, so that only they fail."""
-        log = queue.log
+        """Take the records that the topic does not allow out of a batch, so that only they fail.
+
+        A batch that came as columns has one outcome: it fails as a whole.
+        """
+        log, records = queue.log, batch.columns()
+        if not isinstance(records, RecordBatch):
+            self._fail([batch], error)
+            return
         found: dict[int, KafkaError] = {}
         if log is not None:
-            found = refused_rows(batch.columns(), log.info, log.config, self._clock.now_ms(), log.schemas)
+            found = refused_rows(records, log.info, log.config, self._clock.now_ms(), log.schemas)
         if found.keys() <= batch.refused.keys():
             # The settings or the time changed meanwhile: once more with all, but not for ever.
             if batch.puzzled:
@@ -234,7 +242,7 @@ class Sender:
                 return
             batch.puzzled = True
         batch.refused = found
-        if len(found) == len(batch.columns()):
+        if len(found) == len(records):
             self._settle(batch, {}, None)
         else:
             self._buffer.put_back(queue, batch, self._clock.monotonic())
@@ -266,7 +274,7 @@ class Sender:
         if batch.refused:
             self.metrics.of_topic(topic).failed += len(batch.refused)
             self._say_failed(topic, len(batch.refused), next(iter(batch.refused.values())))
-        partitions = batch.columns().partitions if batch.records is not None else ()
+        partitions = batch.records.partitions if isinstance(batch.records, RecordBatch) else ()
         self._buffer.release(batch)
         batch.outcome.succeed(partitions, ranges, append_time_ms, batch.refused)
         self._buffer.forget(batch)
@@ -275,7 +283,7 @@ class Sender:
         """Give the futures the error: not written, or unknown."""
         for batch in batches:
             topic = batch.outcome.topic
-            records = len(batch.rows) if batch.records is None else len(batch.records)
+            records = len(batch)
             self.metrics.of_topic(topic).failed += records
             self._say_failed(topic, records, error)
             self._buffer.release(batch)

@@ -58,7 +58,7 @@ class TransactionCalls:
 
         The consumer itself must commit nothing (`enable_auto_commit=False`). May be called more than once; a later
         offset of a partition takes the place of an earlier one. Nothing is written before the commit. Whether the group
-        has moved on is looked at now, as far as this process knows the group, and again by the commit.
+        has moved on is looked at now (in an object store by a look that may be a second old), and again by the commit.
 
         Args:
             offsets: by partition, the next offset to read; none are fine.

@@ -14,25 +14,19 @@ from kafkalike.config.producer import ProducerConfig
 from kafkalike.dead_letters.box import MetadataWithLetters, plain
 from kafkalike.dead_letters.posting import stage
 from kafkalike.errors import (
-    CommitFailedError,
-    FencedInstanceIdError,
-    IllegalArgumentError,
     IllegalStateError,
-    InvalidGroupIdError,
     InvalidTxnStateError,
     KafkaError,
-    RebalanceInProgressError,
     TransactionAbortableError,
     UnknownOutcomeError,
 )
-from kafkalike.group.offsets import GroupOffsets, check_position
+from kafkalike.group.offsets import GroupOffsets
 from kafkalike.log.port import Cluster, TopicLog, TransactionSession
 from kafkalike.model.appends import Appended
 from kafkalike.model.batch import RecordBatch
-from kafkalike.model.names import check_group_id
-from kafkalike.model.structs import ConsumerGroupMetadata, OffsetAndMetadata, TopicPartition
-from kafkalike.model.transactions.claims import GroupClaim, check_claim
+from kafkalike.model.structs import TopicPartition
 from kafkalike.producer.buffer import FORKED, Buffer
+from kafkalike.producer.given_offsets import check_member, claim_of, positions_of
 from kafkalike.producer.phases import Call, Phase, Standing
 
 log = logging.getLogger(__name__)
@@ -40,8 +34,7 @@ log = logging.getLogger(__name__)
 Ranges = Mapping[TopicPartition, range]
 """Offsets of a transaction's records, by partition."""
 
-LEFT_BEHIND: Final = (CommitFailedError, FencedInstanceIdError, RebalanceInProgressError)
-"""What a group says to who is not, or no longer, its member with these partitions."""
+_OPEN: Final = Phase.IN_TRANSACTION
 
 NOT_TRANSACTIONAL: Final = "the producer has no transactional_id, so it has no transactions"
 
@@ -116,31 +109,18 @@ class TransactionManager:
     def send_offsets(self, offsets: object, group_metadata: object) -> None:
         """See `KafkaProducer.send_offsets_to_transaction`."""
         self._check_caller(Call.SEND_OFFSETS)
-        claim = _claim(group_metadata, str(self._config.client_id))
-        if not isinstance(offsets, Mapping):
-            raise TypeError(f"offsets must map TopicPartition to OffsetAndMetadata, not {offsets!r}")
-        checked: dict[TopicPartition, OffsetAndMetadata] = {
-            tp: check_position(tp, at, self._max_metadata_bytes) for tp, at in offsets.items()
-        }
+        claim = claim_of(group_metadata, str(self._config.client_id))
+        checked = positions_of(offsets, self._max_metadata_bytes)
         letters = group_metadata.box if isinstance(group_metadata, MetadataWithLetters) else None
         with self._turn:
             self._take(Call.SEND_OFFSETS)
             if checked:
-                self._check_member(claim)
+                try:
+                    check_member(self._cluster.groups, claim)
+                except KafkaError as error:
+                    self._refused(Call.SEND_OFFSETS, error)
+                    raise
                 self._replace(lambda standing: standing.with_offsets(claim, checked, letters))
-
-    def _check_member(self, claim: GroupClaim) -> None:
-        """Refuse a consumer that the group has left behind, as far as it is known here; the commit looks again."""
-        groups = self._cluster.groups
-        try:
-            try:
-                check_claim(groups.state.group(claim.group_id).roster, claim)
-            except LEFT_BEHIND:
-                # What is known here may be older than what the consumer knows.
-                check_claim(groups.refresh().group(claim.group_id).roster, claim)
-        except KafkaError as error:
-            self._refused(Call.SEND_OFFSETS, error)
-            raise
 
     def commit(self) -> Ranges:
         """See `KafkaProducer.commit_transaction`."""
@@ -259,7 +239,9 @@ class TransactionManager:
         Raises:
             KafkaError: no transaction is open that takes records; see `Standing.after`.
         """
-        self._standing.after(Call.SEND)
+        # For every record, twice: `after` lets them into this phase only, and takes ten times as long to say so.
+        if self._standing.phase is not _OPEN:
+            self._standing.after(Call.SEND)
 
     def refusal(self) -> Exception | None:
         """Why records that wait are not to be staged; None while they are. Caller: sender."""
@@ -299,23 +281,3 @@ class TransactionManager:
 
     def _limit(self) -> Deadline:
         return Deadline(self._clock, self._config.max_block_ms)
-
-
-def _claim(metadata: object, client_id: str) -> GroupClaim:
-    """In whose name offsets are committed.
-
-    Raises:
-        TypeError: neither a `ConsumerGroupMetadata` nor the id of a group.
-        InvalidGroupIdError: no group id, or one that no group can have.
-        IllegalArgumentError: a generation without a member.
-    """
-    if not isinstance(metadata, str | ConsumerGroupMetadata):
-        raise TypeError(f"group_metadata must be a ConsumerGroupMetadata or the id of a group, not {metadata!r}")
-    group_id = metadata if isinstance(metadata, str) else metadata.group_id
-    if group_id is None:
-        raise InvalidGroupIdError("the consumer has no group_id, so it has no offsets to commit")
-    check_group_id(group_id)
-    claim = GroupClaim.of(metadata, client_id)
-    if claim.generation > 0 and not claim.member_id:
-        raise IllegalArgumentError(f"generation {claim.generation} needs the member_id that is in it")
-    return claim

@@ -5,38 +5,14 @@ Confluent's serializers, and code that was written for its client, run on it unc
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from typing import Any, Final, Protocol, Self
+from collections.abc import Mapping
+from typing import Any, Self
 
-from kafkalike.errors import SchemaRegistryError
-from kafkalike.model.schemas.state import referenced_by
-from kafkalike.model.schemas.values import Reference, Registered
-from kafkalike.model.schemas.values import Schema as SchemaValue
+from kafkalike.schemas.asking import Door, query_of, said
+from kafkalike.schemas.client_settings import SettingsClient
+from kafkalike.schemas.client_source import CACHED_SCHEMAS, SourceClient
 from kafkalike.schemas.recent import Recent
-from kafkalike.schemas.shapes import (
-    RegisteredSchema,
-    Schema,
-    SchemaVersion,
-    ServerConfig,
-    body_of,
-    read_registered,
-    read_schema,
-    read_value,
-    read_version,
-)
-
-NOT_FOUND: Final = 404
-
-CACHED_SCHEMAS: Final = 1_000
-"""Schemas that a client keeps, each as it came: they never change."""
-
-
-class Door(Protocol):
-    """Takes requests of Confluent's REST interface."""
-
-    def ask(self, method: str, path: Sequence[str], query: Mapping[str, str] | None = None, body: object = None) -> Any:  # noqa: ANN401 - any JSON
-        """The JSON of the answer; see `RegistryService.ask`."""
-        ...
+from kafkalike.schemas.shapes import RegisteredSchema, Schema, SchemaVersion, body_of, read_registered, read_schema
 
 
 class _NoCache:
@@ -47,7 +23,7 @@ class _NoCache:
         del subject, schema_id
 
 
-class RegistryClient:
+class RegistryClient(SettingsClient, SourceClient):
     """A client of a registry. Thread-safe.
 
     Args:
@@ -56,12 +32,10 @@ class RegistryClient:
     """
 
     def __init__(self, door: Door, conf: Mapping[str, Any]) -> None:
-        self._door = door
+        super().__init__(door)
         self._conf = dict(conf)
         self._cache = _NoCache()
         self._by_id: Recent[tuple[int, str | None], Schema] = Recent(CACHED_SCHEMAS)
-        self._values: Recent[int, SchemaValue] = Recent(CACHED_SCHEMAS)
-        self._versions: Recent[tuple[str, int], SchemaValue] = Recent(CACHED_SCHEMAS)
 
     def __enter__(self) -> Self:
         return self
@@ -101,7 +75,7 @@ class RegistryClient:
         normalize_schemas: bool = False,  # noqa: FBT001, FBT002
     ) -> RegisteredSchema:
         """The same; returns the version too."""
-        query = {"normalize": _said(normalize_schemas)}
+        query = {"normalize": said(normalize_schemas)}
         body = body_of(schema)
         answer = self._door.ask("POST", ("subjects", subject_name, "versions"), query, body)
         # Older registries answer with the id alone.
@@ -128,14 +102,14 @@ class RegistryClient:
         known = self._by_id.get((schema_id, fmt))
         if known is not None:
             return known
-        query = _query(subject=subject_name, format=fmt, referenceFormat=reference_format)
+        query = query_of(subject=subject_name, format=fmt, referenceFormat=reference_format)
         schema = read_schema(self._door.ask("GET", ("schemas", "ids", str(schema_id)), query))
         self._by_id.put((schema_id, fmt), schema)
         return schema
 
     def get_schema_by_guid(self, guid: str, fmt: str | None = None) -> Schema:
         """The schema of a GUID."""
-        return read_schema(self._door.ask("GET", ("schemas", "guids", guid), _query(format=fmt)))
+        return read_schema(self._door.ask("GET", ("schemas", "guids", guid), query_of(format=fmt)))
 
     def get_schema_types(self) -> list[str]:
         """Types of schemas that are understood."""
@@ -150,7 +124,7 @@ class RegistryClient:
         limit: int = -1,
     ) -> list[str]:
         """Subjects that have a schema."""
-        query = _query(subject=subject_name, deleted=deleted, offset=offset, limit=limit)
+        query = query_of(subject=subject_name, deleted=deleted, offset=offset, limit=limit)
         return list(self._door.ask("GET", ("schemas", "ids", str(schema_id), "subjects"), query))
 
     def get_schema_versions(
@@ -162,7 +136,7 @@ class RegistryClient:
         limit: int = -1,
     ) -> list[SchemaVersion]:
         """Versions that have a schema."""
-        query = _query(subject=subject_name, deleted=deleted, offset=offset, limit=limit)
+        query = query_of(subject=subject_name, deleted=deleted, offset=offset, limit=limit)
         found = self._door.ask("GET", ("schemas", "ids", str(schema_id), "versions"), query)
         return [SchemaVersion(one["subject"], one["version"]) for one in found]
 
@@ -179,7 +153,7 @@ class RegistryClient:
         Raises:
             SchemaRegistryError: 40401, 40403.
         """
-        query = _query(normalize=normalize_schemas, deleted=deleted, format=fmt)
+        query = query_of(normalize=normalize_schemas, deleted=deleted, format=fmt)
         return read_registered(self._door.ask("POST", ("subjects", subject_name), query, body_of(schema)))
 
     # --- subjects and versions -------------------------------------------------------------------
@@ -193,8 +167,8 @@ class RegistryClient:
         limit: int = -1,
     ) -> list[str]:
         """Names of subjects, in order."""
-        query = _query(subjectPrefix=subject_prefix, deleted=deleted, deletedOnly=deleted_only)
-        return list(self._door.ask("GET", ("subjects",), {**query, **_query(offset=offset, limit=limit)}))
+        query = query_of(subjectPrefix=subject_prefix, deleted=deleted, deletedOnly=deleted_only)
+        return list(self._door.ask("GET", ("subjects",), {**query, **query_of(offset=offset, limit=limit)}))
 
     def get_versions(
         self,
@@ -205,7 +179,7 @@ class RegistryClient:
         limit: int = -1,
     ) -> list[int]:
         """Numbers of a subject's versions, in order."""
-        query = _query(deleted=deleted, deletedOnly=deleted_only, offset=offset, limit=limit)
+        query = query_of(deleted=deleted, deletedOnly=deleted_only, offset=offset, limit=limit)
         return list(self._door.ask("GET", ("subjects", subject_name, "versions"), query))
 
     def get_version(
@@ -217,7 +191,7 @@ class RegistryClient:
     ) -> RegisteredSchema:
         """A version of a subject; a number or `latest`."""
         path = ("subjects", subject_name, "versions", str(version))
-        return read_registered(self._door.ask("GET", path, _query(deleted=deleted, format=fmt)))
+        return read_registered(self._door.ask("GET", path, query_of(deleted=deleted, format=fmt)))
 
     def get_latest_version(self, subject_name: str, fmt: str | None = None) -> RegisteredSchema:
         """The newest version of a subject, fresh."""
@@ -231,7 +205,7 @@ class RegistryClient:
         fmt: str | None = None,
     ) -> RegisteredSchema:
         """The newest version of a subject whose schema has metadata; an embedded registry keeps none."""
-        query = _query(deleted=deleted, format=fmt, key=",".join(metadata), value=",".join(metadata.values()))
+        query = query_of(deleted=deleted, format=fmt, key=",".join(metadata), value=",".join(metadata.values()))
         return read_registered(self._door.ask("GET", ("subjects", subject_name, "metadata"), query))
 
     def get_referenced_by(
@@ -239,7 +213,7 @@ class RegistryClient:
     ) -> list[int]:
         """Ids of schemas that refer to a version."""
         path = ("subjects", subject_name, "versions", str(version), "referencedby")
-        return list(self._door.ask("GET", path, _query(offset=offset, limit=limit)))
+        return list(self._door.ask("GET", path, query_of(offset=offset, limit=limit)))
 
     def delete_subject(self, subject_name: str, permanent: bool = False) -> list[int]:  # noqa: FBT001, FBT002
         """Delete all versions of a subject: softly, or then for good; returns their numbers.
@@ -247,7 +221,7 @@ class RegistryClient:
         Raises:
             SchemaRegistryError: 40401, 40404, 40405, 42205, 42206.
         """
-        return list(self._door.ask("DELETE", ("subjects", subject_name), {"permanent": _said(permanent)}))
+        return list(self._door.ask("DELETE", ("subjects", subject_name), {"permanent": said(permanent)}))
 
     def delete_version(self, subject_name: str, version: int | str, permanent: bool = False) -> int:  # noqa: FBT001, FBT002
         """Delete a version: softly, or then for good; returns its number.
@@ -256,104 +230,11 @@ class RegistryClient:
             SchemaRegistryError: 40401, 40402, 40406, 40407, 42205, 42206.
         """
         path = ("subjects", subject_name, "versions", str(version))
-        return int(self._door.ask("DELETE", path, {"permanent": _said(permanent)}))
-
-    # --- compatibility, settings -----------------------------------------------------------------
-
-    def test_compatibility(
-        self,
-        subject_name: str,
-        schema: object,
-        version: int | str = "latest",
-        normalize: bool = False,  # noqa: FBT001, FBT002
-        verbose: bool = False,  # noqa: FBT001, FBT002
-    ) -> bool:
-        """Whether the subject's level allows a schema beside one version."""
-        del verbose
-        return not self.problems(subject_name, schema, version, normalize=normalize)
-
-    def test_compatibility_all_versions(
-        self,
-        subject_name: str,
-        schema: object,
-        normalize: bool = False,  # noqa: FBT001, FBT002
-        verbose: bool = False,  # noqa: FBT001, FBT002
-    ) -> bool:
-        """Whether the subject's level allows a schema as its next version."""
-        del verbose
-        return not self.problems(subject_name, schema, None, normalize=normalize)
-
-    def problems(
-        self, subject_name: str, schema: object, version: int | str | None = None, *, normalize: bool = False
-    ) -> list[str]:
-        """What stands against a schema as the next version of a subject; empty when nothing does.
-
-        Args:
-            subject_name: the subject.
-            schema: the schema.
-            version: compare with this one; None for all that the subject's level says.
-            normalize: bring it to its normal form before.
-        """
-        path = ["compatibility", "subjects", subject_name, "versions", *([] if version is None else [str(version)])]
-        answer = self._door.ask("POST", path, _query(normalize=normalize, verbose=True), body_of(schema))
-        return [] if answer["is_compatible"] else list(answer.get("messages") or ["it is not compatible"])
-
-    def set_compatibility(self, subject_name: str | None = None, level: str | None = None) -> dict[str, Any]:
-        """Set the level of a subject, or of all that have none."""
-        if level is None:
-            raise ValueError("level must be set")
-        return dict(self._door.ask("PUT", _at("config", subject_name), None, {"compatibility": str(level).upper()}))
-
-    def get_compatibility(self, subject_name: str | None = None) -> str:
-        """The level of a subject, or of all.
-
-        Raises:
-            SchemaRegistryError: a subject has none of its own; 40408.
-        """
-        return str(self._door.ask("GET", _at("config", subject_name))["compatibilityLevel"])
-
-    def set_config(self, subject_name: str | None = None, config: object = None) -> dict[str, Any]:
-        """Set what a configuration says, of this package or of Confluent's."""
-        if config is None:
-            raise ValueError("config must be set")
-        return dict(self._door.ask("PUT", _at("config", subject_name), None, _config_body(config)))
-
-    def get_config(self, subject_name: str | None = None) -> ServerConfig:
-        """What is set for a subject, or for all."""
-        return _config(self._door.ask("GET", _at("config", subject_name)))
-
-    def delete_config(self, subject_name: str | None = None) -> ServerConfig:
-        """Forget what is set; returns it."""
-        return _config(self._door.ask("DELETE", _at("config", subject_name)))
-
-    def get_mode(self, subject_name: str) -> str:
-        """The mode of a subject.
-
-        Raises:
-            SchemaRegistryError: it has none of its own; 40409.
-        """
-        return str(self._door.ask("GET", _at("mode", subject_name))["mode"])
-
-    def update_mode(self, subject_name: str | None, mode: str, force: bool = False) -> str:  # noqa: FBT001, FBT002
-        """Set the mode of a subject: READWRITE, READONLY, READONLY_OVERRIDE, IMPORT or FORWARD."""
-        path = _at("mode", subject_name)
-        return str(self._door.ask("PUT", path, {"force": _said(force)}, {"mode": mode})["mode"])
-
-    def delete_mode(self, subject_name: str | None) -> str:
-        """Forget the mode of a subject; returns it."""
-        return str(self._door.ask("DELETE", _at("mode", subject_name))["mode"])
-
-    def get_global_mode(self) -> str:
-        """The mode of all that have none of their own."""
-        return str(self._door.ask("GET", ("mode",))["mode"])
-
-    def update_global_mode(self, mode: str, force: bool = False) -> str:  # noqa: FBT001, FBT002
-        """Set it; see `update_mode`."""
-        return self.update_mode(None, mode, force)
+        return int(self._door.ask("DELETE", path, {"permanent": said(permanent)}))
 
     def get_contexts(self, offset: int = 0, limit: int = -1) -> list[str]:
         """Contexts; an embedded registry has the default one alone."""
-        return list(self._door.ask("GET", ("contexts",), _query(offset=offset, limit=limit)))
+        return list(self._door.ask("GET", ("contexts",), query_of(offset=offset, limit=limit)))
 
     def get_associations_by_resource_name(
         self, resource_name: str, resource_namespace: str, *args: object, **kwargs: object
@@ -367,83 +248,5 @@ class RegistryClient:
 
     def clear_caches(self) -> None:
         """Forget schemas that were looked up."""
+        super().clear_caches()
         self._by_id.clear()
-        self._values.clear()
-        self._versions.clear()
-
-    # --- as a source of schemas: see `SchemaSource` ----------------------------------------------
-
-    def schema_by_id(self, id: int) -> SchemaValue:  # noqa: A002
-        """The schema that an id has for ever."""
-        known = self._values.get(id)
-        if known is None:
-            known = read_value(self._door.ask("GET", ("schemas", "ids", str(id))))
-            self._values.put(id, known)
-        return known
-
-    def schema_by_guid(self, guid: str) -> SchemaValue:
-        """The schema that a GUID has for ever."""
-        return read_value(self._door.ask("GET", ("schemas", "guids", guid)))
-
-    def latest(self, subject: str) -> Registered | None:
-        """The newest version of a subject that is not deleted, fresh."""
-        try:
-            return read_version(self._door.ask("GET", ("subjects", subject, "versions", "latest")))
-        except SchemaRegistryError as error:
-            if error.http_status_code != NOT_FOUND:
-                raise
-            return None
-
-    def ids_of(self, subject: str) -> Sequence[int]:
-        """Ids of all versions of a subject that are not deleted, fresh, oldest first."""
-        path = ("subjects", subject, "versions")
-        try:
-            versions = self._door.ask("GET", path)
-            return [int(self._door.ask("GET", (*path, str(version)))["id"]) for version in versions]
-        except SchemaRegistryError as error:
-            if error.http_status_code != NOT_FOUND:
-                raise
-            return []
-
-    def referenced(self, schema: SchemaValue) -> Mapping[str, SchemaValue]:
-        """Schemas that a schema uses, and those that these use in turn, by the names of the references."""
-        return referenced_by(schema, self._reference) if schema.references else {}
-
-    def _reference(self, reference: Reference) -> SchemaValue:
-        where = (reference.subject, reference.version)
-        known = self._versions.get(where)
-        if known is None:
-            path = ("subjects", reference.subject, "versions", str(reference.version))
-            known = read_value(self._door.ask("GET", path, {"deleted": "true"}))
-            self._versions.put(where, known)
-        return known
-
-
-def _said(value: bool) -> str:  # noqa: FBT001
-    return "true" if value else "false"
-
-
-def _query(**given: str | float | bool | None) -> dict[str, str]:
-    return {
-        name: _said(value) if isinstance(value, bool) else str(value)
-        for name, value in given.items()
-        if value is not None
-    }
-
-
-def _at(kind: str, subject: str | None) -> tuple[str, ...]:
-    return (kind,) if subject is None else (kind, subject)
-
-
-def _config_body(config: object) -> dict[str, Any]:
-    if isinstance(config, ServerConfig):
-        body = {"compatibility": config.compatibility or config.compatibility_level, "normalize": config.normalize}
-        return {name: value for name, value in body.items() if value is not None}
-    if not hasattr(config, "to_dict"):
-        message = f"a ServerConfig is needed, not {type(config).__name__}"
-        raise TypeError(message)
-    return dict(config.to_dict())
-
-
-def _config(answer: Mapping[str, Any]) -> ServerConfig:
-    return ServerConfig(answer.get("compatibility"), answer.get("compatibilityLevel"), answer.get("normalize"))

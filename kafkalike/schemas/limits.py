@@ -25,6 +25,9 @@ megabyte in minutes."""
 MAX_COMPARISONS: Final = 20_000
 """Pairs of JSON Schemas that one check of compatibility looks at."""
 
+MAX_REFERENCES_FOLLOWED: Final = 1_000_000
+"""References, and parts that nothing else has looked at, that a JSON Schema has one value checked by."""
+
 
 @contextmanager
 def no_deeper_than_the_stack() -> Iterator[None]:

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import json
+import queue
 import random
+import threading
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -44,7 +46,7 @@ class Access:
     certificate: tuple[str, str | None] | None = None
     """The client's own, and its key."""
     timeout_s: float = 30.0
-    """For connecting, and for each part of an answer."""
+    """For connecting, and for each part of an answer; a whole answer has twice as long."""
     retries: int = 3
 
 
@@ -102,18 +104,22 @@ class HttpDoor:
     def __init__(self, access: Access) -> None:
         self._access = access
         self._httpx = needed("httpx", "registries by URL")
+        try:
+            self._session = self._opened()
+        except (OSError, ValueError) as cause:
+            raise KafkaConfigurationError(f"the registry's certificates cannot be used: {cause}") from cause
+
+    def _opened(self) -> Any:  # noqa: ANN401 - httpx's client
+        access = self._access
         headers = {"Accept": f"{CONTENT_TYPE}, application/vnd.schemaregistry+json, application/json"}
         if access.token is not None:
             headers["Authorization"] = f"Bearer {access.token}"
-        try:
-            self._session = self._httpx.Client(
-                auth=None if access.user is None else (access.user, access.password),
-                headers=headers,
-                timeout=access.timeout_s,
-                **self._trust(),
-            )
-        except (OSError, ValueError) as cause:
-            raise KafkaConfigurationError(f"the registry's certificates cannot be used: {cause}") from cause
+        return self._httpx.Client(
+            auth=None if access.user is None else (access.user, access.password),
+            headers=headers,
+            timeout=access.timeout_s,
+            **self._trust(),
+        )
 
     def _trust(self) -> dict[str, Any]:
         if self._access.ca_file is None and self._access.certificate is None:
@@ -144,7 +150,7 @@ class HttpDoor:
             last = attempt == self._access.retries
             url = self._access.urls[attempt % len(self._access.urls)]
             try:
-                status, content = self._sent(method, f"{url}/{where}", query, body)
+                status, content = self._in_time(method, f"{url}/{where}", query, body)
             except (self._httpx.ConnectError, self._httpx.ConnectTimeout, self._httpx.PoolTimeout) as cause:
                 # Nothing was sent.
                 if last:
@@ -161,12 +167,49 @@ class HttpDoor:
             time.sleep(min(20.0, 0.1 * 2**attempt) * random.random())  # noqa: S311 - no secret
         raise AssertionError
 
-    def _sent(self, method: str, url: str, query: Mapping[str, str] | None, body: object) -> tuple[int, bytes]:
+    def _in_time(self, method: str, url: str, query: Mapping[str, str] | None, body: object) -> tuple[int, bytes]:
+        """What `_sent` gives, or a timeout.
+
+        httpx has a timeout for each part of an answer alone: a server that sends byte by byte holds a caller for as
+        long as it likes. So another thread reads, and is left alone when the time is up; its connection is closed.
+        """
+        session = self._session
+        told: queue.SimpleQueue[tuple[int, bytes] | BaseException] = queue.SimpleQueue()
+
+        def work() -> None:
+            try:
+                told.put(self._sent(session, method, url, query, body))
+            except RuntimeError as cause:
+                # Another thread's time was up in between; nothing was sent.
+                told.put(self._httpx.ConnectError(str(cause)) if session.is_closed else cause)
+            except BaseException as cause:  # noqa: BLE001 - it is raised by who waits
+                told.put(cause)
+
+        threading.Thread(target=work, name="kafkalike-registry", daemon=True).start()
+        try:
+            found = told.get(timeout=2 * self._access.timeout_s)
+        except queue.Empty:
+            if self._session is session:
+                self._session = self._opened()
+            session.close()
+            raise self._httpx.ReadTimeout(f"no whole answer in {2 * self._access.timeout_s:g} s") from None
+        if isinstance(found, BaseException):
+            raise found
+        return found
+
+    def _sent(
+        self,
+        session: Any,  # noqa: ANN401 - httpx's client
+        method: str,
+        url: str,
+        query: Mapping[str, str] | None,
+        body: object,
+    ) -> tuple[int, bytes]:
         content = None if body is None else json.dumps(body).encode()
         headers = {} if content is None else {"Content-Type": CONTENT_TYPE}
         found = bytearray()
         # Never to another host: the request carries the password.
-        with self._session.stream(
+        with session.stream(
             method, url, params=dict(query or {}), content=content, headers=headers, follow_redirects=False
         ) as answer:
             for chunk in answer.iter_bytes():

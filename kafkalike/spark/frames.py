@@ -15,6 +15,8 @@ from kafkalike.errors import IllegalArgumentError
 from kafkalike.log.connect import connect_delta
 from kafkalike.log.jvm.hadoop import tell_hadoop
 from kafkalike.model.topic import TopicInfo
+from kafkalike.partitioner import partition_for_key
+from kafkalike.spark.between import Between, within
 
 
 def read(
@@ -22,10 +24,16 @@ def read(
     topic: str | Iterable[str],
     bootstrap_servers: Any = None,  # noqa: ANN401 - see `connect`
     *,
+    key: bytes | str | None = None,
+    placed_by_key: bool = False,
     include_headers: bool = True,
     version_as_of: int | None = None,
     timestamp_as_of: str | datetime | None = None,
     at: Snapshot | None = None,
+    starting_offsets: str | None = None,
+    ending_offsets: str | None = None,
+    group_id: str | None = None,
+    auto_offset_reset: str | None = None,
     storage_options: Any = None,  # noqa: ANN401 - see `connect`
 ) -> DataFrame:
     """A topic, or several, as a DataFrame over the Delta tables themselves.
@@ -37,12 +45,25 @@ def read(
         spark: a session with Delta.
         topic: name, or names.
         bootstrap_servers: the cluster's root; see `kafkalike.log.connect.connect`.
+        key: only the records with this key: bytes, or text, whose UTF-8 is taken. Spark leaves out the row groups whose
+            Bloom filters rule it out; all partitions are asked, so that no record is missed, wherever it was placed.
+            None for all records; those without key are `where("key IS NULL")`.
+        placed_by_key: with `key`: read only the partition that murmur2 names. That is right for topics all of whose
+            records Kafka's default partitioner has placed since the topic has so many partitions; of others it misses
+            records.
         include_headers: whether the column `headers` is there.
         version_as_of: the topic as of a version of its table; for one topic. Reaches back as far as the table's log
             does (`delta.logRetentionDuration`) and its files are there; the log start is that of today.
         timestamp_as_of: the topic as of a time, not after the table's last commit; for one topic.
         at: the topics as of a snapshot (`kafkalike.snapshot`), which has all of them: of every transaction they show
             all or nothing.
+        starting_offsets: the same as the format's option `startingOffsets`: `earliest`, JSON, or `committed` for where
+            `group_id` stands. With this or the next, the records are those between the offsets of the moment in which
+            `read` is called.
+        ending_offsets: the same as `endingOffsets`; exclusive.
+        group_id: the consumer group of `committed`.
+        auto_offset_reset: what `committed` is where the group has committed nothing: `earliest` (None), `latest`, or
+            `none` for an error.
         storage_options: who asks an object store; see `kafkalike.log.connect.connect`. Hadoop's client is told too.
 
     Returns:
@@ -52,7 +73,9 @@ def read(
     Raises:
         InvalidTopicError, UnknownTopicOrPartitionError: no such topic.
         IllegalArgumentError: no topic, a version or time that is not one of one topic, or a snapshot of another
-            cluster or without one of the topics.
+            cluster or without one of the topics; or offsets that do not fit the topics.
+        NoOffsetForPartitionError: the group has committed nothing, and `auto_offset_reset` is `none`.
+        DataLossError: offsets that are not in the log.
         AnalysisException: the table has no such version, or none of that time.
         KafkaConfigurationError: the session has no client of Hadoop's for the object store, see
             `kafkalike.spark.session`.
@@ -67,6 +90,17 @@ def read(
     if at is not None and travel:
         message = "a snapshot says which versions are read; version_as_of and timestamp_as_of do not go with it"
         raise IllegalArgumentError(message)
+    between = Between(
+        starting_offsets=starting_offsets,
+        ending_offsets=ending_offsets,
+        group_id=group_id,
+        auto_offset_reset=auto_offset_reset,
+    )
+    if between and (travel or at is not None):
+        message = "starting_offsets and ending_offsets do not go with a snapshot or an older version"
+        raise IllegalArgumentError(message)
+    ranges = between.ranges(cluster.root, cluster.store.sent_options(), names) if between else None
+    wanted = _key(key, placed_by_key=placed_by_key)
     frames = [
         topic_frame(
             spark,
@@ -74,10 +108,25 @@ def read(
             cluster.table_uri(info),
             include_headers=include_headers,
             options=travel if at is None else as_of(at, cluster.root, info),
+            key=wanted,
+            partition=partition_for_key(wanted, info.num_partitions) if wanted is not None and placed_by_key else None,
         )
         for info in map(cluster.topic, names)
     ]
+    if ranges is not None:
+        frames = [frame.where(within(ranges, name)) for frame, name in zip(frames, names, strict=True)]
     return reduce(DataFrame.unionByName, frames)
+
+
+def _key(key: object, *, placed_by_key: bool) -> bytes | None:
+    if key is None:
+        if placed_by_key:
+            raise IllegalArgumentError("placed_by_key goes with key")
+        return None
+    if not isinstance(key, bytes | bytearray | str):
+        message = f"a key is needed, as bytes or text, not {key!r}"
+        raise IllegalArgumentError(message)
+    return key.encode() if isinstance(key, str) else bytes(key)
 
 
 def as_of(at: Snapshot, root: str, info: TopicInfo) -> dict[str, str]:
@@ -125,11 +174,22 @@ def topic_frame(
     *,
     include_headers: bool,
     options: Mapping[str, str] | None = None,
+    stream: bool = False,
+    key: bytes | None = None,
+    partition: int | None = None,
 ) -> DataFrame:
-    """The DataFrame of one topic's table; see `read` for its columns, and Delta's reader for options."""
-    frame = spark.read.format("delta").options(**(options or {})).load(uri)
-    for partition, start in sorted(info.log_starts.items()):
-        below = (F.col("partition") == F.lit(partition)) & (F.col("offset") < F.lit(start.offset))
+    """The DataFrame of one topic's table, or of a key and a partition of it.
+
+    See `read` for its columns, and Delta's reader for options.
+    """
+    reader = spark.readStream if stream else spark.read
+    frame = reader.format("delta").options(**(options or {})).load(uri)
+    if key is not None:
+        frame = frame.where(F.col("key") == F.lit(key))
+    if partition is not None:
+        frame = frame.where(F.col("partition") == F.lit(partition))
+    for number, start in sorted(info.log_starts.items()):
+        below = (F.col("partition") == F.lit(number)) & (F.col("offset") < F.lit(start.offset))
         frame = frame.where(~below)
     names = ["key", "value", "partition", "offset", "timestamp", "timestampType"]
     names += ["headers"] if include_headers else []

@@ -13,8 +13,10 @@ from typing import Any
 from pyspark.sql import SparkSession
 
 from kafkalike.clock import SYSTEM_CLOCK, Clock, utc_text
-from kafkalike.errors import IllegalArgumentError
+from kafkalike.errors import IllegalArgumentError, KafkaError
 from kafkalike.group.offsets import GroupOffsets, Membership, check_position
+from kafkalike.log.cluster.delta_cluster import DeltaCluster
+from kafkalike.log.cluster.past import ends_at
 from kafkalike.log.connect import connect
 from kafkalike.log.jvm.stream_checkpoint import BatchOffsets, Checkpoint
 from kafkalike.log.port import Cluster
@@ -64,7 +66,14 @@ class GroupProgress:
         Raises:
             IllegalArgumentError: no source of the query reads a topic of the cluster.
         """
-        ends, known = batch.ends, self._cluster.topics()
+        ends, known = dict(batch.ends), self._cluster.topics()
+        tables = {info.topic_id: info for info in known.values() if info.topic_id in batch.tables}
+        for info in tables.values():
+            ends |= self._ends_of_table(info, batch.tables[info.topic_id])
+        if not ends and batch.reads_tables:
+            # A source of Delta that has read no version to its end yet, or whose topic has gone.
+            self._ids = {}
+            return {}
         read = {tp.topic for tp in ends}
         if not read & known.keys():
             topics = ", ".join(sorted(read)) or "none that has Kafka's offsets"
@@ -74,12 +83,25 @@ class GroupProgress:
             )
         self._ids = {}
         for topic in sorted(read):
-            why = _not_its(known.get(topic), batch)
+            # A table's id is that of its topic, so its offsets are no other topic's.
+            own = any(info.name == topic for info in tables.values())
+            why = None if own else _not_its(known.get(topic), batch)
             if why is None:
                 self._ids[topic] = known[topic].topic_id
             else:
                 _log.warning("group %s: no offsets are committed for %s: %s", self.group_id, topic, why)
         return {tp: offset for tp, offset in ends.items() if tp.topic in self._ids}
+
+    def _ends_of_table(self, info: TopicInfo, version: int) -> dict[TopicPartition, int]:
+        """Where a topic ended at a version of its table; nothing where its log does not say so any more."""
+        if not isinstance(self._cluster, DeltaCluster):
+            return {}
+        try:
+            found = ends_at(self._cluster, info, version)
+        except KafkaError as cause:
+            _log.warning("group %s: no offsets are committed for %s: %s", self.group_id, info.name, cause)
+            return {}
+        return {TopicPartition(info.name, partition): end for partition, end in found.items()}
 
     @property
     def root(self) -> str:

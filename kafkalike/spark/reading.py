@@ -3,15 +3,24 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any
+from typing import TYPE_CHECKING, Any, Final
 
 from pyspark.sql import DataFrame, SparkSession
 
 from kafkalike.errors import IllegalArgumentError
+from kafkalike.log.jvm.hadoop import tell_hadoop
+from kafkalike.model.names import check_topic_name
 from kafkalike.schemas.arrow.readers import DEPTH
 from kafkalike.spark.format.format import FORMAT, register_format
+from kafkalike.spark.frames import topic_frame
 from kafkalike.spark.typed.registry import FORMATS, opened, schema_of
 from kafkalike.spark.typed.views import PLAIN_KEYS, Typed, typed_columns
+
+if TYPE_CHECKING:
+    from kafkalike.log.cluster.delta_cluster import DeltaCluster
+
+ENGINES: Final = ("kafkalike", "delta")
+LIMITS: Final = {"maxfilespertrigger", "maxbytespertrigger"}
 
 
 def read_stream(
@@ -23,6 +32,10 @@ def read_stream(
     key_format: str | None = None,
     schema: object = None,
     value_column: str | None = None,
+    engine: str = "kafkalike",
+    starting_offsets: str | None = None,
+    group_id: str | None = None,
+    auto_offset_reset: str | None = None,
     options: Mapping[str, str] | None = None,
     message: str | None = None,
     depth: int = DEPTH,
@@ -41,7 +54,16 @@ def read_stream(
         key_format: with `value_format`: `string` (None), `binary`, or a format with schemas.
         schema: a `kafkalike.schemas.Schema`, or its text, to bring the values to; None for the newest.
         value_column: None makes each field a column; a name makes one struct column of it.
-        options: more options of the format, such as `startingOffsets`.
+        engine: `kafkalike`: the format, which reads by offset. `delta`: Delta's own source, for the JVM's speed. It has
+            the same columns, with `headers`; but its order holds between commits only, not within a partition of one
+            batch; its limits are `maxFilesPerTrigger` and `maxBytesPerTrigger` (`options`); it begins at `earliest` or
+            `latest`; it does not report lost records; and lag is committed by `write_stream(group_id=…)`.
+        starting_offsets: where a new query begins: `latest` (None), `earliest`, JSON, or `committed` for where
+            `group_id` stands; the format's option `startingOffsets`.
+        group_id: the query's progress is committed for this consumer group; the format's option `kafka.group.id`.
+        auto_offset_reset: what `committed` is where the group has committed nothing: `latest` (None), `earliest`, or
+            `none` for an error.
+        options: more options of the format, such as `maxOffsetsPerTrigger`.
         message: full name of a Protobuf message; None for the first one of the schema.
         depth: how often a type may stand in itself; fields that would go deeper are left out.
         registry: None for the cluster's own; else what `kafkalike.schemas.open_registry` takes.
@@ -58,21 +80,53 @@ def read_stream(
         raise IllegalArgumentError(f"value_format must be one of {', '.join(FORMATS)}, not {value_format!r}")
     if key_format is not None and (value_format is None or key_format not in {*PLAIN_KEYS, *FORMATS}):
         raise IllegalArgumentError("key_format goes with value_format, and is string, binary or a format with schemas")
+    if engine not in ENGINES:
+        raise IllegalArgumentError(f"engine must be one of {', '.join(ENGINES)}, not {engine!r}")
     cluster, where = opened(bootstrap_servers, storage_options, registry)
+    how = None
+    if value_format is not None:
+        how = Typed(
+            topic=topic,
+            where=where,
+            value_format=value_format,
+            key_format=key_format or "string",
+            schema=None if schema is None else schema_of(schema, value_format),
+            value_column=value_column,
+            message=message,
+            depth=depth,
+        )
+    if engine == "delta":
+        if group_id is not None or auto_offset_reset is not None:
+            raise IllegalArgumentError("engine delta commits no offsets: give group_id to write_stream")
+        frame = _of_table(spark, cluster, topic, starting_offsets or "latest", options or {})
+        return frame if how is None else typed_columns(frame, how)[0]
     sent = cluster.store.sent_options()
     register_format(spark, None if sent is None else sent.given())
     reader = spark.readStream.format(FORMAT).option("kafka.bootstrap.servers", cluster.root).option("subscribe", topic)
+    said = {
+        "startingOffsets": starting_offsets,
+        "kafka.group.id": group_id,
+        "kafka.auto.offset.reset": auto_offset_reset,
+    }
+    reader = reader.options(**{name: value for name, value in said.items() if value is not None})
     frame = reader.options(**(options or {})).load()
-    if value_format is None:
-        return frame
-    how = Typed(
-        topic=topic,
-        where=where,
-        value_format=value_format,
-        key_format=key_format or "string",
-        schema=None if schema is None else schema_of(schema, value_format),
-        value_column=value_column,
-        message=message,
-        depth=depth,
-    )
-    return typed_columns(frame, how)[0]
+    return frame if how is None else typed_columns(frame, how)[0]
+
+
+def _of_table(
+    spark: SparkSession, cluster: DeltaCluster, topic: str, begin: str, options: Mapping[str, str]
+) -> DataFrame:
+    """A topic's table as Delta's source streams it."""
+    unknown = {name.lower() for name in options} - LIMITS
+    if begin not in {"earliest", "latest"} or unknown:
+        raise IllegalArgumentError(
+            "engine delta begins at earliest or latest, and takes the options maxFilesPerTrigger and "
+            f"maxBytesPerTrigger, not {', '.join(sorted(unknown)) or begin}"
+        )
+    tell_hadoop(spark, cluster)
+    info = cluster.topic(check_topic_name(topic))
+    # Retention and compaction take records away; what they leave was there before.
+    given = {"skipChangeCommits": "true", **options}
+    if begin == "latest":
+        given["startingVersion"] = "latest"
+    return topic_frame(spark, info, cluster.table_uri(info), include_headers=True, options=given, stream=True)

@@ -22,7 +22,7 @@ from kafkalike.log.cluster.delta_cluster import DeltaCluster
 from kafkalike.log.connect import connect_delta
 from kafkalike.log.jvm.hadoop import tell_hadoop
 from kafkalike.model.names import check_topic_name
-from kafkalike.model.sql_names import sql_name
+from kafkalike.model.sql_names import own_names, sql_name
 from kafkalike.model.topic import TopicInfo
 from kafkalike.spark.format.format import with_storage
 from kafkalike.spark.frames import as_of, check_root, topic_frame
@@ -96,14 +96,17 @@ def register_sql(
                 "consumer_offsets"
             )
         views = {}
+        real = own_names(chosen)
         for name, info in chosen.items():
             views[name] = sql_name(name)
             uri = cluster.table_uri(info)
             frame = topic_frame(spark, info, uri, include_headers=True, options=travels[name])
             frame.createOrReplaceTempView(quoted(views[name]))
+            if name in real:
+                frame.createOrReplaceTempView(quoted(name))
         _make_functions(spark, views)
         # Now that no function looks for them.
-        _drop_gone(spark, cluster, set(views.values()), keep_others=topics is not None or at is not None)
+        _drop_gone(spark, cluster, {*views.values(), *real}, keep_others=topics is not None or at is not None)
         if database is not None:
             for statement in database_statements(cluster, chosen, database, old_tables):
                 spark.sql(statement)
@@ -123,9 +126,12 @@ def view_statements(bootstrap_servers: Any = None) -> list[str]:  # noqa: ANN401
         for table in SCHEMAS
     ]
     found = cluster.topics()
+    real = own_names(found)
     for name, info in sorted(found.items()):
-        view = f"CREATE OR REPLACE TEMPORARY VIEW {quoted(sql_name(name))} AS {_select(cluster, info)}"
-        statements.append(view)
+        statements += [
+            f"CREATE OR REPLACE TEMPORARY VIEW {quoted(view)} AS {_select(cluster, info)}"
+            for view in (sql_name(name), *([name] if name in real else []))
+        ]
     return statements + range_functions({name: sql_name(name) for name in found}, replace=True)
 
 

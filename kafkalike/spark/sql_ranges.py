@@ -1,9 +1,10 @@
 """SQL ranges: the views of topics in, table functions over a part of one topic out.
 
 `kafkalike_range('orders', '2026-01-01', '2026-01-02')` has the records of a time range, `kafkalike_offsets('orders', 0,
-40, 97)` those of an offset range of a partition; ranges are half-open, and NULL leaves an end open. The functions are
-SQL, so Spark puts them into the query: literal arguments prune partitions and files as a WHERE over the view does, and
-the other topics are gone before the query runs.
+40, 97)` those of an offset range of a partition; ranges are half-open, and NULL leaves an end open.
+`kafkalike_key('orders', CAST('k' AS BINARY))` has the records of a key. The functions are SQL, so Spark puts them into
+the query: literal arguments prune partitions and files as a WHERE over the view does, and the other topics are gone
+before the query runs.
 """
 
 from __future__ import annotations
@@ -15,7 +16,8 @@ from kafkalike.spark.sql_names import literal, quoted
 
 RANGE: Final = "kafkalike_range"
 OFFSETS: Final = "kafkalike_offsets"
-FUNCTIONS: Final = (RANGE, OFFSETS)
+KEY: Final = "kafkalike_key"
+FUNCTIONS: Final = (RANGE, OFFSETS, KEY)
 
 _COLUMNS: Final = "key, value, topic, partition, offset, timestamp, timestampType, headers"
 _TYPES: Final = (
@@ -25,10 +27,12 @@ _TYPES: Final = (
 _ARGUMENTS: Final[Mapping[str, str]] = {
     RANGE: "topic_name STRING, since TIMESTAMP, until TIMESTAMP",
     OFFSETS: "topic_name STRING, partition_id INT, since BIGINT, until BIGINT",
+    KEY: "topic_name STRING, record_key BINARY",
 }
 _WITHIN: Final[Mapping[str, str]] = {
     RANGE: "(since IS NULL OR timestamp >= since) AND (until IS NULL OR timestamp < until)",
     OFFSETS: "partition = partition_id AND (since IS NULL OR offset >= since) AND (until IS NULL OR offset < until)",
+    KEY: "key = record_key",
 }
 
 

@@ -24,8 +24,10 @@ from kafkalike.errors import (
     UnsupportedCodecError,
 )
 from kafkalike.expr.sink import sink_columns
+from kafkalike.log.cluster.delta_cluster import DeltaCluster
 from kafkalike.log.connect import connect_to_write
-from kafkalike.log.jvm.stream_checkpoint import BatchOffsets, Checkpoint
+from kafkalike.log.jvm.remote import check_same_root, is_remote
+from kafkalike.log.jvm.stream_checkpoint import BatchOffsets, Checkpoint, CheckpointFiles, checkpoint_at
 from kafkalike.log.staged.naming import Naming
 from kafkalike.log.staged.together import Together
 from kafkalike.model.appends import TxnId
@@ -39,7 +41,6 @@ from kafkalike.spark.typed.encode import Schemas
 if TYPE_CHECKING:
     from pyspark.sql.streaming.query import StreamingQuery
 
-    from kafkalike.log.cluster.delta_cluster import DeltaCluster
     from kafkalike.model.transactions.claims import GroupOffsets
 
 OUTPUT_MODES: Final = ("append", "update", "complete")
@@ -87,6 +88,7 @@ class StreamWriter:
         clock: Clock = SYSTEM_CLOCK,
     ) -> None:
         """See `write_stream` for the arguments and errors."""
+        self._given = {name: value for name, value in locals().items() if name not in {"self", "__class__"}}
         if not checkpoint:
             raise IllegalArgumentError("checkpoint must name the folder of the query's checkpointLocation")
         if txn_id is not None and not txn_id:
@@ -118,9 +120,32 @@ class StreamWriter:
         self._together: tuple[str, Together] | None = None
         """Decides batches that go to several topics; the run of the query that it belongs to."""
 
+    def __reduce__(self) -> tuple[Any, ...]:
+        """What goes to a server of Spark Connect, which calls `foreachBatch` functions itself: one made anew there."""
+        given = dict(self._given)
+        # Paths as they are here; and who asks for an opened cluster goes along, as with Spark's tasks.
+        store = self._cluster.store.sent_options()
+        given |= {
+            "bootstrap_servers": self._cluster.root,
+            "storage_options": None if store is None else store.given(),
+        }
+        if isinstance(given["group_bootstrap_servers"], DeltaCluster):
+            other = given["group_bootstrap_servers"]
+            store = other.store.sent_options()
+            given |= {
+                "group_bootstrap_servers": other.root,
+                "group_storage_options": None if store is None else store.given(),
+            }
+        return _writer, (given,)
+
     def __call__(self, frame: DataFrame, batch_id: int) -> None:
         """The same as `write`, as `foreachBatch` wants it."""
         self.write(frame, batch_id)
+
+    @property
+    def cluster(self) -> DeltaCluster:
+        """The cluster that is written to."""
+        return self._cluster
 
     def ensure_topic(self) -> None:
         """Create the topic of all records with the server's defaults, if it is missing."""
@@ -176,15 +201,27 @@ class StreamWriter:
 
     def _batch(self, spark: SparkSession, batch_id: int) -> tuple[str, str, StreamVersion, BatchOffsets]:
         """Whose batch it is, and what it reads: the ids of the query and of its run, version, and offsets."""
-        checkpoint = Checkpoint(spark, self._checkpoint)
-        owner = checkpoint.query_id()
-        running = spark.sparkContext.getLocalProperty(_QUERY_ID)
+        remote = is_remote(spark)
+        files: CheckpointFiles
+        running: str | None
+        files = (
+            checkpoint_at(self._checkpoint, self._cluster.store.sent_options())
+            if remote
+            else Checkpoint(spark, self._checkpoint)
+        )
+        owner = files.query_id()
+        if remote:
+            # No local properties there: the query is one of those that run in the session.
+            runs = {str(query.id): str(query.runId) for query in spark.streams.active}
+            running, run_id = (owner if owner in runs else ", ".join(sorted(runs)) or "none"), runs.get(owner or "", "")
+        else:
+            running = spark.sparkContext.getLocalProperty(_QUERY_ID)
+            run_id = spark.sparkContext.getLocalProperty(_RUN_ID) or ""
         if owner is None or running not in {None, owner}:
             raise IllegalArgumentError(
                 f"{self._checkpoint} is not the checkpoint of this query ({running}); it belongs to {owner or 'none'}"
             )
-        offsets = checkpoint.offsets(batch_id)
-        run_id = spark.sparkContext.getLocalProperty(_RUN_ID) or ""
+        offsets = files.offsets(batch_id)
         version = StreamVersion.of(batch_id, owner, offsets.fingerprint)
         return owner, run_id, version, offsets
 
@@ -216,6 +253,10 @@ class StreamWriter:
             raise IllegalStateError(
                 f"{topic}: two writers of one query write under the id {app!r}; give each a txn_id of its own"
             )
+
+
+def _writer(given: dict[str, Any]) -> StreamWriter:
+    return StreamWriter(given.pop("topic"), given.pop("bootstrap_servers"), **given)
 
 
 def write_stream(
@@ -325,6 +366,7 @@ def write_stream(
         errors_deadletterqueue_context_headers_enable=errors_deadletterqueue_context_headers_enable,
     )
     writer.records(frame)
+    check_same_root(frame.sparkSession, writer.cluster)
     writer.ensure_topic()
     counted = frame.observe(OBSERVATION, F.count(F.lit(1)).alias("numOutputRows"))
     query = counted.writeStream.outputMode(output_mode).option("checkpointLocation", checkpoint).foreachBatch(writer)

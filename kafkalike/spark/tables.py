@@ -22,19 +22,21 @@ from kafkalike.lag.measure import Lags
 from kafkalike.log.connect import connect
 from kafkalike.log.port import Cluster
 from kafkalike.model.group_state import CommittedOffset
+from kafkalike.model.sql_names import sql_name
 from kafkalike.model.structs import TopicPartition
 
 FORMAT: Final = "kafkalike_tables"
 
 SCHEMAS: Final[Mapping[str, str]] = {
     "topics": "topic STRING, topic_id STRING, partitions INT, records BIGINT, bytes BIGINT, created TIMESTAMP, "
-    "configs STRING",
+    "configs STRING, view STRING",
     "partitions": "topic STRING, partition INT, log_start_offset BIGINT, log_end_offset BIGINT, records BIGINT, "
     "segments BIGINT, bytes BIGINT, last_timestamp TIMESTAMP",
     "consumer_offsets": "group_id STRING, topic STRING, partition INT, committed_offset BIGINT, metadata STRING, "
     "leader_epoch INT, commit_timestamp TIMESTAMP, member_id STRING, client_id STRING, topic_id STRING",
     "lag": "group_id STRING, topic STRING, partition INT, committed_offset BIGINT, log_start_offset BIGINT, "
-    "log_end_offset BIGINT, lag BIGINT, commit_timestamp TIMESTAMP, record_lag BIGINT, seconds_behind DOUBLE",
+    "log_end_offset BIGINT, lag BIGINT, commit_timestamp TIMESTAMP, record_lag BIGINT, seconds_behind DOUBLE, "
+    "waiting_seconds DOUBLE",
     "lag_history": "group_id STRING, topic STRING, partition INT, time TIMESTAMP, committed_offset BIGINT, "
     "log_end_offset BIGINT, lag BIGINT, consumed_per_second DOUBLE, produced_per_second DOUBLE, "
     "catch_up_seconds DOUBLE",
@@ -45,7 +47,8 @@ SCHEMAS: Final[Mapping[str, str]] = {
 """Columns of each table.
 
 `lag` counts offsets from the committed one to the log end, `record_lag` the records among them that can still be read,
-`seconds_behind` from the time of the last one read to the newest. `lag_history` has a row every five minutes of the
+`seconds_behind` from the time of the last one read to the newest, `waiting_seconds` from the oldest one that was not
+read until now. `lag_history` has a row every five minutes of the
 last three hours; rates are of the 15 minutes before it, `catch_up_seconds` is NULL when the lag will not go away.
 
 `transactions` has a row for each transactional id that is not forgotten, with its last transaction: `reason` says what
@@ -69,6 +72,7 @@ def topics(cluster: Cluster) -> Iterator[Row]:
             sum(s.size_bytes for s in segments),
             _time(info.created_ms),
             json.dumps(dict(info.configs), sort_keys=True),
+            sql_name(name),
         )
 
 
@@ -111,8 +115,9 @@ def _offsets(group_id: str, offsets: Mapping[TopicPartition, CommittedOffset]) -
         )
 
 
-def lag(cluster: Cluster) -> Iterator[Row]:
+def lag(cluster: Cluster, clock: Clock = SYSTEM_CLOCK) -> Iterator[Row]:
     """Rows of `lag`; commits for a topic that is gone, or was created again since, are left out."""
+    now_ms = clock.now_ms()
     for found in Lags(cluster):
         yield (
             found.group_id,
@@ -125,6 +130,7 @@ def lag(cluster: Cluster) -> Iterator[Row]:
             _time(found.committed.time_ms),
             found.lag.records,
             found.lag.behind_ms / 1000,
+            found.lag.waiting_ms(now_ms) / 1000,
         )
 
 

@@ -16,11 +16,12 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Any, Final, Self
 
 from kafkalike.clock import SYSTEM_CLOCK, Clock, Deadline
-from kafkalike.errors import IllegalArgumentError, IllegalStateError
+from kafkalike.errors import IllegalArgumentError, IllegalStateError, TransactionAbortableError
 from kafkalike.expr.sink import sink_columns
 from kafkalike.group.offsets import DEFAULT_METADATA_BYTES, check_position
 from kafkalike.log.connect import connect_to_write
 from kafkalike.log.jvm.append_frame import keeping, run_job
+from kafkalike.log.jvm.remote import check_same_root
 from kafkalike.log.staged.commit import found_again, open_targets, target_of, written_before
 from kafkalike.log.staged.folder import staging_place
 from kafkalike.log.staged.naming import Naming
@@ -76,6 +77,8 @@ class Transaction:
         self._cluster = connect_to_write(bootstrap_servers, storage_options)
         self._together = Together(self._cluster, transactional_id, f"spark {transactional_id}")
         self._open = False
+        self._half = False
+        """Whether a DataFrame may be staged for some of its topics only."""
         self._topics: set[str] = set()
         self._offsets: dict[GroupClaim, dict[TopicPartition, OffsetAndMetadata]] = {}
 
@@ -103,7 +106,7 @@ class Transaction:
             raise IllegalStateError(f"the transaction of {self._id!r} is open already")
         deadline = self._deadline()
         self._together.begin(deadline)
-        self._topics, self._offsets, self.written = set(), {}, Written()
+        self._topics, self._offsets, self.written, self._half = set(), {}, Written(), False
         naming = self._naming
         self.duplicate = naming is not None and self._committed_before(naming)
         self._open = True
@@ -112,12 +115,23 @@ class Transaction:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        """Commit, or abort after an error. See `TransactionSession.commit` for what committing raises."""
+        """Commit, or abort after an error.
+
+        Raises:
+            TransactionAbortableError: a `write` ended in the middle of staging, by an error of the storage or Ctrl-C,
+                and the block went on: nothing is committed.
+            KafkaError: see `TransactionSession.commit`.
+        """
         self._check_open()
         self._open = False
         if kind is not None:
             self._together.abort()
             return
+        if self._half:
+            self._together.abort()
+            raise TransactionAbortableError(
+                f"the transaction of {self._id!r} was aborted: a DataFrame was staged in part, as its write ended early"
+            )
         naming = self._naming
         if self.duplicate and naming is not None:
             self.written = ranges_of(self._found(naming))
@@ -145,7 +159,8 @@ class Transaction:
 
         Raises:
             IllegalStateError: the transaction is not open.
-            KafkaError: see `kafkalike.spark.write`; nothing was written.
+            KafkaError: see `kafkalike.spark.write`; nothing was written. After an error of the storage the transaction
+                cannot be committed any more: a part of the rows may be staged.
         """
         self._check_open()
         records = sink_columns(frame, needs_topic=topic is None)
@@ -155,13 +170,17 @@ class Transaction:
             return
         target = target_of(self._cluster, topic, codec=self._codec)
         spark = frame.sparkSession
+        check_same_root(spark, self._cluster)
         with staging_place(self._cluster.store) as folder:
             results = run_job(with_partitioner(records, partitioner, target), target, folder)
             deadline = self._deadline()
-            for log, runs in open_targets(self._cluster, topic, results):
+            opened = open_targets(self._cluster, topic, results)
+            before, self._half = self._half, True
+            for log, runs in opened:
                 self._topics.add(log.info.name)
                 if runs:
                     self._together.stage(log, folder.files, runs, self._codec, deadline, keeping(spark))
+            self._half = before
 
     def commit_offsets(
         self,

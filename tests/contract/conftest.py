@@ -17,7 +17,8 @@ from kafkalike.testing import ManualClock, MemoryCluster
 from tests.tools.clusters import DISK, OBJECT_STORES, on_disk
 from tests.tools.object_servers import KINDS, ObjectServer, in_environment, running
 
-Opener = Callable[[], Cluster]
+Opener = Callable[..., Cluster]
+"""With `elsewhere`, where it counts, as a process does that knows nothing of what this one knows."""
 Servers = Callable[[str], ObjectServer]
 
 
@@ -69,16 +70,17 @@ def _opener(kind: str, root: str, object_server: Servers) -> Opener:
     if kind in KINDS:
         server = object_server(kind)
         place = server.new_root()
-        return lambda: connect(place, server.options)
+        # Other options share nothing with what this process knows.
+        return lambda elsewhere=False: connect(place, {**server.options, **({"timeout": "19s"} if elsewhere else {})})
     if kind == "memory":
         shared = MemoryCluster()
-        return lambda: shared
+        return lambda **_: shared
     if kind == "delta":
-        return lambda: connect(root)
+        return lambda **_: connect(root)
     if kind == "delta without lock":
-        return lambda: on_disk(root, queue=False)
+        return lambda **_: on_disk(root, queue=False)
     store = MemoryStore()
-    return lambda: DeltaCluster(store)
+    return lambda **_: DeltaCluster(store)
 
 
 @pytest.fixture(params=[DISK, *OBJECT_STORES])

@@ -563,7 +563,7 @@ def test_a_closed_client_refuses_calls(cluster: Cluster) -> None:
 def test_an_unknown_setting_of_the_client_names_the_nearest(cluster: Cluster) -> None:
     """An unknown setting of the client names the nearest."""
     with pytest.raises(KafkaConfigurationError, match="did you mean 'client_id'"):
-        KafkaAdminClient(bootstrap_servers=cluster, clientid="me")
+        KafkaAdminClient(bootstrap_servers=cluster, clientid="me")  # type: ignore[call-arg]
 
 
 @pytest.mark.parametrize(

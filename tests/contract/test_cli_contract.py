@@ -2,6 +2,8 @@
 
 import io
 import json
+import re
+from base64 import urlsafe_b64decode
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
@@ -143,11 +145,23 @@ def test_reports_of_replicas_say_what_is_true_of_one_root(cli: Cli, report: str,
 
 @pytest.mark.usefixtures("orders")
 def test_a_topic_is_described_by_its_id(cli: Cli, cluster: Cluster) -> None:
-    """As printed by describe itself."""
+    """As printed by describe itself, in Kafka's 22 characters, and as tables have it."""
     topic_id = cluster.topic("orders").topic_id
+    (shown,) = re.findall(r"TopicId: ([\w-]{22})\t", cli("topics", "--describe", "--topic", "orders").out)
 
+    assert urlsafe_b64decode(f"{shown}==").hex() == topic_id.replace("-", "")
     assert "Topic: orders" in cli("topics", "--describe", "--topic-id", topic_id).out
+    assert "Topic: orders" in cli("topics", "--describe", "--topic-id", shown).out
     assert cli("topics", "--describe", "--topic-id", "x").err == "Error: TopicId 'x' does not exist as expected\n"
+
+
+def test_a_name_whose_metrics_could_collide_is_warned_of(cli: Cli) -> None:
+    """In Kafka's words and place."""
+    warned = cli("topics", "--create", "--topic", "a.b")
+
+    assert warned.out.startswith("WARNING: Due to limitations in metric names, topics with a period ('.')")
+    assert warned.out.endswith("\nCreated topic a.b.\n")
+    assert cli("topics", "--create", "--topic", "a-b").out == "Created topic a-b.\n"
 
 
 @pytest.mark.usefixtures("orders")
@@ -321,14 +335,24 @@ def usage(capsys: pytest.CaptureFixture[str]) -> Cli:
         "demo --rows 0",
     ],
 )
-def test_wrong_usage_is_one_line_and_exit_code_2(usage: Cli, args: str) -> None:
-    """What is wrong is said in one line that names the command's help."""
+def test_wrong_usage_is_one_line_and_the_exit_code_of_kafkas_tools(usage: Cli, args: str) -> None:
+    """What is wrong is said in one line that names the command's help; commands that Kafka lacks end with 2."""
     done = usage(*args.split(" "))
 
-    assert (done.code, done.out) == (2, "")
+    assert (done.code, done.out) == (2 if args.startswith(("demo", "nonsense")) else 1, "")
     assert done.err.startswith("Error: ")
     assert done.err.endswith("--help')\n")
     assert done.err.count("\n") == 1
+
+
+@pytest.mark.parametrize(
+    ("args", "meant"),
+    [("topcis --list", "topics"), ("maintian", "maintain"), ("dlq repaly", "replay"), ("schemas lst", "list")],
+)
+def test_a_misspelt_command_names_the_nearest(usage: Cli, args: str, meant: str) -> None:
+    """Those in groups of commands, too; one that is like none is named alone."""
+    assert f"did you mean {meant!r}?" in usage(*args.split()).err
+    assert usage("xyzzy").err == "Error: No such command 'xyzzy' (see 'kafkalike --help')\n"
 
 
 def test_a_misspelt_flag_names_the_nearest(usage: Cli) -> None:

@@ -1,21 +1,27 @@
 """`kafkalike metrics`: what a cluster's groups and topics look like to Prometheus and as JSON."""
 
 import json
+import platform
+import re
 from pathlib import Path
 
 import pytest
+import yaml
 from prometheus_client import CollectorRegistry, generate_latest
 from prometheus_client.parser import text_string_to_metric_families
 
+from kafkalike import __version__
 from kafkalike.admin import KafkaAdminClient
-from kafkalike.cli.metrics.prometheus import ClusterCollector
+from kafkalike.cli.paths import CONF
 from kafkalike.lag.measure import Lags
 from kafkalike.log.cluster.delta_cluster import DeltaCluster
 from kafkalike.log.connect import connect
 from kafkalike.log.port import Cluster
+from kafkalike.metrics.prometheus import ClusterCollector
 from kafkalike.model.batch import RecordBatch
 from kafkalike.model.group_state import Member, Roster, roster_row
 from kafkalike.model.structs import OffsetAndMetadata, TopicPartition
+from kafkalike.testing import ManualClock
 from tests.tools.cli import call
 from tests.tools.records import batch
 
@@ -29,6 +35,16 @@ NO_TRANSACTIONS = {
     ("kafkalike_transactions_unapplied_seconds_max",): 0,
     ("kafkalike_transactions_total", "commit"): 0,
     ("kafkalike_transactions_total", "abort"): 0,
+}
+
+
+LATER = ManualClock(10_000_000)
+"""When the members of a group are long gone."""
+BROKERS = ("kafka_brokers",)
+OWN: dict[tuple[str, ...], float] = {
+    BROKERS: 1,
+    ("kafkalike_build_info", platform.python_version(), __version__): 1,
+    ("kafkalike_scrape_errors_total",): 0,
 }
 
 
@@ -58,9 +74,12 @@ def samples(text: str) -> dict[tuple[str, ...], float]:
 
 def test_lag_is_measured_three_ways(groups: Cluster) -> None:
     """Under the names of kafka_exporter where it has them."""
-    done = call(groups, "metrics")
+    done = call(groups, "metrics", clock=LATER)
 
     found = samples(done.out)
+    commits = found.pop(("kafkalike_topic_commits_total", "t"))
+    assert commits >= 3
+    assert found.pop(("kafkalike_topic_bytes", "t")) == found["kafka_topic_partition_bytes", "0", "t"]
     size = found.pop(("kafka_topic_partition_bytes", "0", "t"))
     assert (done.code, done.err, size > 0) == (0, "", True)
     where = ("g", "0", "t")
@@ -85,6 +104,12 @@ def test_lag_is_measured_three_ways(groups: Cluster) -> None:
         ("kafka_consumergroup_lag", *where): 2,
         ("kafka_consumergroup_lag_records", *where): 2,
         ("kafka_consumergroup_lag_seconds", *where): 4,
+        ("kafka_consumergroup_waiting_seconds", *where): 9_999_998,
+        ("kafka_consumergroup_waiting_seconds_max", "g"): 9_999_998,
+        ("kafka_consumergroup_lag_sum", "g", "t"): 2,
+        ("kafka_consumergroup_current_offset_sum", "g", "t"): 1,
+        ("kafkalike_topic_records_written_total", "t"): 3,
+        **OWN,
         **NO_TRANSACTIONS,
     }
 
@@ -102,9 +127,9 @@ def test_requests_are_counted_where_they_cost_money(groups: Cluster) -> None:
 
 def test_a_snapshot_holds_the_same_as_json(groups: Cluster) -> None:
     """By topic, group and partition, with sums."""
-    found = json.loads(call(groups, "metrics", "--json").out)
+    found = json.loads(call(groups, "metrics", "--json", clock=LATER).out)
 
-    lag = {"offsets": 2, "records": 2, "seconds": 4.0}
+    lag = {"offsets": 2, "records": 2, "seconds": 4.0, "waiting_seconds": 9_999_998.0}
     assert found["cluster"] == groups.root
     (group,) = found["groups"].values()
     assert (group["state"], group["members"], group["lag"], group["topics"]["t"]["lag"]) == ("Empty", 0, lag, lag)
@@ -119,7 +144,7 @@ def test_a_cluster_without_anything_is_up(cluster: Cluster) -> None:
     """No topics, no groups; only the root."""
     if isinstance(cluster, DeltaCluster) and cluster.store.reach == "machine":
         Path(cluster.root).mkdir(exist_ok=True)
-    assert samples(call(cluster, "metrics").out) == {("kafkalike_up",): 1, **NO_TRANSACTIONS}
+    assert samples(call(cluster, "metrics").out) == {("kafkalike_up",): 1, **OWN, **NO_TRANSACTIONS}
     assert json.loads(call(cluster, "metrics", "--json").out)["groups"] == {}
 
 
@@ -133,7 +158,8 @@ def test_a_root_that_is_not_there_or_gone_is_down(root: str, tmp_path: Path) -> 
     gone = [call(cluster, command) for command in ("metrics", "maintain")]
 
     assert [done.code for done in never + gone] == [1, 1, 1, 1]
-    assert samples(never[0].out) == samples(gone[0].out) == {("kafkalike_up",): 0}
+    down = {("kafkalike_up",): 0, **OWN, ("kafkalike_scrape_errors_total",): 1}
+    assert samples(never[0].out) == samples(gone[0].out) == {name: n for name, n in down.items() if name != BROKERS}
 
 
 @pytest.mark.parametrize("args", ["--json --port 1", "--port x", "--port 65536"])
@@ -174,3 +200,63 @@ def test_a_topic_whose_table_is_gone_or_damaged_has_no_figures_and_the_others_ha
     assert {name for name, *labels in found if "bad" in labels} == {"kafkalike_topic_up", "kafka_topic_partitions"}
     assert found["kafka_consumergroup_lag", "g", "0", "good"] == 1
     assert found["kafka_topic_partition_current_offset", "0", "good"] == 2
+
+
+# --- what reads them ---------------------------------------------------------------------------
+
+NAMES = re.compile(r"\b(?:kafkalike|kafka)_\w+")
+WORDS = re.compile(r"\b(?:by|on) \(([^)]*)\)")
+
+
+def scraped(cluster: Cluster) -> dict[str, set[str]]:
+    """Labels of each metric of a cluster with a topic, a group and, as in an object store, requests."""
+    text = call(cluster, "metrics", clock=LATER).out
+    found = {REQUESTS: {"kind"}}
+    for family in text_string_to_metric_families(text):
+        for sample in family.samples:
+            found.setdefault(sample.name, set()).update(sample.labels)
+    return found
+
+
+def expressions() -> list[tuple[str, set[str]]]:
+    """PromQL of the alert rules and of the dashboard, and the labels that texts beside it show."""
+    rules = [rule for group in yaml.safe_load((CONF / "alerts.yml").read_text())["groups"] for rule in group["rules"]]
+    shown = [(rule["expr"], set(re.findall(r"\$labels\.(\w+)", json.dumps(rule["annotations"])))) for rule in rules]
+    panels = json.loads((CONF / "grafana-dashboard.json").read_text())["panels"]
+    targets = [target for panel in panels for target in panel["targets"]]
+    return shown + [(target["expr"], set(re.findall(r"{{(\w+)}}", target["legendFormat"]))) for target in targets]
+
+
+def test_alerts_and_the_dashboard_ask_for_what_a_scrape_has(groups: Cluster) -> None:
+    """Names of metrics, labels by which they are summed, labels in texts."""
+    found = scraped(groups)
+
+    asked = expressions()
+    assert len(asked) > 20
+    for expression, shown in asked:
+        names = set(NAMES.findall(expression))
+        labels = {label.strip() for words in WORDS.findall(expression) for label in words.split(",")}
+        assert names, expression
+        assert names <= found.keys(), expression
+        assert labels | shown <= set.union(*(found[name] for name in names)), expression
+
+
+def test_the_dashboard_shows_every_metric_of_topics_and_groups_once_or_its_sum(groups: Cluster) -> None:
+    """A new metric wants a panel, or a line here that says why it has none."""
+    without = {
+        "kafka_brokers",
+        "kafka_topic_partition_bytes",  # in kafkalike_topic_bytes
+        "kafka_topic_partition_current_offset",  # in kafkalike_topic_records_written
+        "kafka_topic_partition_oldest_offset",  # for look-ups
+        "kafka_consumergroup_current_offset",  # in its sum
+        "kafka_consumergroup_generation",  # for look-ups
+        "kafka_consumergroup_lag",  # in records
+        "kafka_consumergroup_lag_seconds",  # the waiting time is what an alert asks for
+        "kafka_consumergroup_lag_seconds_max",
+        "kafka_consumergroup_state",  # for look-ups
+        "kafka_consumergroup_waiting_seconds",  # its maximum
+        "kafkalike_transactional_ids",  # for look-ups
+    }
+    asked = {name for expression, _ in expressions() for name in NAMES.findall(expression)}
+
+    assert scraped(groups).keys() - asked == without

@@ -142,5 +142,5 @@ def test_the_copier_needs_an_input(pipeline: Cluster) -> None:
         "--transactional-id", "c",
     )  # fmt: skip
 
-    assert (done.code, done.out) == (2, "")
+    assert (done.code, done.out) == (1, "")
     assert "--input-partition or --group-mode is needed" in done.err

@@ -39,7 +39,7 @@ from kafkalike.log.topic.topic_log import DeltaTopicLog
 from kafkalike.log.topic.waiting_batch import pack, unpack
 from kafkalike.model.appends import TxnId
 from kafkalike.model.combining import course
-from kafkalike.model.combining.course import ForgottenError
+from kafkalike.model.combining.acts import ForgottenError
 from kafkalike.model.combining.parts import MOST_PARTS, Taken, Waiting
 from tests.tools.effort import examples, seeds
 from tests.tools.everywhere import EverywhereStore, Mood, NoThreads, SimulatedClock

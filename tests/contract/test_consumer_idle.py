@@ -157,7 +157,7 @@ def test_an_idle_poll_looks_at_the_metadata_as_often_for_many_topics_as_for_one(
 @pytest.mark.parametrize("configs", [{}, {"group_id": "g"}], ids=["alone", "group"])
 @pytest.mark.parametrize("topic", ["orders", "missing"])
 def test_a_root_that_vanishes_is_told_at_every_poll_until_it_is_back(
-    tmp_path: Path, topic: str, configs: dict[str, str]
+    tmp_path: Path, topic: str, configs: dict[str, Any]
 ) -> None:
     """It looks like a log in which nothing is new; by the time of a look it is an error that may pass."""
     root, away, clock = tmp_path / "root", tmp_path / "away", ManualClock()

@@ -28,7 +28,7 @@ from kafkalike.model.batch import RecordBatch
 from kafkalike.model.structs import OffsetAndTimestamp
 from kafkalike.retention import maintain
 from tests.tools.findings import errors_of
-from tests.tools.interrupts import Interrupt
+from tests.tools.interrupts import Interrupt, visits
 from tests.tools.records import NOW_MS, all_records, batch, make_topic, open_log
 from tests.tools.upkeep import AT_ONCE, EAGER, open_cluster, topic
 
@@ -481,11 +481,11 @@ def test_running_out_of_memory_at_any_line_of_a_read_is_not_called_a_loss(root: 
     log = make_topic(root, partitions=1)
     log.append(batch(*((0, f"v{number}") for number in range(RECORDS))))
     log.reader(0, 0).read(1 << 20)  # What is kept from the first read on is no part of the others.
-    counting, first = Interrupt(0, MemoryError), log.reader(0, 0)
+    counting, first = Interrupt(None, MemoryError), log.reader(0, 0)
     counting.run(lambda: first.read(1 << 20))
 
     said = set()
-    for place in (n for n, (code, _, _) in enumerate(counting.places, 1) if "/topic/" in code.co_filename):
+    for place in (visit for visit in visits(counting.places) if "/topic/" in visit[0][0].co_filename):
         reader = log.reader(0, 0)
         found: list[int] = []
 

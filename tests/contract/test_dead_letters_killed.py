@@ -23,7 +23,7 @@ from kafkalike.model.structs import OffsetAndMetadata, TopicPartition
 from kafkalike.producer import KafkaProducer
 from tests.tools.consumer import write
 from tests.tools.letters import lettered, number
-from tests.tools.records import partition_values
+from tests.tools.partitions import partition_values
 
 BAD = [(0, 1), (0, 3)]
 GOOD = [1, 3, 5]

@@ -33,7 +33,8 @@ from kafkalike.model.appends import TxnId
 from kafkalike.model.names import TopicName
 from kafkalike.producer import KafkaProducer
 from tests.tools.clusters import on_disk
-from tests.tools.records import batch, partition_values
+from tests.tools.partitions import partition_values
+from tests.tools.records import batch
 from tests.tools.upkeep import ShiftedClock
 
 MIB = 1024 * 1024

@@ -22,7 +22,8 @@ from kafkalike.log.port import Cluster
 from kafkalike.model.structs import TopicPartition
 from tests.tools.cli import Done, call
 from tests.tools.letters import lettered
-from tests.tools.records import fill, partition_values
+from tests.tools.partitions import partition_values
+from tests.tools.records import fill
 
 ANY: dict[str, Any] = {"group_id": "g", "errors_tolerance": "all", "auto_offset_reset": "earliest"}
 

@@ -3,6 +3,7 @@
 The rows of "Foreign acts on a topic's table" in docs/guarantees.md that have no test of their own elsewhere.
 """
 
+import json
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
@@ -108,6 +109,22 @@ def with_property(name: str, value: str) -> Callable[[str], object]:
     return lambda root: table(root).alter.set_table_properties({name: value}, raise_if_not_exists=False)
 
 
+def emptied_by(operation: str) -> Callable[[str], object]:
+    """All files taken out by a commit that says it does so; the table keeps its id."""
+
+    def act(root: str) -> None:
+        old = table(root)
+        actions: list[dict[str, Any]] = [{"commitInfo": {"timestamp": 1, "operation": operation}}]
+        actions += [
+            {"remove": {"path": path, "deletionTimestamp": 1, "dataChange": True}}
+            for path in old.get_add_actions(flatten=True)["path"].to_pylist()
+        ]
+        content = "\n".join(map(json.dumps, actions))
+        Path(root, "t", "_delta_log", f"{old.version() + 1:020}.json").write_text(content, encoding="utf-8")
+
+    return act
+
+
 @dataclass(frozen=True)
 class Act:
     """What a foreign writer does, and what follows."""
@@ -174,6 +191,19 @@ ACTS = {
     ),
     "restore": Act(
         lambda root: table(root).restore(2), range(5), DataLossError, append=LogCorruptError, verify=FOREIGN | {"gap"}
+    ),
+    **{
+        operation: Act(emptied_by(operation), range(0), DataLossError, append=LogCorruptError, verify=FOREIGN | {"gap"})
+        for operation in ("TRUNCATE", "CREATE OR REPLACE TABLE", "REPLACE TABLE AS SELECT")
+    },
+    "forget transactions after a time": Act(
+        with_property("delta.setTransactionRetentionDuration", "interval 1 days"),
+        range(END),
+        append=UnsupportedVersionError,
+        verify=frozenset({"foreign-rule"}),
+    ),
+    "forbid to take anything out": Act(
+        with_property("delta.appendOnly", "true"), range(END), verify=frozenset({"foreign-rule"})
     ),
     "create or replace": Act(
         lambda root: DeltaTable.create(f"{root}/t", table(root).schema(), mode="overwrite", partition_by=["partition"]),

@@ -25,7 +25,8 @@ from kafkalike.model.structs import TopicPartition
 from kafkalike.retention import maintain
 from kafkalike.retention.report import FAILED
 from tests.tools.findings import errors_of, kinds_of
-from tests.tools.records import NOW_MS, READ_BYTES, all_records, open_log
+from tests.tools.partitions import READ_BYTES
+from tests.tools.records import NOW_MS, all_records, open_log
 from tests.tools.upkeep import AT_ONCE, topic, upkeep
 
 SIZES = (5, 40, 1, 17, 2, 33)

@@ -1,5 +1,6 @@
 """The heartbeat thread and the leases: signs of life while the application works, and what happens without them."""
 
+import contextlib
 import gc
 import threading
 from collections.abc import Callable
@@ -10,6 +11,7 @@ import pytest
 from kafkalike.clock import SYSTEM_CLOCK, Deadline
 from kafkalike.consumer import KafkaConsumer
 from kafkalike.errors import CommitFailedError, KafkaTimeoutError
+from kafkalike.group.member import GroupMember
 from kafkalike.group.pacemaker import Pacemaker
 from kafkalike.log.cluster.delta_cluster import DeltaCluster
 from kafkalike.log.connect import connect
@@ -20,7 +22,7 @@ from kafkalike.model.group_state import GroupsState, Roster, roster_row
 from kafkalike.model.leases import Leases
 from kafkalike.model.structs import GroupState, OffsetAndMetadata, TopicPartition
 from kafkalike.testing import MemoryCluster
-from tests.tools.interrupts import Interrupt
+from tests.tools.interrupts import Interrupt, Spot, visits
 
 T0 = TopicPartition("t", 0)
 
@@ -125,6 +127,17 @@ def test_closing_ends_the_thread(cluster: Cluster) -> None:
     assert cluster.leases.read("g", [name]) == {}
 
 
+def _run(whose: GroupMember | None, act: str, interrupt: Interrupt) -> list[Spot]:
+    """The places of a heartbeat's beginning, or of its end."""
+    pacemaker = Pacemaker(whose, SYSTEM_CLOCK)
+    if act == "stop":
+        pacemaker.start()
+    interrupt.run(getattr(pacemaker, act))
+    if act == "start":
+        pacemaker.stop()
+    return interrupt.places
+
+
 @pytest.mark.parametrize("interrupted", ["start", "stop"])
 def test_an_interrupt_at_any_line_leaves_a_heartbeat_that_can_begin_and_end(interrupted: str) -> None:
     """It would be missed only when the session is over; and `close` must not fail for want of a thread."""
@@ -132,18 +145,15 @@ def test_an_interrupt_at_any_line_leaves_a_heartbeat_that_can_begin_and_end(inte
     cluster.create_topic("t", 1, {})
     consumer = member(cluster)
     whose = consumer._context.member
-    place, hit = 0, True
-    while hit:
-        place += 1
+    places = [*visits(_run(whose, interrupted, Interrupt(None, KeyboardInterrupt))), None]
+
+    for place in places:
         before = heartbeats()
         pacemaker = Pacemaker(whose, SYSTEM_CLOCK)
         if interrupted == "stop":
             pacemaker.start()
-        hit = False
-        try:
+        with contextlib.suppress(KeyboardInterrupt):
             Interrupt(place, KeyboardInterrupt).run(getattr(pacemaker, interrupted))
-        except KeyboardInterrupt:
-            hit = True
 
         pacemaker.start()
         running = pacemaker.running
@@ -152,7 +162,7 @@ def test_an_interrupt_at_any_line_leaves_a_heartbeat_that_can_begin_and_end(inte
 
         assert running, place
         await_that(lambda before=before: heartbeats() <= before)  # type: ignore[misc]
-    assert place > 5
+    assert len(places) > 5
     consumer.close()
 
 

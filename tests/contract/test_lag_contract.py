@@ -36,7 +36,7 @@ def found(lags: Lags) -> list[tuple[str, TopicPartition, Lag]]:
 
 def test_lag_is_what_a_reader_would_find(groups: Cluster) -> None:
     """Offsets and records that wait, and how much older the last one read is than the newest."""
-    assert found(Lags(groups)) == [("g", P0, Lag(offsets=2, records=2, behind_ms=4_000))]
+    assert found(Lags(groups)) == [("g", P0, Lag(offsets=2, records=2, behind_ms=4_000, oldest_ms=2_000))]
 
 
 def test_looking_again_sees_what_came(groups: Cluster) -> None:
@@ -49,7 +49,7 @@ def test_looking_again_sees_what_came(groups: Cluster) -> None:
 
     lags.refresh()
 
-    assert found(lags) == [("g", P0, Lag(offsets=1, records=1, behind_ms=1_000))]
+    assert found(lags) == [("g", P0, Lag(offsets=1, records=1, behind_ms=1_000, oldest_ms=6_000))]
 
 
 def test_a_topic_that_was_created_again_has_no_lag_yet(groups: Cluster) -> None:
@@ -67,7 +67,7 @@ def test_a_topic_that_was_created_again_has_no_lag_yet(groups: Cluster) -> None:
 
     commit(groups, (2, 0))
     lags.refresh()
-    assert found(lags) == [("g", P0, Lag(offsets=1, records=1, behind_ms=0))]
+    assert found(lags) == [("g", P0, Lag(offsets=1, records=1, behind_ms=0, oldest_ms=1))]
 
 
 def test_a_topic_deleted_while_it_is_looked_at_is_left_out(groups: Cluster) -> None:

@@ -148,10 +148,10 @@ def test_a_load_looks_back_to_the_last_append_that_recorded_the_ends(
         without_ends(root)
     DeltaTable(f"{root}/t").create_checkpoint()
     store = NotedStore(f"{root}/t")
-    state, checkpoint = load_with_base(store, segment_of)
+    state, base = load_with_base(store, segment_of)
     store.reads.clear()
 
-    look_back(state, checkpoint, store)
+    look_back(state, base.version, store)
 
     assert store.reads == [log_name(version) for version in looked_at]
     assert {p: state.end(p) for p in (0, 1)} == {0: 1, 1: 5}

@@ -20,7 +20,8 @@ from kafkalike.errors import (
 from kafkalike.log.topic.validate import MAX_TIMESTAMP_MS, RECORD_OVERHEAD, record_size
 from kafkalike.model.appends import TxnId
 from kafkalike.model.batch import Headers, RecordBatch
-from tests.tools.records import ANY_TIME, batch, partition_records
+from tests.tools.partitions import partition_records
+from tests.tools.records import ANY_TIME, batch
 
 if TYPE_CHECKING:
     from kafkalike.log.port import Cluster, TopicLog

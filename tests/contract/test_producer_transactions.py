@@ -10,9 +10,10 @@ from kafkalike.errors import (
     IllegalStateError,
     InvalidGroupIdError,
     OffsetMetadataTooLargeError,
+    UnknownTopicOrPartitionError,
 )
 from kafkalike.log.port import Cluster
-from kafkalike.model.structs import ConsumerGroupMetadata, OffsetAndMetadata
+from kafkalike.model.structs import ConsumerGroupMetadata, OffsetAndMetadata, TopicPartition
 from kafkalike.producer import KafkaProducer
 from tests.tools.transactional import T0, T1, U0, committed, values
 
@@ -224,6 +225,40 @@ def test_a_callback_must_not_end_its_transaction(producer: KafkaProducer) -> Non
     assert sum(len(run) for run in producer.commit_transaction().values()) == 1
 
 
+@pytest.mark.parametrize("partition", [2, 99, -1])
+def test_offsets_of_a_partition_that_does_not_exist_are_refused(
+    log_cluster: Cluster, open_log_cluster: Callable[[], Cluster], producer: KafkaProducer, partition: int
+) -> None:
+    """As by the consumer's commit; one that another process has just added is there."""
+    if partition == 2:
+        open_log_cluster().add_partitions("t", 3)
+        partition = 3
+    producer.begin_transaction()
+    producer.send("t", b"v", partition=0)
+    producer.send_offsets_to_transaction({TopicPartition("t", partition): OffsetAndMetadata(1)}, "g")
+
+    with pytest.raises(UnknownTopicOrPartitionError, match=f"t-{partition} does not exist"):
+        producer.commit_transaction()
+    producer.abort_transaction()
+    if partition == 3:
+        producer.begin_transaction()
+        producer.send_offsets_to_transaction({TopicPartition("t", 2): OffsetAndMetadata(1)}, "g")
+        producer.commit_transaction()
+
+    assert values(log_cluster, "t") == []
+
+
+@pytest.mark.parametrize("names", [{"transactional_id": "\ud800"}, {"client_id": "\ud800"}])
+def test_a_name_that_cannot_be_stored_is_refused_by_name(
+    producer_of: Callable[..., KafkaProducer], names: dict[str, str]
+) -> None:
+    """Half of a surrogate pair, as a broken decoder leaves it."""
+    producer = producer_of(**names)
+
+    with pytest.raises(IllegalArgumentError, match=next(iter(names))):
+        producer.init_transactions()
+
+
 @pytest.mark.parametrize(
     ("offsets", "metadata", "error"),
     [
@@ -233,6 +268,7 @@ def test_a_callback_must_not_end_its_transaction(producer: KafkaProducer) -> Non
         ({T0: OffsetAndMetadata(-1)}, "g", IllegalArgumentError),
         ({T0: OffsetAndMetadata(1, "x" * 5000)}, "g", OffsetMetadataTooLargeError),
         ({T0: OffsetAndMetadata(1)}, "", InvalidGroupIdError),
+        ({T0: OffsetAndMetadata(1)}, "\ud800", InvalidGroupIdError),
         ({T0: OffsetAndMetadata(1)}, None, TypeError),
         ({T0: OffsetAndMetadata(1)}, ConsumerGroupMetadata(), InvalidGroupIdError),
         ({T0: OffsetAndMetadata(1)}, ConsumerGroupMetadata("g", 3), ValueError),

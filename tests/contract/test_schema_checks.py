@@ -31,7 +31,8 @@ from kafkalike.model.topic import TopicInfo
 from kafkalike.producer import KafkaProducer
 from kafkalike.schemas import Registry
 from kafkalike.testing import ManualClock, MemoryCluster
-from tests.tools.records import fill, partition_values
+from tests.tools.partitions import partition_values
+from tests.tools.records import fill
 
 CHECKED = {"kafkalike.value.schema.validation": "true"}
 Opener = Callable[[], Cluster]

@@ -7,7 +7,7 @@ import json
 import socket
 import threading
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from typing import Any
 
 import confluent_kafka.schema_registry as confluent
@@ -19,11 +19,12 @@ from confluent_kafka.serialization import MessageField, SerializationContext
 from schema_registry.client import SchemaRegistryClient as OtherClient
 from schema_registry.client import schema as other_schemas
 
-from kafkalike.errors import KafkaConfigurationError, SchemaRegistryError
+from kafkalike.errors import KafkaConfigurationError, KafkaConnectionError, SchemaRegistryError
 from kafkalike.schemas import Registry, RemoteRegistry, Schema, open_registry
 from kafkalike.schemas.http import serving
 from kafkalike.schemas.http.credentials import Credentials, credentials
 from kafkalike.schemas.http.serving import RegistryServer
+from kafkalike.schemas.remote import Access
 from kafkalike.schemas.service.routes import ROUTES
 from kafkalike.schemas.service.service import RegistryService
 from kafkalike.testing import MemoryCluster
@@ -336,6 +337,29 @@ def test_what_answers_and_is_no_registry_is_named() -> None:
         ):
             with RemoteRegistry(address) as client, pytest.raises(SchemaRegistryError, match=said):
                 _ask_beside(server, answer, client.get_subjects)
+
+
+def test_a_server_that_sends_byte_by_byte_holds_nobody_for_long() -> None:
+    """Each byte comes in time, the answer never does."""
+    ended = threading.Event()
+
+    def trickle() -> None:
+        connection, _ = server.accept()
+        with connection, suppress(OSError):
+            connection.sendall(b"HTTP/1.1 200 OK\r\nX: ")
+            while not ended.wait(0.05):
+                connection.sendall(b"x")
+
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        thread = threading.Thread(target=trickle)
+        thread.start()
+        access = Access(urls=(f"http://127.0.0.1:{server.getsockname()[1]}",), timeout_s=0.5, retries=0)
+        try:
+            with RemoteRegistry(access) as client, pytest.raises(KafkaConnectionError, match="no whole answer in 1 s"):
+                client.get_subjects()
+        finally:
+            ended.set()
+            thread.join()
 
 
 def _ask_beside(server: socket.socket, answer: bytes, act: Callable[[], object]) -> None:

@@ -18,14 +18,16 @@ from kafkalike.errors import (
     CorruptRecordError,
     DataLossError,
     IllegalArgumentError,
+    NoOffsetForPartitionError,
     TopicDeletedError,
     UnknownTopicOrPartitionError,
 )
+from kafkalike.group.offsets import GroupOffsets, Membership
 from kafkalike.log.cluster import range_reader
 from kafkalike.log.cluster.delta_cluster import DeltaCluster
 from kafkalike.log.connect import connect
-from kafkalike.model.structs import TopicPartition
-from kafkalike.spark.format.mark import MarkedReader, marked, unmarked
+from kafkalike.model.structs import OffsetAndMetadata, TopicPartition
+from kafkalike.spark.format.mark import MarkedReader, marked, marked_ids, unmarked
 from kafkalike.spark.format.options import parse_options
 from kafkalike.testing import ManualClock
 from tests.tools.clusters import only_on_disk
@@ -732,11 +734,13 @@ def test_offsets_of_a_checkpoint_come_back_and_say_whose_they_are() -> None:
     """Kafka's offsets and a mark; text for text, as Spark compares the texts."""
     offsets = {"b": {"2": 3, "10": 1}, "c": {"0": 0}}
 
-    text = json.dumps(marked(offsets))
+    text = json.dumps(marked(offsets, {"b": "id-b", "c": "id-c"}))
 
-    assert text == '{"b": {"2": 3, "10": 1}, "c": {"0": 0}, "kafkalike:offsets": {"version": 1}}'
-    assert unmarked(json.loads(text)) == offsets
-    assert json.dumps(marked(unmarked(json.loads(text)))) == text
+    mark = '"kafkalike:offsets": {"version": 2, "topics": {"b": "id-b", "c": "id-c"}}'
+    assert text == '{"b": {"2": 3, "10": 1}, "c": {"0": 0}, ' + mark + "}"
+    given = json.loads(text)
+    assert unmarked(given) == offsets
+    assert json.dumps(marked(unmarked(given), marked_ids(given))) == text
 
 
 def test_offsets_of_another_source_are_refused(root: str, cluster: DeltaCluster) -> None:
@@ -755,7 +759,160 @@ def test_offsets_of_another_source_are_refused(root: str, cluster: DeltaCluster)
 def test_offsets_of_a_later_version_are_refused(root: str, cluster: DeltaCluster) -> None:
     """It may mean something else by them."""
     fill(cluster, "t", *"abcde")
-    later: Any = {**marked({"t": {"0": 2, "1": 0}}), "kafkalike:offsets": {"version": 2}}
+    later: Any = {"t": {"0": 2, "1": 0}, "kafkalike:offsets": {"version": 3}}
 
     with pytest.raises(CheckpointMismatchError, match="later version of kafkalike"):
         Query(root).reader.latestOffset(later, ReadAllAvailable())
+
+
+def test_offsets_from_before_the_ids_go_on(root: str, cluster: DeltaCluster) -> None:
+    """Nothing new: the very same text, so no batch. The first new batch brings the ids."""
+    fill(cluster, "t", *"abc")
+    query = Query(root)
+    before: Any = {"t": {"0": 3, "1": 0}, "kafkalike:offsets": {"version": 1}}
+
+    assert query.reader.latestOffset(before, ReadAllAvailable()) == before
+    fill(cluster, "t", "d")
+    end = query.reader.latestOffset(before, ReadAllAvailable())
+
+    assert unmarked(end) == {"t": {"0": 4, "1": 0}}
+    assert marked_ids(end) == {"t": cluster.topic("t").topic_id}
+
+
+# --- created again while the query was stopped -------------------------------------------------
+
+
+def test_a_topic_created_again_while_the_query_was_stopped_fails(root: str, cluster: DeltaCluster) -> None:
+    """Also with more records than before, which the offsets alone do not show."""
+    fill(cluster, "t", *"abc")
+    query = Query(root, startingOffsets="earliest")
+    query.batch()
+
+    cluster.delete_topic("t")
+    cluster.create_topic("t", 2, {})
+    fill(cluster, "t", *"vwxyz")
+    restarted = Query(root, query, startingOffsets="earliest")
+
+    with pytest.raises(DataLossError, match=r"PARTITION_OFFSET_CHANGED.*topic id .* is now"):
+        restarted.log_next()
+
+
+def test_a_topic_created_again_while_stopped_is_read_from_its_beginning_without_fail_on_data_loss(
+    root: str, cluster: DeltaCluster
+) -> None:
+    """Also by a batch that was logged and is run again by one more process: the offsets say whose they are."""
+    fill(cluster, "t", *"abc")
+    query = Query(root, startingOffsets="earliest")
+    query.batch()
+    cluster.delete_topic("t")
+    cluster.create_topic("t", 2, {})
+    fill(cluster, "t", *"vwxyz")
+
+    lenient = Query(root, query, startingOffsets="earliest", failOnDataLoss="false")
+    assert lenient.log_next()
+    again = Query(root, lenient, startingOffsets="earliest", failOnDataLoss="false")
+
+    assert values(again.run_logged()) == list("vwxyz")
+    assert not again.log_next()
+
+
+def test_a_batch_that_was_logged_for_an_earlier_life_of_a_topic_is_not_run_over_another(
+    root: str, cluster: DeltaCluster
+) -> None:
+    """The first batch of a query, planned, and the topic created again before it ran."""
+    fill(cluster, "t", *"abc")
+    query = Query(root, startingOffsets="earliest")
+    query.log_next()
+    cluster.delete_topic("t")
+    cluster.create_topic("t", 2, {})
+    fill(cluster, "t", *"vwxyz")
+
+    with pytest.raises(DataLossError, match=r"PARTITION_OFFSET_CHANGED"):
+        Query(root, query, startingOffsets="earliest").run_logged()
+
+
+# --- where a group stands ----------------------------------------------------------------------
+
+HERE: Any = {"startingOffsets": "committed", "kafka__group__id": "g"}
+
+
+def stand(cluster: DeltaCluster, offset: int, partition: int = 0) -> None:
+    """Commit an offset of the group `g`."""
+    tp = TopicPartition("t", partition)
+    membership = Membership(group_id="g", client_id="test")
+    ids = {"t": cluster.topic("t").topic_id}
+    GroupOffsets.of(cluster, SYSTEM_CLOCK).commit(membership, {tp: OffsetAndMetadata(offset)}, ids)
+
+
+def test_a_stream_begins_where_a_group_stands(root: str, cluster: DeltaCluster) -> None:
+    """The first batch is empty: it puts the offsets into the checkpoint."""
+    fill(cluster, "t", *"abcde")
+    fill(cluster, "t", *"AB", partition=1)
+    stand(cluster, 3)
+    query = Query(root, **HERE)
+
+    assert query.batch() == []
+    assert query.batch() == [("t", 0, 3, "d"), ("t", 0, 4, "e")]
+
+
+@pytest.mark.parametrize(("reset", "expected"), [("earliest", "AB"), ("latest", "")])
+def test_where_a_group_has_committed_nothing_the_reset_counts(
+    root: str, cluster: DeltaCluster, reset: str, expected: str
+) -> None:
+    """Partition 1 has no committed offset."""
+    fill(cluster, "t", *"ab")
+    fill(cluster, "t", *"AB", partition=1)
+    stand(cluster, 2)
+    query = Query(root, **HERE, kafka__auto__offset__reset=reset)
+
+    assert query.batch() == []
+    assert values(query.batch()) == list(expected)
+
+
+def test_where_a_group_has_committed_nothing_none_is_an_error(root: str, cluster: DeltaCluster) -> None:
+    """As a consumer's."""
+    stand(cluster, 0)
+    query = Query(root, **HERE, kafka__auto__offset__reset="none")
+
+    with pytest.raises(NoOffsetForPartitionError, match=r"'g' has committed nothing for t-1"):
+        query.log_next()
+
+
+@pytest.mark.parametrize("moved_to", [0, 5])
+def test_a_first_batch_is_empty_again_wherever_the_group_has_moved(
+    root: str, cluster: DeltaCluster, moved_to: int
+) -> None:
+    """It was logged where the group stood then; the next one goes on there."""
+    fill(cluster, "t", *"abcde")
+    stand(cluster, 3)
+    query = Query(root, **HERE, kafka__auto__offset__reset="earliest")
+    query.log_next()
+    stand(cluster, moved_to)
+
+    restarted = Query(root, query, **HERE, kafka__auto__offset__reset="earliest")
+
+    assert restarted.run_logged() == []
+    assert restarted.batch() == [("t", 0, 3, "d"), ("t", 0, 4, "e")]
+
+
+def test_offsets_committed_for_an_earlier_topic_of_the_name_do_not_count(root: str, cluster: DeltaCluster) -> None:
+    fill(cluster, "t", *"abc")
+    stand(cluster, 2)
+    cluster.delete_topic("t")
+    cluster.create_topic("t", 2, {})
+    fill(cluster, "t", *"vwx")
+    query = Query(root, **HERE, kafka__auto__offset__reset="earliest")
+
+    query.batch()
+
+    assert values(query.batch()) == list("vwx")
+
+
+def test_a_group_below_the_log_start_is_data_loss(root: str, cluster: DeltaCluster) -> None:
+    """As any start that is not in the log."""
+    fill(cluster, "t", *"abcde")
+    stand(cluster, 1)
+    cluster.move_log_start("t", {0: 3}, "retention", "r")
+
+    with pytest.raises(DataLossError, match="START_OFFSET_RESET"):
+        Query(root, **HERE).log_next()

@@ -242,7 +242,7 @@ def test_all_checkpoints_together_grow_with_the_table_and_not_with_its_square() 
     cleaner = LogCleaner(root, "t", helpers, SYSTEM_CLOCK)
     for version in range(1, 3001):
         history.commit(adds=1, partition=0, removes=0, special=False)
-        cleaner.after_commit(Landed(version, Change(operation="WRITE", time_ms=0), b""), TABLE_ID, version)
+        cleaner.after_commit(Landed(version, Change(operation="WRITE", time_ms=0), b""), TABLE_ID, range(version))  # type: ignore[arg-type]
         helpers.wait()
 
     files = history.store
@@ -432,7 +432,8 @@ def test_deltalake_does_not_look_at_joined_commits(root: str) -> None:
     log = make_topic(root)
     for number in range(8):
         log.append(batch(str(number)))
-    uri, wrong = f"{root}/t", Joined(table_id=log.info.topic_id, first=0, contents=[b"{}"] * 9).packed()
+    uri = f"{root}/t"
+    wrong = Joined(table_id=log.info.topic_id, first=0, contents=[b"{}"] * 9, tags=[""] * 9).packed()
     Path(uri, joined_name(0)).write_bytes(wrong)
 
     assert [DeltaTable(uri, version=v).to_pyarrow_table().num_rows for v in range(9)] == list(range(9))

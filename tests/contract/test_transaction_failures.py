@@ -125,8 +125,9 @@ def test_a_transaction_past_its_timeout_is_to_be_aborted(clock: ManualClock) -> 
     """By the producer's own clock, before maintenance has looked; the time counts from its first record."""
     cluster = MemoryCluster(clock=clock)
     cluster.create_topic("t", 1, {})
-    settings = {"transactional_id": "x", "transaction_timeout_ms": 1000}
-    with KafkaProducer(bootstrap_servers=cluster, clock=clock, **settings) as producer:
+    with KafkaProducer(
+        bootstrap_servers=cluster, clock=clock, transactional_id="x", transaction_timeout_ms=1000
+    ) as producer:
         producer.init_transactions()
         producer.begin_transaction()
         clock.sleep(10)

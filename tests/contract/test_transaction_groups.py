@@ -166,6 +166,39 @@ def test_a_generation_that_is_over_is_told_at_once(
     assert isinstance(refused.value.__cause__, IllegalGenerationError)
 
 
+def test_a_group_that_moved_on_in_another_process_is_told_at_once(
+    log_cluster: Cluster, open_log_cluster: Callable[..., Cluster], producer_of: Callable[..., KafkaProducer]
+) -> None:
+    """Nobody in the producer's process has looked at the group since: the call does, as Kafka's asks the broker.
+
+    In an object store within a second: one look serves all who ask in that time.
+    """
+    del producer_of
+    elsewhere: Any = open_log_cluster(elsewhere=True)
+    tries = 10_000 if getattr(elsewhere, "store", None) is not None and elsewhere.store.far else 1
+    with (
+        KafkaProducer(bootstrap_servers=elsewhere, transactional_id="elsewhere") as producer,
+        KafkaConsumer("t", bootstrap_servers=log_cluster, group_id="g", enable_auto_commit=False) as member,
+    ):
+        producer.init_transactions()
+        member.poll(timeout_ms=100)
+        stale = member.group_metadata()
+        elsewhere.groups.refresh()
+        member.close(autocommit=False)
+
+        def refused() -> bool:
+            producer.begin_transaction()
+            try:
+                producer.send_offsets_to_transaction({T0: OffsetAndMetadata(1)}, stale)
+            except CommitFailedError:
+                return True
+            finally:
+                producer.abort_transaction()
+            return False
+
+        assert any(refused() for _ in range(tries))
+
+
 def test_a_member_that_is_not_known_here_yet_is_looked_for(
     log_cluster: Cluster, open_log_cluster: Callable[[], Cluster], producer_of: Callable[..., KafkaProducer]
 ) -> None:

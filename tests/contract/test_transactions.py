@@ -5,6 +5,7 @@ from __future__ import annotations
 import threading
 import zlib
 from collections.abc import Callable, Mapping
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -28,6 +29,7 @@ from kafkalike.errors import (
 )
 from kafkalike.log.inspect.verify import verify
 from kafkalike.log.port import Cluster, TopicLog, TransactionSession
+from kafkalike.log.store.local import LocalStore
 from kafkalike.log.store.memory import MemoryStore
 from kafkalike.log.transactions.staging import Staging
 from kafkalike.model.appends import Appended
@@ -38,9 +40,11 @@ from kafkalike.model.transactions.claims import GroupClaim
 from kafkalike.model.transactions.values import Attempt, StagedFile
 from kafkalike.model.transactions.views import TransactionState
 from kafkalike.testing import ManualClock, MemoryCluster
-from tests.tools.records import batch, fill, partition_records
+from tests.tools.clusters import on_disk
+from tests.tools.partitions import partition_records
+from tests.tools.records import batch, fill
 
-Opener = Callable[[], Cluster]
+Opener = Callable[..., Cluster]
 
 NONE: Mapping[GroupClaim, Mapping[TopicPartition, OffsetAndMetadata]] = {}
 
@@ -217,6 +221,35 @@ def test_a_zombie_that_stages_again_leaves_files_for_maintenance_alone(open_log_
     assert cluster.transactions._staging.folders() == []  # type: ignore[attr-defined]
     with pytest.raises(ProducerFencedError):
         old.commit(1, NONE, soon())
+
+
+def test_a_folder_that_a_killed_producer_left_empty_goes(tmp_path: Path) -> None:
+    """Killed between making it and its first file; who stages at that moment makes it again."""
+    cluster = on_disk(str(tmp_path))
+    a, _ = two_topics(cluster)
+    mine = session(cluster)
+    mine.stage(1, a, batch("old"))
+    mine.commit(1, NONE, soon())
+    staged, empty, foreign = (Path(tmp_path, "__transactions", name) for name in ("9-0-1", "8-0-1", "other"))
+    for folder in (staged, empty, foreign):
+        folder.mkdir()
+    put = LocalStore.put_if_absent
+    tried: list[str] = []
+
+    def swept(store: LocalStore, name: str, content: bytes) -> bool:
+        if not tried and name.endswith(a.info.topic_id):
+            tried.append(name)
+            cluster.transactions.maintain(soon())
+        return put(store, name, content)
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(LocalStore, "put_if_absent", swept)
+        mine.stage(2, a, batch("new"))
+    mine.commit(2, NONE, soon())
+
+    assert tried
+    assert [folder.exists() for folder in (staged, empty, foreign)] == [False, False, True]
+    assert values(cluster, "a") == [b"old", b"new"]
 
 
 def test_an_administrator_aborts_what_is_open(open_log_cluster: Opener) -> None:
@@ -641,7 +674,7 @@ def test_a_groups_table_that_began_anew_is_not_believed(open_log_cluster: Opener
         cluster.store.remove(f"__consumer_offsets/{entry.name}")
     for entry in cluster.store.list("__consumer_offsets/_delta_log"):
         cluster.store.remove(f"__consumer_offsets/_delta_log/{entry.name}")
-    other = open_log_cluster()
+    other = open_log_cluster(elsewhere=True)
     two = session(other)
     two.stage(1, other.log("a"), batch("2"))
 

@@ -127,11 +127,11 @@ def test_reading_without_a_group_leaves_no_group(kafkalike: Run, fill: Fill, roo
     assert KafkaAdminClient(bootstrap_servers=root).list_groups() == []
 
 
-@pytest.mark.parametrize("ending", [signal.SIGINT])
+@pytest.mark.parametrize(("ending", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
 def test_an_interrupted_consumer_commits_what_it_printed(
-    environ: dict[str, str], fill: Fill, root: str, ending: signal.Signals
+    environ: dict[str, str], fill: Fill, root: str, ending: signal.Signals, code: int
 ) -> None:
-    """Ctrl-C is quiet: no traceback, the count, exit code 130."""
+    """Ctrl-C and SIGTERM are quiet: no traceback, the count, an exit code that says which."""
     fill("t", [(None, b"one", 1), (None, b"two", 1)])
     args = ("console-consumer", "--topic", "t", "--group", "g", "--from-beginning")
 
@@ -145,7 +145,7 @@ def test_an_interrupted_consumer_commits_what_it_printed(
 
     committed = KafkaAdminClient(bootstrap_servers=root).list_consumer_group_offsets("g")
     assert printed == ["one\n", "two\n"]
-    assert (stderr, process.returncode) == ("Processed a total of 2 messages\n", 130)
+    assert (stderr, process.returncode) == ("Processed a total of 2 messages\n", code)
     assert committed[TopicPartition("t", 0)].offset == 2
 
 

@@ -6,31 +6,42 @@ import re
 import signal
 import subprocess
 import sys
+from datetime import UTC, datetime, timedelta
+from ipaddress import ip_address
 from pathlib import Path
 
-from kafkalike.schemas import Registry, RemoteRegistry, Schema, open_registry
+from cryptography import x509
+from cryptography.hazmat.primitives import hashes, serialization
+from cryptography.hazmat.primitives.asymmetric import ec
+from cryptography.x509.oid import NameOID
+
+from kafkalike.schemas import Registry, Schema, open_registry
+from kafkalike.schemas.client import RegistryClient
 from tests.e2e.conftest import MAIN, Run
 
 
-def test_schemas_are_served_until_a_signal(root: str, environ: dict[str, str], kafkalike: Run) -> None:
-    """Other writers of the root are seen; the command reaches a service too."""
+def test_schemas_are_served_until_a_signal(root: str, environ: dict[str, str], kafkalike: Run, tmp_path: Path) -> None:
+    """Over TLS. Other writers of the root are seen; who trusts nobody, or has no token, gets nothing."""
+    certificate = _certificate(tmp_path)
     process = subprocess.Popen(
-        [sys.executable, "-c", MAIN, "schema-registry", "--port", "0"],
+        [sys.executable, "-c", MAIN, "schema-registry", "--port", "0", "--tls-cert-file", certificate],
         env={**environ, "KAFKALIKE_REGISTRY_TOKEN": "open-sesame"},
         stderr=subprocess.PIPE,
         text=True,
     )
     try:
         assert process.stderr is not None
-        found = re.search(r"http://127\.0\.0\.1:\d+", process.stderr.readline())
+        found = re.search(r"https://127\.0\.0\.1:\d+", process.stderr.readline())
         assert found is not None
-        with open_registry({"url": found[0], "bearer.auth.token": "open-sesame"}) as client:
+        with open_registry(
+            {"url": found[0], "bearer.auth.token": "open-sesame", "ssl.ca.location": certificate}
+        ) as client:
             assert client.register_schema("s", Schema('"long"')) == 1
             Registry(root).register_schema("t", Schema('"int"'))
             assert client.get_subjects() == ["s", "t"]
         listed = kafkalike("schemas", "list", "--url", found[0])
-        assert (listed.returncode, "401" in listed.stderr) == (1, True)
-        with RemoteRegistry(found[0]) as stranger:
+        assert (listed.returncode, "certificate" in listed.stderr) == (1, True)
+        with open_registry({"url": found[0], "ssl.ca.location": certificate}) as stranger:
             assert "401" in str(_refusal(stranger))
     finally:
         process.send_signal(signal.SIGTERM)
@@ -38,7 +49,25 @@ def test_schemas_are_served_until_a_signal(root: str, environ: dict[str, str], k
     assert (process.returncode, err) == (0, "")
 
 
-def _refusal(client: RemoteRegistry) -> Exception:
+def _certificate(folder: Path) -> str:
+    """A file with a key and a certificate of 127.0.0.1 that vouches for itself."""
+    key, now = ec.generate_private_key(ec.SECP256R1()), datetime.now(UTC)
+    name = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, "test")])
+    address = x509.SubjectAlternativeName([x509.IPAddress(ip_address("127.0.0.1"))])
+    made = (
+        x509.CertificateBuilder(name, name, key.public_key(), 1, now - timedelta(days=1), now + timedelta(days=1))
+        .add_extension(address, critical=False)
+        .sign(key, hashes.SHA256())
+    )
+    plain = key.private_bytes(
+        serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8, serialization.NoEncryption()
+    )
+    file = folder / "certificate.pem"
+    file.write_bytes(plain + made.public_bytes(serialization.Encoding.PEM))
+    return str(file)
+
+
+def _refusal(client: RegistryClient) -> Exception:
     try:
         client.get_subjects()
     except Exception as error:  # noqa: BLE001 - looked at
@@ -47,10 +76,10 @@ def _refusal(client: RemoteRegistry) -> Exception:
 
 
 def test_a_service_that_cannot_begin_says_why_in_a_line(kafkalike: Run, tmp_path: Path) -> None:
-    """An address of the network without a password; a file without a token."""
+    """An address of the network without a password; a file without a token, or without a certificate."""
     empty = tmp_path / "tokens"
     empty.write_text("# nobody\n")
-    for args in (("--host", "192.0.2.1"), ("--token-file", str(empty))):
+    for args in (("--host", "192.0.2.1"), ("--token-file", str(empty)), ("--tls-cert-file", str(empty))):
         done = kafkalike("schema-registry", "--port", "0", *args)
         assert (done.returncode, len(done.stderr.splitlines())) == (1, 1), done.stderr
 

@@ -15,6 +15,7 @@ import pytest
 from pyspark.sql import DataFrame, SparkSession
 
 from benchmarks.kafka_broker import broker
+from kafkalike.cli.paths import CONF, JOBS
 from kafkalike.log.connect import connect
 from kafkalike.spark import read
 
@@ -59,12 +60,18 @@ def by_partition(frame: DataFrame) -> dict[int, list[tuple[object, ...]]]:
 def start_import(kafka: str, root: Path, checkpoint: Path) -> subprocess.Popen[bytes]:
     """The job as its documents say, in batches of a few hundred records."""
     jars = subprocess.run(
-        [sys.executable, "scripts/kafka_jars.py"], cwd=REPOSITORY, check=True, capture_output=True, text=True
+        [sys.executable, "-m", "kafkalike.cli.jobs.kafka_jars"],
+        cwd=REPOSITORY,
+        check=True,
+        capture_output=True,
+        text=True,
     ).stdout.strip()
-    command = [str(Path(sys.executable).with_name("spark-submit")), "--properties-file", "conf/spark-defaults.conf"]
-    command += ["--jars", jars, "jobs/import_kafka.py", "--bootstrap-server", str(root), "--kafka", kafka]
+    command = [str(Path(sys.executable).with_name("spark-submit")), "--jars", jars]
+    command += [str(JOBS / "import_kafka.py"), "--bootstrap-server", str(root), "--kafka", kafka]
     command += ["--topic", "orders", "--checkpoint", str(checkpoint), "--max-offsets-per-trigger", "400"]
-    environment = {name: value for name, value in os.environ.items() if name != "SPARK_HOME"}
+    environment = {name: value for name, value in os.environ.items() if name != "SPARK_HOME"} | {
+        "SPARK_CONF_DIR": str(CONF)
+    }
     return subprocess.Popen(command, cwd=REPOSITORY, env=environment, start_new_session=True)
 
 

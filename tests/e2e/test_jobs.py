@@ -107,7 +107,7 @@ def test_jobs_read_topics_as_of_one_snapshot(
 
 @pytest.mark.timeout(300)
 def test_spark_submit_carries_files_in_and_out(root: str, orders: Path, tmp_path: Path) -> None:
-    """What one job reports is where the other one reads, and the rows come out as they went in."""
+    """What one job reports is where the other one reads, and the rows come out as they went in; from any folder."""
     out = tmp_path / "out"
     into = ["--bootstrap-server", root, "--topic", "orders"]
 
@@ -116,11 +116,15 @@ def test_spark_submit_carries_files_in_and_out(root: str, orders: Path, tmp_path
     ends = json.dumps(report["ending_offsets"])
     decode = ["--value-format", "json", "--schema", "id STRING, name STRING, at STRING, part STRING", "--value-only"]
     consumed = submit(
-        "consume", *into, "--ending-offsets", ends, *decode, "--format", "csv", "--option", "quoteAll=false", str(out)
+        "consume",
+        *[*into, "--ending-offsets", ends, *decode, "--format", "csv", "--option", "quoteAll=false", str(out)],
+        folder=tmp_path,
     )
 
     assert (produced.returncode, report["records"], report["starting_offsets"]) == (0, 3, {"orders": {"0": 0}})
     assert consumed.returncode == 0, consumed.stderr
+    # From a folder in which the settings of the log are not to be found.
+    assert " INFO " not in consumed.stderr
     assert "orders          0      0    3        3" in consumed.stdout
     rows = [line for file in out.glob("*.csv") for line in file.read_text().splitlines()[1:]]
     assert sorted(rows) == sorted(ORDERS.splitlines()[1:])

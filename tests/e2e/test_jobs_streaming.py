@@ -282,5 +282,5 @@ def test_a_job_explains_itself(name: str, capsys: pytest.CaptureFixture[str]) ->
 
     shown = capsys.readouterr().out
     assert code == 0
-    assert f"jobs/{name}.py" in " ".join(shown.split())
+    assert f"kafkalike job-path {name}" in " ".join(shown.split())
     assert all(option.opts[0] in shown for option in command.params if option.opts[0].startswith("--"))

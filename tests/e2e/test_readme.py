@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import re
 import subprocess
 import sys
 from collections.abc import Mapping
@@ -11,38 +10,26 @@ from pathlib import Path
 
 import pytest
 
-from kafkalike import KafkaConsumer, TopicPartition
+from kafkalike import KafkaConsumer, KafkaProducer, TopicPartition
+from tests.tools.blocks import PROJECT, blocks
 from tests.tools.object_servers import S3, in_environment, running
 
-PROJECT = Path(__file__).parents[2]
+
+def outputs_of(heading: str | None, folder: Path, more: Mapping[str, str], page: str = "README.md") -> list[str]:
+    """What the blocks below a heading, or of a whole page, print; each must end well."""
+    commands = {"python": [sys.executable, "-c"], "sh": ["bash", "-euc"]}
+    return [ran([*commands[language], text], folder, more) for language, text in blocks(heading, page)]
 
 
-def blocks(heading: str, page: str = "README.md") -> list[tuple[str, str]]:
-    """Language and text of the code blocks below a heading."""
-    text = (PROJECT / page).read_text()
-    section = text.split(f"## {heading}\n", 1)[1].split("\n## ", 1)[0]
-    return re.findall(r"^```(\w+)\n(.*?)^```", section, re.DOTALL | re.MULTILINE)
-
-
-def outputs_of(heading: str, folder: Path, more: Mapping[str, str], page: str = "README.md") -> list[str]:
-    """What the blocks below a heading print; each must end well."""
+def ran(command: list[str], folder: Path, more: Mapping[str, str]) -> str:
+    """What a command prints; it must end well."""
     path = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
     environment = {**os.environ, "PATH": path, **more}
-    commands = {"python": [sys.executable, "-c"], "sh": ["bash", "-euc"]}
-    outputs = []
-    for language, text in blocks(heading, page):
-        done = subprocess.run(
-            [*commands[language], text],
-            cwd=folder,
-            env=environment,
-            capture_output=True,
-            text=True,
-            timeout=400,
-            check=False,
-        )
-        assert done.returncode == 0, f"{text}\n{done.stdout}\n{done.stderr}"
-        outputs.append(done.stdout + done.stderr)
-    return outputs
+    done = subprocess.run(
+        command, cwd=folder, env=environment, capture_output=True, text=True, timeout=400, check=False
+    )
+    assert done.returncode == 0, f"{command[-1]}\n{done.stdout}\n{done.stderr}"
+    return done.stdout + done.stderr
 
 
 @pytest.mark.timeout(900)
@@ -79,6 +66,72 @@ def test_the_programs_of_exactly_once_run_as_they_stand(tmp_path: Path) -> None:
         assert consumer.end_offsets(copies) == dict.fromkeys(copies, 10)
     with KafkaConsumer(bootstrap_servers=str(tmp_path / "kafkalike-data"), group_id="shipping") as consumer:
         assert consumer.committed(copies[0]) == 10
+
+
+@pytest.mark.spark
+@pytest.mark.slow
+@pytest.mark.timeout(900)
+def test_sparks_programs_of_exactly_once_run_as_they_stand(tmp_path: Path) -> None:
+    """Run twice, they add nothing; then a snapshot is taken of what they wrote."""
+    root, page = str(tmp_path / "kafkalike-data"), "docs/exactly-once.md"
+    with KafkaProducer(bootstrap_servers=root) as producer:
+        for number in range(10):
+            producer.send("orders", f"order {number}".encode(), key=b"tea")
+    program = "\n".join(text for _, text in blocks("A Spark batch into several topics", page))
+    program += "\n".join(text for _, text in blocks("A stream into topics and a group", page))
+
+    outputs = [ran([sys.executable, "-c", program], tmp_path, {}) for _ in range(2)]
+    (seen,) = outputs_of("One moment of several topics", tmp_path, {}, page)
+
+    assert all("10 rows in the table" in output for output in outputs)
+    assert "10 rows\n10\n" in seen
+    assert "position=OffsetAndMetadata(offset=10" in seen
+    with KafkaConsumer(bootstrap_servers=root) as consumer:
+        ends = dict.fromkeys(("archive", "parcels-nightly"), 10)
+        ends |= dict.fromkeys(("early", "late", "cheap", "dear", "a-half", "the-other"), 5)
+        assert consumer.end_offsets([TopicPartition(name, 0) for name in ends]) == {
+            TopicPartition(name, 0): end for name, end in ends.items()
+        }
+    with KafkaConsumer(bootstrap_servers=root, group_id="split") as consumer:
+        assert consumer.committed(TopicPartition("orders", 0)) == 10
+
+
+@pytest.mark.parametrize(
+    ("page", "heading", "printed"),
+    [
+        ("index.md", "First records", ["RecordMetadata", "[b'tea']", "PartitionCount: 2", "Processed a total of 1"]),
+        ("concepts.md", "See it", ["00000000000000000002.json", "2 segments", "append"]),
+        ("testing.md", None, ["True", "[b'tea']"]),
+        ("coming-from.md", "Kafka", []),
+        ("recipes.md", "An alert without Prometheus", ["Created topic orders."]),
+    ],
+)
+def test_the_blocks_of_the_sites_own_pages_run_as_they_stand(
+    tmp_path: Path, page: str, heading: str | None, printed: list[str]
+) -> None:
+    """In an empty folder, without Spark."""
+    told = "\n".join(outputs_of(heading, tmp_path, {}, f"docs/{page}"))
+
+    assert [text for text in printed if text not in told] == []
+
+
+def test_the_site_is_built_strictly_without_a_network(tmp_path: Path) -> None:
+    """Each link leads somewhere, each name of the reference is there."""
+    done = subprocess.run(
+        [sys.executable, "-m", "mkdocs", "build", "--strict", "--quiet", "--site-dir", str(tmp_path)],
+        cwd=PROJECT,
+        env={**os.environ, "NO_MKDOCS_2_WARNING": "1"},  # news of the theme, not of the pages
+        capture_output=True,
+        text=True,
+        timeout=170,
+        check=False,
+    )
+
+    assert (done.returncode, done.stdout + done.stderr) == (0, "")
+    pages = {name: (tmp_path / f"{name}.html").read_text() for name in ("api", "cli", "readme", "settings", "errors")}
+    assert 'id="kafkalike.KafkaProducer.send"' in pages["api"]
+    assert "--bootstrap-server" in pages["cli"]
+    assert 'href="changelog.html"' in pages["readme"]
 
 
 @pytest.mark.objects

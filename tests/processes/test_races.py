@@ -12,8 +12,8 @@ from kafkalike.errors import KafkaTimeoutError
 from kafkalike.log.connect import connect
 from kafkalike.model.batch import RecordBatch
 from tests.tools.children import Child, started
+from tests.tools.partitions import partition_values
 from tests.tools.race import PRODUCE, Race, assert_sound
-from tests.tools.records import partition_values
 from tests.tools.shim import fault, preloaded
 
 

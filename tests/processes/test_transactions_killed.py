@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import tempfile
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -9,21 +10,19 @@ from typing import Any
 import pytest
 
 from kafkalike.clock import SYSTEM_CLOCK, Deadline
-from kafkalike.config.server import SERVER_PROPERTIES_FILE
+from kafkalike.config.server import SERVER_PROPERTIES_VARIABLE
 from kafkalike.log.connect import connect
 from kafkalike.log.inspect.verify import verify
 from kafkalike.log.port import Cluster
 from kafkalike.model.structs import TopicPartition
 from tests.processes.conftest import ObjectRoot
 from tests.tools.children import run
-from tests.tools.records import partition_values
+from tests.tools.partitions import partition_values
 
 WORKER = "tests.processes.workers.transact"
 KILLED = -9
 OLD = [b"old.0", b"old.1"]
 NEW = [b"new.0", b"new.1"]
-
-Do = Callable[..., str]
 
 
 def worker(root: str, do: str, value: str, *, point: str = "", offset: int = 0, **orders: Any) -> str:
@@ -82,16 +81,16 @@ def killed_in_a_commit(root: str, point: str, *, decided: bool) -> None:
     assert_whole(root, [OLD, NEW] if decided else [OLD])
 
 
-@pytest.mark.parametrize(
-    "point",
-    [
-        "transaction.before_begin",
-        "transaction.after_begin",
-        "transaction.staged@1",
-        "transaction.staged@4",
-        "transaction.before_commit",
-    ],
-)
+BEFORE = [
+    "transaction.before_begin",
+    "transaction.after_begin",
+    "transaction.staged@1",
+    "transaction.staged@4",
+    "transaction.before_commit",
+]
+
+
+@pytest.mark.parametrize("point", BEFORE)
 def test_a_producer_killed_before_its_decision_has_committed_nothing(prepared: str, point: str) -> None:
     killed_in_a_commit(prepared, point, decided=False)
 
@@ -114,67 +113,91 @@ def test_a_producer_killed_after_its_decision_has_committed_everything(prepared:
     killed_in_a_commit(prepared, point, decided=True)
 
 
-@pytest.mark.parametrize("point", [p for p in AFTER if "remove" not in p and "after_apply@2" not in p][:6])
+def killed_twice(root: str, point: str) -> None:
+    worker(root, "commit", "new", offset=2, point=point)
+    worker(root, "begin", "", point="transaction.before_begin")
+
+    assert values(connect(root)) == [*OLD, *NEW]
+    assert_whole(root, [OLD, NEW], maintained=False)
+
+
+TWICE = [p for p in AFTER if "remove" not in p and "after_apply@2" not in p][:6]
+
+
+@pytest.mark.parametrize("point", TWICE)
 def test_the_next_producer_of_the_id_finishes_what_was_decided(prepared: str, point: str) -> None:
     """Killed at the same places itself, so that a third one does it."""
-    worker(prepared, "commit", "new", offset=2, point=point)
-    worker(prepared, "begin", "", point="transaction.before_begin")
-
-    assert values(connect(prepared)) == [*OLD, *NEW]
-    assert_whole(prepared, [OLD, NEW], maintained=False)
+    killed_twice(prepared, point)
 
 
-@pytest.mark.parametrize(
-    "point",
-    [
-        "transaction.before_abort",
-        "transaction.after_abort",
-        "transaction.before_remove@3",
-        "transaction.after_remove@3",
-    ],
-)
+def killed_in_an_abort(root: str, point: str) -> None:
+    worker(root, "abort", "new", point=point)
+
+    assert_whole(root, [OLD])
+
+
+ABORT = [
+    "transaction.before_abort",
+    "transaction.after_abort",
+    "transaction.before_remove@3",
+    "transaction.after_remove@3",
+]
+
+
+@pytest.mark.parametrize("point", ABORT)
 def test_an_abort_killed_anywhere_leaves_nothing(prepared: str, point: str) -> None:
-    worker(prepared, "abort", "new", point=point)
-
-    assert_whole(prepared, [OLD])
+    killed_in_an_abort(prepared, point)
 
 
-@pytest.mark.parametrize("do", ["begin", "fence"])
-@pytest.mark.parametrize("when", ["before_", "after_", "before_remove", "after_remove"])
+def killed_taking_over(root: str, do: str, when: str) -> None:
+    assert worker(root, "stage", "new") == "staged"
+    point = f"transaction.{when}" if "remove" in when else f"transaction.{when}{do}"
+    worker(root, do, "", point=point)
+
+    assert_whole(root, [OLD])
+
+
+TAKE_OVER = [(do, when) for do in ("begin", "fence") for when in ("before_", "after_", "before_remove", "after_remove")]
+
+
+@pytest.mark.parametrize(("do", "when"), TAKE_OVER)
 def test_who_takes_over_is_killed_and_nothing_of_the_open_transaction_is_seen(
     prepared: str, do: str, when: str
 ) -> None:
-    assert worker(prepared, "stage", "new") == "staged"
-    point = f"transaction.{when}" if "remove" in when else f"transaction.{when}{do}"
-    worker(prepared, do, "", point=point)
-
-    assert_whole(prepared, [OLD])
+    killed_taking_over(prepared, do, when)
 
 
-@pytest.mark.parametrize(
-    "point",
-    [
-        "transaction.before_apply",
-        "transaction.after_apply",
-        "transaction.before_fence",
-        "transaction.after_fence",
-        "transaction.before_remove@1",
-        "transaction.after_remove@1",
-        "transaction.before_remove@2",
-        "transaction.before_forget",
-        "transaction.after_forget",
-    ],
-)
-def test_maintenance_killed_anywhere_is_finished_by_the_next_run(prepared: str, point: str) -> None:
+def killed_in_maintenance(root: str, point: str) -> None:
     """One transaction is decided and in no topic, one hangs, one id was not used for long."""
-    worker(prepared, "begin", "", id="unused")
-    worker(prepared, "stage", "hanging", id="hangs", timeout_ms=1)
-    worker(prepared, "commit", "new", offset=2, point="transaction.after_commit")
-    Path(prepared, SERVER_PROPERTIES_FILE).write_text("transactional.id.expiration.ms=1\n")
-    worker(prepared, "maintain", "", point=point)
+    worker(root, "begin", "", id="unused")
+    worker(root, "stage", "hanging", id="hangs", timeout_ms=1)
+    worker(root, "commit", "new", offset=2, point="transaction.after_commit")
+    with tempfile.TemporaryDirectory() as folder, pytest.MonkeyPatch.context() as patch:
+        settings = Path(folder, "server.properties")
+        settings.write_text("transactional.id.expiration.ms=1\n")
+        patch.setenv(SERVER_PROPERTIES_VARIABLE, str(settings))
+        worker(root, "maintain", "", point=point)
 
-    assert_whole(prepared, [OLD, NEW])
-    assert [known.transactional_id for known in connect(prepared).transactions.listed()] in ([], ["id"])
+        assert_whole(root, [OLD, NEW])
+        assert [known.transactional_id for known in connect(root).transactions.listed()] in ([], ["id"])
+
+
+MAINTENANCE = [
+    "transaction.before_apply",
+    "transaction.after_apply",
+    "transaction.before_fence",
+    "transaction.after_fence",
+    "transaction.before_remove@1",
+    "transaction.after_remove@1",
+    "transaction.before_remove@2",
+    "transaction.before_forget",
+    "transaction.after_forget",
+]
+
+
+@pytest.mark.parametrize("point", MAINTENANCE)
+def test_maintenance_killed_anywhere_is_finished_by_the_next_run(prepared: str, point: str) -> None:
+    killed_in_maintenance(prepared, point)
 
 
 @pytest.mark.parametrize(
@@ -183,10 +206,39 @@ def test_maintenance_killed_anywhere_is_finished_by_the_next_run(prepared: str, 
         ("transaction.staged@4", False),
         ("transaction.before_commit", False),
         ("transaction.after_commit", True),
-        ("append.before_commit@1", True),
+        ("append.before_commit@3", True),
         ("transaction.after_apply@1", True),
         ("transaction.before_remove@3", True),
     ],
 )
 def test_in_object_stores_the_same_holds(object_root: ObjectRoot, point: str, decided: bool) -> None:  # noqa: FBT001
+    """The rows of the beginning and of the decision pass the point of an append, too, where changes are combined."""
     killed_in_a_commit(prepare(object_root.root), point, decided=decided)
+
+
+def far(point: str) -> str:
+    """The same place there: the rows of the groups' table, the epoch and the decision, come by appends, too."""
+    place, _, visit = point.partition("@")
+    return f"{place}@{int(visit) + 2}" if place in {"append.before_commit", "append.after_commit"} else point
+
+
+EVERYWHERE: list[tuple[Callable[..., None], dict[str, Any]]] = [
+    *((killed_in_a_commit, {"point": point, "decided": False}) for point in BEFORE),
+    *((killed_in_a_commit, {"point": far(point), "decided": True}) for point in AFTER),
+    *((killed_twice, {"point": far(point)}) for point in TWICE),
+    *((killed_in_an_abort, {"point": point}) for point in ABORT),
+    *((killed_taking_over, {"do": do, "when": when}) for do, when in TAKE_OVER),
+    *((killed_in_maintenance, {"point": point}) for point in MAINTENANCE),
+]
+
+
+NAMES = ["-".join([scene.__name__, *map(str, how.values())]) for scene, how in EVERYWHERE]
+
+
+@pytest.mark.soak
+@pytest.mark.parametrize(("scene", "how"), EVERYWHERE, ids=NAMES)
+def test_in_object_stores_the_same_holds_at_every_point(
+    object_root: ObjectRoot, scene: Callable[..., None], how: dict[str, Any]
+) -> None:
+    """All that is tried on a disk."""
+    scene(prepare(object_root.root), **how)

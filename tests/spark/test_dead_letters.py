@@ -21,7 +21,8 @@ from kafkalike.spark.batch import consume
 from kafkalike.spark.decoding import Decoding
 from kafkalike.spark.files import Target
 from tests.tools.letters import lettered, letters
-from tests.tools.records import fill, partition_values
+from tests.tools.partitions import partition_values
+from tests.tools.records import fill
 
 pytestmark = pytest.mark.timeout(300)
 

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from kafkalike import snapshot
 from tests.spark.workers.cluster_write import ROWS
 from tests.tools.children import Child, started
 from tests.tools.findings import errors_of
@@ -56,16 +57,26 @@ def wait_for(place: Path, pattern: str) -> None:
 
 
 @pytest.mark.skipif(not Path("/proc/self/stat").exists(), reason="finds the executors through /proc")
-@pytest.mark.parametrize("by", ["write", pytest.param("format", marks=pytest.mark.soak)])
+@pytest.mark.parametrize(
+    ("topics", "by"),
+    [
+        (["t"], "write"),
+        pytest.param(["t"], "format", marks=pytest.mark.soak),
+        pytest.param(["a", "b", "c"], "write", marks=pytest.mark.soak),
+        pytest.param(["a", "b", "c"], "format", marks=pytest.mark.soak),
+    ],
+)
 def test_an_executor_killed_in_the_middle_of_a_write_costs_no_record_and_no_offset(
-    root: str, tmp_path: Path, by: str
+    root: str, tmp_path: Path, topics: list[str], by: str
 ) -> None:
-    """While records are staged, by the function or the format."""
-    make_topic(root, (0, "old"), partitions=3)
+    """While records are staged, by the function or the format, for one topic or several: these get all or nothing."""
+    for topic in topics:
+        make_topic(root, (0, "old"), partitions=3, topic=topic)
 
     orders = {
         "root": root,
         "by_format": by == "format",
+        "topics": topics if len(topics) > 1 else None,
         "pause_ms": 1500,
         "begun": str(tmp_path / "begun"),
     }
@@ -75,10 +86,15 @@ def test_an_executor_killed_in_the_middle_of_a_write_costs_no_record_and_no_offs
         driver.go()
         wait_for(tmp_path, "begun")
         os.kill(running[0], signal.SIGKILL)
+        while not driver.ended:
+            taken = snapshot(topics, root)
+            assert {sum(taken.topics[topic].ends.values()) for topic in topics} in ({1}, {1 + ROWS})
+            time.sleep(0.05)
         driver.finish()
 
-    found = all_records(root)
-    assert sorted(int(v) for records in found.values() for _, v in records if v != "old") == list(range(ROWS))
-    assert all([o for o, _ in records] == list(range(len(records))) for records in found.values())
+    for topic in topics:
+        found = all_records(root, topic)
+        assert sorted(int(v) for records in found.values() for _, v in records if v != "old") == list(range(ROWS))
+        assert all([o for o, _ in records] == list(range(len(records))) for records in found.values())
     assert list(Path(root, "__staging").glob("*")) == []
     assert errors_of(root) == []

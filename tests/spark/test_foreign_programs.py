@@ -54,7 +54,7 @@ def test_an_added_column_is_found_and_disturbs_nobody(spark: SparkSession, root:
 
 def test_spark_does_not_look_at_joined_commits(spark: SparkSession, root: str, log: DeltaTopicLog) -> None:
     """Whatever they say; at every version, above a checkpoint of its own, and when it writes."""
-    wrong = Joined(table_id=log.info.topic_id, first=0, contents=[b'{"remove":{"path":"x"}}\n'] * 9)
+    wrong = Joined(table_id=log.info.topic_id, first=0, contents=[b'{"remove":{"path":"x"}}\n'] * 9, tags=[""] * 9)
     Path(root, "t", joined_name(0)).write_bytes(wrong.packed())
 
     def count(version: int) -> int:

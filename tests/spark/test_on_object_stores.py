@@ -14,17 +14,21 @@ from pyspark.sql import SparkSession
 from pyspark.sql import functions as F  # noqa: N812
 
 import kafkalike.spark as ks
+from kafkalike import TopicPartition, snapshot
 from kafkalike.clock import SYSTEM_CLOCK
 from kafkalike.errors import IllegalArgumentError, KafkaConfigurationError, KafkaError
 from kafkalike.log.connect import connect
 from kafkalike.log.inspect.verify import verify
 from kafkalike.log.jvm.jars import delta_jar_conf
 from kafkalike.log.port import Cluster
+from kafkalike.log.table.joined.content import Joined
+from kafkalike.log.table.log_files import joined_name
 from kafkalike.retention import maintain
 from tests.spark.test_executor_killed import executors, wait_for
 from tests.spark.workers.cluster_write import ROWS
 from tests.spark.workers.on_objects import OPTIONS
 from tests.spark.workers.on_objects import ROWS as MANY
+from tests.spark.workers.stream_together import TOPICS, copies
 from tests.tools.children import Child, run, started
 from tests.tools.object_servers import KEY, KEY_ID, S3, ObjectServer, in_environment, running
 from tests.tools.records import batch, everything
@@ -97,6 +101,15 @@ def test_a_cluster_of_spark_writes_and_reads_with_nothing_shared_but_the_bucket(
     for folder in (driver, events, daemons):
         folder.mkdir()
     told = tmp_path / "told"
+    small = opened(server, place)
+    small.create_topic("small", 1, {})
+    log = small.log("small")
+    for number in range(9):
+        log.append(batch(str(number)))
+    small.settle()
+    # Nobody but readers of ours looks at it; what they believe of it is tested elsewhere.
+    wrong = Joined(table_id=log.info.topic_id, first=0, contents=[b"{}"] * 9, tags=[""] * 9).packed()
+    log.files.replace(joined_name(0), wrong)  # type: ignore[attr-defined]
     checkpoints = {name: f"s3a{place[2:]}-checkpoints/{name}" for name in ("write_stream", "format")}
     if not NATIVE:
         checkpoints = {name: str(driver / name) for name in checkpoints}
@@ -138,16 +151,20 @@ def test_a_cluster_of_spark_writes_and_reads_with_nothing_shared_but_the_bucket(
             "NOT TESTED: SQL in S3, as Hadoop's client is not in the Ivy folder; `make setup-stores` fetches it"
         )
     assert found["native"]
+    assert found["small"]
     assert found["sql"] == [2 * MANY, 0]
 
 
+@pytest.mark.parametrize("topics", [["t"], list(TOPICS)], ids=["one topic", "three topics"])
 def test_an_executor_killed_in_the_middle_of_a_write_costs_no_record_and_no_offset(
-    server: ObjectServer, place: str, tmp_path: Path
+    server: ObjectServer, place: str, tmp_path: Path, topics: list[str]
 ) -> None:
-    """Its tasks run again elsewhere, and what the dead one had staged counts for nothing."""
-    opened(server, place).create_topic("t", 3, {})
+    """Its tasks run again elsewhere, and what the dead one had staged counts for nothing, in one topic or several."""
+    for topic in topics:
+        opened(server, place).create_topic(topic, 3, {})
     with standalone(tmp_path) as master:
         orders = {"root": place, "master": master, "by_format": False, "pause_ms": 1500}
+        orders["topics"] = topics if len(topics) > 1 else None
         orders["begun"] = str(tmp_path / "begun")
         child = Child("tests.spark.workers.cluster_write", orders, {OPTIONS: json.dumps(server.options)})
         with started(child):
@@ -158,7 +175,7 @@ def test_an_executor_killed_in_the_middle_of_a_write_costs_no_record_and_no_offs
             os.kill(at_work[0], signal.SIGKILL)
             child.finish(patience=PATIENCE)
 
-    assert numbers_of(server, place) == list(range(ROWS))
+    assert [numbers_of(server, place, topic) for topic in topics] == [list(range(ROWS))] * len(topics)
     assert staged(server, place) == []
     assert errors_in(opened(server, place)) == []
 
@@ -216,6 +233,87 @@ def test_a_stream_killed_at_a_batch_has_copied_each_record_once_after_its_restar
     run("tests.spark.workers.stream", orders, environment)
 
     assert values(server, place, "out") == values(server, place, "in")
+    assert errors_in(opened(server, place)) == []
+
+
+def offset_of(server: ObjectServer, place: str, group: str) -> int:
+    """What a group has committed in partition 0 of `in`, as of a moment of all transactions."""
+    found = snapshot("in", place, groups=group, storage_options=server.options).offsets[group]
+    return found[TopicPartition("in", 0)].position.offset if found else 0
+
+
+@pytest.mark.parametrize(
+    "fault",
+    [
+        "transaction.after_commit:kill@2",
+        pytest.param("transaction.before_begin:kill", marks=pytest.mark.soak),
+        pytest.param("together.staged:kill@2", marks=pytest.mark.soak),
+        pytest.param("transaction.before_commit:kill@2", marks=pytest.mark.soak),
+        pytest.param("transaction.before_apply:kill@2", marks=pytest.mark.soak),
+        pytest.param("append.after_commit:kill@5", marks=pytest.mark.soak),
+        pytest.param("transaction.before_remove:kill@1", marks=pytest.mark.soak),
+        pytest.param("stream.after_write:kill@2", marks=pytest.mark.soak),
+    ],
+)
+def test_a_stream_into_three_topics_killed_at_a_batch_is_whole_in_all_of_them(
+    server: ObjectServer, place: str, tmp_path: Path, fault: str
+) -> None:
+    """With the offsets of its group; a snapshot in between shows all of a batch in all of them, or nothing."""
+    cluster = opened(server, place)
+    for topic in ("in", *TOPICS):
+        cluster.create_topic(topic, 1, {})
+    cluster.log("in").append(batch(*(str(n) for n in range(6))))
+    orders = {"root": place, "checkpoint": str(tmp_path / "checkpoint")}
+    environment = in_environment(server)
+
+    run("tests.spark.workers.stream_together", orders, {**environment, "KAFKALIKE_FAULT": fault}, expected=-9)
+    taken = snapshot(TOPICS, place, groups="g", storage_options=server.options)
+    run("tests.spark.workers.stream_together", orders, environment)
+
+    at = sum(found.position.offset for found in taken.offsets["g"].values())
+    assert [sum(taken.topics[topic].ends.values()) for topic in TOPICS] == [at] * 3
+    assert [numbers_of(server, place, topic) for topic in TOPICS] == [[*range(6)]] * 3
+    assert offset_of(server, place, "g") == 6
+    assert errors_in(opened(server, place)) == []
+
+
+def test_dataframes_for_several_topics_are_one_outcome_there(
+    spark: SparkSession, server: ObjectServer, place: str
+) -> None:
+    """By the context manager, by a column of topics, and by the format; an error in the block leaves nothing."""
+    for topic in ("in", *TOPICS):
+        opened(server, place).create_topic(topic, 1, {})
+    numbers = spark.range(4).selectExpr("CAST(id AS STRING) AS value", "0 AS partition")
+    job = ks.transaction("job", place, storage_options=server.options)
+
+    def fails() -> None:
+        with job:
+            job.write(numbers, "a")
+            raise ZeroDivisionError
+
+    with pytest.raises(ZeroDivisionError):
+        fails()
+    assert numbers_of(server, place, "a") == []
+    with job:
+        job.write(numbers, "a")
+        job.write(numbers, "b")
+        job.commit_offsets("g", {TopicPartition("in", 0): 0})
+        assert numbers_of(server, place, "a") == []
+    several = copies(numbers.where("value > 2"))
+    naming: dict[str, Any] = {"txn_id": "job", "txn_version": 1, "storage_options": server.options}
+    ks.write(several, None, place, **naming)
+    done = ks.write(several, None, place, **naming)
+    ks.register_format(spark, server.options)
+    try:
+        several.write.format("kafkalike").option("kafka.bootstrap.servers", place).mode("append").save()
+    finally:
+        ks.register_format(spark)
+
+    assert job.written == {TopicPartition("a", 0): range(4), TopicPartition("b", 0): range(4)}
+    assert done.duplicate
+    assert [numbers_of(server, place, topic) for topic in TOPICS] == [[0, 1, 2, 3, 3, 3], [0, 1, 2, 3, 3, 3], [3, 3]]
+    store: Any = opened(server, place)
+    assert [entry.name for entry in store.store.list("__transactions", deep=True)] == []
     assert errors_in(opened(server, place)) == []
 
 

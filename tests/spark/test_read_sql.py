@@ -257,7 +257,8 @@ def test_a_roots_name_is_data(spark: SparkSession, tmp_path: Path, folder: str) 
 
     views = register_sql(spark, root)
     assert spark.sql(f"SELECT count(*) FROM {views['a.b']}").collect() == [(1,)]  # noqa: S608
-    assert spark.sql("SELECT topic, records FROM topics").collect() == [("a.b", 1)]
+    assert spark.sql("SELECT count(*) FROM `a.b`").collect() == [(1,)]
+    assert spark.sql("SELECT topic, view, records FROM topics").collect() == [("a.b", "a__db", 1)]
 
     for statement in view_statements(root):
         spark.sql(statement)

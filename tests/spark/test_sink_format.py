@@ -195,7 +195,7 @@ def test_the_codec_of_the_option_compresses_the_files(spark: SparkSession, root:
     [
         ({"topic": "bad name"}, "InvalidTopicError"),
         ({"topic": "t", "kafka__compression__type": "brotli"}, "UnsupportedCodecError"),
-        ({"topic": "t", "subscribe": "t"}, "unknown option subscribe"),
+        ({"topic": "t", "topics": "t"}, "unknown option topics"),
         ({"topic": "t", "kafka__key__serializer": "x"}, "kafka.key.serializer is not supported"),
         # Delta's rules of the session look at every writer's options, and speak first.
         ({"topic": "t", "txnAppId": "x"}, "Both txnVersion and txnAppId must be specified"),

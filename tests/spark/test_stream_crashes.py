@@ -8,9 +8,9 @@ from pyspark.sql import SparkSession
 
 from kafkalike import snapshot
 from kafkalike.clock import SYSTEM_CLOCK
-from kafkalike.group.offsets import GroupOffsets
+from kafkalike.group.offsets import GroupOffsets, Membership
 from kafkalike.log.connect import connect
-from kafkalike.model.structs import TopicPartition
+from kafkalike.model.structs import OffsetAndMetadata, TopicPartition
 from tests.spark.workers.format_sink import copy as copy_by_format
 from tests.spark.workers.stream import copy
 from tests.tools.children import run
@@ -44,6 +44,14 @@ def committed(root: str, topic: str = "in") -> dict[int, int]:
     wanted = [TopicPartition(topic, p) for p in info.partitions]
     found = GroupOffsets.of(cluster, SYSTEM_CLOCK).committed("copies", wanted, {topic: info.topic_id})
     return {tp.partition: position.offset for tp, position in found.items()}
+
+
+def stands(root: str, offset: int) -> None:
+    """Commit an offset of the group `before` in partition 0 of `in`."""
+    cluster = connect(root)
+    position = {TopicPartition("in", 0): OffsetAndMetadata(offset)}
+    ids = {"in": cluster.topic("in").topic_id}
+    GroupOffsets.of(cluster, SYSTEM_CLOCK).commit(Membership(group_id="before", client_id="test"), position, ids)
 
 
 def marks(every: list[str], chosen: set[str]) -> list[Any]:
@@ -102,6 +110,44 @@ def test_a_topic_copied_by_a_stream_killed_anywhere_is_the_same_after_its_restar
 
     assert all_records(root, "out") == all_records(root, "in")
     assert committed(root) == {0: 3, 1: 3}
+    assert errors_of(root) == []
+
+
+@pytest.mark.parametrize("fault", marks(EVERYWHERE, {"stream.before_write:kill@2"}))
+def test_a_stream_that_began_where_a_group_stood_has_the_rest_once_wherever_it_is_killed(
+    spark: SparkSession, root: str, tmp_path: Path, fault: str
+) -> None:
+    """The group moves on, and back, while the query is down: it goes on by its checkpoint."""
+    make_topic(root, *[(0, value) for value in "abcdefg"], topic="in", partitions=1)
+    make_topic(root, topic="out", partitions=1)
+    stands(root, 2)
+    orders = {"source": "committed", "root": root, "checkpoint": str(tmp_path / "checkpoint"), "group": None}
+    killed(orders, fault)
+    stands(root, 7 if fault.endswith("2") else 0)
+
+    copy(spark, orders)
+
+    assert all_records(root, "out") == {0: list(enumerate("cdefg"))}
+    assert errors_of(root) == []
+
+
+@pytest.mark.parametrize("fault", marks(EVERYWHERE, {"commit.after:kill@2"}))
+def test_a_table_copied_by_deltas_source_killed_anywhere_is_the_same_after_its_restart(
+    spark: SparkSession, root: str, tmp_path: Path, fault: str
+) -> None:
+    """A file in each batch; the group never points past what is written."""
+    source = make_topic(root, (0, "a"), (0, "b"), topic="in", partitions=1)
+    source.append(batch((0, "c")))
+    source.append(batch((0, "d"), (0, "e")))
+    make_topic(root, topic="out", partitions=1)
+    orders = {"source": "table", "root": root, "checkpoint": str(tmp_path / "checkpoint"), "group": "copies"}
+    killed(orders, fault)
+    assert committed(root).get(0, 0) <= snapshot("out", root).topics["out"].ends.get(0, 0)
+
+    copy(spark, orders)
+
+    assert all_records(root, "out") == all_records(root, "in")
+    assert committed(root) == {0: 5}
     assert errors_of(root) == []
 
 

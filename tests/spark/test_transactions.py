@@ -9,15 +9,17 @@ import pytest
 from pyspark.sql import DataFrame, SparkSession
 
 import kafkalike.spark as ks
-from kafkalike import TopicPartition, snapshot
+from kafkalike import TopicPartition, faults, snapshot
 from kafkalike.clock import SYSTEM_CLOCK
 from kafkalike.cuts.value import Snapshot
 from kafkalike.errors import (
     IllegalArgumentError,
     IllegalStateError,
+    KafkaStorageError,
     MessageSizeTooLargeError,
     OutOfOrderSequenceNumberError,
     ProducerFencedError,
+    TransactionAbortableError,
 )
 from kafkalike.group.offsets import GroupOffsets
 from kafkalike.log.cluster.delta_cluster import DeltaCluster
@@ -109,6 +111,63 @@ def test_an_error_inside_leaves_nothing_and_the_next_one_works(spark: SparkSessi
 
     assert [values(topics, topic) for topic in TOPICS] == [["2"], [], []]
     assert not list(Path(topics, "__transactions").rglob("*.*"))
+
+
+def once(patch: pytest.MonkeyPatch, place: str, error: BaseException) -> None:
+    """Let the first visit of a place raise."""
+    real, left = faults.point, [error]
+
+    def point(name: str) -> None:
+        real(name)
+        if name == place and left:
+            raise left.pop()
+
+    patch.setattr(faults, "point", point)
+
+
+@pytest.mark.parametrize("error", [KafkaStorageError("full"), KeyboardInterrupt()], ids=["storage", "ctrl-c"])
+def test_a_dataframe_that_was_staged_in_part_is_not_committed_in_part(
+    spark: SparkSession, topics: str, monkeypatch: pytest.MonkeyPatch, error: BaseException
+) -> None:
+    """One of its topics has its rows when the error comes, which the program catches within the block."""
+    t = ks.transaction("job", topics)
+    once(monkeypatch, "together.staged", error)
+
+    def goes_on() -> None:
+        with t:
+            with pytest.raises(type(error)):
+                t.write(copies(frame(spark, "1")))
+            t.write(frame(spark, "2"), "a")
+
+    with pytest.raises(TransactionAbortableError, match="in part"):
+        goes_on()
+    assert [values(topics, topic) for topic in TOPICS] == [[], [], []]
+
+    with t:
+        t.write(copies(frame(spark, "3")))
+
+    assert [values(topics, topic) for topic in TOPICS] == [["3"], ["3"], ["3"]]
+
+
+@pytest.mark.parametrize("place", ["transaction.before_commit", "transaction.after_commit", "transaction.after_apply"])
+def test_a_block_whose_end_was_interrupted_may_be_entered_again(
+    spark: SparkSession, topics: str, monkeypatch: pytest.MonkeyPatch, place: str
+) -> None:
+    """Ctrl-C in a notebook; what was decided by then is finished first."""
+    t = ks.transaction("job", topics)
+    once(monkeypatch, place, KeyboardInterrupt())
+
+    def interrupted() -> None:
+        with t:
+            t.write(frame(spark, "1"), "a")
+
+    with pytest.raises(KeyboardInterrupt):
+        interrupted()
+    with t:
+        t.write(frame(spark, "2"), "a")
+
+    assert values(topics, "a") == (["2"] if place == "transaction.before_commit" else ["1", "2"])
+    assert errors_of(topics) == []
 
 
 def test_a_run_that_comes_again_under_its_version_computes_and_adds_nothing(spark: SparkSession, topics: str) -> None:

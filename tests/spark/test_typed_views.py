@@ -6,7 +6,7 @@ import json
 from typing import TYPE_CHECKING, Any
 
 import pytest
-from pyspark.sql import SparkSession
+from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812
 
 from kafkalike.errors import IllegalArgumentError, SchemaRegistryError
@@ -119,18 +119,35 @@ def test_a_view_over_several_schemas_has_the_columns_of_the_newest(spark: SparkS
     ]
 
 
-def test_a_condition_on_a_field_decodes_once_and_others_prune(spark: SparkSession, root: str) -> None:
-    """The plan has one Python function; conditions on the record's columns are below it."""
+def test_a_query_decodes_once_and_only_what_it_asks_for(spark: SparkSession, root: str) -> None:
+    """One Python step for the columns that are asked for; conditions on the record's columns are below it."""
     number = register(root, NEW)
     fill(root, [(None, new(number, id=nth)) for nth in range(3)])
+    # Its last field is cut off: nothing of it counts, whichever column is asked for.
+    fill(root, [(None, new(number, id=3)[:-1])])
     create_view(spark, "orders", root, format="avro")
 
     frame = spark.sql("SELECT id FROM orders__values WHERE id > 0 AND offset < 2 AND _error IS NULL AND partition = 0")
+    count = spark.sql("SELECT count(*) FROM orders__values WHERE offset > 0")
+    twice = spark.sql("SELECT a.id FROM orders__values a JOIN orders__values b ON a.id = b.id + 1 AND b.price > 2")
 
-    plan = frame._jdf.queryExecution().executedPlan().toString()
+    plan = planned(frame)
     assert plan.count("ArrowEvalPython") == 1
     assert "LessThan(offset,2)" in plan
+    assert ("id(value" in plan, "label(value" in plan) == (True, False)
+    assert "ArrowEvalPython" not in planned(count)
     assert frame.collect() == [(1,)]
+    assert count.collect() == [(3,)]
+    assert sorted(twice.collect()) == [(1,), (2,)]
+    assert spark.sql("SELECT id, _error IS NULL FROM orders__values WHERE offset >= 2 ORDER BY offset").collect() == [
+        *[(2, True), (None, False)],
+    ]
+
+
+def planned(frame: DataFrame) -> str:
+    """The plan, before it runs."""
+    plan: str = frame._jdf.queryExecution().executedPlan().toString()
+    return plan
 
 
 PROTO = """

@@ -15,13 +15,12 @@ from dataclasses import dataclass, field
 from typing import Any, Final
 
 from kafkalike.errors import KafkaError, KafkaStorageError, UnknownOutcomeError
-from kafkalike.model.combining.course import (
+from kafkalike.model.combining.acts import (
     GIVES_WAY,
     LOST,
     Act,
     AskRoom,
     Attempt,
-    Company,
     LeaveRoom,
     Look,
     MoveOn,
@@ -29,9 +28,9 @@ from kafkalike.model.combining.course import (
     Put,
     Seen,
     Withdraw,
-    appending,
-    withdrawing,
 )
+from kafkalike.model.combining.course import appending, withdrawing
+from kafkalike.model.combining.pace import Company
 from kafkalike.model.combining.parts import (
     Placed,
     Room,

@@ -2,10 +2,16 @@
 
 from __future__ import annotations
 
+import zlib
 from typing import Literal
 
 from kafkalike.log.store.memory import MemoryStore
 from kafkalike.log.store.port import Entry
+
+
+def tag_of(content: bytes) -> str:
+    """What a store in memory calls a content, as an ETag does."""
+    return f"{zlib.crc32(content):08x}"
 
 
 class FarStore(MemoryStore):

@@ -6,6 +6,8 @@ import contextlib
 from collections.abc import Iterator, Mapping
 from typing import Any, Final
 
+import pyarrow as pa
+
 from kafkalike.admin import KafkaAdminClient
 from kafkalike.clock import SYSTEM_CLOCK, Deadline
 from kafkalike.consumer import KafkaConsumer
@@ -19,7 +21,7 @@ from kafkalike.model.structs import NewTopic, TopicPartition
 from kafkalike.model.transactions import course
 from kafkalike.model.transactions.rules import Wanted
 from kafkalike.producer import KafkaProducer
-from kafkalike.producer.future import FutureRecordMetadata
+from kafkalike.producer.future import FutureBatchMetadata, FutureRecordMetadata
 from kafkalike.retention import maintain
 from tests.tools.interrupt_world import HELD, PATIENCE_MS, Place, World, commit
 from tests.tools.records import NOW_MS, all_records, batch, open_log
@@ -126,6 +128,30 @@ class Send(World):
 
     def end(self) -> None:
         self.producer.close(PATIENCE_MS / 1000)
+
+
+class SendTables(Send):
+    """A producer that sends tables between records."""
+
+    def send_some(self) -> None:
+        self.send("t", "new-0")
+        for number in range(2):
+            self.sends(("t", 0), f"table-{number}")
+            table = pa.table({"value": [f"table-{number}"], "partition": [0]})
+            self.tables.append((f"table-{number}", self.producer.send_arrow("t", table)))
+            self.send("t", f"between-{number}")
+
+    def prepare(self) -> None:
+        super().prepare()
+        self.tables: list[tuple[str, FutureBatchMetadata]] = []
+
+    def settled(self) -> Iterator[str]:
+        yield from super().settled()
+        for value, future in self.tables:
+            if not future.succeeded():
+                yield f"{value} failed with {future.exception!r}"
+            else:
+                self.told(("t", 0), value, future.get(timeout=0).offsets[0].start)
 
 
 class CloseProducer(Send):
@@ -625,6 +651,7 @@ CASES: Final[tuple[type[World], ...]] = (
     FirstLoad,
     Append,
     Send,
+    SendTables,
     CloseProducer,
     Poll,
     PollAndCommitAutomatically,

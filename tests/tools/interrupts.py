@@ -12,6 +12,7 @@ import inspect
 import linecache
 import random
 import sys
+from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from functools import cache
@@ -31,6 +32,9 @@ ENOUGH_WRONG: Final = 5
 
 Spot = tuple[CodeType, int, str]
 """Code, instruction and kind of event."""
+
+Visit = tuple[Spot, int]
+"""A spot, and which of its visits in a run, from 1: one place of the run."""
 
 
 class Stop(BaseException):
@@ -62,13 +66,14 @@ class Wrong:
     """What one interrupt broke."""
 
     place: int
+    """Which visit of the spot."""
     where: str
     """File, line and function."""
     error: str
     what: tuple[str, ...]
 
     def __str__(self) -> str:
-        return f"{self.error} at place {self.place}, {self.where}:\n  " + "\n  ".join(self.what)
+        return f"{self.error} at visit {self.place} of {self.where}:\n  " + "\n  ".join(self.what)
 
 
 @dataclass(slots=True)
@@ -84,30 +89,36 @@ class Sweep:
     tried: int = 0
     raised: int = 0
     """How often the exception came out of the operation; else it was over before, or the code answered it."""
+    missed: int = 0
+    """How often the operation did not come to the place this time."""
     wrong: list[Wrong] = field(default_factory=list)
 
     def __str__(self) -> str:
         head = (
             f"{self.tried} interrupts at {self.chosen} of {self.places} places ({self.spots} spots of the code), "
-            f"{self.raised} came out, {len(self.wrong)} wrong"
+            f"{self.raised} came out, {self.missed} were not reached, {len(self.wrong)} wrong"
         )
         return "\n".join([head, *map(str, self.wrong)])
 
 
 class Interrupt:
-    """Counts the places of a run, and raises at one of them.
+    """Counts the places of a run, or raises at one of them.
+
+    Only the code of the one place is followed line by line: a run costs little more than one without.
 
     Args:
-        at: number of the place, from 1; 0 only counts.
+        at: the place; None only counts.
         error: what is raised.
     """
 
-    def __init__(self, at: int, error: type[BaseException]) -> None:
+    def __init__(self, at: Visit | None, error: type[BaseException]) -> None:
         self.places: list[Spot] = []
-        """As they were passed."""
+        """As they were passed; only when they are counted."""
         self.where = ""
         """Where it was raised; empty when it was not."""
         self._at = at
+        self._code = None if at is None else at[0][0]
+        self._visits = 0
         self._error = error
 
     def run(self, operate: Callable[[], object]) -> None:
@@ -120,7 +131,11 @@ class Interrupt:
             sys.settrace(before)
 
     def _called(self, frame: FrameType, event: str, _: Any) -> Callable[..., Any] | None:
-        if not frame.f_code.co_filename.startswith(PACKAGE):
+        code = frame.f_code
+        if self._code is None:
+            if not code.co_filename.startswith(PACKAGE):
+                return None
+        elif code is not self._code or self.where:
             return None
         frame.f_trace_opcodes = True
         # Python hands nothing on that is raised in a generator which is being thrown away: such a call is no place.
@@ -137,8 +152,12 @@ class Interrupt:
         return self._inside
 
     def _place(self, frame: FrameType, event: str) -> None:
-        self.places.append((frame.f_code, frame.f_lasti, event))
-        if len(self.places) == self._at:
+        spot = (frame.f_code, frame.f_lasti, event)
+        if self._at is None:
+            self.places.append(spot)
+            return
+        self._visits += spot == self._at[0]
+        if not self.where and self._visits == self._at[1]:
             name = Path(frame.f_code.co_filename).relative_to(Path(PACKAGE).parent).as_posix()
             self.where = f"{name}:{frame.f_lineno} in {frame.f_code.co_qualname} ({event})"
             raise self._error
@@ -219,26 +238,38 @@ def sweep(
     first = chance.randrange(len(errors))
     for nth, place in enumerate(chosen):
         error = errors[(first + nth) % len(errors)]
-        _try(found, new, Interrupt(place, error), place, error)
+        _try(found, new, place, error)
         if len(found.wrong) >= ENOUGH_WRONG:
             break
     return found
 
 
-def _chosen(places: Sequence[Spot], each: int, chance: random.Random, within: str) -> list[int]:
-    """Numbers of the places to try, from 1."""
+def visits(places: Iterable[Spot]) -> list[Visit]:
+    """The places of a run, each with the number of its visit."""
+    passed: Counter[Spot] = Counter()
+    found = []
+    for spot in places:
+        passed[spot] += 1
+        found.append((spot, passed[spot]))
+    return found
+
+
+def _chosen(places: Sequence[Spot], each: int, chance: random.Random, within: str) -> list[Visit]:
+    """The places to try, in the order of the run."""
     by_spot: dict[Spot, list[int]] = {}
-    for number, spot in enumerate(places, start=1):
+    run = visits(places)
+    for number, (spot, _) in enumerate(run):
         if within in spot[0].co_filename:
             by_spot.setdefault(spot, []).append(number)
-    return sorted(
+    numbers = sorted(
         number
         for numbers in by_spot.values()
         for number in (chance.sample(numbers, each) if 0 < each < len(numbers) else numbers)
     )
+    return [run[number] for number in numbers]
 
 
-def _spread(places: Sequence[int], most: int, chance: random.Random) -> list[int]:
+def _spread(places: Sequence[Visit], most: int, chance: random.Random) -> list[Visit]:
     """One place out of each of so many equal parts."""
     bounds = [len(places) * part // most for part in range(most + 1)]
     return [places[chance.randrange(low, high)] for low, high in pairwise(bounds)]
@@ -246,7 +277,7 @@ def _spread(places: Sequence[int], most: int, chance: random.Random) -> list[int
 
 def _places(new: Callable[[], Case]) -> list[Spot]:
     """The places of a run that nothing disturbs; it must be right, or else the judge is wrong."""
-    counting = Interrupt(0, Stop)
+    counting = Interrupt(None, Stop)
     case = new()
     try:
         counting.run(case.operate)
@@ -258,8 +289,8 @@ def _places(new: Callable[[], Case]) -> list[Spot]:
     return counting.places
 
 
-def _try(found: Sweep, new: Callable[[], Case], interrupt: Interrupt, place: int, error: type[BaseException]) -> None:
-    case = new()
+def _try(found: Sweep, new: Callable[[], Case], place: Visit, error: type[BaseException]) -> None:
+    interrupt, case = Interrupt(place, error), new()
     what: tuple[str, ...] = ()
     try:
         try:
@@ -274,8 +305,9 @@ def _try(found: Sweep, new: Callable[[], Case], interrupt: Interrupt, place: int
     finally:
         case.close()
     found.tried += 1
+    found.missed += not interrupt.where
     if what:
-        found.wrong.append(Wrong(place, interrupt.where or "(not reached)", error.__name__, what))
+        found.wrong.append(Wrong(place[1], interrupt.where or "(not reached)", error.__name__, what))
 
 
 def _judged(case: Case) -> tuple[str, ...]:

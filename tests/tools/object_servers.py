@@ -24,7 +24,7 @@ import pytest
 
 STORES = Path(os.environ.get("KAFKALIKE_STORES") or Path.home() / ".cache" / "kafkalike" / "stores")
 BUCKET = "bucket"
-START_SECONDS = 60.0
+START_SECONDS = 180.0
 
 _UNTIL_STDIN_ENDS = ["sh", "-c", '"$@" & read -r _; kill $!; wait', "sh"]
 """Runs a server that ends with the process that has started it, however that one ends."""

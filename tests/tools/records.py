@@ -7,9 +7,9 @@ from kafkalike.log.connect import connect
 from kafkalike.log.port import TopicLog
 from kafkalike.log.topic.topic_log import DeltaTopicLog
 from kafkalike.model.batch import Headers, RecordBatch
+from tests.tools.partitions import partition_records
 
 NOW_MS = 1_700_000_000_000
-READ_BYTES = 1 << 20
 
 ANY_TIME = {"message.timestamp.after.max.ms": str(2**63 - 1)}
 """Settings of a topic whose records may have times to come."""
@@ -75,21 +75,6 @@ def append_records(root: str, topic: str, records: Iterable[Row], *, partitions:
     for partition, key, value, at_ms, headers in records:
         made.add(partition, key, value, at_ms, headers)
     cluster.log(topic).append(made)
-
-
-def partition_records(log: TopicLog, partition: int = 0) -> list[tuple[int, bytes | None]]:
-    """Offset and value of all records of a partition, from the log start to the log end that this log has seen."""
-    reader = log.reader(partition, log.log_start(partition))
-    found: list[tuple[int, bytes | None]] = []
-    while (chunk := reader.read(READ_BYTES)) is not None:
-        columns = chunk.columns()
-        found += zip(columns.offsets, columns.values, strict=True)
-    return found
-
-
-def partition_values(log: TopicLog, partition: int = 0) -> list[bytes | None]:
-    """The values of `partition_records`."""
-    return [value for _, value in partition_records(log, partition)]
 
 
 def records_of(log: TopicLog, partition: int) -> list[tuple[int, str]]:

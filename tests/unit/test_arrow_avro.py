@@ -14,6 +14,7 @@ from fastavro import parse_schema, schemaless_reader
 
 from kafkalike.errors import InvalidSchemaError
 from kafkalike.model.schemas.values import Schema
+from kafkalike.schemas.arrow import avro_items
 from kafkalike.schemas.arrow.decode import BatchDecoder
 from kafkalike.schemas.arrow.readers import reader_of
 from tests.tools.avro_cases import Cases, avro, framed, text_of
@@ -40,9 +41,37 @@ def record(*fields: Any, name: str = "R") -> dict[str, Any]:
     return {"type": "record", "name": name, "fields": made}
 
 
+def walk_along(seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """With every second seed arrays are walked along, as those are that are long."""
+    if seed % 2:
+        monkeypatch.setattr(avro_items, "LONG", 1)
+        monkeypatch.setattr(avro_items, "FEW", 100)
+
+
+def test_a_long_array_is_read_beside_short_ones() -> None:
+    """In several blocks and with the sizes of blocks; damaged in the middle, it is wrong, as it is when it is short."""
+    union = ["null", {"type": "array", "items": ["null", "int"]}]
+    schema = record(("l", {"type": "array", "items": record(("s", "string"), ("u", union), name="I")}), ("z", "int"))
+    item = b"\x02a\x02\x02\x02\x06\0"
+    block = b"\xc8\x01" + item * 100
+    sized = b"\xc7\x01" + b"\x90\x0b" + item * 100
+    one = b"\x02" + item
+    tail = b"\0\x04"
+    values = [one + tail, block + sized + one + tail, tail, (block + tail).replace(item, b"\x02\xff" + item[2:], 1)]
+    values += [block[:-1] + b"\x05" + tail, block[:50], b"\xc8\x01" + item * 99 + tail]
+
+    found, errors = decoded(schema, [framed(1, value) for value in values])
+
+    whole = {"s": "a", "u": [3]}
+    assert found[:3] == [{"l": [whole], "z": 2}, {"l": [whole] * 201, "z": 2}, {"l": [], "z": 2}]
+    assert errors[:4] == [None, None, None, "a text is not UTF-8"]
+    assert (found[3:], all(errors[3:])) == ([None] * 4, True)
+
+
 @pytest.mark.parametrize("seed", seeds(150, 25))
-def test_what_fastavro_writes_is_read(seed: int) -> None:
-    """Random schemas with every type, and values between others in a slice of an array."""
+def test_what_fastavro_writes_is_read(seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Random schemas with every type, and values between others in a slice of an array; arrays in both ways."""
+    walk_along(seed, monkeypatch)
     cases = Cases(Random(seed))
     schema = cases.record()
     pairs = [cases.value(schema) for _ in range(cases.random.choice([1, 7, 40]))]
@@ -57,8 +86,9 @@ def test_what_fastavro_writes_is_read(seed: int) -> None:
 
 
 @pytest.mark.parametrize("seed", seeds(150, 25))
-def test_a_damaged_value_takes_no_other_along(seed: int) -> None:
+def test_a_damaged_value_takes_no_other_along(seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
     """Bytes are changed, cut or added. The neighbours are read as if nothing was; what fastavro refuses is an error."""
+    walk_along(seed, monkeypatch)
     cases = Cases(Random(seed))
     schema = cases.record()
     pairs = [cases.value(schema) for _ in range(9)]

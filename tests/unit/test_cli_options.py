@@ -10,6 +10,7 @@ from typing import Any, get_type_hints
 import click
 import pytest
 
+from kafkalike.cli import paths
 from kafkalike.cli.app import COMMANDS, app
 from kafkalike.cli.groups import group_options
 from kafkalike.cli.topics import topics
@@ -56,11 +57,11 @@ def command_of_job(path: Path) -> click.Command:
     return found
 
 
-JOBS = [path for path in sorted(Path("jobs").glob("*.py")) if path.stem != "retention"]
+JOBS = [paths.JOBS / f"{name}.py" for name in paths.job_names() if name != "retention"]
 """All but the one that is `kafkalike maintain`."""
 
 
-@pytest.mark.parametrize("name", COMMANDS.keys() - {"demo"})
+@pytest.mark.parametrize("name", COMMANDS.keys() - {"completion", "demo", "job-path", "conf-path", "docs-path"})
 def test_every_command_that_has_a_root_takes_settings_from_a_file(name: str) -> None:
     """So storage options have one way into all of them: before the name of a subcommand, or behind it."""
     found, wanted = command(name), {"--bootstrap-server", "--command-config"}

@@ -13,7 +13,8 @@ import pytest
 
 from kafkalike.errors import KafkaStorageError, KafkaTimeoutError, UnknownOutcomeError
 from kafkalike.model.combining import course, parts
-from kafkalike.model.combining.course import Attempt, MoveOn, Pace, Seen
+from kafkalike.model.combining.acts import BUSY, LOST, AskRoom, Attempt, LeaveRoom, Look, MoveOn, Pause, Seen, Withdraw
+from kafkalike.model.combining.pace import LEAST_ROOM, Pace
 from kafkalike.model.combining.parts import Placed, Room, Taken, Waiting
 from tests.tools import combine_world
 from tests.tools.combine_world import Request, Trouble, World, Writer, writers
@@ -213,7 +214,7 @@ def test_others_go_on_after_one_that_asked_for_room_and_died() -> None:
     world.judge()
 
     every = [took for found in world.ledger.seconds.values() for took in found]
-    assert 1.5 < max(every) < course.LEAST_ROOM + 4.0
+    assert 1.5 < max(every) < LEAST_ROOM + 4.0
 
 
 # --- mutants -------------------------------------------------------------------------------------
@@ -452,15 +453,15 @@ def test_what_cannot_wait_goes_on_racing_until_its_time_is_over() -> None:
 
     busy = Seen(4, Taken(0), 0.0)
     acts: list[object] = [next(steps), steps.send(busy), steps.send(busy), steps.send(None)]
-    acts += [steps.send(Seen(5, Taken(0), 0.1)), steps.send(course.LOST), steps.send(Seen(6, Taken(0), 3.0))]
+    acts += [steps.send(Seen(5, Taken(0), 0.1)), steps.send(LOST), steps.send(Seen(6, Taken(0), 3.0))]
 
-    asked = course.AskRoom(Room(4, "a", 2000))
+    asked = AskRoom(Room(4, "a", 2000))
     kinds = ["Look", "Look", "AskRoom", "Look", "Attempt", "Look", "LeaveRoom"]
     assert [type(act).__name__ for act in acts] == kinds
     assert acts[2] == asked
     assert acts[4] == Attempt(None, combine=True, room=asked.room)
-    assert acts[6] == course.LeaveRoom(asked.room)
-    assert isinstance(steps.send(None), course.Look)
+    assert acts[6] == LeaveRoom(asked.room)
+    assert isinstance(steps.send(None), Look)
     with pytest.raises(KafkaTimeoutError):
         steps.send(Seen(6, Taken(0), 3.0))
 
@@ -481,10 +482,10 @@ def test_whose_process_has_the_turn_waits_before_it_looks_again() -> None:
     seen = Seen(4, Taken(0), 0.0, leading=True)
 
     acts: list[object] = [next(steps), steps.send(seen), steps.send(None), steps.send(seen)]
-    acts += [steps.send(course.BUSY), steps.send(None)]
+    acts += [steps.send(BUSY), steps.send(None)]
 
     assert [type(act).__name__ for act in acts] == ["Look", "Put", "Look", "Attempt", "Pause", "Look"]
-    assert acts[4] == course.Pause(0.025)
+    assert acts[4] == Pause(0.025)
 
 
 def test_an_append_that_nothing_tells_of_is_kept_from_landing() -> None:
@@ -494,7 +495,7 @@ def test_an_append_that_nothing_tells_of_is_kept_from_landing() -> None:
     steps = course.sealing(part)
     acts = [next(steps), steps.send(None), steps.send(Seen(9, Taken(8), 0.0))]
 
-    assert acts == [course.Withdraw(part), course.Look(), MoveOn(9)]
+    assert acts == [Withdraw(part), Look(), MoveOn(9)]
     with pytest.raises(StopIteration):
         steps.send(Seen(10, Taken(8), 0.0))
 

@@ -69,7 +69,7 @@ def test_a_committed_offset_is_held_with_whose_it_is() -> None:
     )
 
     assert dict(state_of([COMMIT]).group("g").offsets) == {T0: held}
-    assert dict(state_of([replace(COMMIT, topic_id=None)]).group("g").offsets) == {T0: replace(held, topic_id="")}
+    assert dict(state_of([replace(COMMIT, topic_id=None)]).group("g").offsets) == {T0: held._replace(topic_id="")}
 
 
 def test_members_without_a_value_are_none() -> None:

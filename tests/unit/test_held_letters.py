@@ -4,18 +4,25 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from kafkalike.model.dead_letters.held import Held
 from kafkalike.model.dead_letters.letters import (
+    CONTEXT_BYTES,
     MOST_MESSAGE,
+    MOST_STACKTRACE,
+    Context,
     Failure,
     Letter,
     Reader,
     context_headers,
+    default_topic,
+    names,
     original_headers,
     read_context,
+    same_class,
 )
 from kafkalike.model.structs import TopicPartition
 from tests.tools.effort import examples
@@ -113,3 +120,176 @@ def test_a_long_message_keeps_its_beginning_and_its_end(length: int) -> None:
     assert found is not None
     assert len(found.message.encode()) <= MOST_MESSAGE
     assert found.message.endswith("end")
+
+
+FAILURE = Failure(stage="VALUE_CONVERTER", class_name="c", exception="a.B", message="m", stacktrace="s")
+WHOLE = {
+    "__connect.errors.topic": b"orders",
+    "__connect.errors.partition": b"0",
+    "__connect.errors.offset": b"7",
+    "__connect.errors.connector.name": b"g",
+    "__connect.errors.task.id": b"t",
+    "__connect.errors.stage": b"VALUE_CONVERTER",
+    "__connect.errors.class.name": b"c",
+    "__connect.errors.exception.class.name": b"a.B",
+    "__connect.errors.exception.message": b"m",
+    "__connect.errors.exception.stacktrace": b"s",
+}
+"""The names and forms of Kafka Connect."""
+SAID = Context(
+    origin=TP,
+    offset=7,
+    connector="g",
+    task="t",
+    stage="VALUE_CONVERTER",
+    class_name="c",
+    exception="a.B",
+    message="m",
+    stacktrace="s",
+)
+SILENT = Context(
+    origin=None,
+    offset=None,
+    connector="",
+    task="",
+    stage="",
+    class_name="",
+    exception="",
+    message="",
+    stacktrace="",
+)
+
+
+def test_headers_are_those_of_kafka_connect() -> None:
+    headers = context_headers(TP, 7, FAILURE, Reader(name="g", task="t"))
+
+    assert dict(headers) == WHOLE
+    assert read_context(headers) == SAID
+    assert names(headers) == set(WHOLE)
+
+
+def test_a_record_without_such_headers_is_no_letter() -> None:
+    assert read_context([]) is None
+    assert read_context([("a", b"1"), ("connect.errors.topic", b"t")]) is None
+
+
+def test_what_headers_do_not_say_is_empty() -> None:
+    """Of several of one name the last one counts; null and bytes that are no text are no error."""
+    assert read_context([("__connect.errors.other", b"x")]) == SILENT
+    assert read_context([("__connect.errors.topic", b"orders")]) == SILENT
+    assert read_context([("__connect.errors.partition", b"0")]) == SILENT
+    twice = read_context([("__connect.errors.stage", b"a"), ("__connect.errors.stage", None)])
+    bad = read_context([("__connect.errors.stage", b"a\xff")])
+    assert (twice, bad and bad.stage) == (SILENT, "a\ufffd")
+
+
+@pytest.mark.parametrize(
+    ("text", "offset"),
+    [
+        (b"0", 0),
+        (b"9223372036854775807", 2**63 - 1),
+        (b"92233720368547758070", None),
+        (b"-1", None),
+        (b"", None),
+        (b"1.5", None),
+        ("²".encode(), None),
+        ("٣".encode(), None),
+    ],
+)
+def test_an_offset_is_digits(text: bytes, offset: int | None) -> None:
+    found = read_context([("__connect.errors.offset", text)])
+
+    assert found is not None
+    assert found.offset == offset
+
+
+def test_a_dead_letter_topic_has_no_other_one() -> None:
+    assert [default_topic(name) for name in ("orders", "orders.dlq", "dlq")] == ["orders.dlq", "orders.dlq", "dlq.dlq"]
+
+
+@pytest.mark.parametrize(
+    ("wanted", "same"), [("a.b.Error", True), ("Error", True), ("b.Error", False), ("error", False), ("a", False)]
+)
+def test_an_error_is_meant_by_its_full_name_or_the_last_part_of_it(wanted: str, *, same: bool) -> None:
+    assert same_class(wanted, "a.b.Error") is same
+
+
+@pytest.mark.parametrize("length", [MOST_STACKTRACE, MOST_STACKTRACE + 1, 3 * MOST_STACKTRACE])
+def test_a_long_stack_says_how_much_is_missing(length: int) -> None:
+    stack = "b" + "x" * (length - 2) + "e"
+    failure = Failure(stage="", class_name="", exception="", message="", stacktrace=stack)
+    found = read_context(context_headers(TP, 0, failure, Reader(name="", task="")))
+
+    assert found is not None
+    kept = found.stacktrace
+    if length == MOST_STACKTRACE:
+        assert kept == stack
+    else:
+        left, gap, right = kept.partition(f"\n... {length - MOST_STACKTRACE} bytes ...\n")
+        assert MOST_STACKTRACE - 1 <= len(kept) <= MOST_STACKTRACE
+        assert gap
+        assert (left[0], right[-1], len(left)) == ("b", "e", len(right))
+
+
+def test_a_letter_knows_about_how_large_it_is() -> None:
+    whole = Letter(
+        topic="t", origin=TP, offset=1, key=b"12", value=b"345", headers=[("ab", b"c"), ("d", None)], timestamp_ms=0
+    )
+    most = context_headers(
+        TP,
+        2**63 - 1,
+        Failure(
+            stage="s" * 20, class_name="c" * 500, exception="e" * 500, message="m" * 9_999, stacktrace="s" * 99_999
+        ),
+        Reader(name="g" * 255, task="t" * 255),
+    )
+
+    assert (whole.size, letter(1).size) == (2 + 3 + 3 + 1 + 100, 101)
+    assert sum(len(name) + len(content or b"") for name, content in most) < CONTEXT_BYTES
+
+
+U, V = TopicPartition("orders", 1), TopicPartition("bills", 0)
+
+
+def test_a_commit_writes_the_letters_that_it_passes_in_order() -> None:
+    held = Held()
+    for tp in (U, TP, V):
+        held = held.read(tp, "id", range(9), [letter(2), letter(5)])
+
+    assert held.due({U: 3, TP: 9, TopicPartition("x", 0): 9}, {TP: 5}) == [letter(5), letter(2)]
+    assert held.due({TP: 5}, {TP: 3}) == []
+    assert held.due({TP: 6}, {}) == [letter(2), letter(5)]
+
+
+def test_letters_below_what_is_committed_are_let_go_of() -> None:
+    held = Held().read(TP, "id", range(9), [letter(2), letter(5)]).read(U, "id", range(9), [letter(1)])
+
+    assert [held.below(offsets) for offsets in ({}, {TP: 2}, {TP: 3}, {V: 9}, {V: 9, U: 2})] == [
+        False,
+        False,
+        True,
+        False,
+        True,
+    ]
+    assert held.settled({TP: 2, V: 9}) is held
+    left = held.settled({TP: 5})
+    assert (left.count, left.due({TP: 9, U: 9}, {})) == (2, [letter(5), letter(1)])
+    assert held.settled({TP: 6}).parts.keys() == {U}
+
+
+def test_what_is_read_again_replaces_the_letters_of_its_span() -> None:
+    held = Held().read(TP, "id", range(9), [letter(2), letter(5), letter(7)])
+
+    again = held.read(TP, "id", range(5, 7), [letter(6)])
+
+    assert again.due({TP: 9}, {}) == [letter(2), letter(6), letter(7)]
+    assert Held().read(TP, "id", range(9), []) == Held()
+    assert held.read(TP, "id", range(9), []) == Held()
+
+
+def test_letters_of_partitions_that_are_not_held_any_more_are_forgotten() -> None:
+    held = Held().read(TP, "id", range(9), [letter(2)]).read(U, None, range(9), [letter(1)])
+
+    assert held.of({TP: "id"}).due({TP: 9, U: 9}, {}) == [letter(2)]
+    assert held.of({TP: "id", U: None}) is held
+    assert held.of({TP: "id", U: "id"}).count == 1

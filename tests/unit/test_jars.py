@@ -5,6 +5,7 @@ import pyspark
 import pytest
 
 from kafkalike.log.jvm.jars import ARTIFACT, DELTA_VERSION, HADOOP_VERSION, IVY, JARS, S3_JARS, delta_jar_conf
+from kafkalike.log.jvm.session import java_problem, with_jars
 
 
 @pytest.fixture
@@ -60,3 +61,35 @@ def test_hadoops_client_is_of_the_hadoop_that_spark_has() -> None:
     jars = Path(pyspark.__file__).parent / "jars"
 
     assert [jar.name for jar in jars.glob("hadoop-client-api-*.jar")] == [f"hadoop-client-api-{HADOOP_VERSION}.jar"]
+
+
+def test_jars_of_a_caller_are_added_to_deltas() -> None:
+    """Each once; other settings of the caller's win."""
+    own = {"spark.jars": "/a.jar,/b.jar", "spark.sql.extensions": "delta"}
+
+    assert with_jars(own, {"spark.jars": "/c.jar, /a.jar", "spark.sql.extensions": "mine"}) == {
+        "spark.jars": "/a.jar,/b.jar,/c.jar",
+        "spark.sql.extensions": "mine",
+    }
+    assert with_jars(own, {"spark.jars.packages": "g:a:1"}) == {**own, "spark.jars.packages": "g:a:1"}
+
+
+def test_java_that_is_missing_or_too_old_is_said_with_what_to_install(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """In one line."""
+    java = tmp_path / "bin" / "java"
+    java.parent.mkdir()
+    monkeypatch.setenv("JAVA_HOME", str(tmp_path))
+    missing = java_problem()
+    java.write_text("#!/bin/sh\necho 'openjdk version \"1.8.0_402\"' >&2\n")
+    java.chmod(0o755)
+    old = java_problem()
+    java.write_text("#!/bin/sh\necho 'openjdk version \"21.0.2\" 2024-01-16' >&2\n")
+
+    assert java_problem() is None
+    assert missing is not None
+    assert f"JAVA_HOME is {tmp_path}, where there is none: install" in missing
+    assert old is not None
+    assert f"and {java} is version 8: install one" in old
+    assert "\n" not in missing + old

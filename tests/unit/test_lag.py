@@ -45,6 +45,7 @@ def test_lag_is_what_counting_the_records_gives(
         assert found.behind_ms == times[-1] - times[committed - 1]
     if not unread:
         assert found.behind_ms == 0
+    assert found.oldest_ms == (times[unread[0]] if unread else None)
 
 
 @given(st.integers(1, 50), st.data())
@@ -65,7 +66,7 @@ def test_offsets_that_compaction_took_are_lag_in_offsets_only() -> None:
     """100 offsets are left, 3 records."""
     index = PartitionIndex(0, 200, [segment(0, 100), segment(150, 200, records=3, times=(5, 9))])
 
-    assert index.lag(100) == Lag(offsets=100, records=3, behind_ms=9)
+    assert index.lag(100) == Lag(offsets=100, records=3, behind_ms=9, oldest_ms=5)
 
 
 def test_a_part_of_a_record_counts_as_one() -> None:
@@ -89,7 +90,7 @@ def test_records_below_the_log_start_count_as_read_by_nobody(committed: int) -> 
     """It was moved into a segment: the time of what was deleted there says nothing about who waits."""
     index = PartitionIndex(5, 10, [segment(0, 10, times=(0, 9_000))])
 
-    assert index.lag(committed) == Lag(offsets=10 - committed, records=5, behind_ms=9_000)
+    assert index.lag(committed) == Lag(offsets=10 - committed, records=5, behind_ms=9_000, oldest_ms=5_000)
     assert index.lag(6).behind_ms == 4_000
 
 
@@ -97,8 +98,8 @@ def test_who_has_read_nothing_is_as_far_behind_as_the_oldest_record_is_old() -> 
     """Also a group whose offset is below the log start."""
     index = PartitionIndex(10, 20, [segment(10, 20, times=(1_000, 4_000))])
 
-    assert index.lag(3) == Lag(offsets=17, records=10, behind_ms=3_000)
-    assert index.lag(10) == Lag(offsets=10, records=10, behind_ms=3_000)
+    assert index.lag(3) == Lag(offsets=17, records=10, behind_ms=3_000, oldest_ms=1_000)
+    assert index.lag(10) == Lag(offsets=10, records=10, behind_ms=3_000, oldest_ms=1_000)
 
 
 def test_times_that_fall_never_make_a_lag_negative() -> None:
@@ -117,8 +118,14 @@ def test_an_empty_partition_has_no_lag(committed: int) -> None:
 
 
 def test_lags_add_up_but_times_do_not() -> None:
-    """The slowest partition says how late a group is."""
-    lags = [Lag(offsets=5, records=3, behind_ms=100), Lag(offsets=1, records=1, behind_ms=900)]
+    """The slowest partition says how late a group is, and the oldest record how long somebody has waited."""
+    lags = [
+        Lag(offsets=5, records=3, behind_ms=100, oldest_ms=50),
+        Lag(offsets=1, records=1, behind_ms=900, oldest_ms=70),
+        Lag(offsets=0, records=0, behind_ms=0),
+    ]
 
-    assert total(lags) == Lag(offsets=6, records=4, behind_ms=900)
+    assert total(lags) == Lag(offsets=6, records=4, behind_ms=900, oldest_ms=50)
+    assert [total(lags).waiting_ms(now) for now in (40, 90)] == [0, 40]
+    assert lags[2].waiting_ms(90) == 0
     assert total([]) == Lag(offsets=0, records=0, behind_ms=0)

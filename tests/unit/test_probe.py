@@ -22,12 +22,12 @@ class Storage:
         self.objects: dict[str, bytes] = {}
         self.requests = 0
 
-    def create(self, name: str, content: bytes) -> bool:
+    def create(self, name: str, content: bytes) -> str | None:
         self.requests += 1
         if name in self.objects:
-            return False
+            return None
         self.objects[name] = content
-        return True
+        return "tag"
 
     def get_with_time(self, name: str) -> tuple[bytes, int]:
         if name not in self.objects:
@@ -42,9 +42,9 @@ class Storage:
 
 
 class NoConditions(Storage):
-    def create(self, name: str, content: bytes) -> bool:
+    def create(self, name: str, content: bytes) -> str | None:
         self.objects[name] = content
-        return True
+        return "tag"
 
 
 class Forgets(Storage):
@@ -53,10 +53,10 @@ class Forgets(Storage):
 
 
 class Overwrites(Storage):
-    def create(self, name: str, content: bytes) -> bool:
+    def create(self, name: str, content: bytes) -> str | None:
         there = name in self.objects
         self.objects[name] = content
-        return not there
+        return None if there else "tag"
 
 
 class ListsLate(Storage):
@@ -65,7 +65,7 @@ class ListsLate(Storage):
 
 
 class NotImplemented501(Storage):
-    def create(self, name: str, content: bytes) -> bool:
+    def create(self, name: str, content: bytes) -> str | None:
         raise OSError(errno.EIO, "501 Not Implemented: NotImplemented: a header you provided")
 
 
@@ -116,7 +116,7 @@ def test_a_storage_that_is_busy_at_first_is_tried_again(clock: ManualClock) -> N
     """Another key, since the first one may exist by now."""
 
     class Busy(Storage):
-        def create(self, name: str, content: bytes) -> bool:
+        def create(self, name: str, content: bytes) -> str | None:
             answer = super().create(name, content)
             if self.requests % 2:
                 raise OSError(errno.EIO, "503 Service Unavailable: SlowDown")
@@ -131,7 +131,7 @@ def test_a_storage_that_is_busy_at_first_is_tried_again(clock: ManualClock) -> N
 
 def test_a_storage_without_an_answer_is_no_connection(clock: ManualClock) -> None:
     class Silent(Storage):
-        def create(self, name: str, content: bytes) -> bool:
+        def create(self, name: str, content: bytes) -> str | None:
             self.requests += 1
             raise OSError(errno.EIO, "error sending request")
 
@@ -147,7 +147,7 @@ def test_a_refusal_proves_nothing(clock: ManualClock, number: int, error: type[E
     """Credentials that may only read, and a bucket that is not there, are told apart."""
 
     class Refuses(Storage):
-        def create(self, name: str, content: bytes) -> bool:
+        def create(self, name: str, content: bytes) -> str | None:
             raise NotStoredError(number, "refused", name)
 
     with pytest.raises(error):

@@ -13,7 +13,7 @@ from kafkalike.model.names import TopicId, TopicName
 from kafkalike.model.topic import TopicInfo
 from kafkalike.partitioner import DefaultPartitioner, partition_for_key
 from kafkalike.producer.batches import UNROUTED
-from kafkalike.producer.future import Outcome
+from kafkalike.producer.outcome import Outcome
 from kafkalike.producer.routing import Router
 
 INFO = TopicInfo(name=TopicName("orders"), topic_id=TopicId("1"), location="orders", num_partitions=3)

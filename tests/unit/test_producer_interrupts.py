@@ -9,14 +9,7 @@ from kafkalike.errors import KafkaError
 from kafkalike.producer import KafkaProducer
 from kafkalike.testing import MemoryCluster
 from tests.tools.interrupted_lines import interrupted_at, lines
-
-
-def values(cluster: MemoryCluster) -> list[bytes | None]:
-    """What the topic holds."""
-    log = cluster.log("orders")
-    chunk = log.reader(0, 0).read(1 << 30)
-    return [] if chunk is None else list(chunk.columns().values)
-
+from tests.tools.partitions import partition_values
 
 SETTINGS: list[dict[str, Any]] = [{}, {"partitioner": lambda _key, parts, _available: parts[0]}, {"batch_size": 1}]
 
@@ -36,7 +29,7 @@ def test_an_interrupted_send_is_whole_or_not_at_all(settings: dict[str, Any], *,
         producer.flush(60)
 
         assert all(future.succeeded() for future in sent)
-        found = values(cluster)
+        found = partition_values(cluster.log("orders"))
         assert [v for v in found if v != b"interrupted"] == ([b"after"] if first else [b"before", b"after"])
         assert found.count(b"interrupted") <= 1
         # Whoever waits learns of the end a moment before the batch is forgotten.
@@ -62,7 +55,7 @@ def test_an_interrupted_flush_or_close_can_be_called_again_and_waits(end: str) -
         call(60)
 
         assert all(future.succeeded() for future in sent)
-        assert values(cluster) == [b"0", b"1", b"2"]
+        assert partition_values(cluster.log("orders")) == [b"0", b"1", b"2"]
         producer.close(60)
         assert producer._buffer.used == 0
         if not hit:
@@ -116,7 +109,7 @@ def test_an_interrupted_forced_close_settles_every_future() -> None:
                 told.append(b"%d" % future.get(0).offset)
             except KafkaError:
                 continue
-        assert values(cluster) == told
+        assert partition_values(cluster.log("orders")) == told
         if not hit:
             assert line > 5
             return

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable
+from dataclasses import replace
 
 import pytest
 
@@ -90,6 +92,17 @@ def test_where_the_schema_names_no_record_the_topic_alone_counts(schema: Schema)
     assert not admits(world.state, "bills", "value", TOPIC_RECORD_NAME, number)
 
 
+@pytest.mark.parametrize("text", ['{"type":', "[" * 100_000])
+def test_a_schema_that_cannot_be_read_names_no_record(text: str) -> None:
+    """Other hands have written its row."""
+    world, ids = registry(orders__x=SHOP_ORDER)
+    state = RegistryState()
+    for row in world.rows:
+        state = state.applied([replace(row, value=json.dumps(json.loads(row.value) | {"schema": text}))])
+
+    assert admits(state, "any", "value", RECORD_NAME, ids["orders-x"])
+
+
 @pytest.mark.parametrize("strategy", STRATEGIES)
 def test_all_that_are_admitted_are_those_that_are_asked_for_one_by_one(strategy: str) -> None:
     world, ids = registry(orders__value=SHOP_ORDER, shop_dot_Order=FULL_NAME, orders__Order=TITLED, bills__key=WORD)
@@ -134,18 +147,18 @@ def test_a_refusal_says_what_is_wrong() -> None:
 
 
 @pytest.mark.parametrize(
-    ("check", "good", "bad"),
+    ("check", "good", "bad", "why"),
     [
-        (list_of, [1], {"a": 1}),
-        (lambda found: whole(found, INT32), 7, 2**31),
-        (lambda found: whole(found, INT32), -1, True),
-        (text, "é", 5),
-        (text, "a", "\ud800"),
+        (list_of, [1], {"a": 1}, "dict where a list must be"),
+        (lambda found: whole(found, INT32), 7, 2**31, "int where a number of range"),
+        (lambda found: whole(found, INT32), -1, True, "bool where a number of range"),
+        (text, "é", 5, "int where text must be"),
+        (text, "a", "\ud800", "'utf-8' codec can't encode"),
     ],
 )
 def test_json_of_others_has_the_types_that_are_asked_for(
-    check: Callable[[object], object], good: object, bad: object
+    check: Callable[[object], object], good: object, bad: object, why: str
 ) -> None:
     assert check(good) == good
-    with pytest.raises((TypeError, ValueError)):
+    with pytest.raises((TypeError, ValueError), match=f"^{why}"):
         check(bad)

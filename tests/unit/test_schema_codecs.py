@@ -16,6 +16,7 @@ from hypothesis import strategies as st
 
 from kafkalike.errors import InvalidSchemaError, SerializationError
 from kafkalike.model.schemas.values import Reference, Schema, SchemaType
+from kafkalike.schemas import limits
 from kafkalike.schemas.avro_schema import parse_avro
 from kafkalike.schemas.codec import Codec, codec_for
 from kafkalike.schemas.codecs.avro_limits import Walk, shape_of
@@ -435,3 +436,110 @@ def test_records_do_not_share_a_default() -> None:
     first["a"].append(1)
     first["q"]["x"]["y"] = 1
     assert reading.decode(b"") == {"a": [], "q": {"x": {}}}
+
+
+# --- what fastavro reads otherwise ---------------------------------------------------------------
+
+
+@pytest.mark.parametrize("number", [-3, -2, -1, 2, 3])
+def test_a_union_has_the_branches_that_it_has(number: int) -> None:
+    """None from the end, as Python's lists have them; alone, in an array, and read as another schema."""
+    union = ["null", "string"]
+    alone = {"type": "record", "name": "R", "fields": [{"name": "a", "type": union}]}
+    below = {"type": "record", "name": "R", "fields": [{"name": "a", "type": {"type": "array", "items": union}}]}
+    wide = {"type": "record", "name": "R", "fields": [{"name": "a", "type": ["null", "string", "int"]}]}
+    as_wide = codec_for(Schema("AVRO", json.dumps(alone)), SchemasInMemory(), reader=Schema("AVRO", json.dumps(wide)))
+
+    for reads, before in ((codec(alone), b""), (codec(below), zigzag(1)), (as_wide, b"")):
+        assert reads.decode(before + zigzag(1) + zigzag(1) + b"x" + (b"\0" if before else b""))
+        with pytest.raises(SerializationError):
+            reads.decode(before + zigzag(number) + zigzag(1) + b"x" + (b"\0" if before else b""))
+
+
+def test_a_default_is_read_as_a_record_that_says_the_same() -> None:
+    """With its logical type, in whatever it stands."""
+    kinds: list[tuple[Any, Any, Any]] = [
+        ({"type": "long", "logicalType": "timestamp-millis"}, 1_500, None),
+        (["null", {"type": "bytes", "logicalType": "decimal", "precision": 4, "scale": 2}], None, None),
+        ([{"type": "bytes", "logicalType": "decimal", "precision": 4, "scale": 2}, "null"], "\x01\0", Decimal("2.56")),
+        ({"type": "string", "logicalType": "uuid"}, "00000000-0000-0000-0000-000000000001", None),
+        ({"type": "array", "items": "bytes"}, ["\xff"], [b"\xff"]),
+        ({"type": "map", "values": {"type": "int", "logicalType": "date"}}, {"a": 1}, None),
+        ("double", "NaN", None),
+    ]
+    for nth, (kind, default, wanted) in enumerate(kinds):
+        field = {"name": "f", "type": kind, "default": default}
+        inner = {"name": "in", "type": {"type": "record", "name": "In", "fields": [field]}, "default": {}}
+        new = {"type": "record", "name": "R", "fields": [field, inner]}
+        old = {"type": "record", "name": "R", "fields": []}
+        reads = codec_for(Schema("AVRO", json.dumps(old)), SchemasInMemory(), reader=Schema("AVRO", json.dumps(new)))
+
+        found = reads.decode(b"")
+
+        assert repr(found["f"]) == repr(found["in"]["f"])
+        assert repr(codec(new).decode(codec(new).encode(found))) == repr(found), nth
+        if wanted is not None:
+            assert found["f"] == wanted
+
+
+# --- patterns of JSON Schema ---------------------------------------------------------------------
+
+NEWEST_DRAFT = "https://json-schema.org/draft/2020-12/schema"
+
+
+def fits(schema: Any, value: Any) -> bool:
+    try:
+        codec(schema, "JSON").encode(value)
+    except SerializationError as error:
+        if "cannot be applied" in str(error):
+            raise
+        return False
+    return True
+
+
+def test_a_pattern_costs_what_the_text_is_long() -> None:
+    """Of a text, and of names; one that Python's own would look for until the end of days."""
+    text = "a" * 5_000 + "b"
+    names = {"patternProperties": {"^(a+)+$": {"type": "integer"}}, "additionalProperties": False}
+
+    assert not fits({"pattern": "^(a+)+$"}, text)
+    assert fits({"pattern": "^(a+)+b$"}, text)
+    assert (fits(names, {"aa": 1}), fits(names, {"aa": "x"}), fits(names, {text: 1})) == (True, False, False)
+    assert fits({"pattern": "^\\u00e9\\/\\d$"}, "é/1")
+    others = {"properties": {"b": {}}, "patternProperties": {"^a": {}}, "additionalProperties": {"type": "integer"}}
+    assert (fits(others, {"b": "", "ab": "", "c": 1}), fits(others, {"c": ""})) == (True, False)
+
+
+@pytest.mark.parametrize(
+    "schema",
+    [
+        {"pattern": "(?=a)b"},
+        {"properties": {"default": {"pattern": r"(a)\1"}}},
+        {"patternProperties": {"(?!a)": {}}},
+        {"$schema": NEWEST_DRAFT, "patternProperties": {"^(x+)+$": {}}, "unevaluatedProperties": False},
+    ],
+)
+def test_a_pattern_that_nobody_can_bound_is_refused_by_name(schema: Any) -> None:
+    """Who looks around or back; several quantifiers where the library looks by itself."""
+    with pytest.raises(InvalidSchemaError, match="the pattern"):
+        codec(schema, "JSON")
+
+
+def test_a_pattern_in_a_value_of_the_schema_is_none() -> None:
+    """What stands in an example is no keyword."""
+    schema = {"$schema": NEWEST_DRAFT, "examples": [{"pattern": "(?=a)"}], "default": {"pattern": "("}}
+
+    assert fits({**schema, "patternProperties": {"^x[+*]+": {}}, "unevaluatedProperties": False}, {"x+": 1})
+
+
+def test_references_that_multiply_have_an_end(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Thirty definitions, each with the next one twice; a value that needs few of them is right all the same."""
+    monkeypatch.setattr(limits, "MAX_REFERENCES_FOLLOWED", 1_000)
+    twice = {f"d{nth}": {"allOf": [{"$ref": f"#/$defs/d{nth + 1}"}] * 2} for nth in range(30)}
+    made = codec({"$schema": NEWEST_DRAFT, "$defs": {**twice, "d30": {}}, "$ref": "#/$defs/d0"}, "JSON")
+    few = codec({"$schema": NEWEST_DRAFT, "$defs": {"d": {}}, "items": {"$ref": "#/$defs/d"}}, "JSON")
+
+    with pytest.raises(SerializationError, match="more than 1,000 times"):
+        made.encode(1)
+    for _ in range(3):
+        few.encode([1] * 900)

@@ -217,6 +217,8 @@ def test_a_level_of_a_subject_counts_before_that_of_all() -> None:
     assert code(lambda: rules.delete_mode(world.state, "a", 1)) == 40409
     assert code(lambda: rules.check_level("SIDEWARD")) == 42203
     assert code(lambda: rules.check_mode_name("")) == 42204
+    # There is no registry to forward to; a row of an older release may say it.
+    assert code(lambda: rules.check_mode_name("forward")) == 42204
 
 
 @pytest.mark.parametrize("mode", ["READONLY", "READONLY_OVERRIDE", "FORWARD"])
@@ -347,17 +349,42 @@ def test_a_row_of_a_newer_release_stops_this_one(newer: SchemaRow) -> None:
 
 
 def test_rows_that_contradict_each_other_make_no_state() -> None:
-    """An id of two schemas, a schema of two ids, a version of two ids."""
-    first = row(value=GOOD)
+    """An id of two schemas, a schema of two ids, a version of two ids, a GUID of two schemas."""
+    first = row(value='{"type":"AVRO","schema":"1","guid":"g"}')
     two = '{"type":"AVRO","schema":"2"}'
 
     for other in (
         row(seq=2, subject="b", value=two),
         row(seq=2, subject="b", schema_id=2, value=GOOD),
         row(seq=2, schema_id=2, value=two),
+        row(seq=2, subject="b", schema_id=2, value='{"type":"AVRO","schema":"2","guid":"g"}'),
     ):
         with pytest.raises(LogCorruptError):
             RegistryState().applied([first, other])
+
+
+def test_a_high_id_is_not_given_again_though_its_row_is_lost() -> None:
+    """Rows that come after it say it; when they are replaced, the next one does."""
+    world = World()
+    world.add(registering.take_over(world.state, wanted("far", THREE, id=5_000, version=1), TOY, 1))
+    world.register("a", ONE)
+    world.delete("a", 1, permanent=False)
+    world.register("b", ONE)
+
+    for lost in ({1}, {1, 2}, {1, 3}):
+        left = RegistryState().applied([kept for kept in world.rows if kept.seq not in lost])
+        assert left.last_id >= 5_000, lost
+
+
+def test_a_schema_of_an_older_release_is_found_whatever_the_order_of_its_keys() -> None:
+    """It kept them as they were written; the id stays."""
+    old = row(value=json.dumps({"type": "AVRO", "schema": '{"size":4,"name":"n.F","type":"fixed"}'}), schema_id=7)
+    state = RegistryState().applied([old])
+
+    for text in ('{"type":"fixed","name":"F","namespace":"n","size":4}', '{"size": 4, "name": "n.F", "type": "fixed"}'):
+        asked = wanted("a", registering.prepared(Schema("AVRO", text)))
+        assert registering.look_up(state, asked, TOY).id == 7
+        assert registering.register(state, asked, TOY, 1) == ([], registering.look_up(state, asked, TOY))
 
 
 # --- moving in and out ---------------------------------------------------------------------------
@@ -427,6 +454,20 @@ def test_a_line_that_cannot_be_imported_is_named(line: str, said: str) -> None:
     """By its number and what is wrong with it."""
     with pytest.raises(SchemaRegistryError, match=rf"line 2: .*{said}"):
         topic_records.read_records(["", line])
+
+
+def test_an_import_into_a_subject_that_is_read_only_is_refused() -> None:
+    """What is there already is no change."""
+    world = World()
+    world.register("a", ONE)
+    world.add(rules.set_mode(world.state, "a", "READONLY", 1, force=False))
+
+    def imported(schema: Schema, version: int) -> tuple[Any, importing.Imported]:
+        contents = topic_records.Contents(schemas={("a", version): wanted("a", schema, id=version, version=version)})
+        return importing.import_all(world.state, contents, TOY, 1)
+
+    assert imported(ONE, 1) == ([], importing.Imported(versions=0, known=1, settings=0))
+    assert code(lambda: imported(TWO, 2)) == 42205
 
 
 def test_an_import_that_contradicts_what_is_here_is_refused_as_a_whole() -> None:

@@ -51,7 +51,6 @@ def test_names_count_in_any_case() -> None:
         ({"txnAppId": "a", "txnVersion": "-1"}, "txnVersion must be a whole number from 0"),
         ({"useTimestampColumn": "1"}, "useTimestampColumn must be true or false, not '1'"),
         ({"includeHeaders": "yes"}, "includeHeaders must be true or false"),
-        ({"checkpointLocation": "/c"}, "belongs to streaming queries"),
         ({"tpic": "t"}, "unknown option tpic.*did you mean.*topic"),
     ],
 )
@@ -119,3 +118,17 @@ def test_who_asks_an_object_store_is_no_option(parse: Callable[[dict[str, str]],
 def test_a_stream_keeps_its_checkpoint_on_this_machine_or_in_an_object_store(place: str) -> None:
     """Nobody is asked for it yet."""
     assert parse_stream(ROOT | {"checkpointLocation": place}).checkpoint == place
+
+
+def test_what_sparks_sink_ignores_is_ignored(caplog: pytest.LogCaptureFixture) -> None:
+    """A checkpoint of a batch is warned about; a table has the options of the source as well, and its own."""
+    given = ROOT | {"checkpointLocation": "/c", "subscribe": "t", "provider": "kafkalike", "truncate": "false"}
+
+    with caplog.at_level(logging.WARNING):
+        made = parse_batch(given)
+
+    assert made.checkpoint is None
+    assert [record.getMessage() for record in caplog.records] == [
+        "option truncate has no effect: the format has no such option",
+        "option checkpointLocation has no effect in a batch query, which has no checkpoint",
+    ]

@@ -7,15 +7,15 @@ import pytest
 
 from kafkalike.errors import IllegalArgumentError, InvalidGroupIdError, InvalidTopicError
 from kafkalike.model.structs import TopicPartition
+from kafkalike.spark.format.option_values import MAX_LONG
 from kafkalike.spark.format.options import (
-    MAX_LONG,
     SourceOptions,
     check_batch,
     check_stream,
     parse_options,
     warn_without_meaning,
 )
-from kafkalike.spark.format.positions import AtOffsets, AtTime, AtTimes, Everywhere
+from kafkalike.spark.format.positions import AtOffsets, AtTime, AtTimes, Committed, Everywhere
 
 ROOT = {"kafka.bootstrap.servers": "/data/log"}
 
@@ -51,7 +51,7 @@ def test_behaviour_06_exactly_one_way_of_choosing_topics_is_needed() -> None:
     ("option", "text", "said"),
     [
         ("assign", "", "no topic-partitions to assign"),
-        ("assign", "{}", "no topic-partitions to assign"),
+        ("assign", " ", "no topic-partitions to assign"),
         ("subscribe", "", "no topics to subscribe to"),
         ("subscribe", " , ", "no topics to subscribe to"),
         ("subscribePattern", "", "pattern to subscribe to is empty"),
@@ -267,7 +267,15 @@ def test_what_is_no_delay_is_refused(text: str) -> None:
         ({"kafka__group__id": ""}, InvalidGroupIdError, "group_id"),
         ({"subscribe": "../t"}, InvalidTopicError, "characters"),
         ({"startingOffset": "earliest"}, IllegalArgumentError, "did you mean 'startingOffsets'"),
-        ({"path": "/x"}, IllegalArgumentError, "unknown option path"),
+        ({"startingOffset": "earliest"}, IllegalArgumentError, "unknown option startingOffset.*startingOffsets"),
+        ({"group_id": "a", "kafka__group__id": "b"}, IllegalArgumentError, "are the same and name a and b"),
+        ({"startingOffsets": "committed"}, IllegalArgumentError, "need kafka.group.id"),
+        ({"endingOffsets": "committed"}, IllegalArgumentError, "need kafka.group.id"),
+        (
+            {"startingOffsets": "committed", "group_id": "g", "kafka__auto__offset__reset": "x"},
+            IllegalArgumentError,
+            "kafka.auto.offset.reset must be one of earliest, latest, none",
+        ),
     ],
 )
 def test_what_cannot_be_meant_is_refused_by_name(given: dict[str, str], error: type[Exception], said: str) -> None:
@@ -310,3 +318,55 @@ def test_a_value_is_never_taken_for_a_name(caplog: pytest.LogCaptureFixture) -> 
         warn_without_meaning(given)
 
     assert "canary" not in caplog.text
+
+
+def test_assigning_nothing_is_an_empty_choice() -> None:
+    """As Spark's Kafka source takes it."""
+    choice = parse_options({**ROOT, "assign": "{}"}).choice
+
+    assert choice.named == ()
+    assert not choice.matches("t")
+
+
+@pytest.mark.parametrize(
+    ("name", "said"),
+    [
+        ("group.id", "option group.id has no effect without kafka. in front: kafka.group.id"),
+        (
+            "auto.offset.reset",
+            "option auto.offset.reset has no effect without kafka. in front: kafka.auto.offset.reset",
+        ),
+        ("path", None),
+        ("provider", None),
+        ("option.subscribe", None),
+        ("inferSchema", "option inferSchema has no effect: the format has no such option"),
+        ("checkpointLocation", "option checkpointLocation has no effect: the format has no such option"),
+        ("maxFilesPerTrigger", "option maxFilesPerTrigger has no effect: the format has no such option"),
+    ],
+)
+def test_what_sparks_connector_ignores_is_ignored_with_a_warning(
+    name: str, said: str | None, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Nothing is said of what Spark's catalog adds to a table's options."""
+    given = {**ROOT, "subscribe": "t", name: "x"}
+
+    parse_options(given)
+    with caplog.at_level(logging.WARNING):
+        warn_without_meaning(given)
+
+    assert [record.message for record in caplog.records] == ([] if said is None else [said])
+
+
+def test_a_table_is_read_by_the_name_that_it_is_written_by() -> None:
+    """Unless another option says what to read."""
+    assert parse_options({**ROOT, "topic": "t"}).choice.topics == ("t",)
+    assert parse_options({**ROOT, "topic": "t", "subscribe": "u"}).choice.topics == ("u",)
+
+
+def test_where_a_group_stands_can_be_a_start_and_an_end() -> None:
+    """The group goes by either name; without a word, the reset is that of a new query."""
+    made = options(startingOffsets="Committed", endingOffsets="committed", group_id="g")
+    latest = options(startingOffsets="committed", kafka__group__id="g", kafka__auto__offset__reset="latest")
+
+    assert (made.starting, made.ending, made.group_id) == (Committed(), Committed(), "g")
+    assert latest.starting == Committed("latest")

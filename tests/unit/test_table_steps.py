@@ -10,7 +10,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from kafkalike.clock import Deadline
+from kafkalike.clock import SYSTEM_CLOCK, Deadline
 from kafkalike.errors import (
     KafkaError,
     KafkaStorageError,
@@ -585,6 +585,37 @@ def test_a_table_that_was_replaced_is_loaded_anew_on_demand(world: World) -> Non
     assert (world.rows.told, world.table.state.version) == (["load 1", "load 0"], 0)
 
 
+def test_what_a_look_will_ask_can_be_asked_before_it(world: World) -> None:
+    """Beside something else; the look itself asks no more then. What goes wrong is met again by the look."""
+    assert (world.table.questions(), world.table.next_file) == ([], None)
+    world.table.refresh()
+    since = Pace(since=SYSTEM_CLOCK.monotonic())
+
+    assert world.table.next_file == log_name(1)
+    for ask in world.table.questions():
+        ask()
+    world.store.calls.clear()
+    world.table.check_there(since)
+    assert world.store.calls == []
+
+    world.drop(0)
+    world.store.reads = [OSError("no answer")]
+    for ask in world.table.questions():
+        ask()
+    with pytest.raises(FileNotFoundError):
+        world.table.check_there()
+
+
+def test_a_table_with_damage_is_looked_at_as_a_whole(world: World) -> None:
+    """There is no one file that says whether there is more."""
+    world.table.refresh()
+    world.put(1, b"no JSON")
+    world.table.refresh()
+
+    assert world.table.state.damage is not None
+    assert (world.table.questions(), world.table.next_file) == ([], None)
+
+
 def test_a_repair_makes_everybody_load_anew(world: World) -> None:
     """What they know may be what was lost."""
     world.table.refresh()
@@ -612,7 +643,7 @@ def test_what_the_checkpoint_does_not_tell_is_asked_for_once_per_load(world: Wor
     table.refresh()
 
     assert asked == [(0, -1), (2, 1)]
-    assert load_with_base(world.store, segment_of)[1] == 1
+    assert load_with_base(world.store, segment_of)[1].version == 1
     state = load_table(world.store, segment_of, 1)
     assert (state.version, state.end(0), state.table_id, state.txns) == (1, 1, "id", {end_app(0): 1})
     assert (state.fenced, json.loads(state.schema)) == (1, {"type": "struct", "fields": []})

@@ -27,6 +27,7 @@ from kafkalike.model.appends import Appended
 from kafkalike.model.structs import OffsetAndMetadata, TopicPartition
 from kafkalike.producer import KafkaProducer
 from kafkalike.testing import MemoryCluster
+from tests.tools.partitions import partition_values
 
 T0 = TopicPartition("t", 0)
 LOST = UnknownOutcomeError("commit of a transaction", "1-1")
@@ -138,12 +139,6 @@ def producer(make: Callable[..., KafkaProducer]) -> KafkaProducer:
     return one
 
 
-def values(cluster: FaultyCluster) -> list[bytes | None]:
-    """What the topic holds."""
-    chunk = cluster.inner.log("t").reader(0, 0).read(1 << 30)
-    return [] if chunk is None else chunk.columns().values
-
-
 def committed(cluster: FaultyCluster) -> dict[TopicPartition, OffsetAndMetadata]:
     """What the group has committed."""
     offsets = GroupOffsets.of(cluster.inner, SYSTEM_CLOCK)
@@ -152,7 +147,7 @@ def committed(cluster: FaultyCluster) -> dict[TopicPartition, OffsetAndMetadata]
 
 def done(cluster: FaultyCluster) -> bool:
     """Whether the transaction is committed: all of it or nothing."""
-    found = (values(cluster), committed(cluster))
+    found = (partition_values(cluster.inner.log("t")), committed(cluster))
     assert found in [([], {}), ([b"v"], {T0: OffsetAndMetadata(7)})], found
     return found[0] == [b"v"]
 
@@ -287,7 +282,7 @@ def test_a_batch_that_could_not_be_staged_is_staged_again(
     future = producer.send("t", b"v")
     producer.commit_transaction()
 
-    assert (future.succeeded(), values(cluster)) == (True, [b"v"])
+    assert (future.succeeded(), partition_values(cluster.inner.log("t"))) == (True, [b"v"])
     assert cluster.asked.count("stage") == 3
 
 
@@ -306,7 +301,7 @@ def test_a_batch_that_may_be_staged_is_not_staged_again(
 
     assert future.exception is LOST
     assert refused.value.__cause__ is LOST
-    assert values(cluster) == []
+    assert partition_values(cluster.inner.log("t")) == []
     assert cluster.asked.count("stage") == 1
 
 
@@ -370,7 +365,7 @@ def test_a_block_asks_again_for_a_commit_without_an_answer(
 
     assert t.ranges == {T0: range(1)}
     assert cluster.asked.count("commit") == 3
-    assert values(cluster) == [b"v"]
+    assert partition_values(cluster.inner.log("t")) == [b"v"]
 
 
 def test_a_block_whose_commit_gets_no_answer_in_time_leaves_it_to_be_asked_for_again(
@@ -408,7 +403,7 @@ def test_a_block_whose_commit_is_interrupted_is_settled(
     with pytest.raises(KeyboardInterrupt):
         run()
 
-    assert (values(cluster) == [b"v"]) is expected
+    assert (partition_values(cluster.inner.log("t")) == [b"v"]) is expected
     next_one(producer)
 
 
@@ -457,4 +452,4 @@ def test_a_fork_leaves_it_to_the_parent(cluster: FaultyCluster, make: Callable[.
         asked = {"commit", "abort"} & set(cluster.asked)
         os._exit(0 if type(error) is IllegalStateError and not asked else 1)
 
-    assert values(cluster) == [b"v"]
+    assert partition_values(cluster.inner.log("t")) == [b"v"]

@@ -99,3 +99,36 @@ def test_blocks_stay_few(order: str) -> None:
     assert dues.last == 2_999
     assert len(dues._blocks) <= 4 * len(numbers) / unsettled.BLOCK + 2
     assert max(map(len, dues._blocks)) <= unsettled.BLOCK
+
+
+def test_a_block_is_split_at_its_end_or_in_its_middle(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Most come at the end, and leave full blocks behind."""
+    monkeypatch.setattr(unsettled, "BLOCK", 4)
+    decision, part = Committed(attempt=Attempt(1, 0, 1), seq=1), Part(topic=TOPICS[0], counts={}, files=())
+
+    def dues(*seqs: int) -> Dues:
+        made = Dues()
+        for seq in seqs:
+            made = made.put(Due(seq, "id", decision, part, 0))
+        return made
+
+    def blocks(made: Dues) -> list[list[int]]:
+        return [[due.seq for due in block] for block in made._blocks]
+
+    assert blocks(dues(1, 3, 5, 7, 9)) == [[1, 3, 5, 7], [9]]
+    assert blocks(dues(1, 3, 5, 7, 6)) == [[1, 3], [5, 6, 7]]
+    assert blocks(dues(5, 3)) == [[3], [5]]
+    assert blocks(dues(1, 3, 5, 7, 9, 11).drop(1, "id").drop(3, "id").drop(5, "id").drop(11, "id")) == [[7, 9]]
+    assert blocks(dues(1, 3, 5, 7, 9, 11).drop(3, "id").drop(5, "id").drop(11, "id")) == [[1, 7], [9]]
+    assert blocks(dues(1, 3).drop(2, "id").drop(3, "other")) == [[1, 3]]
+
+
+def test_a_decision_of_the_same_number_and_id_takes_the_place_of_the_one_before() -> None:
+    decision, part = Committed(attempt=Attempt(1, 0, 1), seq=1), Part(topic=TOPICS[0], counts={}, files=())
+    first, again = Due(1, "id", decision, part, 0), Due(1, "id", decision, part, 9)
+
+    assert list(Dues().put(first).put(again)) == [again]
+    assert list(Dues().put(first).put(again._replace(transactional_id="other"))) == [
+        first,
+        again._replace(transactional_id="other"),
+    ]

@@ -12,6 +12,7 @@ from kafkalike.model.structs import OffsetAndMetadata, TopicPartition
 from kafkalike.producer import KafkaProducer
 from kafkalike.testing import MemoryCluster
 from tests.tools.interrupted_lines import interrupted_at, lines
+from tests.tools.partitions import partition_values
 
 T0 = TopicPartition("t", 0)
 
@@ -23,12 +24,6 @@ def new() -> tuple[MemoryCluster, KafkaProducer]:
     producer = KafkaProducer(bootstrap_servers=cluster, transactional_id="x")
     producer.init_transactions()
     return cluster, producer
-
-
-def values(cluster: MemoryCluster) -> list[bytes | None]:
-    """What the topic holds."""
-    chunk = cluster.log("t").reader(0, 0).read(1 << 30)
-    return [] if chunk is None else list(chunk.columns().values)
 
 
 def committed(cluster: MemoryCluster) -> int | None:
@@ -44,7 +39,7 @@ def one_more(cluster: MemoryCluster, producer: KafkaProducer, expected: list[byt
     producer.send("t", b"next")
     producer.commit_transaction()
 
-    assert values(cluster) == [*expected, b"next"]
+    assert partition_values(cluster.log("t")) == [*expected, b"next"]
     producer.close(60)
     assert producer._buffer.used == 0
 
@@ -112,9 +107,9 @@ def test_an_interrupted_commit_has_one_outcome(then: str) -> None:
         hit = interrupted_at(line, producer.commit_transaction)
         kept = _settled(producer, then)
 
-        assert values(cluster) == ([b"v"] if kept in {True, None} and committed(cluster) else [])
+        assert partition_values(cluster.log("t")) == ([b"v"] if kept in {True, None} and committed(cluster) else [])
         if kept is not None:
-            assert (values(cluster), committed(cluster)) == (([b"v"], 7) if kept else ([], None))
+            assert (partition_values(cluster.log("t")), committed(cluster)) == (([b"v"], 7) if kept else ([], None))
         if then == "close":
             producer = KafkaProducer(bootstrap_servers=cluster, transactional_id="x")
             producer.init_transactions()
@@ -176,7 +171,7 @@ def test_an_interrupted_block_is_one_outcome_and_leaves_nothing_open() -> None:
         hit = interrupted_at(line, run)
 
         kept = committed(cluster) == 7
-        assert values(cluster) == ([b"v"] if kept else [])
+        assert partition_values(cluster.log("t")) == ([b"v"] if kept else [])
         one_more(cluster, producer, [b"v"] if kept else [])
         if not hit:
             assert kept
@@ -198,7 +193,7 @@ def test_an_interrupted_close_leaves_the_transaction_to_the_next_one(times: int)
             call()
 
         assert future.is_done
-        assert values(cluster) == []
+        assert partition_values(cluster.log("t")) == []
         if not hit:
             assert line > 10
             return

@@ -144,6 +144,95 @@ def test_a_row_that_is_none_is_refused(value: str) -> None:
         GroupsState().applied([replace(row(DECIDED), value=value)])
 
 
+ABORTED = replace(
+    DECIDED, why=Why.ABORT, committed=Committed(attempt=Attempt(1, 2, 1), seq=8, name=WriteName("app", 4))
+)
+
+
+def test_what_stands_in_a_row_is_short() -> None:
+    """The form that later releases have to read."""
+    assert row(DECIDED).value == (
+        '{"v":1,"why":"commit","producer_id":1,"epoch":2,"number":3,"timeout_ms":4,"parts":[{"topic":"a","id":"x",'
+        '"layout":"batches","counts":{"0":1},"files":[["0",1,2]]}],"groups":["g"]}'
+    )
+    assert row(DECIDED, 11).value.endswith(',"groups":["g"],"seq":9}')
+    assert row(ABORTED).value == (
+        '{"v":1,"why":"abort","producer_id":1,"epoch":2,"number":3,"timeout_ms":4,"name":["app",4],'
+        '"committed":[1,2,1,8]}'
+    )
+    assert row(None).value == '{"v":1,"why":"dead"}'
+
+
+@pytest.mark.parametrize(
+    ("standing", "place", "value", "why"),
+    [
+        (ABORTED, ["committed", 3], 9, "'committed' names row 9, which does not come before it"),
+        (ABORTED, ["committed", 3], -1, "'committed' is -1, not a whole number from 0"),
+        (ABORTED, ["committed"], {}, "'committed' is dict, not a list"),
+        (ABORTED, ["name"], "app", "'name' is str, not a list"),
+        (ABORTED, ["name", 0], 5, "'name' is 5, not a text"),
+        (ABORTED, ["name", 1], -1, "'name' is -1, not a whole number from 0"),
+        (ABORTED, ["why"], None, "'why' is None, not a text"),
+        (ABORTED, ["timeout_ms"], "4", "'timeout_ms' is '4', not a whole number from 0"),
+        (ABORTED, ["epoch"], -1, "'epoch' is -1, not a whole number from 0"),
+        (ABORTED, ["producer_id"], True, "'producer_id' is True, not a whole number from 0"),
+        (DECIDED, ["number"], 0, "'number' is 0, not a whole number from 1"),
+        (DECIDED, ["parts"], {}, "'parts' is dict, not a list"),
+        (DECIDED, ["groups"], "g", "'groups' is str, not a list"),
+        (DECIDED, ["groups", 0], 1, "'groups' is 1, not a text"),
+        (DECIDED, ["seq"], -1, "'seq' is -1, not a whole number from 0"),
+        (DECIDED, ["parts", 0, "topic"], 1, "'topic' is 1, not a text"),
+        (DECIDED, ["parts", 0, "id"], 1, "'id' is 1, not a text"),
+        (DECIDED, ["parts", 0, "layout"], 1, "'layout' is 1, not a text"),
+        (DECIDED, ["parts", 0, "counts", "0"], 0, "'counts' is 0, not a whole number from 1"),
+        (DECIDED, ["parts", 0, "counts", "-1"], 1, "'counts' is -1, not a whole number from 0"),
+        (DECIDED, ["parts", 0, "files"], "0", "'files' is str, not a list"),
+        (DECIDED, ["parts", 0, "files", 0], "0", "'files' is str, not a list"),
+        (DECIDED, ["parts", 0, "files", 0, 0], -1, "'files' is -1, not a text"),
+        (DECIDED, ["parts", 0, "files", 0, 0], None, "'files' is None, not a text"),
+        (DECIDED, ["parts", 0, "files", 0, 0], "a/b", "'a/b' is no file of the transaction's folder"),
+        (DECIDED, ["parts", 0, "files", 0, 0], "..", "'..' is no file of the transaction's folder"),
+        (DECIDED, ["parts", 0, "files", 0, 1], -1, "'files' is -1, not a whole number from 0"),
+        (DECIDED, ["parts", 0, "files", 0, 2], 1.5, "'files' is 1.5, not a whole number from 0"),
+    ],
+)
+def test_each_value_of_a_row_is_checked(standing: Standing, place: list[str | int], value: object, why: str) -> None:
+    whole_value = json.loads(row(standing).value)
+    spot: Any = whole_value
+    for step in place[:-1]:
+        spot = spot[step]
+    spot[place[-1]] = value
+
+    with pytest.raises(LogCorruptError) as raised:
+        GroupsState().applied([replace(row(standing), value=json.dumps(whole_value))])
+
+    assert str(raised.value).startswith("row 9 of __consumer_offsets, kind 'transaction', cannot be read: ")
+    assert why in str(raised.value)
+
+
+def test_a_number_stands_for_a_file_of_its_topic() -> None:
+    staged = tuple(StagedFile(name, 1, 2) for name in ("0.x", "12.x", "01.x", "1.y", "x"))
+    part = Part(topic=Topic("a", "x"), counts={0: 1}, files=staged)
+    dotted = part._replace(topic=Topic("a", "x.y"), files=(StagedFile("1.x.y", 1, 2), StagedFile("X", 1, 2)))
+    decided = Committed(attempt=Attempt(1, 2, 3), seq=9, parts=(part,))
+    value = json.loads(row(replace(DECIDED, committed=decided)).value)
+
+    assert [name for name, _, _ in value["parts"][0]["files"]] == [0, 12, "01.x", "1.y", "x"]
+    standing = replace(DECIDED, committed=replace(decided, parts=(dotted,)))
+    assert [name for name, _, _ in json.loads(row(standing).value)["parts"][0]["files"]] == [1, "X"]
+    assert GroupsState().applied([row(standing)]).transactions["id"].unsettled == standing.committed
+
+
+def test_a_place_of_a_decision_is_never_after_its_row() -> None:
+    """Whatever a damaged row says."""
+    value = json.loads(row(DECIDED).value) | {"seq": 12}
+
+    known = GroupsState().applied([replace(row(DECIDED), value=json.dumps(value))]).transactions["id"].unsettled
+
+    assert known is not None
+    assert known.seq == 9
+
+
 def test_a_row_of_a_newer_format_stops_the_client() -> None:
     newer = json.loads(row(DECIDED).value) | {"v": 2}
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import pytest
@@ -14,7 +14,7 @@ from kafkalike.errors import CommitFailedError
 from kafkalike.model.combining.offset_commit import OffsetCommit, Position, load_commit
 from kafkalike.model.combining.units import InTurn, in_turn
 from kafkalike.model.group_roster import Member, Roster
-from kafkalike.model.group_state import GroupsState, roster_row
+from kafkalike.model.group_state import GroupRow, GroupsState, roster_row
 from tests.tools.effort import examples
 
 
@@ -150,8 +150,89 @@ def owned_by(member: str, generation: int) -> Callable[[GroupsState], Sequence[A
     return lambda state: [roster_row(state.seq + 1, "g", roster)]
 
 
+def test_a_commit_is_a_row_for_each_partition() -> None:
+    """In the generation that the group has, which may be later than the member's; outside of it there is none."""
+    state = GroupsState()
+    for unit in (owned_by("m", 1), owned_by("m", 4)):
+        state = state.applied(unit(state))
+    state = state.applied([roster_row(3, "g", replace(state.group("g").roster, generation=6))])
+    row = GroupRow(
+        seq=4,
+        kind="offset",
+        group_id="g",
+        topic="t",
+        topic_id="id",
+        partition=0,
+        offset=2**63 - 1,
+        leader_epoch=3,
+        metadata="'é漢😀",
+        generation=6,
+        member_id="m",
+        client_id="c",
+        time_ms=5,
+    )
+    other = replace(row, seq=5, topic="u", topic_id="id2", partition=7, offset=0, leader_epoch=-1, metadata="")
+
+    assert commit(4)(state) == [row, other]
+    assert [found.generation for found in commit(-1, "")(GroupsState())] == [-1, -1]
+    assert [found.generation for found in commit(0, "m")(GroupsState().applied(owned_by("m", 0)(GroupsState())))] == [
+        0,
+        0,
+    ]
+
+
+def test_nobody_else_commits_for_a_member() -> None:
+    state = GroupsState().applied(owned_by("m", 4)(GroupsState()))
+
+    for generation, member in ((3, "m"), (4, "n"), (-1, "")):
+        with pytest.raises(CommitFailedError, match=r"^group 'g': "):
+            commit(generation, member)(state)
+
+
 def test_a_commit_is_loaded_as_it_was_dumped() -> None:
     assert load_commit(commit(4).dumped()) == commit(4)
+
+
+@pytest.mark.parametrize(
+    ("place", "value"),
+    [
+        (["kind"], "other"),
+        (["group"], 1),
+        (["member"], None),
+        (["client"], "\ud800"),
+        (["instance"], 7),
+        (["generation"], 2**31),
+        (["generation"], "1"),
+        (["time"], -1),
+        (["time"], 2**48),
+        (["offsets"], {}),
+        (["offsets", 0], {}),
+        (["offsets", 0, 0], 1),
+        (["offsets", 0, 1], None),
+        (["offsets", 0, 2], -1),
+        (["offsets", 0, 2], 2**31),
+        (["offsets", 0, 3], -1),
+        (["offsets", 0, 3], 2**63),
+        (["offsets", 0, 4], 2**31),
+        (["offsets", 0, 5], b"x"),
+    ],
+)
+def test_a_commit_of_another_process_is_checked_value_by_value(place: list[str | int], value: object) -> None:
+    """Whoever wrote it; a newer release may know more kinds."""
+    found: Any = commit(4).dumped()
+    spot = found
+    for step in place[:-1]:
+        spot = spot[step]
+    spot[place[-1]] = value
+
+    with pytest.raises((ValueError, TypeError), match=r"^another kind of unit$" if place == ["kind"] else None):
+        load_commit(found)
+
+
+def test_a_commit_without_a_static_name_is_loaded_as_it_was_dumped() -> None:
+    plain = replace(commit(-1, ""), group_instance_id=None)
+
+    assert load_commit(plain.dumped()) == plain
 
 
 def test_a_commit_that_its_group_has_overtaken_leaves_no_row() -> None:

@@ -12,6 +12,7 @@ import click
 
 from kafkalike.cli.environment import Environment
 from kafkalike.cli.options import bootstrap_option, command_config_option, version_option
+from kafkalike.cli.suggesting import SuggestingGroup
 
 if TYPE_CHECKING:
     from kafkalike.dead_letters.queue import DeadLetters
@@ -45,6 +46,7 @@ def _filters(command: F) -> F:
 
 
 @click.group(
+    cls=SuggestingGroup,
     epilog="Example: kafkalike dlq replay --topic orders.dlq --error-class ValueError --execute",
     context_settings={"help_option_names": ["--help"]},
 )

@@ -104,8 +104,9 @@ class Actions:
         if self._options.lag:
             from kafkalike.cli.groups.lag_report import lag_lines, rates_now
 
-            rates = rates_now(lags, group_ids, self._clock.now_ms())
-            return lambda group: lag_lines(group["group_id"], lags, rates)
+            now_ms = self._clock.now_ms()
+            rates = rates_now(lags, group_ids, now_ms)
+            return lambda group: lag_lines(group["group_id"], lags, rates, now_ms)
         return partial(group_report.offsets, lags=lags, verbose=verbose)
 
     def delete(self) -> Iterator[str]:

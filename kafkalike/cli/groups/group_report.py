@@ -84,6 +84,7 @@ def listing(groups: Iterable[Mapping[str, str]], *, types: bool, states: bool) -
     """Lines of `--list` with `--type` or `--state`."""
     known = [{**group, "group_id": shown(group["group_id"])} for group in groups]
     width = max([15, *(len(group["group_id"]) for group in known)]) + 10
+    known = [{**group, "group_type": group["group_type"].capitalize()} for group in known]
     wanted = [("TYPE", "group_type")] * types + [("STATE", "group_state")] * states
     yield _line((f"{'GROUP':<{width}}", *(f"{head:<20}" for head, _ in wanted)))
     for group in known:
@@ -123,8 +124,6 @@ def _offset_rows(group: Description, lags: Lags) -> Iterator[Sequence[str]]:
 
 def members(group: Description, *, verbose: bool) -> Iterator[str]:
     """Lines of `--describe --members`."""
-    if not group["members"]:
-        return
     static = any(member["group_instance_id"] for member in group["members"])
     rows = []
     for member in group["members"]:

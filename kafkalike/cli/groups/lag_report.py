@@ -23,11 +23,12 @@ HEADS: Final = (
     "LAG",
     "RECORD-LAG",
     "SECONDS-BEHIND",
+    "WAITING-S",
     "CONSUMED/S",
     "PRODUCED/S",
     "CATCH-UP-S",
 )
-WIDTHS: Final = (15, 15, 10, 15, 15, 15, 15, 15, 12, 12, 12)
+WIDTHS: Final = (15, 15, 10, 15, 15, 15, 15, 15, 12, 12, 12, 12)
 
 ALL: Final = "*"
 """Stands for all partitions of a topic, and all topics of a group."""
@@ -70,8 +71,17 @@ def rates_now(lags: Lags, group_ids: Sequence[str], now_ms: int) -> dict[tuple[s
     return {(group_id, tp): moment for group_id, tp, moment in found}
 
 
-def lag_lines(group_id: str, lags: Lags, moments: Mapping[tuple[str, TopicPartition], Moment]) -> Iterator[str]:
-    """Lines of `--describe --lag`: every partition, the sum of each topic that has several, the sum of the group."""
+def lag_lines(
+    group_id: str, lags: Lags, moments: Mapping[tuple[str, TopicPartition], Moment], now_ms: int
+) -> Iterator[str]:
+    """Lines of `--describe --lag`: every partition, the sum of each topic that has several, the sum of the group.
+
+    Args:
+        group_id: the group.
+        lags: how far it is behind.
+        moments: how fast it was, by group and partition.
+        now_ms: until when the oldest record that was not read has waited.
+    """
     found = list(lags.of(group_id))
     if not found:
         return
@@ -80,31 +90,44 @@ def lag_lines(group_id: str, lags: Lags, moments: Mapping[tuple[str, TopicPartit
     for topic, run in groupby(found, key=lambda lag: lag.partition.topic):
         own = list(run)
         topics += 1
-        rows += [_partition_row(lag, moments) for lag in own]
+        rows += [_partition_row(lag, moments, now_ms) for lag in own]
         if len(own) > 1:
-            rows.append(_sum_row(group_id, topic, own, moments))
+            rows.append(_sum_row(group_id, topic, own, moments, now_ms))
     if topics > 1:
-        rows.append(_sum_row(group_id, ALL, found, moments))
+        rows.append(_sum_row(group_id, ALL, found, moments, now_ms))
     yield from table(HEADS, rows, WIDTHS, {0, 1})
 
 
-def _partition_row(found: GroupLag, moments: Mapping[tuple[str, TopicPartition], Moment]) -> tuple[str, ...]:
+def _partition_row(
+    found: GroupLag, moments: Mapping[tuple[str, TopicPartition], Moment], now_ms: int
+) -> tuple[str, ...]:
     where = (found.group_id, found.partition.topic, str(found.partition.partition))
     ends = (str(found.committed.position.offset), str(found.index.log_end))
-    offsets, *numbers = _numbers(found.lag, Rates.of([moments.get((found.group_id, found.partition))]))
+    rates = Rates.of([moments.get((found.group_id, found.partition))])
+    offsets, *numbers = _numbers(found.lag, rates, now_ms)
     return (*where, *ends, MISSING if found.beyond else offsets, *numbers)
 
 
 def _sum_row(
-    group_id: str, topic: str, found: Sequence[GroupLag], moments: Mapping[tuple[str, TopicPartition], Moment]
+    group_id: str,
+    topic: str,
+    found: Sequence[GroupLag],
+    moments: Mapping[tuple[str, TopicPartition], Moment],
+    now_ms: int,
 ) -> tuple[str, ...]:
     rates = Rates.of([moments.get((group_id, lag.partition)) for lag in found])
-    return (group_id, topic, ALL, MISSING, MISSING, *_numbers(total(lag.lag for lag in found), rates))
+    return (group_id, topic, ALL, MISSING, MISSING, *_numbers(total(lag.lag for lag in found), rates, now_ms))
 
 
-def _numbers(lag: Lag, rates: Rates) -> tuple[str, ...]:
+def _numbers(lag: Lag, rates: Rates, now_ms: int) -> tuple[str, ...]:
     fast = (_rounded(rates.consumed), _rounded(rates.produced), _rounded(rates.catch_up(lag.offsets)))
-    return (str(lag.offsets), str(lag.records), f"{lag.behind_ms / 1000:.3f}", *fast)
+    return (
+        str(lag.offsets),
+        str(lag.records),
+        f"{lag.behind_ms / 1000:.3f}",
+        f"{lag.waiting_ms(now_ms) / 1000:.3f}",
+        *fast,
+    )
 
 
 def _rounded(number: float | None) -> str:

@@ -1,4 +1,4 @@
-"""Job: a command for spark-submit in, an exit code out; what `jobs/` share."""
+"""Job: a command for spark-submit in, an exit code out; what `kafkalike.jobs` share."""
 
 from __future__ import annotations
 

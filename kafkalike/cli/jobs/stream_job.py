@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import signal
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
@@ -105,7 +104,7 @@ def watch(
     _leave_errors_to_the_caller()
     seen = -1
     rows = 0
-    with Interrupt((signal.SIGINT, signal.SIGTERM)) as interrupt:
+    with Interrupt() as interrupt:
         ended = False
         while not ended:
             ended = interrupt.seen or bool(query.awaitTermination(_LOOK_SECONDS))

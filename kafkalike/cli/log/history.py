@@ -64,7 +64,8 @@ def history(
             continue
         at = utc_text(event.time_ms)
         version = "-" if event.version is None else str(event.version)
-        click.echo(f"{at}  {version:>6}  {event.kind:<10}  {event.what}  ({event.by})")
+        by = ", ".join(part for part in (event.by, event.who) if part)
+        click.echo(f"{at}  {version:>6}  {event.kind:<10}  {event.what}  ({by})")
 
 
 def _restore(cluster: Cluster, topic: str, new: str | None, version: int | None) -> None:

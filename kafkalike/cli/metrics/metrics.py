@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import signal
 from typing import Final
 
 import click
@@ -47,10 +46,10 @@ def metrics(
     from prometheus_client import CollectorRegistry, generate_latest, start_http_server
 
     from kafkalike.admin import KafkaAdminClient
-    from kafkalike.cli.metrics.prometheus import ClusterCollector
-    from kafkalike.cli.metrics.snapshot import snapshot
     from kafkalike.lag.measure import Lags
     from kafkalike.log.connect import check_there
+    from kafkalike.metrics.prometheus import ClusterCollector
+    from kafkalike.metrics.snapshot import snapshot
 
     settings = client_settings(read_properties(command_config))
     cluster = environment.connect(bootstrap_server, settings)
@@ -66,7 +65,7 @@ def metrics(
         click.echo(generate_latest(registry).decode(), nl=False)
         check_there(cluster)
         return
-    with Interrupt((signal.SIGINT, signal.SIGTERM)) as interrupt:
+    with Interrupt() as interrupt:
         server, thread = start_http_server(port, addr=host, registry=registry)
         click.echo(f"Serving metrics of {cluster.root} at http://{host}:{server.server_port}/metrics", err=True)
         while not interrupt.seen:

@@ -13,6 +13,7 @@ from typing import Any, Final
 import click
 
 from kafkalike.cli.environment import Environment, pass_options
+from kafkalike.cli.interrupt import Interrupt
 from kafkalike.cli.options import (
     bootstrap_option,
     client_settings,
@@ -97,7 +98,7 @@ class ConsumerPerfOptions:
 @version_option
 @pass_options(ConsumerPerfOptions)
 def consumer_perf_test(environment: Environment, options: ConsumerPerfOptions) -> None:
-    """Measure how fast records are read."""
+    """Measure how fast records are read; a signal ends it with the figures so far."""
     if (options.topic is None) == (options.include is None):
         message = "Exactly one of --topic and --include is needed"
         raise click.UsageError(message)
@@ -106,12 +107,13 @@ def consumer_perf_test(environment: Environment, options: ConsumerPerfOptions) -
         click.echo(DETAILED_HEADER if options.show_detailed_stats else HEADER)
     settings = _settings(options)
     consumer = KafkaConsumer(bootstrap_servers=environment.connect(options.bootstrap_server, settings), **settings)
-    with consumer:
-        test = PerfTest(consumer, environment, options, date_format)
+    with Interrupt() as interrupt, consumer:
+        test = PerfTest(consumer, environment, options, date_format, interrupt)
         test.run()
         metrics = consumer.metrics() if options.print_metrics else None
     if metrics is not None:
         print_metrics(metrics)
+    interrupt.again()
 
 
 def _settings(options: ConsumerPerfOptions) -> dict[str, Any]:
@@ -161,9 +163,15 @@ class PerfTest:
     """One run."""
 
     def __init__(
-        self, consumer: KafkaConsumer, environment: Environment, options: ConsumerPerfOptions, date_format: str
+        self,
+        consumer: KafkaConsumer,
+        environment: Environment,
+        options: ConsumerPerfOptions,
+        date_format: str,
+        interrupt: Interrupt,
     ) -> None:
         self._consumer = consumer
+        self._interrupt = interrupt
         self._clock = environment.clock
         self._options = options
         self._date_format = date_format
@@ -181,7 +189,7 @@ class PerfTest:
             self._consumer.subscribe(pattern=options.include, listener=self._joined)
         self._read(start)
         end = self._clock.now_ms()
-        if self._done.records < options.num_records:
+        if self._done.records < options.num_records and not self._interrupt.seen:
             click.echo(
                 "WARNING: Exiting before consuming the expected number of messages: timeout "
                 f"({options.timeout} ms) exceeded. You can use the --timeout option to increase the timeout."
@@ -192,7 +200,7 @@ class PerfTest:
 
     def _read(self, start: int) -> None:
         last_record = last_report = start
-        while self._done.records < self._options.num_records:
+        while self._done.records < self._options.num_records and not self._interrupt.seen:
             batches = self._consumer.poll(POLL_MS, max_records=self._options.num_records - self._done.records)
             now = self._clock.now_ms()
             for records in batches.values():

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any, Final
 import click
 
 from kafkalike.cli.environment import Environment, pass_options
+from kafkalike.cli.interrupt import Interrupt
 from kafkalike.cli.options import (
     bootstrap_option,
     client_settings,
@@ -94,7 +95,7 @@ class ProducerPerfOptions:
 @version_option
 @pass_options(ProducerPerfOptions)
 def producer_perf_test(environment: Environment, options: ProducerPerfOptions) -> None:
-    """Measure how fast records are sent."""
+    """Measure how fast records are sent; a signal ends it with the figures so far."""
     _check(options)
     payload = _payload(options)
     from kafkalike.producer import KafkaProducer
@@ -106,7 +107,7 @@ def producer_perf_test(environment: Environment, options: ProducerPerfOptions) -
     producer = KafkaProducer(bootstrap_servers=environment.connect(options.bootstrap_server, settings), **settings)
     stats = SendStats(environment.clock, options.reporting_interval, click.echo, warmup=options.warmup_records)
     errors: list[BaseException] = []
-    with producer:
+    with Interrupt() as interrupt, producer:
         spans.open_with(producer)
         pace = Pace(environment.clock, options.throughput)
         for number in range(options.num_records):
@@ -117,6 +118,8 @@ def producer_perf_test(environment: Environment, options: ProducerPerfOptions) -
             future.add_callback(partial(_sent, stats, sent_at, len(value)))
             future.add_errback(errors.append)
             spans.after(producer, sent_at)
+            if interrupt.seen:
+                break
             pace.wait(number + 1)
         spans.end(producer)
         producer.flush()
@@ -125,6 +128,7 @@ def producer_perf_test(environment: Environment, options: ProducerPerfOptions) -
         click.echo(line)
     if metrics is not None:
         print_metrics(metrics)
+    interrupt.again()
     if errors:
         message = f"{len(errors)} of {options.num_records} records were not sent, the first because: {errors[0]}"
         raise click.ClickException(message)

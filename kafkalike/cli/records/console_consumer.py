@@ -93,7 +93,7 @@ class ConsoleConsumerOptions:
 @version_option
 @pass_options(ConsoleConsumerOptions)
 def console_consumer(environment: Environment, options: ConsoleConsumerOptions) -> None:
-    """Print records as lines, until interrupted."""
+    """Print records as lines, until Ctrl-C or SIGTERM; then positions are committed and the group is left."""
     _check(options)
     formatter = _formatter(options)
     settings = consumer_settings(options)
@@ -115,8 +115,7 @@ def console_consumer(environment: Environment, options: ConsoleConsumerOptions) 
                     consumer.seek(where, offset)
     finally:
         click.echo(f"Processed a total of {printer.count} messages", err=True)
-    if interrupt.seen:
-        raise KeyboardInterrupt
+    interrupt.again()
     if interruption is not None:
         raise interruption
 
@@ -261,7 +260,7 @@ def _begin(consumer: KafkaConsumer, options: ConsoleConsumerOptions) -> None:
 def _batches(
     consumer: KafkaConsumer, environment: Environment, options: ConsoleConsumerOptions, interrupt: Interrupt
 ) -> Iterator[Mapping[TopicPartition, Sequence[ConsumerRecord]]]:
-    """What each poll brings, until --max-messages, --timeout-ms or Ctrl-C ends it."""
+    """What each poll brings, until --max-messages, --timeout-ms or a signal ends it."""
     left = options.max_messages
     timeout_ms = options.timeout_ms
     last = environment.clock.monotonic()

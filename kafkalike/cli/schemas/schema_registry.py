@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import signal
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
@@ -36,6 +35,8 @@ class _Options:
     anyone: bool
     read_only: bool
     max_body: int
+    tls_cert_file: str | None
+    tls_key_file: str | None
 
 
 @click.command(epilog="Example: kafkalike schema-registry --port 8081")
@@ -64,6 +65,18 @@ class _Options:
     show_default=True,
     help="Bytes of a request.",
 )
+@click.option(
+    "--tls-cert-file",
+    metavar="FILE",
+    type=click.Path(exists=True, dir_okay=False),
+    help="Certificate, PEM, with those that vouch for it: serve https.",
+)
+@click.option(
+    "--tls-key-file",
+    metavar="FILE",
+    type=click.Path(exists=True, dir_okay=False),
+    help="Its key, without a password; by default in the same file.",
+)
 @version_option
 @pass_options(_Options)
 def schema_registry(environment: Environment, options: _Options) -> None:
@@ -72,8 +85,8 @@ def schema_registry(environment: Environment, options: _Options) -> None:
     from kafkalike.schemas.service.service import RegistryService
 
     cluster = environment.cluster_of(options.bootstrap_server, options.command_config)
-    credentials = _credentials(options)
-    with Interrupt((signal.SIGINT, signal.SIGTERM)) as interrupt:
+    credentials, certificate = _credentials(options), _certificate(options)
+    with Interrupt() as interrupt:
         server = RegistryServer(
             RegistryService(cluster, read_only=options.read_only, clock=environment.clock),
             host=options.host,
@@ -81,6 +94,7 @@ def schema_registry(environment: Environment, options: _Options) -> None:
             credentials=credentials,
             max_body=options.max_body,
             anyone=options.anyone,
+            certificate=certificate,
         )
         try:
             # What cannot be read is said at once, not to the first client.
@@ -103,6 +117,15 @@ def _credentials(options: _Options) -> Credentials:
         message = "the file of tokens or users has no line that counts"
         raise KafkaConfigurationError(message)
     return made
+
+
+def _certificate(options: _Options) -> tuple[str, str | None] | None:
+    if options.tls_cert_file is None:
+        if options.tls_key_file is not None:
+            message = "--tls-key-file needs --tls-cert-file"
+            raise KafkaConfigurationError(message)
+        return None
+    return options.tls_cert_file, options.tls_key_file
 
 
 def _lines(path: str | None) -> list[str]:

@@ -11,6 +11,7 @@ import click
 
 from kafkalike.cli.environment import Environment, pass_environment
 from kafkalike.cli.options import bootstrap_option, command_config_option, read_properties, version_option
+from kafkalike.cli.suggesting import SuggestingGroup
 
 if TYPE_CHECKING:
     from kafkalike.schemas.client import RegistryClient
@@ -96,7 +97,7 @@ def _reference(given: str) -> SchemaReference:
     return SchemaReference(name, subject, int(version))
 
 
-@click.group(epilog="Example: kafkalike schemas register --subject orders-value --file order.avsc")
+@click.group(cls=SuggestingGroup, epilog="Example: kafkalike schemas register --subject orders-value --file order.avsc")
 @version_option
 def schemas() -> None:
     """Register, show, check and delete schemas, set levels and modes, move them in and out."""
@@ -232,7 +233,7 @@ def config(environment: Environment, /, **given: Any) -> None:  # noqa: ANN401 -
 @schemas.command()
 @where_options
 @setting_options
-@click.option("--set", "mode", metavar="MODE", help="READWRITE, READONLY, READONLY_OVERRIDE, IMPORT or FORWARD.")
+@click.option("--set", "mode", metavar="MODE", help="READWRITE, READONLY, READONLY_OVERRIDE or IMPORT.")
 @click.option("--force", is_flag=True, help="IMPORT although there are schemas.")
 @pass_environment
 def mode(environment: Environment, /, **given: Any) -> None:  # noqa: ANN401 - options

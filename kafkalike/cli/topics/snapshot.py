@@ -14,7 +14,7 @@ from kafkalike.cuts.take import snapshot
 @click.command(
     "snapshot",
     epilog="Example: kafkalike snapshot --topic orders --topic payments > now.json; "
-    "spark-submit jobs/export_topic.py --topic orders --at now.json exports/orders",
+    "spark-submit $(kafkalike job-path export_topic) --topic orders --at now.json exports/orders",
 )
 @bootstrap_option()
 @command_config_option()

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from base64 import urlsafe_b64encode
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
+from uuid import UUID
 
 import click
 
@@ -39,6 +41,12 @@ ALLOWED: Final[Mapping[str, frozenset[str]]] = {
     "exclude_internal": frozenset({"list", "describe"}),
 }
 """Which actions an option belongs to."""
+
+COLLISIONS: Final = (
+    "WARNING: Due to limitations in metric names, topics with a period ('.') or underscore ('_') could collide. To "
+    "avoid issues it is best to use either, but not both."
+)
+"""What Kafka says of such a name."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -76,7 +84,7 @@ class TopicsOptions:
 @click.option("--alter", "do_alter", is_flag=True, help="Raise the number of partitions.")
 @click.option("--delete", "do_delete", is_flag=True, help="Delete topics and their data.")
 @click.option("--topic", help="Topic; except for --create a regular expression that must match the whole name.")
-@click.option("--topic-id", help="Topic by id, with --describe.")
+@click.option("--topic-id", help="Topic by id, as --describe prints it or as a UUID, with --describe.")
 @click.option("--partitions", type=int, help="Number of partitions; default num.partitions of the server, 1.")
 @click.option("--replication-factor", type=int, help="Number of replicas: 1, as there is one storage root.")
 @click.option("--config", multiple=True, metavar="NAME=VALUE", help="Setting of the new topic; may be repeated.")
@@ -162,6 +170,8 @@ def _list(admin: KafkaAdminClient, options: TopicsOptions) -> Iterator[str]:
 
 def _create(admin: KafkaAdminClient, options: TopicsOptions) -> Iterator[str]:
     assert options.topic is not None, "checked before"
+    if "." in options.topic or "_" in options.topic:
+        yield COLLISIONS
     spec: dict[str, Any] = {"configs": key_values(options.config, "--config")}
     if options.partitions is not None:
         if options.partitions < 1:
@@ -193,7 +203,9 @@ def _delete(admin: KafkaAdminClient, options: TopicsOptions) -> Iterator[str]:
 def _describe(admin: KafkaAdminClient, options: TopicsOptions) -> Iterator[str]:
     described = admin.describe_topics()
     if options.topic_id:
-        described = [topic for topic in described if topic["topic_id"] == options.topic_id]
+        described = [
+            topic for topic in described if options.topic_id in {topic["topic_id"], kafka_uuid(topic["topic_id"])}
+        ]
         if not described and not options.if_exists:
             message = f"TopicId '{options.topic_id}' does not exist as expected"
             raise IllegalArgumentError(message)
@@ -223,10 +235,22 @@ def _overrides(admin: KafkaAdminClient, names: list[str]) -> dict[str, dict[str,
     }
 
 
+def kafka_uuid(topic_id: str) -> str:
+    """An id as Kafka prints it: the bytes of a UUID in 22 characters of base64; any other text as it is.
+
+    >>> kafka_uuid("a1e76a0c-8ed9-4ebf-a7a5-5bd5a0b9b6a2")
+    'oedqDI7ZTr-npVvVoLm2og'
+    """
+    try:
+        return urlsafe_b64encode(UUID(topic_id).bytes).decode().rstrip("=")
+    except ValueError:
+        return topic_id
+
+
 def _topic_line(topic: Mapping[str, Any], configs: Mapping[str, str]) -> str:
     fields = (
         f"Topic: {topic['name']}",
-        f"TopicId: {topic['topic_id']}",
+        f"TopicId: {kafka_uuid(topic['topic_id'])}",
         f"PartitionCount: {len(topic['partitions'])}",
         "ReplicationFactor: 1",
         f"Configs: {','.join(f'{name}={value}' for name, value in configs.items())}",

@@ -9,6 +9,7 @@ import click
 
 from kafkalike.cli.environment import Environment
 from kafkalike.cli.options import bootstrap_option, command_config_option, refused, version_option
+from kafkalike.cli.suggesting import SuggestingGroup
 from kafkalike.cli.transactions import report
 
 if TYPE_CHECKING:
@@ -26,7 +27,9 @@ def _where(command: F) -> F:
 
 
 @click.group(
-    epilog="Example: kafkalike transactions list --state Ongoing", context_settings={"help_option_names": ["--help"]}
+    cls=SuggestingGroup,
+    epilog="Example: kafkalike transactions list --state Ongoing",
+    context_settings={"help_option_names": ["--help"]},
 )
 @_where
 @version_option

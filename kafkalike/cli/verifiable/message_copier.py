@@ -6,7 +6,6 @@ Flags and lines are those of Kafka's TransactionalMessageCopier (org.apache.kafk
 from __future__ import annotations
 
 import random
-import signal
 from collections.abc import Iterable, Mapping
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, field
@@ -119,7 +118,7 @@ def transactional_message_copier(environment: Environment, options: CopierOption
     producing = {**common, **_producing(options)}
     consuming = {**common, **_consuming(options)}
     with (
-        Interrupt((signal.SIGINT, signal.SIGTERM)) as interrupt,
+        Interrupt() as interrupt,
         KafkaProducer(bootstrap_servers=cluster, **producing) as producer,
         KafkaConsumer(bootstrap_servers=cluster, **consuming) as consumer,
     ):

@@ -6,7 +6,6 @@ is added: `lost` in `partitions_revoked` when the partitions had been taken away
 
 from __future__ import annotations
 
-import signal
 from collections.abc import Iterable, Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass
@@ -89,7 +88,7 @@ def verifiable_consumer(environment: Environment, options: VerifiableConsumerOpt
     """Read as a member of a group and print what happens, until SIGTERM or Ctrl-C."""
     settings = _settings(options)
     lines = JsonLines(environment.stdout, environment.clock)
-    with Interrupt((signal.SIGINT, signal.SIGTERM)) as interrupt:
+    with Interrupt() as interrupt:
         consumer = KafkaConsumer(bootstrap_servers=environment.connect(options.bootstrap_server, settings), **settings)
         reader = Reader(consumer, lines, verbose=options.verbose, commits=not options.enable_autocommit)
         try:

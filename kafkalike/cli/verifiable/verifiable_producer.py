@@ -7,7 +7,6 @@ transactions are kafkalike's own.
 from __future__ import annotations
 
 import itertools
-import signal
 from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
@@ -80,7 +79,7 @@ def verifiable_producer(environment: Environment, options: VerifiableProducerOpt
     failures_are_printed()
     settings = _settings(options)
     lines = JsonLines(environment.stdout, environment.clock)
-    with Interrupt((signal.SIGINT, signal.SIGTERM)) as interrupt:
+    with Interrupt() as interrupt:
         producer = KafkaProducer(bootstrap_servers=environment.connect(options.bootstrap_server, settings), **settings)
         sender = _sender(producer, lines, options)
         pace = Pace(environment.clock, options.throughput)

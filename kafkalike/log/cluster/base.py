@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import abc
+import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
+from typing import TYPE_CHECKING
 
 from kafkalike.clock import Clock
 from kafkalike.config.server import MAX_PARTITIONS, ServerConfig
@@ -22,9 +24,11 @@ from kafkalike.log.port import ControlLog, TopicLog, Transactions
 from kafkalike.model.cluster_state import ClusterState, MetadataRow, log_start_row, topic_row
 from kafkalike.model.group_state import GroupRow, GroupsState
 from kafkalike.model.names import TopicId, TopicName, check_topic_name
-from kafkalike.model.schemas.rows import SchemaRow
-from kafkalike.model.schemas.state import RegistryState
 from kafkalike.model.topic import TopicInfo
+
+if TYPE_CHECKING:
+    from kafkalike.model.schemas.rows import SchemaRow
+    from kafkalike.model.schemas.state import RegistryState
 
 
 class OutdatedError(Exception):
@@ -73,16 +77,16 @@ class ClusterBase(abc.ABC):
         """Transactions over several topics and groups."""
 
     @abc.abstractmethod
-    def log(self, name: str) -> TopicLog:
+    def log(self, name: str, *, since: float = math.inf) -> TopicLog:
         """Open the log of an existing topic."""
 
     def topics(self) -> Mapping[str, TopicInfo]:
         """All topics by name, fresh."""
         return dict(self.metadata.refresh().topics)
 
-    def topic(self, name: str) -> TopicInfo:
-        """One topic, fresh."""
-        return self.metadata.refresh().require(check_topic_name(name))
+    def topic(self, name: str, *, since: float = math.inf) -> TopicInfo:
+        """One topic, fresh, or as of a look since a time."""
+        return self.metadata.refresh(since=since).require(check_topic_name(name))
 
     def ensure_topic(self, name: str) -> TopicInfo:
         """The topic, created with the server's defaults when it is missing and that is allowed."""

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import contextlib
+import math
 import shutil
 import uuid
 from collections.abc import Callable, Iterable, Mapping
@@ -55,8 +57,6 @@ from kafkalike.model.cluster_state import ClusterState, MetadataRow
 from kafkalike.model.group_state import GroupRow, GroupsState
 from kafkalike.model.leases import Leases
 from kafkalike.model.names import TopicId, TopicName
-from kafkalike.model.schemas.rows import SchemaRow
-from kafkalike.model.schemas.state import RegistryState
 from kafkalike.model.topic import TopicInfo
 
 if TYPE_CHECKING:
@@ -64,6 +64,8 @@ if TYPE_CHECKING:
     from kafkalike.log.table.combined_rows import CombinedRows
     from kafkalike.log.topic.topic_log import DeltaTopicLog
     from kafkalike.log.transactions.transactions import ClusterTransactions
+    from kafkalike.model.schemas.rows import SchemaRow
+    from kafkalike.model.schemas.state import RegistryState
 
 LOCAL_TAIL_SECONDS: Final = 0.002
 REMOTE_TAIL_SECONDS: Final = 0.25
@@ -77,6 +79,7 @@ FAR_HEARTBEAT_MS: Final = 10_000.0
 default session."""
 
 ROOT_SECONDS: Final = 10.0
+JUST_SECONDS: Final = 10.0
 FAR_ROOT_SECONDS: Final = 600.0
 """Wait between two looks whether the root is there at all; in an object store that is a request as dear as a write."""
 
@@ -121,6 +124,7 @@ class DeltaCluster(ClusterBase):
                 ClusterState,
                 clock=self.clock,
                 durable=True,
+                rare=True,
                 check=partial(check_root_format, self.root),
             ),
             helpers=self.helpers,
@@ -163,6 +167,9 @@ class DeltaCluster(ClusterBase):
     @cached_property
     def schemas(self) -> DeltaControlLog[RegistryState, SchemaRow]:
         """Schemas with their subjects, ids, levels and modes."""
+        from kafkalike.model.schemas.rows import SchemaRow
+        from kafkalike.model.schemas.state import RegistryState
+
         return DeltaControlLog(
             RowTable(
                 self.store,
@@ -173,6 +180,7 @@ class DeltaCluster(ClusterBase):
                 clock=self.clock,
                 # Records carry its ids: one that is lost could not be told from one that never was.
                 durable=True,
+                rare=True,
             ),
             helpers=self.helpers,
             longest_pause=METADATA_PAUSE_SECONDS,
@@ -217,6 +225,12 @@ class DeltaCluster(ClusterBase):
     @property
     def there(self) -> bool:
         """Whether the root holds the table of topics."""
+        if self.store.far:
+            # Whoever asks wants them next, or has just read them: one list for both.
+            with contextlib.suppress(KafkaError):
+                self.metadata.look_once()
+            if self.metadata.seen_within(JUST_SECONDS):
+                return True
         try:
             since = self.metadata.version if self.store.far else 0
             return bool(LogFiles.listed(self.store.at(CLUSTER_METADATA), since).commits)
@@ -322,16 +336,17 @@ class DeltaCluster(ClusterBase):
         self.store.forget_turns(turns_of(info.location))
         shutil.rmtree(folder, ignore_errors=True)
 
-    def log(self, name: str) -> DeltaTopicLog:
+    def log(self, name: str, *, since: float = math.inf) -> DeltaTopicLog:
         """Open the log of an existing topic.
 
         Args:
             name: the topic.
+            since: see `ControlLog.refresh`.
 
         Raises:
             UnknownTopicOrPartitionError: no such topic.
         """
-        return self._opened(self.topic(name))
+        return self._opened(self.topic(name, since=since))
 
     def _opened(self, info: TopicInfo) -> DeltaTopicLog:
         from kafkalike.log.topic.followed import Home

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import threading
 from collections.abc import Callable, Sequence
 from typing import Generic, TypeVar
@@ -32,9 +33,9 @@ class MemoryControlLog(Generic[S, R]):
         """All rows."""
         return self._written[: self._now[1]]
 
-    def refresh(self, *, waiting: bool = False) -> S:
+    def refresh(self, *, waiting: bool = False, since: float = math.inf) -> S:
         """The state."""
-        del waiting
+        del waiting, since
         return self.state
 
     def state_at(self, version: int) -> S:

@@ -58,6 +58,17 @@ def cut_at(cluster: DeltaCluster, infos: Iterable[TopicInfo], time_ms: int) -> C
     return Cut(seq=seq, groups_version=0, topics=topics)
 
 
+def ends_at(cluster: DeltaCluster, info: TopicInfo, version: int) -> Mapping[int, int]:
+    """Log ends of a topic as of a version of its table, by partition that has any record or had one.
+
+    Raises:
+        KafkaStorageError, LogCorruptError: the log cannot be read, or does not reach back so far.
+    """
+    files = cluster.files_of(info)
+    with storage_errors(files.uri):
+        return _ends(load_table(files, segment_of, version))
+
+
 def _walked_back(topic: str, files: Store, time_ms: int) -> tuple[int, list[tuple[int, int]]]:
     """The newest version that is not younger than a time, and the later ones that brought in decisions."""
     later: list[tuple[int, int]] = []

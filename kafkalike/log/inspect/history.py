@@ -37,13 +37,15 @@ class Event:
     """Table version; None for what stands in the cluster's metadata."""
     by: str
     """Engine, and the run of a maintenance run."""
+    who: str = ""
+    """User, host and process of the commit, as far as it names them."""
     what: str
     """For people."""
     topic_id: str
 
     def as_dict(self) -> dict[str, Any]:
         """The same for JSON."""
-        return {name: getattr(self, name) for name in ("time_ms", "kind", "version", "by", "what", "topic_id")}
+        return {name: getattr(self, name) for name in ("time_ms", "kind", "version", "by", "who", "what", "topic_id")}
 
 
 def topic_history(cluster: Cluster, name: str) -> list[Event]:
@@ -114,7 +116,13 @@ def _table_events(cluster: Cluster, info: TopicInfo) -> Iterator[Event]:
             continue
         kind, by, what = _described(commit, files)
         yield Event(
-            time_ms=commit.timestamp_ms, kind=kind, version=version, by=by, what=what, topic_id=str(info.topic_id)
+            time_ms=commit.timestamp_ms,
+            kind=kind,
+            version=version,
+            by=by,
+            who=commit.writer,
+            what=what,
+            topic_id=str(info.topic_id),
         )
 
 

@@ -20,6 +20,7 @@ from pyspark.errors import PySparkException
 from kafkalike.expr.sink import arrow_columns
 from kafkalike.log.jvm.java_errors import innermost
 from kafkalike.log.jvm.job_errors import raise_refusal
+from kafkalike.log.jvm.remote import check_same_root, is_remote
 from kafkalike.log.jvm.task_number import task_number
 from kafkalike.log.runs.files import Numbering, Written
 from kafkalike.log.runs.payload import Job, Writing, in_threads, write_anew
@@ -56,6 +57,7 @@ def append_staged(cluster: DeltaCluster, frame: DataFrame, target: Target, how: 
     Raises:
         KafkaError: see `kafkalike.spark.write`.
     """
+    check_same_root(frame.sparkSession, cluster)
     with staging_place(cluster.store) as folder:
         results = [left_out(target)] if target.written else run_job(frame, target, folder)
         spark = frame.sparkSession
@@ -105,6 +107,9 @@ def write_all(
 def _write_small(
     spark: SparkSession, staged: Store, files: Store, jobs: list[tuple[list[Run], Numbering]]
 ) -> list[Written]:
+    if is_remote(spark):
+        # A client of Spark Connect cannot tell where the tasks are.
+        return in_threads(staged, files, jobs)
     context, size = spark.sparkContext, sum(run.bytes for runs, _ in jobs for run in runs)
     most = SPREAD_BYTES if files.reach == "machine" else FAR_SPREAD_BYTES
     if size > most and not (context.master or "local").startswith("local"):

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any, Final
 from urllib.parse import urlsplit
 
 from kafkalike.errors import KafkaConfigurationError
+from kafkalike.log.jvm.remote import is_remote
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -20,8 +21,9 @@ def tell_hadoop(spark: SparkSession, cluster: DeltaCluster) -> None:
 
     The settings are those of Hadoop in this session's JVM. They are no settings of Spark's, which stand in its event
     log and on its page; Spark sends them to its tasks with the files that these are to read. A bucket whose provider of
-    credentials the session names itself is left as it is. Hadoop keeps a client for each bucket as long as the JVM
-    lives, so what is told later does not reach a bucket that was read before.
+    credentials the session names itself is left as it is, and so is the server of a session of Spark Connect. Hadoop
+    keeps a client for each bucket as long as the JVM lives, so what is told later does not reach a bucket that was read
+    before.
 
     Args:
         spark: the session.
@@ -32,6 +34,9 @@ def tell_hadoop(spark: SparkSession, cluster: DeltaCluster) -> None:
     """
     place = urlsplit(cluster.root)
     if place.scheme != "s3":
+        return
+    if is_remote(spark):
+        # The server's Hadoop is told by the server's own settings.
         return
     context: Any = spark.sparkContext
     # PySpark has no public way to either.

@@ -3,20 +3,28 @@
 from __future__ import annotations
 
 import os
+import re
+import subprocess
 import sys
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Final
 
+from pyspark import SparkContext
+from pyspark.errors import PySparkRuntimeError
 from pyspark.sql import SparkSession
+from pyspark.sql.utils import is_remote as is_remote_mode
 
+from kafkalike.errors import KafkaConfigurationError
 from kafkalike.log.connect import named_root
 from kafkalike.log.jvm.jars import delta_jar_conf
+from kafkalike.log.jvm.remote import REMOTE, REMOTE_VARIABLE
 from kafkalike.log.store.object_root import object_root
 
 UTC_JVM: Final = "-Duser.timezone=UTC"
 
-LOG4J: Final = Path(__file__).with_name("log4j2.properties")
-"""What the JVM may say on standard error; `conf/log4j2.properties`, for spark-submit, is the same."""
+LOG4J: Final = Path(__file__).parents[2] / "conf" / "log4j2.properties"
+"""What the JVM may say on standard error. spark-submit finds it beside `spark-defaults.conf`."""
 
 SESSION_CONF: Final = {
     "spark.sql.extensions": "io.delta.sql.DeltaSparkSessionExtension",
@@ -41,7 +49,22 @@ SESSION_CONF: Final = {
     "spark.ui.enabled": "false",
     "spark.ui.showConsoleProgress": "false",
 }
-"""What `conf/spark-defaults.conf` says as well, for spark-submit; a test keeps the two equal."""
+"""What `kafkalike/conf/spark-defaults.conf` says as well, for spark-submit; a test keeps the two equal."""
+
+JAVA: Final = 17
+"""The oldest Java that Spark 4.2 runs on."""
+
+JAR_LISTS: Final = {"spark.jars", "spark.jars.packages", "spark.jars.excludes"}
+
+CONNECT_CONF: Final = {
+    name: SESSION_CONF[name]
+    for name in (
+        "spark.sql.session.timeZone",
+        "spark.sql.parquet.outputTimestampType",
+        "spark.sql.legacy.parameterSubstitution.constantsOnly",
+    )
+}
+"""What a client of Spark Connect can set; the rest belongs to the server."""
 
 
 def session(
@@ -58,16 +81,23 @@ def session(
         master: where to run; `local[*]` when neither this nor `SPARK_MASTER` nor spark-submit says so.
         bootstrap_servers: a cluster that is to be read as tables; one in S3 adds Hadoop's client for it to a JVM that
             starts now. None for the environment variable `KAFKALIKE_BOOTSTRAP_SERVERS`.
-        **conf: more settings; they win over kafkalike's own. Dotted names go in as `**{"spark.x.y": "z"}`.
+        **conf: more settings; they win over kafkalike's own, and jars are added to these. Dotted names go in as
+            `**{"spark.x.y": "z"}`.
 
     Returns:
         The session. Settings that only count when a JVM starts have no effect on one that runs already. Warnings of
         its JVM go to standard error, less those that say nothing (`LOG4J`); name another file with
-        `-Dlog4j2.configurationFile=` in `spark.driver.extraJavaOptions`.
+        `-Dlog4j2.configurationFile=` in `spark.driver.extraJavaOptions`. With `spark.remote`, or where a session of
+        Spark Connect runs, one of that server, whose jars and static settings are its own.
+
+    Raises:
+        KafkaConfigurationError: there is no Java, or one that is too old.
     """
     # Workers must be the same Python as the driver: another one may lack the packages.
     os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
     builder = SparkSession.builder.appName(app_name)
+    if is_connect(conf):
+        return _connected(builder, conf)
     settings = {**SESSION_CONF, **conf}
     if SparkSession.getActiveSession() is None:
         settings["spark.driver.extraJavaOptions"] = driver_options(settings.get("spark.driver.extraJavaOptions", ""))
@@ -75,10 +105,77 @@ def session(
         settings["spark.executor.extraJavaOptions"] = " ".join(o for o in executors if o)
         if not _submitted():
             builder = builder.master(master or os.environ.get("SPARK_MASTER") or "local[*]")
-            settings = {**delta_jar_conf(s3=_in_s3(bootstrap_servers)), **settings}
+            settings = with_jars(delta_jar_conf(s3=_in_s3(bootstrap_servers)), settings)
+        else:
+            _quiet_submitted(settings["spark.driver.extraJavaOptions"])
     for name, value in settings.items():
         builder = builder.config(name, value)
-    return builder.getOrCreate()
+    try:
+        return builder.getOrCreate()
+    except PySparkRuntimeError as cause:
+        if cause.getCondition() != "JAVA_GATEWAY_EXITED":
+            raise
+        raise KafkaConfigurationError(java_problem() or f"Java did not start: {cause}") from cause
+
+
+def is_connect(conf: Mapping[str, str]) -> bool:
+    """Whether a session is to be one of Spark Connect: a setting, `SPARK_REMOTE`, or a session that runs says so."""
+    return REMOTE in conf or bool(os.environ.get(REMOTE_VARIABLE)) or is_remote_mode()
+
+
+def _connected(builder: SparkSession.Builder, conf: Mapping[str, str]) -> SparkSession:
+    """A session of a Spark Connect server, which has its own jars, master and static settings."""
+    active = SparkSession.getActiveSession()
+    if active is None or REMOTE in conf:
+        url = conf.get(REMOTE) or os.environ[REMOTE_VARIABLE]
+        active = builder.remote(url).getOrCreate()
+    for name, value in {**CONNECT_CONF, **{name: value for name, value in conf.items() if name != REMOTE}}.items():
+        active.conf.set(name, value)
+    return active
+
+
+def with_jars(own: Mapping[str, str], given: Mapping[str, str]) -> dict[str, str]:
+    """Settings of which those that name jars have kafkalike's and the caller's, each once."""
+    joined = {**own, **given}
+    for name in JAR_LISTS & own.keys() & given.keys():
+        both = f"{own[name]},{given[name]}".split(",")
+        joined[name] = ",".join(dict.fromkeys(part.strip() for part in both if part.strip()))
+    return joined
+
+
+def java_problem() -> str | None:
+    """Why Spark has no Java to start, and how to get one; None where there is one that will do."""
+    home = os.environ.get("JAVA_HOME")
+    java = str(Path(home, "bin", "java")) if home else "java"
+    install = (
+        f"install one, such as `apt-get install openjdk-{JAVA}-jre-headless` (Debian, Ubuntu) or "
+        f"`brew install openjdk@{JAVA}` (macOS), and set JAVA_HOME to its folder"
+    )
+    asked = f"Spark needs Java {JAVA} or later"
+    try:
+        said = subprocess.run([java, "-version"], capture_output=True, text=True, timeout=60, check=False).stderr  # noqa: S603 - the one that Spark would start
+    except OSError:
+        there = f"JAVA_HOME is {home}, where there is none" if home else "there is no java on the PATH"
+        return f"{asked}, and {there}: {install}"
+    found = re.search(r'version "(?:1\.)?(\d+)', said)
+    if found is None or int(found[1]) < JAVA:
+        which = f"version {found[1]}" if found else "no Java that says its version"
+        return f"{asked}, and {java} is {which}: {install}"
+    return None
+
+
+def _quiet_submitted(options: str) -> None:
+    """Have the JVM of spark-submit say only what `LOG4J` lets through, from here on.
+
+    A file that is named below the folder in which spark-submit was started is not there for other folders, and then
+    Spark's own settings count, with hundreds of lines.
+    """
+    SparkContext._ensure_initialized()  # noqa: SLF001 - there is no session yet
+    jvm: Any = SparkContext._jvm  # noqa: SLF001
+    named = jvm.java.lang.System.getProperty("log4j2.configurationFile")
+    if LOG4J.as_uri() not in options or (named and Path(str(named).removeprefix("file:")).exists()):
+        return
+    jvm.org.apache.logging.log4j.core.config.Configurator.reconfigure(jvm.java.net.URI.create(LOG4J.as_uri()))
 
 
 def _in_s3(bootstrap_servers: Any) -> bool:  # noqa: ANN401

@@ -18,6 +18,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 from kafkalike.errors import IllegalArgumentError, IllegalStateError, KafkaError, KafkaStorageError
+from kafkalike.log.jvm.remote import need_jvm
 from kafkalike.log.store.object_root import object_root
 from kafkalike.log.store.objects import open_objects
 from kafkalike.model.structs import TopicPartition
@@ -78,6 +79,42 @@ class BatchOffsets:
             for tp, offset in parse_ends(line).items():
                 found[tp] = min(offset, found.get(tp, offset))
         return dict(sorted(found.items()))
+
+    @property
+    def reads_tables(self) -> bool:
+        """Whether a source is Delta's."""
+        return any('"reservoirId"' in line for line in self.text.splitlines()[_HEAD_LINES:])
+
+    @property
+    def tables(self) -> dict[str, int]:
+        """Delta tables that sources have read, by id: the newest version that is read to its end."""
+        found: dict[str, int] = {}
+        for line in self.text.splitlines()[_HEAD_LINES:]:
+            read = parse_table(line)
+            if read is not None:
+                found[read[0]] = min(read[1], found.get(*read))
+        return found
+
+
+def parse_table(line: str) -> tuple[str, int] | None:
+    """A Delta table that a source has read, and its newest version of which nothing is left to read.
+
+    A source that still reads the table as it found it has read no version to its end: those files stand in no order.
+
+    >>> head = '{"sourceVersion":1,"reservoirId":"t","index":-1,'
+    >>> parse_table(head + '"reservoirVersion":7,"isStartingVersion":false}')
+    ('t', 6)
+    >>> parse_table(head + '"reservoirVersion":7,"isStartingVersion":true}'), parse_table('{"orders": {"0": 23}}')
+    (None, None)
+    """
+    try:
+        given: Any = json.loads(line)
+    except ValueError:
+        return None
+    if not isinstance(given, dict) or given.get("isStartingVersion") is not False:
+        return None
+    table, version = given.get("reservoirId"), given.get("reservoirVersion")
+    return (table, version - 1) if isinstance(table, str) and type(version) is int and version > 0 else None
 
 
 def parse_ends(line: str) -> dict[TopicPartition, int]:
@@ -223,6 +260,7 @@ class Checkpoint(CheckpointFiles):
 
     def __init__(self, spark: SparkSession, location: str) -> None:
         super().__init__(location)
+        need_jvm(spark, "reading a checkpoint through Hadoop")
         jvm: Any = spark.sparkContext._jvm  # noqa: SLF001 - PySpark has no public file system
         session: Any = spark._jsparkSession  # noqa: SLF001
         self._path = jvm.org.apache.hadoop.fs.Path

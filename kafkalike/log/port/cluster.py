@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterable, Mapping
-from typing import Protocol
+from typing import TYPE_CHECKING, Protocol
 
 from kafkalike.config.server import ServerConfig
 from kafkalike.log.port.control import ControlLog
@@ -12,9 +13,11 @@ from kafkalike.log.port.transactions import Transactions
 from kafkalike.model.cluster_state import ClusterState, MetadataRow
 from kafkalike.model.group_state import GroupRow, GroupsState
 from kafkalike.model.leases import Leases
-from kafkalike.model.schemas.rows import SchemaRow
-from kafkalike.model.schemas.state import RegistryState
 from kafkalike.model.topic import TopicInfo
+
+if TYPE_CHECKING:
+    from kafkalike.model.schemas.rows import SchemaRow
+    from kafkalike.model.schemas.state import RegistryState
 
 
 def request_metrics(requests: Mapping[str, int]) -> dict[str, dict[str, float]]:
@@ -163,7 +166,7 @@ class Cluster(Protocol):
         """
         ...
 
-    def log(self, name: str) -> TopicLog:
+    def log(self, name: str, *, since: float = math.inf) -> TopicLog:
         """Open the log of an existing topic."""
         ...
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Sequence
 from typing import Generic, Protocol, TypeVar
 
@@ -17,11 +18,13 @@ class ControlLog(Protocol, Generic[S_co, R]):
         """The state as of the last `refresh` or `transact`. Read it; only rows change it."""
         ...
 
-    def refresh(self, *, waiting: bool = False) -> S_co:
+    def refresh(self, *, waiting: bool = False, since: float = math.inf) -> S_co:
         """Apply rows that others added; returns the state. Costs a file look-up when there is nothing new.
 
         Args:
             waiting: the caller comes again until there is something new; see `TopicLog.refresh`.
+            since: an answer of the storage to a look of this process will do that was made at this time or later,
+                seconds of the machine's monotonic clock; unless `waiting`.
         """
         ...
 

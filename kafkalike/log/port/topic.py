@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Protocol
 
 from kafkalike.config.topic import TopicConfig
@@ -16,6 +16,8 @@ from kafkalike.model.topic import TopicInfo
 
 if TYPE_CHECKING:
     from kafkalike.log.topic.chunk import Chunk
+    from kafkalike.log.topic.column_batch import ColumnBatch
+    from kafkalike.log.topic.key_search import Searched
 
 
 class PartitionReader(Protocol):
@@ -113,7 +115,12 @@ class TopicLog(Protocol):
         ...
 
     def append(
-        self, batch: RecordBatch, *, codec: str = "none", timeout_ms: float | None = 120_000, txn: TxnId | None = None
+        self,
+        batch: RecordBatch | ColumnBatch,
+        *,
+        codec: str = "none",
+        timeout_ms: float | None = 120_000,
+        txn: TxnId | None = None,
     ) -> Appended:
         """Write the records in one table commit: all of them or none.
 
@@ -138,6 +145,15 @@ class TopicLog(Protocol):
 
     def reader(self, partition: int, position: int) -> PartitionReader:
         """A reader that begins at an offset. Checks it at the first read, not here."""
+        ...
+
+    def with_key(self, partition: int, key: bytes) -> Iterator[Searched]:
+        """The records with a key as of the last `refresh`, file by file, the newest file first.
+
+        Raises:
+            CorruptRecordError: a file is damaged, or does not hold what the log says.
+            KafkaStorageError: the storage cannot be read now, or a file is gone: it may be tried again.
+        """
         ...
 
     def offset_for_time(self, partition: int, timestamp_ms: int) -> OffsetAndTimestamp | None:

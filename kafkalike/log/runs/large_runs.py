@@ -12,6 +12,7 @@ from collections.abc import Callable, Mapping
 from typing import Final
 
 import pyarrow as pa
+import pyarrow.parquet as pq
 
 from kafkalike.clock import SYSTEM_CLOCK
 from kafkalike.log.runs.renumber import footer_checksum, placeholders, renumber
@@ -22,6 +23,7 @@ from kafkalike.log.store.parquet import (
     ROW_GROUP_ROWS,
     UNREADABLE,
     is_storage_error,
+    key_filter,
     open_parquet,
     parquet_writer,
 )
@@ -114,7 +116,8 @@ class _File:
         self._name = f"{task:06d}-{uuid.uuid4().hex}.parquet"
         self._files = files
         self._sink = files.open_output(self._name)
-        self._writer = parquet_writer(CHUNK_SCHEMA, self._sink, codec, uncompressed=("offset",))
+        self._codec = codec
+        self._writer: pq.ParquetWriter | None = None
         self._times: list[int] = []
 
     def write(self, body: pa.Table) -> None:
@@ -122,13 +125,17 @@ class _File:
         # A producer's time is that of the moment when it has the record, not that of the commit.
         table = segment_rows(body, placeholders(rows, self._rows), SYSTEM_CLOCK.now_ms(), log_append_time=False)
         groups = max(round(body.nbytes / ROW_GROUP_BYTES), -(-rows // ROW_GROUP_ROWS), 1)
+        if self._writer is None:
+            bloom = key_filter(table, -(-rows // groups), rows)
+            self._writer = parquet_writer(CHUNK_SCHEMA, self._sink, self._codec, ("offset",), bloom)
         self._writer.write_table(table, row_group_size=-(-rows // groups))
         self._times += time_range(table)
         self._rows += rows
         self.bytes += body.nbytes
 
     def finish(self, task: int, partition: int) -> LargeRun:
-        self._writer.close()
+        if self._writer is not None:
+            self._writer.close()
         self._sink.close()
         return LargeRun(
             task=task,
@@ -143,7 +150,8 @@ class _File:
 
     def give_up(self) -> None:
         # Else it would write the footer when it is collected, into a file that is closed.
-        self._writer.is_open = False
+        if self._writer is not None:
+            self._writer.is_open = False
         with contextlib.suppress(OSError):
             self._sink.close()
         self._files.discard(self._name)

@@ -151,24 +151,27 @@ class Together:
             if place is not None
         }
         ask = partial(session.commit, number, offsets, name=name, payloads=payloads)
+        # Who is interrupted from here on lets go of the session: the next transaction begins with a new epoch, which
+        # settles this one.
+        self._session = None
         while True:
             try:
-                return ask(deadline)
+                done = ask(deadline)
             except UnknownOutcomeError:
                 if deadline.expired():
-                    self._session = None
                     raise
             except KafkaError as cause:
                 if session.decided(number):
-                    self._session = None
                     cause.add_note(
                         f"the transaction of {self.transactional_id!r} is committed: its records come into all of its "
                         "topics as soon as the storage lets anybody bring them there; do not write them again"
                     )
                     raise
-                if not self._aborted():
-                    continue
-                raise
+                if self._aborted(session):
+                    raise
+            else:
+                self._session = session
+                return done
 
     def forget(self) -> None:
         """Forget the transactional id, which nobody uses again; what cannot be done now, maintenance does later."""
@@ -179,23 +182,22 @@ class Together:
 
     def abort(self) -> None:
         """End the open transaction without effect; what cannot be done now is done by whoever comes next."""
-        self._aborted()
+        session, self._session = self._session, None
+        if session is not None and self._number:
+            self._aborted(session)
 
-    def _aborted(self) -> bool:
-        """Abort; False when the transaction turned out to be committed."""
-        session = self._session
-        if session is None or not self._number:
-            return True
+    def _aborted(self, session: TransactionSession) -> bool:
+        """Abort; False when the transaction turned out to be committed. The session is kept where it can be used."""
         try:
             session.abort(self._number, Deadline(self._cluster.clock, _ABORT_MS))
         except InvalidTxnStateError:
             return False
         except FATAL:
-            pass
+            pass  # it stays fenced
         except KafkaError as cause:
-            # The next transaction begins with a new epoch, which settles this one.
-            self._session = None
             _log.warning("the transaction of %s was not aborted: %s", self.transactional_id, cause)
+            return True
+        self._session = session
         return True
 
     @property

@@ -19,6 +19,9 @@ from kafkalike.log.store.port import Pace
 KNOWN_SECONDS: Final = 10.0
 """How long a file that was found is taken to be there by those who wait; who does not wait asks anew."""
 
+QUIET_SECONDS: Final = 5.0
+"""How long, at most, nothing is taken to have come before a folder was listed: who waits looks after a second then."""
+
 KNOWN_FILES: Final = 32
 KNOWN_BYTES: Final = 64 * 1024
 """How many found files of a folder are kept, and how large one may be: the commits that other readers come for."""
@@ -96,6 +99,21 @@ class Looks:
         folder, now = self._folder(name), self._monotonic()
         with self._mutex:
             self._note_found(folder, name, _Answer(content, now), now)
+
+    def missed(self, name: str, since: float, quiet_seconds: float) -> None:
+        """Note that a file was not there at a time, or later, as a list of its folder said.
+
+        Args:
+            name: the file.
+            since: the time.
+            quiet_seconds: how long nothing new had come into the folder; a short while at most is made of it.
+        """
+        folder = self._folder(name)
+        with self._mutex:
+            folder.changed = min(folder.changed, since - max(0.0, min(quiet_seconds, QUIET_SECONDS)))
+            known = folder.missing
+            if name not in folder.found and (known is None or known[0] != name or known[1].at < since):
+                folder.missing = name, _Answer(None, since)
 
     def forget(self, name: str) -> None:
         """Know nothing of a file any more: it was removed, or replaced."""

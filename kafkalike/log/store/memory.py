@@ -6,6 +6,7 @@ import copy
 import io
 import threading
 import time
+import zlib
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass, field
@@ -123,7 +124,12 @@ class MemoryStore(NearStore):
         with self._disk.mutex:
             found = [(n.removeprefix(prefix), c, t) for n, (c, t) in self._disk.files.items() if n.startswith(prefix)]
         shallow = [f for f in found if "/" not in f[0] or (deep and "_delta_log/" not in f[0])]
-        return [Entry(n, len(c), t // 1_000_000) for n, c, t in shallow if n > after]
+        return [Entry(n, len(c), t // 1_000_000, _tag(c)) for n, c, t in shallow if n > after]
+
+    def tag(self, name: str) -> str:
+        """A checksum of what it holds."""
+        found = self._disk.files.get(self._prefix + name)
+        return "" if found is None else _tag(found[0])
 
     def folders(self) -> Sequence[str]:
         """Names of the folders below."""
@@ -180,6 +186,10 @@ class MemoryStore(NearStore):
     def now_ns(self) -> int:
         """The clock that the store was made with."""
         return self._now_ns()
+
+
+def _tag(content: bytes) -> str:
+    return f"{zlib.crc32(content):08x}"
 
 
 class _Output(io.BytesIO):

@@ -46,6 +46,14 @@ class NearStore:
     def fetch(self, names: Sequence[str]) -> None:
         """Nothing is gained."""
 
+    def tag(self, name: str) -> str:
+        """It has none."""
+        del name
+        return ""
+
+    def note_missing(self, name: str, since: float, quiet_seconds: float) -> None:
+        """Nothing is gained."""
+
     def beside(self, calls: Sequence[Callable[[], T]]) -> list[T]:
         """Make calls one after the other."""
         return [call() for call in calls]

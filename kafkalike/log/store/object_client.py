@@ -130,11 +130,11 @@ class ObjectClient:
             found = self._patient[patience] = _client(self._place, self._options, RETRIES, patience)
         return found
 
-    def create(self, name: str, content: bytes) -> bool:
+    def create(self, name: str, content: bytes) -> str | None:
         """Put an object unless there is one; one request, and a second one to look where the first was unclear.
 
         Returns:
-            Whether this call created it; False when there is one.
+            What the storage calls its content, empty where it does not say; None when there is an object.
 
         Raises:
             NotStoredError: nothing was stored, and nothing will be.
@@ -143,13 +143,13 @@ class ObjectClient:
         self.count("put")
         with self._asking(name, conditional=True):
             try:
-                obstore.put(self._once, name, content, mode="create")
+                made = obstore.put(self._once, name, content, mode="create")
             except (AlreadyExistsError, PreconditionError, NotModifiedError) as cause:
                 # A 409 may only say that somebody was at it just then.
                 if not any(sign in str(cause) for sign in _SURELY_THERE):
                     self._look(name)
-                return False
-        return True
+                return None
+        return _tag(made["e_tag"])
 
     def _look(self, name: str) -> None:
         self.count("head")
@@ -231,7 +231,12 @@ class ObjectClient:
                 found = list(obstore.list_with_delimiter(self._again, prefix=prefix)["objects"])
             self.count("list", len(found) // LIST_PAGE)
             entries = [
-                Entry(str(m["path"]).removeprefix(above), int(m["size"]), _ns(m["last_modified"]) // 1_000_000)
+                Entry(
+                    str(m["path"]).removeprefix(above),
+                    int(m["size"]),
+                    _ns(m["last_modified"]) // 1_000_000,
+                    _tag(m["e_tag"]),
+                )
                 for m in found
             ]
             return entries if deep else [entry for entry in entries if "/" not in entry.name]
@@ -343,6 +348,11 @@ def _client(root: ObjectRoot, options: StorageOptions, retries: int, patience: f
 def _check_length(found: int, wanted: int) -> None:
     if found != wanted:
         raise OSError(errno.EIO, f"{found} bytes came where {wanted} were asked for")
+
+
+def _tag(given: str | None) -> str:
+    """An ETag, which a list gives without its quotes in some storages."""
+    return (given or "").strip('"')
 
 
 def _ns(when: Any) -> int:  # noqa: ANN401 - a datetime; its class is for type checkers only

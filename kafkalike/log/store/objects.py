@@ -49,6 +49,9 @@ THREADS: Final = 32
 FETCHED_BYTES: Final = 64 * 1024 * 1024
 """What one process holds of objects that it has fetched ahead, at most."""
 
+KNOWN_TAGS: Final = 4096
+"""Objects of which it is remembered what the storage called their contents: they are asked for right after the put."""
+
 T = TypeVar("T")
 
 
@@ -77,6 +80,26 @@ class _Fetched:
             return content
 
 
+class _Tags:
+    """What the storage calls contents that this process has put, see `Entry.tag`; the latest ones. Thread-safe."""
+
+    def __init__(self) -> None:
+        self._mutex = threading.Lock()
+        self._known: dict[str, str] = {}
+
+    def put(self, name: str, tag: str) -> None:
+        """Note one."""
+        with self._mutex:
+            self._known.pop(name, None)
+            self._known[name] = tag
+            if len(self._known) > KNOWN_TAGS:
+                del self._known[next(iter(self._known))]
+
+    def get(self, name: str) -> str:
+        """One; empty where it is not known."""
+        return self._known.get(name, "")
+
+
 class _Root:
     """What the stores of one root share in this process.
 
@@ -93,6 +116,7 @@ class _Root:
         self.leases = ObjectLeases(self.client, LEASES)
         self.looks = Looks()
         self.fetched = _Fetched()
+        self.tags = _Tags()
         self._threads = ThreadPoolExecutor(THREADS, thread_name_prefix="kafkalike-requests")
         self._mutex = threading.Lock()
         self._shared: WeakValueDictionary[Hashable, Any] = WeakValueDictionary()
@@ -321,10 +345,20 @@ class ObjectStore:
             raise NotStoredError(cause.errno, cause.strerror, cause.filename) from None
         except KafkaError as cause:
             raise NotStoredError(None, str(cause)) from cause
-        made = self._root.client.create(self._prefix + name, content)
-        if made:
-            self._root.looks.made(self._prefix + name, content)
-        return made
+        tag = self._root.client.create(self._prefix + name, content)
+        if tag is None:
+            return False
+        self._root.tags.put(self._prefix + name, tag)
+        self._root.looks.made(self._prefix + name, content)
+        return True
+
+    def tag(self, name: str) -> str:
+        """As the storage has answered."""
+        return self._root.tags.get(self._prefix + name)
+
+    def note_missing(self, name: str, since: float, quiet_seconds: float) -> None:
+        """Spare who waits for the file a look."""
+        self._root.looks.missed(self._prefix + name, since, quiet_seconds)
 
     def replace(self, name: str, content: bytes) -> None:
         """Write an object, over an older one if there is one."""

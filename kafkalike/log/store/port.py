@@ -40,6 +40,9 @@ class Entry:
     """Bytes."""
     modified_ms: int
     """When it was written: ms since the epoch, by the storage's own clock."""
+    tag: str = ""
+    """What the storage calls its content (an ETag): another content has another one. Empty where it has no such name.
+    """
 
 
 @dataclass(frozen=True, slots=True)
@@ -258,6 +261,24 @@ class Store(Protocol):
 
         Raises:
             FileNotFoundError: there is none.
+        """
+        ...
+
+    def tag(self, name: str) -> str:
+        """What the storage called the content that `put_if_absent` gave this file in this process, see `Entry.tag`.
+
+        Returns:
+            Empty where that is not known: it had no answer, or was long ago.
+        """
+        ...
+
+    def note_missing(self, name: str, since: float, quiet_seconds: float) -> None:
+        """Take note that a list which was asked for at a time showed no such file: the answer to a look for it.
+
+        Args:
+            name: the file.
+            since: seconds of the machine's monotonic clock.
+            quiet_seconds: how long nothing has come into the folder.
         """
         ...
 

@@ -36,8 +36,8 @@ class Requests(Protocol):
 
     uri: str
 
-    def create(self, name: str, content: bytes) -> bool:
-        """Put an object unless there is one."""
+    def create(self, name: str, content: bytes) -> str | None:
+        """Put an object unless there is one; None where there is."""
         ...
 
     def get_with_time(self, name: str) -> tuple[bytes, int]:
@@ -107,7 +107,7 @@ def _created(client: Requests, clock: Clock) -> str:
     for attempt in range(TRIES):
         name = f"{PROBES}/{uuid.uuid4().hex}"
         try:
-            if client.create(name, b"first"):
+            if client.create(name, b"first") is not None:
                 return name
             seen = OSError(errno.EEXIST, "a key that nobody has was said to exist")
         except NotStoredError as cause:
@@ -127,7 +127,7 @@ def _refused_the_second_time(client: Requests, name: str, clock: Clock) -> None:
     seen: OSError | None = None
     for attempt in range(TRIES):
         try:
-            if client.create(name, b"second"):
+            if client.create(name, b"second") is not None:
                 raise _unsafe(client, "a conditional create of a key that exists was answered with success")
         except NotStoredError as cause:
             raise _unsafe(client, f"a conditional create of a key that exists was answered: {cause.strerror}") from None

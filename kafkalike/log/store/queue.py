@@ -36,7 +36,8 @@ class Queues:
                 queue.append(mine)
                 if queue[0] is mine:
                     mine.set()
-            meanwhile()
+            if not mine.is_set():
+                meanwhile()
             while not mine.wait(min(deadline.remaining(), LOOK_SECONDS)):
                 if deadline.expired():
                     raise KafkaTimeoutError(f"other writers held {name!r} until time ran out; nothing was written")

@@ -27,6 +27,11 @@ CHECKSUM_KEY: Final = "kafkalikeChecksum"
 """Field of our `commitInfo`, which is the first line of a commit: CRC-32 of all that follows it. Without it a file that
 was cut off at the end of a line, or has a flipped bit, may look like another commit."""
 
+USER_KEY: Final = "userName"
+HOST_KEY: Final = "kafkalikeHost"
+PROCESS_KEY: Final = "kafkalikeProcess"
+"""Fields of a `commitInfo` that say who made the commit; the first is Delta's own."""
+
 APPEND: Final = "WRITE"
 """Operation of a commit that adds records."""
 
@@ -35,6 +40,17 @@ FENCES_KEY: Final = "fences"
 
 Action = Mapping[str, Any]
 """One line of a commit file: an object with one key, the kind of action."""
+
+
+def writer_of(info: Mapping[str, Any]) -> str:
+    """Who made a commit, in words; empty where its `commitInfo` does not say.
+
+    >>> writer_of({"userName": "ann", "kafkalikeHost": "db1", "kafkalikeProcess": 4711}), writer_of({"userName": "bob"})
+    ('ann@db1, process 4711', 'bob')
+    """
+    user, host, process = (info.get(key) for key in (USER_KEY, HOST_KEY, PROCESS_KEY))
+    place = "@".join(str(part) for part in (user, host) if part)
+    return place if process is None else f"{place}, process {process}"
 
 
 def log_name(version: int) -> str:
@@ -69,6 +85,8 @@ class TableCommit:
     operation: str
     engine: str
     user_metadata: str | None
+    writer: str = ""
+    """User, host and process, as far as the commit names them: `ann@db1, process 4711`."""
     adds: tuple[Add, ...] = ()
     removes: tuple[str, ...] = ()
     txns: Mapping[str, int] = field(default_factory=dict)
@@ -185,6 +203,7 @@ def commit_of(version: int, actions: Iterable[Action], where: str) -> TableCommi
             timestamp_ms=int(info.get("timestamp") or 0),
             operation=str(info.get("operation", "?")),
             engine=str(info.get("engineInfo", "?")),
+            writer=writer_of(info),
             user_metadata=None if given is None else str(given),
             adds=tuple(adds),
             removes=tuple(old.path for old in removes),

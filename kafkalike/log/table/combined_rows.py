@@ -144,7 +144,7 @@ class CombinedRows(Generic[S, R]):
                 # Beside the commits, which do not wait for it.
                 self.helpers.start(lambda: self._merge(landed))
             with table.mutex:
-                self._cleaner.after_commit(landed, table.state.table_id, len(table.state.index))
+                self._cleaner.after_commit(landed, table.state.table_id, table.state.index.paths)
         return landed
 
     def _merge(self, landed: Landed) -> None:

@@ -28,15 +28,13 @@ from kafkalike.log.table.open_appends import OpenAppends
 from kafkalike.log.table.state import FENCE, TableState
 from kafkalike.log.table.table import Change, Done, Landed, Plan
 from kafkalike.log.table.waiting_files import WaitingFiles
-from kafkalike.model.combining.course import (
+from kafkalike.model.combining.acts import (
     BUSY,
     GIVES_WAY,
     LOST,
-    RIVALS_SECONDS,
     Act,
     AskRoom,
     Attempt,
-    Company,
     ForgottenError,
     LeaveRoom,
     Look,
@@ -46,10 +44,9 @@ from kafkalike.model.combining.course import (
     Put,
     Seen,
     Withdraw,
-    appending,
-    sealing,
-    withdrawing,
 )
+from kafkalike.model.combining.course import appending, sealing, withdrawing
+from kafkalike.model.combining.pace import RIVALS_SECONDS, Company
 from kafkalike.model.combining.parts import Placed, Room, Waiting
 
 GRACE_MS: Final = 10_000.0

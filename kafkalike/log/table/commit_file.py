@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import zlib
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -12,13 +13,17 @@ from kafkalike.log.table.actions import (
     APPEND,
     APPEND_KEY,
     CHECKSUM_KEY,
+    HOST_KEY,
+    PROCESS_KEY,
     SUPPORTED_READER_VERSION,
     SUPPORTED_WRITER_VERSION,
+    USER_KEY,
     Action,
     Add,
     TableCommit,
+    writer_of,
 )
-from kafkalike.version import engine_info
+from kafkalike.version import engine_info, user_and_host
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -48,6 +53,7 @@ class Commit:
             timestamp_ms=self.time_ms,
             operation=self.operation,
             engine=engine_info(),
+            writer=writer_of(writer_info()),
             user_metadata=self.user_metadata,
             adds=tuple(self.adds),
             removes=tuple(r.path for r in self.removes),
@@ -63,6 +69,7 @@ class Commit:
             "operationParameters": {"mode": "Append"} if self.operation == APPEND else {},
             "isBlindAppend": not self.removes,
             "engineInfo": engine_info(),
+            **writer_info(),
             "userMetadata": self.user_metadata,
         }
         return lines_of(info, self._actions())
@@ -94,6 +101,12 @@ class Commit:
             }
 
 
+def writer_info() -> dict[str, str | int]:
+    """What a commit says of who made it: user, host and process; for people who ask afterwards."""
+    user, host = user_and_host()
+    return {USER_KEY: user, HOST_KEY: host, PROCESS_KEY: os.getpid()}
+
+
 def creation(
     table_id: str,
     schema: Mapping[str, Any],
@@ -116,6 +129,7 @@ def creation(
         "operation": "CREATE TABLE",
         "operationParameters": {"mode": "ErrorIfExists", "location": ""},
         "engineInfo": engine_info(),
+        **writer_info(),
         "userMetadata": _json({APPEND_KEY: table_id}),
     }
     metadata = {

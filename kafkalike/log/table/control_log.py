@@ -7,12 +7,13 @@ partition 0. The state is a value: one that was handed out stays as it is.
 from __future__ import annotations
 
 import contextlib
+import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Generic, TypeVar
 
 from kafkalike.clock import Deadline, within
 from kafkalike.errors import KafkaStorageError
-from kafkalike.log.store.port import NOW, Pace
+from kafkalike.log.store.port import Pace
 from kafkalike.log.table.actions import APPEND
 from kafkalike.log.table.fewer_files import keep_some
 from kafkalike.log.table.layout import CONTROL_TABLE_PROPERTIES
@@ -71,7 +72,7 @@ class DeltaControlLog(Generic[S, R]):
         self._turns = Turns(
             table.root, table.location, table.clock, patience, lambda: self.refresh(waiting=plans_beside).seq
         )
-        self._cleaner = LogCleaner(table.root, table.location, helpers, table.clock)
+        self._cleaner = LogCleaner(table.root, table.location, helpers, table.clock, rare=table.rare)
 
     # --- following -----------------------------------------------------------------------------
 
@@ -80,22 +81,22 @@ class DeltaControlLog(Generic[S, R]):
         if not self._table.loaded:
             self.refresh()
 
+    def seen_within(self, seconds: float) -> bool:
+        """Whether the table was seen to be there so short a time ago."""
+        return self._table.loaded and self._table.seen_within(seconds)
+
     @property
     def state(self) -> S:
         """The state as of the last `refresh`; read anew when that was interrupted."""
         return self._rows.state
 
-    def refresh(self, *, waiting: bool = False) -> S:
+    def refresh(self, *, waiting: bool = False, since: float = math.inf) -> S:
         """Apply rows that others added; see `ControlLog.refresh`."""
-        return self._rows.refresh(self._waiting if waiting else NOW)
+        return self._rows.refresh(self._waiting if waiting else Pace(since))
 
     def questions(self) -> list[Callable[[], object]]:
         """What `refresh` asks; see `FollowedTable.questions`."""
         return self._table.questions()
-
-    def refreshed_since(self, since: float) -> S:
-        """Apply rows that others added, by answers of the storage to what was asked at a time or later."""
-        return self._rows.refresh(Pace(since=since))
 
     @property
     def version(self) -> int:
@@ -184,10 +185,12 @@ class DeltaControlLog(Generic[S, R]):
             )
             if isinstance(landed, Done):
                 return
-            self._rows.merge_after(landed, deadline)
+            merged = self._rows.merge_after(landed, deadline)
         with self._table.mutex:
             state = self._table.state
-            self._cleaner.after_commit(landed, state.table_id, len(state.index))
+            self._cleaner.after_commit(landed, state.table_id, state.index.paths)
+            if merged is not None:
+                self._cleaner.after_commit(merged, state.table_id, state.index.paths)
 
     def _appending(self, state: TableState, plan: Callable[[S], Sequence[R]]) -> Change | Done[None]:
         rows = plan(self.state)

@@ -57,6 +57,7 @@ class FollowedTable:
         look_back: completes a state that was just loaded, from a checkpoint of the version that it is given, with what
             that checkpoint does not say.
         follower: called for every load and commit before anyone sees the new state.
+        rare: whether few commits are made to it; see `load_snapshot`.
     """
 
     def __init__(
@@ -67,6 +68,7 @@ class FollowedTable:
         to_segment: ToSegment,
         look_back: Callable[[TableState, int, Store], None] | None = None,
         follower: Follower | None = None,
+        rare: bool = False,
     ) -> None:
         self.store = store
         self.mutex = threading.RLock()
@@ -75,6 +77,7 @@ class FollowedTable:
         self._to_segment = to_segment
         self._look_back = look_back
         self._follower = follower
+        self._rare = rare
         self._state: TableState | None = None
         self._checked = 0.0
         self._recheck_seconds = FAR_RECHECK_SECONDS if store.far else RECHECK_SECONDS
@@ -101,6 +104,10 @@ class FollowedTable:
     def loaded(self) -> bool:
         """Whether there is a state to go on from."""
         return self._state is not None
+
+    def seen_within(self, seconds: float) -> bool:
+        """Whether the table's log was listed, or a commit of it read, so short a time ago."""
+        return self._clock.monotonic() - self._checked <= seconds
 
     def forget(self) -> None:
         """Begin from nothing at the next look."""
@@ -209,8 +216,6 @@ class FollowedTable:
         # An idle poll is little more than this.
         try:
             content = self.store.look(name, pace)
-        except FileNotFoundError:
-            raise
         except OSError as cause:
             raise unanswered(f"{self.store.uri}/{name}", cause) from cause
         if content is None:
@@ -243,14 +248,19 @@ class FollowedTable:
 
     def _load_state(self) -> None:
         self._state = None
-        state, checkpoint = load_with_base(self.store, self._to_segment)
+        begun = SYSTEM_CLOCK.monotonic()
+        state, snapshot = load_with_base(self.store, self._to_segment, rare=self._rare)
         if self._look_back is not None:
-            self._look_back(state, checkpoint, self.store)
+            self._look_back(state, snapshot.version, self.store)
         if self._follower is not None:
             try:
                 self._follower.on_load(state)
             except DamagedFileError as cause:
                 state = last_good(self.store, self._to_segment, self._follower.on_load, state, cause)
+        state.carried = {}
+        if self.store.far and state.damage is None:
+            quiet_seconds = (self._clock.now_ms() - state.last_commit_ms) / 1000
+            self.store.note_missing(log_name(state.version + 1), begun, quiet_seconds)
         self._checked = self._clock.monotonic()
         self._state = state
 

@@ -13,11 +13,11 @@ import pyarrow as pa
 
 from kafkalike.log.table.root_format import NEWEST, ROOT_FORMAT
 from kafkalike.model import cluster_state, group_state
-from kafkalike.model.schemas import rows as schema_rows
+from kafkalike.model.schemas import table as schema_table
 
 CLUSTER_METADATA: Final = cluster_state.TABLE
 CONSUMER_OFFSETS: Final = group_state.TABLE
-SCHEMAS: Final = schema_rows.TABLE
+SCHEMAS: Final = schema_table.TABLE
 
 CONTROL_TABLES: Final = (CLUSTER_METADATA, CONSUMER_OFFSETS, SCHEMAS)
 """Those with rows that make up a state."""

@@ -27,9 +27,11 @@ def load_table(store: Store, to_segment: ToSegment, version: int | None = None) 
     return load_with_base(store, to_segment, version)[0]
 
 
-def load_with_base(store: Store, to_segment: ToSegment, version: int | None = None) -> tuple[TableState, int]:
-    """The same, and the version of the checkpoint that the state was made from; -1 for none."""
-    snapshot = load_snapshot(store, version)
+def load_with_base(
+    store: Store, to_segment: ToSegment, version: int | None = None, *, rare: bool = False
+) -> tuple[TableState, Snapshot]:
+    """The same, and the snapshot that the state was made from. See `load_snapshot`."""
+    snapshot = load_snapshot(store, version, rare=rare)
     with _damaged_checkpoint(snapshot.version, store):
         for protocol in snapshot.of_kind("protocol"):
             check_protocol(protocol, store.uri)
@@ -44,10 +46,11 @@ def load_with_base(store: Store, to_segment: ToSegment, version: int | None = No
         properties=metadata.get("configuration") or {},
         schema=str(metadata.get("schemaString", "")),
         damage=snapshot.damage,
+        carried=snapshot.carried,
     )
     for commit in snapshot.committed:
         state.apply(commit, lambda add: to_segment(add, store))
-    return state, snapshot.version
+    return state, snapshot
 
 
 def _adds(snapshot: Snapshot, store: Store) -> Iterator[Add]:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import contextlib
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Collection, Sequence
 from typing import Final
 
 import pyarrow as pa
@@ -21,7 +21,7 @@ from kafkalike.log.store.port import Store
 from kafkalike.log.table.checkpoints.expired import clean_log
 from kafkalike.log.table.checkpoints.make import FAR_SHARE, INTERVAL, SHARE, is_due, make_checkpoint
 from kafkalike.log.table.joined.joining import Joining
-from kafkalike.log.table.joined.reading import EVERY
+from kafkalike.log.table.joined.reading import EACH, EVERY
 from kafkalike.log.table.log_files import last_checkpoint
 from kafkalike.log.table.snapshot import load_snapshot
 from kafkalike.log.table.table import Landed
@@ -90,17 +90,20 @@ class LogCleaner:
         location: the table's folder below it.
         helpers: do the work.
         clock: the time.
+        rare: whether few commits are made to it: then each is joined at once, with the data files.
     """
 
-    def __init__(self, root: Store, location: str, helpers: Helpers, clock: Clock) -> None:
+    def __init__(self, root: Store, location: str, helpers: Helpers, clock: Clock, *, rare: bool = False) -> None:
         self._root = root
         self._location = location
         self._files = root.at(location)
         self._helpers = helpers
         self._clock = clock
-        self._joining = Joining(self._files)
+        self._rare = rare
+        self._every = EACH if rare else EVERY
+        self._joining = Joining(self._files, self._every)
 
-    def after_commit(self, landed: Landed, table_id: str, files: int) -> None:
+    def after_commit(self, landed: Landed, table_id: str, paths: Collection[str]) -> None:
         """Join commits and make a checkpoint, where that is due, beside what the caller goes on with.
 
         Failing is harmless: the log stays the truth, and the next time is soon.
@@ -108,27 +111,30 @@ class LogCleaner:
         Args:
             landed: the version just made.
             table_id: id of its table.
-            files: data files that it has.
+            paths: data files that it has.
         """
         version, far = landed.version, self._files.far
         if far:
             self._joining.note(version, landed.content)
-        if version % (EVERY if far else INTERVAL):
+        if version % (self._every if far else INTERVAL):
             return
+        files, carried = len(paths), tuple(paths) if self._rare else ()
 
         def due() -> bool:
             return is_due(version, last_checkpoint(self._files), files, FAR_SHARE if far else SHARE)
 
         # There both, and the question, are requests, for which no append shall wait.
         if far:
-            self._helpers.start(lambda: self._join(version, table_id) and due() and self._clean(version, table_id))
+            self._helpers.start(
+                lambda: self._join(version, table_id, carried) and due() and self._clean(version, table_id)
+            )
         elif due():
             self._helpers.start(lambda: self._clean(version, table_id))
 
-    def _join(self, version: int, table_id: str) -> bool:
+    def _join(self, version: int, table_id: str, paths: Sequence[str]) -> bool:
         """Join the commits up to a version; returns whether a checkpoint may be due then."""
         with contextlib.suppress(KafkaError, OSError):
-            self._joining.join(version, table_id)
+            self._joining.join(version, table_id, paths)
         return version % INTERVAL == 0
 
     def clean(self, table_id: str) -> bool:

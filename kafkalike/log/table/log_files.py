@@ -50,8 +50,10 @@ class LogFiles:
     """When the commit files were written, ms, by version."""
     sizes: Mapping[int, int] = field(default_factory=dict)
     """Bytes of the commit files, by version."""
-    joined: Mapping[int, int] = field(default_factory=dict)
-    """When the files that hold the commits of a block were written, ms, by block."""
+    tags: Mapping[int, str] = field(default_factory=dict)
+    """What the storage calls the contents of the commit files, by version; see `Entry.tag`."""
+    joined: frozenset[int] = frozenset()
+    """Blocks that have a file with their commits."""
 
     @classmethod
     def listed(cls, store: Store, since: int = 0) -> LogFiles:
@@ -74,14 +76,15 @@ class LogFiles:
     def _listed(cls, store: Store, since: int) -> LogFiles:
         modified: dict[int, int] = {}
         sizes: dict[int, int] = {}
-        joined: dict[int, int] = {}
+        tags: dict[int, str] = {}
+        joined: set[int] = set()
         parts: dict[int, dict[str, int]] = {}
         for entry in store.list("_delta_log", after=f"{since:020d}" if since > 0 else ""):
             version = version_of(entry.name)
             if version is not None:
-                modified[version], sizes[version] = entry.modified_ms, entry.size
+                modified[version], sizes[version], tags[version] = entry.modified_ms, entry.size, entry.tag
             elif match := _JOINED.fullmatch(entry.name):
-                joined[int(match[1])] = entry.modified_ms
+                joined.add(int(match[1]))
             elif match := _CHECKPOINT.fullmatch(entry.name):
                 # A checkpoint of several parts is one only when all of them are there.
                 parts.setdefault(int(match[1]), {})[entry.name] = int(match[3] or 1)
@@ -91,7 +94,7 @@ class LogFiles:
             several = sorted(name for name, count in names.items() if count > 1)
             if single or (several and len(several) == names[several[0]]):
                 whole[version] = single[:1] or several
-        return cls(tuple(sorted(modified)), whole, modified, sizes, joined)
+        return cls(tuple(sorted(modified)), whole, modified, sizes, tags, frozenset(joined))
 
 
 def base_of(files: LogFiles, version: int) -> bool:

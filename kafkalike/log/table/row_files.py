@@ -13,6 +13,7 @@ from typing import Any, Final, Generic, TypeVar
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.parquet as pq
 
 from kafkalike.clock import Clock
 from kafkalike.errors import KafkaStorageError, LogCorruptError
@@ -91,6 +92,14 @@ class RowFiles(Generic[R]):
                 message = f"{self._files.uri}/{path} cannot be read now: {cause}"
                 raise KafkaStorageError(message) from cause
             raise DamagedFileError(self._files.uri, path, " ".join(str(cause).split())) from cause
+
+    def rows_in(self, content: bytes) -> Sequence[R] | None:
+        """The rows of a data file of this content; None where it cannot be read."""
+        try:
+            with pq.ParquetFile(pa.BufferReader(content), pre_buffer=False, page_checksum_verification=True) as file:
+                return _to_rows(file.read(use_threads=False), self._row_type)
+        except UNREADABLE:
+            return None
 
     def write_new(self, rows: Sequence[R]) -> Add:
         """Write new rows.

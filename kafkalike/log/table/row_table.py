@@ -49,6 +49,7 @@ class RowTable(Generic[S, R]):
         clock: time and waiting.
         jitter: random number from 0 to 1, for the wait after a conflict.
         durable: whether a row must survive a power failure when it is written.
+        rare: whether few rows are written: then who opens the table gets rows and commits in one file, see `Joining`.
         check: called with the table's properties before anything that it says is taken in; it may refuse them.
     """
 
@@ -63,6 +64,7 @@ class RowTable(Generic[S, R]):
         clock: Clock,
         jitter: Callable[[], float] = random.random,
         durable: bool = False,
+        rare: bool = False,
         check: Callable[[Mapping[str, str]], None] = lambda _: None,
     ) -> None:
         self.root = root
@@ -76,9 +78,12 @@ class RowTable(Generic[S, R]):
         self._check = check
         self._state: S | None = None
         """The rows' state; None as long as no table was seen."""
+        self.rare = rare
         self._missing_is_damage = False
         """Whether a data file that is not there cannot have been merged away a moment ago."""
-        self.table = Table(self.files, clock, to_segment=seq_segment, follower=self, jitter=jitter, durable=durable)
+        self.table = Table(
+            self.files, clock, to_segment=seq_segment, follower=self, jitter=jitter, durable=durable, rare=rare
+        )
 
     @property
     def state(self) -> S:
@@ -184,8 +189,17 @@ class RowTable(Generic[S, R]):
 
     def rows_of(self, state: TableState) -> list[R]:
         """All rows that a table has, in `seq` order. Reads every file."""
-        paths = [segment.path for segment in state.index]
         rows: list[R] = []
+        paths: list[str] = []
+        for segment in state.index:
+            carried = state.carried.get(segment.path)
+            found = None
+            if carried is not None and len(carried) == segment.size_bytes:
+                found = self.row_files.rows_in(carried)
+            if found is None:
+                paths.append(segment.path)
+            else:
+                rows += found
         for at in range(0, len(paths), READ_BESIDE):
             for some in self.files.beside([partial(self._rows, path) for path in paths[at : at + READ_BESIDE]]):
                 rows += some

@@ -7,8 +7,8 @@ the data files of a table hold, so what a foreign writer has said of its files s
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import Any, Final
 
 import pyarrow as pa
@@ -29,7 +29,7 @@ from kafkalike.log.table.actions import (
     parse_commit,
 )
 from kafkalike.log.table.damage import REPAIR_COMMAND, Damage
-from kafkalike.log.table.joined.reading import CommitFiles
+from kafkalike.log.table.joined.reading import EACH, EVERY, CommitFiles
 from kafkalike.log.table.log_files import LogFiles, base_of, block_of, first_missing, last_checkpoint
 
 _log = logging.getLogger(__name__)
@@ -52,6 +52,8 @@ class Snapshot:
     """What these say."""
     damage: Damage | None = None
     """Why it is not of the newest version, if that cannot be read."""
+    carried: Mapping[str, bytes] = field(default_factory=dict)
+    """Contents of data files that came with the commits; not all are in force."""
 
     @property
     def newest(self) -> int:
@@ -87,7 +89,7 @@ class Snapshot:
             yield add_of(*row)
 
 
-def load_snapshot(store: Store, version: int | None = None) -> Snapshot:
+def load_snapshot(store: Store, version: int | None = None, *, rare: bool = False) -> Snapshot:
     """Read a table's log.
 
     A checkpoint that cannot be read is passed over for an older one, with a warning, as long as the commits since then
@@ -97,12 +99,15 @@ def load_snapshot(store: Store, version: int | None = None) -> Snapshot:
     Args:
         store: the table.
         version: None for the newest one.
+        rare: whether few commits are made to it, and each is joined where that saves requests. A list of its whole log
+            is short then, and says without a question which checkpoint is the last.
 
     Raises:
         FileNotFoundError: there is no table.
         LogCorruptError: its log lacks a version, or cannot be read; or it has no such version (any more, or yet).
     """
-    found = _from_last_checkpoint(store) if version is None else None
+    rare = rare and store.far
+    found = _from_last_checkpoint(store) if version is None and not rare else None
     if found is not None:
         return found
     for left in reversed(range(LOAD_TRIES)):
@@ -110,7 +115,7 @@ def load_snapshot(store: Store, version: int | None = None) -> Snapshot:
         if not files.commits and not files.checkpoints:
             raise FileNotFoundError(store.uri)
         try:
-            return _read(store, files, version)
+            return _read(store, files, version, every=EACH if rare else EVERY)
         except FileNotFoundError as cause:
             # Cleaned up since it was listed.
             if not left:
@@ -138,7 +143,7 @@ def _from_last_checkpoint(store: Store) -> Snapshot | None:
     return found if found.damage is None and found.version >= last else None
 
 
-def _read(store: Store, files: LogFiles, version: int | None) -> Snapshot:
+def _read(store: Store, files: LogFiles, version: int | None, *, every: int = EVERY) -> Snapshot:
     newest = max([*files.commits[-1:], *files.checkpoints])
     target = newest if version is None else version
     problems: list[str] = []
@@ -156,7 +161,13 @@ def _read(store: Store, files: LogFiles, version: int | None) -> Snapshot:
             _log.warning("%s: checkpoint %d cannot be read, an older one is taken: %s", store.uri, base, cause)
             continue
         above = [v for v in files.commits if base < v <= target]
-        return _with_commits(store, Snapshot(version=base, actions=actions), files, above, cut_end=version is None)
+        contents = CommitFiles(store, files, every=every)
+        found = _with_commits(store, Snapshot(version=base, actions=actions), contents, above, cut_end=version is None)
+        if not contents.mislead(str(found.metadata().get("id"))):
+            found.carried = contents.carried
+            return found
+        contents = CommitFiles(store, files, joined=False)
+        return _with_commits(store, Snapshot(version=base, actions=actions), contents, above, cut_end=version is None)
     if version is not None and not base_of(files, version):
         problems = [f"there is no version {version} any more, or not yet; the newest one is {newest}"]
     else:
@@ -165,29 +176,14 @@ def _read(store: Store, files: LogFiles, version: int | None) -> Snapshot:
     raise LogCorruptError(message)
 
 
-def _with_commits(store: Store, base: Snapshot, files: LogFiles, versions: Sequence[int], *, cut_end: bool) -> Snapshot:
-    """A checkpoint, and the commits above it."""
-    contents = CommitFiles(store, files)
-    found = _above(store, base, contents, versions, cut_end=cut_end)
-    if contents.mislead(str(found.metadata().get("id")), found.committed):
-        found = _above(store, base, CommitFiles(store, files, joined=False), versions, cut_end=cut_end)
-    return found
-
-
-def _above(store: Store, base: Snapshot, contents: CommitFiles, versions: Sequence[int], *, cut_end: bool) -> Snapshot:
-    found = replace(base, commits=[], committed=[])
-    _read_commits(store, found, contents.read(versions), versions, cut_end=cut_end)
-    return found
-
-
-def _read_commits(
-    store: Store, snapshot: Snapshot, contents: Iterable[tuple[int, bytes]], versions: Sequence[int], *, cut_end: bool
-) -> None:
-    """Read the commits above a checkpoint, up to the first of a damaged end.
+def _with_commits(
+    store: Store, snapshot: Snapshot, contents: CommitFiles, versions: Sequence[int], *, cut_end: bool
+) -> Snapshot:
+    """A checkpoint, and the commits above it, up to the first of a damaged end.
 
     A damaged commit that sound ones follow is an error: what it said is not known, and they rest on it.
     """
-    for version, content in contents:
+    for version, content in contents.read(versions):
         try:
             actions = parse_actions(version, content, store.uri)
             commit = commit_of(version, actions, store.uri)
@@ -205,9 +201,10 @@ def _read_commits(
                 newest=versions[-1],
             )
             snapshot.damage.warn()
-            return
+            break
         snapshot.commits.append((version, actions))
         snapshot.committed.append(commit)
+    return snapshot
 
 
 def all_damaged(store: Store, versions: Sequence[int]) -> bool:

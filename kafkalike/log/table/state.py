@@ -91,6 +91,8 @@ class TableState:
     """The latest commit that may have taken log ends back, if any of ours has not followed it."""
     damage: Damage | None = None
     """Why it is not of the newest version, if that cannot be read: then nothing may be written."""
+    carried: Mapping[str, bytes] = field(default_factory=dict)
+    """Contents of data files that came with the log, as long as the state is being loaded."""
 
     went_on: bool = False
     """Whether a change of ours has been seen, which is made on no table whose log end was taken back."""

@@ -91,6 +91,7 @@ class Table(FollowedTable):
         follower: see `FollowedTable`.
         jitter: random number from 0 to 1, for the wait after a concurrent writer's commit.
         durable: whether changes must survive a power failure.
+        rare: see `FollowedTable`.
     """
 
     def __init__(
@@ -103,8 +104,9 @@ class Table(FollowedTable):
         follower: Follower | None = None,
         jitter: Callable[[], float] = random.random,
         durable: bool = False,
+        rare: bool = False,
     ) -> None:
-        super().__init__(store, clock, to_segment=to_segment, look_back=look_back, follower=follower)
+        super().__init__(store, clock, to_segment=to_segment, look_back=look_back, follower=follower, rare=rare)
         self.durable = durable
         self._jitter = jitter
         self._puts = CommitPuts(store, clock, jitter)

@@ -14,7 +14,7 @@ from kafkalike.log.table.actions import TableCommit, append_info, log_name, pars
 from kafkalike.log.table.damage import storage_errors
 from kafkalike.log.table.log_files import READ_BESIDE
 from kafkalike.log.table.settling import BACKOFF_SECONDS, SETTLE_TRIES
-from kafkalike.model.combining.course import GIVES_WAY, ForgottenError, Lost
+from kafkalike.model.combining.acts import GIVES_WAY, ForgottenError, Lost
 from kafkalike.model.combining.parts import (
     Placed,
     Room,

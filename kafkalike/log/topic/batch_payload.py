@@ -89,13 +89,14 @@ class BatchPayload:
         try:
             for partition, table in _tables(self.batch, plan, now_ms if now_counts else None):
                 name = segment_name(partition, plan[partition].start)
-                named.append((_unwritten(name, partition, table, now_ms), table))
-            return files.beside([partial(_written, files, add, table, codec) for add, table in named])
+                named.append((unwritten(name, partition, table, now_ms), table))
+            return files.beside([partial(written, files, add, table, codec) for add, table in named])
         except (OSError, pa.ArrowException) as cause:
             raise refused(files, [add for add, _ in named], cause) from cause
 
 
-def _written(files: Store, add: Add, table: pa.Table, codec: str) -> Add:
+def written(files: Store, add: Add, table: pa.Table, codec: str) -> Add:
+    """Write the file that an action names, and say its size."""
     return replace(add, size=put_parquet(files, add.path, table, PARQUET_CODECS[codec]))
 
 
@@ -148,7 +149,8 @@ def _header_structs(headers: object) -> list[dict[str, object]] | None:
     return None if headers is None else [{"key": k, "value": v} for k, v in headers]  # type: ignore[attr-defined]
 
 
-def _unwritten(name: str, partition: int, table: pa.Table, now_ms: int) -> Add:
+def unwritten(name: str, partition: int, table: pa.Table, now_ms: int) -> Add:
+    """The action for a file of rows (`CHUNK_SCHEMA`, a chunk a column) that is still to be written."""
     offsets = table.column("offset")
     times = held_numbers(table.column("timestamp").chunk(0))
     return Add(

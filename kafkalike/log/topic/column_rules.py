@@ -104,8 +104,8 @@ class Router:
             UnknownTopicOrPartitionError, MessageSizeTooLargeError, InvalidTimestampError, InvalidRecordError: the topic
                 does not take a record.
         """
-        keys = _Slices.of(table.column("key")) if "key" in table.column_names else _Slices.none(table.num_rows)
-        values = _Slices.of(table.column("value"))
+        keys = Slices.of(table.column("key")) if "key" in table.column_names else Slices.none(table.num_rows)
+        values = Slices.of(table.column("value"))
         partitions, self._turns = _partitions(self._rules, self._task, table, keys, self._turns)
         _check(self._rules, table, keys, values)
         kept = table.drop_columns(["partition"]) if "partition" in table.column_names else table
@@ -113,7 +113,7 @@ class Router:
 
 
 @dataclass(frozen=True, slots=True)
-class _Slices:
+class Slices:
     """A BINARY column as one buffer and where each value lies in it; null values have no bytes."""
 
     data: np.ndarray
@@ -122,7 +122,8 @@ class _Slices:
     null: np.ndarray
 
     @classmethod
-    def of(cls, column: pa.ChunkedArray) -> _Slices:
+    def of(cls, column: pa.ChunkedArray) -> Slices:
+        """Of a column; without a copy where it is one chunk."""
         held = _whole(column)
         wide = pa.types.is_large_binary(held.type)
         _, offsets, body = held.buffers()
@@ -132,7 +133,7 @@ class _Slices:
         return cls(data, wider[:-1], wider[1:], _flags(pc.is_null(held)))
 
     @classmethod
-    def none(cls, rows: int) -> _Slices:
+    def none(cls, rows: int) -> Slices:
         """A column of nulls."""
         nowhere = np.zeros(rows, np.int64)
         return cls(np.empty(0, np.uint8), nowhere, nowhere, np.ones(rows, np.bool_))
@@ -140,7 +141,10 @@ class _Slices:
     @property
     def lengths(self) -> np.ndarray:
         """Bytes of each value."""
-        return np.where(self.null, 0, self.ends - self.starts)
+        found: np.ndarray = self.ends - self.starts
+        if self.null.any():
+            found[self.null] = 0
+        return found
 
 
 def _whole(column: pa.ChunkedArray) -> pa.Array:
@@ -152,7 +156,7 @@ def _flags(flags: pa.Array) -> np.ndarray:
     return found
 
 
-def _partitions(rules: Rules, task: int, table: pa.Table, keys: _Slices, turns: int) -> tuple[np.ndarray, int]:
+def _partitions(rules: Rules, task: int, table: pa.Table, keys: Slices, taken: int) -> tuple[np.ndarray, int]:
     """The partition of each record, and how many have taken turns so far."""
     found = np.full(table.num_rows, -1, np.int32)
     chosen = np.zeros(table.num_rows, np.bool_)
@@ -172,15 +176,28 @@ def _partitions(rules: Rules, task: int, table: pa.Table, keys: _Slices, turns: 
         found[keyed] = partitions_of_slices(keys.data, keys.starts[keyed], keys.ends[keyed], rules.num_partitions)
     rest = ~chosen & keys.null
     count = int(rest.sum())
-    turn = (turns + np.arange(count)) // RUN
-    found[rest] = (turn + task + rules.first_turn) % rules.num_partitions
-    return found, turns + count
+    found[rest] = turns(task + rules.first_turn, count, rules.num_partitions, taken)
+    return found, taken + count
 
 
-def _check(rules: Rules, table: pa.Table, keys: _Slices, values: _Slices) -> None:
+def turns(first: int, count: int, num_partitions: int, taken: int = 0) -> np.ndarray:
+    """Partitions of records without key.
+
+    Args:
+        first: the partition that begins.
+        count: how many records.
+        num_partitions: of the topic.
+        taken: how many records have had theirs before.
+    """
+    turn = (taken + np.arange(count)) // RUN
+    found: np.ndarray = (turn + first) % num_partitions
+    return found
+
+
+def _check(rules: Rules, table: pa.Table, keys: Slices, values: Slices) -> None:
     sizes = keys.lengths + values.lengths + RECORD_OVERHEAD
     if "headers" in table.column_names:
-        sizes = sizes + _header_sizes(_whole(table.column("headers")))
+        sizes = sizes + header_sizes(_whole(table.column("headers")))
     if int(sizes.max()) > rules.max_bytes:
         size = int(sizes[(sizes > rules.max_bytes).argmax()])
         _refuse(MessageSizeTooLargeError, f"a record has {size} bytes; max.message.bytes={rules.max_bytes}")
@@ -196,7 +213,7 @@ _HEAD: Final = 5
 """Bytes of the magic byte and a schema's id."""
 
 
-def _check_schemas(part: str, column: _Slices, ids: frozenset[int]) -> None:
+def _check_schemas(part: str, column: Slices, ids: frozenset[int]) -> None:
     starts = column.starts[~column.null]
     asks = f"kafkalike.{part}.schema.validation=true asks for"
     if (column.lengths[~column.null] < _HEAD).any() or (column.data[starts] != 0).any():
@@ -226,7 +243,7 @@ def _check_times(rules: Rules, column: pa.ChunkedArray) -> None:
         _refuse(InvalidTimestampError, f"timestamp {when} is {limits} ({rules.now_ms})")
 
 
-def _header_sizes(headers: pa.ListArray) -> np.ndarray:
+def header_sizes(headers: pa.ListArray) -> np.ndarray:
     """Bytes of each record's headers."""
     inner = headers.flatten()
     names, contents = inner.field("key"), inner.field("value")

@@ -227,6 +227,8 @@ class CombinedTopic(CombinedAppends[Append]):
     def __init__(self, log: Topic, table: Table, jitter: Callable[[], float], opened: OpenAppends) -> None:
         super().__init__(table, TopicAppends(log), log.clock, jitter, opened)
 
+    most_stored: Final = MOST_STORED
+
     def bring(self, payload: Payload, codec: str, txn: TxnId | None, deadline: Deadline) -> Appended:
         """Number the records of a payload, write and commit them: all of them or none; see `append` for the errors."""
         placed = self.append(Append(payload, codec, txn), deadline)

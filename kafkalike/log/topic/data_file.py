@@ -12,7 +12,8 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from kafkalike.log.store.parquet import open_parquet
+from kafkalike.log.store.bloom import may_hold, xxh64
+from kafkalike.log.store.parquet import KEY, open_parquet
 from kafkalike.log.topic.chunk import CHUNK_SCHEMA
 
 if TYPE_CHECKING:
@@ -111,6 +112,32 @@ class DataFile:
         if column.null_count:
             raise FlawError("it has records without offset")
         return np.concatenate([longs(part) for part in column.chunks])
+
+    def groups_with(self, key: bytes) -> list[int]:
+        """Row groups that may have a key: those whose Bloom filter does not rule it out."""
+        hashed = xxh64(key)
+        metadata = self._file.metadata
+        return [
+            number for number in range(metadata.num_row_groups) if self._may_hold(metadata.row_group(number), hashed)
+        ]
+
+    def keys_of(self, group: int) -> list[pa.Array]:
+        """The keys of a row group, without its other columns."""
+        found = self._file.iter_batches(batch_size=MAX_ROWS, row_groups=[group], columns=[KEY])
+        return [batch.column(0).cast(pa.binary()) for batch in found]
+
+    def _may_hold(self, group: pq.RowGroupMetaData, hashed: int) -> bool:
+        chunks = (group.column(number) for number in range(group.num_columns))
+        chunk = next(chunk for chunk in chunks if chunk.path_in_schema == KEY)
+        start, length = chunk.bloom_filter_offset, chunk.bloom_filter_length
+        if not start or not length:
+            return True
+        if self._files.far:
+            whole = bytes(self._files.read_range(self._path, start, start + length))
+            return may_hold(lambda at, to: whole[at:to], length, hashed)
+        return may_hold(
+            lambda at, to: bytes(self._files.read_range(self._path, start + at, start + to)), length, hashed
+        )
 
     def rows_of(self, batch_bytes: int, groups: Sequence[int], columns: tuple[str, ...] = COLUMNS) -> int:
         """How many rows of some row groups come to about so many bytes; see `rows_at_a_time`."""

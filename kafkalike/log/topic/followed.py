@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, KeysView, Sequence
+from collections.abc import Callable, Iterator, KeysView, Sequence
 from dataclasses import dataclass
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 from kafkalike.clock import Clock
 from kafkalike.config.server import ServerConfig
@@ -27,6 +27,9 @@ from kafkalike.model.compaction import HOLES, cleaner_app
 from kafkalike.model.segments import Segment
 from kafkalike.model.structs import OffsetAndTimestamp
 from kafkalike.model.topic import TopicInfo
+
+if TYPE_CHECKING:
+    from kafkalike.log.topic.key_search import Searched
 
 LONGEST: Final = 1.1
 """A reader that waits for records looks for them at least so often, where a look costs money: 1.1 s, so that an idle
@@ -124,7 +127,7 @@ class FollowedTopic:
         Args:
             pace: see `FollowedTable.refresh`.
         """
-        self._take_info(self._home.metadata.refreshed_since(pace.since))
+        self._take_info(self._home.metadata.refresh(since=pace.since))
         self._checked(lambda: self._table.refresh(pace))
         self._checked(lambda: self._table.check_there(pace))
 
@@ -243,6 +246,12 @@ class FollowedTopic:
     def reader(self, partition: int, position: int) -> DeltaReader:
         """A reader that begins at an offset."""
         return DeltaReader(self, partition, position)
+
+    def with_key(self, partition: int, key: bytes) -> Iterator[Searched]:
+        """The records with a key, file by file, the newest file first; see `search` for the errors."""
+        from kafkalike.log.topic.key_search import search
+
+        return search(self.files, self.segments(partition), key, self.log_start(partition))
 
     # --- time ----------------------------------------------------------------------------------
 

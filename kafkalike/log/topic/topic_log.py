@@ -28,6 +28,7 @@ from kafkalike.model.offsets import plan_offsets
 from kafkalike.model.topic import TopicInfo
 
 if TYPE_CHECKING:
+    from kafkalike.log.topic.column_batch import ColumnBatch
     from kafkalike.log.topic.combined import CombinedTopic
 
 PATIENCE_SECONDS: Final = 5.0
@@ -61,11 +62,26 @@ class DeltaTopicLog(FollowedTopic):
             self._combined = CombinedTopic(self, self._table, jitter, home.open_appends.of(info.topic_id))
 
     def append(
-        self, batch: RecordBatch, *, codec: str = "none", timeout_ms: float | None = 120_000, txn: TxnId | None = None
+        self,
+        batch: RecordBatch | ColumnBatch,
+        *,
+        codec: str = "none",
+        timeout_ms: float | None = 120_000,
+        txn: TxnId | None = None,
     ) -> Appended:
         """Write the records in one table commit: all of them or none."""
-        payload = BatchPayload(batch, self.schemas)
+        payload = self._payload(batch)
         return self.append_payload(payload, codec=codec, deadline=Deadline(self.clock, timeout_ms), txn=txn)
+
+    def _payload(self, batch: RecordBatch | ColumnBatch) -> Payload:
+        if isinstance(batch, RecordBatch):
+            return BatchPayload(batch, self.schemas)
+        if self._combined is not None and batch.size <= self._combined.most_stored:
+            # So that it may wait beside the table, as other appends do.
+            return BatchPayload(batch.records(), self.schemas)
+        from kafkalike.log.topic.column_payload import ColumnPayload
+
+        return ColumnPayload(batch, self.schemas)
 
     def append_payload(self, payload: Payload, *, codec: str, deadline: Deadline, txn: TxnId | None) -> Appended:
         """Number the records of a payload, write and commit them: all of them or none."""
@@ -149,7 +165,7 @@ class DeltaTopicLog(FollowedTopic):
         """Change the topic's table; see `Table.change`. Caller: appends and maintenance, within `exclusive`."""
         landed = self._table.change(plan, deadline, self.ready_to_append, discard, questions)
         if isinstance(landed, Landed):
-            self._cleaner.after_commit(landed, self.info.topic_id, len(self._table.state.index))
+            self._cleaner.after_commit(landed, self.info.topic_id, self._table.state.index.paths)
         return landed
 
     def fence(self, deadline: Deadline) -> None:

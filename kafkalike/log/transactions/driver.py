@@ -19,6 +19,7 @@ from kafkalike.model.appends import Appended
 from kafkalike.model.group_state import GroupRow, GroupsState, transaction_rows
 from kafkalike.model.topic import TopicInfo
 from kafkalike.model.transactions import acts
+from kafkalike.model.transactions.claims import GroupOffsets, check_partitions
 from kafkalike.model.transactions.values import Attempt, Committed, Part, StagedFile, Topic
 
 SIDE_BY_SIDE: Final = 16
@@ -75,6 +76,15 @@ class Driver:
         """Versions of the groups' table that were seen, by the number of their last row."""
         self._deadline = deadline
         self._held = held or Held()
+
+    def check_partitions(self, offsets: GroupOffsets) -> None:
+        """See `kafkalike.model.transactions.claims.check_partitions`."""
+        metadata = self._cluster.metadata
+        try:
+            check_partitions(offsets, metadata.state.topics)
+        except UnknownTopicOrPartitionError:
+            # Somebody may have added it just now.
+            check_partitions(offsets, metadata.refresh().topics)
 
     def run(self, todo: acts.Course) -> Any:  # noqa: ANN401 - what the course returns
         """Carry out a course to its end.

@@ -6,9 +6,6 @@ import os
 import threading
 from collections import Counter
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
-from enum import Enum
-from typing import Final
 
 from kafkalike import faults
 from kafkalike.clock import Clock, Deadline
@@ -25,85 +22,23 @@ from kafkalike.log.port.transactions import FilesToStage
 from kafkalike.log.topic.decided import DecidedRecords
 from kafkalike.log.topic.validate import check_batch, codec_for
 from kafkalike.log.transactions.driver import Driver, Held
+from kafkalike.log.transactions.open_transaction import OpenTransaction, Outcome, Staged
 from kafkalike.log.transactions.staging import TRIES, Staging
 from kafkalike.model.appends import Appended
 from kafkalike.model.batch import RecordBatch
 from kafkalike.model.transactions import course
 from kafkalike.model.transactions.claims import GroupOffsets
-from kafkalike.model.transactions.groups import Groups
 from kafkalike.model.transactions.rules import Wanted
 from kafkalike.model.transactions.settling import finishing
 from kafkalike.model.transactions.values import (
     BATCHES,
     Attempt,
-    Committed,
-    Part,
-    StagedFile,
     Standing,
     Topic,
     WriteName,
 )
 
-HELD_BYTES: Final = 16 * 1024 * 1024
-"""Staged bytes of a transaction that its producer also holds in memory, so that it need not read them again."""
-
 Drive = Callable[[Deadline, Held], Driver]
-
-
-class Outcome(Enum):
-    """Where a transaction is."""
-
-    OPEN = "open"
-    DECIDED = "decided"
-    """Committed, and not known to be in all topics."""
-    COMMITTED = "committed"
-    ABORTED = "aborted"
-
-
-@dataclass(frozen=True, slots=True)
-class _Staged:
-    """A file of a transaction."""
-
-    file: StagedFile
-    counts: Counter[int]
-    """Records by partition."""
-    once: str = ""
-    """See `TransactionSession.stage`."""
-
-
-@dataclass
-class _Transaction:
-    """A transaction of this session."""
-
-    attempt: Attempt
-    began: float
-    """By the monotonic clock, s."""
-    held: Held
-    files: dict[Topic, dict[int, _Staged]] = field(default_factory=dict)
-    """By topic and number, what is staged."""
-    layouts: dict[Topic, str] = field(default_factory=dict)
-    """How the files of a topic hold its records."""
-    others: list[str] = field(default_factory=list)
-    """Files that may be staged, which the decision does not name."""
-    next_file: int = 0
-    held_bytes: int = 0
-    maybe: bool = False
-    """Whether a decision was tried."""
-    outcome: Outcome = Outcome.OPEN
-    decision: tuple[Groups, Committed] | None = None
-    places: Mapping[str, Appended] = field(default_factory=dict)
-
-    def parts(self) -> tuple[Part, ...]:
-        """What it brings into each topic."""
-        found = []
-        for topic, files in self.files.items():
-            counts: Counter[int] = Counter()
-            staged = [one for _, one in sorted(files.items())]
-            for one in staged:
-                counts.update(one.counts)
-            names = tuple(one.file for one in staged)
-            found.append(Part(topic=topic, counts=dict(counts), files=names, layout=self.layouts[topic]))
-        return tuple(found)
 
 
 class Session:
@@ -127,7 +62,7 @@ class Session:
         self._clock = clock
         self._pid = os.getpid()
         self._lock = threading.Lock()
-        self._current: _Transaction | None = None
+        self._current: OpenTransaction | None = None
         self._settled = 0
         """Number of the last decision, which is in all topics."""
 
@@ -154,11 +89,7 @@ class Session:
             current, place = self._placed(number, log, BATCHES)
         staged = self._staging.put(current.attempt, place, topic.topic_id, batch=batch, codec=codec, deadline=deadline)
         with self._lock:
-            # The name with the file: an interrupt leaves both or none.
-            current.files.setdefault(topic, {})[place] = _Staged(staged, Counter(batch.partitions), once)
-            if current.held_bytes + staged.size <= HELD_BYTES:
-                current.held_bytes += staged.size
-                current.held.batches[staged.name] = batch, codec, None
+            current.note(topic, place, Staged(staged, Counter(batch.partitions), once), (batch, codec, None))
         faults.point("transaction.staged")
 
     def stage_files(self, number: int, log: TopicLog, files: FilesToStage, deadline: Deadline) -> None:
@@ -175,7 +106,7 @@ class Session:
             raise KafkaStorageError(message) from cause
         staged = self._staging.put_content(current.attempt, place, topic.topic_id, files.content, deadline)
         with self._lock:
-            current.files.setdefault(topic, {})[place] = _Staged(staged, Counter(files.counts))
+            current.note(topic, place, Staged(staged, Counter(files.counts)))
         faults.point("transaction.staged")
 
     def _has(self, number: int, log: TopicLog, once: str) -> bool:
@@ -184,24 +115,23 @@ class Session:
             current = self._current
             if current is None or current.attempt.number != number:
                 return False
-            files = current.files.get(Topic(log.info.name, log.info.topic_id), {})
-            return any(one.once == once for one in files.values())
+            return current.has(Topic(log.info.name, log.info.topic_id), once)
 
-    def _placed(self, number: int, log: TopicLog, layout: str) -> tuple[_Transaction, int]:
+    def _placed(self, number: int, log: TopicLog, layout: str) -> tuple[OpenTransaction, int]:
         """The transaction, and a number for its next file. Caller: holds the lock."""
         current = self._begun(number)
         topic = Topic(log.info.name, log.info.topic_id)
         if current.outcome is not Outcome.OPEN or current.maybe:
             message = f"transaction {number} of {self.transactional_id!r} takes no more records: it was ended"
             raise IllegalStateError(message)
-        if current.layouts.setdefault(topic, layout) != layout:
+        if not current.takes(layout, topic):
             message = f"transaction {number} of {self.transactional_id!r} has other records for topic {topic.name!r}"
             raise IllegalStateError(message)
         place, current.next_file = current.next_file, current.next_file + TRIES
         current.held.logs[topic.topic_id] = log
         return current, place
 
-    def _begun(self, number: int) -> _Transaction:
+    def _begun(self, number: int) -> OpenTransaction:
         """The transaction of a number, begun if it is the next one. Caller: holds the lock."""
         current = self._current
         if current is not None and current.attempt.number == number:
@@ -214,7 +144,7 @@ class Session:
             message = f"transaction {number} of {self.transactional_id!r} is over"
             raise IllegalStateError(message)
         attempt = Attempt(self.producer_id, self.epoch, number)
-        begun = _Transaction(attempt, self._clock.monotonic(), Held(attempt=attempt))
+        begun = OpenTransaction(attempt, self._clock.monotonic(), Held(attempt=attempt))
         self._current = begun
         return begun
 
@@ -246,6 +176,7 @@ class Session:
         driver = self._drive(deadline, held)
         if current.decision is None:
             self._check_in_time(current)
+            driver.check_partitions(offsets)
             wanted = Wanted(
                 transactional_id=self.transactional_id,
                 attempt=current.attempt,
@@ -303,13 +234,11 @@ class Session:
         self._check_process()
         self._drive(deadline, Held()).run(course.forgetting(self.transactional_id, self._settled))
 
-    def _held(self, current: _Transaction) -> Held:
+    def _held(self, current: OpenTransaction) -> Held:
         with self._lock:
-            current.held.names = [one.file.name for files in current.files.values() for one in files.values()]
-            current.held.names += current.others
-            return current.held
+            return current.holding()
 
-    def _check_in_time(self, current: _Transaction) -> None:
+    def _check_in_time(self, current: OpenTransaction) -> None:
         if current.maybe or (self._clock.monotonic() - current.began) * 1000 <= self._timeout_ms:
             return
         message = (

@@ -221,11 +221,23 @@ class Staging:
             head = f"{producer_id}-{epoch}-" + ("" if number is None else f"{number}/")
             self._remove([e.name for e in self._files.list(deep=True) if e.name.startswith(head)])
 
+    def remove_empty(self) -> None:
+        """Remove folders without files: their producers were killed before the first one, or after the last one.
+
+        Who is about to put a file into one makes it again.
+        """
+        if self._files.reach == "machine":
+            with contextlib.suppress(OSError):
+                self._remove_folders([name for name in self._files.folders() if _FOLDER.fullmatch(name)])
+
     def _remove(self, names: Collection[str]) -> None:
         discard = self._files.discard
         self._files.beside([lambda name=name: discard(name) for name in names])  # type: ignore[misc]
         if self._files.reach == "machine":
-            for folder in {name.partition("/")[0] for name in names}:
-                # Not empty where somebody stages still, though nobody can commit it: maintenance comes again.
-                with contextlib.suppress(OSError):
-                    os.rmdir(Path(self._files.uri, folder))  # noqa: PTH106 - a folder that may not be there
+            self._remove_folders({name.partition("/")[0] for name in names})
+
+    def _remove_folders(self, folders: Collection[str]) -> None:
+        for folder in folders:
+            # Not empty where somebody stages still, though nobody can commit it: maintenance comes again.
+            with contextlib.suppress(OSError):
+                os.rmdir(Path(self._files.uri, folder))  # noqa: PTH106 - a folder that may not be there

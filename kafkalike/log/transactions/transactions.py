@@ -22,7 +22,7 @@ from kafkalike.log.transactions.lost import lost_parts
 from kafkalike.log.transactions.session import Session
 from kafkalike.log.transactions.tables import Home
 from kafkalike.model.group_state import GroupsState
-from kafkalike.model.names import check_topic_name
+from kafkalike.model.names import check_topic_name, check_transactional_id, is_storable
 from kafkalike.model.transactions import course, settling, upkeep
 from kafkalike.model.transactions.unsettled import Due
 from kafkalike.model.transactions.values import Attempt, Standing, Topic, Why
@@ -80,8 +80,9 @@ class ClusterTransactions:
         longest_ms: int | None = None,
     ) -> Session:
         """See `Transactions.begin_session`."""
-        if not transactional_id:
-            raise IllegalArgumentError("transactional_id must not be empty")
+        check_transactional_id(transactional_id)
+        if not is_storable(client_id):
+            raise IllegalArgumentError(f"client_id {client_id!r} is no valid text")
         most = int(self._cluster.server.get("transaction.max.timeout.ms")) if longest_ms is None else longest_ms
         if not 1 <= timeout_ms <= most:
             message = f"transaction_timeout_ms={timeout_ms} is not from 1 to {most}, the longest that is allowed"
@@ -180,6 +181,7 @@ class ClusterTransactions:
         expiration_ms = int(self._cluster.server.get("transactional.id.expiration.ms"))
         todo = upkeep.maintaining(expiration_ms, self._cluster.clock.now_ms())
         problems: Sequence[KafkaError] = self._driver(deadline).run(todo)
+        self._staging.remove_empty()
         return [f"{type(problem).__name__}: {problem}" for problem in problems]
 
     def damaged(self) -> Sequence[LostPart]:

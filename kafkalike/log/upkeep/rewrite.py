@@ -12,7 +12,7 @@ import pyarrow.parquet as pq
 
 from kafkalike import faults
 from kafkalike.errors import CorruptRecordError, KafkaError, KafkaStorageError
-from kafkalike.log.store.parquet import ROW_GROUP_BYTES, ROW_GROUP_ROWS, open_parquet, parquet_writer
+from kafkalike.log.store.parquet import ROW_GROUP_BYTES, ROW_GROUP_ROWS, key_filter, open_parquet, parquet_writer
 from kafkalike.log.table.actions import Add
 from kafkalike.log.topic.batch_payload import PARQUET_CODECS, segment_name, segment_stats
 from kafkalike.log.topic.chunk import CHUNK_SCHEMA
@@ -57,7 +57,7 @@ def rewrite(
     faults.point("rewrite.before_file")
     written = _Written()
     try:
-        with _Writer(files, name, codec) as writer:
+        with _Writer(files, name, codec, sum(s.num_records for s in run)) as writer:
             for segment in run:
                 for table in _kept(files, segment, keep(segment)):
                     written.take(table, segment)
@@ -144,7 +144,8 @@ def codec_of(files: Store, compression: str, segment: Segment) -> str:
 class _Writer:
     """A Parquet file that is made of row groups of bounded size; there is none when no row is written."""
 
-    def __init__(self, files: Store, name: str, codec: str) -> None:
+    def __init__(self, files: Store, name: str, codec: str, expected: int) -> None:
+        self._expected = expected
         self._files = files
         self._name = name
         self._codec = codec
@@ -169,7 +170,9 @@ class _Writer:
             return
         if self._writer is None:
             sink = self._open.enter_context(self._files.open_output(self._name))
-            self._writer = self._open.enter_context(parquet_writer(CHUNK_SCHEMA, sink, self._codec))
+            # Row groups come out about as large as the first one, which is one batch too large at most.
+            bloom = key_filter(self._parts[0], self._rows, self._expected)
+            self._writer = self._open.enter_context(parquet_writer(CHUNK_SCHEMA, sink, self._codec, bloom=bloom))
         self._writer.write_table(pa.concat_tables(self._parts), row_group_size=self._rows)
         self._parts, self._rows, self._bytes = [], 0, 0
 

@@ -11,203 +11,31 @@ writer that waits makes one itself, for all.
 from __future__ import annotations
 
 from collections.abc import Callable, Generator
-from dataclasses import dataclass, replace
-from enum import Enum
 from typing import Final
 
 from kafkalike.errors import KafkaError, KafkaTimeoutError, TopicDeletedError, UnknownOutcomeError
-from kafkalike.model.combining.parts import Placed, Room, Taken, Waiting
-
-RIVALS_SECONDS: Final = 10.0
-"""How long a writer that has met others looks for appends that wait."""
-
-LAP_PUTS: Final = 6.0
-"""How long it takes to commit for all, in times of one small put: some looks, the records, and the version."""
+from kafkalike.model.combining.acts import (
+    BUSY,
+    LOST,
+    Act,
+    Appending,
+    AskRoom,
+    Attempt,
+    LeaveRoom,
+    Look,
+    Lost,
+    MoveOn,
+    Pause,
+    Put,
+    Seen,
+    Withdraw,
+)
+from kafkalike.model.combining.pace import Pace
+from kafkalike.model.combining.parts import Placed, Room, Waiting
 
 PASSED_OVER: Final = 8
 """Versions after which a writer that waits makes one itself, if none of them took its append: whoever made them does
 not take it, or takes others first."""
-
-LEAST_ROOM: Final = 2.0
-MOST_ROOM: Final = 60.0
-"""How long, s, others give way to one who asks for room. If it dies, they wait for so long in vain."""
-
-
-class Lost(Enum):
-    """An attempt that made no version."""
-
-    LOST = "lost"
-    """Another writer made it."""
-    BUSY = "busy"
-    """Not tried: another thread of this process has the turn."""
-    GIVES_WAY = "gives way"
-    """Not tried: somebody has asked for room whose append cannot wait."""
-
-
-LOST: Final = Lost.LOST
-BUSY: Final = Lost.BUSY
-GIVES_WAY: Final = Lost.GIVES_WAY
-
-
-class ForgottenError(UnknownOutcomeError):
-    """What became of an append is unknown, and stays so: the log no longer says."""
-
-
-@dataclass(frozen=True, slots=True)
-class Attempt:
-    """Look at the table, and make the next version with the own append. Comes to `Placed`, `LOST` or `BUSY`.
-
-    With `combine`, the appends that wait are listed and read after the look, and the version is made only right after
-    the one that was seen.
-    """
-
-    part: Waiting | None
-    """The own append if it waits beside the table. Then it may have been taken by others: that is found in the look."""
-    combine: bool
-    leading: bool = False
-    """Only if the latest version is this writer's own."""
-    room: Room | None = None
-    """The own word, where one was put there: whoever has asked later gives way."""
-
-
-@dataclass(frozen=True, slots=True)
-class Look:
-    """Look for new versions. Comes to `Seen`."""
-
-    admit: bool = False
-    """Look at all that an append must have seen, too, and refuse one that will not be taken."""
-
-
-@dataclass(frozen=True, slots=True)
-class Seen:
-    """A table at a version, at a time."""
-
-    version: int
-    taken: Taken
-    now: float
-    """Seconds, when it was seen."""
-    deaf: bool = False
-    """Whether the latest version is an append whose writer has not looked for appends that wait."""
-    leading: bool = False
-    """Whether the latest version is this writer's own."""
-    age: float = 0.0
-    """Seconds since that version was first seen."""
-
-
-@dataclass(frozen=True, slots=True)
-class Put:
-    """Put the own append beside the table, unless it is there. Comes to nothing."""
-
-    part: Waiting
-
-
-@dataclass(frozen=True, slots=True)
-class AskRoom:
-    """Put a word beside the table that nobody else is to make versions for a while. Comes to nothing."""
-
-    room: Room
-
-
-@dataclass(frozen=True, slots=True)
-class LeaveRoom:
-    """Try to take that word away. Comes to nothing."""
-
-    room: Room
-
-
-@dataclass(frozen=True, slots=True)
-class Withdraw:
-    """Put a word in the place of the own append that it must not be taken. Comes to nothing."""
-
-    part: Waiting
-
-
-@dataclass(frozen=True, slots=True)
-class MoveOn:
-    """See to it that there is a version above one, by an empty commit if nobody makes one. Comes to `Seen`."""
-
-    version: int
-
-
-@dataclass(frozen=True, slots=True)
-class Pause:
-    """Do nothing for a while. Comes to nothing."""
-
-    seconds: float
-
-
-Act = Attempt | Look | Put | AskRoom | LeaveRoom | Withdraw | MoveOn | Pause
-Appending = Generator[Act, "Placed | Lost | Seen | None", Placed]
-
-
-@dataclass(frozen=True, slots=True)
-class Pace:
-    """How fast things go."""
-
-    put_seconds: float
-    """How long a small put takes."""
-    crowd: int = 1
-    """Appends in the latest combined version."""
-    attempt_seconds: float = 0.0
-    """How long an attempt at a version took lately."""
-
-    @property
-    def small_lap(self) -> float:
-        """How long a version of small appends takes at most, as a rule, s."""
-        return LAP_PUTS * self.put_seconds
-
-    @property
-    def lap(self) -> float:
-        """How long a version for all takes at most, as a rule, s."""
-        return max(self.small_lap, 1.25 * self.attempt_seconds)
-
-    def room(self) -> float:
-        """How long others are to give way, s: for some tries, of which the first may be lost to who is at work."""
-        return min(MOST_ROOM, max(LEAST_ROOM, 4 * self.lap))
-
-    def look(self) -> float:
-        """Seconds between two looks. The more wait, the less often each looks: it is always some request's turn."""
-        return self.put_seconds * max(1.0, self.crowd / 16)
-
-    def patience(self, jitter: float) -> float:
-        """Seconds without a new version after which a writer that waits makes one.
-
-        Longer than the latest version's writer needs for its next; drawn, so that not all of them try at once.
-
-        Args:
-            jitter: random number from 0 to 1.
-        """
-        return self.lap + jitter * self.put_seconds * max(2, self.crowd)
-
-
-@dataclass(frozen=True, slots=True)
-class Company:
-    """What a writer knows of others at the table."""
-
-    met: float = float("-inf")
-    """When it last saw an append of one, s."""
-    pace: Pace = Pace(0.025)
-
-    def alone(self, now: float) -> bool:
-        """Whether it may commit without looking for appends that wait."""
-        return now - self.met > RIVALS_SECONDS
-
-    def crowded(self, crowd: int) -> Company:
-        """Having made a version for so many."""
-        return replace(self, pace=replace(self.pace, crowd=crowd))
-
-    def seen(self, now: float) -> Company:
-        """Having met others now."""
-        return replace(self, met=now)
-
-    def attempted(self, seconds: float) -> Company:
-        """Having tried to make a version, for so many seconds; the newest counts for half."""
-        before = self.pace.attempt_seconds or seconds
-        return replace(self, pace=replace(self.pace, attempt_seconds=0.5 * (before + seconds)))
-
-    def took(self, seconds: float) -> Company:
-        """Having put a small file, in so many seconds; the newest counts for half."""
-        return replace(self, pace=replace(self.pace, put_seconds=0.5 * (self.pace.put_seconds + seconds)))
 
 
 def appending(

@@ -134,7 +134,7 @@ def _standing_rows(
             subject=subject,
             version=version,
             schema_id=schema.id,
-            value=schema_value(schema, standing),
+            value=schema_value(schema, standing, state.last_id),
             time_ms=now_ms,
         )
         for nth, (version, schema) in enumerate(named, start=1)

@@ -1,8 +1,9 @@
 """Identity: when two schemas are the same one, and so have the same id.
 
-White space in an Avro or JSON Schema does not matter, since no reader ever sees it: the text is kept as compact JSON
-with its keys in the order in which they were written. The text of a Protobuf schema counts as it is, but for white
-space around it.
+White space in an Avro or JSON Schema does not matter, since no reader ever sees it: the text is kept as compact JSON.
+That of an Avro schema is kept as `avro_text` has it, so that the order of its keys does not matter either, as in
+Confluent's registry; the keys of a JSON Schema stay in the order in which they were written. The text of a Protobuf
+schema counts as it is, but for white space around it.
 """
 
 from __future__ import annotations
@@ -12,25 +13,31 @@ import json
 import math
 import uuid
 from dataclasses import replace
-from typing import Any, Final, NoReturn
+from typing import Any, NoReturn
 
+from kafkalike.model.schemas.avro_text import AVRO_PRIMITIVES, canonical
 from kafkalike.model.schemas.values import Schema
 
-AVRO_PRIMITIVES: Final = frozenset({"null", "boolean", "int", "long", "float", "double", "bytes", "string"})
-"""Their names alone are schemas, which some clients send without quotes."""
 
-
-def compact(schema: Schema) -> Schema:
+def compact(schema: Schema, *, ordered: bool = True) -> Schema:
     """The schema with its text in the one form that is kept.
+
+    Args:
+        schema: as somebody wrote it.
+        ordered: whether the keys of an Avro schema are put in order; not those of a schema that already has an id
+            elsewhere, where schemas that differ in the order alone may have two.
 
     Raises:
         ValueError, RecursionError: it cannot be UTF-8; an Avro or JSON Schema is not JSON, or is nested too deeply.
     """
     bare = schema.text.strip()
-    if schema.type == "AVRO" and bare in AVRO_PRIMITIVES:
-        text = json_text(bare)
+    if schema.type == "PROTOBUF":
+        text = bare
+    elif schema.type == "AVRO":
+        value = bare if bare in AVRO_PRIMITIVES else parsed_json(bare)
+        text = json_text(canonical(value) if ordered else value)
     else:
-        text = bare if schema.type == "PROTOBUF" else json_text(parsed_json(bare))
+        text = json_text(parsed_json(bare))
     text.encode()  # half of a pair of surrogates cannot be stored
     return schema if text == schema.text else replace(schema, text=text)
 

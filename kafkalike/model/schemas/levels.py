@@ -14,9 +14,11 @@ READONLY_OVERRIDE: Final = "READONLY_OVERRIDE"
 IMPORT: Final = "IMPORT"
 FORWARD: Final = "FORWARD"
 
-MODES: Final = (READWRITE, READONLY, READONLY_OVERRIDE, IMPORT, FORWARD)
+SETTABLE_MODES: Final = (READWRITE, READONLY, READONLY_OVERRIDE, IMPORT)
+MODES: Final = (*SETTABLE_MODES, FORWARD)
 READ_ONLY_MODES: Final = frozenset({READONLY, READONLY_OVERRIDE, FORWARD})
-"""Nothing is changed in these. FORWARD is for registries that pass changes on; there is none here to pass them to."""
+"""Nothing is changed in these. FORWARD is for registries that pass changes on; there is none here to pass them
+to, so it is no longer set, but older releases have set it."""
 
 
 @dataclass(frozen=True, slots=True)

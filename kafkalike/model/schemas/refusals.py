@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from kafkalike.errors import SchemaRegistryError
-from kafkalike.model.schemas.levels import LEVELS, MODES
+from kafkalike.model.schemas.levels import LEVELS, SETTABLE_MODES
 from kafkalike.model.schemas.values import SCHEMA_TYPES
 
 MAX_ID = 2**31 - 1
@@ -112,7 +112,15 @@ def invalid_level(given: object) -> SchemaRegistryError:
 
 def invalid_mode(given: object) -> SchemaRegistryError:
     """Not a mode."""
-    return SchemaRegistryError(422, 42204, f"Invalid mode {str(given)[:80]!r}. Valid values are {', '.join(MODES)}")
+    return SchemaRegistryError(
+        422, 42204, f"Invalid mode {str(given)[:80]!r}. Valid values are {', '.join(SETTABLE_MODES)}"
+    )
+
+
+def forwards_nothing() -> SchemaRegistryError:
+    """A mode of Confluent's that needs a second registry."""
+    why = "FORWARD passes changes on to another registry, and this one knows none; READONLY takes no changes either"
+    return SchemaRegistryError(422, 42204, f"Invalid mode 'FORWARD': {why}")
 
 
 def not_permitted(why: str) -> SchemaRegistryError:

@@ -73,8 +73,8 @@ def check_number(given: object) -> int:
     return given
 
 
-def prepared(schema: Schema) -> Schema:
-    """A schema with its text in the form that is kept.
+def prepared(schema: Schema, *, ordered: bool = True) -> Schema:
+    """A schema with its text in the form that is kept; see `compact`.
 
     Raises:
         SchemaRegistryError: it cannot be a schema; 42201.
@@ -96,7 +96,7 @@ def prepared(schema: Schema) -> Schema:
         names.add(reference.name)
     used = tuple(Reference(r.name, check_subject(r.subject), check_number(r.version)) for r in schema.references)
     try:
-        held = compact(replace(schema, references=used))
+        held = compact(replace(schema, references=used), ordered=ordered)
     except (ValueError, RecursionError) as cause:
         raise refusals.invalid_schema(_said(cause)) from cause
     if len(held.text.encode()) > MAX_TEXT:
@@ -163,14 +163,25 @@ def found(state: RegistryState, subject: str, schema: Schema, *, deleted: bool =
         schema: as `prepared` gives it.
         deleted: also a version that is deleted softly.
     """
+    of_subject = state.subject(subject)
+    versions = (of_subject.kept if deleted else of_subject.live)[::-1]
     known = state.schemas.get(state.ids.get(fingerprint(schema), 0))
-    if known is None:
-        return None
-    subject_known = state.subject(subject)
-    for version in reversed(subject_known.kept if deleted else subject_known.live):
-        if (subject, version) in known.uses:
+    for version in versions:
+        if known is not None and (subject, version) in known.uses:
             return state.registered(subject, version, deleted=deleted)
+    for version in versions if schema.type == "AVRO" else ():
+        held = state.registered(subject, version, deleted=deleted)
+        if held is not None and _kept_otherwise(held.schema, schema):
+            return held
     return None
+
+
+def _kept_otherwise(held: Schema, schema: Schema) -> bool:
+    """Whether a version is an Avro schema whose text another registry, or an older release, keeps in another form."""
+    try:
+        return compact(held) == schema
+    except (ValueError, RecursionError):
+        return False
 
 
 def look_up(state: RegistryState, wanted: Wanted, checks: Checks, *, deleted: bool = False) -> Registered:
@@ -332,7 +343,7 @@ def _rows(state: RegistryState, wanted: Wanted, now_ms: int) -> Plan:
     guid = (wanted.guid or guid_of(mark)) if owned is None else state.schemas[schema_id].named.guid
     if state.guids.get(guid, schema_id) != schema_id:
         raise refusals.not_permitted(f"GUID {guid} belongs to another schema")
-    value = schema_value(Named(schema_id, mark, guid, schema), standing)
+    value = schema_value(Named(schema_id, mark, guid, schema), standing, state.last_id)
     row = SchemaRow(
         seq=seq, kind=SCHEMA, subject=subject, version=version, schema_id=schema_id, value=value, time_ms=now_ms
     )

@@ -14,9 +14,8 @@ from kafkalike.model.row_value import as_text, as_whole, damaged, flag, row_valu
 from kafkalike.model.schemas.identity import fingerprint, guid_of, json_text
 from kafkalike.model.schemas.levels import LEVELS, MODES
 from kafkalike.model.schemas.refusals import MAX_ID
+from kafkalike.model.schemas.table import TABLE
 from kafkalike.model.schemas.values import SCHEMA_TYPES, Reference, Schema
-
-TABLE: Final = "__schemas"
 
 SCHEMA: Final = "schema"
 CONFIG: Final = "config"
@@ -75,6 +74,8 @@ class Stands:
     named: Named
     """Its schema; without the text where the version is gone."""
     standing: str
+    last_id: int = 0
+    """The highest id that was given before, where the row's own id does not show it; else 0."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -106,8 +107,15 @@ class ModeSet:
 Said = Stands | Configured | ModeSet
 
 
-def schema_value(named: Named, standing: str) -> str:
-    """The value of a `schema` row. Of a version that is gone it only has the schema's fingerprint."""
+def schema_value(named: Named, standing: str, last_id: int = 0) -> str:
+    """The value of a `schema` row. Of a version that is gone it only has the schema's fingerprint.
+
+    Args:
+        named: the schema.
+        standing: how the version stands.
+        last_id: the highest id that was given before. It is said where it is above the row's own, so that it is not
+            given again when the row that gave it is lost.
+    """
     schema = named.schema
     if standing == GONE or schema is None:
         held: dict[str, Any] = {"fingerprint": named.mark.hex()}
@@ -117,6 +125,8 @@ def schema_value(named: Named, standing: str) -> str:
             held["references"] = [[r.name, r.subject, r.version] for r in schema.references]
     if named.guid != guid_of(named.mark):
         held["guid"] = named.guid
+    if last_id > named.id:
+        held["last_id"] = last_id
     return json_text(held if standing == LIVE else {**held, "is": standing})
 
 
@@ -172,7 +182,8 @@ def _stands(row: SchemaRow, value: dict[str, Any]) -> Stands:
     if not row.subject:
         message = "no subject"
         raise ValueError(message)
-    return Stands(row.subject, _number(row.version, "version"), named, standing)
+    last_id = _number(value["last_id"], "last_id") if "last_id" in value else 0
+    return Stands(row.subject, _number(row.version, "version"), named, standing, last_id)
 
 
 def _config(value: dict[str, Any]) -> Config:

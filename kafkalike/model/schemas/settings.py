@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from kafkalike.model.schemas import refusals
-from kafkalike.model.schemas.levels import IMPORT, LEVELS, MODES, READ_ONLY_MODES
+from kafkalike.model.schemas.levels import FORWARD, IMPORT, LEVELS, MODES, READ_ONLY_MODES
 from kafkalike.model.schemas.rows import CONFIG, EVERYWHERE, MODE, Config, SchemaRow, config_value, mode_value
 from kafkalike.model.schemas.state import RegistryState
 
@@ -31,14 +31,16 @@ def check_level(given: object) -> str:
 
 
 def check_mode_name(given: object) -> str:
-    """The name of a mode, in any case.
+    """The name of a mode that can be set, in any case.
 
     Raises:
-        SchemaRegistryError: it is none; 42204.
+        SchemaRegistryError: it is none, or FORWARD; 42204.
     """
     name = given.upper() if isinstance(given, str) else ""
     if name not in MODES:
         raise refusals.invalid_mode(given)
+    if name == FORWARD:
+        raise refusals.forwards_nothing()
     return name
 
 

@@ -19,7 +19,6 @@ from kafkalike.model.schemas.rows import (
     GONE,
     LIVE,
     SOFT,
-    TABLE,
     Config,
     Configured,
     ModeSet,
@@ -28,6 +27,7 @@ from kafkalike.model.schemas.rows import (
     Stands,
     parse_row,
 )
+from kafkalike.model.schemas.table import TABLE
 from kafkalike.model.schemas.values import Reference, Registered, Schema
 
 K = TypeVar("K")
@@ -245,6 +245,7 @@ class _Draft:
     def _stand(self, row: SchemaRow, stands: Stands) -> None:
         known = self._known(row, stands)
         schema_id = known.named.id
+        self._last_id = max(self._last_id, schema_id, stands.last_id)
         subject = self._subjects.get(stands.subject) or _NO_SUBJECT
         before = subject.versions.get(stands.version)
         if before is not None and before.id != schema_id:
@@ -267,9 +268,10 @@ class _Draft:
         named = stands.named
         known, owner = self._schemas.get(named.id), self._ids.get(named.mark)
         if known is None and owner is None:
+            if self._guids.get(named.guid) is not None:
+                raise damaged(TABLE, row, ValueError(f"GUID {named.guid} is that of id {self._guids.get(named.guid)}"))
             self._ids.put(named.mark, named.id)
             self._guids.put(named.guid, named.id)
-            self._last_id = max(self._last_id, named.id)
             return Known(named)
         if known is None or known.named.mark != named.mark:
             raise damaged(TABLE, row, ValueError(f"id {named.id} and its schema do not belong together"))

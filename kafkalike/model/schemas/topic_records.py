@@ -112,7 +112,7 @@ def _wanted(subject: str, version: int, value: Mapping[str, Any]) -> Wanted:
         subject=subject,
         version=version,
         id=as_whole(value["id"], "id", at_least=1),
-        schema=prepared(Schema(kind, as_text(value["schema"], "schema"), references)),
+        schema=prepared(Schema(kind, as_text(value["schema"], "schema"), references), ordered=False),
         deleted=bool(value.get("deleted")),
         guid=None if guid is None else as_text(guid, "guid"),
     )

@@ -9,6 +9,7 @@ from kafkalike.errors import UnknownTopicOrPartitionError
 from kafkalike.model.group_protocol import check_commit
 from kafkalike.model.group_roster import Roster
 from kafkalike.model.structs import ConsumerGroupMetadata, OffsetAndMetadata, TopicPartition
+from kafkalike.model.topic import TopicInfo
 from kafkalike.model.transactions.groups import Groups
 from kafkalike.model.transactions.values import OffsetCommit, Topic
 
@@ -76,6 +77,24 @@ def check_claim(roster: Roster, claim: GroupClaim) -> None:
     """
     if claim.of_member or claim.alone:
         check_commit(roster, claim.group_id, claim.member_id, claim.generation, claim.group_instance_id)
+
+
+def check_partitions(offsets: GroupOffsets, topics: Mapping[str, TopicInfo]) -> None:
+    """Refuse offsets of partitions that a topic does not have. Topics that are not there are left to `offset_commit`.
+
+    Args:
+        offsets: what is to be committed.
+        topics: by name.
+
+    Raises:
+        UnknownTopicOrPartitionError: there is no such partition.
+    """
+    for positions in offsets.values():
+        for tp in positions:
+            info = topics.get(tp.topic)
+            if info is not None and tp.partition not in info.partitions:
+                message = f"{tp.topic}-{tp.partition} does not exist; nothing was committed"
+                raise UnknownTopicOrPartitionError(message)
 
 
 def offset_commit(

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Mapping
+from functools import lru_cache
 from typing import Any, Final
 
 from kafkalike.model.row_value import VERSION, as_text, as_whole, text, whole
@@ -65,14 +66,14 @@ def load_standing(value: Mapping[str, Any], seq: int, time_ms: int, client_id: s
         return None
     why = Why(text(value, "why"))
     name = _load_name(value["name"]) if "name" in value else None
-    producer_id, epoch, number = (whole(value, name) for name in ("producer_id", "epoch", "number"))
+    producer_id, epoch, number = whole(value, "producer_id"), whole(value, "epoch"), whole(value, "number")
     committed = None
     if why is Why.COMMIT:
         committed = Committed(
             attempt=Attempt(producer_id, epoch, as_whole(number, "number", at_least=1)),
             seq=min(whole(value, "seq"), seq) if "seq" in value else seq,
-            parts=tuple(_load_part(part) for part in _items(value["parts"], "parts")),
-            groups=tuple(as_text(group, "groups") for group in _items(value["groups"], "groups")),
+            parts=tuple([_load_part(part) for part in _items(value["parts"], "parts")]),
+            groups=tuple([as_text(group, "groups") for group in _items(value["groups"], "groups")]),
             name=name,
         )
     elif "committed" in value:
@@ -109,31 +110,42 @@ def _dump_part(part: Part) -> dict[str, Any]:
 
 
 def _load_part(found: Any) -> Part:  # noqa: ANN401 - any JSON
-    topic, files = Topic(text(found, "topic"), text(found, "id")), []
+    # Most of reading a table with many ids is spent here: what is as it should be costs no call.
+    topic = _topic(text(found, "topic"), text(found, "id"))
+    files = []
     for file in _items(found["files"], "files"):
         name, size, checksum = _items(file, "files")
-        if type(name) is int:
-            name = f"{as_whole(name, 'files')}.{topic.topic_id}"
-        if "/" in as_text(name, "files") or not name.strip("."):
+        files.append(_load_file(name, size, checksum, topic.topic_id))
+    counts: dict[int, int] = {}
+    for number, count in found["counts"].items():
+        partition = int(number)
+        if partition < 0 or type(count) is not int or count < 1:
+            as_whole(partition, "counts")
+            as_whole(count, "counts", at_least=1)
+        counts[partition] = count
+    return Part(topic, counts, tuple(files), text(found, "layout"))
+
+
+_topic: Final = lru_cache(maxsize=1024)(Topic)
+"""Many ids write to a few topics: one value for each, which is found faster than made."""
+
+
+def _load_file(name: object, size: object, checksum: object, topic_id: str) -> StagedFile:
+    if type(name) is int:
+        # Most: see `_short`.
+        name = f"{as_whole(name, 'files')}.{topic_id}"
+    else:
+        name = as_text(name, "files")
+        if "/" in name or not name.strip("."):
             message = f"{name!r} is no file of the transaction's folder"
             raise ValueError(message)
-        files.append(StagedFile(name, as_whole(size, "files"), as_whole(checksum, "files")))
-    return Part(
-        topic=topic,
-        layout=text(found, "layout"),
-        counts={_partition(p): as_whole(count, "counts", at_least=1) for p, count in found["counts"].items()},
-        files=tuple(files),
-    )
+    return StagedFile(name, as_whole(size, "files"), as_whole(checksum, "files"))
 
 
 def _short(name: str, topic: Topic) -> str | int:
     """A file's name, or its number where that says it: a transaction may have very many files."""
     number, _, rest = name.partition(".")
     return int(number) if rest == topic.topic_id and _NUMBER.fullmatch(number) else name
-
-
-def _partition(name: str) -> int:
-    return as_whole(int(name), "counts")
 
 
 def _items(found: object, name: str) -> list[Any]:

@@ -56,8 +56,7 @@ class StagedFile(NamedTuple):
     """CRC-32 of all of them."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Part:
+class Part(NamedTuple):
     """What a transaction brings into one topic."""
 
     topic: Topic

@@ -8,6 +8,7 @@ from collections.abc import Callable, Sequence
 import numpy as np
 import pyarrow as pa
 
+from kafkalike.schemas.arrow.avro_walk import UnclearError, number_at, past_bytes
 from kafkalike.schemas.arrow.cursor import TOO_DEEP, Cursor, Numbers, Rows
 from kafkalike.schemas.limits import MAX_VALUE_DEPTH
 
@@ -31,6 +32,16 @@ class Node(ABC):
         """Go past a value of each row."""
         self.read(cursor, rows)
 
+    def past(self, data: bytes, at: int) -> int:
+        """Where the value ends that begins at a place, without looking at it.
+
+        Raises:
+            UnclearError: it cannot be said so simply.
+            IndexError: the bytes end before.
+        """
+        del data, at
+        raise UnclearError
+
 
 class Nothing(Node):
     """A null, which has no bytes, as a null of the reader's type."""
@@ -43,6 +54,11 @@ class Nothing(Node):
     def read(self, cursor: Cursor, rows: Rows) -> pa.Array:  # noqa: ARG002 - nothing is read
         """Nulls."""
         return pa.nulls(len(rows), self._kind)
+
+    def past(self, data: bytes, at: int) -> int:
+        """See `Node.past`."""
+        del data
+        return at
 
 
 class Constant(Node):
@@ -77,6 +93,10 @@ class Number(Node):
         """Numbers, dropped."""
         cursor.zigzag(rows)
 
+    def past(self, data: bytes, at: int) -> int:
+        """See `Node.past`."""
+        return number_at(data, at)[1]
+
 
 class Plain(Node):
     """A number of fixed size."""
@@ -89,6 +109,11 @@ class Plain(Node):
     def read(self, cursor: Cursor, rows: Rows) -> pa.Array:
         """Numbers, converted."""
         return self._convert(cursor, rows, cursor.fixed(rows, self._dtype))
+
+    def past(self, data: bytes, at: int) -> int:
+        """See `Node.past`."""
+        del data
+        return at + self.item_bytes
 
 
 class Bytes(Node):
@@ -106,6 +131,10 @@ class Bytes(Node):
     def skip(self, cursor: Cursor, rows: Rows) -> None:
         """Bytes, not looked at."""
         self._spans(cursor, rows)
+
+    def past(self, data: bytes, at: int) -> int:
+        """See `Node.past`."""
+        return at + self._size if self._size is not None else past_bytes(data, at)
 
     def _spans(self, cursor: Cursor, rows: Rows) -> tuple[Numbers, Numbers]:
         if self._size is None:
@@ -149,6 +178,12 @@ class Record(Node):
         """Go past all fields."""
         for node, _ in self._steps:
             node.skip(cursor, rows)
+
+    def past(self, data: bytes, at: int) -> int:
+        """See `Node.past`."""
+        for node, _ in self._steps:
+            at = node.past(data, at)
+        return at
 
 
 class Skipped(Node):
@@ -212,6 +247,14 @@ class Union(Node):
         for node, places in self._taken(cursor, rows):
             node.skip(cursor, rows[places])
 
+    def past(self, data: bytes, at: int) -> int:
+        """See `Node.past`."""
+        number, at = number_at(data, at)
+        branch = self._branches[number] if 0 <= number < len(self._branches) else ""
+        if isinstance(branch, str):
+            raise UnclearError
+        return branch.past(data, at)
+
     def _taken(self, cursor: Cursor, rows: Rows) -> list[tuple[Node, Numbers]]:
         """The branches that occur, and the places in `rows` of their values."""
         numbers = cursor.zigzag(rows)
@@ -248,75 +291,6 @@ class Member(Node):
         """Go past them."""
         self._node.skip(cursor, rows)
 
-
-class Items(Node):
-    """Arrays and maps: blocks of items, each after its number of items; a block of none ends them."""
-
-    def __init__(self, kind: pa.DataType, item: Node, key: Node | None = None) -> None:
-        """Take what reads the items.
-
-        Args:
-            kind: the reader's type, a list or a map.
-            item: reads an item, or the value of an entry.
-            key: reads the key of an entry.
-        """
-        self._kind = kind
-        self._item = item
-        self._key = key
-
-    def read(self, cursor: Cursor, rows: Rows) -> pa.Array:
-        """Lists or maps."""
-        keys: list[pa.Array] = []
-        items: list[pa.Array] = []
-        owners: list[Numbers] = []
-        for places in self._rounds(cursor, rows):
-            if self._key is not None:
-                keys.append(self._key.read(cursor, rows[places]))
-            items.append(self._item.read(cursor, rows[places]))
-            owners.append(places)
-        owner = np.concatenate([np.empty(0, np.int64), *owners])
-        offsets = np.zeros(len(rows) + 1, np.int32)
-        np.cumsum(np.bincount(owner, minlength=len(rows)), out=offsets[1:])
-        order = pa.array(np.argsort(owner, kind="stable"))
-        edges = pa.array(offsets)
-        value = self._joined(items, self._value_type, order)
-        if self._key is None:
-            return pa.ListArray.from_arrays(edges, value, type=self._kind)
-        return pa.MapArray.from_arrays(edges, self._joined(keys, pa.string(), order), value, type=self._kind)
-
-    def skip(self, cursor: Cursor, rows: Rows) -> None:
-        """Go past them."""
-        for places in self._rounds(cursor, rows):
-            if self._key is not None:
-                self._key.skip(cursor, rows[places])
-            self._item.skip(cursor, rows[places])
-
-    @property
-    def _value_type(self) -> pa.DataType:
-        return self._kind.value_type if self._key is None else self._kind.item_type
-
-    @staticmethod
-    def _joined(pieces: list[pa.Array], kind: pa.DataType, order: pa.Array) -> pa.Array:
-        return pa.concat_arrays(pieces).take(order) if pieces else pa.nulls(0, kind)
-
-    def _rounds(self, cursor: Cursor, rows: Rows):  # type: ignore[no-untyped-def]  # noqa: ANN202
-        """Places in `rows` of the values that have one more item; the caller reads it before it asks for more."""
-        item_bytes = self._item.item_bytes + (self._key is not None)
-        open_ = np.arange(len(rows))
-        while len(open_):
-            counts = cursor.zigzag(rows[open_])
-            sized = np.flatnonzero(counts < 0)
-            if len(sized):
-                # The block's size in bytes follows, for readers that want to go past it.
-                cursor.zigzag(rows[open_[sized]])
-                counts[sized] = -counts[sized]
-            counts = cursor.counted(rows[open_], counts, item_bytes)
-            open_ = open_[counts > 0]
-            left = counts[counts > 0]
-            now = open_
-            while len(now):
-                yield now
-                left = left - 1
-                going = (left > 0) & cursor.good(rows[now])
-                now, left = now[going], left[going]
-            open_ = open_[cursor.good(rows[open_])]
+    def past(self, data: bytes, at: int) -> int:
+        """See `Node.past`."""
+        return self._node.past(data, at)

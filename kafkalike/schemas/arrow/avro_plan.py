@@ -12,11 +12,11 @@ from typing import Final
 import pyarrow as pa
 
 from kafkalike.schemas.arrow import avro_leaves as leaves
+from kafkalike.schemas.arrow.avro_items import Items
 from kafkalike.schemas.arrow.avro_nodes import (
     Bytes,
     Constant,
     Gather,
-    Items,
     Member,
     Node,
     Nothing,

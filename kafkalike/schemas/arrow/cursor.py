@@ -5,6 +5,7 @@ What is wrong with a value is noted and ends that value alone; the others go on.
 
 from __future__ import annotations
 
+from copy import copy
 from typing import Any, Final, TypeAlias
 
 import numpy as np
@@ -60,6 +61,42 @@ class Cursor:
         """How deep in a recursive type the reading is."""
         self._empty = np.zeros(len(starts), np.int64)
         self._added = 0
+        self._rests: dict[int, tuple[int, bytes]] = {}
+
+    def inside(self, starts: Numbers, ends: Numbers) -> Cursor:
+        """A cursor at parts of the values, as if each was a value; `take_problems` comes after it.
+
+        Args:
+            starts: where each begins.
+            ends: where each ends.
+        """
+        made = copy(self)
+        made.pos, made.end = starts, ends
+        made.problem, made.problems = np.zeros(len(starts), np.int32), [None]
+        made._empty, made._rests = np.zeros(len(starts), np.int64), {}  # noqa: SLF001 - of the same class
+        return made
+
+    def rest(self, row: int) -> tuple[int, bytes]:
+        """What is left of a value, as bytes, and where they begin: not behind where it is read now."""
+        found = self._rests.get(row)
+        if found is None:
+            first = int(self.pos[row])
+            # Kept: a value may have very many blocks of items, each of which asks.
+            found = self._rests[row] = first, self.data[first : int(self.end[row])].tobytes()
+        return found
+
+    def take_problems(self, inside: Cursor, rows: Rows) -> None:
+        """What is wrong with parts is wrong with their values.
+
+        Args:
+            inside: the cursor at the parts, which have been read.
+            rows: for each part the value that it is of.
+        """
+        inside.finish()
+        self._added = inside._added
+        for number, problem in enumerate(inside.problems):
+            if problem is not None:
+                self.fail(np.unique(rows[inside.problem == number]), problem)
 
     def fail(self, rows: Rows, problem: str) -> None:
         """Note what is wrong with some values; the first problem of each counts."""

@@ -15,6 +15,7 @@ from kafkalike.model.schemas.values import Schema
 from kafkalike.schemas.avro_schema import AvroType, parse_avro, to_json
 from kafkalike.schemas.codec import Codec, Decode, Encode
 from kafkalike.schemas.codecs.avro_limits import Walk, check_depth, shape_of
+from kafkalike.schemas.codecs.avro_reading import guarded, with_defaults
 from kafkalike.schemas.limits import MAX_DECIMAL_BYTES, MAX_VALUE_DEPTH, no_deeper_than_the_stack
 from kafkalike.schemas.source import SchemaSource
 
@@ -43,10 +44,12 @@ class AvroCodec(Codec):
     ) -> None:
         self.schema = schema
         self.described, self._writer = _parsed(schema, source)
-        self._reader = None if reader is None or reader == schema else _parsed(reader, source)[1]
+        self._wrote, self._reader, self._copies = guarded(_parsed(schema, source)[1]), None, False
+        if reader is not None and reader != schema:
+            wanted, self._reader = _parsed(reader, source)
+            # fastavro puts the default itself into each record: who changes one record must not change others.
+            self._copies = with_defaults(self._reader, wanted)
         self._shape = shape_of(self.described)
-        # fastavro puts the default itself into each record: who changes one record must not change others.
-        self._copies = self._reader is not None and _lends_defaults(self._reader)
         self._strict = strict
         self._strict_allow_default = strict_allow_default
         self._return_record_name = return_record_name
@@ -60,16 +63,17 @@ class AvroCodec(Codec):
         """A function that writes records; see `Codec`."""
         if self.described.kind == "bytes":
             return lambda value: prefix + _raw(value)
-        writer, strict, allow_default = self._writer, self._strict, self._strict_allow_default
+        writer = self._writer
+        # Arguments that are left out cost nothing, and most serializers are not strict.
+        strict = (self._strict, self._strict_allow_default) if self._strict or self._strict_allow_default else ()
 
         def encode(value: Any) -> bytes:  # noqa: ANN401
             out = BytesIO()
-            out.write(prefix)
             try:
-                schemaless_writer(out, writer, value, strict=strict, strict_allow_default=allow_default)
+                schemaless_writer(out, writer, value, *strict)
             except Exception as cause:
                 raise SerializationError(f"the value is not of the Avro schema: {_said(cause)}") from cause
-            return out.getvalue()
+            return prefix + out.getvalue()
 
         return self._checked_encoder(encode, len(prefix)) if self._shape.recursive else encode
 
@@ -88,17 +92,19 @@ class AvroCodec(Codec):
         """A function that reads records; see `Codec`."""
         if self.described.kind == "bytes":
             return lambda data: data[start:]
-        writer, reader, named, copies = self._writer, self._reader, self._return_record_name, self._copies
+        wrote, reader, copies = self._wrote, self._reader, self._copies
+        how = (True,) if self._return_record_name else ()
 
         def decode(data: bytes) -> Any:  # noqa: ANN401
             payload = BytesIO(data)
             payload.seek(start)
             try:
-                value = schemaless_reader(payload, writer, reader, named)
+                value = schemaless_reader(payload, wrote, reader, *how)
             except Exception as cause:
                 raise SerializationError(f"the record is not of its Avro schema: {_said(cause)}") from cause
-            if payload.tell() != len(data):
-                raise SerializationError(f"{len(data) - payload.tell()} bytes are left behind the value")
+            left = payload.read()
+            if left:
+                raise SerializationError(f"{len(left)} bytes are left behind the value")
             return deepcopy(value) if copies else value
 
         if not (self._shape.recursive or self._shape.empty_items or self._shape.decimals):
@@ -141,18 +147,6 @@ def _parsed(schema: Schema, source: SchemaSource) -> tuple[AvroType, Any]:
             raise
         except Exception as cause:
             raise InvalidSchemaError(f"fastavro does not take the schema: {_said(cause)}") from cause
-
-
-def _lends_defaults(parsed: Any) -> bool:  # noqa: ANN401 - a schema as fastavro has it
-    """Whether a field has a default that can be changed: a list or a dict."""
-    if isinstance(parsed, list):
-        return any(map(_lends_defaults, parsed))
-    if not isinstance(parsed, dict):
-        return False
-    fields = parsed.get("fields", [])
-    return any(isinstance(field.get("default"), list | dict) for field in fields) or any(
-        map(_lends_defaults, [*(field["type"] for field in fields), *map(parsed.get, ("type", "items", "values"))])
-    )
 
 
 def _raw(value: Any) -> bytes:  # noqa: ANN401

@@ -15,7 +15,7 @@ from referencing.jsonschema import DRAFT7, specification_with
 from kafkalike.errors import InvalidSchemaError, SerializationError
 from kafkalike.model.schemas.values import Schema
 from kafkalike.schemas.codec import Codec, Decode, Encode
-from kafkalike.schemas.codecs.json_unique import unique_items
+from kafkalike.schemas.codecs.json_keywords import Keywords, check_patterns
 from kafkalike.schemas.compatibility.json_places import load_json_schema
 from kafkalike.schemas.source import SchemaSource
 
@@ -101,7 +101,9 @@ def _check(schema: Schema, source: SchemaSource) -> Callable[[Any], None]:
     document = load_json_schema(schema)
     used = {name: load_json_schema(other) for name, other in source.referenced(schema).items()}
     try:
-        validator = _validator(document, used)
+        validator, keywords = _validator(document, used)
+    except InvalidSchemaError:
+        raise
     except SchemaError as cause:
         raise InvalidSchemaError(f"it is no JSON Schema: {_short(cause.message)}") from cause
     except Exception as cause:
@@ -109,6 +111,7 @@ def _check(schema: Schema, source: SchemaSource) -> Callable[[Any], None]:
         raise InvalidSchemaError(f"it is no JSON Schema: {type(cause).__name__}: {cause}") from cause
 
     def check(value: Any) -> None:  # noqa: ANN401
+        keywords.begin()
         try:
             validator.validate(value)
         except ValidationError as cause:
@@ -116,6 +119,8 @@ def _check(schema: Schema, source: SchemaSource) -> Callable[[Any], None]:
             raise SerializationError(
                 f"the value is not of the JSON Schema, at {place}: {_short(cause.message)}"
             ) from cause
+        except SerializationError:
+            raise
         except Unresolvable as cause:
             raise SerializationError(f"the JSON Schema refers to what it has no reference for: {cause}") from cause
         except Exception as cause:
@@ -125,9 +130,10 @@ def _check(schema: Schema, source: SchemaSource) -> Callable[[Any], None]:
     return check
 
 
-def _validator(document: Any, used: Mapping[str, Any]) -> Any:  # noqa: ANN401 - one of jsonschema's classes
+def _validator(document: Any, used: Mapping[str, Any]) -> tuple[Any, Keywords]:  # noqa: ANN401 - jsonschema's class
     found = validator_for(document)
     found.check_schema(document)
+    check_patterns([document, *used.values()])
     dialect = _dialect(document)
     registry: Registry[Any] = Registry()
     for name, other in used.items():
@@ -136,8 +142,8 @@ def _validator(document: Any, used: Mapping[str, Any]) -> Any:  # noqa: ANN401 -
         else:
             resource = Resource.from_contents(other, DRAFT7)
         registry = registry.with_resource(name, resource)
-    made = extend(found, {"uniqueItems": unique_items})
-    return made(_bare(document), registry=registry)
+    keywords = Keywords(found.VALIDATORS)
+    return extend(found, keywords.changed)(_bare(document), registry=registry), keywords
 
 
 def _dialect(document: Any) -> str | None:  # noqa: ANN401

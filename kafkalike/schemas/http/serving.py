@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import ipaddress
 import socket
+import ssl
 import threading
-from typing import Final
+from typing import Any, Final
 
 from kafkalike.errors import KafkaConfigurationError
 from kafkalike.schemas.extras import needed
@@ -34,10 +35,12 @@ class RegistryServer:
         port: 0 finds a free one.
         credentials: who may ask.
         max_body: bytes of a request's body.
+        certificate: files of the certificate and its key, for https; the key may stand in the first one. None: http.
         anyone: whether it may listen at an address of the network though nobody must say who they are.
 
     Raises:
-        KafkaConfigurationError: packages are missing; the address cannot be used, or everybody could ask there.
+        KafkaConfigurationError: packages are missing; the address or the certificate cannot be used, or everybody could
+            ask there.
     """
 
     def __init__(
@@ -49,10 +52,13 @@ class RegistryServer:
         credentials: Credentials,
         max_body: int,
         anyone: bool = False,
+        certificate: tuple[str, str | None] | None = None,
     ) -> None:
         uvicorn = needed("uvicorn", "services of schemas", "registry")
         app = needed("kafkalike.schemas.http.app", "services of schemas", "registry")
         heads = needed("kafkalike.schemas.http.heads", "services of schemas", "registry")
+        secured = {} if certificate is None else _secured(certificate)
+        self._scheme = "https" if secured else "http"
         self._socket = _listening(host, port, anyone=anyone or credentials.needed)
         self.address: tuple[str, int] = self._socket.getsockname()[:2]
         handler = app.RegistryApp(service, credentials, app.Limits(body_bytes=max_body))
@@ -68,6 +74,7 @@ class RegistryServer:
             limit_concurrency=MAX_CONNECTIONS,
             timeout_keep_alive=IDLE_SECONDS,
             timeout_graceful_shutdown=GRACE_SECONDS,
+            **secured,
         )
         self._server = uvicorn.Server(config)
         self._thread = threading.Thread(
@@ -78,7 +85,7 @@ class RegistryServer:
     def url(self) -> str:
         """Where it listens."""
         host, port = self.address
-        return f"http://{f'[{host}]' if ':' in host else host}:{port}"
+        return f"{self._scheme}://{f'[{host}]' if ':' in host else host}:{port}"
 
     @property
     def running(self) -> bool:
@@ -95,6 +102,22 @@ class RegistryServer:
         if self._thread.ident is not None:
             self._thread.join()
         self._socket.close()
+
+
+def _secured(certificate: tuple[str, str | None]) -> dict[str, Any]:
+    """Uvicorn's settings for TLS. The files are tried here: uvicorn reads them where nobody waits for the error."""
+    file, key = certificate
+    try:
+        ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER).load_cert_chain(file, key, password=_no_password)
+    except (OSError, ValueError) as cause:
+        raise KafkaConfigurationError(f"the certificate in {file} cannot be used: {cause}") from cause
+    return {"ssl_certfile": file, "ssl_keyfile": key}
+
+
+def _no_password() -> str:
+    """Nobody is there to type it."""
+    message = "its key has a password"
+    raise ValueError(message)
 
 
 def _listening(host: str, port: int, *, anyone: bool) -> socket.socket:

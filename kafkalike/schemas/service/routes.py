@@ -10,7 +10,7 @@ from kafkalike.errors import SchemaRegistryError
 from kafkalike.schemas.service import ids, settings, subjects
 from kafkalike.schemas.service.desk import Desk
 from kafkalike.schemas.service.request import Request
-from kafkalike.version import package_version
+from kafkalike.version import __version__
 
 Answering = Callable[[Desk, Request], Any]
 
@@ -41,7 +41,7 @@ def _no_associations(desk: Desk, request: Request) -> list[Any]:
 
 def _version(desk: Desk, request: Request) -> dict[str, str]:
     del desk, request
-    return {"version": package_version(), "commitId": ""}
+    return {"version": __version__, "commitId": ""}
 
 
 _VERSIONS: Final = "subjects/{subject}/versions"

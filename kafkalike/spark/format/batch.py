@@ -9,11 +9,13 @@ from pyspark.sql.datasource import DataSourceReader, InputPartition
 
 from kafkalike.errors import IllegalArgumentError
 from kafkalike.model.structs import TopicPartition
+from kafkalike.spark.format.committed import where_it_stands
 from kafkalike.spark.format.loss import report_loss
+from kafkalike.spark.format.named import plain_rows, plainly
 from kafkalike.spark.format.options import SourceOptions, check_batch
 from kafkalike.spark.format.parts import parts, read_part
 from kafkalike.spark.format.plan import Run
-from kafkalike.spark.format.positions import EARLIEST, Everywhere, names, resolve
+from kafkalike.spark.format.positions import EARLIEST, Everywhere, Position, Settled, names, resolve
 from kafkalike.spark.format.topics import Topics
 
 
@@ -34,17 +36,20 @@ class BatchReader(DataSourceReader):
         check_batch(options)
         self._options = options
 
+    @plainly
     def partitions(self) -> list[InputPartition]:
         """What each task reads: the offsets of the moment, each end exclusive.
 
         Raises:
             UnknownTopicOrPartitionError: a topic or partition that is named does not exist.
             IllegalArgumentError: offsets that do not fit the partitions or each other.
+            NoOffsetForPartitionError: a group that has committed nothing, with `auto.offset.reset` none.
             DataLossError: offsets that are not in the log, with `failOnDataLoss`.
         """
         topics = Topics(self._options)
         return parts(topics, self._options, batch_runs(topics, self._options))
 
+    @plain_rows
     def read(self, partition: InputPartition) -> Iterator[Any]:
         """The records of one input partition as Arrow batches, in offset order."""
         return read_part(partition)
@@ -54,10 +59,15 @@ def batch_runs(topics: Topics, options: SourceOptions) -> list[Run]:
     """Offsets of each partition, as of now. See `BatchReader.partitions`."""
     found = topics.look()
     topics.require(found)
-    starts = resolve(
-        options.starting or Everywhere(EARLIEST), found, topics.log, ending=False, or_latest=options.or_latest
-    )
-    ends = resolve(options.ending, found, topics.log, ending=True)
+
+    def settled(position: Position) -> Settled:
+        return where_it_stands(
+            position, found, topics.cluster, topics.ids(), group_id=options.group_id, otherwise=EARLIEST
+        )
+
+    starting = settled(options.starting or Everywhere(EARLIEST))
+    starts = resolve(starting, found, topics.log, ending=False, or_latest=options.or_latest)
+    ends = resolve(settled(options.ending), found, topics.log, ending=True)
     _check_order(starts, ends)
     runs = []
     for tp in sorted(found):

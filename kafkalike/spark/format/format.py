@@ -15,7 +15,9 @@ from pyspark.sql.datasource import (
 from pyspark.sql.types import StructType
 
 from kafkalike.config.storage import SentOptions, StorageOptions, check_options
-from kafkalike.errors import IllegalArgumentError
+from kafkalike.errors import IllegalArgumentError, KafkaError
+from kafkalike.spark.format.modes import explain_modes
+from kafkalike.spark.format.named import plainly
 from kafkalike.spark.format.options import SourceOptions, parse_options, warn_without_meaning
 from kafkalike.spark.format.parts import columns_of, ddl
 
@@ -36,6 +38,7 @@ class KafkalikeSource(DataSource):
         """Name of the format."""
         return FORMAT
 
+    @plainly
     def schema(self) -> str:
         """Columns of Spark's Kafka source; options are checked here, so at `load`.
 
@@ -46,6 +49,7 @@ class KafkalikeSource(DataSource):
         warn_without_meaning(self.options)
         return ddl(columns)
 
+    @plainly
     def reader(self, schema: StructType) -> DataSourceReader:
         """A reader of one batch query."""
         from kafkalike.spark.format.batch import BatchReader
@@ -55,9 +59,14 @@ class KafkalikeSource(DataSource):
     def streamReader(self, schema: StructType) -> DataSourceStreamReader:  # noqa: N802 - Spark's name
         """A reader of one streaming query."""
         from kafkalike.spark.format.mark import MarkedReader
+        from kafkalike.spark.format.refused import RefusedReader
 
-        return MarkedReader(self._checked(schema))
+        try:
+            return MarkedReader(self._checked(schema))
+        except KafkaError as error:
+            return RefusedReader(error)
 
+    @plainly
     def writer(self, schema: StructType, overwrite: bool) -> DataSourceWriter:  # noqa: FBT001 - Spark's signature
         """A writer of one batch query."""
         from kafkalike.spark.format.sink import BatchWriter
@@ -65,6 +74,7 @@ class KafkalikeSource(DataSource):
 
         return BatchWriter(parse_batch(self.options, self.storage), schema, overwrite=overwrite)
 
+    @plainly
     def streamWriter(self, schema: StructType, overwrite: bool) -> DataSourceStreamWriter:  # noqa: ARG002, FBT001, N802
         """A writer of one streaming query.
 
@@ -103,6 +113,7 @@ def register_format(
         IllegalArgumentError: they are no dict of texts.
     """
     spark.dataSource.register(with_storage(KafkalikeSource, storage_options))
+    explain_modes(FORMAT)
 
 
 def check_storage(storage_options: Any) -> StorageOptions | None:  # noqa: ANN401 - see `connect`

@@ -4,19 +4,21 @@ from __future__ import annotations
 
 import logging
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Final
 
-from kafkalike.config.properties import nearest
 from kafkalike.config.storage import SentOptions
 from kafkalike.errors import IllegalArgumentError
 from kafkalike.model.names import check_group_id, check_topic_name
 from kafkalike.model.structs import TopicPartition
+from kafkalike.spark.format.option_names import by_known_name, warn_of_names
+from kafkalike.spark.format.option_values import MAX_LONG, duration_ms, flag, number, word
 from kafkalike.spark.format.positions import (
     EARLIEST,
     LATEST,
     AtTime,
+    Committed,
     Everywhere,
     Position,
     check_literals,
@@ -29,21 +31,29 @@ from kafkalike.spark.format.positions import (
 _log = logging.getLogger(__name__)
 
 BOOTSTRAP: Final = "kafka.bootstrap.servers"
-STORAGE: Final = "storage."
-"""How options begin that say who asks an object store, where they are no secret: in files of settings."""
 STRATEGIES: Final = ("assign", "subscribe", "subscribePattern")
 MAX_PATTERN_BYTES: Final = 1_024
-MAX_INT: Final = 2**31 - 1
-MAX_LONG: Final = 2**63 - 1
 MAX_PARTS: Final = 1_000_000
 """Most Spark partitions that options may name: each one is a task."""
+
+GROUP: Final = "kafka.group.id"
+GROUP_TOO: Final = "group_id"
+"""The same, as Python's functions call it."""
+RESET: Final = "kafka.auto.offset.reset"
+RESETS: Final = ("earliest", "latest", "none")
+COMMITTED: Final = "committed"
+"""The word for where the group stands."""
 
 ENDING: Final = ("endingTimestamp", "endingOffsetsByTimestamp", "endingOffsets")
 LIMITS: Final = ("maxOffsetsPerTrigger", "minOffsetsPerTrigger", "maxTriggerDelay")
 
+TOPIC: Final = "topic"
+"""The sink's name of the topic; read where no strategy is given."""
+
 KNOWN: Final = (
     BOOTSTRAP,
     *STRATEGIES,
+    TOPIC,
     "startingTimestamp",
     "startingOffsetsByTimestamp",
     "startingOffsets",
@@ -55,7 +65,9 @@ KNOWN: Final = (
     "maxPartitions",
     "maxRecordsPerPartition",
     "includeHeaders",
-    "kafka.group.id",
+    GROUP,
+    GROUP_TOO,
+    RESET,
     "kafka.isolation.level",
 )
 """Options with a meaning."""
@@ -69,7 +81,6 @@ NO_MEANING: Final = {
 """Options of Spark's Kafka source that change nothing here; each one is warned about."""
 
 REFUSED: Final = {
-    "kafka.auto.offset.reset": "where to begin is said by startingOffsets",
     "kafka.key.deserializer": "keys are read as bytes; cast them in the query",
     "kafka.value.deserializer": "values are read as bytes; cast them in the query",
     "kafka.enable.auto.commit": "the query's checkpoint holds its offsets",
@@ -82,7 +93,7 @@ REFUSED: Final = {
 
 @dataclass(frozen=True, slots=True)
 class Choice:
-    """Which partitions are read: exactly one of the three."""
+    """Which partitions are read: exactly one of the three; none of them for `assign` of nothing."""
 
     assign: frozenset[TopicPartition] = frozenset()
     topics: tuple[str, ...] = ()
@@ -144,14 +155,15 @@ def parse_options(given: Mapping[str, str], storage: SentOptions | None = None) 
     _isolation(options.get("kafka.isolation.level"))
     minimum, maximum = _bounds(options, "minOffsetsPerTrigger", "maxOffsetsPerTrigger", MAX_LONG)
     fewest, most = _bounds(options, "minPartitions", "maxPartitions", MAX_PARTS)
-    group = options.get("kafka.group.id")
+    starting, ending = _position(options, "starting"), _position(options, "ending")
+    group = _group(options, starting, ending)
     return SourceOptions(
         root=root,
         storage=storage,
         choice=_choice(options),
-        starting=_position(options, "starting"),
-        ending=_position(options, "ending") or Everywhere(LATEST),
-        or_latest=_word(options, "startingOffsetsByTimestampStrategy", ("error", "latest")) == "latest",
+        starting=starting,
+        ending=ending or Everywhere(LATEST),
+        or_latest=word(options, "startingOffsetsByTimestampStrategy", ("error", "latest")) == "latest",
         fail_on_data_loss=flag(options, "failOnDataLoss", default=True),
         include_headers=flag(options, "includeHeaders", default=False),
         min_partitions=fewest,
@@ -159,8 +171,8 @@ def parse_options(given: Mapping[str, str], storage: SentOptions | None = None) 
         max_records_per_partition=number(options, "maxRecordsPerPartition", MAX_LONG),
         max_offsets_per_trigger=maximum,
         min_offsets_per_trigger=minimum,
-        max_trigger_delay_ms=_duration_ms(options.get("maxTriggerDelay", "15m")),
-        group_id=None if group is None else check_group_id(group),
+        max_trigger_delay_ms=duration_ms(options.get("maxTriggerDelay", "15m")),
+        group_id=group,
         given=frozenset(options),
     )
 
@@ -183,8 +195,9 @@ def check_batch(options: SourceOptions) -> None:
         refuse_mark("startingOffsets", options.starting, LATEST)
         check_literals(options.starting, options.ending)
     refuse_mark("endingOffsets", options.ending, EARLIEST)
-    for name in (*LIMITS, "kafka.group.id"):
-        if name in options.given:
+    place = any(isinstance(position, Committed) for position in (options.starting, options.ending))
+    for name in (*LIMITS, GROUP, GROUP_TOO):
+        if name in options.given and not (place and name not in LIMITS):
             _log.warning("option %s has no effect in a batch query", name)
 
 
@@ -201,37 +214,9 @@ def check_stream(options: SourceOptions) -> None:
         _log.warning("option maxTriggerDelay has no effect without minOffsetsPerTrigger")
 
 
-def by_known_name(
-    given: Mapping[str, str], known: Sequence[str], no_meaning: Iterable[str], refused: Mapping[str, str]
-) -> dict[str, str]:
-    """Options by the names they have here, in whatever case they were given.
-
-    Args:
-        given: what the user gave.
-        known: options with a meaning.
-        no_meaning: options that change nothing.
-        refused: options that are refused, with the reason.
-
-    Raises:
-        IllegalArgumentError: an option is refused; or it is unknown, and no setting of a Kafka client.
-    """
-    canonical = {name.lower(): name for name in (*known, *no_meaning, *refused)}
-    found = {}
-    for name, value in given.items():
-        own = canonical.get(name.lower())
-        if own is not None and own in refused:
-            raise IllegalArgumentError(f"option {own} is not supported: {refused[own]}")
-        if name.lower().startswith(STORAGE):
-            raise IllegalArgumentError(
-                f"option {name} is not supported, as options stand in Spark's plans: give storage_options to "
-                "kafkalike.spark.session or kafkalike.spark.register_format, or set environment variables"
-            )
-        if own is not None:
-            found[own] = value
-        elif not name.lower().startswith("kafka."):
-            hint = nearest(name, known)
-            raise IllegalArgumentError(f"unknown option {name}{hint}; the options are {', '.join(known)}")
-    return found
+def warn_without_meaning(given: Iterable[str]) -> None:
+    """Say by name, on standard error, which options are taken and change nothing."""
+    warn_of_names(given, KNOWN, NO_MEANING)
 
 
 def root_of(options: Mapping[str, str]) -> str:
@@ -245,22 +230,11 @@ def root_of(options: Mapping[str, str]) -> str:
     return options[BOOTSTRAP]
 
 
-def warn_without_meaning(
-    given: Iterable[str], known: Iterable[str] = KNOWN, no_meaning: Mapping[str, str] = NO_MEANING
-) -> None:
-    """Say by name, on standard error, which options are taken and change nothing."""
-    reasons = {name.lower(): (name, reason) for name, reason in no_meaning.items()}
-    meant = {name.lower() for name in known}
-    for option in given:
-        low = option.lower()
-        if low in reasons:
-            _log.warning("option %s has no effect: %s", *reasons[low])
-        elif low.startswith("kafka.") and low not in meant:
-            _log.warning("option %s has no effect: there is no broker and no Kafka client", option)
-
-
 def _choice(options: Mapping[str, str]) -> Choice:
     named = [name for name in STRATEGIES if name in options]
+    if not named and TOPIC in options:
+        # A table is both read and written, and the sink's name of its topic will do for both.
+        return Choice(topics=(check_topic_name(options[TOPIC].strip()),))
     if len(named) != 1:
         which = "none is" if not named else f"{' and '.join(named)} are"
         raise IllegalArgumentError(
@@ -270,7 +244,7 @@ def _choice(options: Mapping[str, str]) -> Choice:
     text = options[named[0]]
     if named[0] == "assign":
         partitions = parse_partitions("assign", text) if text.strip() else frozenset()
-        if not partitions:
+        if not text.strip():
             raise IllegalArgumentError(f"option assign: no topic-partitions to assign in {text!r}")
         for tp in partitions:
             check_topic_name(tp.topic)
@@ -281,6 +255,24 @@ def _choice(options: Mapping[str, str]) -> Choice:
             raise IllegalArgumentError(f"option subscribe: no topics to subscribe to in {text!r}")
         return Choice(topics=tuple(map(check_topic_name, topics)))
     return Choice(pattern=_pattern(text))
+
+
+def _group(options: Mapping[str, str], *positions: Position | None) -> str | None:
+    """The group that is named, with what needs one."""
+    named = {options[name] for name in (GROUP, GROUP_TOO) if name in options}
+    if len(named) > 1:
+        raise IllegalArgumentError(
+            f"options {GROUP} and {GROUP_TOO} are the same and name {' and '.join(sorted(named))}"
+        )
+    place = any(isinstance(position, Committed) for position in positions)
+    if place and not named:
+        raise IllegalArgumentError(f"startingOffsets and endingOffsets {COMMITTED!r} need {GROUP}: whose offsets?")
+    if RESET in options and not place:
+        raise IllegalArgumentError(
+            f"option {RESET} is not supported: where to begin is said by startingOffsets; it goes with the word "
+            f"{COMMITTED!r} there"
+        )
+    return check_group_id(named.pop()) if named else None
 
 
 def _pattern(given: str) -> str:
@@ -302,7 +294,11 @@ def _position(options: Mapping[str, str], side: str) -> Position | None:
     """The global time wins over times by partition, which win over offsets."""
     timestamp, by_timestamp, offsets = f"{side}Timestamp", f"{side}OffsetsByTimestamp", f"{side}Offsets"
     # All of them must be right, also those that another one wins over.
-    at_offsets = parse_offsets(offsets, options[offsets]) if offsets in options else None
+    at_offsets: Position | None = None
+    if options.get(offsets, "").strip().lower() == COMMITTED:
+        at_offsets = Committed(word(options, RESET, RESETS) if RESET in options else None)
+    elif offsets in options:
+        at_offsets = parse_offsets(offsets, options[offsets])
     at_times = parse_timestamps(by_timestamp, options[by_timestamp]) if by_timestamp in options else None
     if timestamp in options:
         text = options[timestamp].strip()
@@ -314,55 +310,8 @@ def _position(options: Mapping[str, str], side: str) -> Position | None:
     return at_times or at_offsets
 
 
-def number(options: Mapping[str, str], name: str, most: int, least: int = 1) -> int | None:
-    """An option that is a whole number from `least` to `most`."""
-    text = options.get(name)
-    if text is None:
-        return None
-    stripped = text.strip()
-    if not (stripped.isascii() and stripped.isdigit()) or not least <= int(stripped) <= most:
-        what = "a positive whole number" if least else "a whole number from 0"
-        raise IllegalArgumentError(f"option {name} must be {what} up to {most}, not {text!r}")
-    return int(stripped)
-
-
-def flag(options: Mapping[str, str], name: str, *, default: bool) -> bool:
-    """An option that is true or false, in any case."""
-    text = options.get(name)
-    if text is None:
-        return default
-    if text.strip().lower() not in {"true", "false"}:
-        raise IllegalArgumentError(f"option {name} must be true or false, not {text!r}")
-    return text.strip().lower() == "true"
-
-
-def _word(options: Mapping[str, str], name: str, words: tuple[str, ...]) -> str:
-    text = options.get(name, words[0]).strip().lower()
-    if text not in words:
-        raise IllegalArgumentError(f"option {name} must be one of {', '.join(words)}, not {options[name]!r}")
-    return text
-
-
 def _isolation(text: str | None) -> None:
     if text is not None and text not in {"read_committed", "read_uncommitted"}:
         raise IllegalArgumentError(
             f"option kafka.isolation.level must be read_committed or read_uncommitted, not {text!r}"
         )
-
-
-_UNITS: Final = {
-    **dict.fromkeys(("", "ms"), 1),
-    "s": 1_000,
-    **dict.fromkeys(("m", "min"), 60_000),
-    "h": 3_600_000,
-    "d": 86_400_000,
-}
-
-
-def _duration_ms(text: str) -> int:
-    """A duration as Spark writes it (`JavaUtils.timeStringAs`): `90s`, `15m`, `1h`; a bare number is ms."""
-    match = re.fullmatch(r"([0-9]+)\s*([a-z]*)", text.strip().lower())
-    if match is None or match[2] not in _UNITS:
-        units = ", ".join(unit for unit in _UNITS if unit)
-        raise IllegalArgumentError(f"option maxTriggerDelay must be a duration with a unit of {units}, not {text!r}")
-    return int(match[1]) * _UNITS[match[2]]

@@ -9,7 +9,7 @@ from pyspark.sql.datasource import InputPartition
 
 from kafkalike.log.cluster.range_reader import FIELDS, RangePlan, plan_range, read_range
 from kafkalike.spark.format.options import SourceOptions
-from kafkalike.spark.format.plan import Run, grouped, split
+from kafkalike.spark.format.plan import Run, grouped, split, tasks_for
 from kafkalike.spark.format.topics import Topics
 
 TYPES: Final = {
@@ -45,18 +45,37 @@ class Part(InputPartition):
         self.fail_on_data_loss = fail_on_data_loss
 
 
-def parts(topics: Topics, options: SourceOptions, runs: Iterable[Run]) -> list[InputPartition]:
-    """One input partition for each run; for pieces of one (`minPartitions`, `maxRecordsPerPartition`), or several."""
+def parts(
+    topics: Topics, options: SourceOptions, runs: Iterable[Run], *, by_size: bool = False
+) -> list[InputPartition]:
+    """One input partition for each run; for pieces of one (`minPartitions`, `maxRecordsPerPartition`), or several.
+
+    Args:
+        topics: whose logs are fresh.
+        options: of the query.
+        runs: what is to be read.
+        by_size: whether small runs share a task where the options say nothing about their number.
+    """
     root, columns = topics.cluster.store, columns_of(options)
     pieces = split(sorted(runs, key=lambda run: run.tp), options.min_partitions, options.max_records_per_partition)
+    most = options.max_partitions
+    if most is None and by_size and not options.given & {"minPartitions", "maxRecordsPerPartition"}:
+        most = tasks_for(sum(map(len, pieces)), sum(_bytes(topics, piece) for piece in pieces))
     return [
         Part(
             [plan_range(topics.log(piece.tp.topic), root, piece.tp.partition, piece.offsets) for piece in task],
             columns,
             fail_on_data_loss=options.fail_on_data_loss,
         )
-        for task in grouped(pieces, options.max_partitions)
+        for task in grouped(pieces, most)
     ]
+
+
+def _bytes(topics: Topics, run: Run) -> float:
+    """About how many bytes of files a run is."""
+    found = topics.log(run.tp.topic).segments_within(run.tp.partition, run.offsets)
+    shares = ((s, min(s.stop, run.offsets.stop) - max(s.start, run.offsets.start)) for s in found)
+    return sum(s.size_bytes * share / max(1, s.stop - s.start) for s, share in shares)
 
 
 def read_part(partition: InputPartition) -> Iterator[Any]:

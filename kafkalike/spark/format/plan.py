@@ -7,11 +7,19 @@ The rules are those of Spark's Kafka source (`KafkaMicroBatchStream.rateLimit` a
 from __future__ import annotations
 
 import heapq
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
+from typing import Final
 
 from kafkalike.model.structs import TopicPartition
+
+TASK_OFFSETS: Final = 65_536
+"""Offsets of a micro-batch for each of its tasks. One task reads so many in about the time that Spark takes to begin
+another one."""
+TASK_BYTES: Final = 16 * 1024 * 1024
+"""The same for large records, in bytes of the files."""
 
 Offsets = Mapping[TopicPartition, int]
 
@@ -92,6 +100,16 @@ def grouped(pieces: Sequence[Run], most: int | None) -> list[list[Run]]:
         size, number, mine = tasks[0]
         heapq.heapreplace(tasks, (size + len(pieces[at]), number, [*mine, at]))
     return [[pieces[at] for at in mine] for mine in sorted(sorted(mine) for _, _, mine in tasks)]
+
+
+def tasks_for(offsets: int, size: float) -> int:
+    """How many tasks a micro-batch wants where nobody says so: a small one is done before a second task has begun.
+
+    Args:
+        offsets: of the batch.
+        size: bytes of their files, about.
+    """
+    return max(1, math.ceil(offsets / TASK_OFFSETS), math.ceil(size / TASK_BYTES))
 
 
 def _shares(sizes: Sequence[int], parts: int) -> list[int]:

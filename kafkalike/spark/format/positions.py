@@ -50,7 +50,16 @@ class AtTimes:
     timestamps: Mapping[TopicPartition, int]
 
 
-Position: TypeAlias = Everywhere | AtOffsets | AtTime | AtTimes
+@dataclass(frozen=True, slots=True)
+class Committed:
+    """Where a consumer group stands, in every partition; see `kafkalike.spark.format.committed`."""
+
+    reset: str | None = None
+    """Where it has committed nothing: `earliest`, `latest`, or `none` for an error. None: as a new query does."""
+
+
+Settled: TypeAlias = Everywhere | AtOffsets | AtTime | AtTimes
+Position: TypeAlias = Settled | Committed
 
 
 class Ends(Protocol):
@@ -211,7 +220,7 @@ def check_literals(start: Position, end: Position) -> None:
 
 
 def resolve(
-    position: Position,
+    position: Settled,
     chosen: Collection[TopicPartition],
     log: Callable[[str], Ends],
     *,
@@ -284,7 +293,7 @@ def _check_same(error: str, given: Collection[TopicPartition], chosen: Collectio
 def resolved_from_latest(
     position: Position, offsets: Mapping[TopicPartition, int], log: Callable[[str], Ends]
 ) -> frozenset[TopicPartition]:
-    """The partitions whose start, if it were asked for again, could be a later one, as it is the log end."""
+    """The partitions whose start could be another one if it were asked for again: the log end, or a group's place."""
     match position:
         case Everywhere(mark):
             return frozenset(offsets) if mark == LATEST else frozenset()
@@ -292,6 +301,9 @@ def resolved_from_latest(
             return frozenset(tp for tp, mark in by_partition(position, offsets).items() if mark == LATEST)
         case AtTime() | AtTimes():
             return frozenset(tp for tp, at in offsets.items() if at == log(tp.topic).log_end(tp.partition))
+        case Committed():
+            # The group may have moved, in either direction.
+            return frozenset(offsets)
 
 
 def names(partitions: Iterable[TopicPartition]) -> str:

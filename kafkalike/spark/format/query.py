@@ -70,8 +70,8 @@ class Query:
     initial: Offsets | None = None
     """Where it began, if that was in this process."""
     movable: frozenset[TopicPartition] = frozenset()
-    """Partitions whose initial offset was the log end, which another call would find further on; until a batch is
-    planned."""
+    """Partitions whose initial offset another call may find elsewhere, as it is the log end or where a group stands;
+    until a batch is planned."""
     target: Offsets | None = None
     """With Trigger.AvailableNow: where the query ends."""
     latest: Offsets = field(default_factory=dict)
@@ -86,6 +86,10 @@ class Query:
         if look.ids.keys() <= self.ids.keys():
             return self
         return replace(self, ids={**look.ids, **self.ids})
+
+    def began_in(self, ids: Mapping[str, str]) -> Query:
+        """It knows which lives of topics the offsets belong to at which it stands: a checkpoint says so."""
+        return replace(self, ids={**self.ids, **ids})
 
     def replaced(self, topic: str, look: Look) -> str | None:
         """How a topic was created again, for people; None when it is the one that is read."""
@@ -156,8 +160,9 @@ def next_end(
         # Never `{}`: a checkpoint must say where the query stood.
         return query, None, losses
     if query.movable and begun == query.initial:
-        # The first batch of a query that begins at the log end is an empty one. It puts the initial offsets into the
-        # checkpoint; without that, a restart would begin at a later log end and skip what came in between.
+        # The first batch of a query that begins at the log end, or where a group stands, is an empty one. It puts the
+        # initial offsets into the checkpoint; without that, a restart would begin somewhere else and skip what came in
+        # between.
         ends |= {tp: begun[tp] for tp in query.movable if tp in ends}
     query = replace(query, movable=frozenset())
     if limits is None:
@@ -201,7 +206,13 @@ def _other_than(old: int, end: int) -> int:
 
 
 def ranges(
-    query: Query, look: Look, begun: Offsets, ends: Offsets, *, by_time: bool
+    query: Query,
+    look: Look,
+    begun: Offsets,
+    ends: Offsets,
+    *,
+    by_time: bool,
+    begun_ids: Mapping[str, str] | None = None,
 ) -> tuple[Query, dict[TopicPartition, range], list[Loss]]:
     """What a micro-batch reads.
 
@@ -211,11 +222,21 @@ def ranges(
         begun: where the batch begins.
         ends: where it ends.
         by_time: whether the query's start was found by time.
+        begun_ids: ids of the topics that `begun` belongs to, as far as they are known; those of `ends` the query has.
 
     Returns:
         The query; offsets by partition, in order; what is lost.
     """
     query, found, losses = query.saw(look), dict[TopicPartition, range](), list[Loss]()
+    other = {
+        topic
+        for topic, began in (begun_ids or {}).items()
+        if began not in {query.ids.get(topic, began), look.ids.get(topic, began)}
+    }
+    if other:
+        # The batch was planned after a look had found these created again: it reads them from their beginning.
+        again = {tp: at for tp, at in begun.items() if tp.topic in other}
+        query = replace(query, began_again={**query.began_again, **again})
     for tp in sorted(ends):
         live = look.partitions.get(tp)
         if live is None:
@@ -241,6 +262,10 @@ def _readable(
     if tp not in begun and begin_at > 0:
         message = f"{names([tp])}: the added partition starts from {begin_at} instead of 0"
         losses.append(Loss("ADDED_PARTITION_DOES_NOT_START_FROM_OFFSET_ZERO", message))
+    if tp in query.movable and end <= live.stop:
+        # The first batch of the query again: it was logged as an empty one, where the log ended then or where a group
+        # stood then.
+        return range(end, end), losses
     if end < begin_at:
         if tp in query.movable or (live.start <= end and by_time and begun == query.initial):
             # The first batch of the query again: it was logged as an empty one at an earlier log end, or where no

@@ -17,6 +17,7 @@ from kafkalike.log.staged.commit import Commit, begin, commit_results
 from kafkalike.log.staged.folder import JobPlace, job_place
 from kafkalike.log.staged.naming import Naming
 from kafkalike.log.staged.topics import TaskResult, stage_topics
+from kafkalike.spark.format.named import plainly
 from kafkalike.spark.format.sink_options import SinkOptions, check_sink_columns
 
 if TYPE_CHECKING:
@@ -52,7 +53,10 @@ class BatchWriter(DataSourceArrowWriter):
 
     def __init__(self, options: SinkOptions, schema: StructType, *, overwrite: bool) -> None:
         if overwrite:
-            raise IllegalArgumentError("mode overwrite is not supported: records are added to a topic; use append")
+            raise IllegalArgumentError(
+                "a topic cannot be overwritten: records are added to it, with mode append or INSERT INTO; retention, "
+                "kafkalike delete-records and tombstones of a compacted topic take records away"
+            )
         cluster = connect_to_write(options.root, options.storage)
         check_sink_columns(schema, options)
         self._options = options
@@ -60,10 +64,12 @@ class BatchWriter(DataSourceArrowWriter):
         self._folder = job_place(cluster.store)
         self._folder.make()
 
+    @plainly
     def write(self, iterator: Iterator[RecordBatch]) -> WriterCommitMessage:
         """Stage the rows of a task; those of a rerun are not looked at."""
         return Message(stage_topics(self._target, self._folder, iterator, task_number()))
 
+    @plainly
     def commit(self, messages: list[WriterCommitMessage | None]) -> None:
         """Number and commit what the tasks have staged.
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Final
@@ -16,16 +17,12 @@ from kafkalike.expr.sink import check_columns
 from kafkalike.log.jvm.stream_checkpoint import check_location
 from kafkalike.model.appends import TxnId
 from kafkalike.model.names import check_topic_name
-from kafkalike.spark.format.options import (
-    BOOTSTRAP,
-    MAX_INT,
-    MAX_LONG,
-    by_known_name,
-    flag,
-    number,
-    root_of,
-    warn_without_meaning,
-)
+from kafkalike.spark.format.option_names import by_known_name, warn_of_names
+from kafkalike.spark.format.option_values import MAX_INT, MAX_LONG, flag, number
+from kafkalike.spark.format.options import BOOTSTRAP, root_of
+from kafkalike.spark.format.options import KNOWN as SOURCE_OPTIONS
+
+_log = logging.getLogger(__name__)
 
 CHECKPOINT: Final = "checkpointLocation"
 COMPRESSION: Final = "kafka.compression.type"
@@ -36,6 +33,8 @@ USE_TIMESTAMP: Final = "useTimestampColumn"
 
 KNOWN: Final = (BOOTSTRAP, "topic", COMPRESSION, TIMEOUT, USE_TIMESTAMP, "txnAppId", "txnVersion", CHECKPOINT)
 """Options with a meaning."""
+
+OF_SOURCES: Final = {name.lower() for name in SOURCE_OPTIONS} - {"kafka.group.id", "includeheaders"}
 
 NO_MEANING: Final = {"includeHeaders": "the column headers is written wherever there is one"}
 """Options of Spark's Kafka sink that change nothing here; each one is warned about."""
@@ -84,8 +83,8 @@ def parse_batch(given: Mapping[str, str], storage: SentOptions | None = None) ->
             value that is not allowed.
     """
     options = _known(given)
-    if CHECKPOINT in options:
-        raise IllegalArgumentError(f"option {CHECKPOINT} belongs to streaming queries: a batch has no checkpoint")
+    if options.pop(CHECKPOINT, None) is not None:
+        _log.warning("option %s has no effect in a batch query, which has no checkpoint", CHECKPOINT)
     app, version = options.get("txnAppId"), number(options, "txnVersion", MAX_LONG, 0)
     if (app is None) != (version is None):
         raise IllegalArgumentError("options txnAppId and txnVersion go together")
@@ -124,7 +123,8 @@ def parse_stream(given: Mapping[str, str], storage: SentOptions | None = None) -
 def _known(given: Mapping[str, str]) -> dict[str, str]:
     options = by_known_name(given, KNOWN, NO_MEANING, REFUSED)
     flag(options, "includeHeaders", default=True)
-    warn_without_meaning(given, KNOWN, NO_MEANING)
+    # A table has the options of both.
+    warn_of_names({name: value for name, value in given.items() if name.lower() not in OF_SOURCES}, KNOWN, NO_MEANING)
     return options
 
 

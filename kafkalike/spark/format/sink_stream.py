@@ -25,6 +25,7 @@ from kafkalike.log.staged.folder import JobPlace, job_place
 from kafkalike.log.staged.lease import Driver
 from kafkalike.log.staged.naming import Naming
 from kafkalike.log.staged.topics import stage_topics
+from kafkalike.spark.format.named import plainly
 from kafkalike.spark.format.sink import Message, commit_messages, say_duplicates
 from kafkalike.spark.format.sink_options import SinkOptions, check_sink_columns
 from kafkalike.spark.stream_ids import StreamVersion, app_id, next_txn
@@ -69,12 +70,14 @@ class StreamSink(DataSourceStreamArrowWriter):
         self._folder = _folder(cluster, options.checkpoint or "")
         self._folder.make()
 
+    @plainly
     def write(self, iterator: Iterator[RecordBatch]) -> WriterCommitMessage:
         """Stage the rows of a task."""
         context = TaskContext.get()
         query_id = None if context is None else context.getLocalProperty(QUERY_ID)
         return StreamMessage(stage_topics(self._target, self._folder, iterator, task_number()), query_id)
 
+    @plainly
     def commit(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:  # noqa: N803 - Spark's name
         """Number and commit a batch, unless it was committed before.
 

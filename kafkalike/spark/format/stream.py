@@ -8,7 +8,7 @@ checkpoint holds offsets in the form of Spark's Kafka source and nothing else. W
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING, Any
@@ -18,8 +18,11 @@ from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadLimit, ReadMa
 
 from kafkalike.clock import SYSTEM_CLOCK, Clock
 from kafkalike.errors import DataLossError, KafkaError
+from kafkalike.spark.format.committed import where_it_stands
 from kafkalike.spark.format.loss import report_loss
-from kafkalike.spark.format.options import MAX_LONG, SourceOptions, check_stream
+from kafkalike.spark.format.named import plain_rows
+from kafkalike.spark.format.option_values import MAX_LONG
+from kafkalike.spark.format.options import SourceOptions, check_stream
 from kafkalike.spark.format.parts import parts, read_part
 from kafkalike.spark.format.plan import Run
 from kafkalike.spark.format.positions import (
@@ -81,6 +84,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         Raises:
             UnknownTopicOrPartitionError: a topic or partition that is named does not exist.
             IllegalArgumentError: offsets that do not fit the partitions.
+            NoOffsetForPartitionError: a group that has committed nothing, with `auto.offset.reset` none.
             DataLossError: offsets that are not in the log, with `failOnDataLoss`.
         """
         options, topics = self._options, self._topics
@@ -88,7 +92,16 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         found = frozenset(look.partitions)
         topics.require(found)
         starting = options.starting or Everywhere(LATEST)
-        offsets = resolve(starting, found, topics.log, ending=False, or_latest=options.or_latest)
+        settled = where_it_stands(
+            starting,
+            found,
+            topics.cluster,
+            look.ids,
+            group_id=options.group_id,
+            otherwise=LATEST,
+            clock=self._clock,
+        )
+        offsets = resolve(settled, found, topics.log, ending=False, or_latest=options.or_latest)
         after, losses = begin(self._query, look, offsets, resolved_from_latest(starting, offsets, topics.log))
         self._report(losses)
         self._query = after
@@ -107,7 +120,16 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self._query = replace(self._query, target=look.ends)
 
     def latestOffset(self, start: Json, limit: ReadLimit) -> Json:  # noqa: N802 - Spark's name
-        """Where the next micro-batch ends; `start` itself when there is to be none.
+        """Where the next micro-batch ends; `start` itself when there is to be none. See `end_after` for the errors."""
+        return self.end_after(start, {}, limit)[0]
+
+    def end_after(self, start: Json, ids: Mapping[str, str], limit: ReadLimit) -> tuple[Json, dict[str, str]]:
+        """The same, and the ids of the topics that it belongs to.
+
+        Args:
+            start: where the batch begins.
+            ids: topic ids by name that `start` belongs to, as far as they are known.
+            limit: Spark's.
 
         Raises:
             DataLossError: partitions of `start` are gone or have become shorter, with `failOnDataLoss`; the target of
@@ -125,11 +147,15 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         )
         everything = isinstance(limit, ReadAllAvailable)
         after, ends, losses = next_end(
-            self._query, look, offsets_of(start), None if everything else limits, self._clock.monotonic()
+            self._query.began_in(ids), look, offsets_of(start), None if everything else limits, self._clock.monotonic()
         )
         self._report(losses)
         self._query = after
-        return start if ends is None else offsets_json(ends)
+        return (start, dict(ids)) if ends is None else (offsets_json(ends), self.ids_of(offsets_json(ends)))
+
+    def ids_of(self, offsets: Json) -> dict[str, str]:
+        """Ids of the topics that offsets belong to which were just worked out."""
+        return {topic: self._query.ids[topic] for topic in offsets}
 
     def reportLatestOffset(self) -> Json | None:  # noqa: N802 - Spark's name
         """Log ends of the last look, for the query's progress."""
@@ -158,29 +184,48 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         Raises:
             DataLossError: offsets of the batch are gone, with `failOnDataLoss`.
         """
-        if start == end:
+        return self.tasks(start, end, {}, {})
+
+    def tasks(
+        self, start: Json, end: Json, start_ids: Mapping[str, str], end_ids: Mapping[str, str]
+    ) -> list[InputPartition]:
+        """The same, where the ids of the topics are known that the offsets belong to."""
+        if start == end and start_ids == end_ids:
             return []
         by_time = isinstance(self._options.starting, AtTime | AtTimes)
-        after, found, losses = ranges(self._query, self._look(), offsets_of(start), offsets_of(end), by_time=by_time)
+        after, found, losses = ranges(
+            self._query.began_in(end_ids),
+            self._look(),
+            offsets_of(start),
+            offsets_of(end),
+            by_time=by_time,
+            begun_ids=start_ids,
+        )
         self._report(losses)
-        made = parts(self._topics, self._options, [Run(tp, offsets) for tp, offsets in found.items()])
+        made = parts(self._topics, self._options, [Run(tp, offsets) for tp, offsets in found.items()], by_size=True)
         self._query = after
         return made
 
+    @plain_rows
     def read(self, partition: InputPartition) -> Iterator[Any]:
         """The records of one input partition as Arrow batches, in offset order."""
         return read_part(partition)
 
     def commit(self, end: Json) -> None:
         """Show the query's progress as that of the group `kafka.group.id`, if one is named."""
+        self.show_progress(end, {})
+
+    def show_progress(self, end: Json, ids: Mapping[str, str]) -> None:
+        """The same, where the ids of the topics are known that the offsets belong to."""
         group = self._options.group_id
         if group is None:
             return
         # Spark calls after it has planned the next batch, which may have found a topic created again: offsets of its
         # earlier life must not count for the new one.
         offsets = {tp: at for tp, at in offsets_of(end).items() if self._query.began_again.get(tp) != at}
+        now = {topic: known for topic, known in self._topics.ids().items() if ids.get(topic, known) == known}
         try:
-            commit_progress(self._topics.cluster, group, offsets, self._topics.ids(), self._clock)
+            commit_progress(self._topics.cluster, group, offsets, now, self._clock)
         except KafkaError as cause:
             # The checkpoint is what the query goes by; the group is for those who watch it.
             _log.warning("the progress was not committed for group %s: %s", group, cause)

@@ -72,11 +72,15 @@ class Decode:
         Raises:
             SerializationError: something was, and this is to fail.
         """
-        found, errors = self._decoder.decode(values)
+        found, errors = self.found(values)
         if self._fail and errors.null_count < len(errors):
             nth = next(nth for nth, error in enumerate(errors) if error.is_valid)
             raise SerializationError(f"a value cannot be decoded: {errors[nth].as_py()}")
         return pa.StructArray.from_arrays([storable(found), errors], names=[FOUND, WRONG])
+
+    def found(self, values: pa.Array) -> tuple[pa.StructArray, pa.StringArray]:
+        """See `BatchDecoder.decode`."""
+        return self._decoder.decode(values)
 
     @property
     def _decoder(self) -> BatchDecoder:

@@ -16,7 +16,8 @@ from kafkalike.model.schemas.values import Schema
 from kafkalike.schemas.arrow.readers import DEPTH
 from kafkalike.schemas.sent import Where
 from kafkalike.spark.sql_names import quoted
-from kafkalike.spark.typed.decode import FOUND, WRONG, Decode, decoded, whole
+from kafkalike.spark.typed.columns import Columns
+from kafkalike.spark.typed.decode import Decode
 from kafkalike.spark.typed.registry import Part, reading_of, subject_of
 
 RAW: Final = "_raw"
@@ -67,57 +68,59 @@ def typed_columns(frame: DataFrame, how: Typed) -> tuple[DataFrame, Sequence[int
         IllegalArgumentError: a field is called like one of the other columns.
         SchemaRegistryError: the topic has no schema.
     """
-    value, value_id = _decode(how, "value")
+    value, value_id = _columns(how, "value")
+    raw = F.col("value")
+    fields = value.fields(raw) if how.value_column is None else [value.whole(raw)]
+    names = value.names if how.value_column is None else [how.value_column]
+    _refuse_clashes(names)
+    made, ids = [*fields, value.wrong(raw)], [value_id]
     decodes_key = how.key_format not in PLAIN_KEYS
-    frame, ids = _spread(frame, "value", value), [value_id]
-    error = F.col(_name("value", WRONG))
-    key, raw_key = F.col("key").cast(how.key_format) if not decodes_key else F.col("key"), []
     if decodes_key:
-        decode, key_id = _decode(how, "key")
-        frame = _spread(frame, "key", decode)
+        keys, key_id = _columns(how, "key")
+        made += [keys.whole(F.col("key")), keys.wrong(F.col("key"))]
         ids.append(key_id)
-        key = whole(F.col(_name("key", FOUND)), decode)
-        error = F.coalesce(error, F.concat(F.lit("key: "), F.col(_name("key", WRONG))))
+    frame, columns = _beside(frame, made)
+    fields, (error, *of_key) = columns[: len(names)], columns[len(names) :]
+    key, raw_key = F.col("key").cast(how.key_format) if not decodes_key else F.col("key"), []
+    if of_key:
+        key, wrong = of_key
+        error = F.coalesce(error, F.concat(F.lit("key: "), wrong))
         raw_key = [F.col("key").alias(RAW_KEY)]
-    fields = _fields(value, how.value_column)
     rest = [F.col(column) for column in RECORD_COLUMNS if column in frame.columns]
-    raw = [F.col("value").alias(RAW), *raw_key, error.alias(ERROR)]
-    return frame.select(key.alias("key"), *fields, *rest, *raw), ids
+    shown = [column.alias(name) for column, name in zip(fields, names, strict=True)]
+    return frame.select(key.alias("key"), *shown, *rest, F.col("value").alias(RAW), *raw_key, error.alias(ERROR)), ids
 
 
-def _decode(how: Typed, part: Part) -> tuple[Decode, int | None]:
+def _beside(frame: DataFrame, made: Sequence[Column]) -> tuple[DataFrame, list[Column]]:
+    """A frame with more columns, and these.
+
+    They go through an UNPIVOT of one row, which changes nothing. Spark leaves out columns below it that nobody asks
+    for, and puts conditions on the record's own columns below it, but none on these: through a projection it would,
+    and run the functions of the condition a second time.
+    """
+    below, above = [f"__made{nth}" for nth in range(len(made))], [f"__column{nth}" for nth in range(len(made))]
+    spread = frame.select("*", *(column.alias(name) for column, name in zip(made, below, strict=True)))
+    # Nothing of a user's stands in it: how many columns there are, under names that are made here.
+    many = "SELECT * FROM {{spread}} UNPIVOT INCLUDE NULLS (({}) FOR __all IN (({}) AS `all`))"
+    query = many.format(", ".join(above), ", ".join(below))
+    turned = frame.sparkSession.sql(query, spread=spread)
+    return turned.drop("__all"), [F.col(name) for name in above]
+
+
+def _columns(how: Typed, part: Part) -> tuple[Columns, int | None]:
     kind, schema = (how.value_format, how.schema) if part == "value" else (how.key_format, None)
     reading = reading_of(how.where, subject_of(how.topic, part), kind, schema)
     message = how.message if part == "value" else None
-    return Decode(reading, depth=how.depth, message=message), reading.id
+    return Columns(Decode(reading, depth=how.depth, message=message)), reading.id
 
 
-def _spread(frame: DataFrame, part: Part, decode: Decode) -> DataFrame:
-    """A frame with what was found and what was wrong as columns.
-
-    By a generator, not by a column: Spark would put a condition on a decoded field below the function, which then runs
-    a second time. Conditions on other columns go below it all the same.
-    """
-    both = F.array(decoded(F.col(part), decode))
-    return frame.select("*", F.inline(both).alias(_name(part, FOUND), _name(part, WRONG)))
-
-
-def _name(part: Part, what: str) -> str:
-    return f"__{part}_{what}"
-
-
-def _fields(decode: Decode, value_column: str | None) -> list[Column]:
-    found = F.col(_name("value", FOUND))
-    names = [value_column] if value_column is not None else decode.columns.names
+def _refuse_clashes(names: Sequence[str]) -> None:
     taken = {name.lower() for name in ("key", *RECORD_COLUMNS, RAW, RAW_KEY, ERROR)}
     clash = sorted(name for name in names if name.lower() in taken)
     if clash:
         raise IllegalArgumentError(
             f"{', '.join(clash)} is a column of every record; with value_column='…' the fields become one struct"
         )
-    if value_column is not None:
-        return [whole(found, decode).alias(value_column)]
-    return [found.getField(name).alias(name) for name in names]
 
 
 def make_view(spark: SparkSession, name: str, how: Typed, frame: Callable[[], DataFrame]) -> None:

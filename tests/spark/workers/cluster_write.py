@@ -1,4 +1,7 @@
-"""Cluster worker: writes numbers through two executor processes, slowly enough for one of them to be killed."""
+"""Cluster worker: writes numbers through two executor processes, slowly enough for one of them to be killed.
+
+Into the topic `t`, or each into all of several topics.
+"""
 
 import json
 import os
@@ -7,6 +10,8 @@ import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
+
+from pyspark.sql import functions as F  # noqa: N812
 
 from kafkalike.spark import session, write
 from tests.spark.workers.on_objects import OPTIONS
@@ -35,14 +40,19 @@ def main() -> None:
 
     source = spark.range(0, ROWS, 1, 4).selectExpr("CAST(id % 3 AS INT) AS partition", "CAST(id AS STRING) AS value")
     frame = source.repartition(4).mapInArrow(slowly, SCHEMA)
+    topic: str | None = "t"
+    if asked.get("topics"):
+        topic = None
+        names = F.array(*map(F.lit, asked["topics"]))
+        frame = frame.select("partition", "value", F.explode(names).alias("topic"))
     print("ready", flush=True)  # noqa: T201 - the test reads it
     sys.stdin.readline()
     if asked["by_format"]:
-        options = {"kafka.bootstrap.servers": asked["root"], "topic": "t"}
-        frame.write.format("kafkalike").options(**options).mode("append").save()
+        given = {"kafka.bootstrap.servers": asked["root"], **({} if topic is None else {"topic": topic})}
+        frame.write.format("kafkalike").options(**given).mode("append").save()
     else:
         txn: dict[str, Any] = {"txn_id": "app", "txn_version": 1} if asked.get("txn") else {}
-        write(frame, "t", asked["root"], storage_options=options, **txn)
+        write(frame, topic, asked["root"], storage_options=options, **txn)
     spark.stop()
 
 

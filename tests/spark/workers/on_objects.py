@@ -114,6 +114,9 @@ def main() -> None:
     if native:
         table = ks.read(spark, "one", root, storage_options=options)
         found["native"] = numbers(table) == list(range(2 * ROWS))
+        small = ks.read(spark, "small", root, storage_options=options)
+        by_delta = spark.read.format("delta").load(f"s3a{root[2:]}/small")
+        found["small"] = numbers(small) == numbers(by_delta) == list(range(9))
         ks.register_sql(spark, root, storage_options=options)
         query = spark.sql("SELECT count(*) AS n FROM one WHERE offset < 1000000")
         lag = spark.sql("SELECT sum(lag) AS n FROM lag")

@@ -4,16 +4,24 @@ from typing import Any
 
 from pyspark.sql import DataFrame, SparkSession
 
-from kafkalike.spark import write_stream
+from kafkalike.spark import read_stream, write_stream
 from tests.tools.orders import obey
 
 
 def source(spark: SparkSession, orders: dict[str, Any]) -> DataFrame:
-    """Batches of one file each, or of two records of the topic `in`."""
+    """Batches of one file each; or of the topic `in`, of two records or one file."""
     if orders["source"] == "files":
         return spark.readStream.format("text").option("maxFilesPerTrigger", 1).load(orders["folder"])
+    if orders["source"] == "table":
+        table = {"maxFilesPerTrigger": "1"}
+        found = read_stream(spark, "in", orders["root"], engine="delta", starting_offsets="earliest", options=table)
+        return found.select("partition", "value")
     topics = spark.readStream.format("kafkalike").option("kafka.bootstrap.servers", orders["root"])
-    limited = topics.option("subscribe", "in").option("startingOffsets", "earliest").option("maxOffsetsPerTrigger", 2)
+    limited = topics.option("subscribe", "in").option("maxOffsetsPerTrigger", 2)
+    if orders["source"] == "committed":
+        begin = {"startingOffsets": "committed", "kafka.group.id": "before", "kafka.auto.offset.reset": "earliest"}
+        return limited.options(**begin).load().select("partition", "value")
+    limited = limited.option("startingOffsets", "earliest")
     return limited.load().select("partition", "value")
 
 

@@ -3,21 +3,23 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from functools import partial
 from itertools import groupby
 from typing import Final
 
 from kafkalike.log.store.port import Store
-from kafkalike.log.table.actions import TableCommit, log_name
+from kafkalike.log.table.actions import log_name
 from kafkalike.log.table.joined.content import Joined, proven, unpacked
 from kafkalike.log.table.log_files import READ_BESIDE, LogFiles, block_of, joined_name
-from kafkalike.log.table.state import REPAIR
 
 _log = logging.getLogger(__name__)
 
-EVERY: Final = 5
+EVERY: Final = 4
 """Commits from one time that a writer joins them to the next: so many minus one, a reader reads by themselves."""
+
+EACH: Final = 1
+"""The same for tables that few commits are made to: none."""
 
 
 class CommitFiles:
@@ -27,14 +29,18 @@ class CommitFiles:
         store: the table.
         files: a list of its log.
         joined: whether joined files may be used.
+        every: `EVERY` or `EACH`, as the table's writers have it: what is not joined yet is read beside what is.
     """
 
-    def __init__(self, store: Store, files: LogFiles, *, joined: bool = True) -> None:
+    def __init__(self, store: Store, files: LogFiles, *, joined: bool = True, every: int = EVERY) -> None:
         self._store = store
         self._files = files
         self._joined = joined and store.far
+        self._every = every
         self.tables: set[str] = set()
         """Ids of the tables of whose commits joined files have been used."""
+        self.carried: dict[str, bytes] = {}
+        """Data files that were in these."""
 
     def read(self, versions: Sequence[int]) -> Iterator[tuple[int, bytes]]:
         """The files of some versions, in order.
@@ -50,17 +56,15 @@ class CommitFiles:
         for at in range(0, len(blocks), READ_BESIDE):
             yield from self._blocks(blocks[at : at + READ_BESIDE])
 
-    def mislead(self, table_id: str, commits: Iterable[TableCommit]) -> bool:
-        """Whether what was read may be wrong, and is to be read without joined files.
+    def mislead(self, table_id: str) -> bool:
+        """Whether what was read may be wrong, and is to be read without joined files: these are of another table.
 
-        Where these are of another table, which may fit by chance. And where a repair has put other commits into the
-        place of damaged ones: a writer that was stopped all the while may put a file with the old ones later.
+        Its commits may fit by chance, where a storage names contents by the time at which they came.
 
         Args:
             table_id: the table's.
-            commits: what was read.
         """
-        return bool(self.tables) and (self.tables != {table_id} or any(c.operation == REPAIR for c in commits))
+        return bool(self.tables) and self.tables != {table_id}
 
     def _blocks(self, blocks: Sequence[tuple[int, list[int]]]) -> Iterator[tuple[int, bytes]]:
         found = self._believed(blocks) if self._joined else {}
@@ -79,7 +83,7 @@ class CommitFiles:
     def _believed(self, blocks: Sequence[tuple[int, list[int]]]) -> dict[int, bytes]:
         """What joined files say, and what none of them can have yet, read beside them."""
         latest = blocks[-1][1][-1]
-        late = [v for v in blocks[-1][1] if v > latest - latest % EVERY]
+        late = [v for v in blocks[-1][1] if v > latest - latest % self._every]
         wanted = [b for b, versions in blocks if b in self._files.joined and set(versions).difference(late)]
         if not wanted:
             return {}
@@ -101,6 +105,7 @@ class CommitFiles:
         found = proven(joined, block, self._files)
         if found:
             self.tables.add(joined.table_id)
+            self.carried |= joined.files
         return found
 
     def _single(self, version: int) -> dict[int, bytes]:

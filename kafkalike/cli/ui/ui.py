@@ -1,0 +1,83 @@
+"""`kafkalike ui`: topics, records, groups and lag of a cluster in a browser."""
+
+from __future__ import annotations
+
+import os
+import signal
+from dataclasses import dataclass
+from typing import Final
+
+import click
+
+from kafkalike.cli.environment import Environment, pass_options
+from kafkalike.cli.interrupt import Interrupt
+from kafkalike.cli.options import bootstrap_option, command_config_option, version_option
+
+LOOK_SECONDS: Final = 0.1
+"""How late a signal may be seen."""
+
+TOKEN: Final = "KAFKALIKE_UI_TOKEN"  # noqa: S105 - the name of a variable
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Options:
+    bootstrap_server: str | None
+    command_config: str | None
+    host: str
+    port: int
+    token: bool
+    read_only: bool
+    allowed_hosts: tuple[str, ...]
+
+
+@click.command(epilog="Example: kafkalike ui --port 8090 --read-only")
+@bootstrap_option()
+@command_config_option()
+@click.option("--port", type=click.IntRange(0, 65_535), default=8090, show_default=True, help="0 finds a free one.")
+@click.option("--host", default="127.0.0.1", show_default=True, help="Address to serve at.")
+@click.option(
+    "--token/--no-token", default=True, show_default=True, help=f"Ask for a token: ${TOKEN}, or one that is made up."
+)
+@click.option("--read-only", is_flag=True, help="Refuse every change.")
+@click.option(
+    "--allowed-host",
+    "allowed_hosts",
+    multiple=True,
+    metavar="NAME",
+    help="A name that browsers call the console by, beside those of this machine; repeatable.",
+)
+@version_option
+@pass_options(_Options)
+def ui(environment: Environment, options: _Options) -> None:
+    """Serve a web console, until SIGTERM or Ctrl-C; open the address that is printed."""
+    from prometheus_client import CollectorRegistry, generate_latest
+
+    from kafkalike.admin import KafkaAdminClient
+    from kafkalike.lag.measure import Lags
+    from kafkalike.log.connect import check_there
+    from kafkalike.metrics.prometheus import ClusterCollector
+    from kafkalike.ui.serving import ConsoleServer
+
+    cluster = environment.cluster_of(options.bootstrap_server, options.command_config)
+    check_there(cluster)
+    admin = KafkaAdminClient(clock=environment.clock, bootstrap_servers=cluster)
+    registry = CollectorRegistry()
+    registry.register(ClusterCollector(admin, Lags(cluster, leave_out_damaged=True), environment.clock))
+    with Interrupt((signal.SIGINT, signal.SIGTERM)) as interrupt:
+        server = ConsoleServer(
+            cluster,
+            host=options.host,
+            port=options.port,
+            token=os.environ.get(TOKEN) or None if options.token else "",
+            read_only=options.read_only,
+            allowed_hosts=options.allowed_hosts,
+            metrics=lambda: generate_latest(registry),
+            clock=environment.clock,
+        )
+        try:
+            server.start()
+            click.echo(f"Serving {cluster.root} at {server.address_with_token}", err=True)
+            while not interrupt.seen and server.running:
+                environment.clock.sleep(LOOK_SECONDS)
+        finally:
+            server.stop()

@@ -1,0 +1,123 @@
+"""Consume: a topic in, files, a table or lines out.
+
+spark-submit $(kafkalike job-path consume) --help
+"""
+
+from __future__ import annotations
+
+import sys
+
+import click
+
+from kafkalike.cli.jobs.job import cluster_of, pairs, report, run, session_of
+from kafkalike.cli.jobs.record_options import (
+    check_errors,
+    check_target,
+    decoding_options,
+    error_options,
+    snapshot_option,
+)
+from kafkalike.cli.options import bootstrap_option, command_config_option
+from kafkalike.config.dead_letters import DeadLetterSettings
+from kafkalike.cuts.value import Snapshot
+from kafkalike.spark.batch import consume
+from kafkalike.spark.decoding import Decoding
+from kafkalike.spark.files import MODES, TARGETS, Target
+from kafkalike.spark.ranges import EARLIEST, parse_offsets
+
+
+@click.command(
+    "consume.py",
+    context_settings={"max_content_width": 120},
+    epilog="Example: spark-submit $(kafkalike job-path consume) --topic orders "
+    "--group archive --format parquet --value-format json --schema 'id BIGINT, name STRING' out/orders",
+)
+@click.argument("path", default="", metavar="[TARGET]")
+@bootstrap_option()
+@command_config_option()
+@click.option("--topic", required=True, help="Topic to read.")
+@click.option(
+    "--format",
+    "target_format",
+    type=click.Choice(TARGETS),
+    default="console",
+    show_default=True,
+    help="What TARGET is: a folder of JSON, CSV or Parquet files; the path of a Delta table; the name of a table in "
+    "the catalog. The console takes a line of JSON for each record.",
+)
+@click.option("--mode", type=click.Choice(MODES), default="append", show_default=True, help="For rows that are there.")
+@click.option("--option", "options", multiple=True, metavar="NAME=VALUE", help="Option of Spark's writer; repeatable.")
+@click.option("--from-beginning", is_flag=True, help="The same as --starting-offsets earliest.")
+@click.option(
+    "--starting-offsets",
+    metavar="OFFSETS",
+    help="Where to begin: earliest, or JSON as Spark's Kafka source takes it. With --group: earliest or latest, for "
+    "partitions without a committed offset. Default: earliest.",
+)
+@click.option(
+    "--ending-offsets", metavar="OFFSETS", default="latest", help="Where to stop: latest (the default) or JSON."
+)
+@snapshot_option
+@click.option("--group", help="Begin at this group's committed offsets, and commit the end when the rows are written.")
+@decoding_options
+@error_options
+@click.option("--json", "as_json", is_flag=True, help="Report as one JSON object.")
+def main(
+    *,
+    path: str,
+    bootstrap_server: str | None,
+    command_config: str | None,
+    topic: str,
+    target_format: str,
+    mode: str,
+    options: tuple[str, ...],
+    from_beginning: bool,
+    starting_offsets: str | None,
+    ending_offsets: str,
+    at: Snapshot | None,
+    group: str | None,
+    decoding: Decoding,
+    errors: DeadLetterSettings,
+    as_json: bool,
+) -> None:
+    """Write the records of a topic to TARGET, up to the log end of the moment the job starts.
+
+    With --group at least once: rows are written first and offsets committed after that. A job that dies in between
+    leaves the rows, and the next run writes them again.
+
+    With --errors-tolerance all, which needs --group, records that cannot be decoded go to a dead-letter topic, in one
+    transaction with the offsets: each once.
+    """
+    console = target_format == "console"
+    refused = {
+        "--from-beginning and --starting-offsets say the same": from_beginning and starting_offsets is not None,
+        "the console takes no --mode and --option": console and (bool(options) or mode != "append"),
+        "--errors-tolerance all needs --group": errors.letters_of(topic) is not None
+        and errors.tolerant
+        and group is None,
+    }
+    check_target(target_format, path, decoding, refused)
+    check_errors(errors, decoding)
+    starting = EARLIEST if from_beginning else starting_offsets
+    cluster = cluster_of(bootstrap_server, command_config)
+    done = consume(
+        session_of(f"consume {topic}", command_config, cluster),
+        topic,
+        Target(format=target_format, path=path, mode=mode, options=pairs(options, "--option"), emit=click.echo),
+        cluster,
+        starting=None if starting is None else parse_offsets(starting, topic),
+        ending=parse_offsets(ending_offsets, topic),
+        at=at,
+        group=group,
+        decoding=decoding,
+        errors=errors,
+    )
+    facts = {"records": done.records, "committed": done.committed}
+    if errors.tolerant:
+        facts["dead letters"] = done.letters
+    # Standard output belongs to the records when they go to the console.
+    click.echo(report(facts, done.ranges, as_json=as_json), err=console)
+
+
+if __name__ == "__main__":
+    sys.exit(run(main))

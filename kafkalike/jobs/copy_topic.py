@@ -1,0 +1,96 @@
+"""Copy topic: a topic in, the same or transformed records in another topic, each once, out.
+
+spark-submit $(kafkalike job-path copy_topic) --help
+"""
+
+from __future__ import annotations
+
+import sys
+
+import click
+
+from kafkalike.cli.jobs.job import cluster_of, run, session_of
+from kafkalike.cli.jobs.stream_job import check_trigger, source_options, topics_stream, trigger_options, watch
+from kafkalike.cli.options import bootstrap_option, command_config_option
+from kafkalike.spark import write_stream
+
+UNCHANGED = ("key", "value", "headers", "timestamp")
+
+
+@click.command(
+    "copy_topic.py",
+    context_settings={"max_content_width": 120},
+    epilog="Example: spark-submit $(kafkalike job-path copy_topic) --from orders --to big "
+    "--where \"CAST(value AS STRING):amount > 100\" --select key --select 'upper(CAST(value AS STRING)) AS value' "
+    "--group big-orders --checkpoint checkpoints/big-orders",
+)
+@bootstrap_option()
+@command_config_option()
+@click.option("--from", "source", required=True, metavar="TOPICS", help="Topics to read, with commas.")
+@click.option("--from-server", metavar="ROOT", help="Storage root of the topics to read, when it is another one.")
+@click.option("--to", "target", metavar="TOPIC", help="Topic to write. Default: what a selected column `topic` says.")
+@click.option(
+    "--select",
+    "expressions",
+    multiple=True,
+    metavar="SQL",
+    help="Expression of one column of the record to write: key, value, headers, timestamp, partition, topic; "
+    "repeatable. Default: key, value, headers and timestamp as they are.",
+)
+@click.option("--where", "condition", metavar="SQL", help="Copy only the records for which this holds.")
+@click.option("--keep-partitions", is_flag=True, help="Write each record to the partition it has, not by its key.")
+@source_options
+@click.option("--group", help="Commit the progress to this consumer group, which must have no members.")
+@click.option("--txn-id", metavar="NAME", help="Names the copy: a new checkpoint under a used name is then an error.")
+@trigger_options
+def main(
+    *,
+    bootstrap_server: str | None,
+    command_config: str | None,
+    source: str,
+    from_server: str | None,
+    target: str | None,
+    expressions: tuple[str, ...],
+    condition: str | None,
+    keep_partitions: bool,
+    starting_offsets: str,
+    max_offsets_per_trigger: int | None,
+    group: str | None,
+    txn_id: str | None,
+    checkpoint: str,
+    available_now: bool,
+    interval: str | None,
+    as_json: bool,
+) -> None:
+    """Copy records from topic to topic, exactly once, until the job is stopped.
+
+    Columns for --select and --where: key, value, topic, partition, offset, timestamp, timestampType, headers.
+    """
+    check_trigger(available_now=available_now, interval=interval)
+    if keep_partitions and expressions:
+        raise click.UsageError("with --select, keep partitions by --select partition")
+    if target is None and not expressions:
+        raise click.UsageError("--to is needed, or a --select that ends in AS topic")
+    read = cluster_of(from_server or bootstrap_server, command_config)
+    frame = topics_stream(
+        session_of(f"copy {source}", command_config), read.root, source, starting_offsets, max_offsets_per_trigger
+    )
+    if condition is not None:
+        frame = frame.where(condition)
+    query = write_stream(
+        frame.selectExpr(*(expressions or (*UNCHANGED, *(["partition"] if keep_partitions else [])))),
+        target,
+        cluster_of(bootstrap_server, command_config),
+        checkpoint=checkpoint,
+        available_now=available_now,
+        processing_time=interval,
+        query_name=f"copy {source}",
+        txn_id=txn_id,
+        group_id=group,
+        group_bootstrap_servers=None if group is None else read,
+    )
+    watch(query, as_json=as_json)
+
+
+if __name__ == "__main__":
+    sys.exit(run(main))

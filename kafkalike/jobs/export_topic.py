@@ -1,0 +1,76 @@
+"""Export topic: a topic in, files that hold everything of its records out; `import_topic.py` is the way back.
+
+spark-submit $(kafkalike job-path export_topic) --help
+"""
+
+from __future__ import annotations
+
+import sys
+
+import click
+
+from kafkalike.cli.jobs.job import cluster_of, report, run, session_of
+from kafkalike.cli.jobs.record_options import snapshot_option
+from kafkalike.cli.options import bootstrap_option, command_config_option
+from kafkalike.cuts.value import Snapshot
+from kafkalike.spark.files import MODES
+from kafkalike.spark.ranges import parse_offsets
+from kafkalike.spark.transfer import FORMATS, export_topic
+
+
+@click.command(
+    "export_topic.py",
+    context_settings={"max_content_width": 120},
+    epilog="Example: spark-submit $(kafkalike job-path export_topic) --topic orders --format parquet exports/orders",
+)
+@click.argument("path", metavar="TARGET")
+@bootstrap_option()
+@command_config_option()
+@click.option("--topic", required=True, help="Topic to read.")
+@click.option(
+    "--format",
+    "file_format",
+    type=click.Choice(FORMATS),
+    default="parquet",
+    show_default=True,
+    help="Of the files in the folder TARGET. JSON and CSV have keys, values and headers in base64.",
+)
+@click.option("--mode", type=click.Choice(MODES), default="error", show_default=True, help="For files that are there.")
+@click.option("--starting-offsets", metavar="OFFSETS", default="earliest", show_default=True, help="Or JSON.")
+@click.option("--ending-offsets", metavar="OFFSETS", default="latest", show_default=True, help="Or JSON.")
+@snapshot_option
+@click.option("--json", "as_json", is_flag=True, help="Print one JSON object.")
+def main(
+    *,
+    path: str,
+    bootstrap_server: str | None,
+    command_config: str | None,
+    topic: str,
+    file_format: str,
+    mode: str,
+    starting_offsets: str,
+    ending_offsets: str,
+    at: Snapshot | None,
+    as_json: bool,
+) -> None:
+    """Write records with partition, offset, timestamp, key, value and headers to TARGET.
+
+    The end is the log end of the moment the job starts. Fewer records than the offsets promise fail the job.
+    """
+    cluster = cluster_of(bootstrap_server, command_config)
+    done = export_topic(
+        session_of(f"export {topic}", command_config, cluster),
+        topic,
+        path,
+        cluster,
+        file_format=file_format,
+        mode=mode,
+        starting=parse_offsets(starting_offsets, topic),
+        ending=parse_offsets(ending_offsets, topic),
+        at=at,
+    )
+    click.echo(report({"records": done.records}, done.ranges, as_json=as_json))
+
+
+if __name__ == "__main__":
+    sys.exit(run(main))

@@ -1,0 +1,73 @@
+"""Import topic: what `export_topic.py` has written in, the same records in a topic out.
+
+spark-submit $(kafkalike job-path import_topic) --help
+"""
+
+from __future__ import annotations
+
+import sys
+
+import click
+
+from kafkalike.cli.jobs.job import cluster_of, pairs, report, run, session_of
+from kafkalike.cli.options import bootstrap_option, command_config_option
+from kafkalike.spark.transfer import FORMATS, import_topic
+
+
+@click.command(
+    "import_topic.py",
+    context_settings={"max_content_width": 120},
+    epilog="Example: spark-submit $(kafkalike job-path import_topic) --topic orders --format parquet exports/orders",
+)
+@click.argument("path", metavar="SOURCE")
+@bootstrap_option()
+@command_config_option()
+@click.option("--topic", required=True, help="Topic; created with the partitions that SOURCE has when it is missing.")
+@click.option(
+    "--format", "file_format", type=click.Choice(FORMATS), default="parquet", show_default=True, help="Of the files."
+)
+@click.option("--partitions", type=click.IntRange(min=1), help="Partitions of a topic that is created.")
+@click.option(
+    "--config", "configs", multiple=True, metavar="NAME=VALUE", help="Setting of a topic that is created; repeatable."
+)
+@click.option(
+    "--txn-id",
+    metavar="NAME",
+    help="Names this import: a second one under the same name adds nothing. Default: made of SOURCE.",
+)
+@click.option("--json", "as_json", is_flag=True, help="Print one JSON object.")
+def main(
+    *,
+    path: str,
+    bootstrap_server: str | None,
+    command_config: str | None,
+    topic: str,
+    file_format: str,
+    partitions: int | None,
+    configs: tuple[str, ...],
+    txn_id: str | None,
+    as_json: bool,
+) -> None:
+    """Write the records of SOURCE into a topic in one table commit: partition, timestamp, key, value, headers, order.
+
+    Offsets are given anew: in an empty topic they are the old ones if the export had all records from offset 0 on. An
+    import that was killed has written nothing, and one that runs a second time adds nothing.
+    """
+    written = import_topic(
+        session_of(f"import {topic}", command_config),
+        path,
+        topic,
+        cluster_of(bootstrap_server, command_config),
+        file_format=file_format,
+        partitions=partitions,
+        configs=pairs(configs, "--config"),
+        txn_id=txn_id,
+    )
+    records = 0 if written.duplicate else sum(map(len, written.values()))
+    click.echo(report({"records": records, "duplicate": written.duplicate}, written, as_json=as_json))
+    if written.duplicate:
+        click.echo("Nothing was added: it was imported before.", err=True)
+
+
+if __name__ == "__main__":
+    sys.exit(run(main))

@@ -1,0 +1,146 @@
+"""Stream consume: a topic as it grows in; files, a table or lines out.
+
+spark-submit $(kafkalike job-path stream_consume) --help
+"""
+
+from __future__ import annotations
+
+import sys
+
+import click
+from pyspark.sql import DataFrame
+from pyspark.sql.streaming.query import StreamingQuery
+
+from kafkalike.cli.jobs.job import cluster_of, pairs, run, session_of
+from kafkalike.cli.jobs.record_options import check_errors, check_target, decoding_options, error_options
+from kafkalike.cli.jobs.stream_job import source_options, topics_stream, trigger, trigger_options, watch
+from kafkalike.cli.options import bootstrap_option, command_config_option
+from kafkalike.config.dead_letters import DeadLetterSettings
+from kafkalike.spark import CheckpointProgress, write_stream
+from kafkalike.spark.decoding import TYPED, Decoding, decoded, decoded_and_letters
+from kafkalike.spark.files import Target, save
+from kafkalike.spark.letters import ensure_topics
+
+TARGETS = ("console", "json", "csv", "parquet", "delta", "table")
+
+
+@click.command(
+    "stream_consume.py",
+    context_settings={"max_content_width": 120},
+    epilog="Example: spark-submit $(kafkalike job-path stream_consume) --topic orders "
+    "--group archive --format delta --value-format json --schema 'id BIGINT, name STRING' --malformed null "
+    "--interval '1 minute' --checkpoint checkpoints/archive out/orders",
+)
+@click.argument("path", default="", metavar="[TARGET]")
+@bootstrap_option()
+@command_config_option()
+@click.option("--topic", "topics", required=True, help="Topics to read, with commas.")
+@click.option(
+    "--format",
+    "target_format",
+    type=click.Choice(TARGETS),
+    default="console",
+    show_default=True,
+    help="What TARGET is: a folder of JSON, CSV or Parquet files; the path of a Delta table; the name of a table in "
+    "the catalog. Each record is there once; on the console, a line of JSON each, the last batch may come again.",
+)
+@click.option("--option", "options", multiple=True, metavar="NAME=VALUE", help="Option of Spark's writer; repeatable.")
+@source_options
+@click.option("--group", help="Commit the progress to this consumer group, which must have no members.")
+@decoding_options
+@error_options
+@trigger_options
+def main(
+    *,
+    path: str,
+    bootstrap_server: str | None,
+    command_config: str | None,
+    topics: str,
+    target_format: str,
+    options: tuple[str, ...],
+    starting_offsets: str,
+    max_offsets_per_trigger: int | None,
+    group: str | None,
+    decoding: Decoding,
+    errors: DeadLetterSettings,
+    checkpoint: str,
+    available_now: bool,
+    interval: str | None,
+    as_json: bool,
+) -> None:
+    """Write the records of topics to TARGET as they come, until the job is stopped.
+
+    With --group the committed offsets follow the batches that are written: about a second behind, never ahead.
+
+    With --errors-tolerance all, records that cannot be decoded go to a dead-letter topic, each once. A second query
+    writes them, whose checkpoint is a folder in the one of the first.
+    """
+    console = target_format == "console"
+    refused = {
+        "the console takes no --option": console and bool(options),
+        "records of several topics have schemas of their own: name one topic": "," in topics
+        and bool({decoding.value_format, decoding.key_format} & TYPED.keys()),
+    }
+    check_target(target_format, path, decoding, refused)
+    check_errors(errors, decoding)
+    how = trigger(available_now=available_now, interval=interval)
+    cluster = cluster_of(bootstrap_server, command_config)
+    spark = session_of(f"stream_consume {topics}", command_config)
+    progress = None if group is None else CheckpointProgress(spark, checkpoint, group, cluster)
+    records = topics_stream(spark, cluster.root, topics, starting_offsets, max_offsets_per_trigger)
+    aside: StreamingQuery | None = None
+    if errors.tolerant:
+        rows, letters = decoded_and_letters(records, decoding, topics, cluster, errors, "stream_consume")
+        if letters is not None:
+            ensure_topics(cluster, errors, [topic.strip() for topic in topics.split(",")])
+            aside = write_stream(
+                letters,
+                None,
+                cluster,
+                checkpoint=f"{checkpoint.rstrip('/')}/dead-letters",
+                available_now=available_now,
+                processing_time=interval,
+                query_name=f"stream_consume {topics} dead letters",
+            )
+    else:
+        rows = decoded(records, decoding, topics, cluster)
+    writer = rows.writeStream.option("checkpointLocation", checkpoint).trigger(**how)
+    writer = writer.queryName(f"stream_consume {topics}").options(**pairs(options, "--option"))
+    match target_format:
+        case "console":
+            query = writer.foreachBatch(show).start()
+        case "table":
+            query = writer.format("delta").toTable(path)
+        case _:
+            query = writer.format(target_format).start(path)
+    # Standard output belongs to the records when they go to the console.
+
+    def each_look() -> None:
+        if progress is not None:
+            progress.catch_up()
+        if aside is not None:
+            follow(aside, query, available_now=available_now)
+
+    watch(query, as_json=as_json, each_look=each_look, to_stderr=console)
+
+
+def follow(aside: StreamingQuery, query: StreamingQuery, *, available_now: bool) -> None:
+    """Let the query of dead letters end with the other one, and the other one with it when it fails."""
+    if not query.isActive and available_now and query.exception() is None:
+        aside.awaitTermination()
+    failed = aside.exception()
+    if failed is not None:
+        query.stop()
+        raise failed
+    if not query.isActive:
+        aside.stop()
+
+
+def show(frame: DataFrame, batch_id: int) -> None:
+    """Print a batch."""
+    del batch_id
+    save(frame, Target(format="console", emit=click.echo))
+
+
+if __name__ == "__main__":
+    sys.exit(run(main))

@@ -1,0 +1,269 @@
+"""Column batch: a table of any data tool in, the records of one append as Arrow columns out.
+
+What `RecordBatch` is for single records: nothing here makes a Python object of a record.
+"""
+
+from __future__ import annotations
+
+import difflib
+from collections import Counter
+from collections.abc import Collection
+from dataclasses import dataclass
+from typing import Any, Final
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from kafkalike.errors import IllegalArgumentError, InvalidRecordError, InvalidTimestampError
+from kafkalike.log.store.arrays import numbers
+from kafkalike.log.topic.chunk import HEADERS_TYPE
+from kafkalike.log.topic.column_rules import Slices, header_sizes, turns
+from kafkalike.log.topic.validate import MAX_TIMESTAMP_MS, RECORD_OVERHEAD
+from kafkalike.model.batch import RecordBatch
+from kafkalike.model.schemas.admission import HEAD
+from kafkalike.partitioner.murmur2 import partitions_of_slices
+
+MOST_BYTES: Final = 1024 * 1024 * 1024
+"""Bytes of one batch: Arrow addresses 2 GiB in a column, and an append holds its records twice."""
+
+UNROUTED: Final = -1
+"""Partition of a record that has none yet."""
+
+_TAKEN: Final = ("key", "value", "headers", "partition", "timestamp")
+_IGNORED: Final = frozenset({"topic", "offset", "timestampType"})
+"""Columns of `poll_arrow` that say where a record was."""
+
+_INDEX: Final = "__index_level_"
+"""How pandas calls the columns of an index."""
+
+
+@dataclass(slots=True, eq=False, kw_only=True)
+class ColumnBatch:
+    """Records on their way into one topic, in the order in which they were sent. Made by `column_batch`."""
+
+    table: pa.Table
+    """Columns `key` and `value` BINARY, `timestamp` in µs and whole ms, `headers` (null for none), a chunk each."""
+    partitions: np.ndarray
+    """INT32; `UNROUTED` where one is to be chosen. Replaced as a whole."""
+    sizes: np.ndarray
+    """Bytes of each record, as `max.message.bytes` counts them."""
+
+    def __len__(self) -> int:
+        """Records in the batch."""
+        return len(self.partitions)
+
+    @property
+    def size(self) -> int:
+        """Bytes of all records."""
+        return int(self.sizes.sum())
+
+    def counts(self) -> Counter[int]:
+        """Records by partition."""
+        found, counts = np.unique(self.partitions, return_counts=True)
+        return Counter(dict(zip(found.tolist(), counts.tolist(), strict=True)))
+
+    def route(self, num_partitions: int, first: int) -> None:
+        """Choose partitions where there are none: by murmur2 of the key; without key, runs of records take turns.
+
+        Args:
+            num_partitions: of the topic.
+            first: the partition whose turn it is.
+        """
+        found = self.partitions.copy()
+        keys = Slices.of(self.table.column("key"))
+        unrouted = found == UNROUTED
+        keyed = unrouted & ~keys.null
+        if keyed.any():
+            found[keyed] = partitions_of_slices(keys.data, keys.starts[keyed], keys.ends[keyed], num_partitions)
+        rest = unrouted & keys.null
+        found[rest] = turns(first, int(rest.sum()), num_partitions)
+        self.partitions = found
+
+    def records(self, rows: np.ndarray | None = None) -> RecordBatch:
+        """The records, or some of them, as Python objects."""
+        picked = self.table if rows is None else self.table.take(numbers(rows.astype(np.int64), pa.int64()))
+        partitions = self.partitions if rows is None else self.partitions[rows]
+        headers = picked.column("headers")
+        return RecordBatch(
+            partitions=partitions.tolist(),
+            keys=picked.column("key").to_pylist(),
+            values=picked.column("value").to_pylist(),
+            timestamps=(picked.column("timestamp").cast(pa.int64()).to_numpy() // 1000).tolist(),
+            headers=[None] * len(partitions)
+            if headers.null_count == len(partitions)
+            else [None if h is None else [(one["key"], one["value"]) for one in h] for h in headers.to_pylist()],
+        )
+
+    def extremes(self, parts: Collection[str]) -> np.ndarray:
+        """Rows that break a topic's rule if any row does: first, last, largest, without key, of each schema.
+
+        Args:
+            parts: `key`, `value` or both, where their schemas count.
+        """
+        times = self.table.column("timestamp").cast(pa.int64()).to_numpy()
+        found = {int(at) for column in (self.partitions, times) for at in (column.argmin(), column.argmax())}
+        found.add(int(self.sizes.argmax()))
+        keys = self.table.column("key")
+        if keys.null_count:
+            found.add(int(Slices.of(keys).null.argmax()))
+        for part in parts:
+            found |= _first_of_each_head(self.table.column(part).chunk(0))
+        return np.array(sorted(found), np.int64)
+
+
+def _first_of_each_head(column: pa.Array) -> set[int]:
+    """A row for each different beginning, which names a schema."""
+    heads = pc.binary_slice(column, 0, HEAD).dictionary_encode()
+    codes = heads.indices.drop_null().to_numpy()
+    rows = np.flatnonzero(~Slices.of(pa.chunked_array([column])).null)
+    return set(rows[np.unique(codes, return_index=True)[1]].tolist())
+
+
+def column_batch(data: Any, now_ms: int) -> ColumnBatch:  # noqa: ANN401 - whatever speaks Arrow
+    """Take the records of a table.
+
+    Args:
+        data: a pyarrow Table or RecordBatch, or what gives one by Arrow's PyCapsule interface or the dataframe
+            interchange protocol: polars, pandas, DuckDB and others.
+        now_ms: time of records without one.
+
+    Raises:
+        TypeError: it is no table, or a column is of a wrong type.
+        IllegalArgumentError: no record, no `value`, a column that is none of a record's, neither key nor value in a
+            row, a negative partition, or more than `MOST_BYTES`.
+        InvalidTimestampError: a time that is negative or too large.
+        InvalidRecordError: a header without name.
+    """
+    table = _table(data)
+    _check_names(table.column_names)
+    rows = table.num_rows
+    if not rows:
+        raise IllegalArgumentError("nothing to send: the table has no rows")
+    if table.nbytes > MOST_BYTES:
+        raise IllegalArgumentError(
+            f"the table has {table.nbytes} bytes; at most {MOST_BYTES} go into one batch: send slices of it"
+        )
+    key, value = _bytes(table, "key"), _bytes(table, "value")
+    headers = _headers(table)
+    keys, values = Slices.of(pa.chunked_array([key])), Slices.of(pa.chunked_array([value]))
+    neither = keys.null & values.null
+    if neither.any():
+        raise IllegalArgumentError(f"row {int(neither.argmax())}: a record needs a key or a value")
+    sizes = keys.lengths + values.lengths + RECORD_OVERHEAD
+    if headers.null_count < rows:
+        sizes += header_sizes(headers)
+    columns = {"timestamp": _times(table, now_ms), "key": key, "value": value, "headers": headers}
+    return ColumnBatch(table=pa.table(columns), partitions=_partitions(table), sizes=sizes)
+
+
+def _table(data: Any) -> pa.Table:  # noqa: ANN401
+    if isinstance(data, pa.Table):
+        return data
+    if isinstance(data, pa.RecordBatch):
+        return pa.Table.from_batches([data])
+    try:
+        if hasattr(data, "__arrow_c_stream__"):
+            return pa.table(data)
+        if hasattr(data, "__arrow_c_array__"):
+            return pa.Table.from_batches([pa.record_batch(data)])
+        if hasattr(data, "__dataframe__"):
+            from pyarrow.interchange import from_dataframe
+
+            return from_dataframe(data)
+    except (pa.ArrowException, ValueError, TypeError) as cause:
+        raise TypeError(f"the data are no table of records: {cause}") from cause
+    raise TypeError(f"a table is needed (pyarrow, polars, pandas, or what speaks Arrow), not {type(data).__name__}")
+
+
+def _check_names(names: list[str]) -> None:
+    for name in names:
+        if name not in _TAKEN and name not in _IGNORED and not name.startswith(_INDEX):
+            near = difflib.get_close_matches(name, _TAKEN, 1)
+            hint = f"; did you mean {near[0]!r}?" if near else ""
+            raise IllegalArgumentError(f"column {name!r} is none of a record's, which are {', '.join(_TAKEN)}{hint}")
+    doubled = [name for name, count in Counter(names).items() if count > 1]
+    if doubled:
+        raise IllegalArgumentError(f"column {doubled[0]!r} is there twice")
+    if "value" not in names:
+        raise IllegalArgumentError("the table needs a column 'value'")
+
+
+def _cast(table: pa.Table, name: str, kind: pa.DataType, wanted: str) -> pa.Array:
+    column = table.column(name)
+    try:
+        held = column if column.type == kind else column.cast(kind)
+    except (pa.ArrowException, TypeError) as cause:
+        raise TypeError(f"column {name!r} must hold {wanted}, not {column.type}: {cause}") from cause
+    return held.chunk(0) if held.num_chunks == 1 else pa.concat_arrays(held.chunks)
+
+
+def _bytes(table: pa.Table, name: str) -> pa.Array:
+    if name not in table.column_names:
+        return pa.nulls(table.num_rows, pa.binary())
+    kind = table.column(name).type
+    held = kind.value_type if pa.types.is_dictionary(kind) else kind
+    texts = (pa.types.is_string, pa.types.is_large_string, pa.types.is_string_view)
+    octets = (pa.types.is_binary, pa.types.is_large_binary, pa.types.is_binary_view, pa.types.is_fixed_size_binary)
+    if not any(is_kind(held) for is_kind in (*texts, *octets, pa.types.is_null)):
+        raise TypeError(f"column {name!r} must hold bytes or text, not {kind}: encode it first")
+    return _cast(table, name, pa.binary(), "bytes or text")
+
+
+def _headers(table: pa.Table) -> pa.Array:
+    """Headers; an empty list counts as none, as in `send`."""
+    rows = table.num_rows
+    if "headers" not in table.column_names:
+        return pa.nulls(rows, HEADERS_TYPE)
+    held = _cast(table, "headers", HEADERS_TYPE, "lists of (key STRING, value BINARY)")
+    if held.null_count == rows:
+        return pa.nulls(rows, HEADERS_TYPE)
+    inner = held.flatten()
+    if inner.null_count or inner.field("key").null_count:
+        raise InvalidRecordError("a record has a header without key")
+    # `flatten` leaves out what lies below null lists, which `values` still has.
+    counts = pc.fill_null(pc.list_value_length(held), 0).to_numpy()
+    ends = np.concatenate([np.zeros(1, np.int32), np.cumsum(counts, dtype=np.int32)])
+    absent = pa.array(counts == 0)
+    return pa.ListArray.from_arrays(numbers(ends, pa.int32()), inner, type=HEADERS_TYPE, mask=absent)
+
+
+def _partitions(table: pa.Table) -> np.ndarray:
+    if "partition" not in table.column_names:
+        return np.full(table.num_rows, UNROUTED, np.int32)
+    kind = table.column("partition").type
+    if not (pa.types.is_integer(kind) or pa.types.is_null(kind)):
+        raise TypeError(f"column 'partition' must hold whole numbers, not {kind}")
+    column = _cast(table, "partition", pa.int32(), "whole numbers")
+    lowest = pc.min(column).as_py()
+    if lowest is not None and lowest < 0:
+        raise IllegalArgumentError(f"partition must not be negative, but is {lowest}")
+    return np.array(column.fill_null(UNROUTED).to_numpy(zero_copy_only=False), np.int32)
+
+
+def _times(table: pa.Table, now_ms: int) -> pa.Array:
+    """Times in whole ms; now where there are none. A copy: what is given may be another one's memory."""
+    rows = table.num_rows
+    if "timestamp" not in table.column_names:
+        return numbers(np.full(rows, now_ms * 1000, np.int64), pa.timestamp("us", "UTC"))
+    kind = table.column("timestamp").type
+    if pa.types.is_timestamp(kind):
+        if kind.tz is None:
+            raise TypeError("column 'timestamp' has no time zone: give it one, UTC for instance")
+        # Times before 1970 and parts of a millisecond are cut to the millisecond before, as everywhere.
+        column = _cast(table, "timestamp", pa.timestamp(kind.unit, "UTC"), "times").view(pa.int64())
+        per_ms = {"s": 0.001, "ms": 1, "us": 1000, "ns": 1_000_000}[kind.unit]
+    elif pa.types.is_integer(kind) or pa.types.is_null(kind):
+        column, per_ms = _cast(table, "timestamp", pa.int64(), "ms since the epoch"), 1
+    else:
+        raise TypeError(f"column 'timestamp' must hold times or ms since the epoch, not {kind}")
+    given = np.array(column.fill_null(0).to_numpy(zero_copy_only=False), np.int64)
+    most = MAX_TIMESTAMP_MS // 1000 if per_ms < 1 else MAX_TIMESTAMP_MS * int(per_ms) + int(per_ms) - 1
+    wrong = (given < 0) | (given > most)
+    if wrong.any():
+        row = int(wrong.argmax())
+        raise InvalidTimestampError(f"row {row}: timestamp must be in [0, {MAX_TIMESTAMP_MS}] ms")
+    ms = given * 1000 if per_ms < 1 else given // int(per_ms)
+    if column.null_count:
+        ms[np.asarray(column.is_null().to_numpy(zero_copy_only=False))] = now_ms
+    return numbers(ms * 1000, pa.timestamp("us", "UTC"))

@@ -1,0 +1,102 @@
+"""Open transaction: what a session has staged of one transaction, and where that stands."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from enum import Enum
+from typing import Final
+
+from kafkalike.log.topic.waiting_batch import Loose
+from kafkalike.log.transactions.driver import Held
+from kafkalike.model.appends import Appended
+from kafkalike.model.transactions.groups import Groups
+from kafkalike.model.transactions.values import Attempt, Committed, Part, StagedFile, Topic
+
+HELD_BYTES: Final = 16 * 1024 * 1024
+"""Staged bytes of a transaction that its producer also holds in memory, so that it need not read them again."""
+
+
+class Outcome(Enum):
+    """Where a transaction is."""
+
+    OPEN = "open"
+    DECIDED = "decided"
+    """Committed, and not known to be in all topics."""
+    COMMITTED = "committed"
+    ABORTED = "aborted"
+
+
+@dataclass(frozen=True, slots=True)
+class Staged:
+    """A file of a transaction."""
+
+    file: StagedFile
+    counts: Counter[int]
+    """Records by partition."""
+    once: str = ""
+    """See `TransactionSession.stage`."""
+
+
+@dataclass
+class OpenTransaction:
+    """A transaction of this session."""
+
+    attempt: Attempt
+    began: float
+    """By the monotonic clock, s."""
+    held: Held
+    files: dict[Topic, dict[int, Staged]] = field(default_factory=dict)
+    """By topic and number, what is staged."""
+    layouts: dict[Topic, str] = field(default_factory=dict)
+    """How the files of a topic hold its records."""
+    others: list[str] = field(default_factory=list)
+    """Files that may be staged, which the decision does not name."""
+    next_file: int = 0
+    held_bytes: int = 0
+    maybe: bool = False
+    """Whether a decision was tried."""
+    outcome: Outcome = Outcome.OPEN
+    decision: tuple[Groups, Committed] | None = None
+    places: Mapping[str, Appended] = field(default_factory=dict)
+
+    def parts(self) -> tuple[Part, ...]:
+        """What it brings into each topic."""
+        found = []
+        for topic, files in self.files.items():
+            counts: Counter[int] = Counter()
+            staged = [one for _, one in sorted(files.items())]
+            for one in staged:
+                counts.update(one.counts)
+            names = tuple(one.file for one in staged)
+            found.append(Part(topic=topic, counts=dict(counts), files=names, layout=self.layouts[topic]))
+        return tuple(found)
+
+    def takes(self, layout: str, topic: Topic) -> bool:
+        """Whether the topic's files may hold records like this: those of one topic all do it in one way."""
+        return self.layouts.setdefault(topic, layout) == layout
+
+    def has(self, topic: Topic, once: str) -> bool:
+        """Whether records of a name are staged for a topic; see `TransactionSession.stage`."""
+        return any(one.once == once for one in self.files.get(topic, {}).values())
+
+    def note(self, topic: Topic, place: int, staged: Staged, batch: Loose | None = None) -> None:
+        """Take over a file that is staged.
+
+        Args:
+            topic: whose records it has.
+            place: its number.
+            staged: the file; its name comes with it, so that an interrupt leaves both or none.
+            batch: what it holds, to be kept as long as there is room for it.
+        """
+        self.files.setdefault(topic, {})[place] = staged
+        size = staged.file.size
+        if batch is not None and self.held_bytes + size <= HELD_BYTES:
+            self.held_bytes += size
+            self.held.batches[staged.file.name] = batch
+
+    def holding(self) -> Held:
+        """What its producer has in hand, with the names of all files that may be staged."""
+        self.held.names = [one.file.name for files in self.files.values() for one in files.values()] + self.others
+        return self.held

@@ -1,0 +1,105 @@
+"""Arrow calls: tables of records in, futures of batches out; the part of `KafkaProducer` that takes columns."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from kafkalike.clock import Clock
+from kafkalike.errors import IllegalArgumentError, IllegalStateError, MessageSizeTooLargeError
+from kafkalike.model.names import check_topic_name
+from kafkalike.producer.batches import TopicQueue
+from kafkalike.producer.future import FutureBatchMetadata
+from kafkalike.producer.outcome import Outcome
+from kafkalike.producer.questions import Questions
+from kafkalike.producer.routing import Router
+
+
+class ArrowCalls(Questions):
+    """Sending tables."""
+
+    _clock: Clock
+    _router: Router
+    _unacknowledged: bool
+
+    def send_arrow(self, topic: str, data: Any) -> FutureBatchMetadata:  # noqa: ANN401 - whatever speaks Arrow
+        """Queue the records of a table as one batch: all of them are written, in one table commit, or none.
+
+        No Python object is made of a record, so this is several times as fast as `send`. Serialisers are not asked.
+        Records stand in their partition in the order of the table, behind those that were sent before.
+
+        Columns:
+            `value`: bytes, or text, which is written in UTF-8; null is a tombstone and needs a key.
+            `key` (may be missing): as `value`.
+            `headers` (may be missing): lists of structs `key` text, `value` bytes.
+            `partition` (may be missing): null lets the partitioner choose. The default one takes murmur2 of the key;
+                records without key take turns in runs. One of your own is asked for each record.
+            `timestamp` (may be missing): times with a time zone, or whole numbers of ms since the epoch, cut to ms;
+                null takes the time of this call.
+            `topic`, `offset` and `timestampType`, as `poll_arrow` has them, are left out.
+
+        Args:
+            topic: its topic; created when it is missing and that is allowed.
+            data: a pyarrow Table or RecordBatch, or anything that gives one by Arrow's PyCapsule interface or the
+                dataframe interchange protocol: polars, pandas and others. It must not be changed before the future
+                is done.
+
+        Returns:
+            A future of the batch's `BatchMetadata`: offsets by partition. With `acks=0` it is done, and has none. In a
+            transaction it is done when the records are staged; the commit returns their offsets.
+            Its error is that of a record which the topic does not take, with the record's number: then none is written.
+
+        Raises:
+            TypeError: no table, or a column of a wrong type.
+            IllegalArgumentError: no rows, no column `value`, another column, a row with neither key nor value, no such
+                partition, or more than 1 GiB (a ValueError).
+            InvalidTopicError: a name that no topic can have.
+            InvalidTimestampError: a negative time, or one after the year 9999.
+            InvalidRecordError: a header without key.
+            UnknownTopicOrPartitionError: no such topic, and none may be created.
+            MessageSizeTooLargeError: a record has more than `max_request_size` or `buffer_memory` bytes.
+            KafkaTimeoutError: the buffer stayed full for `max_block_ms`. A batch that has more than `buffer_memory`
+                waits until the buffer is empty.
+            IllegalStateError: closed, used after a fork, or outside a transaction with a `transactional_id`.
+            TransactionAbortableError: an earlier record of the transaction failed; abort it.
+            ProducerFencedError, InvalidProducerEpochError: see `commit_transaction`.
+        """
+        from kafkalike.log.topic.column_batch import column_batch
+
+        buffer = self._buffer
+        if buffer.refusal is not None:
+            raise IllegalStateError(buffer.refusal)
+        if buffer.gate is not None:
+            buffer.gate()
+        check_topic_name(topic)
+        columns = column_batch(data, self._clock.now_ms())
+        self._check_largest(topic, int(columns.sizes.max()))
+        added: Outcome | None = None
+        while added is None:
+            queue = self._fitting(buffer.queues.get(topic) or self._open_queue(topic), int(columns.partitions.max()))
+            if not self._router.in_bulk:
+                self._router.choose_all(queue, columns)
+            added = buffer.add_columns(queue, columns)
+        return FutureBatchMetadata(self._unawaited(topic) if self._unacknowledged else added, len(columns))
+
+    def _check_largest(self, topic: str, size: int) -> None:
+        config = self.config
+        for name in ("max_request_size", "buffer_memory"):
+            if size > getattr(config, name):
+                raise MessageSizeTooLargeError(f"{topic}: a record has {size} bytes; {name}={getattr(config, name)}")
+
+    def _fitting(self, queue: TopicQueue, highest: int) -> TopicQueue:
+        """The topic's queue, looked up again when its topic may have got more partitions."""
+        found = queue if highest < queue.num_partitions else self._open_queue(queue.name)
+        if highest >= found.num_partitions:
+            raise IllegalArgumentError(
+                f"{found.name}-{highest} does not exist: the topic has partitions 0 to {found.num_partitions - 1}"
+            )
+        return found
+
+    def _unawaited(self, topic: str) -> Outcome:
+        outcome = Outcome(topic, 0)
+        outcome.succeed((), None)
+        return outcome
+
+    def _open_queue(self, topic: str) -> TopicQueue:
+        return self._buffer.queue(self._look_up(topic))

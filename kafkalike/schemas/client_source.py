@@ -1,0 +1,77 @@
+"""SourceClient: a registry as a `SchemaSource`; what never changes is asked for once."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Final
+
+from kafkalike.errors import SchemaRegistryError
+from kafkalike.model.schemas.state import referenced_by
+from kafkalike.model.schemas.values import Reference, Registered, Schema
+from kafkalike.schemas.asking import Asking, Door
+from kafkalike.schemas.recent import Recent
+from kafkalike.schemas.shapes import read_value, read_version
+
+NOT_FOUND: Final = 404
+
+CACHED_SCHEMAS: Final = 1_000
+"""Schemas that a client keeps, each as it came: they never change."""
+
+
+class SourceClient(Asking):
+    """See `RegistryClient`."""
+
+    def __init__(self, door: Door) -> None:
+        super().__init__(door)
+        self._values: Recent[int, Schema] = Recent(CACHED_SCHEMAS)
+        self._versions: Recent[tuple[str, int], Schema] = Recent(CACHED_SCHEMAS)
+
+    def clear_caches(self) -> None:
+        """Forget schemas that were looked up."""
+        self._values.clear()
+        self._versions.clear()
+
+    def schema_by_id(self, id: int) -> Schema:  # noqa: A002
+        """The schema that an id has for ever."""
+        known = self._values.get(id)
+        if known is None:
+            known = read_value(self._door.ask("GET", ("schemas", "ids", str(id))))
+            self._values.put(id, known)
+        return known
+
+    def schema_by_guid(self, guid: str) -> Schema:
+        """The schema that a GUID has for ever."""
+        return read_value(self._door.ask("GET", ("schemas", "guids", guid)))
+
+    def latest(self, subject: str) -> Registered | None:
+        """The newest version of a subject that is not deleted, fresh."""
+        try:
+            return read_version(self._door.ask("GET", ("subjects", subject, "versions", "latest")))
+        except SchemaRegistryError as error:
+            if error.http_status_code != NOT_FOUND:
+                raise
+            return None
+
+    def ids_of(self, subject: str) -> Sequence[int]:
+        """Ids of all versions of a subject that are not deleted, fresh, oldest first."""
+        path = ("subjects", subject, "versions")
+        try:
+            versions = self._door.ask("GET", path)
+            return [int(self._door.ask("GET", (*path, str(version)))["id"]) for version in versions]
+        except SchemaRegistryError as error:
+            if error.http_status_code != NOT_FOUND:
+                raise
+            return []
+
+    def referenced(self, schema: Schema) -> Mapping[str, Schema]:
+        """Schemas that a schema uses, and those that these use in turn, by the names of the references."""
+        return referenced_by(schema, self._reference) if schema.references else {}
+
+    def _reference(self, reference: Reference) -> Schema:
+        where = (reference.subject, reference.version)
+        known = self._versions.get(where)
+        if known is None:
+            path = ("subjects", reference.subject, "versions", str(reference.version))
+            known = read_value(self._door.ask("GET", path, {"deleted": "true"}))
+            self._versions.put(where, known)
+        return known

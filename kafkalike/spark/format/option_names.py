@@ -1,0 +1,82 @@
+"""Option names: what a user gave in, the options that mean something, refusals and warnings out."""
+
+from __future__ import annotations
+
+import difflib
+import logging
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Final
+
+from kafkalike.config.properties import nearest
+from kafkalike.errors import IllegalArgumentError
+
+_log = logging.getLogger(__name__)
+
+STORAGE: Final = "storage."
+"""How options begin that say who asks an object store, where they are no secret: in files of settings."""
+SLIP: Final = 0.85
+"""From how much likeness on an unknown option is taken for a slip of the pen: `topics`, `startingOffset`."""
+
+TABLE: Final = ("provider", "path", "location", "owner", "external", "comment", "collation", "is_managed_location")
+"""What Spark's catalog adds to the options of a table (`CREATE TABLE … USING kafkalike`); `option.` before a name of
+the user's is one more way in which it gives them. Nothing is said of these."""
+
+
+def by_known_name(
+    given: Mapping[str, str], known: Sequence[str], no_meaning: Iterable[str], refused: Mapping[str, str]
+) -> dict[str, str]:
+    """Options by the names they have here, in whatever case they were given.
+
+    Args:
+        given: what the user gave.
+        known: options with a meaning.
+        no_meaning: options that change nothing.
+        refused: options that are refused, with the reason.
+
+    Raises:
+        IllegalArgumentError: an option is refused; or it is unknown and looks like a known one, so it is a slip.
+            Spark's Kafka connector takes any other option and does nothing with it; so does this.
+    """
+    canonical = {name.lower(): name for name in (*known, *no_meaning, *refused)}
+    found = {}
+    for name, value in given.items():
+        if of_table(name):
+            continue
+        own = canonical.get(name.lower())
+        if own is not None and own in refused:
+            raise IllegalArgumentError(f"option {own} is not supported: {refused[own]}")
+        if name.lower().startswith(STORAGE):
+            raise IllegalArgumentError(
+                f"option {name} is not supported, as options stand in Spark's plans: give storage_options to "
+                "kafkalike.spark.session or kafkalike.spark.register_format, or set environment variables"
+            )
+        if own is not None:
+            found[own] = value
+        elif "." not in name and difflib.get_close_matches(name.lower(), map(str.lower, known), 1, SLIP):
+            raise IllegalArgumentError(
+                f"unknown option {name}{nearest(name, known)}; the options are {', '.join(known)}"
+            )
+    return found
+
+
+def of_table(name: str) -> bool:
+    """Whether an option comes from Spark's catalog."""
+    return name.lower() in TABLE or name.lower().startswith("option.")
+
+
+def warn_of_names(given: Iterable[str], known: Iterable[str], no_meaning: Mapping[str, str]) -> None:
+    """Say by name, on standard error, which options are taken and change nothing."""
+    reasons = {name.lower(): (name, reason) for name, reason in no_meaning.items()}
+    meant = {name.lower() for name in known}
+    for option in given:
+        low = option.lower()
+        if of_table(option):
+            continue
+        if low in reasons:
+            _log.warning("option %s has no effect: %s", *reasons[low])
+        elif low.startswith("kafka.") and low not in meant:
+            _log.warning("option %s has no effect: there is no broker and no Kafka client", option)
+        elif f"kafka.{low}" in meant:
+            _log.warning("option %s has no effect without kafka. in front: kafka.%s", option, low)
+        elif low not in meant:
+            _log.warning("option %s has no effect: the format has no such option", option)

@@ -1,0 +1,229 @@
+"""App: requests in, pages out, as an ASGI application; what is refused never reaches a page."""
+
+from __future__ import annotations
+
+import logging
+import threading
+from collections.abc import Awaitable, Callable, Mapping
+from pathlib import Path
+from typing import Any, Final
+from urllib.parse import parse_qsl, urlencode
+
+from starlette.applications import Starlette
+from starlette.concurrency import run_in_threadpool
+from starlette.datastructures import MutableHeaders
+from starlette.exceptions import HTTPException
+from starlette.requests import ClientDisconnect, Request
+from starlette.responses import PlainTextResponse, RedirectResponse, Response
+from starlette.routing import Mount, Route
+from starlette.staticfiles import StaticFiles
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
+
+from kafkalike.errors import (
+    BrokerResponseError,
+    GroupIdNotFoundError,
+    IllegalArgumentError,
+    KafkaError,
+    OffsetOutOfRangeError,
+    SchemaRegistryError,
+    TopicDeletedError,
+    UnknownTopicOrPartitionError,
+)
+from kafkalike.ui.desk import Desk
+from kafkalike.ui.guard import CHANGES, HEADERS, Guard
+from kafkalike.ui.jobs import TooManyJobsError
+from kafkalike.ui.pages import groups, others, records, topics
+from kafkalike.ui.request import Site, page, templates
+
+_log = logging.getLogger(__name__)
+
+MOST_BODY: Final = 16 * 1024 * 1024
+"""Bytes of a form."""
+
+MOST_FIELDS: Final = 20_000
+
+NOT_THERE: Final = (UnknownTopicOrPartitionError, GroupIdNotFoundError, OffsetOutOfRangeError, TopicDeletedError)
+
+View = Callable[[Request], Response]
+
+
+def console(desk: Desk, guard: Guard) -> ASGIApp:
+    """The console of a cluster.
+
+    Args:
+        desk: the cluster.
+        guard: who may ask.
+    """
+    app = Starlette(
+        routes=[
+            *(Route(path, _view(view), methods=["GET"]) for path, view in READ.items()),
+            *(Route(path, _view(view), methods=["POST"]) for path, view in CHANGE.items()),
+            Route("/topics/{name}/tail/events", records.tail_events, methods=["GET"]),
+            Mount("/static", StaticFiles(directory=Path(__file__).with_name("static"))),
+        ],
+        exception_handlers={Exception: _failed, KafkaError: _refused, HTTPException: _missing},  # type: ignore[dict-item]
+    )
+    app.state.site = Site(desk=desk, guard=guard, templates=templates())
+    app.state.tails = 0
+    app.state.stopping = threading.Event()
+    return Gate(app, guard)
+
+
+def home(request: Request) -> Response:
+    """Where one begins."""
+    del request
+    return RedirectResponse("/topics", 303)
+
+
+READ: Final[Mapping[str, View]] = {
+    "/": home,
+    "/topics": topics.topics,
+    "/topics/rows": topics.topic_rows,
+    "/topics/{name}": topics.topic,
+    "/topics/{name}/segments": topics.segments,
+    "/topics/{name}/settings": topics.settings,
+    "/topics/{name}/history": topics.history,
+    "/topics/{name}/groups": topics.groups,
+    "/topics/{name}/records": records.records,
+    "/topics/{name}/records/{partition:int}/{offset:int}": records.record,
+    "/topics/{name}/records/{partition:int}/{offset:int}/{part}": records.download,
+    "/topics/{name}/produce": records.produce_form,
+    "/topics/{name}/tail": records.tail,
+    "/groups": groups.groups,
+    "/group": groups.group,
+    "/group/lag": groups.lag_plot,
+    "/group/reset": groups.preview,
+    "/transactions": others.transactions,
+    "/schemas": others.schemas,
+    "/schema": others.schema,
+    "/dead-letters": others.dead_letters,
+    "/letters": others.letters,
+    "/checks": others.checks,
+    "/checks/{id}": others.check,
+    "/cluster": others.cluster,
+    "/metrics": others.metrics,
+}
+"""Pages that change nothing, by their path."""
+
+CHANGE: Final[Mapping[str, View]] = {
+    "/topics": topics.create,
+    "/topics/{name}/settings": topics.change_setting,
+    "/topics/{name}/partitions": topics.add_partitions,
+    "/topics/{name}/delete": topics.delete,
+    "/topics/{name}/delete-records": topics.delete_records,
+    "/topics/{name}/produce": records.produce,
+    "/group/reset": groups.reset,
+    "/group/delete": groups.delete,
+    "/transactions/abort": others.abort,
+    "/schema": others.check_schema,
+    "/letters": others.replay,
+    "/checks": others.start_check,
+}
+"""What changes something, by its path; refused where the console is read-only."""
+
+
+def _view(view: View) -> Callable[[Request], Awaitable[Response]]:
+    async def answer(request: Request) -> Response:
+        return await run_in_threadpool(view, request)
+
+    return answer
+
+
+class Gate:
+    """In front of the pages: who may ask, forms as values, and what every answer says.
+
+    Args:
+        app: the pages.
+        guard: the rules.
+    """
+
+    def __init__(self, app: Any, guard: Guard) -> None:  # noqa: ANN401 - Starlette's
+        self.app = app
+        self._guard = guard
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Answer a request; see ASGI."""
+        if scope["type"] != "http":
+            return
+        request = Request(scope, receive)
+
+        async def told(message: Message) -> None:
+            if message["type"] == "http.response.start":
+                held = MutableHeaders(scope=message)
+                for name, value in HEADERS.items():
+                    held[name] = value
+            await send(message)
+
+        try:
+            answer = await self._before(request)
+        except ClientDisconnect:
+            return
+        await (self.app if answer is None else answer)(scope, receive, told)
+
+    async def _before(self, request: Request) -> Response | None:
+        """The answer that no page gives; None when a page is to give it."""
+        guard, headers = self._guard, dict(request.headers)
+        given = request.query_params.get("token")
+        if given is not None and request.method == "GET" and guard.named_well(headers.get("host", "")):
+            return self._welcomed(request, given)
+        change_key = headers.get("x-change-key", "")
+        if request.method in CHANGES and guard.known(headers):
+            form = await _form(request)
+            if isinstance(form, Response):
+                return form
+            request.scope["kafkalike.form"] = form
+            change_key = change_key or form.get("change_key", "")
+        refusal = guard.refusal(request.method, headers, change_key)
+        if refusal is None:
+            return None
+        answer = PlainTextResponse(refusal.message, refusal.status)
+        if refusal.status == 401:  # noqa: PLR2004 - unauthorized
+            answer.headers["www-authenticate"] = "Bearer"
+        return answer
+
+    def _welcomed(self, request: Request, token: str) -> Response:
+        """Exchange the token of an address for a cookie, so that it stands in no address any longer."""
+        if not self._guard.right(token):
+            return PlainTextResponse("The token is wrong. Open the address that was printed.", 401)
+        rest = urlencode([(name, value) for name, value in request.query_params.multi_items() if name != "token"])
+        path = "/" + request.url.path.lstrip("/")
+        answer = RedirectResponse(f"{path}?{rest}" if rest else path, 303)
+        answer.set_cookie(self._guard.cookie, self._guard.pass_of(), httponly=True, samesite="strict", path="/")
+        return answer
+
+
+async def _form(request: Request) -> dict[str, str] | Response:
+    if request.headers.get("content-type", "").partition(";")[0].strip() != "application/x-www-form-urlencoded":
+        return PlainTextResponse("A form is needed: application/x-www-form-urlencoded.", 415)
+    body = bytearray()
+    async for part in request.stream():
+        body += part
+        if len(body) > MOST_BODY:
+            return PlainTextResponse(f"The form has more than {MOST_BODY} bytes.", 413)
+    try:
+        return dict(
+            parse_qsl(body.decode("ascii"), keep_blank_values=True, max_num_fields=MOST_FIELDS, errors="strict")
+        )
+    except ValueError:
+        return PlainTextResponse("The form cannot be read.", 400)
+
+
+async def _refused(request: Request, error: Exception) -> Response:
+    """What the user can mend, or is told about the cluster."""
+    status = 400 if isinstance(error, (IllegalArgumentError, BrokerResponseError, SchemaRegistryError)) else 502
+    status = 404 if isinstance(error, NOT_THERE) else status
+    return await run_in_threadpool(page, request, "error.html", status, name=type(error).__name__, message=str(error))
+
+
+async def _missing(request: Request, error: HTTPException) -> Response:
+    return await run_in_threadpool(page, request, "error.html", error.status_code, name="", message=error.detail)
+
+
+async def _failed(request: Request, error: Exception) -> Response:
+    if isinstance(error, (TooManyJobsError, TypeError, ValueError)):
+        kind, status = type(error).__name__, 409 if isinstance(error, TooManyJobsError) else 400
+        return await run_in_threadpool(page, request, "error.html", status, name=kind, message=str(error))
+    _log.error("a page was not made", exc_info=error)
+    return await run_in_threadpool(
+        page, request, "error.html", 500, name=type(error).__name__, message="The log of the console says where."
+    )

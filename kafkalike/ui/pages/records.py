@@ -1,0 +1,289 @@
+"""Records: found, shown, downloaded, sent, and watched as they come."""
+
+from __future__ import annotations
+
+import asyncio
+import base64
+import binascii
+import json
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, Final
+
+from starlette.concurrency import run_in_threadpool
+from starlette.requests import Request
+from starlette.responses import Response, StreamingResponse
+
+from kafkalike.errors import IllegalArgumentError, KafkaError, OffsetOutOfRangeError, UnknownTopicOrPartitionError
+from kafkalike.ui.browse import Question, Record, at_time, browse, record_at
+from kafkalike.ui.request import MOST, asked, form, moment, moved, number, optional, page, site, whole
+
+if TYPE_CHECKING:
+    from kafkalike.log.port import TopicLog
+
+MOST_TAILS: Final = 32
+"""Pages that may watch at once."""
+
+TAIL_RECORDS: Final = 100
+"""Records that a tail shows at once."""
+
+TAIL_SECONDS: Final = 0.15
+"""Between two looks of a tail."""
+
+QUIET_SECONDS: Final = 15.0
+"""After so long without a record a tail says that it is there still."""
+
+
+def records(request: Request) -> Response:
+    """Records of a topic, by place, time, key, header or content."""
+    name = request.path_params["name"]
+    desk = site(request).desk
+
+    def find(log: TopicLog) -> Any:  # noqa: ANN401
+        return log.info, browse(log, _question(request, log))
+
+    info, found = desk.with_log(name, find)
+    return page(
+        request,
+        "records.html",
+        name=name,
+        info=info,
+        found=found,
+        decode=desk.decode(),
+        asked={
+            field: asked(request, field)
+            for field in ("from", "partition", "offset", "time", "key", "header", "text", "limit")
+        },
+        following=json.dumps({str(p): offset for p, offset in found.following.items()}),
+        said=asked(request, "said"),
+    )
+
+
+def _question(request: Request, log: TopicLog) -> Question:
+    begin = asked(request, "from", "newest")
+    partition = optional(request, "partition")
+    partitions = list(log.info.partitions) if partition is None else [partition]
+    start: Mapping[int, int] | None = None
+    if begin == "offset":
+        start = dict.fromkeys(partitions, number(request, "offset", 0))
+    elif begin == "time":
+        if partition is not None and partition not in log.info.partitions:
+            raise UnknownTopicOrPartitionError(f"{log.info.name}-{partition} does not exist")
+        start = at_time(log, partitions, moment("time", asked(request, "time")))
+    elif begin not in {"newest", "oldest"}:
+        raise IllegalArgumentError(f"from: newest, oldest, offset or time is needed, not {begin[:40]!r}")
+    if asked(request, "start"):
+        start = _places(asked(request, "start"))
+    name, colon, content = request.query_params.get("header", "").partition(":")
+    return Question(
+        partition=partition,
+        newest_first=begin == "newest",
+        start=start,
+        key=_of(request, "key"),
+        contains=_of(request, "text"),
+        header=(name.strip(), content.strip().encode() if colon else None) if name.strip() else None,
+        limit=max(1, number(request, "limit", 50, MOST)),
+    )
+
+
+def _places(text: str) -> dict[int, int]:
+    try:
+        return {int(partition): int(offset) for partition, offset in json.loads(text).items()}
+    except (ValueError, AttributeError, TypeError):
+        raise IllegalArgumentError("start: the address of the next page is damaged") from None
+
+
+def _of(request: Request, name: str) -> bytes | None:
+    """A field as bytes: as text, or what stands behind `hex:`."""
+    text = request.query_params.get(name, "")
+    if not text:
+        return None
+    if text.startswith("hex:"):
+        try:
+            return bytes.fromhex(text[4:])
+        except ValueError:
+            raise IllegalArgumentError(f"{name}: {text[:40]!r} is not hexadecimal") from None
+    return text.encode()
+
+
+def _one(request: Request) -> Record:
+    name = request.path_params["name"]
+    partition, offset = request.path_params["partition"], request.path_params["offset"]
+    found: Record | None = site(request).desk.with_log(name, lambda log: record_at(log, partition, offset))
+    if found is None:
+        raise OffsetOutOfRangeError(f"{name}-{partition} has no record at offset {offset}")
+    return found
+
+
+def record(request: Request) -> Response:
+    """One record, whole."""
+    return page(
+        request,
+        "record.html",
+        name=request.path_params["name"],
+        record=_one(request),
+        decode=site(request).desk.decode(),
+        said=asked(request, "said"),
+    )
+
+
+def download(request: Request) -> Response:
+    """The bytes of a record's key or value, or of one of its headers, as a file."""
+    found, part = _one(request), request.path_params["part"]
+    if part in {"key", "value"}:
+        content = found.key if part == "key" else found.value
+    elif part.isascii() and part.isdecimal() and int(part) < len(found.headers):
+        content = found.headers[int(part)][1]
+    else:
+        raise IllegalArgumentError(f"there is no part {part[:40]!r}; there are key, value, and the numbers of headers")
+    file = f"{request.path_params['name']}-{found.partition}-{found.offset}-{part}.bin"
+    return Response(
+        content or b"",
+        media_type="application/octet-stream",
+        headers={"content-disposition": f'attachment; filename="{file}"', "cache-control": "no-store"},
+    )
+
+
+def produce_form(request: Request) -> Response:
+    """A form for a record; filled with one that is there, when the address names it."""
+    name = request.path_params["name"]
+    partition, offset = optional(request, "partition"), optional(request, "offset")
+    filled: Record | None = None
+    if partition is not None and offset is not None:
+        filled = site(request).desk.with_log(name, lambda log: record_at(log, partition, offset))
+    info = site(request).desk.cluster.topic(name)
+    return page(request, "produce.html", name=name, info=info, filled=_fields(filled), said=asked(request, "said"))
+
+
+def _fields(found: Record | None) -> dict[str, str]:
+    if found is None:
+        return {"key": "", "key_as": "text", "value": "", "value_as": "text", "headers": ""}
+    filled: dict[str, str] = {}
+    for part, data in (("key", found.key), ("value", found.value)):
+        filled[part], filled[f"{part}_as"] = _written(data)
+    filled["headers"] = "\n".join(
+        f"{name}: {'' if value is None else value.decode('utf-8', 'replace')}" for name, value in found.headers
+    )
+    return filled
+
+
+def _written(data: bytes | None) -> tuple[str, str]:
+    if data is None:
+        return "", "null"
+    try:
+        return data.decode(), "text"
+    except UnicodeDecodeError:
+        return base64.b64encode(data).decode(), "base64"
+
+
+def produce(request: Request) -> Response:
+    """Send a record."""
+    name, given = request.path_params["name"], form(request)
+    desk = site(request).desk
+    desk.cluster.topic(name)
+    partition = given.get("partition", "").strip()
+    sent = desk.producer.send(
+        name,
+        key=_read(given, "key"),
+        value=_read(given, "value"),
+        headers=[_header(line) for line in given.get("headers", "").splitlines() if line.strip()],
+        partition=whole("partition", partition, 0) if partition else None,
+    ).get(timeout=60)
+    return moved(
+        f"/topics/{name}/records/{sent.partition}/{sent.offset}",
+        f"The record was written to partition {sent.partition} at offset {sent.offset}.",
+    )
+
+
+def _read(given: Mapping[str, str], part: str) -> bytes | None:
+    kind, text = given.get(f"{part}_as", "text"), given.get(part, "")
+    # Browsers send the ends of lines as CR LF.
+    text = text.replace("\r\n", "\n")
+    try:
+        reading: dict[str, Callable[[], bytes | None]] = {
+            "null": lambda: None,
+            "text": text.encode,
+            "hex": lambda: bytes.fromhex(text),
+            "base64": lambda: base64.b64decode(text, validate=True),
+        }
+        return reading[kind]()
+    except KeyError:
+        raise IllegalArgumentError(f"{part}: text, hex, base64 or null is needed, not {kind[:40]!r}") from None
+    except (ValueError, binascii.Error) as cause:
+        raise IllegalArgumentError(f"{part}: the bytes cannot be read as {kind}: {cause}") from None
+
+
+def _header(text: str) -> tuple[str, bytes]:
+    name, colon, content = text.partition(":")
+    if not colon or not name.strip():
+        raise IllegalArgumentError(f"headers: a line NAME: VALUE is needed, not {text[:80]!r}")
+    return name.strip(), content.strip().encode()
+
+
+def tail(request: Request) -> Response:
+    """The page that shows records as they come."""
+    name = request.path_params["name"]
+    site(request).desk.cluster.topic(name)
+    return page(request, "tail.html", name=name)
+
+
+async def tail_events(request: Request) -> Response:
+    """Records as they come, as server-sent events: each is rows of a table."""
+    state = request.app.state
+    if state.tails >= MOST_TAILS:
+        return Response("Too many pages watch topics already.", 503)
+    log = await run_in_threadpool(site(request).desk.cluster.log, request.path_params["name"])
+    state.tails += 1
+    return StreamingResponse(
+        _events(request, log), media_type="text/event-stream", headers={"cache-control": "no-store"}
+    )
+
+
+async def _events(request: Request, log: TopicLog) -> AsyncIterator[str]:
+    state, here = request.app.state, site(request)
+    try:
+        places = await run_in_threadpool(_ends, log)
+        yield "event: ready\ndata: 1\n\n"
+        quiet = 0.0
+        wait = max(TAIL_SECONDS, here.desk.cluster.tail_interval)
+        while not (state.stopping.is_set() or await request.is_disconnected()):
+            found, skipped = await run_in_threadpool(_new, log, places)
+            if found:
+                rows = here.templates.get_template("tail_rows.html").render(
+                    name=log.info.name, records=found, skipped=skipped, decode=here.desk.decode()
+                )
+                yield "event: rows\n" + "".join(f"data: {line}\n" for line in rows.splitlines()) + "\n"
+                quiet = 0.0
+            elif (quiet := quiet + wait) > QUIET_SECONDS:
+                yield ": still here\n\n"
+                quiet = 0.0
+            await asyncio.sleep(wait)
+    except KafkaError as error:
+        yield f"event: failed\ndata: {' '.join(str(error).split())}\n\n"
+    finally:
+        state.tails -= 1
+
+
+def _ends(log: TopicLog) -> dict[int, int]:
+    log.refresh()
+    return {p: log.log_end(p) for p in log.info.partitions}
+
+
+def _new(log: TopicLog, places: dict[int, int]) -> tuple[Sequence[Record], int]:
+    """Records since the last look, the newest first, and how many others there were; moves the places on."""
+    version = log.version
+    log.refresh(waiting=True)
+    if log.version == version and places:
+        return (), 0
+    found: list[Record] = []
+    skipped = 0
+    for partition in log.info.partitions:
+        end, at = log.log_end(partition), places.get(partition, 0)
+        if end <= at:
+            continue
+        start = max(at, log.log_start(partition), end - TAIL_RECORDS)
+        skipped += start - at
+        question = Question(partition=partition, newest_first=False, start={partition: start}, limit=TAIL_RECORDS)
+        found += browse(log, question).records
+        places[partition] = end
+    found.sort(key=lambda record: record.timestamp_ms, reverse=True)
+    return found[:TAIL_RECORDS], skipped + max(0, len(found) - TAIL_RECORDS)

@@ -1,0 +1,189 @@
+"""Values: the bytes of a key, value or header in, what a page shows of them out; no HTML."""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any, Final, Literal
+
+from kafkalike.errors import KafkaError
+
+SHOWN_BYTES: Final = 64 * 1024
+"""Bytes of a value that a page shows; the rest is in the download."""
+
+SHOWN_HEX: Final = 4096
+"""Bytes that a page shows as hexadecimal digits."""
+
+SHOWN_NODES: Final = 2_000
+"""Places of a JSON value that a page shows as a tree."""
+
+SHOWN_DEPTH: Final = 24
+"""Levels of that tree."""
+
+SHORT: Final = 120
+"""Characters of a value in a row of a table."""
+
+Kind = Literal["null", "empty", "json", "text", "binary", "avro", "protobuf", "json schema"]
+
+Decode = Callable[[bytes], tuple[Kind, Any] | None]
+"""Bytes of a record with a schema in, its kind and value out; None for bytes without a schema."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Leaf:
+    """A JSON value that has no parts, as text."""
+
+    kind: Literal["string", "number", "boolean", "null", "more"]
+    text: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Branch:
+    """An object or an array."""
+
+    kind: Literal["object", "array"]
+    parts: tuple[tuple[str, Leaf | Branch], ...]
+    """Names or positions, and what stands there."""
+
+
+Tree = Leaf | Branch
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Shown:
+    """What a page shows of some bytes."""
+
+    kind: Kind
+    size: int
+    """Bytes."""
+    text: str
+    """All of it, or the first `SHOWN_BYTES`."""
+    tree: Tree | None = None
+    """Of JSON and of records with a schema."""
+    cut: bool = False
+    """Whether `text` or `tree` leaves something out."""
+    problem: str = ""
+    """Why bytes that name a schema were not read with it."""
+
+    @property
+    def short(self) -> str:
+        """One line of it, for a table."""
+        line = " ".join(self.text.split())
+        return line if len(line) <= SHORT else f"{line[:SHORT]}…"
+
+
+def no_schemas(data: bytes) -> None:
+    """A `Decode` of a cluster without schemas."""
+    del data
+
+
+def shown(data: bytes | None, decode: Decode = no_schemas) -> Shown:
+    """What a page shows of bytes: a value with a schema, JSON, text or hexadecimal digits, whichever they are first.
+
+    Args:
+        data: key, value or content of a header; None for null.
+        decode: reads records with a schema. What it raises is shown beside the bytes.
+    """
+    if data is None:
+        return Shown(kind="null", size=0, text="null")
+    if not data:
+        return Shown(kind="empty", size=0, text="")
+    problem = ""
+    try:
+        found = decode(data)
+    except (KafkaError, OSError, ValueError, RecursionError) as error:
+        found, problem = None, f"{type(error).__name__}: {error}"
+    if found is not None:
+        kind, value = found
+        return _structured(kind, value, len(data), _line(value))
+    text = _text(data)
+    if text is None:
+        return Shown(
+            kind="binary",
+            size=len(data),
+            text=_hex(data[:SHOWN_HEX]),
+            cut=len(data) > SHOWN_HEX,
+            problem=problem,
+        )
+    if text.lstrip()[:1] in {"{", "["} and len(data) <= SHOWN_BYTES * 16:
+        try:
+            return _structured("json", json.loads(text), len(data), text, problem)
+        except (ValueError, RecursionError):
+            pass
+    return Shown(kind="text", size=len(data), text=text[:SHOWN_BYTES], cut=len(text) > SHOWN_BYTES, problem=problem)
+
+
+def _structured(kind: Kind, value: Any, size: int, text: str, problem: str = "") -> Shown:  # noqa: ANN401 - any JSON
+    left = [SHOWN_NODES]
+    tree = _tree(value, left, SHOWN_DEPTH)
+    cut = left[0] < 0 or len(text) > SHOWN_BYTES
+    return Shown(kind=kind, size=size, text=text[:SHOWN_BYTES], tree=tree, cut=cut, problem=problem)
+
+
+def _line(value: Any) -> str:  # noqa: ANN401 - a value of a schema
+    try:
+        return json.dumps(_plain(value), ensure_ascii=False)
+    except RecursionError:
+        return "nested too deeply for one line"
+
+
+def _tree(value: Any, left: list[int], depth: int) -> Tree:  # noqa: ANN401 - any JSON
+    left[0] -= 1
+    if isinstance(value, (Mapping, list, tuple)):
+        pairs = value.items() if isinstance(value, Mapping) else enumerate(value)
+        parts: list[tuple[str, Tree]] = []
+        for name, part in pairs:
+            if left[0] <= 0 or depth == 0:
+                left[0] = min(left[0], -1)
+                parts.append(("…", Leaf(kind="more", text="more in the download")))
+                break
+            parts.append((str(name), _tree(part, left, depth - 1)))
+        return Branch(kind="object" if isinstance(value, Mapping) else "array", parts=tuple(parts))
+    if value is None:
+        return Leaf(kind="null", text="null")
+    if isinstance(value, bool):
+        return Leaf(kind="boolean", text="true" if value else "false")
+    if isinstance(value, (int, float)):
+        return Leaf(kind="number", text=_number(value))
+    text = _plain(value)
+    return Leaf(kind="string", text=json.dumps(text if isinstance(text, str) else str(text), ensure_ascii=False))
+
+
+def _number(value: int | float) -> str:  # noqa: PYI041 - told apart
+    if isinstance(value, float):
+        return json.dumps(value) if math.isfinite(value) else str(value)
+    # Python turns no number of thousands of digits into text.
+    return str(_plain(value))
+
+
+def _plain(value: Any) -> Any:  # noqa: ANN401 - a value of a schema
+    """A value of a schema as one that JSON has."""
+    if isinstance(value, Mapping):
+        return {str(name): _plain(part) for name, part in value.items()}
+    if isinstance(value, (list, tuple)):
+        return [_plain(part) for part in value]
+    if isinstance(value, (bytes, bytearray)):
+        return value.hex()
+    if isinstance(value, int) and not isinstance(value, bool):
+        return value if abs(value) < 1 << 1024 else hex(value)
+    return value if value is None or isinstance(value, (str, bool, float)) else str(value)
+
+
+def _text(data: bytes) -> str | None:
+    """The text that bytes are; None when they are none that a person reads."""
+    try:
+        text = data.decode()
+    except UnicodeDecodeError:
+        return None
+    return text if all(sign.isprintable() or sign in "\n\r\t" for sign in text[:SHOWN_BYTES]) else None
+
+
+def _hex(data: bytes) -> str:
+    lines = []
+    for start in range(0, len(data), 16):
+        part = data[start : start + 16]
+        signs = "".join(chr(byte) if 32 <= byte < 127 else "." for byte in part)  # noqa: PLR2004 - ASCII
+        lines.append(f"{start:08x}  {part.hex(' '):<47}  {signs}")
+    return "\n".join(lines)

@@ -1,0 +1,115 @@
+"""Errors of the reference: the classes of `kafkalike.errors` and what to do about each in; `docs/errors.md` out."""
+
+from __future__ import annotations
+
+import inspect
+from typing import Final
+
+from kafkalike import errors
+from kafkalike.errors import KafkaError
+
+_CODE: Final = "correct the call"
+_SETTING: Final = "correct the setting; the text names the nearest known one"
+_VERIFY: Final = (
+    "run `kafkalike verify`, then see [after a finding](operations.md#what-to-do-after-a-finding-of-verify)"
+)
+_POLL: Final = "call `poll` again: the consumer joins its group anew; records since the last commit come again"
+_AGAIN: Final = "try again; clients do so by themselves until their time is up"
+_ABORT: Final = "call `abort_transaction`, then begin again"
+
+ADVICE: Final = {
+    "BrokerResponseError": "see the error that it is",
+    "CheckpointMismatchError": "give the query its own checkpoint and a new `txn_id`, or go on with the old checkpoint",
+    "CommitFailedError": _POLL,
+    "ConcurrentTransactionsError": _AGAIN,
+    "CorruptRecordError": _VERIFY,
+    "DataLossError": f"{_VERIFY}; to read on, seek past the offsets that it names",
+    "FencedInstanceIdError": "give each running process its own `group_instance_id`",
+    "GroupAuthorizationFailedError": "grant write access to the root",
+    "GroupIdNotFoundError": "check the name with `kafkalike consumer-groups --list`",
+    "GroupSubscribedToTopicError": "stop the members first",
+    "IllegalArgumentError": _CODE,
+    "IllegalGenerationError": _POLL,
+    "IllegalStateError": f"{_CODE}: make clients after a fork, use a consumer from one thread",
+    "InconsistentGroupProtocolError": "give all members an assignor in common",
+    "InvalidConfigurationError": _SETTING,
+    "InvalidGroupIdError": _CODE,
+    "InvalidMetadataError": _AGAIN,
+    "InvalidPartitionsError": _CODE,
+    "InvalidProducerEpochError": _ABORT,
+    "InvalidRecordError": "give records of a compacted topic a key; or see what the text says",
+    "InvalidReplicationAssignmentError": "leave the assignment out",
+    "InvalidReplicationFactorError": "1",
+    "InvalidRequestError": _CODE,
+    "InvalidSchemaError": "correct the schema at the place that the text names",
+    "InvalidTimestampError": "correct the time, or the topic's `message.timestamp.before.max.ms` and `after.max.ms`",
+    "InvalidTopicError": _CODE,
+    "InvalidTopicTypeError": _CODE,
+    "InvalidTransactionTimeoutError": "lower `transaction_timeout_ms`, or raise the server's limit",
+    "InvalidTxnStateError": "look at the outcome with `kafkalike transactions describe`",
+    "KafkaConfigurationError": _SETTING,
+    "KafkaConnectionError": "mount the file system, check the address and the credentials; then try again",
+    "KafkaError": "see the error that it is",
+    "KafkaStorageError": "try again; if it stays, look at room, permissions and the disk's health",
+    "KafkaTimeoutError": "try again, or give more time; its text says who was waited for",
+    "LogCorruptError": _VERIFY,
+    "MessageSizeTooLargeError": "send less, or raise `max_request_size` and the topic's `max.message.bytes`",
+    "NoOffsetForPartitionError": "seek, commit an offset, or set `auto_offset_reset`",
+    "NonEmptyGroupError": "stop the members first",
+    "NotEnoughReplicasError": "set `min.insync.replicas` to 1",
+    "OffsetMetadataTooLargeError": "commit a shorter text, or raise `offset.metadata.max.bytes`",
+    "OffsetOutOfRangeError": "seek to an offset that is there, or set `auto_offset_reset`",
+    "OutOfOrderSequenceNumberError": "give a higher version, or a new `txn_id`",
+    "PolicyViolationError": "see which property the text names",
+    "ProducerFencedError": "end this process: a newer one has its transactional id",
+    "RebalanceInProgressError": _POLL,
+    "RecordDeserializationError": "`seek` past the record, or set `errors_tolerance='all'`",
+    "RequestTimedOutError": _AGAIN,
+    "RetriableError": _AGAIN,
+    "SchemaRegistryError": "see its code and text",
+    "SerializationError": "correct the value; its text and fields say where it is",
+    "TopicAlreadyExistsError": "take it as it is, or another name",
+    "TopicAuthorizationFailedError": "grant access to the topic's folder",
+    "TopicDeletedError": "make the client anew, if the new topic is meant",
+    "TransactionAbortableError": _ABORT,
+    "TransactionAbortedError": "send the record again, in the next transaction",
+    "TransactionalIdNotFoundError": "check the name with `kafkalike transactions list`",
+    "UnknownMemberCommitError": _POLL,
+    "UnknownMemberIdError": _POLL,
+    "UnknownOutcomeError": "look for its `append_id` with `kafkalike dump-log`; write again only if it is not there",
+    "UnknownPartitionerTopicError": "create the topic first",
+    "UnknownRegistryOutcomeError": "ask the registry whether the change was made",
+    "UnknownTopicIdError": "check it with `kafkalike topics --describe`",
+    "UnknownTopicOrPartitionError": "create the topic; check its name and number of partitions",
+    "UnsafeStorageError": "take another storage: this one would lose records ([guarantees](guarantees.md))",
+    "UnsupportedCodecError": "take none, gzip, snappy, lz4 or zstd",
+    "UnsupportedVersionError": "upgrade this client; or take off the table's property that the text names",
+}
+"""What to do, by error. Errors that are not named here are never raised; they exist so that code that catches them
+runs."""
+
+
+def page() -> str:
+    """The page of all errors."""
+    known = {
+        name: kind
+        for name, kind in vars(errors).items()
+        if inspect.isclass(kind) and issubclass(kind, KafkaError) and kind.__name__ == name
+    }
+    lines = [
+        "# Errors",
+        "",
+        "<!-- Written by `make reference`; tests say when it is out of date. -->",
+        "",
+        "All are `kafkalike.errors.KafkaError`, with kafka-python's names, codes and parents.",
+        "Every change has one of three endings: done; refused, and then nothing was written; or `UnknownOutcomeError`.",
+        "`error.retriable` says whether the same call may succeed later.",
+        "",
+        "| error | retriable | meaning | what to do |",
+        "| --- | --- | --- | --- |",
+    ]
+    for name, advice in sorted(ADVICE.items()):
+        meaning = " ".join((known[name].__doc__ or "").split("\n\n")[0].split()).replace("|", "\\|")
+        lines.append(f"| `{name}` | {'yes' if known[name].retriable else 'no'} | {meaning} | {advice} |")
+    never = ", ".join(f"`{name}`" for name in sorted(known.keys() - ADVICE.keys()))
+    return "\n".join([*lines, "", f"Never raised, there for code that catches them: {never}.", ""])

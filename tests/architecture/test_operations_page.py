@@ -1,0 +1,53 @@
+"""The handbook has a line for each finding of `verify`, each metric and each alert."""
+
+import ast
+import re
+from pathlib import Path
+
+PROJECT = Path(__file__).parents[2]
+PAGE = (PROJECT / "docs" / "operations.md").read_text(encoding="utf-8")
+
+WORDS = {"gap", "overlap", "schema", "table"}
+"""Kinds of findings that are a word; all others have a hyphen."""
+KIND = re.compile(r"[a-z]+(-[a-z]+)+")
+NO_KINDS = {"read-only", "append-only"}
+
+
+def kinds() -> set[str]:
+    """Names of findings in the modules that make them."""
+    files = sorted((PROJECT / "kafkalike" / "log" / "inspect").glob("*.py"))
+    nodes = [node for file in files for node in ast.walk(ast.parse(file.read_text(encoding="utf-8")))]
+    texts = {node.value for node in nodes if isinstance(node, ast.Constant) and isinstance(node.value, str)}
+    return ({text for text in texts if KIND.fullmatch(text)} | WORDS & texts) - NO_KINDS
+
+
+def test_each_finding_has_a_line_that_says_what_to_do() -> None:
+    section = PAGE.split("## What to do after a finding of `verify`")[1]
+    told = {
+        name
+        for line in section.splitlines()
+        if line.startswith("| `")
+        for name in re.findall(r"`([^`]+)`", line.split("|")[1])
+    }
+
+    assert kinds() == told
+
+
+def test_each_metric_of_the_exporter_is_listed() -> None:
+    """By the name that a scrape shows."""
+    source = "".join(
+        (PROJECT / "kafkalike" / "metrics" / file).read_text() for file in ("prometheus.py", "snapshot.py")
+    )
+    named = set(re.findall(r'"((?:kafka|kafkalike)_[a-z_]+)"', source))
+
+    assert len(named) > 25
+    assert {name for name in named if name not in PAGE} == set()
+
+
+def test_each_alert_has_a_first_look() -> None:
+    """But for the one that says to read the exporter's log."""
+    rules = (PROJECT / "kafkalike" / "conf" / "alerts.yml").read_text()
+
+    assert set(re.findall(r"alert: (\w+)", rules)) - set(re.findall(r"`(Kafkalike\w+)`", PAGE)) == {
+        "KafkalikeScrapeErrors"
+    }

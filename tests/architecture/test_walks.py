@@ -1,0 +1,50 @@
+"""The walks of docs/architecture.md name what is there: modules, classes and the methods that these have."""
+
+import ast
+import re
+from functools import cache
+from itertools import pairwise
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[2]
+WALKS = ("One `send`", "One transaction", "One `poll`", "One `write` of a DataFrame", "When something comes in between")
+ELSEWHERE = frozenset({"__consumer_offsets", "kafkalike.transactions", "mapInArrow"})
+"""A table, a Delta application and a function of Spark."""
+
+
+@cache
+def sources() -> dict[Path, str]:
+    return {path: path.read_text(encoding="utf-8") for path in ROOT.glob("kafkalike/**/*.py")}
+
+
+@cache
+def words() -> frozenset[str]:
+    """What modules and folders are called, and what the code defines."""
+    files = {part for path in sources() for part in path.relative_to(ROOT).with_suffix("").parts}
+    defined = re.compile(r"(?:\bdef|\bclass) (\w+)|^\s*(?:self\.)?(\w+)(?:: .*)? =|(\w+): ", re.MULTILINE)
+    return frozenset(files | {name for text in sources().values() for found in defined.findall(text) for name in found})
+
+
+@cache
+def members(owner: str) -> frozenset[str] | None:
+    """What classes of a name and their bases in the package define; None where there is no such class."""
+    texts = [text for text in sources().values() if re.search(rf"^class {owner}\b", text, re.MULTILINE)]
+    found = [n for text in texts for n in ast.parse(text).body if isinstance(n, ast.ClassDef) and n.name == owner]
+    own = {n.name for one in found for n in one.body if isinstance(n, ast.FunctionDef)}
+    bases = [base.id for one in found for base in one.bases if isinstance(base, ast.Name)]
+    return frozenset(own.union(*(members(base) or () for base in bases))) if found else None
+
+
+@pytest.mark.parametrize("walk", WALKS)
+def test_a_walk_names_what_is_there(walk: str) -> None:
+    page = (ROOT / "docs" / "architecture.md").read_text(encoding="utf-8")
+    part = page.split(f"\n## {walk}\n", 1)[1].split("\n## ", 1)[0]
+    names = set(re.findall(r"`([A-Za-z_][\w.]*)`", part)) - ELSEWHERE
+
+    unknown = {name for name in names if not words().issuperset(name.split("."))}
+    unknown |= {name for name in names for a, b in pairwise(name.split(".")) if b not in (members(a) or {b})}
+
+    assert names
+    assert unknown == set()

@@ -1,0 +1,130 @@
+"""`find_records` over every kind of cluster: it misses nothing that a scan finds."""
+
+import dataclasses
+from pathlib import Path
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+from kafkalike import KafkaProducer, find_records
+from kafkalike.clock import SYSTEM_CLOCK
+from kafkalike.errors import CorruptRecordError, IllegalArgumentError, UnknownTopicOrPartitionError
+from kafkalike.log.connect import connect
+from kafkalike.log.port import Cluster
+from kafkalike.log.store.parquet import FILTER_ROWS
+from kafkalike.partitioner import partition_for_key
+from kafkalike.retention import maintain
+
+MANY = FILTER_ROWS * 2
+
+
+def test_the_newest_records_of_a_key_come_first(cluster: Cluster) -> None:
+    cluster.create_topic("t", 3, {})
+    with KafkaProducer(bootstrap_servers=cluster) as producer:
+        for n in range(5):
+            producer.send("t", b"%d" % n, key=b"k", timestamp_ms=n, headers=[("h", b"1")])
+            producer.send("t", b"x", key=b"other", timestamp_ms=n).get(60)
+
+    found = find_records("t", cluster, key="k", limit=3)
+
+    assert [(r.value, r.offset, r.timestamp, r.headers) for r in found.records] == [
+        (b"%d" % n, n, n, [("h", b"1")]) for n in (4, 3, 2)
+    ]
+    assert (found.complete, found.hashed, found.partitions) == (False, partition_for_key(b"k", 3), [0, 1, 2])
+    assert find_records("t", cluster, key=b"k").complete
+    assert find_records("t", cluster, key=b"").records == []
+
+
+def test_records_that_were_placed_otherwise_are_found_too(cluster: Cluster) -> None:
+    """In a partition of the sender's choice, and from before the topic got more partitions."""
+    cluster.create_topic("t", 1, {})
+    with KafkaProducer(bootstrap_servers=cluster) as producer:
+        producer.send("t", b"old", key=b"k", timestamp_ms=1).get(60)
+        cluster.add_partitions("t", 7)
+        hashed = partition_for_key(b"k", 7)
+        producer.send("t", b"own", key=b"k", partition=(hashed + 1) % 7, timestamp_ms=2).get(60)
+        producer.send_arrow("t", pa.table({"key": ["k"], "value": ["new"], "timestamp": [3]})).get(60)
+
+    found = find_records("t", cluster, key=b"k")
+
+    assert [r.value for r in found.records] == [b"new", b"own", b"old"]
+    assert [r.value for r in find_records("t", cluster, key=b"k", partitions=[hashed]).records] == [b"new"]
+
+
+def test_records_below_the_log_start_are_not_found(cluster: Cluster) -> None:
+    cluster.create_topic("t", 1, {})
+    with KafkaProducer(bootstrap_servers=cluster) as producer:
+        producer.send_arrow("t", pa.table({"key": ["k"] * 4, "value": ["a", "b", "c", "d"]})).get(60)
+
+    cluster.move_log_start("t", {0: 2}, "test", "r")
+
+    assert [r.value for r in find_records("t", cluster, key=b"k").records] == [b"d", b"c"]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "error"),
+    [
+        ({"key": None}, IllegalArgumentError),
+        ({"key": 1}, IllegalArgumentError),
+        ({"key": b"k", "limit": 0}, IllegalArgumentError),
+        ({"key": b"k", "partitions": [1]}, UnknownTopicOrPartitionError),
+    ],
+)
+def test_bad_questions_are_refused(cluster: Cluster, arguments: dict[str, object], error: type[Exception]) -> None:
+    cluster.create_topic("t", 1, {})
+
+    with pytest.raises(error):
+        find_records("t", cluster, **arguments)  # type: ignore[arg-type]
+
+
+def filled(root: str) -> None:
+    """Large files of many keys, each key twice, and a small file."""
+    connect(root).create_topic("t", 2, {})
+    with KafkaProducer(bootstrap_servers=root) as producer:
+        for _ in range(2):
+            keys = [f"{n}" for n in range(2 * MANY)]
+            producer.send_arrow("t", pa.table({"key": keys, "value": keys})).get(60)
+        producer.send("t", b"last", key=b"7").get(60)
+
+
+def filters(root: Path) -> int:
+    """Row groups with a Bloom filter."""
+    files = [pq.ParquetFile(path).metadata for path in root.glob("t*/partition=*/*.parquet")]
+    groups = [m.row_group(n) for m in files for n in range(m.num_row_groups)]
+    return sum(g.column(c).bloom_filter_offset is not None for g in groups for c in range(g.num_columns))
+
+
+def test_files_whose_filter_rules_a_key_out_are_not_read(tmp_path: Path) -> None:
+    """No key is missed, and hardly a file is read in vain; nor after maintenance has merged the files."""
+    root = str(tmp_path / "root")
+    filled(root)
+    assert filters(tmp_path / "root") == 4
+
+    some = [find_records("t", root, key=str(n)) for n in range(0, 2 * MANY, 997)]
+    absent = [find_records("t", root, key=f"no {n}") for n in range(20)]
+
+    assert [len(found.records) for found in some] == [2] * len(some)
+    assert [r.value for r in find_records("t", root, key="7").records] == [b"last", b"7", b"7"]
+    assert sum(found.skipped for found in absent) > 0.9 * 20 * 4
+    maintain(connect(root), clock=SYSTEM_CLOCK)
+    assert [len(find_records("t", root, key=str(n)).records) for n in (0, 5_000)] == [2, 2]
+
+
+def test_a_damaged_file_is_named(tmp_path: Path) -> None:
+    root = str(tmp_path / "root")
+    filled(root)
+    largest = max((tmp_path / "root").glob("t*/partition=0/*.parquet"), key=lambda path: path.stat().st_size)
+    largest.write_bytes(b"PAR1" + bytes(1_000))
+
+    with pytest.raises(CorruptRecordError, match=largest.name):
+        find_records("t", root, key="1", partitions=[0])
+
+
+def test_what_is_found_is_a_value(tmp_path: Path) -> None:
+    root = str(tmp_path / "root")
+    connect(root).create_topic("t", 1, {})
+
+    found = find_records("t", root, key="1")
+
+    assert dataclasses.replace(found, files=1) != found

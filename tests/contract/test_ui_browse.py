@@ -1,0 +1,147 @@
+"""Records that the console finds: the same as a scan of all of them would give."""
+
+from collections.abc import Sequence
+from pathlib import Path
+
+import pytest
+
+from kafkalike.errors import UnknownTopicOrPartitionError
+from kafkalike.log.connect import connect
+from kafkalike.log.port import Cluster
+from kafkalike.producer import KafkaProducer
+from kafkalike.retention import maintain
+from kafkalike.ui.browse import Page, Question, at_time, browse, record_at
+from tests.tools.upkeep import EAGER, ShiftedClock
+
+
+@pytest.fixture
+def filled(cluster: Cluster) -> Cluster:
+    """300 records in three partitions: one a millisecond, in turn."""
+    cluster.create_topic("t", 3, {})
+    with KafkaProducer(bootstrap_servers=cluster, linger_ms=5) as producer:
+        for at in range(300):
+            producer.send(
+                "t",
+                key=f"k{at % 10}".encode(),
+                value=f"value {at}".encode(),
+                headers=[("number", str(at).encode())],
+                partition=at % 3,
+                timestamp_ms=1_700_000_000_000 + at,
+            )
+            if at % 60 == 59:
+                producer.flush()
+    return cluster
+
+
+def found(cluster: Cluster, question: Question) -> Page:
+    """The answer to a question."""
+    log = cluster.log("t")
+    log.refresh()
+    return browse(log, question)
+
+
+def numbers(page: Page) -> list[int]:
+    """Which records they are."""
+    return [int((record.value or b"").split()[1]) for record in page.records]
+
+
+def test_newest_records_come_first_over_all_partitions(filled: Cluster) -> None:
+    """By their time."""
+    page = found(filled, Question(limit=5))
+
+    assert numbers(page) == [299, 298, 297, 296, 295]
+    assert page.records[0].headers == [("number", b"299")]
+
+
+@pytest.mark.parametrize("newest_first", [True, False])
+def test_pages_give_each_record_once(filled: Cluster, newest_first: bool) -> None:  # noqa: FBT001
+    """Until there are none left."""
+    seen: list[int] = []
+    page = found(filled, Question(limit=37, newest_first=newest_first))
+    while True:
+        seen += numbers(page)
+        if not page.following:
+            break
+        page = found(filled, Question(limit=37, newest_first=newest_first, start=page.following))
+
+    assert seen == (list(range(299, -1, -1)) if newest_first else list(range(300)))
+
+
+def test_from_an_offset_and_from_a_time(filled: Cluster) -> None:
+    """In one partition, and in all of them."""
+    log = filled.log("t")
+    log.refresh()
+    start = at_time(log, [0, 1, 2], 1_700_000_000_000 + 290)
+
+    assert numbers(found(filled, Question(partition=1, newest_first=False, start={1: 98}, limit=9))) == [295, 298]
+    assert numbers(found(filled, Question(newest_first=False, start=start))) == list(range(290, 300))
+    assert at_time(log, [0], 1_800_000_000_000) == {0: 100}
+
+
+def expected(numbers: Sequence[int]) -> list[int]:
+    """Newest first."""
+    return sorted(numbers, reverse=True)
+
+
+def test_records_are_found_by_key_content_and_header(filled: Cluster) -> None:
+    """Each alone, and together."""
+    by_key = found(filled, Question(key=b"k7", limit=100))
+    by_content = found(filled, Question(contains=b"value 12", limit=100))
+    by_header = found(filled, Question(header=("number", b"29"), limit=100))
+    all_at_once = found(filled, Question(key=b"k9", contains=b"29", header=("number", None), limit=100))
+
+    assert numbers(by_key) == expected(range(7, 300, 10))
+    assert numbers(by_content) == expected([12, *range(120, 130)])
+    assert numbers(by_header) == expected([29, 129, 229, *range(290, 300)])
+    assert numbers(all_at_once) == [299, 229, 129, 29]
+    assert by_key.looked_at == 300
+
+
+def test_a_search_ends_and_goes_on_where_it_stood(filled: Cluster) -> None:
+    """A page costs no more than it may."""
+    first = found(filled, Question(contains=b"value 1 ", most_looked_at=100))
+    assert (numbers(first), first.looked_at) == ([], 100)
+
+    second = found(filled, Question(contains=b"value 150", most_looked_at=100, start=first.following))
+    assert numbers(second) == [150]
+
+
+def test_one_record(filled: Cluster) -> None:
+    """By its place; none outside the log."""
+    log = filled.log("t")
+    log.refresh()
+    record = record_at(log, 2, 50)
+
+    assert record is not None
+    assert record.value == b"value 152"
+    assert record_at(log, 2, 100) is None
+    with pytest.raises(UnknownTopicOrPartitionError):
+        record_at(log, 3, 0)
+    with pytest.raises(UnknownTopicOrPartitionError):
+        browse(log, Question(partition=9))
+
+
+def test_records_below_the_log_start_are_not_shown(filled: Cluster) -> None:
+    """Though their files may be there still."""
+    filled.move_log_start("t", {0: 90, 1: 100, 2: 99}, "delete_records", "run")
+    page = found(filled, Question(limit=100))
+
+    assert numbers(page) == [299, *(at for at in range(297, 269, -1) if at % 3 == 0)]
+    assert record_at(filled.log("t"), 0, 0) is None
+
+
+def test_holes_of_a_compaction_are_no_end(tmp_path: Path) -> None:
+    """Blocks without a record are passed over, and the newest and the oldest records are found all the same."""
+    cluster = connect(str(tmp_path))
+    cluster.create_topic("t", 1, EAGER)
+    with KafkaProducer(bootstrap_servers=cluster) as producer:
+        for at in range(3000):
+            producer.send("t", key=b"one" if at > 5 else b"%d" % at, value=f"value {at}".encode())
+        producer.flush()
+        producer.send("t", key=b"last", value=b"value 3000").get()
+    clock = ShiftedClock()
+    clock.ahead_ms = 10_000
+    maintain(cluster, ["t"], clock=clock, works=["compaction"])
+
+    assert numbers(found(cluster, Question(limit=5))) == [3000, 2999, 5, 4, 3]
+    assert numbers(found(cluster, Question(limit=50, newest_first=False))) == [0, 1, 2, 3, 4, 5, 2999, 3000]

@@ -1,0 +1,332 @@
+"""The console's pages over a cluster, asked as a browser asks."""
+
+import json
+import re
+from collections.abc import Iterator
+
+import pytest
+from starlette.testclient import TestClient
+
+from kafkalike.clock import SYSTEM_CLOCK
+from kafkalike.consumer import KafkaConsumer
+from kafkalike.log.port import Cluster
+from kafkalike.producer import KafkaProducer
+from kafkalike.schemas import AvroSerializer, Registry
+from kafkalike.ui.app import CHANGE, READ, console
+from kafkalike.ui.desk import Desk
+from kafkalike.ui.guard import HEADERS, Guard
+
+CANARY = "<script>alert(1)</script>"
+
+TOKEN = "open sesame"  # noqa: S105
+
+
+class Browser:
+    """A browser that has opened the address that the console prints."""
+
+    def __init__(self, cluster: Cluster, *, read_only: bool = False) -> None:
+        self.desk = Desk(cluster, SYSTEM_CLOCK, metrics=lambda: b"kafkalike_up 1.0\n")
+        self.guard = Guard(token=TOKEN, port=80, read_only=read_only)
+        self.client = TestClient(console(self.desk, self.guard), base_url="http://localhost")
+        assert self.client.get("/", params={"token": TOKEN}).status_code == 200
+
+    def get(self, path: str, status: int = 200, **query: object) -> str:
+        """A page's text."""
+        answer = self.client.get(path, params={name: str(value) for name, value in query.items()})
+        assert answer.status_code == status, answer.text
+        return answer.text
+
+    def post(self, path: str, status: int = 200, /, **fields: object) -> str:
+        """The page behind a form, with the secret of changes that each page holds."""
+        given = {name.replace("__", "-"): str(value) for name, value in fields.items()}
+        answer = self.client.post(path, data={"change_key": self.guard.change_key(), **given})
+        assert answer.status_code == status, answer.text
+        return answer.text
+
+
+@pytest.fixture
+def browser(cluster: Cluster) -> Iterator[Browser]:
+    """A cluster with a topic of 30 records, and a group that has read some of them."""
+    cluster.create_topic("orders", 2, {"retention.ms": "-1"})
+    with KafkaProducer(bootstrap_servers=cluster) as producer:
+        for at in range(30):
+            value = json.dumps({"order": at, "note": CANARY, "lines": [{"sku": "a"}]}).encode()
+            producer.send("orders", value, b"k%d" % (at % 3), [(CANARY, CANARY.encode())], partition=at % 2)
+    consumer = KafkaConsumer("orders", bootstrap_servers=cluster, group_id=f"g/{CANARY}", auto_offset_reset="earliest")
+    while not consumer.poll(1000, max_records=10):
+        pass
+    consumer.commit()
+    consumer.close()
+    made = Browser(cluster)
+    yield made
+    made.desk.close()
+
+
+GROUP = f"g/{CANARY}"
+
+
+@pytest.mark.parametrize(
+    ("path", "query", "holds"),
+    [
+        ("/topics", {}, "1 of 1 topics"),
+        ("/topics", {"q": "none"}, "No topics."),
+        ("/topics/rows", {}, "30</td>"),
+        ("/topics/orders", {}, "15</td>"),
+        ("/topics/orders/segments", {"partition": 1}, "segments in partition 1"),
+        ("/topics/orders/settings", {}, "retention.ms"),
+        ("/topics/orders/history", {}, "created"),
+        ("/topics/orders/groups", {}, "g/&lt;script"),
+        ("/topics/orders/records", {}, "30 records, of 30"),
+        ("/topics/orders/records", {"key": "k1"}, "10 records, of 30"),
+        ("/topics/orders/records", {"header": CANARY, "limit": 4}, "4 records"),
+        ("/topics/orders/records", {"text": '"order": 17,'}, "1 records, of 30"),
+        ("/topics/orders/records", {"from": "offset", "partition": 0, "offset": 12}, "3 records"),
+        ("/topics/orders/records", {"from": "time", "time": "2001-01-01"}, "30 records"),
+        ("/topics/orders/records/0/3", {}, "&#34;&lt;script&gt;alert(1)&lt;/script&gt;&#34;"),
+        ("/topics/orders/produce", {"partition": 0, "offset": 3}, "&lt;script&gt;"),
+        ("/topics/orders/tail", {}, 'data-events="/topics/orders/tail/events"'),
+        ("/groups", {}, "g/&lt;script"),
+        ("/group", {"id": GROUP}, "Committed"),
+        ("/group/lag", {"id": GROUP}, "<"),
+        ("/group/reset", {"id": GROUP, "topic": "orders", "to": "earliest"}, "Nothing is changed yet"),
+        ("/transactions", {}, "No transactional ids"),
+        ("/schemas", {}, "No subjects"),
+        ("/dead-letters", {}, "No topic holds dead letters"),
+        ("/letters", {"topic": "orders"}, "orders"),
+        ("/checks", {}, "Nothing was checked yet"),
+        ("/cluster", {}, "Root"),
+    ],
+)
+def test_each_page_shows_what_is_there_and_escapes_it(
+    browser: Browser, path: str, query: dict[str, object], holds: str
+) -> None:
+    """Keys, values, headers and names of groups are somebody's; none becomes a part of the page."""
+    answer = browser.client.get(path, params={name: str(value) for name, value in query.items()})
+
+    assert answer.status_code == 200, answer.text
+    assert holds in answer.text
+    assert CANARY not in answer.text
+    assert all(answer.headers[name] == value for name, value in HEADERS.items())
+
+
+@pytest.mark.parametrize(
+    ("path", "query", "status", "says"),
+    [
+        ("/topics/none", {}, 404, "UnknownTopicOrPartition"),
+        ("/topics/none/records", {}, 404, "UnknownTopicOrPartition"),
+        ("/topics/none/tail", {}, 404, "UnknownTopicOrPartition"),
+        ("/topics/orders/records", {"partition": 2}, 404, "orders-2 does not exist"),
+        ("/topics/orders/records", {"from": "time", "partition": 2, "time": "0"}, 404, "orders-2 does not exist"),
+        ("/topics/orders/records/0/99", {}, 404, "no record at offset 99"),
+        ("/topics/orders/records/9/0", {}, 404, "orders-9 does not exist"),
+        ("/topics/orders/records", {"from": "x"}, 400, "newest, oldest, offset or time"),
+        ("/topics/orders/records", {"from": "time", "time": "noon"}, 400, "a time such as"),
+        ("/topics/orders/records", {"limit": "many"}, 400, "a whole number from 0 to 500"),
+        ("/topics/orders/records", {"limit": "9" * 30}, 400, "a whole number"),
+        ("/topics/orders/records", {"key": "hex:xyz"}, 400, "not hexadecimal"),
+        ("/topics/orders/records", {"start": "{"}, 400, "damaged"),
+        ("/topics/orders/records", {"start": "[1]"}, 400, "damaged"),
+        ("/topics/orders/records/0/0/9", {}, 400, "there is no part"),
+        ("/topics/orders/segments", {"partition": 7}, 400, "no partition 7"),
+        ("/group", {"id": "nobody"}, 404, "there is no group"),
+        ("/group/reset", {"id": "g", "topic": "orders", "to": "shift", "value": "-1"}, 400, "cannot be shifted"),
+        ("/group/reset", {"id": "g", "topic": "orders", "to": "moon"}, 400, "earliest"),
+        ("/schema", {"subject": "none"}, 400, "not found"),
+        ("/checks/none", {}, 400, "not known"),
+        ("/nowhere", {}, 404, "Not Found"),
+        ("/static/../app.py", {}, 404, "Not Found"),
+    ],
+)
+def test_what_cannot_be_shown_is_said(
+    browser: Browser, path: str, query: dict[str, object], status: int, says: str
+) -> None:
+    """In a page, with the name of the error."""
+    assert says in browser.get(path, status, **query)
+
+
+def test_a_record_is_sent_and_downloaded_as_it_is(browser: Browser) -> None:
+    """Text, bytes, null and headers; what was sent can be sent again."""
+    shown = browser.post(
+        "/topics/orders/produce",
+        key="a2I=",
+        key_as="base64",
+        value="ff 00",
+        value_as="hex",
+        headers="one: 1\r\ntwo: 2: 3\r\n",
+        partition=1,
+    )
+    assert "00000000  ff 00" in shown
+    path = "/topics/orders/records/1/15"
+    assert browser.client.get(f"{path}/key").content == b"kb"
+    value = browser.client.get(f"{path}/value")
+    assert (value.content, value.headers["content-type"]) == (b"\xff\x00", "application/octet-stream")
+    assert value.headers["content-disposition"].startswith("attachment")
+    assert browser.client.get(f"{path}/1").content == b"2: 3"
+    again = browser.get("/topics/orders/produce", partition=1, offset=15)
+    assert "/wA=" in again
+    assert "two: 2: 3" in again
+
+    browser.post("/topics/orders/produce", key="k", value="", value_as="null", partition=1)
+    assert browser.client.get("/topics/orders/records/1/16/value").content == b""
+    assert ">null<" in browser.get("/topics/orders/records/1/16")
+    for field in ({"value_as": "hex", "value": "xy"}, {"key_as": "moon"}, {"headers": "nothing"}, {"partition": "9"}):
+        assert "Not done" in browser.post("/topics/orders/produce", 400, **field)
+    assert "Not done" in browser.get("/topics/orders/records/1/17", 404)
+
+
+def test_records_with_a_schema_are_shown_by_their_fields(browser: Browser) -> None:
+    """And bytes that only look so as bytes."""
+    cluster = browser.desk.cluster
+    cluster.create_topic("typed", 1, {})
+    registry = Registry(cluster)
+    schema = '{"type":"record","name":"R","fields":[{"name":"city","type":"string"}]}'
+    with KafkaProducer(bootstrap_servers=cluster, value_serializer=AvroSerializer(registry, schema)) as producer:
+        producer.send("typed", {"city": "Bremen"}).get()
+    with KafkaProducer(bootstrap_servers=cluster) as plain:
+        plain.send("typed", b"\x00\x00\x00\x00\x01\xff").get()
+        plain.send("typed", b"\x00\x00\x00\x09\x01abc").get()
+
+    assert ">avro<" in browser.get("/topics/typed/records/0/0")
+    assert "Bremen" in browser.get("/topics/typed/records")
+    damaged = browser.get("/topics/typed/records/0/1")
+    assert ">binary<" in damaged
+    assert "SerializationError" in damaged
+    assert ">binary<" in browser.get("/topics/typed/records/0/2")
+    assert "Bremen" not in browser.get("/schemas")
+    assert "typed-value" in browser.get("/schemas")
+    assert "version 1" in browser.get("/schema", subject="typed-value").lower()
+
+
+def test_schemas_are_checked_before_they_are_registered(browser: Browser) -> None:
+    """The check says what is wrong and changes nothing."""
+    first = '{"type":"record","name":"R","fields":[{"name":"a","type":"string"}]}'
+    second = '{"type":"record","name":"R","fields":[{"name":"b","type":"int"}]}'
+    fields = {"subject": "s/1", "type": "AVRO"}
+    assert "It can be" in browser.post("/schema", **fields, schema=first, action="check")
+    assert "registered with id 1" in browser.post("/schema", **fields, schema=first, action="register")
+    assert "cannot be the next version" in browser.post("/schema", **fields, schema=second, action="check")
+    assert "Not done" in browser.post("/schema", 400, **fields, schema=second, action="register")
+    assert browser.desk.registry.get_versions("s/1") == [1]
+
+
+def test_topics_are_made_changed_and_deleted(browser: Browser) -> None:
+    """Each change is one of Kafka's administration, with its errors."""
+    made = browser.post("/topics", name="new", partitions=2, configs="retention.ms=5\r\ncleanup.policy=delete\r\n")
+    assert "Topic new was created." in made
+    info = browser.desk.cluster.topic("new")
+    assert (info.num_partitions, dict(info.configs)["retention.ms"]) == (2, "5")
+    assert "Not done" in browser.post("/topics", 400, name="new", partitions=1)
+    assert "Not done" in browser.post("/topics", 400, name="../x", partitions=1)
+    assert "NAME=VALUE" in browser.post("/topics", 400, name="x", configs="nothing")
+
+    browser.post("/topics/new/partitions", partitions=3)
+    browser.post("/topics/new/settings", setting="retention.ms", value=7, action="set")
+    assert "Not done" in browser.post("/topics/new/settings", 400, setting="retention.ms", value="x", action="set")
+    assert "Not done" in browser.post("/topics/new/settings", 400, setting="no.such", value="x", action="set")
+    info = browser.desk.cluster.topic("new")
+    assert (info.num_partitions, dict(info.configs)["retention.ms"]) == (3, "7")
+    browser.post("/topics/new/settings", setting="retention.ms", action="reset")
+    assert "retention.ms" not in browser.desk.cluster.topic("new").configs
+
+    assert "type its name" in browser.post("/topics/new/delete", 400, confirm="old")
+    browser.post("/topics/new/delete", confirm="new")
+    assert "new" not in browser.desk.topics()
+    browser.post("/topics/orders/delete-records", partition=0, offset=5)
+    assert browser.desk.partitions("orders")[0].log_start == 5
+
+
+def test_offsets_are_reset_as_the_preview_has_shown(browser: Browser) -> None:
+    """And a group is deleted by its name."""
+    preview = browser.get("/group/reset", id=GROUP, topic="orders", to="offset", value=4)
+    offsets = dict(re.findall(r'name="(offset-\d+)" value="(\d+)"', preview))
+    assert offsets == {"offset-0": "4", "offset-1": "4"}
+    assert [lag.committed.position.offset for lag in browser.desk.lags_of(GROUP)] != [4, 4]
+
+    browser.post("/group/reset", id=GROUP, topic="orders", **{k.replace("-", "__"): v for k, v in offsets.items()})
+    assert [lag.committed.position.offset for lag in browser.desk.lags_of(GROUP)] == [4, 4]
+    shifted = browser.get("/group/reset", id=GROUP, topic="orders", to="shift", value=-3)
+    assert set(re.findall(r'name="offset-\d+" value="(\d+)"', shifted)) == {"1"}
+    assert "there are no offsets" in browser.post("/group/reset", 400, id=GROUP, topic="orders")
+    assert "type its name" in browser.post("/group/delete", 400, id=GROUP, confirm="x")
+    browser.post("/group/delete", id=GROUP, confirm=GROUP)
+    assert "there is no group" in browser.get("/group", 404, id=GROUP)
+
+
+def test_members_of_a_group_keep_their_offsets(browser: Browser) -> None:
+    """As Kafka refuses it; the page says why."""
+    with KafkaConsumer("orders", bootstrap_servers=browser.desk.cluster, group_id="live") as consumer:
+        while not consumer.assignment():
+            consumer.poll(100)
+        shown = browser.get("/group", id="live")
+        assert "orders: 0, 1" in shown
+        refused = browser.post("/group/reset", 400, id="live", topic="orders", offset__0=0)
+        assert "stop the group" in refused
+
+
+def test_the_token_opens_the_console_once_and_stands_in_no_address(cluster: Cluster) -> None:
+    """It becomes a cookie that scripts cannot read and other sites do not send."""
+    desk = Desk(cluster, SYSTEM_CLOCK)
+    client = TestClient(console(desk, Guard(token=TOKEN, port=80)), base_url="http://localhost", follow_redirects=False)
+    assert client.get("/topics").status_code == 401
+    assert client.get("/static/console.css").status_code == 401
+    assert client.get("/topics", params={"token": "wrong"}).status_code == 401
+    assert client.get("/topics", params={"token": TOKEN}, headers={"host": "evil.example"}).status_code == 403
+
+    opened = client.get("http://localhost//evil.example/topics", params={"token": TOKEN, "q": "a"})
+    assert (opened.status_code, opened.headers["location"]) == (303, "/evil.example/topics?q=a")
+    held = opened.headers["set-cookie"].lower()
+    assert "httponly" in held
+    assert "samesite=strict" in held
+    assert TOKEN not in held
+    assert client.get("/topics").status_code == 200
+    assert client.get("/topics", headers={"host": "evil.example"}).status_code == 403
+    desk.close()
+
+
+def test_every_change_is_refused_without_its_secret_and_on_a_read_only_console(cluster: Cluster) -> None:
+    """All of them, also those that a later page adds."""
+    cluster.create_topic("orders", 1, {})
+    open_one, closed = Browser(cluster), Browser(cluster, read_only=True)
+    for path in CHANGE:
+        here = path.replace("{name}", "orders")
+        assert open_one.client.post(here, data={"name": "x"}).status_code == 403
+        assert (
+            open_one.client.post(here, content=b"{}", headers={"content-type": "application/json"}).status_code == 415
+        )
+        assert closed.client.post(here, data={"change_key": closed.guard.change_key()}).status_code == 403
+    for path in READ:
+        here = path.replace("{name}", "orders").replace("{id}", "x")
+        if "{" not in here:
+            assert open_one.client.post(here, data={"change_key": "x"}).status_code == 403
+    assert set(closed.desk.topics()) == {"orders"}
+    assert 'method="post"' not in "".join(
+        closed.get(path) for path in ("/topics", "/topics/orders", "/topics/orders/settings", "/checks", "/schemas")
+    )
+    for one in (open_one, closed):
+        one.desk.close()
+
+
+def test_checks_run_beside_the_pages_and_tell_their_end(browser: Browser) -> None:
+    """A verification, then what maintenance would do."""
+    if not hasattr(browser.desk.cluster, "files_of"):
+        pytest.skip("a cluster in memory has no tables to verify")
+    for what, says in (("verify", "sound"), ("maintain", "Nothing is due")):
+        browser.post("/checks", what=what, topic="orders")
+        job = browser.desk.jobs.all()[0]
+        job.thread.join()
+        assert says in browser.get(f"/checks/{job.id}")
+        assert says in browser.get("/checks")
+    assert "verify or maintain" in browser.post("/checks", 400, what="x")
+
+
+def test_metrics_are_served_beside_the_pages(browser: Browser) -> None:
+    """To those who know the token."""
+    assert browser.get("/metrics") == "kafkalike_up 1.0\n"
+
+
+def test_a_form_has_an_end(browser: Browser, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What is too long, or no form, is refused."""
+    monkeypatch.setattr("kafkalike.ui.app.MOST_BODY", 1000)
+    assert browser.client.post("/topics", data={"name": "x" * 2000}).status_code == 413
+    fields = {"content-type": "application/x-www-form-urlencoded"}
+    assert browser.client.post("/topics", content="name=ä".encode(), headers=fields).status_code == 400

@@ -1,0 +1,129 @@
+"""The wheel, as one installs it who has no repository: in an empty folder, in an environment of its own."""
+
+from __future__ import annotations
+
+import os
+import re
+import subprocess
+import sys
+import sysconfig
+import zipfile
+from collections.abc import Mapping
+from email.parser import Parser
+from pathlib import Path
+
+import pytest
+
+from kafkalike import __version__
+from kafkalike.cli.paths import job_names
+from tests.tools.blocks import PROJECT, blocks
+
+BESIDE = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
+
+
+def ran(*command: str | Path, folder: Path, more: Mapping[str, str] | None = None) -> str:
+    """What a program prints that must end well, without anything that leads to the repository."""
+    clean = {name: value for name, value in os.environ.items() if not name.startswith("PYTHON")}
+    done = subprocess.run(
+        command, cwd=folder, env={**clean, **(more or {})}, capture_output=True, text=True, timeout=300, check=False
+    )
+    assert done.returncode == 0, f"{command}\n{done.stdout}\n{done.stderr}"
+    return done.stdout
+
+
+@pytest.fixture(scope="module")
+def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Built from the source tree."""
+    folder = tmp_path_factory.mktemp("dist")
+    ran(sys.executable, "-m", "hatchling", "build", "-t", "wheel", "-d", folder, folder=PROJECT)
+    (built,) = folder.glob("*.whl")
+    return built
+
+
+@pytest.fixture(scope="module")
+def home(wheel: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The folder `bin` of an environment that has the wheel, and its dependencies from this one."""
+    place = tmp_path_factory.mktemp("environment")
+    ran("uv", "venv", "--quiet", "--offline", "--python", sys.executable, "venv", folder=place, more={"PATH": BESIDE})
+    python = place / "venv" / "bin" / "python"
+    install = ("uv", "pip", "install", "--quiet", "--offline", "--no-deps", "--python", python, wheel)
+    ran(*install, folder=place, more={"PATH": BESIDE})
+    (site,) = place.glob("venv/lib/python*/site-packages")
+    # Files of this kind in the other folder are not read: it does not lead to the repository.
+    (site / "dependencies.pth").write_text(sysconfig.get_path("purelib"))
+    return python.parent
+
+
+def test_its_metadata_are_complete(wheel: Path) -> None:
+    """What a package index shows, and who may use it."""
+    with zipfile.ZipFile(wheel) as files:
+        (name,) = (name for name in files.namelist() if name.endswith(".dist-info/METADATA"))
+        told = Parser().parsestr(files.read(name).decode())
+        licence = files.read(name.replace("METADATA", "licenses/LICENSE")).decode()
+
+    assert told["Version"] == __version__
+    assert told["License-Expression"] == "Apache-2.0"
+    assert told["Author"] == "the kafkalike developers"
+    assert "kafka" in told["Keywords"]
+    assert {url.split(",")[0] for url in told.get_all("Project-URL", [])} >= {"Documentation", "Changelog", "Source"}
+    assert "Apache License" in licence
+
+
+def test_every_link_of_its_pages_leads_to_a_file_of_it(wheel: Path) -> None:
+    """README, changes and docs lie in the wheel as they lie beside each other in the repository."""
+    with zipfile.ZipFile(wheel) as files:
+        names = set(files.namelist())
+        pages = {name: files.read(name).decode() for name in names if name.endswith(".md")}
+    broken = {
+        f"{page}: {target}"
+        for page, text in pages.items()
+        for target in re.findall(r"\]\((?!\w+:|#)([^)#\s]+)", re.sub(r"```.*?```|`[^`]*`", "", text, flags=re.DOTALL))
+        if os.path.normpath(Path(page).parent / target) not in names
+    }
+
+    assert {"kafkalike/README.md", "kafkalike/CHANGELOG.md", "kafkalike/docs/guarantees.md"} <= pages.keys()
+    assert broken == set()
+
+
+def test_readmes_first_steps_run_with_it(home: Path, tmp_path: Path) -> None:
+    """Those without Spark, as they stand: topics, a producer, a group, the command."""
+    (_, python), _, (_, shell) = blocks("Five minutes")
+    # The records of the block between them, which needs Spark, are not there.
+    fewer = shell.replace("--max-messages 3", "--max-messages 2")
+    first = ran(home / "python", "-c", python, folder=tmp_path)
+    second = ran("bash", "-euc", fewer, folder=tmp_path, more={"PATH": f"{home}{os.pathsep}{os.environ['PATH']}"})
+
+    assert "{'item': 'tea', 'price': 4}" in first
+    assert "PartitionCount: 4" in second
+
+
+def test_its_jobs_settings_and_pages_are_found(home: Path, tmp_path: Path) -> None:
+    """None of them is the repository's."""
+    origin = ran(
+        home / "python", "-c", "import kafkalike; print(kafkalike.__file__, kafkalike.__version__)", folder=tmp_path
+    )
+    places = [ran(home / "kafkalike", "job-path", job, folder=tmp_path).strip() for job in job_names()]
+    conf = ran(home / "python", "-m", "kafkalike", "conf-path", folder=tmp_path).strip()
+    page = ran(home / "kafkalike", "docs-path", "guarantees", folder=tmp_path).strip()
+    help_of_job = ran(home / "python", "-m", "kafkalike.jobs.export_topic", "--help", folder=tmp_path)
+
+    assert origin.split()[0].startswith(str(home.parent))
+    assert origin.split()[1] == __version__
+    assert all(place.startswith(str(home.parent)) and Path(place).is_file() for place in [*places, page])
+    assert {"spark-defaults.conf", "log4j2.properties"} <= {file.name for file in Path(conf).iterdir()}
+    assert "--topic" in help_of_job
+
+
+@pytest.mark.timeout(300)
+def test_its_job_runs_under_spark_submit(home: Path, tmp_path: Path) -> None:
+    """With the settings that the package brings, and as quiet as a session."""
+    (tmp_path / "orders.json").write_text('{"key": "a", "value": "tea"}\n')
+    script = 'export SPARK_CONF_DIR="$(kafkalike conf-path)"\n'
+    script += 'spark-submit --master "local[2]" "$(kafkalike job-path produce)" '
+    script += "--bootstrap-server ./tour --topic orders --format json --key-column key --value-column value orders.json"
+    path = f"{home}{os.pathsep}{BESIDE}"
+    spark = {"PATH": path, "PYSPARK_PYTHON": str(home / "python"), "PYSPARK_DRIVER_PYTHON": str(home / "python")}
+    printed = ran("bash", "-euc", script, folder=tmp_path, more=spark)
+
+    assert "records: 1" in printed
+    assert ran(home / "kafkalike", "get-offsets", "--bootstrap-server", "./tour", folder=tmp_path) == "orders:0:1\n"

@@ -1,0 +1,65 @@
+"""read_stream(engine="delta"): a topic's table through Delta's own source, with Kafka's columns."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from kafkalike import KafkaConsumer, TopicPartition
+from kafkalike.errors import IllegalArgumentError
+from kafkalike.log.cluster.delta_cluster import DeltaCluster
+from kafkalike.spark import read_stream, write_stream
+from tests.tools.findings import errors_of
+from tests.tools.records import all_records, fill
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+
+def copy(spark: SparkSession, root: str, checkpoint: str, **given: Any) -> None:
+    frame = read_stream(spark, "in", root, engine="delta", **given)
+    query = write_stream(
+        frame.select("partition", "value"), "out", root, checkpoint=checkpoint, available_now=True, group_id="g"
+    )
+    assert query.awaitTermination(120)
+
+
+def test_a_topic_is_copied_and_its_lag_shown(
+    spark: SparkSession, root: str, cluster: DeltaCluster, checkpoint: str
+) -> None:
+    """Twice, from the same checkpoint; the group stands where each batch of the table ended."""
+    cluster.create_topic("in", 2, {})
+    cluster.create_topic("out", 2, {})
+    fill(cluster, "in", *"abc")
+    copy(spark, root, checkpoint, starting_offsets="earliest")
+    fill(cluster, "in", *"de")
+    fill(cluster, "in", *"xy", partition=1)
+    copy(spark, root, checkpoint, starting_offsets="earliest")
+
+    assert all_records(root, "out") == all_records(root, "in")
+    with KafkaConsumer(bootstrap_servers=root, group_id="g") as consumer:
+        assert [consumer.committed(TopicPartition("in", p)) for p in (0, 1)] == [5, 2]
+    assert errors_of(root) == []
+
+
+def test_columns_are_those_of_the_format(spark: SparkSession, root: str, cluster: DeltaCluster) -> None:
+    cluster.create_topic("in", 1, {})
+    delta = read_stream(spark, "in", root, engine="delta")
+    own = read_stream(spark, "in", root, options={"includeHeaders": "true"})
+
+    assert [(f.name, f.dataType) for f in delta.schema] == [(f.name, f.dataType) for f in own.schema]
+
+
+def test_what_it_cannot_do_is_refused(spark: SparkSession, root: str, cluster: DeltaCluster) -> None:
+    """By name."""
+    cluster.create_topic("in", 1, {})
+
+    with pytest.raises(IllegalArgumentError, match="begins at earliest or latest"):
+        read_stream(spark, "in", root, engine="delta", starting_offsets="committed")
+    with pytest.raises(IllegalArgumentError, match="not maxoffsetspertrigger"):
+        read_stream(spark, "in", root, engine="delta", options={"maxOffsetsPerTrigger": "1"})
+    with pytest.raises(IllegalArgumentError, match="give group_id to write_stream"):
+        read_stream(spark, "in", root, engine="delta", group_id="g")
+    with pytest.raises(IllegalArgumentError, match="engine must be one of"):
+        read_stream(spark, "in", root, engine="jvm")

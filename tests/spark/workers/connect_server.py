@@ -1,0 +1,32 @@
+"""Connect server worker: a Spark Connect server on the loopback; prints its port, and ends with its standard input."""
+
+import socket
+import sys
+
+from kafkalike.log.jvm.session import session
+
+
+def main() -> None:
+    """Serve until the caller closes the pipe."""
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        port = probe.getsockname()[1]
+    spark = session(
+        "connect",
+        "local[2]",
+        **{
+            "spark.plugins": "org.apache.spark.sql.connect.SparkConnectPlugin",
+            "spark.connect.grpc.binding.address": "127.0.0.1",
+            "spark.connect.grpc.binding.port": str(port),
+            "spark.sql.shuffle.partitions": "1",
+            "spark.sql.warehouse.dir": sys.argv[1],
+        },
+    )
+    sys.stdout.write(f"{port}\n")
+    sys.stdout.flush()
+    sys.stdin.read()
+    spark.stop()
+
+
+if __name__ == "__main__":
+    main()

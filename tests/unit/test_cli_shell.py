@@ -1,0 +1,134 @@
+"""What surrounds each command: where the log goes, what a shell completes, which signal ends it."""
+
+import json
+import logging
+import os
+import signal
+
+import pytest
+from click.shell_completion import BashComplete
+
+from kafkalike.cli.app import app, hoisted, run
+from kafkalike.cli.interrupt import Interrupt, Terminated, termination
+from kafkalike.cli.logs import JsonLines
+from kafkalike.cli.paths import CONF, DOCS, JOBS
+
+
+def test_a_line_of_the_log_is_an_object() -> None:
+    """With what went wrong, where something did."""
+    error = ValueError("nein")
+    record = logging.LogRecord(
+        "kafkalike.log", logging.WARNING, __file__, 1, "late by %d", (3,), (ValueError, error, None)
+    )
+    record.created = 1.5
+
+    told = json.loads(JsonLines().format(record))
+
+    assert (told["time"], told["level"], told["logger"]) == (
+        "1970-01-01T00:00:01.500+00:00",
+        "WARNING",
+        "kafkalike.log",
+    )
+    assert told["message"] == "late by 3"
+    assert told["process"] == os.getpid()
+    assert told["error"].endswith("ValueError: nein")
+
+
+@pytest.mark.parametrize(
+    ("given", "taken"),
+    [
+        (["topics", "--log-level", "info"], ["--log-level", "info", "topics"]),
+        (["topics", "--log-format=json", "--list"], ["--log-format=json", "topics", "--list"]),
+        (["topics", "--log-level"], ["--log-level", "topics"]),
+        (["--debug", "topics"], ["--debug", "topics"]),
+    ],
+)
+def test_options_of_the_log_may_stand_behind_the_command(given: list[str], taken: list[str]) -> None:
+    assert hoisted(given) == taken
+
+
+@pytest.mark.parametrize(
+    ("words", "incomplete", "completed"),
+    [
+        ([], "cons", ["console-consumer", "console-producer", "consumer-groups", "consumer-perf-test"]),
+        (["topics"], "--desc", ["--describe"]),
+        (["completion"], "", ["bash", "zsh", "fish"]),
+        (["dlq"], "re", ["replay"]),
+    ],
+)
+def test_a_shell_completes_commands_options_and_values(words: list[str], incomplete: str, completed: list[str]) -> None:
+    """Names of commands come from a table: none is imported for them."""
+    found = BashComplete(app, {}, "kafkalike", "_X").get_completions(words, incomplete)
+
+    assert sorted(item.value for item in found) == sorted(completed)
+
+
+@pytest.mark.parametrize("shell", ["bash", "zsh", "fish"])
+def test_each_shell_gets_a_script(shell: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert run(["completion", shell]) == 0
+    assert "_KAFKALIKE_COMPLETE" in capsys.readouterr().out
+
+
+def test_a_shells_question_is_answered(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    """As the script for bash asks it."""
+    monkeypatch.setenv("_KAFKALIKE_COMPLETE", "bash_complete")
+    monkeypatch.setenv("COMP_WORDS", "kafkalike maint")
+    monkeypatch.setenv("COMP_CWORD", "1")
+
+    assert run([]) == 0
+    assert capsys.readouterr().out == "plain,maintain\n"
+
+
+def test_sigterm_is_an_interrupt_of_its_own() -> None:
+    """So whatever ends well on Ctrl-C ends well on it; the handler from before comes back."""
+    before = signal.getsignal(signal.SIGTERM)
+
+    with pytest.raises(Terminated), termination():
+        signal.raise_signal(signal.SIGTERM)
+
+    assert signal.getsignal(signal.SIGTERM) is before
+
+
+@pytest.mark.parametrize(("number", "error"), [(signal.SIGINT, KeyboardInterrupt), (signal.SIGTERM, Terminated)])
+def test_a_loop_hears_of_the_first_signal_and_the_second_one_raises(
+    number: signal.Signals, error: type[BaseException]
+) -> None:
+    """What it raises afterwards is what the signal would have raised."""
+    with Interrupt() as interrupt:
+        signal.raise_signal(number)
+        assert interrupt.seen
+        with pytest.raises(error):
+            signal.raise_signal(number)
+
+    with pytest.raises(error):
+        interrupt.again()
+
+
+def test_no_signal_raises_nothing() -> None:
+    with Interrupt() as interrupt:
+        pass
+
+    interrupt.again()
+    assert not interrupt.seen
+
+
+@pytest.mark.parametrize(
+    ("args", "place"),
+    [
+        (["job-path", "produce"], JOBS / "produce.py"),
+        (["conf-path"], CONF),
+        (["docs-path"], DOCS.resolve()),
+        (["docs-path", "sql.md"], DOCS.resolve() / "sql.md"),
+    ],
+)
+def test_parts_of_the_package_are_named(args: list[str], place: object, capsys: pytest.CaptureFixture[str]) -> None:
+    assert run(args) == 0
+    assert capsys.readouterr().out == f"{place}\n"
+
+
+def test_a_part_that_is_not_there_names_the_others(capsys: pytest.CaptureFixture[str]) -> None:
+    """Jobs and pages."""
+    assert [run(["job-path", "nothing"]), run(["docs-path", "nothing"])] == [2, 2]
+    said = capsys.readouterr().err
+    assert "copy_topic" in said
+    assert "guarantees" in said

@@ -1,0 +1,123 @@
+"""What the console shows of bytes."""
+
+import json
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from kafkalike.errors import SerializationError
+from kafkalike.ui.values import SHOWN_BYTES, SHOWN_DEPTH, Branch, Kind, Leaf, Tree, shown
+
+
+@pytest.mark.parametrize(
+    ("data", "kind", "text"),
+    [
+        (None, "null", "null"),
+        (b"", "empty", ""),
+        (b"plain", "text", "plain"),
+        (b'{"a": 1}', "json", '{"a": 1}'),
+        (b"[1, 2]", "json", "[1, 2]"),
+        (b"{not json", "text", "{not json"),
+        (b"12", "text", "12"),
+        ("ä\nb".encode(), "text", "ä\nb"),
+        (b"\x00\x01A", "binary", "00000000  00 01 41" + " " * 41 + "..A"),
+        (b"\xff\xfe", "binary", "00000000  ff fe" + " " * 44 + ".."),
+    ],
+)
+def test_bytes_are_shown_as_what_they_are(data: bytes | None, kind: str, text: str) -> None:
+    """JSON, text and other bytes."""
+    found = shown(data)
+
+    assert (found.kind, found.text, found.size, found.cut) == (kind, text, len(data or b""), False)
+
+
+@given(st.binary(max_size=300))
+def test_any_bytes_can_be_shown(data: bytes) -> None:
+    """Nothing raises, and no sign that moves the cursor or changes the direction comes through as text."""
+    found = shown(data)
+
+    assert found.size == len(data)
+    if found.kind == "text":
+        assert all(sign.isprintable() or sign in "\r\n\t" for sign in found.text)
+
+
+JSON = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False, allow_infinity=False) | st.text(),
+    lambda inner: st.lists(inner, max_size=4) | st.dictionaries(st.text(), inner, max_size=4),
+)
+
+
+def value_of(tree: Tree) -> Any:
+    """The JSON that a tree was made of."""
+    if isinstance(tree, Leaf):
+        return json.loads(tree.text)
+    if tree.kind == "array":
+        return [value_of(part) for _, part in tree.parts]
+    return {name: value_of(part) for name, part in tree.parts}
+
+
+@given(st.lists(JSON, max_size=4) | st.dictionaries(st.text(), JSON, max_size=4))
+def test_a_tree_holds_all_of_a_small_value(value: object) -> None:
+    """Names, numbers and texts as they are."""
+    found = shown(json.dumps(value).encode())
+
+    assert found.tree is not None
+    assert value_of(found.tree) == value
+
+
+def test_a_large_value_is_shown_in_part() -> None:
+    """A page costs the same whatever stands in a record."""
+    long = shown(b"x" * (SHOWN_BYTES + 1))
+    wide = shown(json.dumps(list(range(100_000))).encode())
+    deep = shown(b"[" * 500 + b"]" * 500)
+    bottomless = shown(b"[" * 200_000)
+
+    assert (long.cut, len(long.text), long.size) == (True, SHOWN_BYTES, SHOWN_BYTES + 1)
+    assert wide.cut
+    assert isinstance(wide.tree, Branch)
+    assert len(wide.tree.parts) < 3000
+    assert deep.cut
+    assert depth(deep.tree) <= SHOWN_DEPTH + 2
+    assert bottomless.kind == "text"
+
+
+def depth(tree: Tree | None) -> int:
+    """Levels of a tree."""
+    parts = tree.parts if isinstance(tree, Branch) else ()
+    return 1 + max((depth(part) for _, part in parts), default=0)
+
+
+def test_numbers_that_json_has_not_are_shown() -> None:
+    """What schemas may hold, and what Python's reader takes."""
+
+    def decode(_data: bytes) -> tuple[Kind, Any]:
+        return "avro", {"nan": float("nan"), "bytes": b"\x01\xff", "many": 10**5000, "all": (1, None)}
+
+    found = shown(b"\x00", decode)
+
+    assert found.kind == "avro"
+    assert isinstance(found.tree, Branch)
+    texts = {name: part.text for name, part in found.tree.parts if isinstance(part, Leaf)}
+    assert texts["nan"] == "nan"
+    assert texts["bytes"] == '"01ff"'
+    assert texts["many"].startswith("0x")
+
+
+def test_bytes_that_are_not_of_their_schema_are_shown_with_the_reason() -> None:
+    """The reader sees both."""
+
+    def decode(_data: bytes) -> tuple[Kind, Any]:
+        raise SerializationError("too short")
+
+    found = shown(b"\x00\x00\x00\x00\x01", decode)
+
+    assert found.kind == "binary"
+    assert "too short" in found.problem
+
+
+def test_a_row_of_a_table_is_one_short_line() -> None:
+    """Whatever the value."""
+    assert shown(b"a\nb").short == "a b"
+    assert len(shown(b"x" * 1000).short) < 130
