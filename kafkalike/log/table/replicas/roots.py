@@ -11,6 +11,7 @@ from collections.abc import Callable, Generator, Mapping
 from typing import Any, Final, Protocol, TypeVar
 
 from kafkalike.clock import Clock
+from kafkalike.errors import LogCorruptError
 from kafkalike.log.store.port import Store
 from kafkalike.log.table.actions import Add, log_name
 from kafkalike.log.table.checkpoints.make import make_checkpoint
@@ -129,13 +130,21 @@ class ReplicaRoots:
         began, wait = self._clock.now_ms(), FIRST_WAIT_SECONDS
         while True:
             try:
-                return self._carriers[type(act)](act)
+                return self._whole(replica, act)
             except OSError as cause:
                 left = self._lag_ms - (self._clock.now_ms() - began)
                 if left <= 0:
                     raise UnreachableError(replica) from cause
                 self._clock.sleep(min(wait, left / 1000))
                 wait *= 2
+
+    def _whole(self, replica: Replica, act: acts.Act) -> Any:  # noqa: ANN401 - what an act comes to
+        """Do an act. A log that lacks something is damaged only where the replica is there still."""
+        try:
+            return self._carriers[type(act)](act)
+        except LogCorruptError:
+            self._there(replica)
+            raise
 
     def _there(self, replica: Replica) -> Store:
         """A replica's store.
