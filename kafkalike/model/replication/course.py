@@ -262,7 +262,8 @@ def sealing(view: View, registered: Registration, seen: Seen) -> Generator[Act, 
         ahead[end.end + 1] = content
         end = end.after(content)
     if end.configuration.epoch > registered.epoch:
-        return view._replace(configuration=end.configuration)
+        # Its seal may not be published yet: whoever goes on must ask the controller again.
+        return view
     for replica in registered.chain:
         if replica == registered.joining:
             yield from bringing(replica, decider, end.end)
