@@ -15,13 +15,16 @@ loop := following loading settling state table
 measured := kafkalike.model $(addprefix kafkalike.log.table.,$(loop))
 step = @printf '\n== %s\n' "$@: $(1)"
 
-.PHONY: help setup setup-stores objects demo demo-s3 check test fmt lint types arch graph unit spark processes coverage mutants soak e2e bench bench-kafka reference docs lock clean
+.PHONY: help setup setup-browser setup-stores objects demo demo-s3 check test fmt lint types arch graph unit spark processes coverage mutants soak e2e bench bench-kafka reference docs lock clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z0-9]+:.*## /{printf "  make %-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
 setup: ## .venv, locked packages, a Java, Delta's jars: only what is missing
 	@scripts/setup.sh
+
+setup-browser: ## a browser for the tests of the web console; without it they are skipped
+	@scripts/setup_browser.sh
 
 setup-stores: ## object stores for tests: versitygw (S3), Azurite, and Hadoop's client for S3, into cache folders; without them tests are skipped
 	@scripts/setup_stores.sh

@@ -78,7 +78,7 @@ PARTS: Final[Mapping[str, Part]] = {
     ),
     "schemas": Part(
         modules=("kafkalike/model/schemas/*.py",),
-        tests=_unit("schema_admission", "schema_rules", "schema_simulation"),
+        tests=_unit("avro_text", "schema_admission", "schema_rules", "schema_simulation"),
     ),
     "dead-letters": Part(
         modules=("kafkalike/model/dead_letters/*.py",),

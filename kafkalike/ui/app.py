@@ -6,7 +6,7 @@ import logging
 import threading
 from collections.abc import Awaitable, Callable, Mapping
 from pathlib import Path
-from typing import Any, Final
+from typing import Final
 from urllib.parse import parse_qsl, urlencode
 
 from starlette.applications import Starlette
@@ -17,7 +17,7 @@ from starlette.requests import ClientDisconnect, Request
 from starlette.responses import PlainTextResponse, RedirectResponse, Response
 from starlette.routing import Mount, Route
 from starlette.staticfiles import StaticFiles
-from starlette.types import ASGIApp, Message, Receive, Scope, Send
+from starlette.types import Message, Receive, Scope, Send
 
 from kafkalike.errors import (
     BrokerResponseError,
@@ -47,7 +47,7 @@ NOT_THERE: Final = (UnknownTopicOrPartitionError, GroupIdNotFoundError, OffsetOu
 View = Callable[[Request], Response]
 
 
-def console(desk: Desk, guard: Guard) -> ASGIApp:
+def console(desk: Desk, guard: Guard) -> Gate:
     """The console of a cluster.
 
     Args:
@@ -137,7 +137,7 @@ class Gate:
         guard: the rules.
     """
 
-    def __init__(self, app: Any, guard: Guard) -> None:  # noqa: ANN401 - Starlette's
+    def __init__(self, app: Starlette, guard: Guard) -> None:
         self.app = app
         self._guard = guard
 
@@ -188,7 +188,10 @@ class Gate:
         rest = urlencode([(name, value) for name, value in request.query_params.multi_items() if name != "token"])
         path = "/" + request.url.path.lstrip("/")
         answer = RedirectResponse(f"{path}?{rest}" if rest else path, 303)
-        answer.set_cookie(self._guard.cookie, self._guard.pass_of(), httponly=True, samesite="strict", path="/")
+        guard = self._guard
+        answer.set_cookie(
+            guard.cookie, guard.pass_of(), httponly=True, samesite="strict", secure=guard.secure, path="/"
+        )
         return answer
 
 

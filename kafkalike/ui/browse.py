@@ -59,9 +59,10 @@ class Question:
     """Records; a search ends there."""
 
     @property
-    def searches(self) -> bool:
-        """Whether some records are left out."""
-        return any(part is not None for part in (self.key, self.contains, self.header))
+    def by_key(self) -> bool:
+        """Whether the newest records with a key are meant, whatever else stands in them."""
+        alone = self.contains is None and self.header is None and self.start is None
+        return self.key is not None and self.newest_first and alone
 
     def takes(self, record: Record) -> bool:
         """Whether a record is meant."""
@@ -84,6 +85,10 @@ class Page:
     """Records."""
     following: Mapping[int, int] = field(default_factory=dict)
     """`Question.start` of the next page, by partition; empty when there is none."""
+    files: int | None = None
+    """Data files that were asked for a key; None where records were looked at one by one."""
+    skipped: int = 0
+    """Those of them that said by their Bloom filter that they do not have it."""
 
 
 @dataclass(slots=True)

@@ -9,13 +9,14 @@ from __future__ import annotations
 
 import hashlib
 import hmac
-import ipaddress
 import secrets
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
 from http.cookies import CookieError, SimpleCookie
 from typing import Final
 from urllib.parse import urlsplit
+
+from kafkalike.http.neighbours import host_name, is_loopback
 
 COOKIE: Final = "kafkalike_console"
 """Name of the cookie; the port stands behind it, as cookies know no ports."""
@@ -55,6 +56,8 @@ class Guard:
     hosts: frozenset[str] = frozenset()
     """Names that the console may be called by, beside those of this machine; lower case."""
     read_only: bool = False
+    secure: bool = False
+    """Whether it is reached by https, so that the cookie goes no other way."""
     secret: bytes = field(default_factory=lambda: secrets.token_bytes(32))
 
     @property
@@ -122,24 +125,6 @@ class Guard:
 def allowed(hosts: Collection[str]) -> frozenset[str]:
     """Names as `Guard.hosts` wants them."""
     return frozenset(host.strip().lower() for host in hosts if host.strip())
-
-
-def host_name(host: str) -> str:
-    """The name of a `Host` header without its port, in lower case."""
-    try:
-        return (urlsplit(f"//{host}").hostname or "").lower()
-    except ValueError:
-        return ""
-
-
-def is_loopback(name: str) -> bool:
-    """Whether a name or an address is that of this machine."""
-    if name == "localhost":
-        return True
-    try:
-        return ipaddress.ip_address(name).is_loopback
-    except ValueError:
-        return False
 
 
 def _cookies(header: str) -> dict[str, str]:

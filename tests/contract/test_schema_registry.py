@@ -13,6 +13,7 @@ from kafkalike.log.cluster.delta_cluster import DeltaCluster
 from kafkalike.log.upkeep.control_tables import compact_control, control_tables, vacuum_control
 from kafkalike.model.schemas.rows import SchemaRow
 from kafkalike.schemas import Registry, Schema, SchemaReference, open_registry
+from kafkalike.testing import ManualClock
 from tests.tools.cli import call
 
 if TYPE_CHECKING:
@@ -92,6 +93,17 @@ def test_a_schema_is_found_whatever_the_order_of_its_keys(open_control: Callable
     assert registry.register_schema("int", Schema(other), normalize_schemas=True) == second
     assert registry.lookup_schema("int", Schema(other), normalize_schemas=True).version == 1
     assert code(lambda: registry.lookup_schema("int", Schema(other))) == 40403
+
+
+def test_a_clock_that_jumps_changes_no_order(open_control: Callable[[], Cluster]) -> None:
+    """Ids and versions come from the rows before, never from the time."""
+    Registry(open_control()).set_compatibility("s", "NONE")
+    ids = []
+    for nth, now in enumerate((10**9, 5.0, 10**10, 0.0)):
+        registry = Registry(open_control(), clock=ManualClock(now))
+        ids.append(registry.register_schema("s", Schema(f'"{(*KINDS, "float")[nth]}"')))
+        assert registry.get_latest_version("s").version == nth + 1
+    assert ids == sorted(set(ids))
 
 
 def test_threads_that_register_at_once_get_one_id_for_one_schema(open_control: Callable[[], Cluster]) -> None:

@@ -20,8 +20,8 @@ from schema_registry.client import SchemaRegistryClient as OtherClient
 from schema_registry.client import schema as other_schemas
 
 from kafkalike.errors import KafkaConfigurationError, KafkaConnectionError, SchemaRegistryError
+from kafkalike.http import serving
 from kafkalike.schemas import Registry, RemoteRegistry, Schema, open_registry
-from kafkalike.schemas.http import serving
 from kafkalike.schemas.http.credentials import Credentials, credentials
 from kafkalike.schemas.http.serving import RegistryServer
 from kafkalike.schemas.remote import Access

@@ -113,7 +113,7 @@ def test_a_newcomer_creates_produces_finds_watches_and_resets(
         visit.get_by_role("link", name="Records", exact=True).click()
         visit.get_by_label("Key is").fill("customer-7")
         visit.get_by_role("button", name="Show").click()
-        visit.get_by_text("1 records, of 1 looked at").wait_for()
+        visit.get_by_text("1 records with this key").wait_for()
 
         visit.get_by_role("link", name="Live").click()
         visit.get_by_text("waiting for records").wait_for()

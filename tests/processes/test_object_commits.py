@@ -79,7 +79,7 @@ def test_processes_commit_for_each_other(
 
 @pytest.mark.timeout(300)
 @pytest.mark.parametrize(
-    "point", ["append.before_waiting", "append.waiting", "append.before_commit", "commit.after", "append.after_commit"]
+    "point", ["append.before_waiting", "append.waiting", "rows.before_commit", "commit.after", "rows.after_commit"]
 )
 def test_a_process_that_is_killed_costs_nobody_else_a_commit(
     server: ObjectServer, proxy: FaultProxy, tmp_path: Path, point: str

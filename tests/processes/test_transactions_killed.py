@@ -206,13 +206,12 @@ def test_maintenance_killed_anywhere_is_finished_by_the_next_run(prepared: str, 
         ("transaction.staged@4", False),
         ("transaction.before_commit", False),
         ("transaction.after_commit", True),
-        ("append.before_commit@3", True),
+        ("append.before_commit@1", True),
         ("transaction.after_apply@1", True),
         ("transaction.before_remove@3", True),
     ],
 )
 def test_in_object_stores_the_same_holds(object_root: ObjectRoot, point: str, decided: bool) -> None:  # noqa: FBT001
-    """The rows of the beginning and of the decision pass the point of an append, too, where changes are combined."""
     killed_in_a_commit(prepare(object_root.root), point, decided=decided)
 
 

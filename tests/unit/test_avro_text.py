@@ -15,6 +15,11 @@ from tests.tools.effort import examples
 
 CASES = [
     ('{"type": "string"}', '"string"'),
+    ('{"type":"enum","name":"E","symbols":["A"]}', '{"type":"enum","name":"E","symbols":["A"]}'),
+    (
+        '{"type":"record","name":"R","fields":[{"type":"int"},"f"]}',
+        '{"type":"record","name":"R","fields":[{"type":"int"},"f"]}',
+    ),
     ('{"doc": "x", "type": "int"}', '"int"'),
     ('{"scale":2,"type":"bytes","logicalType":"decimal"}', '{"type":"bytes","scale":2,"logicalType":"decimal"}'),
     ('{"items":{"type":"long"},"type":"array","b":1,"a":2}', '{"type":"array","items":"long","b":1,"a":2}'),

@@ -274,7 +274,10 @@ def test_letters_below_what_is_committed_are_let_go_of() -> None:
     assert held.settled({TP: 2, V: 9}) is held
     left = held.settled({TP: 5})
     assert (left.count, left.due({TP: 9, U: 9}, {})) == (2, [letter(5), letter(1)])
+    assert left.of({TP: "id", U: "id"}) is left
     assert held.settled({TP: 6}).parts.keys() == {U}
+    first = Held().read(TP, "id", range(9), [letter(0)]).read(U, "id", range(9), [letter(1)])
+    assert first.settled({U: 2}).due({TP: 9}, {}) == [letter(0)]
 
 
 def test_what_is_read_again_replaces_the_letters_of_its_span() -> None:

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from kafkalike.errors import InvalidGroupIdError, InvalidTopicError
 from kafkalike.model.names import check_group_id, check_topic_name
-from kafkalike.model.sql_names import SQL_RESERVED, sql_name, topic_of_sql_name
+from kafkalike.model.sql_names import SQL_RESERVED, own_names, sql_name, topic_of_sql_name
 
 LEGAL = string.ascii_letters + string.digits + "._-"
 
@@ -121,3 +121,8 @@ def test_sql_names_are_these(topic: str, name: str) -> None:
     """Queries in people's files rest on them."""
     assert sql_name(topic) == name
     assert topic_of_sql_name(name) == topic
+
+
+def test_a_topic_has_a_view_under_its_own_name_where_sql_tells_it_from_all_others() -> None:
+    assert own_names(["a.b", "A.B", "orders", "c-d", "Lag", "X"]) == {"X", "c-d"}
+    assert own_names([]) == set()

@@ -32,6 +32,10 @@ def test_a_note_is_short_and_counts_from_the_offset() -> None:
     )
 
 
+def test_nothing_above_the_offset_needs_no_note() -> None:
+    assert Replayed(5).position() == OffsetAndMetadata(5, "")
+
+
 @given(runs, offsets)
 def test_what_retention_has_taken_is_done(more: list[range], start: int) -> None:
     known = Replayed.of(Replayed(3).with_these(more).position(), start)
@@ -40,7 +44,18 @@ def test_what_retention_has_taken_is_done(more: list[range], start: int) -> None
 
 
 @pytest.mark.parametrize(
-    "note", ["", "mine", "replayed ", "replayed 1", "replayed 0+1", "replayed 2+0", "replayed 5+2,3+1", "replayed a+b"]
+    "note",
+    [
+        "",
+        "mine",
+        "replayed ",
+        "replayed 1",
+        "replayed 0+1",
+        "replayed 2+0",
+        "replayed 5+2,3+1",
+        "replayed a+b",
+        "replayed 2+1+3",
+    ],
 )
 def test_a_note_of_somebody_else_says_nothing(note: str) -> None:
     assert Replayed.of(OffsetAndMetadata(4, note), 0) == Replayed(4)

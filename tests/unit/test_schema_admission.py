@@ -92,6 +92,28 @@ def test_where_the_schema_names_no_record_the_topic_alone_counts(schema: Schema)
     assert not admits(world.state, "bills", "value", TOPIC_RECORD_NAME, number)
 
 
+@pytest.mark.parametrize(
+    ("text", "name"),
+    [
+        ('{"type":"string","name":"n"}', "string"),
+        ('{"type":"record","name":"shop.Order","namespace":"other"}', "shop.Order"),
+        ('{"type":"record","name":"Order","namespace":"shop"}', "shop.Order"),
+        ('{"type":"record","name":"Order"}', "Order"),
+        ('{"type":"string"}', "string"),
+    ],
+)
+def test_an_avro_record_has_its_full_name_whoever_wrote_its_text(text: str, name: str) -> None:
+    """Texts that an older release has kept are not in the form of today."""
+    world, ids = registry(orders__x=SHOP_ORDER)
+    (old,) = [replace(row, value=json.dumps(json.loads(row.value) | {"schema": text})) for row in world.rows]
+    state = RegistryState().applied([old])
+    assert not admits(state, "any", "value", RECORD_NAME, ids["orders-x"])
+
+    state = state.applied([replace(old, seq=9, subject=name)])
+
+    assert admits(state, "any", "value", RECORD_NAME, ids["orders-x"])
+
+
 @pytest.mark.parametrize("text", ['{"type":', "[" * 100_000])
 def test_a_schema_that_cannot_be_read_names_no_record(text: str) -> None:
     """Other hands have written its row."""
@@ -101,6 +123,7 @@ def test_a_schema_that_cannot_be_read_names_no_record(text: str) -> None:
         state = state.applied([replace(row, value=json.dumps(json.loads(row.value) | {"schema": text}))])
 
     assert admits(state, "any", "value", RECORD_NAME, ids["orders-x"])
+    assert registering.found(state, "orders-x", registering.prepared(FULL_NAME)) is None
 
 
 @pytest.mark.parametrize("strategy", STRATEGIES)

@@ -66,7 +66,7 @@ MUTANTS = [
     (kept_rows, "row.kind == SCHEMA or row.value", "row.value and 'fingerprint' not in row.value"),
     (kept_rows, "last[_key(row)] == row.seq and", 'row.seq in last.values() and \'"is":"soft"\' not in row.value and'),
     (state, "max(subject.last, stands.version)", "stands.version"),
-    (state, "self._last_id = max(self._last_id, named.id)", "self._last_id = named.id"),
+    (state, "self._last_id = max(self._last_id, schema_id, stands.last_id)", "self._last_id = schema_id"),
     (state, "if bool(before.uses) != bool(uses):", "if bool(uses):"),
 ]
 

@@ -606,6 +606,15 @@ def test_what_a_look_will_ask_can_be_asked_before_it(world: World) -> None:
         world.table.check_there()
 
 
+def test_a_table_says_how_long_ago_its_log_was_looked_at(world: World) -> None:
+    world.table.refresh()
+
+    world.clock.sleep(3.0)
+
+    assert world.table.seen_within(3.0)
+    assert not world.table.seen_within(2.9)
+
+
 def test_a_table_with_damage_is_looked_at_as_a_whole(world: World) -> None:
     """There is no one file that says whether there is more."""
     world.table.refresh()

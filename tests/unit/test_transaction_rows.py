@@ -188,7 +188,7 @@ def test_what_stands_in_a_row_is_short() -> None:
         (DECIDED, ["parts", 0, "counts", "-1"], 1, "'counts' is -1, not a whole number from 0"),
         (DECIDED, ["parts", 0, "files"], "0", "'files' is str, not a list"),
         (DECIDED, ["parts", 0, "files", 0], "0", "'files' is str, not a list"),
-        (DECIDED, ["parts", 0, "files", 0, 0], -1, "'files' is -1, not a text"),
+        (DECIDED, ["parts", 0, "files", 0, 0], -1, "'files' is -1, not a whole number from 0"),
         (DECIDED, ["parts", 0, "files", 0, 0], None, "'files' is None, not a text"),
         (DECIDED, ["parts", 0, "files", 0, 0], "a/b", "'a/b' is no file of the transaction's folder"),
         (DECIDED, ["parts", 0, "files", 0, 0], "..", "'..' is no file of the transaction's folder"),

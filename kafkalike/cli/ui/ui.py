@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import signal
 from dataclasses import dataclass
 from typing import Final
 
@@ -28,6 +27,8 @@ class _Options:
     token: bool
     read_only: bool
     allowed_hosts: tuple[str, ...]
+    tls_cert_file: str | None
+    tls_key_file: str | None
 
 
 @click.command(epilog="Example: kafkalike ui --port 8090 --read-only")
@@ -46,6 +47,18 @@ class _Options:
     metavar="NAME",
     help="A name that browsers call the console by, beside those of this machine; repeatable.",
 )
+@click.option(
+    "--tls-cert-file",
+    metavar="FILE",
+    type=click.Path(exists=True, dir_okay=False),
+    help="Certificate, PEM, with those that vouch for it: serve https.",
+)
+@click.option(
+    "--tls-key-file",
+    metavar="FILE",
+    type=click.Path(exists=True, dir_okay=False),
+    help="Its key, without a password; by default in the same file.",
+)
 @version_option
 @pass_options(_Options)
 def ui(environment: Environment, options: _Options) -> None:
@@ -63,7 +76,7 @@ def ui(environment: Environment, options: _Options) -> None:
     admin = KafkaAdminClient(clock=environment.clock, bootstrap_servers=cluster)
     registry = CollectorRegistry()
     registry.register(ClusterCollector(admin, Lags(cluster, leave_out_damaged=True), environment.clock))
-    with Interrupt((signal.SIGINT, signal.SIGTERM)) as interrupt:
+    with Interrupt() as interrupt:
         server = ConsoleServer(
             cluster,
             host=options.host,
@@ -71,6 +84,7 @@ def ui(environment: Environment, options: _Options) -> None:
             token=os.environ.get(TOKEN) or None if options.token else "",
             read_only=options.read_only,
             allowed_hosts=options.allowed_hosts,
+            certificate=_certificate(options),
             metrics=lambda: generate_latest(registry),
             clock=environment.clock,
         )
@@ -81,3 +95,11 @@ def ui(environment: Environment, options: _Options) -> None:
                 environment.clock.sleep(LOOK_SECONDS)
         finally:
             server.stop()
+
+
+def _certificate(options: _Options) -> tuple[str, str | None] | None:
+    if options.tls_cert_file is None:
+        if options.tls_key_file is not None:
+            raise click.UsageError("--tls-key-file needs --tls-cert-file")
+        return None
+    return options.tls_cert_file, options.tls_key_file

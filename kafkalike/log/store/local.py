@@ -17,10 +17,12 @@ import pyarrow as pa
 
 from kafkalike.config.storage import SentOptions
 from kafkalike.errors import KafkaStorageError
+from kafkalike.log.store.folder_probe import probe_folder
 from kafkalike.log.store.leases import LocalLeases
 from kafkalike.log.store.lock import TableLock
 from kafkalike.log.store.near import NearStore
 from kafkalike.log.store.port import Entry, NotStoredError, Reach, Store
+from kafkalike.log.store.roots import allowed_network
 from kafkalike.model.leases import Leases
 
 if TYPE_CHECKING:
@@ -48,6 +50,10 @@ REFUSALS: Final = frozenset(
 """Errors of a disk that mean that it has not made the link, and will not."""
 
 TABLE_LOG: Final = "_delta_log"
+
+
+_tried: Final[set[str]] = set()
+"""Roots on network file systems that this process has tried out."""
 
 
 @dataclass(slots=True)
@@ -88,7 +94,10 @@ class LocalStore(NearStore):
         """Anything may be written here."""
 
     def try_out(self) -> None:
-        """What is known of it beforehand is enough."""
+        """A local disk is known; a network file system that the user allows is tried out, once per process."""
+        if self.uri not in _tried and allowed_network(self.uri):
+            probe_folder(self.uri)
+            _tried.add(self.uri)
 
     def at(self, folder: str) -> LocalStore:
         """The store of a folder below."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import re
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Final
 from urllib.parse import urlsplit
@@ -150,18 +151,34 @@ def is_network_file_system(kind: str) -> bool:
     return kind in NETWORK_FILE_SYSTEMS or (kind.startswith("fuse.") and kind not in LOCAL_FUSE)
 
 
+def allowed_network(folder: str, environ: Mapping[str, str] | None = None, mounts: str | None = None) -> bool:
+    """Whether a folder is on a network file system, and the user has allowed that.
+
+    Args:
+        folder: the root.
+        environ: environment variables; None takes the process's own.
+        mounts: see `normalise_root`.
+    """
+    allowed = (os.environ if environ is None else environ).get(NETWORK_VARIABLE, "")
+    return allowed not in {"", "0"} and is_network_file_system(_kind_of(folder, mounts))
+
+
+def _kind_of(folder: str, mounts: str | None) -> str:
+    if mounts is None:
+        try:
+            mounts = _MOUNTS.read_text(encoding="utf-8", errors="surrogateescape")
+        except OSError:  # not Linux
+            return ""
+    return file_system_type(os.path.realpath(folder), mounts)
+
+
 def _refuse_network(folder: str, mounts: str | None) -> None:
     """Refuse a folder on a network file system, where locks and hard links may not keep several writers apart.
 
     Raises:
         UnsafeStorageError: it is on one.
     """
-    if mounts is None:
-        try:
-            mounts = _MOUNTS.read_text(encoding="utf-8", errors="surrogateescape")
-        except OSError:  # not Linux
-            return
-    kind = file_system_type(os.path.realpath(folder), mounts)
+    kind = _kind_of(folder, mounts)
     if is_network_file_system(kind):
         message = (
             f"{folder} is on a network file system ({kind}), whose locks and hard links may not keep several writers "

@@ -121,7 +121,7 @@ class CombinedRows(Generic[S, R]):
                 if each.deadline.expired() or len(changes) == 1:
                     each.settle(cause)
             return
-        faults.point("append.after_commit")
+        faults.point("rows.after_commit")
         state = self.rows.state
         for nth, each in enumerate(changes):
             if nth in placed.ranges:
@@ -212,7 +212,7 @@ class CombinedRows(Generic[S, R]):
         if done.rows:
             self.rows.check_free(int(done.rows[0].seq), state)
             adds = [self.rows.row_files.write_new(done.rows)]
-        faults.point("append.before_commit")
+        faults.point("rows.before_commit")
         change = Change(operation=APPEND, time_ms=now, adds=adds, note=note, requires=[At(state.version)])
         return Made(change, mine, len(bundles) - 1, unfit)
 

@@ -148,8 +148,7 @@ class Items(Node):
             if at > len(data):
                 return None
             edges.append(np.array(places, np.int64) + first)
-        for row, run in zip(rows.tolist(), edges, strict=True):
-            cursor.pos[row] = run[-1]
-        starts = np.concatenate([run[:-1] for run in edges])
-        ends = np.concatenate([run[1:] for run in edges])
+        cursor.pos[rows] = [edge[-1] for edge in edges]
+        starts = np.concatenate([edge[:-1] for edge in edges])
+        ends = np.concatenate([edge[1:] for edge in edges])
         return cursor.inside(starts, ends), np.repeat(np.arange(len(rows)), counts)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import ipaddress
 import json
 import logging
 from collections.abc import Mapping
@@ -17,6 +16,7 @@ from starlette.responses import Response
 from starlette.types import Receive, Scope, Send
 
 from kafkalike.errors import KafkaError, KafkaTimeoutError, SchemaRegistryError
+from kafkalike.http.neighbours import host_name, is_loopback
 from kafkalike.schemas.http.credentials import Credentials
 from kafkalike.schemas.service.service import RegistryService
 
@@ -106,7 +106,7 @@ class RegistryApp:
         if origin is not None and urlsplit(origin).netloc != host:
             raise SchemaRegistryError(403, 403, "requests of pages of other hosts are not answered")
         server = request.scope.get("server")
-        if not self._credentials.needed and server and _is_loopback(server[0]) and not _is_loopback(_name(host)):
+        if not self._credentials.needed and server and is_loopback(server[0]) and not is_loopback(host_name(host)):
             raise SchemaRegistryError(403, 403, f"this service is not called {host[:80]!r}")
 
     async def _body(self, request: Request) -> object:
@@ -180,20 +180,3 @@ def _json(status: int, answer: object, content_type: str) -> Response:
 
 def _refusal(status: int, code: int, message: str) -> Response:
     return _json(status, {"error_code": code, "message": message}, TYPES[0])
-
-
-def _name(host: str) -> str:
-    """The name of a `Host` header without its port."""
-    try:
-        return urlsplit(f"//{host}").hostname or ""
-    except ValueError:
-        return ""
-
-
-def _is_loopback(host: str) -> bool:
-    if host.lower() == "localhost":
-        return True
-    try:
-        return ipaddress.ip_address(host).is_loopback
-    except ValueError:
-        return False

@@ -1,29 +1,10 @@
-"""Serving: the service at an address, in a thread, until it is asked to stop."""
+"""Serving: the registry's service at an address, in a thread, until it is asked to stop."""
 
 from __future__ import annotations
 
-import ipaddress
-import socket
-import ssl
-import threading
-from typing import Any, Final
-
-from kafkalike.errors import KafkaConfigurationError
 from kafkalike.schemas.extras import needed
 from kafkalike.schemas.http.credentials import Credentials
 from kafkalike.schemas.service.service import RegistryService
-
-HEAD_SECONDS: Final = 30.0
-"""How long a client may take for the head of a request."""
-
-MAX_CONNECTIONS: Final = 512
-"""At once; whoever comes then gets 503."""
-
-IDLE_SECONDS: Final = 65
-"""How long a connection is kept for the client's next request."""
-
-GRACE_SECONDS: Final = 30
-"""How long requests that are being answered may take when the service ends."""
 
 
 class RegistryServer:
@@ -54,82 +35,25 @@ class RegistryServer:
         anyone: bool = False,
         certificate: tuple[str, str | None] | None = None,
     ) -> None:
-        uvicorn = needed("uvicorn", "services of schemas", "registry")
         app = needed("kafkalike.schemas.http.app", "services of schemas", "registry")
-        heads = needed("kafkalike.schemas.http.heads", "services of schemas", "registry")
-        secured = {} if certificate is None else _secured(certificate)
-        self._scheme = "https" if secured else "http"
-        self._socket = _listening(host, port, anyone=anyone or credentials.needed)
-        self.address: tuple[str, int] = self._socket.getsockname()[:2]
-        handler = app.RegistryApp(service, credentials, app.Limits(body_bytes=max_body))
-        config = uvicorn.Config(
-            handler,
-            http=heads.impatient(HEAD_SECONDS),
-            lifespan="off",
-            access_log=False,
-            log_config=None,
-            server_header=False,
-            proxy_headers=False,
-            ws="none",
-            limit_concurrency=MAX_CONNECTIONS,
-            timeout_keep_alive=IDLE_SECONDS,
-            timeout_graceful_shutdown=GRACE_SECONDS,
-            **secured,
-        )
-        self._server = uvicorn.Server(config)
-        self._thread = threading.Thread(
-            target=self._server.run, args=([self._socket],), name="kafkalike-schema-registry", daemon=True
-        )
-
-    @property
-    def url(self) -> str:
+        serving = needed("kafkalike.http.serving", "services of schemas", "registry")
+        door = serving.Door(host=host, port=port, anyone=anyone or credentials.needed, certificate=certificate)
+        self.address: tuple[str, int] = door.address
+        self.url: str = door.url
         """Where it listens."""
-        host, port = self.address
-        return f"{self._scheme}://{f'[{host}]' if ':' in host else host}:{port}"
+        handler = app.RegistryApp(service, credentials, app.Limits(body_bytes=max_body))
+        self._server = serving.HttpServer(handler, door, name="kafkalike-schema-registry")
 
     @property
     def running(self) -> bool:
         """Whether it answers still."""
-        return self._thread.is_alive()
+        answers: bool = self._server.running
+        return answers
 
     def start(self) -> None:
         """Answer requests, in a thread."""
-        self._thread.start()
+        self._server.start()
 
     def stop(self) -> None:
         """Take no more connections, answer what is being asked, and end."""
-        self._server.should_exit = True
-        if self._thread.ident is not None:
-            self._thread.join()
-        self._socket.close()
-
-
-def _secured(certificate: tuple[str, str | None]) -> dict[str, Any]:
-    """Uvicorn's settings for TLS. The files are tried here: uvicorn reads them where nobody waits for the error."""
-    file, key = certificate
-    try:
-        ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER).load_cert_chain(file, key, password=_no_password)
-    except (OSError, ValueError) as cause:
-        raise KafkaConfigurationError(f"the certificate in {file} cannot be used: {cause}") from cause
-    return {"ssl_certfile": file, "ssl_keyfile": key}
-
-
-def _no_password() -> str:
-    """Nobody is there to type it."""
-    message = "its key has a password"
-    raise ValueError(message)
-
-
-def _listening(host: str, port: int, *, anyone: bool) -> socket.socket:
-    try:
-        family, _, _, _, address = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0]
-        if not (anyone or ipaddress.ip_address(str(address[0]).partition("%")[0]).is_loopback):
-            raise KafkaConfigurationError(
-                f"whoever reaches {host} could ask: say who may, by tokens or users, or that anyone may"
-            )
-        made = socket.create_server((host, port), family=family, backlog=MAX_CONNECTIONS)
-        # asyncio does it only for sockets whose protocol is written down; without it an answer waits 40 ms.
-        made.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-    except OSError as cause:
-        raise KafkaConfigurationError(f"cannot listen at {host}:{port}: {cause}") from cause
-    return made
+        self._server.stop()

@@ -57,8 +57,12 @@ class Columns:
         """What is wrong, null where nothing is."""
         return self._made(values, WRONG, StringType(), WRONG)
 
+    def function(self, place: Place) -> OneColumn:
+        """What gives one column of an array of values; see `Place`."""
+        return OneColumn(self._token, self._packed, place)
+
     def _made(self, values: Column, place: Place, kind: DataType, name: str) -> Column:
-        return over_arrays(OneColumn(self._token, self._packed, place), kind, name)(values)
+        return over_arrays(self.function(place), kind, name)(values)
 
 
 class OneColumn:
@@ -77,6 +81,11 @@ class OneColumn:
         """The column; see `BatchDecoder.decode`."""
         return self._shared.column(values, self._place)
 
+    @property
+    def decoded(self) -> int:
+        """How many batches were decoded for this function and those that it shares the work with."""
+        return self._shared.decoded
+
 
 class _Shared:
     """What the functions of a task share: the decoder, and of the batch at hand the columns that are not taken yet."""
@@ -84,6 +93,7 @@ class _Shared:
     def __init__(self, packed: bytes) -> None:
         self.asked: set[Place] = set()
         """Places of the columns that the task needs: its functions are unpickled before the first batch."""
+        self.decoded = 0
         self._packed = packed
         self._decode: Decode | None = None
         self._lock = threading.Lock()
@@ -106,6 +116,7 @@ class _Shared:
         if self._decode is None:
             self._decode = pickle.loads(zlib.decompress(self._packed))  # noqa: S301 - part of our own function
         found, errors = self._decode.found(values)
+        self.decoded += 1
         made: dict[Place, pa.Array] = {}
         for place in self.asked:
             if place == WRONG:

@@ -14,11 +14,12 @@ from starlette.requests import Request
 from starlette.responses import Response, StreamingResponse
 
 from kafkalike.errors import IllegalArgumentError, KafkaError, OffsetOutOfRangeError, UnknownTopicOrPartitionError
-from kafkalike.ui.browse import Question, Record, at_time, browse, record_at
+from kafkalike.lookup import find_records
+from kafkalike.ui.browse import Page, Question, Record, at_time, browse, record_at
 from kafkalike.ui.request import MOST, asked, form, moment, moved, number, optional, page, site, whole
 
 if TYPE_CHECKING:
-    from kafkalike.log.port import TopicLog
+    from kafkalike.log.port import Cluster, TopicLog
 
 MOST_TAILS: Final = 32
 """Pages that may watch at once."""
@@ -39,7 +40,8 @@ def records(request: Request) -> Response:
     desk = site(request).desk
 
     def find(log: TopicLog) -> Any:  # noqa: ANN401
-        return log.info, browse(log, _question(request, log))
+        question = _question(request, log)
+        return log.info, _by_key(desk.cluster, name, question) if question.by_key else browse(log, question)
 
     info, found = desk.with_log(name, find)
     return page(
@@ -82,6 +84,35 @@ def _question(request: Request, log: TopicLog) -> Question:
         contains=_of(request, "text"),
         header=(name.strip(), content.strip().encode() if colon else None) if name.strip() else None,
         limit=max(1, number(request, "limit", 50, MOST)),
+    )
+
+
+def _by_key(cluster: Cluster, topic: str, question: Question) -> Page:
+    """The newest records with a key, by the files' Bloom filters and not by a scan."""
+    partitions = None if question.partition is None else [question.partition]
+    found = find_records(topic, cluster, key=question.key or b"", limit=question.limit, partitions=partitions)
+    following: dict[int, int] = {}
+    if not found.complete:
+        following = dict.fromkeys(found.partitions, 2**62)
+        for one in found.records:
+            following[one.partition] = min(following[one.partition], one.offset)
+    return Page(
+        records=[
+            Record(
+                partition=one.partition,
+                offset=one.offset,
+                timestamp_ms=one.timestamp,
+                timestamp_type=one.timestamp_type,
+                key=one.key,
+                value=one.value,
+                headers=one.headers,
+            )
+            for one in found.records
+        ],
+        looked_at=len(found.records),
+        following=following,
+        files=found.files,
+        skipped=found.skipped,
     )
 
 

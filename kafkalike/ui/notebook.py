@@ -1,0 +1,152 @@
+"""Notebook: a topic, a group or all lag of a cluster as a table that a notebook shows.
+
+from kafkalike.ui.notebook import topic, group, lag
+
+topic("orders")
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from kafkalike.errors import GroupIdNotFoundError
+from kafkalike.lag.measure import Lags
+from kafkalike.log.connect import connect
+from kafkalike.model.lag import Lag, total
+from kafkalike.schemas.extras import needed
+
+__all__ = ["Shown", "group", "lag", "topic"]
+
+
+class Shown:
+    """Rows under heads: HTML in a notebook, text elsewhere.
+
+    Args:
+        title: what it is about.
+        heads: of the columns.
+        rows: texts and numbers, a row each; texts are escaped.
+    """
+
+    def __init__(self, title: str, heads: Sequence[str], rows: Sequence[Sequence[str | int | float]]) -> None:
+        self.title = title
+        self.heads = tuple(heads)
+        self.rows = [tuple(row) for row in rows]
+
+    def _repr_html_(self) -> str:
+        request = needed("kafkalike.ui.request", "tables for notebooks", "ui")
+        made: str = request.templates().get_template("notebook.html").render(table=self)
+        return made
+
+    def __repr__(self) -> str:
+        """The same as text."""
+        texts = [self.heads, *(tuple(str(cell) for cell in row) for row in self.rows)]
+        widths = [max(len(row[at]) for row in texts) for at in range(len(self.heads))]
+        lines = [
+            "  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip() for row in texts
+        ]
+        return "\n".join([self.title, *lines])
+
+
+def topic(
+    name: str,
+    bootstrap_servers: Any = None,  # noqa: ANN401 - see `connect`
+    *,
+    storage_options: Mapping[str, Any] | None = None,
+) -> Shown:
+    """The partitions of a topic, as of now.
+
+    Args:
+        name: the topic.
+        bootstrap_servers: the cluster; see `kafkalike.log.connect.connect`.
+        storage_options: of an object store; see there.
+
+    Returns:
+        Columns: partition, log start, log end, records, bytes, segments.
+
+    Raises:
+        UnknownTopicOrPartitionError: there is no such topic.
+    """
+    lags = _lags(bootstrap_servers, storage_options)
+    lags.cluster.topic(name)
+    rows = [
+        (
+            p,
+            index.log_start,
+            index.log_end,
+            index.records_from(index.log_start),
+            sum(segment.size_bytes for segment in index.segments),
+            len(index.segments),
+        )
+        for p, index in sorted(lags.partitions(name).items())
+    ]
+    return Shown(f"Topic {name}", ("partition", "log start", "log end", "records", "bytes", "segments"), rows)
+
+
+def group(
+    group_id: str,
+    bootstrap_servers: Any = None,  # noqa: ANN401 - see `connect`
+    *,
+    storage_options: Mapping[str, Any] | None = None,
+) -> Shown:
+    """How far a group is behind in each partition, as of now.
+
+    Args:
+        group_id: the group.
+        bootstrap_servers: the cluster; see `kafkalike.log.connect.connect`.
+        storage_options: of an object store; see there.
+
+    Returns:
+        Columns: topic, partition, committed, log end, lag in offsets, in records, in seconds.
+
+    Raises:
+        GroupIdNotFoundError: there is no such group.
+    """
+    lags = _lags(bootstrap_servers, storage_options)
+    if group_id not in lags.groups:
+        raise GroupIdNotFoundError(f"there is no group {group_id!r}")
+    rows = [
+        (
+            one.partition.topic,
+            one.partition.partition,
+            one.committed.position.offset,
+            one.index.log_end,
+            *_figures(one.lag),
+        )
+        for one in lags.of(group_id)
+    ]
+    return Shown(f"Group {group_id}", ("topic", "partition", "committed", "log end", *_LAG), rows)
+
+
+def lag(
+    bootstrap_servers: Any = None,  # noqa: ANN401 - see `connect`
+    *,
+    storage_options: Mapping[str, Any] | None = None,
+) -> Shown:
+    """How far each group is behind, as of now.
+
+    Args:
+        bootstrap_servers: the cluster; see `kafkalike.log.connect.connect`.
+        storage_options: of an object store; see there.
+
+    Returns:
+        Columns: group, topics, lag in offsets, in records, in seconds.
+    """
+    lags = _lags(bootstrap_servers, storage_options)
+    rows = []
+    for group_id in sorted(lags.groups):
+        own = list(lags.of(group_id))
+        topics = ", ".join(sorted({one.partition.topic for one in own}))
+        rows.append((group_id, topics, *_figures(total(one.lag for one in own))))
+    return Shown("Lag", ("group", "topics", *_LAG), rows)
+
+
+_LAG = ("lag, offsets", "records", "seconds")
+
+
+def _figures(found: Lag) -> tuple[int, int, float]:
+    return found.offsets, found.records, round(found.behind_ms / 1000, 1)
+
+
+def _lags(bootstrap_servers: Any, storage_options: Any) -> Lags:  # noqa: ANN401 - see `connect`
+    return Lags(connect(bootstrap_servers, storage_options))
