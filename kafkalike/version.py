@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import getpass
 import os
-import socket
 from functools import cache
 
 __version__ = "0.2.0"
@@ -19,6 +17,9 @@ def engine_info() -> str:
 @cache
 def user_and_host() -> tuple[str, str]:
     """The user of this process, by name or else by number, and the machine's name."""
+    import getpass  # here: programs that only read need neither
+    import socket
+
     try:
         user = getpass.getuser()
     except (KeyError, OSError):

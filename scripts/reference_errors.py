@@ -78,6 +78,7 @@ ADVICE: Final = {
     "UnknownMemberIdError": _POLL,
     "UnknownOutcomeError": "look for its `append_id` with `kafkalike dump-log`; write again only if it is not there",
     "UnknownPartitionerTopicError": "create the topic first",
+    "UnknownProducerIdError": "check the id with `kafkalike transactions list`",
     "UnknownRegistryOutcomeError": "ask the registry whether the change was made",
     "UnknownTopicIdError": "check it with `kafkalike topics --describe`",
     "UnknownTopicOrPartitionError": "create the topic; check its name and number of partitions",

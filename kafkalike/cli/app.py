@@ -105,6 +105,15 @@ COMMANDS: Final[Mapping[str, tuple[str, str]]] = {
 """Where each command is and what it does: `kafkalike --help` imports none of them."""
 
 
+def own_name(command: str) -> str:
+    """The name of a command under its own name or that of Kafka's script.
+
+    >>> own_name("kafka-topics.sh"), own_name("topics")
+    ('topics', 'topics')
+    """
+    return command.removeprefix("kafka-").removesuffix(".sh")
+
+
 class LazyGroup(SuggestingGroup):
     """A group that imports a command when it is called."""
 
@@ -116,7 +125,7 @@ class LazyGroup(SuggestingGroup):
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
         """The command of that name; `kafka-topics` and `kafka-topics.sh` mean `topics`."""
         del ctx
-        name = cmd_name.removeprefix("kafka-").removesuffix(".sh")
+        name = own_name(cmd_name)
         if name not in COMMANDS:
             return None
         module, _, attribute = COMMANDS[name][0].partition(":")
@@ -225,7 +234,7 @@ def _invoke(args: list[str], environment: Environment) -> int:
         path = error.ctx.command_path if error.ctx else "kafkalike"
         click.echo(f"Error: {error.format_message()} (see '{path} --help')", err=True)
         words = path.split()
-        return 1 if len(words) > 1 and words[1] in KAFKAS else 2
+        return 1 if len(words) > 1 and own_name(words[1]) in KAFKAS else 2
     except click.ClickException as error:
         click.echo(f"Error: {error.format_message()}", err=True)
         return error.exit_code

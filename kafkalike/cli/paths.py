@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 from typing import Final
 
 import click
 
+from kafkalike.cli.conf_folder import conf_folder
 from kafkalike.cli.options import version_option
 
 PACKAGE: Final = Path(__file__).parents[1]
@@ -34,9 +36,12 @@ def job_path(*, job: str) -> None:
 def conf_path() -> None:
     """Print the folder with settings for spark-submit, spark-sql and log4j, and an example of server.properties.
 
-    With SPARK_CONF_DIR set to it, Spark finds Delta's jars and kafkalike's settings and prints warnings only.
+    With SPARK_CONF_DIR set to it, Spark finds Delta's jars and kafkalike's settings and prints warnings only. Where
+    Spark has fetched the jars before, it is a copy of the packaged folder, below ~/.cache/kafkalike, that names them
+    file by file: that saves their resolution at each start.
     """
-    click.echo(CONF)
+    cache = os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache"
+    click.echo(conf_folder(CONF, Path.home(), Path(cache, "kafkalike")))
 
 
 @click.command(epilog="Example: less $(kafkalike docs-path guarantees)")

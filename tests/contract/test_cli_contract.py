@@ -352,6 +352,7 @@ def test_wrong_usage_is_one_line_and_the_exit_code_of_kafkas_tools(usage: Cli, a
 def test_a_misspelt_command_names_the_nearest(usage: Cli, args: str, meant: str) -> None:
     """Those in groups of commands, too; one that is like none is named alone."""
     assert f"did you mean {meant!r}?" in usage(*args.split()).err
+    assert usage("kafka-topics.sh", "--lits").code == 1
     assert usage("xyzzy").err == "Error: No such command 'xyzzy' (see 'kafkalike --help')\n"
 
 

@@ -7,10 +7,10 @@ from typing import Any
 
 import pytest
 
-from jobs import retention as job
 from kafkalike.cli import main
 from kafkalike.clock import SYSTEM_CLOCK
 from kafkalike.errors import IllegalArgumentError, InvalidConfigurationError
+from kafkalike.jobs import retention as job
 from kafkalike.log.inspect.history import topic_history
 from kafkalike.log.topic.topic_log import DeltaTopicLog
 from kafkalike.retention import maintain

@@ -13,6 +13,7 @@ from kafkalike.log.table.checkpoints.expired import HOUR_MS, clean_log
 from kafkalike.log.table.joined.content import Joined, unpacked
 from kafkalike.log.table.log_files import LAST_CHECKPOINT, LogFiles, joined_name, last_checkpoint
 from tests.tools.far import FarStore, tag_of
+from tests.tools.groups import commit
 from tests.tools.records import batch, everything
 
 
@@ -185,6 +186,20 @@ def test_joined_commits_go_with_the_commits(store: FarStore) -> None:
     assert found.commits[0] == 200
     assert set(found.joined) == {100, 200}
     assert values(store) == [f"v{number:03d}" for number in range(230)]
+
+
+def test_who_looks_for_a_table_that_is_not_there_asks_for_its_first_version(store: FarStore) -> None:
+    """As each consumer does for the offsets of groups, in a root that has none; a list costs as much as a write."""
+    cluster, other = cluster_of(store), cluster_of(store)
+    cluster.create_topic("t", 1, {})
+    cluster.groups.refresh()
+    store.asked.clear()
+
+    for _ in range(3):
+        assert cluster.groups.refresh().seq == 0
+    assert store.asked == [f"get __consumer_offsets/{log_name(0)}"] * 3
+    commit(other, 7)
+    assert cluster.groups.refresh().seq == 1
 
 
 def test_topics_of_a_cluster_that_were_made_by_many_changes_are_known_after_few_requests(store: FarStore) -> None:

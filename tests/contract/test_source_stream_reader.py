@@ -409,6 +409,28 @@ def test_progress_is_shown_as_that_of_the_group(root: str, cluster: DeltaCluster
     assert offsets[TopicPartition("t", 0)].position.offset == 2
 
 
+def test_progress_is_shown_when_nothing_new_is_there(root: str, cluster: DeltaCluster) -> None:
+    """Spark calls `commit` of a batch only when the next one begins; it asks for the next one sooner."""
+    fill(cluster, "t", *"abc")
+    query = Query(root, startingOffsets="earliest", kafka__group__id="watch")
+    query.log_next()
+    start = query.start
+    end = query.logged[0]
+
+    assert committed_of(cluster, "watch") == {}
+    assert query.reader.latestOffset(end, ReadAllAvailable()) == end
+    assert committed_of(cluster, "watch") == {0: 3, 1: 0}
+    assert start != end
+
+
+def committed_of(cluster: DeltaCluster, group: str) -> dict[int, int]:
+    """Offsets of a group in `t`."""
+    info = cluster.topic("t")
+    wanted = [TopicPartition("t", p) for p in info.partitions]
+    found = GroupOffsets.of(cluster, SYSTEM_CLOCK).committed(group, wanted, {"t": info.topic_id})
+    return {tp.partition: at.offset for tp, at in found.items()}
+
+
 def test_progress_in_a_topic_does_not_count_for_the_next_one_of_its_name(root: str, cluster: DeltaCluster) -> None:
     """Spark tells of a batch that is done after it has planned the next one, which finds the topic created again."""
     fill(cluster, "t", "a", "b")

@@ -7,6 +7,7 @@ import re
 import subprocess
 import sys
 import sysconfig
+import tarfile
 import zipfile
 from collections.abc import Mapping
 from email.parser import Parser
@@ -38,6 +39,20 @@ def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
     ran(sys.executable, "-m", "hatchling", "build", "-t", "wheel", "-d", folder, folder=PROJECT)
     (built,) = folder.glob("*.whl")
     return built
+
+
+def test_a_wheel_made_of_the_source_archive_has_the_same_files(wheel: Path, tmp_path: Path) -> None:
+    """That is how an installer makes one where it finds no wheel."""
+    ran(sys.executable, "-m", "hatchling", "build", "-t", "sdist", "-d", tmp_path, folder=PROJECT)
+    (archive,) = tmp_path.glob("*.tar.gz")
+    with tarfile.open(archive) as packed:
+        packed.extractall(tmp_path / "source", filter="data")
+    (source,) = (tmp_path / "source").iterdir()
+    ran(sys.executable, "-m", "hatchling", "build", "-t", "wheel", "-d", tmp_path, folder=source)
+    (made,) = tmp_path.glob("*.whl")
+
+    with zipfile.ZipFile(made) as ours, zipfile.ZipFile(wheel) as theirs:
+        assert set(ours.namelist()) == set(theirs.namelist())
 
 
 @pytest.fixture(scope="module")

@@ -8,9 +8,9 @@ from typing import Any
 import pytest
 from pyspark.sql import SparkSession
 
-from jobs import retention as job
 from kafkalike.clock import SYSTEM_CLOCK, Deadline
 from kafkalike.errors import KafkaStorageError
+from kafkalike.jobs import retention as job
 from kafkalike.log.jvm.tasks_spark import SparkTasks
 from kafkalike.log.topic.topic_log import DeltaTopicLog
 from kafkalike.log.upkeep.compact import Compacted, DuePass, checkpoints_of, compact

@@ -8,13 +8,17 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+import pyarrow as pa
 import pytest
 from pyspark.errors import AnalysisException, PySparkException, UnsupportedOperationException
 from pyspark.sql import SparkSession
 
+from kafkalike import KafkaProducer, find_records
 from kafkalike.errors import IllegalArgumentError, UnknownTopicOrPartitionError
 from kafkalike.log.cluster.delta_cluster import DeltaCluster
+from kafkalike.log.store.parquet import FILTER_ROWS
 from kafkalike.model.batch import RecordBatch
+from kafkalike.partitioner import partition_for_key
 from kafkalike.spark import create_view, read, register_sql
 from kafkalike.spark.sql import view_statements
 from tests.tools.clusters import on_disk
@@ -75,6 +79,31 @@ def test_a_range_is_half_open_and_has_a_views_columns(spark: SparkSession, root:
     columns = spark.sql("SELECT * FROM kafkalike_range('a.b', NULL, NULL)").dtypes
     assert columns == spark.sql("SELECT * FROM orders").dtypes
     assert views == {"orders": "orders", "a.b": "a__db"}
+
+
+def test_a_key_is_found_wherever_it_was_placed(spark: SparkSession, root: str, cluster: DeltaCluster) -> None:
+    """By `read`, in SQL and without Spark; only who asks for one partition gets one, and the log start counts."""
+    with KafkaProducer(bootstrap_servers=root) as producer:
+        keys = [f"{n}" for n in range(FILTER_ROWS * 2)]
+        for _ in range(2):
+            producer.send_arrow("orders", pa.table({"key": keys, "value": keys})).get(60)
+        own = 1 - partition_for_key(b"77", 2)
+        last = producer.send("orders", b"own", key=b"77", partition=own).get(60)
+    register_sql(spark, root, topics=["orders"])
+
+    found = sorted((row["partition"], row["offset"]) for row in read(spark, "orders", root, key="77").collect())
+    placed = read(spark, "orders", root, key=b"77", placed_by_key=True).collect()
+
+    assert len(found) == 3
+    assert (own, last.offset) in found
+    assert offsets(spark, "SELECT * FROM kafkalike_key('orders', CAST('77' AS BINARY))") == found
+    assert sorted((r.partition, r.offset) for r in find_records("orders", root, key="77").records) == found
+    assert {row["partition"] for row in placed} == {1 - own}
+    assert read(spark, "orders", root, key="absent").collect() == []
+    cluster.move_log_start("orders", {own: last.offset + 1}, "test", "r")
+    assert len(read(spark, "orders", root, key="77").collect()) == 2
+    with pytest.raises(IllegalArgumentError, match="placed_by_key goes with key"):
+        read(spark, "orders", root, placed_by_key=True)
 
 
 def test_threads_register_one_session_while_others_query(spark: SparkSession, root: str, cluster: DeltaCluster) -> None:

@@ -4,6 +4,8 @@ import json
 import logging
 import os
 import signal
+import zipfile
+from pathlib import Path
 
 import pytest
 from click.shell_completion import BashComplete
@@ -12,6 +14,7 @@ from kafkalike.cli.app import app, hoisted, run
 from kafkalike.cli.interrupt import Interrupt, Terminated, termination
 from kafkalike.cli.logs import JsonLines
 from kafkalike.cli.paths import CONF, DOCS, JOBS
+from kafkalike.log.jvm.jars import IVY, JARS
 
 
 def test_a_line_of_the_log_is_an_object() -> None:
@@ -116,7 +119,6 @@ def test_no_signal_raises_nothing() -> None:
     ("args", "place"),
     [
         (["job-path", "produce"], JOBS / "produce.py"),
-        (["conf-path"], CONF),
         (["docs-path"], DOCS.resolve()),
         (["docs-path", "sql.md"], DOCS.resolve() / "sql.md"),
     ],
@@ -124,6 +126,36 @@ def test_no_signal_raises_nothing() -> None:
 def test_parts_of_the_package_are_named(args: list[str], place: object, capsys: pytest.CaptureFixture[str]) -> None:
     assert run(args) == 0
     assert capsys.readouterr().out == f"{place}\n"
+
+
+def test_settings_name_the_jars_once_spark_has_fetched_them(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Else Spark is told to fetch them; and so it is where no folder can be made."""
+    monkeypatch.setenv("HOME", str(tmp_path))
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    jars = tmp_path / IVY / "jars"
+    jars.mkdir(parents=True)
+
+    def named() -> Path:
+        assert run(["conf-path"]) == 0
+        return Path(capsys.readouterr().out.rstrip("\n"))
+
+    assert named() == CONF
+    for name in JARS:
+        zipfile.ZipFile(jars / name, "w").close()
+    made = named()
+    settings = (made / "spark-defaults.conf").read_text()
+    assert made.parent == tmp_path / "cache" / "kafkalike"
+    assert "spark.jars.packages" not in settings
+    assert f"spark.jars {jars / JARS[0]},{jars / JARS[1]}," in settings
+    packaged = (CONF / "spark-defaults.conf").read_text().splitlines()
+    assert len(set(packaged) - set(settings.splitlines())) == 1
+    assert {file.name for file in made.iterdir()} == {file.name for file in CONF.iterdir() if file.is_file()}
+    assert named() == made
+    assert [folder.name for folder in made.parent.iterdir()] == [made.name]
+    monkeypatch.setenv("XDG_CACHE_HOME", str(jars / JARS[0]))
+    assert named() == CONF
 
 
 def test_a_part_that_is_not_there_names_the_others(capsys: pytest.CaptureFixture[str]) -> None:

@@ -20,14 +20,8 @@ from kafkalike.cli.app import app, hoisted
 from kafkalike.cli.paths import JOBS
 from tests.tools.blocks import PROJECT, blocks
 
-PAGES = [
-    "README.md",
-    *(
-        str(page.relative_to(PROJECT))
-        for page in sorted((PROJECT / "docs").glob("*.md"))
-        if page.name != "benchmarks.md"
-    ),
-]
+DOCS = sorted(page for page in (PROJECT / "docs").glob("*.md") if page.name != "benchmarks.md")
+PAGES = ["README.md", *(f"docs/{page.name}" for page in DOCS)]
 HELP = {"--help", "--version"}
 
 
@@ -72,7 +66,7 @@ def test_commands_on_the_pages_have_the_flags_that_are_shown(page: str) -> None:
         try:
             parse(args)
         except click.ClickException as error:
-            if "does not exist" not in error.format_message():
+            if not re.search(r"does not exist|No such file", error.format_message()):
                 wrong.append((args, error.format_message()))
 
     assert wrong == []
@@ -81,7 +75,7 @@ def test_commands_on_the_pages_have_the_flags_that_are_shown(page: str) -> None:
 def test_the_pages_show_commands() -> None:
     """So the test above has something to look at."""
     assert sum(len(commands(page)) for page in PAGES) > 60
-    with pytest.raises(click.ClickException, match="no such option: --topik|No such option"):
+    with pytest.raises(click.ClickException, match="No such option"):
         parse(["topics", "--list", "--topik", "t"])
 
 

@@ -81,6 +81,8 @@ class FollowedTable:
         self._state: TableState | None = None
         self._checked = 0.0
         self._recheck_seconds = FAR_RECHECK_SECONDS if store.far else RECHECK_SECONDS
+        self._none_at: float | None = None
+        """When the whole log was listed and there was no table."""
         self._seen_there = -1, 0.0
         """A version whose file was seen, and the time after which that was, by the machine's clock."""
 
@@ -131,6 +133,8 @@ class FollowedTable:
         """
         with self.mutex:
             if self._state is None:
+                if self._still_none(pace):
+                    raise FileNotFoundError(self.store.uri)
                 self._load()
                 return True
             if self._state.damage is not None:
@@ -243,8 +247,25 @@ class FollowedTable:
         self._state = state
 
     def _load(self) -> None:
+        begun = self._clock.monotonic()
+        try:
+            with storage_errors(self.store.uri):
+                self._load_state()
+        except FileNotFoundError:
+            self._none_at = begun
+            raise
+        self._none_at = None
+
+    def _still_none(self, pace: Pace) -> bool:
+        """Whether there is still no table where there was none: one begins with version 0.
+
+        For a while, as somebody may put a table there whose log begins later.
+        """
+        known = self._none_at
+        if known is None or not self.store.far or self._clock.monotonic() - known > self._recheck_seconds:
+            return False
         with storage_errors(self.store.uri):
-            self._load_state()
+            return self.store.look(log_name(0), pace) is None
 
     def _load_state(self) -> None:
         self._state = None

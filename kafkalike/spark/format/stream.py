@@ -63,6 +63,8 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self._options = options
         self._clock = clock
         self._opened: Topics | None = None
+        self._shown: tuple[Json, dict[str, str]] | None = None
+        """What was last committed for the group, or could not be."""
         self._query = Query()
         """What is known between two calls. Replaced when a call has come to its end, or left as it was."""
 
@@ -136,6 +138,9 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
                 Trigger.AvailableNow cannot be reached any more.
         """
         look = self._ends()
+        if offsets_of(start) != self._query.initial:
+            # Spark asks when the batch before is done, and calls `commit` only once there is a next one to run.
+            self.show_progress(start, ids)
         unreachable = out_of_reach(self._query, look)
         if unreachable is not None:
             raise DataLossError(unreachable)
@@ -218,8 +223,9 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     def show_progress(self, end: Json, ids: Mapping[str, str]) -> None:
         """The same, where the ids of the topics are known that the offsets belong to."""
         group = self._options.group_id
-        if group is None:
+        if group is None or (end, dict(ids)) == self._shown:
             return
+        self._shown = end, dict(ids)
         # Spark calls after it has planned the next batch, which may have found a topic created again: offsets of its
         # earlier life must not count for the new one.
         offsets = {tp: at for tp, at in offsets_of(end).items() if self._query.began_again.get(tp) != at}

@@ -1,0 +1,271 @@
+"""Roots: a course of the rules in, its acts done to the stores of a table's replicas.
+
+Nothing here decides anything: what comes after what stands in `kafkalike.model.replication`, which is simulated.
+"""
+
+from __future__ import annotations
+
+import posixpath
+import secrets
+from collections.abc import Callable, Generator, Mapping
+from typing import Any, Final, Protocol, TypeVar
+
+from kafkalike.clock import Clock
+from kafkalike.errors import LogCorruptError
+from kafkalike.log.store.port import Store
+from kafkalike.log.table.actions import Add, log_name
+from kafkalike.log.table.checkpoints.make import make_checkpoint
+from kafkalike.log.table.log_files import LogFiles
+from kafkalike.log.table.replicas.version_file import VersionFile, newest_configuration, seal
+from kafkalike.log.table.snapshot import Snapshot, load_snapshot
+from kafkalike.model.replication import acts
+from kafkalike.model.replication.values import Registration, Replica, UnreachableError, View
+
+T = TypeVar("T")
+
+MARK: Final = "_delta_log/_replica"
+"""A file that each replica has: where it is missing, nothing else that is missing means anything."""
+
+FIRST_WAIT_SECONDS: Final = 0.05
+
+
+class Controller(Protocol):
+    """Who decides what is registered of one table."""
+
+    def look(self) -> Registration:
+        """What is registered."""
+        ...
+
+    def change(self, before: Registration, after: Registration) -> bool:
+        """Change it, if it is still what was seen."""
+        ...
+
+
+class ReplicaRoots:
+    """Carries courses out.
+
+    Args:
+        store_of: a replica → the folder of its table.
+        controller: who decides what is registered.
+        clock: time and waiting.
+        lag_ms: `replica.lag.time.max.ms`: for how long one that does not answer is asked again.
+        durable: whether commits and data must survive a power failure.
+    """
+
+    def __init__(
+        self,
+        store_of: Callable[[Replica], Store],
+        controller: Controller,
+        clock: Clock,
+        *,
+        lag_ms: int = 30_000,
+        durable: bool = False,
+    ) -> None:
+        self._store_of = store_of
+        self._controller = controller
+        self._clock = clock
+        self._lag_ms = lag_ms
+        self._durable = durable
+        self._made: dict[str, bytes] = {}
+        """Data files of this process's own versions that are not published yet, by path."""
+        self._checkpoints: dict[Replica, int] = {}
+        """Newest checkpoint that was seen; they only grow."""
+        self._carriers: Mapping[type, Callable[[Any], Any]] = {
+            acts.Read: self._read,
+            acts.Put: self._put,
+            acts.Checkpoint: self._checkpoint,
+            acts.End: self._end,
+            acts.Load: self._load,
+            acts.Supply: self._supply,
+            acts.MakeCheckpoint: self._make_checkpoint,
+            acts.CopyCheckpoint: self._copy_checkpoint,
+            acts.Discard: self._discard,
+        }
+
+    def make_replica(self, replica: Replica) -> None:
+        """Make the place of a replica, unless it is there.
+
+        Raises:
+            OSError: the root cannot be reached.
+        """
+        store = self._store_of(replica)
+        store.make_folder("_delta_log")
+        store.put_if_absent(MARK, str(tuple(replica)).encode())
+
+    def made(self, path: str, content: bytes) -> None:
+        """Take a data file that a version of this process will add."""
+        self._made[path] = content
+
+    def carry_out(self, course: Generator[acts.Act, Any, T]) -> T:
+        """Carry a course out, to its end.
+
+        Raises:
+            Exception: what the course raises; and `OSError` where the controller gives no answer.
+        """
+        try:
+            act = course.send(None)
+            while True:
+                try:
+                    found = self._done(act)
+                except UnreachableError as failed:
+                    act = course.throw(failed)
+                else:
+                    act = course.send(found)
+        except StopIteration as end:
+            return end.value  # type: ignore[no-any-return]
+
+    def _done(self, act: acts.Act) -> Any:  # noqa: ANN401 - what an act comes to
+        if isinstance(act, acts.LookAtController):
+            return self._controller.look()
+        if isinstance(act, acts.Register):
+            return self._controller.change(act.before, act.after)
+        if isinstance(act, acts.NewSeal):
+            return seal(act.registration.configuration, self._clock.now_ms())
+        if isinstance(act, acts.NewLife):
+            return secrets.randbits(62) + 1
+        return self._asked(act.source if isinstance(act, acts.CopyCheckpoint) else act.replica, act)
+
+    def _asked(self, replica: Replica, act: acts.Act) -> Any:  # noqa: ANN401 - what an act comes to
+        """Ask a replica, again and again for as long as it may lag."""
+        began, wait = self._clock.now_ms(), FIRST_WAIT_SECONDS
+        while True:
+            try:
+                return self._whole(replica, act)
+            except OSError as cause:
+                left = self._lag_ms - (self._clock.now_ms() - began)
+                if left <= 0:
+                    raise UnreachableError(replica) from cause
+                self._clock.sleep(min(wait, left / 1000))
+                wait *= 2
+
+    def _whole(self, replica: Replica, act: acts.Act) -> Any:  # noqa: ANN401 - what an act comes to
+        """Do an act. A log that lacks something is damaged only where the replica is there still."""
+        try:
+            return self._carriers[type(act)](act)
+        except LogCorruptError:
+            self._there(replica)
+            raise
+
+    def _there(self, replica: Replica) -> Store:
+        """A replica's store.
+
+        Raises:
+            OSError: its mark cannot be found: the root is gone, or is another, empty one.
+        """
+        store = self._store_of(replica)
+        if store.read(MARK) != str(tuple(replica)).encode():
+            message = f"{store.uri} is not replica {replica}"
+            raise OSError(message)
+        return store
+
+    def _read(self, act: acts.Read) -> VersionFile | None:
+        found = self._store_of(act.replica).look(log_name(act.version))
+        if found is None:
+            self._there(act.replica)
+            return None
+        return VersionFile(found)
+
+    def _put(self, act: acts.Put) -> bool:
+        assert isinstance(act.content, VersionFile)
+        store = self._there(act.replica)
+        return store.put_if_absent(log_name(act.version), act.content.data, durable=self._durable)
+
+    def _checkpoint(self, act: acts.Checkpoint) -> int:
+        known = self._checkpoints.get(act.replica, -1)
+        store = self._store_of(act.replica)
+        # Not by `_last_checkpoint`: a late writer of an older one may move that back.
+        newest = max(LogFiles.listed(store, max(known, 0)).checkpoints, default=-1)
+        if newest < 0:
+            self._there(act.replica)
+        self._checkpoints[act.replica] = max(known, newest)
+        return self._checkpoints[act.replica]
+
+    def _end(self, act: acts.End) -> int:
+        files = LogFiles.listed(self._there(act.replica))
+        return max((*files.commits, *files.checkpoints), default=-1)
+
+    def _load(self, act: acts.Load) -> View | None:
+        version = self._checkpoint(acts.Checkpoint(act.replica))
+        if version < 0:
+            return None
+        found = newest_configuration(_txns(load_snapshot(self._store_of(act.replica), version)))
+        assert found is not None
+        return View(found, version)
+
+    def _supply(self, act: acts.Supply) -> None:
+        assert isinstance(act.content, VersionFile)
+        store = self._there(act.replica)
+        for add in act.content.commit.adds:
+            self._supply_file(store, add, act.source)
+
+    def _supply_file(self, store: Store, add: Add, source: Replica | None) -> None:
+        try:
+            if store.size(add.path) == add.size:
+                return
+        except FileNotFoundError:
+            pass
+        if source is None:
+            content = self._made[add.path]
+        else:
+            try:
+                content = self._store_of(source).read(add.path)
+            except FileNotFoundError:
+                # Maintenance removes files that no version names any more.
+                if add.path in _live(load_snapshot(self._there(source))):
+                    raise
+                return
+        store.make_folder(posixpath.dirname(add.path))
+        # Whole or not at all: another helper may write the same.
+        store.replace(add.path, content)
+        if self._durable:
+            store.sync(add.path)
+
+    def _make_checkpoint(self, act: acts.MakeCheckpoint) -> None:
+        store = self._there(act.replica)
+        if self._checkpoint(acts.Checkpoint(act.replica)) < act.version:
+            make_checkpoint(store, load_snapshot(store, act.version), self._clock.now_ms())
+
+    def _copy_checkpoint(self, act: acts.CopyCheckpoint) -> int:
+        source, target = self._there(act.source), self._there(act.replica)
+        files = LogFiles.listed(source).checkpoints
+        version = max(files)
+        if self._checkpoint(acts.Checkpoint(act.replica)) >= version:
+            return self._checkpoints[act.replica]
+        for add in _live(load_snapshot(source, version)).values():
+            self._supply_file(target, add, act.source)
+        for name in files[version]:
+            target.replace(f"_delta_log/{name}", source.read(f"_delta_log/{name}"))
+        # Readers of Delta begin where this says.
+        target.replace("_delta_log/_last_checkpoint", b'{"version":%d,"size":%d}' % (version, 1))
+        self._drop_covered(target, source, version)
+        return version
+
+    @staticmethod
+    def _drop_covered(target: Store, source: Store, version: int) -> None:
+        """Remove versions below a checkpoint that are not those of the source: they count no more, and may mislead."""
+        for number in LogFiles.listed(target).commits:
+            if number <= version and target.look(log_name(number)) != source.look(log_name(number)):
+                target.remove(log_name(number))
+
+    def _discard(self, act: acts.Discard) -> None:
+        store = self._there(act.replica)
+        for version in LogFiles.listed(store).commits:
+            if version < act.below:
+                store.remove(log_name(version))
+
+
+def _txns(snapshot: Snapshot) -> dict[str, int]:
+    found = {str(txn["appId"]): int(txn["version"]) for txn in snapshot.of_kind("txn")}
+    for commit in snapshot.committed:
+        found |= commit.txns
+    return found
+
+
+def _live(snapshot: Snapshot) -> dict[str, Add]:
+    """The data files of a version, by path."""
+    found = {add.path: add for add in snapshot.adds()}
+    for commit in snapshot.committed:
+        found |= {add.path: add for add in commit.adds}
+        for path in commit.removes:
+            found.pop(path, None)
+    return found

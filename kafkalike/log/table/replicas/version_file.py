@@ -1,0 +1,80 @@
+"""Version file: the bytes of a version in; whose it is, and which configuration it puts in force, out. And seals."""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Final
+
+from kafkalike.log.table.actions import TableCommit, parse_commit
+from kafkalike.log.table.commit_file import Commit
+from kafkalike.model.replication.values import Configuration, Replica
+
+SEAL: Final = "REPLICAS"
+"""Operation of a version that is a seal."""
+
+APPLICATION: Final = "kafkalike.replicas:"
+"""Beginning of the Delta transaction's application that says a configuration; its version is the epoch.
+
+It stays in checkpoints, other engines pass over it, and there is one for each chain that there has been.
+"""
+
+
+@dataclass(frozen=True)
+class VersionFile:
+    """The content of a version, byte by byte; a `Version` of the rules."""
+
+    data: bytes
+
+    @cached_property
+    def commit(self) -> TableCommit:
+        """What it says, its number excepted.
+
+        Raises:
+            LogCorruptError: it is damaged.
+        """
+        return parse_commit(0, self.data, "a replica")
+
+    @property
+    def append_id(self) -> str:
+        """Whose it is; empty for those of foreign writers."""
+        return self.commit.append_id or ""
+
+    @property
+    def configuration(self) -> Configuration | None:
+        """The configuration of the versions after it, if it is a seal."""
+        return newest_configuration(self.commit.txns)
+
+
+def seal(configuration: Configuration, time_ms: int) -> VersionFile:
+    """A version that puts a configuration in force."""
+    wanted = Commit(
+        version=0,
+        time_ms=time_ms,
+        operation=SEAL,
+        append_id=uuid.uuid4().hex,
+        txns={application(configuration): configuration.epoch},
+    )
+    return VersionFile(wanted.content())
+
+
+def application(configuration: Configuration) -> str:
+    """The Delta application that says a chain, such as `kafkalike.replicas:1,3.2,2`: broker 3's has life 2."""
+    names = (f"{r.broker}.{r.life}" if r.life else str(r.broker) for r in configuration.chain)
+    return APPLICATION + ",".join(names)
+
+
+def newest_configuration(txns: Mapping[str, int]) -> Configuration | None:
+    """The configuration of the highest epoch among a table's Delta transactions; None when there is none."""
+    found = [(epoch, name) for name, epoch in txns.items() if name.startswith(APPLICATION)]
+    if not found:
+        return None
+    epoch, name = max(found)
+    return Configuration(epoch, tuple(map(_replica, name.removeprefix(APPLICATION).split(","))))
+
+
+def _replica(name: str) -> Replica:
+    broker, _, life = name.partition(".")
+    return Replica(int(broker), int(life or 0))

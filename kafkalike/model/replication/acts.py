@@ -1,0 +1,129 @@
+"""Acts: what a course asks of one root, or of the controller. A simulation carries them out, and so does the log.
+
+Any process may stop between any two acts for ever, or go on years later. An act on a replica may end in
+`UnreachableError`; then a `Put` may have happened, or may still happen.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Generator
+from typing import Any, NamedTuple
+
+from kafkalike.model.replication.values import Registration, Replica, Version
+
+
+class Read(NamedTuple):
+    """Read a version's file. Comes to its content, or None."""
+
+    replica: Replica
+    version: int
+
+
+class Put(NamedTuple):
+    """Create a version's file if there is none. Comes to whether this call did."""
+
+    replica: Replica
+    version: int
+    content: Version
+
+
+class Checkpoint(NamedTuple):
+    """Look for the newest checkpoint. Comes to its version, or -1."""
+
+    replica: Replica
+
+
+class End(NamedTuple):
+    """Look for the last version, or a checkpoint above all of them. Comes to its number, or -1."""
+
+    replica: Replica
+
+
+class Load(NamedTuple):
+    """Load the newest checkpoint. Comes to a `View` at its version, or None."""
+
+    replica: Replica
+
+
+class Supply(NamedTuple):
+    """See that a replica has the data files that a version adds, and force them to the disk if the topic wants that.
+
+    Files that maintenance has removed from the log since are left out. Comes to nothing.
+    """
+
+    replica: Replica
+    content: Version
+    source: Replica | None
+    """Who has them; None: this process, which has made them."""
+
+
+class MakeCheckpoint(NamedTuple):
+    """Write a checkpoint of a published version of the log. Comes to nothing."""
+
+    replica: Replica
+    version: int
+
+
+class CopyCheckpoint(NamedTuple):
+    """Give a replica another one's newest checkpoint, and before it the data files that are live in it.
+
+    Comes to the checkpoint's version.
+    """
+
+    source: Replica
+    replica: Replica
+
+
+class Discard(NamedTuple):
+    """Remove the versions' files that a checkpoint of this replica makes unnecessary, from the oldest on.
+
+    Comes to nothing.
+    """
+
+    replica: Replica
+    below: int
+
+
+class LookAtController(NamedTuple):
+    """Ask the controller. Comes to a `Registration`."""
+
+
+class Register(NamedTuple):
+    """Change what the controller says, if it is still what was seen. Comes to whether it was changed.
+
+    An answer that got lost is found by asking again: an epoch is given out once.
+    """
+
+    before: Registration
+    after: Registration
+
+
+class NewSeal(NamedTuple):
+    """Make the content of a version that puts a registration's configuration in force. Comes to a `Version`.
+
+    Which of several is in the log is decided by who puts one first.
+    """
+
+    registration: Registration
+
+
+class NewLife(NamedTuple):
+    """Make a number that nobody else has. Comes to it."""
+
+
+Act = (
+    Read
+    | Put
+    | Checkpoint
+    | End
+    | Load
+    | Supply
+    | MakeCheckpoint
+    | CopyCheckpoint
+    | Discard
+    | LookAtController
+    | Register
+    | NewSeal
+    | NewLife
+)
+Steps = Generator[Act, Any, Any]

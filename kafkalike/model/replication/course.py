@@ -1,0 +1,287 @@
+"""Courses of writers: a version to be made in, acts on roots in their order out.
+
+The order of the acts is what the guarantees rest on, so it stands here, without any input or output: a course yields
+what is to be done next, and is sent what came of it, or gets the error thrown in.
+
+What keeps replicas the same is this. A version is decided where it is put first, at the head, and then goes down the
+chain; nobody takes one whose predecessor it lacks; the last one to get it, the leader, publishes it. Whoever is to come
+after a version that is not published yet publishes it first. Nothing is ever overwritten. A configuration ends where
+the next one's seal stands, in the log of the first replica that stays: a writer of the old one meets the seal there.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Generator
+from typing import Any
+
+from kafkalike.model.replication.acts import (
+    Act,
+    Checkpoint,
+    CopyCheckpoint,
+    End,
+    Load,
+    LookAtController,
+    NewSeal,
+    Put,
+    Read,
+    Register,
+    Supply,
+)
+from kafkalike.model.replication.membership import without
+from kafkalike.model.replication.values import (
+    UNSEEN,
+    FellBehindError,
+    OtherBytesError,
+    Registration,
+    Replica,
+    ReplicaError,
+    Version,
+    View,
+)
+
+Seen = dict[int, Version]
+"""Contents of published versions, filled by courses that come by."""
+
+
+class StaleError(ReplicaError):
+    """A newer configuration has been met: nobody is to be taken out because of it."""
+
+
+def check_not_cleaned(replica: Replica, version: int) -> Generator[Act, Any, None]:
+    """Refuse to believe what was found, or put, in the place of a version that log clean-up may have emptied.
+
+    It comes after the read or the put, as a process may sleep before those. The version before is no proof: another
+    late writer may have put that one, too.
+
+    Raises:
+        FellBehindError: there is a checkpoint at or above it.
+    """
+    if (yield Checkpoint(replica)) >= version:
+        raise FellBehindError
+
+
+def reading(replica: Replica, version: int) -> Generator[Act, Any, Version | None]:
+    """A version of a replica; None when its log ends before."""
+    found = yield Read(replica, version)
+    yield from check_not_cleaned(replica, version)
+    return found  # type: ignore[no-any-return]
+
+
+def putting(replica: Replica, version: int, content: Version) -> Generator[Act, Any, None]:
+    """Put a decided version at a replica that has all before it.
+
+    Raises:
+        OtherBytesError: it has something else there.
+    """
+    if not (yield Put(replica, version, content)):
+        found = yield Read(replica, version)
+        yield from check_not_cleaned(replica, version)
+        if found != content:
+            raise OtherBytesError(replica)
+        return
+    yield from check_not_cleaned(replica, version)
+
+
+def following(view: View, seen: Seen, registered: Registration | None = None) -> Generator[Act, Any, View]:
+    """Read what is published beyond a view, each version from the leader of its configuration.
+
+    A seal that has not reached the leader that it names is not published yet.
+
+    Args:
+        view: what is known.
+        seen: gets the versions.
+        registered: what the controller says. Versions before its seal are read from its leader, as older leaders may be
+            gone: what that one has of them, all have that are in sync.
+    """
+    while True:
+        known = view.configuration
+        behind = registered is not None and known.epoch < registered.epoch
+        source = registered.leader if behind and registered is not None else known.leader
+        content = yield from reading(source, view.end + 1)
+        if content is None:
+            return view
+        later = view.after(content)
+        new = later.configuration
+        passing = registered is not None and new.epoch < registered.epoch
+        if new.epoch > known.epoch and new.leader != source and not passing:
+            there = yield Read(new.leader, later.end)
+            if there != content and (yield Checkpoint(new.leader)) < later.end:
+                return view
+        seen[later.end] = content
+        view = later
+
+
+def appending(view: View, content: Version, seen: Seen) -> Generator[Act, Any, tuple[View, bool]]:
+    """Make the version after a view, or learn what it is.
+
+    Args:
+        view: all that is published, as far as is known; what the content was planned on.
+        content: what the version shall be; its data files can be read by this process.
+        seen: gets all versions after the view.
+
+    Returns:
+        The view after it, and whether the version is this content: then it is acknowledged.
+
+    Raises:
+        FellBehindError: unknown; to be settled by id.
+        NoReplicaLeftError: a replica failed, and no other one is in sync. Unknown, too.
+    """
+    wanted = view.end + 1
+    while view.end < wanted:
+        try:
+            view = yield from publishing(view, content, seen)
+        except ReplicaError as failed:
+            view = yield from mending(view, failed, seen)
+    return view, seen[wanted].append_id == content.append_id
+
+
+def publishing(view: View, content: Version, seen: Seen) -> Generator[Act, Any, View]:
+    """Take the next version down the chain: what the head has in its place, or else this content."""
+    chain, version = view.configuration.chain, view.end + 1
+    decided = yield from reading(chain[0], version)
+    if decided is None:
+        # Before the head says that the version is there.
+        for replica in chain:
+            yield Supply(replica, content, None)
+        decided = yield from deciding(chain[0], version, content)
+    later = view.after(decided)
+    if later.configuration != view.configuration:
+        raise StaleError(chain[0])
+    for replica in chain[1:]:
+        yield from putting(replica, version, decided)
+    seen[version] = decided
+    return later
+
+
+def deciding(replica: Replica, version: int, content: Version) -> Generator[Act, Any, Version]:
+    """Put a content in the place of a version where that is decided, and see what is there then."""
+    if (yield Put(replica, version, content)):
+        yield from check_not_cleaned(replica, version)
+        return content
+    found = yield from reading(replica, version)
+    if found is None:
+        raise FellBehindError
+    return found
+
+
+def finding(*, repair: bool) -> Generator[Act, Any, tuple[Registration, View | None, Replica]]:
+    """Find where to load a table from, and replace a leader that does not answer.
+
+    Args:
+        repair: False for those who only read: they raise `UnreachableError`.
+
+    Returns:
+        What the controller says; what the newest checkpoint says, None without one; and where that one is.
+
+    Raises:
+        NoReplicaLeftError: nobody in sync answers.
+    """
+    while True:
+        registered: Registration = yield LookAtController()
+        last = registered.chain[-1]
+        try:
+            if last == registered.joining:
+                loaded = yield Load(last)
+                if loaded is not None and loaded.configuration.epoch == registered.epoch:
+                    # Writers go by it already.
+                    return registered, loaded, last
+            return registered, (yield Load(registered.leader)), registered.leader
+        except ReplicaError as failed:
+            if not repair:
+                raise
+            yield Register(registered, without(registered, failed.replica))
+
+
+def opening(seen: Seen, *, repair: bool) -> Generator[Act, Any, tuple[View, View | None, Replica]]:
+    """Get to know a log from its newest checkpoint on.
+
+    A writer's view is one whose configuration is in force: a leader that is only registered may show what the leader
+    before lacks, and who would write that one the next version would leave a hole there.
+
+    Args:
+        seen: gets the versions above the checkpoint.
+        repair: False for those who only read.
+
+    Returns:
+        The view; the checkpoint's, and where that is.
+    """
+    registered, loaded, source = yield from finding(repair=repair)
+    view = yield from following(loaded or UNSEEN, seen, registered)
+    if repair:
+        view = yield from mending(view, StaleError(source), seen)
+    return view, loaded, source
+
+
+def mending(view: View, failed: ReplicaError, seen: Seen) -> Generator[Act, Any, View]:
+    """Go on where a replica failed: take it out, unless there is a newer configuration, and bring that one into force.
+
+    The controller decides: two sides of a partition that both shrink to themselves would both go on.
+    """
+    epoch = view.configuration.epoch
+    while True:
+        registered = yield LookAtController()
+        to_blame = not isinstance(failed, StaleError) and failed.replica in registered.chain
+        if registered.epoch == epoch and to_blame:
+            smaller = without(registered, failed.replica)
+            if not (yield Register(registered, smaller)):
+                continue
+            registered = smaller
+        epoch = registered.epoch
+        try:
+            view = yield from sealing(view, registered, seen)
+        except ReplicaError as again:
+            failed = again
+            continue
+        if view.configuration.epoch == epoch:
+            return view
+        # The log knows a newer one than the controller did.
+        failed = StaleError(registered.leader)
+
+
+def sealing(view: View, registered: Registration, seen: Seen) -> Generator[Act, Any, View]:
+    """Bring a registration into force, unless it is.
+
+    First the seal is put where the log of the configuration before is longest: nothing of that configuration can come
+    after it. Then all that is there goes down the new chain.
+
+    Returns:
+        A view that has the seal, or that of a newer configuration.
+    """
+    if registered.losses and view.configuration.epoch < registered.losses[-1].epoch:
+        # The log that this process knows was given up.
+        raise FellBehindError
+    decider = registered.decider
+    view = yield from following(view, seen, registered)
+    ahead: Seen = {}
+    end = view
+    while end.configuration.epoch < registered.epoch:
+        content = yield from reading(decider, end.end + 1)
+        if content is None:
+            seal = yield NewSeal(registered)
+            content = yield from deciding(decider, end.end + 1, seal)
+        ahead[end.end + 1] = content
+        end = end.after(content)
+    if end.configuration.epoch > registered.epoch:
+        # Its seal may not be published yet: whoever goes on must ask the controller again.
+        return view
+    for replica in registered.chain:
+        if replica == registered.joining:
+            yield from bringing(replica, decider, end.end)
+        elif replica != decider:
+            for version, content in ahead.items():
+                yield from putting(replica, version, content)
+    seen |= ahead
+    return end
+
+
+def bringing(replica: Replica, source: Replica, last: int) -> Generator[Act, Any, None]:
+    """Bring a replica that has caught up before to a version, from one that has it."""
+    end = yield End(replica)
+    if end < (yield Checkpoint(source)):
+        end = yield CopyCheckpoint(source, replica)
+    for version in range(end + 1, last + 1):
+        content = yield from reading(source, version)
+        if content is None:
+            raise FellBehindError
+        yield Supply(replica, content, source)
+        yield from putting(replica, version, content)

@@ -1,0 +1,159 @@
+"""Courses of helpers: replicas that lag in, replicas in sync out; leaders moved; logs cleaned up.
+
+A log is never truncated. Where a former head has a version that nobody else has, the log of the others goes on past it,
+and a checkpoint is put over it: what stands at or below a checkpoint counts no more, and may be removed at any time.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Generator
+from typing import Any
+
+from kafkalike.model.replication.acts import (
+    Act,
+    Checkpoint,
+    CopyCheckpoint,
+    Discard,
+    End,
+    LookAtController,
+    MakeCheckpoint,
+    NewLife,
+    NewSeal,
+    Put,
+    Read,
+    Register,
+    Supply,
+)
+from kafkalike.model.replication.course import Seen, check_not_cleaned, following, reading, sealing
+from kafkalike.model.replication.membership import chosen_unclean, confirmed, with_joining, without
+from kafkalike.model.replication.values import Registration, Replica, View
+
+
+def catching_up(replica: Replica, leader: Replica, view: View) -> Generator[Act, Any, bool]:
+    """Bring a replica that is not in the chain to what a leader has published.
+
+    Args:
+        replica: which one.
+        leader: the topic's.
+        view: what that one has published.
+
+    Returns:
+        False when it has more than the leader, or something else in the place of a later version: the log must go on
+        past that first.
+    """
+    end = yield End(replica)
+    while end < view.end:
+        if max(end, 0) <= (yield Checkpoint(leader)):
+            # Its own versions cannot be compared any more, and need not be: they are below the checkpoint then.
+            end = yield CopyCheckpoint(leader, replica)
+            if end >= view.end:
+                break
+        elif end >= 0 and not (yield from _is_right(replica, leader, end)):
+            yield MakeCheckpoint(leader, view.end)
+            continue
+        content = yield from _above_checkpoint(leader, end + 1)
+        if content is None:
+            continue
+        yield Supply(replica, content, leader)
+        if not (yield Put(replica, end + 1, content)) and (yield Read(replica, end + 1)) != content:
+            yield MakeCheckpoint(leader, view.end)
+            continue
+        end += 1
+    return (yield from _is_right(replica, leader, end))
+
+
+def _is_right(replica: Replica, leader: Replica, version: int) -> Generator[Act, Any, bool]:
+    """Whether a replica's last version is the leader's, and so all before it: each was put after the one before."""
+    if (yield Checkpoint(replica)) >= version:
+        return True
+    mine = yield Read(replica, version)
+    theirs = yield from reading(leader, version)
+    return mine is not None and bool(mine == theirs)
+
+
+def _above_checkpoint(leader: Replica, version: int) -> Generator[Act, Any, Any]:
+    found = yield Read(leader, version)
+    return None if (yield Checkpoint(leader)) >= version else found
+
+
+def joining(
+    broker: int, registered: Registration, view: View, seen: Seen, *, leads: bool = False
+) -> Generator[Act, Any, View | None]:
+    """Bring a broker's replica into the chain, or go on with one that is joining.
+
+    In this order: it has caught up; the controller says that it must be written; that is sealed; it has the seal; the
+    controller counts it. So nobody who lacks an acknowledged version is ever in sync.
+
+    Args:
+        broker: one that shall have a replica.
+        registered: what the controller says.
+        view: what is published.
+        seen: gets what is found beyond.
+        leads: whether it is to be the leader.
+
+    Returns:
+        None when that cannot be yet: the log must go on first, or the controller says something else by now.
+    """
+    if registered.joining is None:
+        view = yield from sealing(view, registered, seen)
+        if view.configuration != registered.configuration:
+            return None
+        replica = Replica(broker, registered.life)
+        if not (yield from catching_up(replica, registered.leader, view)):
+            return None
+        larger = with_joining(registered, broker, leads=leads)
+        if not (yield Register(registered, larger)):
+            return None
+        registered = larger
+    view = yield from sealing(view, registered, seen)
+    if view.configuration != registered.configuration:
+        return None
+    yield Register(registered, confirmed(registered))
+    return view
+
+
+def leaving(replica: Replica, registered: Registration, view: View, seen: Seen) -> Generator[Act, Any, View | None]:
+    """Take a replica out as planned: it is to lead, or its broker is drained. None: the controller says otherwise."""
+    smaller = without(registered, replica)
+    if not (yield Register(registered, smaller)):
+        return None
+    return (yield from sealing(view, smaller, seen))
+
+
+def choosing_unclean(replica: Replica) -> Generator[Act, Any, Registration | None]:
+    """Make a replica out of sync the leader, and write down that records may be lost. None: others were faster.
+
+    It gets another name before: helpers that woke up late could still bring it versions, or a checkpoint, of the log
+    that is given up.
+    """
+    registered = yield LookAtController()
+    if any(replica.broker == member.broker for member in registered.chain):
+        return None
+    life = yield NewLife()
+    renamed = Replica(replica.broker, life)
+    kept = yield End(replica)
+    yield from catching_up(renamed, replica, View(registered.configuration, kept))
+    kept = yield End(renamed)
+    chosen = chosen_unclean(registered, renamed, kept)
+    # A log that has no seal of this epoch is one that was given up.
+    yield Put(renamed, kept + 1, (yield NewSeal(chosen)))
+    return chosen if (yield Register(registered, chosen)) else None
+
+
+def cleaning(replica: Replica, view: View, keep: int) -> Generator[Act, Any, None]:
+    """Clean a log up: a checkpoint of what is published, then the versions below it go.
+
+    Args:
+        replica: one of the chain.
+        view: what is published.
+        keep: how many versions below the checkpoint stay.
+    """
+    seen: Seen = {}
+    view = yield from following(view, seen)
+    if replica not in view.configuration.chain:
+        return
+    if (yield Read(replica, view.end)) is None:
+        return
+    yield from check_not_cleaned(replica, view.end)
+    yield MakeCheckpoint(replica, view.end)
+    yield Discard(replica, max(0, view.end - keep))

@@ -1,0 +1,211 @@
+"""Registers: voters that run nothing, and a proposal in; what a majority of them has decided out.
+
+A voter is a folder where a file can be created if it is absent, no more. For each slot, such as a version of the
+cluster's metadata, it holds a row of files, each put behind the last one: what proposers have asked of it. What it has
+promised and accepted follows from that row alone, so everybody computes the same; that makes it an acceptor of Paxos,
+whoever reads it. A file that was put too late is there and has no effect.
+
+Any process may stop between any two acts for ever; a put whose answer was lost may land later, in its place or never.
+Two values are never decided for one slot. One is decided as soon as somebody is left alone for a while with a majority
+of voters that answer.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Generator, Hashable, Sequence
+from typing import Any, NamedTuple
+
+
+class Ballot(NamedTuple):
+    """Whose turn it is: later ones count more. No two proposals have the same one."""
+
+    number: int
+    proposer: str
+
+
+class Prepare(NamedTuple):
+    """Nothing of an earlier ballot is to be accepted from here on."""
+
+    ballot: Ballot
+
+
+class Accept(NamedTuple):
+    """A value, unless a later ballot stands before it."""
+
+    ballot: Ballot
+    value: Hashable
+
+
+Request = Prepare | Accept
+
+
+class Voted(NamedTuple):
+    """What a voter's row of a slot says."""
+
+    promised: Ballot | None = None
+    accepted: Accept | None = None
+
+    def after(self, request: Request) -> Voted:
+        """With one more request at the end of the row."""
+        if self.promised is not None and request.ballot < self.promised:
+            return self
+        accepted = request if isinstance(request, Accept) else self.accepted
+        return Voted(request.ballot, accepted)
+
+
+class UnreachableVoterError(Exception):
+    """A voter gives no answer."""
+
+
+class NoMajorityError(Exception):
+    """Too few voters answer: nothing is decided by this process, and what it has put may still count."""
+
+
+class ReadRow(NamedTuple):
+    """Read a voter's row of a slot from a place on. Comes to the requests there, in order."""
+
+    voter: int
+    slot: int
+    since: int
+
+
+class PutRequest(NamedTuple):
+    """Create the file at a place of a voter's row, if it is absent. Comes to whether this call did."""
+
+    voter: int
+    slot: int
+    place: int
+    request: Request
+
+
+class Pause(NamedTuple):
+    """Wait a random time that doubles with each try: another proposer was at work. Comes to nothing."""
+
+    attempt: int
+
+
+Act = ReadRow | PutRequest | Pause
+
+
+def majority(voters: int) -> int:
+    """How many of so many voters decide."""
+    return voters // 2 + 1
+
+
+def decided(rows: Sequence[Sequence[Request]], voters: int) -> Accept | None:
+    """What is decided, by the rows of those voters that answered.
+
+    Args:
+        rows: one for each of them.
+        voters: how many there are.
+
+    Returns:
+        None when these rows do not say it; others may.
+    """
+    votes: dict[Accept, int] = {}
+    for row in rows:
+        voted = Voted()
+        counted: set[Accept] = set()
+        for request in row:
+            voted = voted.after(request)
+            if isinstance(request, Accept) and voted.accepted == request:
+                counted.add(request)
+        for accept in counted:
+            votes[accept] = votes.get(accept, 0) + 1
+            if votes[accept] >= majority(voters):
+                return accept
+    return None
+
+
+def learning(slot: int, voters: int) -> Generator[Act, Any, Accept | None]:
+    """What is decided for a slot; None when nothing is, as far as this process can see.
+
+    Raises:
+        NoMajorityError: too few voters answer.
+    """
+    rows: list[list[Request]] = []
+    for voter in range(voters):
+        try:
+            rows.append((yield ReadRow(voter, slot, 0)))
+        except UnreachableVoterError:
+            continue
+    if len(rows) < majority(voters):
+        raise NoMajorityError
+    return decided(rows, voters)
+
+
+def proposing(slot: int, voters: int, proposer: str, value: Hashable) -> Generator[Act, Any, Hashable]:
+    """Have a value decided for a slot, or learn which one is.
+
+    Args:
+        slot: what is to be decided.
+        voters: how many there are, numbered from 0.
+        proposer: an id that nobody else has, this process's own proposals for the slot included.
+        value: the wanted one; it says whose it is.
+
+    Returns:
+        The slot's value, for ever.
+
+    Raises:
+        NoMajorityError: unknown: the value may still be decided.
+    """
+    rows: dict[int, list[Request]] = {voter: [] for voter in range(voters)}
+    number, attempt = 0, 0
+    while True:
+        for row in rows.values():
+            number = max((number, *(request.ballot.number for request in row)))
+        number += 1
+        ballot = Ballot(number, proposer)
+        promises = yield from _asked(slot, rows, Prepare(ballot))
+        if len(promises) >= majority(voters):
+            accepted = max((v.accepted for v in promises if v.accepted is not None), default=None, key=_by_ballot)
+            wanted = value if accepted is None else accepted.value
+            votes = yield from _asked(slot, rows, Accept(ballot, wanted))
+            if len(votes) >= majority(voters):
+                return wanted
+        found = decided(list(rows.values()), voters)
+        if found is not None:
+            return found.value
+        attempt += 1
+        yield Pause(attempt)
+
+
+def _by_ballot(accept: Accept) -> Ballot:
+    return accept.ballot
+
+
+def _asked(slot: int, rows: dict[int, list[Request]], request: Request) -> Generator[Act, Any, list[Voted]]:
+    """Put a request behind each voter's row.
+
+    Returns:
+        What those have voted that let it count; what they had accepted before it is in there.
+
+    Raises:
+        NoMajorityError: too few voters answer.
+    """
+    answered, counted = 0, []
+    for voter, row in rows.items():
+        try:
+            voted = yield from _put(slot, voter, row, request)
+        except UnreachableVoterError:
+            continue
+        answered += 1
+        if voted.promised == request.ballot:
+            counted.append(voted)
+    if answered < majority(len(rows)):
+        raise NoMajorityError
+    return counted
+
+
+def _put(slot: int, voter: int, row: list[Request], request: Request) -> Generator[Act, Any, Voted]:
+    """Put a request behind a voter's row, where it has not passed it by already. Returns what the voter says then."""
+    while True:
+        row += yield ReadRow(voter, slot, len(row))
+        voted = Voted()
+        for earlier in row:
+            voted = voted.after(earlier)
+        if request in row or (voted.promised is not None and voted.promised > request.ballot):
+            return voted
+        if (yield PutRequest(voter, slot, len(row), request)):
+            row.append(request)
+            return voted.after(request)

@@ -1,0 +1,134 @@
+"""Values of replication: replicas, configurations, what the controller has registered, what a process has seen."""
+
+from __future__ import annotations
+
+from typing import Final, NamedTuple, Protocol
+
+
+class Replica(NamedTuple):
+    """A copy of a topic's table on one broker's root."""
+
+    broker: int
+    life: int = 0
+    """Which of the copies there have been: after an unclean election copies are made anew, under another name."""
+
+
+class Configuration(NamedTuple):
+    """Who must take a version, and in what order. It holds from the version after the one that says so, its seal."""
+
+    epoch: int
+    """Kafka's leader epoch: given by the controller, one configuration for each."""
+    chain: tuple[Replica, ...]
+    """The order in which replicas take a version: the head decides it, the leader publishes it."""
+
+    @property
+    def head(self) -> Replica:
+        """The first one: what stands there in the place of a version is that version."""
+        return self.chain[0]
+
+    @property
+    def leader(self) -> Replica:
+        """The last one: what it has, all have."""
+        return self.chain[-1]
+
+
+class Loss(NamedTuple):
+    """An unclean election: records that were acknowledged may be gone."""
+
+    epoch: int
+    """Epoch that it began."""
+    replica: Replica
+    """Whose log is the truth since."""
+    kept: int
+    """The log end, a version, that this replica had when it was chosen: later ones of older epochs are lost."""
+    chain: tuple[Replica, ...]
+    """Whose log was the truth before."""
+
+
+class Registration(NamedTuple):
+    """What the controller says about one topic. It is changed by compare-and-set, and is a value."""
+
+    epoch: int
+    chain: tuple[Replica, ...]
+    joining: Replica | None = None
+    """The member of the chain that may lack something: not in sync, and no leader, until it is confirmed."""
+    life: int = 0
+    """Life of replicas that are to join: it changes with an unclean election."""
+    losses: tuple[Loss, ...] = ()
+
+    @property
+    def configuration(self) -> Configuration:
+        """What writers must keep to."""
+        return Configuration(self.epoch, self.chain)
+
+    @property
+    def in_sync(self) -> tuple[Replica, ...]:
+        """Kafka's ISR, in the chain's order: each of them has everything that was ever acknowledged."""
+        return tuple(replica for replica in self.chain if replica != self.joining)
+
+    @property
+    def decider(self) -> Replica:
+        """Who decides where the log of the configuration before ends: the first in sync, whose log is the longest."""
+        return self.in_sync[0]
+
+    @property
+    def leader(self) -> Replica:
+        """Who may be read: the last one that is in sync."""
+        return self.in_sync[-1]
+
+
+class Version(Protocol):
+    """The content of a version. Two are the same if they are equal, byte by byte."""
+
+    @property
+    def append_id(self) -> str:
+        """Whose it is."""
+        ...
+
+    @property
+    def configuration(self) -> Configuration | None:
+        """The configuration of the versions after it, if it is a seal."""
+        ...
+
+
+class View(NamedTuple):
+    """What a process knows of a topic's log."""
+
+    configuration: Configuration
+    """The one of the next version, as the log says."""
+    end: int
+    """The last version that is known to be published: every replica of the configuration has it."""
+
+    def after(self, content: Version) -> View:
+        """The view that has one more version."""
+        seal = content.configuration
+        newer = seal is not None and seal.epoch > self.configuration.epoch
+        return View(seal if newer and seal is not None else self.configuration, self.end + 1)
+
+
+UNSEEN: Final = View(Configuration(-1, ()), -1)
+"""Nothing is known of the log."""
+
+
+class ReplicaError(Exception):
+    """A replica cannot take part as it is."""
+
+    def __init__(self, replica: Replica) -> None:
+        super().__init__(f"{type(self).__name__}: {replica}")
+        self.replica = replica
+
+
+class UnreachableError(ReplicaError):
+    """It gives no answer, for longer than `replica.lag.time.max.ms`. What was asked of it may still happen."""
+
+
+class OtherBytesError(ReplicaError):
+    """It has another content in the place of a version."""
+
+
+class FellBehindError(Exception):
+    """Log clean-up has passed what this process wanted to do: it must load the table anew, and settle by id."""
+
+
+class NoReplicaLeftError(Exception):
+    """The last replica in sync cannot be taken out."""

@@ -1,0 +1,472 @@
+"""Those who act on simulated replicas: writers, helpers, movers, cleaners, readers, who carry out real courses."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import partial
+from typing import Any, NamedTuple
+
+from kafkalike.model.replication import acts, course, joining
+from kafkalike.model.replication.values import (
+    FellBehindError,
+    NoReplicaLeftError,
+    Registration,
+    Replica,
+    ReplicaError,
+    UnreachableError,
+    View,
+)
+from tests.tools.replica_roots import Content, ControllerError, Roots, Steps, live_files
+
+
+class Actor:
+    """Somebody who carries out one task after the other, and may stop anywhere."""
+
+    __slots__ = ("error", "memory", "name", "send", "sleeps", "steps", "throw", "world")
+
+    def __init__(self, world: Roots, name: str, task: Callable[[Roots, Actor], Steps]) -> None:
+        self.world = world
+        self.name = name
+        self.sleeps = 0
+        self.memory: dict[str, Any] = {}
+        self.steps: Steps | None = task(world, self)
+        self.send: Any = None
+
+    def step(self) -> None:
+        """Carry out one act."""
+        if self.steps is None:
+            return
+        try:
+            act = self.steps.send(self.send)
+            self.send = None
+            while True:
+                try:
+                    self.send = self.carry_out(act)
+                except (ReplicaError, ControllerError) as failed:
+                    act = self.steps.throw(failed)
+                    continue
+                return
+        except StopIteration:
+            self.steps = None
+
+    def finish(self, most: int) -> None:
+        for _ in range(most):
+            if self.steps is None:
+                return
+            self.step()
+        message = f"{self.name} does not come to an end"
+        raise AssertionError(message)
+
+    def carry_out(self, act: Any) -> Any:
+        return CARRIED_OUT[type(act)](self, act)
+
+    def read(self, act: acts.Read) -> Content | None:
+        self.reach(act.replica)
+        return self.world.table(act.replica).log.get(act.version)
+
+    def checkpoint(self, act: acts.Checkpoint) -> int:
+        self.reach(act.replica)
+        return self.world.table(act.replica).checkpoint
+
+    def supply(self, act: acts.Supply) -> None:
+        self.reach(act.replica)
+        if act.source is not None:
+            self.reach(act.source)
+        self.world.supply(act.replica, act.content, act.source)  # type: ignore[arg-type]
+
+    def end(self, act: acts.End) -> int:
+        self.reach(act.replica)
+        return self.world.table(act.replica).last
+
+    def load(self, act: acts.Load) -> View | None:
+        self.reach(act.replica)
+        state = self.world.table(act.replica).state
+        return None if state is None else state.view
+
+    def look_at_controller(self, _act: acts.LookAtController) -> Registration:
+        self.reach_controller()
+        return self.world.registered
+
+    def register(self, act: acts.Register) -> bool:
+        self.reach_controller()
+        done = self.world.register(act.before, act.after)
+        if self.world.faulty and self.world.random() < self.world.faults.lost:
+            raise ControllerError
+        return done
+
+    def make_checkpoint(self, act: acts.MakeCheckpoint) -> None:
+        self.reach(act.replica)
+        self.world.make_checkpoint(act.replica, act.version)
+
+    def copy_checkpoint(self, act: acts.CopyCheckpoint) -> int:
+        self.reach(act.replica)
+        self.reach(act.source)
+        return self.world.copy_checkpoint(act.source, act.replica)
+
+    def discard(self, act: acts.Discard) -> None:
+        self.reach(act.replica)
+        self.world.discard(act.replica, act.below)
+
+    def new_seal(self, act: acts.NewSeal) -> Content:
+        return Content(f"s{act.registration.epoch}", act.registration.configuration)
+
+    def new_life(self, _act: acts.NewLife) -> int:
+        self.world.lives += 1
+        return self.world.lives
+
+    def reach(self, replica: Replica) -> None:
+        world = self.world
+        broker = replica.broker
+        if broker in world.dead:
+            raise UnreachableError(replica)
+        if not world.faulty:
+            return
+        if (self.name, broker) in world.blocked or ("", broker) in world.blocked:
+            if world.random() < world.faults.patience:
+                # It waits, and in the meantime the way is there again.
+                world.blocked.discard((self.name, broker))
+                world.blocked.discard(("", broker))
+                return
+            raise UnreachableError(replica)
+
+    def reach_controller(self) -> None:
+        world = self.world
+        if world.faulty and ((self.name, 0) in world.blocked or ("", 0) in world.blocked):
+            if world.random() < world.faults.patience:
+                world.blocked.discard((self.name, 0))
+                world.blocked.discard(("", 0))
+                return
+            raise ControllerError
+
+    def put(self, act: acts.Put) -> bool:
+        world = self.world
+        self.reach(act.replica)
+        if world.faulty and world.random() < world.faults.lost:
+            if world.random() < 0.6:
+                world.late.append((act.replica, act.version, act.content))  # type: ignore[arg-type]
+            else:
+                world.put(act.replica, act.version, act.content)  # type: ignore[arg-type]
+            raise UnreachableError(act.replica)
+        return world.put(act.replica, act.version, act.content)  # type: ignore[arg-type]
+
+
+class Call(NamedTuple):
+    """Something that is not a course's: one step of the world's."""
+
+    work: Callable[[], Any]
+
+
+CARRIED_OUT: dict[type, Callable[[Actor, Any], Any]] = {
+    acts.Read: Actor.read,
+    acts.Put: Actor.put,
+    acts.Checkpoint: Actor.checkpoint,
+    acts.Supply: Actor.supply,
+    acts.End: Actor.end,
+    acts.Load: Actor.load,
+    acts.LookAtController: Actor.look_at_controller,
+    acts.Register: Actor.register,
+    acts.MakeCheckpoint: Actor.make_checkpoint,
+    acts.CopyCheckpoint: Actor.copy_checkpoint,
+    acts.Discard: Actor.discard,
+    acts.NewSeal: Actor.new_seal,
+    acts.NewLife: Actor.new_life,
+    Call: lambda _actor, act: act.work(),
+}
+
+
+# --- what actors do -------------------------------------------------------------------------------
+
+
+def opening(world: Roots, *, repair: bool = True) -> Steps:
+    """Load the table; all versions, as what a checkpoint says is kept here."""
+    seen: dict[int, Any] = {}
+    view, loaded, source = yield from course.opening(seen, repair=repair)
+    known: list[Content] = []
+    if loaded is not None:
+        known += world.table(source).state.contents[: loaded.end + 1]  # type: ignore[union-attr]
+    take(world, known, seen)
+    return view, known
+
+
+def looked(world: Roots, view: View, known: list[Content]) -> Steps:
+    """What is published beyond a view, with a failed leader replaced."""
+    seen: dict[int, Any] = {}
+    try:
+        view = yield from course.following(view, seen)
+    except ReplicaError as failed:
+        view = yield from course.mending(view, failed, seen)
+    take(world, known, seen)
+    return view
+
+
+def take(world: Roots, known: list[Content], seen: dict[int, Any]) -> None:
+    for version in sorted(seen):
+        assert version == len(known), "a version was left out"
+        known.append(seen[version])
+
+
+def life_of(view: View) -> int:
+    return view.configuration.chain[-1].life
+
+
+def tell(world: Roots, view: View, known: list[Content], since: int) -> None:
+    """This actor goes by these versions from now on."""
+    life = life_of(view)
+    for version in range(since, view.end + 1):
+        world.publish(version, known[version], life)
+
+
+def writer(world: Roots, actor: Actor) -> Steps:  # noqa: C901
+    """Append, settle by id what is in doubt."""
+    number = 0
+    view: View | None = None
+    known: list[Content] = []
+    most = actor.memory.get("appends", 6)
+    while number < most and (world.faulty or actor.name == "last"):
+        number += 1
+        append_id = f"{actor.name}.{number}"
+        content: Content | None = None
+        done = False
+        for _ in range(12):
+            try:
+                if view is None:
+                    view, known = yield from opening(world)
+                    done = any(c.append_id == append_id for c in known)
+                before = len(known)
+                view = yield from looked(world, view, known)
+                done = done or any(c.append_id == append_id for c in known[before:])
+                if done:
+                    break
+                if content is None or any(c.fence for c in known[before:]):
+                    world.files += 1
+                    content = plan(world, append_id, known)
+                before = len(known)
+                seen: dict[int, Any] = {}
+                view, done = yield from course.appending(view, content, seen)
+                take(world, known, seen)
+                done = done or any(c.append_id == append_id for c in known[before:])
+                if any(c.fence for c in known[before:]):
+                    content = None
+                if done:
+                    break
+            except FellBehindError:
+                world.counts["behind"] += 1
+                view, content = None, None
+            except NoReplicaLeftError:
+                view, content = None, None
+                yield Call(lambda: None)
+            except (ReplicaError, ControllerError):
+                view, content = None, None
+                world.counts["refused"] += 1
+        if done:
+            assert view is not None
+            version = next(n for n, c in enumerate(known) if c.append_id == append_id)
+            tell(world, view, known, 0)
+            if life_of(view) == world.registered.life:
+                world.acknowledged[version] = known[version]
+            world.counts["ack"] += 1
+            actor.memory["acknowledged"] = True
+
+
+def plan(world: Roots, append_id: str, known: list[Content]) -> Content:
+    removed = ""
+    if world.random() < 0.3:
+        live = sorted(live_files(known))
+        removed = live[0] if live else ""
+    return Content(append_id, None, f"f{world.files}", removed)
+
+
+def helper(world: Roots, actor: Actor) -> Steps:
+    """Bring replicas back, one after the other."""
+    while world.faulty:
+        try:
+            yield from helped(world, actor)
+        except FellBehindError:
+            world.counts["behind"] += 1
+        except (ReplicaError, ControllerError, NoReplicaLeftError):
+            pass
+
+
+def helped(world: Roots, actor: Actor) -> Steps:
+    view, known = yield from opening(world)
+    view = yield from looked(world, view, known)
+    registered = yield acts.LookAtController()
+    if registered.joining is None:
+        if len(registered.chain) >= world.factor:
+            return
+        absent = [b for b in world.brokers if all(r.broker != b for r in registered.chain)]
+        broker = absent[int(world.random() * len(absent))]
+    else:
+        broker = registered.joining.broker
+    yield from joined(world, actor, broker, registered, view, known)
+
+
+def joined(
+    world: Roots, actor: Actor, broker: int, registered: Registration, view: View, known: list[Content], **how: Any
+) -> Steps:
+    seen: dict[int, Any] = {}
+    try:
+        found = yield from joining.joining(broker, registered, view, seen, **how)
+    except ReplicaError as failed:
+        if registered.joining is None or failed.replica != registered.joining:
+            found = yield acts.LookAtController()
+            if found.joining is not None and found.joining == failed.replica:
+                registered = found
+        if registered.joining == failed.replica:
+            yield from course.mending(view._replace(configuration=registered.configuration), failed, {})
+        return
+    if found is None:
+        # The log must go on, for instance past what only that replica has.
+        world.files += 1
+        view, known = yield from opening(world)
+        view = yield from looked(world, view, known)
+        yield from course.appending(view, Content(f"e{world.files}"), {})
+    else:
+        world.counts["join"] += 1
+
+
+def cleaner(world: Roots, actor: Actor) -> Steps:
+    """Clean logs up."""
+    while world.faulty:
+        try:
+            view, known = yield from opening(world)
+            view = yield from looked(world, view, known)
+            chain = view.configuration.chain
+            replica = chain[int(world.random() * len(chain))]
+            yield from joining.cleaning(replica, view, int(world.random() * 3))
+        except (FellBehindError, ReplicaError, ControllerError, NoReplicaLeftError):
+            pass
+        for _ in range(int(world.random() * 60)):
+            yield Call(lambda: None)
+
+
+def reader(world: Roots, actor: Actor) -> Steps:
+    """Read what leaders show; it asks the controller who that is, and takes nobody out."""
+    shown: list[Content] = []
+    life = 0
+    while world.faulty:
+        try:
+            view, known = yield from opening(world, repair=False)
+            while True:
+                before = len(known)
+                seen: dict[int, Any] = {}
+                view = yield from course.following(view, seen)
+                take(world, known, seen)
+                tell(world, view, known, before)
+                if life_of(view) == life:
+                    both = min(len(shown), len(known))
+                    assert known[:both] == shown[:both], "a reader saw the log change"
+                if life_of(view) != life or len(known) > len(shown):
+                    shown, life = list(known), life_of(view)
+                yield Call(lambda: None)
+                if world.random() < 0.1:
+                    break
+        except (FellBehindError, ReplicaError, ControllerError):
+            pass
+
+
+def mover(world: Roots, actor: Actor) -> Steps:
+    """Move the leader: the wanted one leaves, and comes back as the last."""
+    while world.faulty:
+        try:
+            view, known = yield from opening(world)
+            view = yield from looked(world, view, known)
+            registered = yield acts.LookAtController()
+            if registered.joining is None and len(registered.chain) > 1:
+                target = registered.chain[int(world.random() * (len(registered.chain) - 1))]
+                left = yield from joining.leaving(target, registered, view, {})
+                if left is not None:
+                    world.counts["move"] += 1
+                    view, known = yield from opening(world)
+                    view = yield from looked(world, view, known)
+                    registered = yield acts.LookAtController()
+                    if all(r.broker != target.broker for r in registered.chain):
+                        yield from joined(world, actor, target.broker, registered, view, known, leads=True)
+        except (FellBehindError, ReplicaError, ControllerError, NoReplicaLeftError):
+            pass
+        for _ in range(int(world.random() * 200)):
+            yield Call(lambda: None)
+
+
+def vacuum(world: Roots, actor: Actor) -> Steps:
+    """Remove data files that no version names; a fence before makes those plan anew who have put some down."""
+    while world.faulty:
+        try:
+            view, known = yield from opening(world)
+            view = yield from looked(world, view, known)
+            # By the view, not by what the controller says meanwhile: that may be about another log.
+            chain = view.configuration.chain
+            replica = chain[int(world.random() * len(chain))]
+            yield acts.Checkpoint(replica)
+            files = world.table(replica).files
+            there = yield Call(files.copy)
+            yield from fenced(world, view, known)
+            for file in sorted(there - live_files(known)):
+                yield acts.Checkpoint(replica)
+                yield Call(partial(files.discard, file))
+            world.counts["vacuum"] += 1
+        except (FellBehindError, ReplicaError, ControllerError, NoReplicaLeftError):
+            pass
+        for _ in range(int(world.random() * 100)):
+            yield Call(lambda: None)
+
+
+def fenced(world: Roots, view: View, known: list[Content]) -> Steps:
+    """Make a version without content, and know all up to it."""
+    ours = False
+    while not ours:
+        world.files += 1
+        seen: dict[int, Any] = {}
+        view, ours = yield from course.appending(view, Content(f"x{world.files}", fence=True), seen)
+        take(world, known, seen)
+
+
+def elector(world: Roots, actor: Actor) -> Steps:
+    """Choose an unclean leader where nobody in sync can be reached, and now and then where that only seems so."""
+    while world.faulty:
+        try:
+            registered = yield acts.LookAtController()
+            out = [r for r in world.tables if all(m.broker != r.broker for m in registered.chain)]
+            out = [r for r in out if r.life == registered.life]
+            gone = all(r.broker in world.dead for r in registered.in_sync)
+            if out and (gone or world.random() < 0.5):
+                ends = {}
+                for replica in out:
+                    ends[replica] = yield acts.End(replica)
+                chosen = max(ends, key=lambda r: (ends[r], r))
+                if ends[chosen] >= 0:
+                    yield from joining.choosing_unclean(chosen)
+        except (FellBehindError, ReplicaError, ControllerError):
+            pass
+        for _ in range(int(world.random() * 100)):
+            yield Call(lambda: None)
+
+
+def healer(world: Roots, actor: Actor) -> Steps:
+    """Bring back all that can be brought back."""
+    for _ in range(60):
+        try:
+            view, known = yield from opening(world)
+            view = yield from looked(world, view, known)
+            registered = yield acts.LookAtController()
+            for replica in registered.chain:
+                if replica.broker in world.dead:
+                    view = yield from course.mending(view, UnreachableError(replica), {})
+            registered = yield acts.LookAtController()
+            alive = [b for b in world.brokers if b not in world.dead]
+            absent = [b for b in alive if all(r.broker != b for r in registered.chain)]
+            if registered.joining is not None:
+                yield from joined(world, actor, registered.joining.broker, registered, view, known)
+            elif absent and len(registered.chain) < world.factor:
+                yield from joined(world, actor, absent[0], registered, view, known)
+            elif view.configuration == registered.configuration:
+                view = yield from looked(world, view, known)
+                world.files += 1
+                seen: dict[int, Any] = {}
+                view, ours = yield from course.appending(view, Content(f"h{world.files}"), seen)
+                take(world, known, seen)
+                if ours:
+                    tell(world, view, known, 0)
+                    return
+        except (FellBehindError, NoReplicaLeftError, ReplicaError, ControllerError):
+            pass

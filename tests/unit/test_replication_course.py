@@ -1,0 +1,58 @@
+"""Single turns of replication's courses that take damage, or a very late process, to come about."""
+
+from __future__ import annotations
+
+from collections.abc import Generator
+from typing import Any, NamedTuple
+
+import pytest
+
+from kafkalike.model.replication import acts, course, joining
+from kafkalike.model.replication.values import Configuration, FellBehindError, Registration, Replica, View
+
+ONE, TWO = Replica(1), Replica(2)
+
+
+class Content(NamedTuple):
+    append_id: str
+    configuration: Configuration | None = None
+
+
+def answered(steps: Generator[acts.Act, Any, Any], *answers: Any) -> Any:
+    """Carry a course out with these answers, in order; what it returns."""
+    steps.send(None)
+    try:
+        for answer in answers:
+            steps.send(answer)
+    except StopIteration as end:
+        return end.value
+    pytest.fail("it wants more answers")
+
+
+def test_a_version_that_refused_a_put_and_is_gone_means_that_this_process_is_late() -> None:
+    created = False
+
+    with pytest.raises(FellBehindError):
+        answered(course.deciding(ONE, 5, Content("a")), created, None, -1)
+
+
+def test_a_version_that_the_source_lacks_means_that_this_process_is_late() -> None:
+    with pytest.raises(FellBehindError):
+        answered(course.bringing(TWO, ONE, 5), 4, -1, None, -1)
+
+
+def test_the_log_of_a_replica_that_lacks_the_last_version_is_not_cleaned_up() -> None:
+    """Its root was exchanged, or the log knows more than this process does."""
+    view = View(Configuration(0, (ONE, TWO)), 5)
+
+    assert answered(joining.cleaning(ONE, view, 2), None, -1, None) is None
+
+
+def test_a_newer_seal_that_is_met_does_not_count_before_it_is_published() -> None:
+    """The view stays what it was: the controller is asked again."""
+    view = View(Configuration(0, (ONE, TWO)), 5)
+    newer = Content("s", Configuration(2, (ONE,)))
+    registered = Registration(1, (ONE, TWO))
+
+    # At the leader the log ends; the decider has the seal.
+    assert answered(course.sealing(view, registered, {}), None, -1, newer, -1) == view

@@ -1,0 +1,362 @@
+"""Replication under a seeded scheduler: whatever happens in whatever order, no obligation is broken.
+
+A failure names its seed and its steps; `play(seed, steps)` plays it again. Each safeguard is taken away once: that must
+show.
+"""
+
+from __future__ import annotations
+
+import os
+import time
+from collections import Counter
+from collections.abc import Callable, Generator
+from concurrent.futures import ProcessPoolExecutor
+from typing import Any
+
+import pytest
+
+from kafkalike.model.replication import acts, course, joining, membership
+from kafkalike.model.replication.values import (
+    Configuration,
+    FellBehindError,
+    OtherBytesError,
+    Registration,
+    Replica,
+    View,
+)
+from tests.tools import replica_actors
+from tests.tools.effort import examples, seeds
+from tests.tools.replica_world import World, play
+
+STEPS = 160
+WORLDS = examples(1_000, 150)
+
+
+def test_no_history_breaks_an_obligation() -> None:
+    """Who is in sync has what was acknowledged; nobody is shown two things; what was shown stays; one configuration of
+    an epoch; data are where the log says; a loss is written down; and when all is well again, all goes on."""
+    counts: Counter[str] = Counter()
+
+    for seed in range(WORLDS):
+        counts.update(play(seed, STEPS).counts)
+
+    assert counts["ack"] > WORLDS
+    assert counts["epoch"] > WORLDS // 4
+    assert counts["join"] > WORLDS // 8
+    assert counts["late"] > WORLDS // 50
+    assert counts["clean"] > WORLDS // 4
+
+
+def test_a_seed_plays_the_same_again() -> None:
+    """So a failure can be looked at."""
+    first, second = (play(7, STEPS) for _ in range(2))
+
+    assert first.truth == second.truth
+    assert first.registered == second.registered
+
+
+def _many(seeds: range) -> Counter[str]:
+    counts: Counter[str] = Counter()
+    for seed in seeds:
+        # Short histories are many, long ones go deep.
+        counts.update(play(seed, 1_000 if seed % 50 == 0 else STEPS).counts)
+    counts["worlds"] = len(seeds)
+    return counts
+
+
+@pytest.mark.soak
+@pytest.mark.timeout(0)
+def test_no_history_of_a_million_breaks_an_obligation() -> None:
+    """Other seeds, or those of KAFKALIKE_SEEDS, in KAFKALIKE_PROCESSES processes (2). It prints what happened."""
+    began, counts = time.monotonic(), Counter[str]()
+    wanted = seeds(1_000_000, 1_000_000)
+    pieces = [wanted[start : start + 2_000] for start in range(0, len(wanted), 2_000)]
+    with ProcessPoolExecutor(int(os.environ.get("KAFKALIKE_PROCESSES", "2"))) as pool:
+        for found in pool.map(_many, pieces):
+            counts.update(found)
+            print(f"{time.monotonic() - began:.0f} s: {dict(counts)}", flush=True)  # noqa: T201
+
+    assert counts["worlds"] == len(wanted)
+
+
+# --- safeguards taken away ---------------------------------------------------------------------------
+
+
+Patch = Callable[[pytest.MonkeyPatch], None]
+Steps = Generator[Any, Any, Any]
+MUTANTS: dict[str, Patch] = {}
+
+
+def mutant(make: Patch) -> Patch:
+    MUTANTS[make.__name__] = make
+    return make
+
+
+def patched(patch: pytest.MonkeyPatch, name: str, value: Any) -> None:
+    """Replace a function wherever it was imported."""
+    for module in (course, joining, membership, replica_actors):
+        if hasattr(module, name):
+            patch.setattr(module, name, value)
+
+
+@mutant
+def nobody_seals(patch: pytest.MonkeyPatch) -> None:
+    """Writers go by what the controller says; nothing in the log keeps those of the old configuration out."""
+
+    def sealing(view: View, registered: Registration, seen: Any) -> Steps:
+        decider = registered.decider
+        ahead: dict[int, Any] = {}
+        while True:
+            content = yield from course.reading(decider, view.end + len(ahead) + 1)
+            if content is None:
+                break
+            ahead[view.end + len(ahead) + 1] = content
+        for replica in registered.chain:
+            if replica == registered.joining:
+                yield from course.bringing(replica, decider, view.end + len(ahead))
+            elif replica != decider:
+                for version, content in ahead.items():
+                    yield from course.putting(replica, version, content)
+        seen |= ahead
+        return View(registered.configuration, view.end + len(ahead))
+
+    patched(patch, "sealing", sealing)
+
+
+@mutant
+def any_successor_leads(patch: pytest.MonkeyPatch) -> None:
+    real = membership.without
+
+    def without(registered: Registration, replica: Replica) -> Registration:
+        found = real(registered, replica)
+        return found if replica != registered.leader else found._replace(chain=found.chain[::-1])
+
+    patched(patch, "without", without)
+
+
+@mutant
+def a_writer_shrinks_the_chain_by_itself(patch: pytest.MonkeyPatch) -> None:
+    def mending(view: View, failed: Any, seen: Any) -> Steps:
+        known = view.configuration
+        if isinstance(failed, course.StaleError) or failed.replica not in known.chain or len(known.chain) == 1:
+            registered = yield acts.LookAtController()
+        else:
+            registered = membership.without(Registration(known.epoch, known.chain), failed.replica)
+        return (yield from course.sealing(view, registered, seen))
+
+    patched(patch, "mending", mending)
+
+
+@mutant
+def the_head_acknowledges(patch: pytest.MonkeyPatch) -> None:
+    def publishing(view: View, content: Any, seen: Any) -> Steps:
+        chain, version = view.configuration.chain, view.end + 1
+        decided = yield from course.reading(chain[0], version)
+        if decided is None:
+            for replica in chain:
+                yield acts.Supply(replica, content, None)
+            decided = yield from course.deciding(chain[0], version, content)
+            seen[version] = decided
+            return view.after(decided)
+        for replica in chain[1:]:
+            yield from course.putting(replica, version, decided)
+        seen[version] = decided
+        return view.after(decided)
+
+    patched(patch, "publishing", publishing)
+
+
+@mutant
+def the_leader_comes_first(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(Configuration, "leader", property(lambda self: self.chain[0]))
+    patch.setattr(Registration, "leader", property(lambda self: self.in_sync[0]))
+
+
+@mutant
+def data_are_copied_after_the_commit(patch: pytest.MonkeyPatch) -> None:
+    real = course.publishing
+
+    def publishing(view: View, content: Any, seen: Any) -> Steps:
+        after: list[Any] = []
+        steps = real(view, content, seen)
+        sent: Any = None
+        failed: BaseException | None = None
+        while True:
+            try:
+                act = steps.send(sent) if failed is None else steps.throw(failed)
+            except StopIteration as done:
+                yield from after
+                return done.value
+            failed, sent = None, None
+            if isinstance(act, acts.Supply) and act.replica != view.configuration.head:
+                after.append(act)
+                continue
+            try:
+                sent = yield act
+            except Exception as raised:  # noqa: BLE001
+                failed = raised
+
+    patched(patch, "publishing", publishing)
+
+
+@mutant
+def clean_up_has_no_fence(patch: pytest.MonkeyPatch) -> None:
+    def unchecked(_replica: Replica, _version: int) -> Steps:
+        yield from ()
+
+    patched(patch, "check_not_cleaned", unchecked)
+
+
+@mutant
+def the_fence_is_looked_at_only_before(patch: pytest.MonkeyPatch) -> None:
+    def putting(replica: Replica, version: int, content: Any) -> Steps:
+        yield from course.check_not_cleaned(replica, version)
+        if not (yield acts.Put(replica, version, content)) and (yield acts.Read(replica, version)) != content:
+            raise OtherBytesError(replica)
+
+    def deciding(replica: Replica, version: int, content: Any) -> Steps:
+        yield from course.check_not_cleaned(replica, version)
+        if (yield acts.Put(replica, version, content)):
+            return content
+        found = yield acts.Read(replica, version)
+        if found is None:
+            raise FellBehindError
+        return found
+
+    patched(patch, "putting", putting)
+    patched(patch, "deciding", deciding)
+
+
+@mutant
+def one_who_joins_counts_at_once(patch: pytest.MonkeyPatch) -> None:
+    real = membership.with_joining
+    patched(patch, "with_joining", lambda *args, **rest: real(*args, **rest)._replace(joining=None))
+
+
+@mutant
+def one_who_joins_counts_before_it_has_the_seal(patch: pytest.MonkeyPatch) -> None:
+    real = course.sealing
+
+    def sealing(view: View, registered: Registration, seen: Any) -> Steps:
+        if registered.joining is not None:
+            yield acts.Register(registered, membership.confirmed(registered))
+        return (yield from real(view, registered, seen))
+
+    patch.setattr(joining, "sealing", sealing)
+
+
+@mutant
+def one_who_joins_has_not_caught_up(patch: pytest.MonkeyPatch) -> None:
+    """Nor is it brought to the seal."""
+
+    def caught_up(*_: Any) -> Steps:
+        yield from ()
+        return True
+
+    def bringing(_replica: Replica, _source: Replica, _last: int) -> Steps:
+        yield from ()
+
+    patched(patch, "catching_up", caught_up)
+    patched(patch, "bringing", bringing)
+
+
+@mutant
+def a_former_heads_suffix_is_believed(patch: pytest.MonkeyPatch) -> None:
+    def right(*_: Any) -> Steps:
+        yield from ()
+        return True
+
+    patch.setattr(joining, "_is_right", right)
+
+
+@mutant
+def a_newcomer_is_put_before_a_single_replica(patch: pytest.MonkeyPatch) -> None:
+    def with_joining(registered: Registration, broker: int, *, leads: bool = False) -> Registration:
+        newcomer = Replica(broker, registered.life)
+        chain = (*registered.chain[:-1], newcomer, registered.chain[-1])
+        return registered._replace(epoch=registered.epoch + 1, chain=chain, joining=newcomer)
+
+    patched(patch, "with_joining", with_joining)
+
+
+@mutant
+def a_seal_counts_before_its_leader_has_it(patch: pytest.MonkeyPatch) -> None:
+    def following(view: View, seen: Any, registered: Any = None) -> Steps:
+        while True:
+            known = view.configuration
+            behind = registered is not None and known.epoch < registered.epoch
+            content = yield from course.reading(registered.leader if behind else known.leader, view.end + 1)
+            if content is None:
+                return view
+            view = view.after(content)
+            seen[view.end] = content
+
+    patched(patch, "following", following)
+
+
+@mutant
+def a_writer_begins_without_the_seal(patch: pytest.MonkeyPatch) -> None:
+    """The first protocol did: it read the new leader, and wrote by the old chain."""
+    real = course.mending
+
+    def mending(view: View, failed: Any, seen: Any) -> Steps:
+        if isinstance(failed, course.StaleError):
+            yield acts.LookAtController()
+            return view
+        return (yield from real(view, failed, seen))
+
+    patched(patch, "mending", mending)
+
+
+@mutant
+def an_unclean_leader_keeps_its_name(patch: pytest.MonkeyPatch) -> None:
+    """The first protocol did: helpers of the log that is given up still reach it."""
+
+    def choosing(replica: Replica) -> Steps:
+        registered = yield acts.LookAtController()
+        if any(replica.broker == member.broker for member in registered.chain):
+            return None
+        kept = yield acts.End(replica)
+        chosen = membership.chosen_unclean(registered, replica, kept)
+        yield acts.Put(replica, kept + 1, (yield acts.NewSeal(chosen)))
+        return chosen if (yield acts.Register(registered, chosen)) else None
+
+    patch.setattr(joining, "choosing_unclean", choosing)
+
+
+@mutant
+def an_unclean_election_is_not_written_down(patch: pytest.MonkeyPatch) -> None:
+    real = membership.chosen_unclean
+    patched(patch, "chosen_unclean", lambda *args: real(*args)._replace(losses=()))
+
+
+@mutant
+def vacuum_has_no_fence(patch: pytest.MonkeyPatch) -> None:
+    def fenced(*_: Any) -> Steps:
+        yield from ()
+
+    patch.setattr(replica_actors, "fenced", fenced)
+
+
+SOUGHT = 40_000
+"""In how many histories a fault must show at the latest; most show in the first hundred."""
+
+
+@pytest.mark.parametrize("name", MUTANTS)
+def test_a_safeguard_taken_away_shows(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Else the simulation would not see that fault in the protocol either."""
+    MUTANTS[name](monkeypatch)
+
+    for seed in range(SOUGHT):
+        try:
+            play(seed, STEPS if seed % 2 else 2 * STEPS)
+        except AssertionError:
+            return
+    pytest.fail(f"{name} is not noticed in {SOUGHT} histories")
+
+
+def test_a_world_says_what_it_tried() -> None:
+    """Each kind of history is among the first ones."""
+    kinds = Counter((len(world.brokers), world.factor, world.faults.unclean) for world in map(World, range(400)))
+
+    assert len(kinds) > 12
