@@ -393,6 +393,38 @@ def test_a_version_put_where_clean_up_has_made_room_is_taken_back(world: World) 
     assert log_name(1) not in world.store._disk.files
 
 
+@pytest.mark.parametrize("hours", [0, 2])
+def test_a_version_put_beside_that_of_another_late_writer_is_not_taken_for_certain(
+    world: World, hours: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Two writers stood still past a clean-up, and one put the version before this one: that it is there says nothing.
+
+    A writer that did not stand still cannot have missed a clean-up, however much the others wrote.
+    """
+    clock = SleptClock()
+    monkeypatch.setattr("kafkalike.log.table.table.SYSTEM_CLOCK", clock)
+    world.rival_writes(0, 1)
+    world.table.refresh()
+
+    def go_on() -> None:
+        for nth in range(4):
+            world.rival_writes(nth + 1, nth + 2)
+        late = world.store._disk.files[log_name(1)][0]
+        make_checkpoint(world.store, load_snapshot(world.store), 9)
+        world.drop(0, 1, 2, 3, 4)
+        world.put(1, late)
+        clock.sleep(hours * 3600)
+
+    world.store.puts = [go_on]
+
+    if not hours:
+        assert world.change(Appends(world.store, "a")).version == 2
+        return
+    with pytest.raises(UnknownOutcomeError, match="was stopped for 7200 s while it wrote version 2"):
+        world.change(Appends(world.store, "a"))
+    assert world.change(Appends(world.store, "b")).version == 6
+
+
 @pytest.mark.parametrize(("later", "gone"), [(3, [1, 2]), (1, [0, 1, 2])])
 def test_a_version_put_into_a_hole_of_the_log_is_taken_back(world: World, later: int, gone: list[int]) -> None:
     """Clean-up is under way, or the checkpoint is of that very version."""

@@ -15,7 +15,13 @@ from typing import Any, Final, Generic, TypeVar
 
 from kafkalike import faults
 from kafkalike.clock import SYSTEM_CLOCK, Clock, Deadline, within
-from kafkalike.errors import KafkaError, KafkaStorageError, KafkaTimeoutError, PolicyViolationError
+from kafkalike.errors import (
+    KafkaError,
+    KafkaStorageError,
+    KafkaTimeoutError,
+    PolicyViolationError,
+    UnknownOutcomeError,
+)
 from kafkalike.log.store.port import NOW, Pace, Store
 from kafkalike.log.table.actions import Add, log_name, parse_commit
 from kafkalike.log.table.checkpoints.expired import HOUR_MS, LOG_STAYS, duration_ms
@@ -28,6 +34,10 @@ from kafkalike.log.table.state import FENCE, Requirement, TableState
 
 MAX_BACKOFF_SECONDS: Final = 2.0
 """Longest wait after a concurrent writer's commit, however often that happens."""
+
+LONG_SECONDS: Final = 600.0
+"""A writer that was stopped for so long between its look and the end of its commit may have missed a clean-up: a log
+stays for an hour at least."""
 
 SURE_SECONDS: Final = 5.0
 """How long after a look nobody can have made the next version and cleaned it up: that takes an hour."""
@@ -214,7 +224,7 @@ class Table(FollowedTable):
                 throw_away(planned)
                 raise
             faults.point("commit.after")
-            if landed and (self._is_sure(looked) or not self._fell_behind(wanted.version)):
+            if landed and (self._is_sure(looked) or not self._fell_behind(wanted.version, looked, append_id)):
                 self._go_on(wanted)
                 return Landed(wanted.version, planned, content)
             attempt += 1
@@ -291,14 +301,33 @@ class Table(FollowedTable):
             if self._state is not None and self._state.version == wanted.version - 1:
                 self._apply(wanted.applied())
 
-    def _fell_behind(self, version: int) -> bool:
+    def _fell_behind(self, version: int, looked: float, append_id: str) -> bool:
         """Whether the log went on past a version so long ago that clean-up has taken what stood in its place.
 
         A writer that was stopped between its look and its commit finds the place empty again. Nobody has seen what it
         put there: whoever loads the table begins at the checkpoint above it. The same holds where the table was removed
         meanwhile, with its topic: then there is nothing below, and no checkpoint either.
+
+        The version before may be one that another such writer has put. So after a long stop it proves nothing where a
+        checkpoint is at or above the place: the version may count, when it was made before that checkpoint, or not.
+
+        Args:
+            version: that was put.
+            looked: when the look before it began.
+            append_id: what the version carries.
+
+        Raises:
+            UnknownOutcomeError: neither can be said.
         """
         if version == 0 or self._content_there(log_name(version - 1)):
+            stopped = SYSTEM_CLOCK.monotonic() - looked
+            if stopped > LONG_SECONDS and last_checkpoint(self.store) >= version:
+                self._state = None
+                raise UnknownOutcomeError(
+                    f"{self.store.uri}: this process was stopped for {stopped:.0f} s while it wrote version {version}, "
+                    "and a checkpoint above it was made meanwhile",
+                    append_id,
+                )
             return False
         if last_checkpoint(self.store) < version and not self._removed_below(version):
             return False
