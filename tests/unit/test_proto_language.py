@@ -180,8 +180,11 @@ def test_options_of_others_are_kept() -> None:
         'syntax = "proto3"; message A { ' + "message A {" * 150 + "}" * 150 + "}",
         'syntax = "proto3"; option (a) = ' + "{" * 500,
         " " * (1 << 20) + ";",
+        'syntax = "proto3"; option (a) = ' + "9" * 400 + ";",
+        'syntax = "proto3"; message A { string a = 1 [(b).c = -' + "9" * 400 + "]; }",
+        'syntax = "proto3"; option java_multiple_files = ' + "9" * 400 + ";",
     ],
-    ids=range(30),
+    ids=range(33),
 )
 def test_what_is_no_schema_is_refused_by_name(text: str) -> None:
     with pytest.raises(InvalidSchemaError):

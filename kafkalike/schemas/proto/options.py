@@ -7,6 +7,7 @@ from typing import Any
 from google.protobuf.descriptor import FieldDescriptor
 from google.protobuf.descriptor_pb2 import FieldDescriptorProto, UninterpretedOption
 
+from kafkalike.errors import InvalidSchemaError
 from kafkalike.schemas.proto.tokens import Tokens, to_int
 
 _INTEGERS = {FieldDescriptor.CPPTYPE_INT32, FieldDescriptor.CPPTYPE_INT64, FieldDescriptor.CPPTYPE_UINT32}
@@ -155,4 +156,9 @@ def _keep(option: UninterpretedOption, name: list[tuple[str, bool]], value: Valu
     elif kind == "int" and 0 <= found < 1 << 64:
         option.positive_int_value = found
     else:
-        option.double_value = float(found)
+        try:
+            option.double_value = float(found)
+        except OverflowError as cause:
+            raise InvalidSchemaError(
+                f"an option of the Protobuf schema has a number that is too large: {cause}"
+            ) from cause
