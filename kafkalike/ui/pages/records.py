@@ -93,7 +93,7 @@ def _by_key(cluster: Cluster, topic: str, question: Question) -> Page:
     found = find_records(topic, cluster, key=question.key or b"", limit=question.limit, partitions=partitions)
     following: dict[int, int] = {}
     if not found.complete:
-        following = dict.fromkeys(found.partitions, 2 ** 62)
+        following = dict.fromkeys(found.partitions, 2**62)
         for one in found.records:
             following[one.partition] = min(following[one.partition], one.offset)
     return Page(
