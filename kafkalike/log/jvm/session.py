@@ -115,7 +115,9 @@ def session(
     except PySparkRuntimeError as cause:
         if cause.getCondition() != "JAVA_GATEWAY_EXITED":
             raise
-        raise KafkaConfigurationError(java_problem() or f"Java did not start: {cause}") from cause
+        raise KafkaConfigurationError(
+            java_problem() or f"Spark did not start; what Java or the fetching of jars said stands above: {cause}"
+        ) from cause
 
 
 def is_connect(conf: Mapping[str, str]) -> bool:
