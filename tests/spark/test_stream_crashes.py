@@ -113,7 +113,7 @@ def test_a_topic_copied_by_a_stream_killed_anywhere_is_the_same_after_its_restar
     assert errors_of(root) == []
 
 
-@pytest.mark.parametrize("fault", marks(EVERYWHERE, {"stream.before_write:kill@2"}))
+@pytest.mark.parametrize("fault", marks(EVERYWHERE, set()))
 def test_a_stream_that_began_where_a_group_stood_has_the_rest_once_wherever_it_is_killed(
     spark: SparkSession, root: str, tmp_path: Path, fault: str
 ) -> None:
