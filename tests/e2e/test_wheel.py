@@ -135,7 +135,8 @@ def test_its_job_runs_under_spark_submit(home: Path, tmp_path: Path) -> None:
     (tmp_path / "orders.json").write_text('{"key": "a", "value": "tea"}\n')
     script = 'export SPARK_CONF_DIR="$(kafkalike conf-path)"\n'
     script += 'spark-submit --master "local[2]" "$(kafkalike job-path produce)" '
-    script += "--bootstrap-server ./tour --topic orders --format json --key-column key --value-column value orders.json"
+    script += "--bootstrap-server ./tour --topic orders --format json --key-column key "
+    script += "--value-columns value orders.json"
     path = f"{home}{os.pathsep}{BESIDE}"
     spark = {"PATH": path, "PYSPARK_PYTHON": str(home / "python"), "PYSPARK_DRIVER_PYTHON": str(home / "python")}
     printed = ran("bash", "-euc", script, folder=tmp_path, more=spark)
