@@ -102,11 +102,17 @@ _bound: Final[ContextVar[Deadline | None]] = ContextVar("kafkalike.deadline", de
 def within(deadline: Deadline) -> Iterator[None]:
     """Let requests of this thread that are made inside, and may be made again, end with a deadline; see `time_left`."""
     outer = _bound.get()
-    token = _bound.set(outer if outer is not None and outer.remaining() < deadline.remaining() else deadline)
+    nearer = outer if outer is not None and outer.remaining() < deadline.remaining() else deadline
+    # A deadline that an interrupt left behind would end all that this thread does later. So it is set inside the block
+    # that takes it away, and taken away twice: an interrupt comes at any line, but once.
     try:
-        yield
+        try:
+            _bound.set(nearer)
+            yield
+        finally:
+            _bound.set(outer)
     finally:
-        _bound.reset(token)
+        _bound.set(outer)
 
 
 def time_left() -> float:

@@ -1,5 +1,10 @@
 """The deadline that a thread works within."""
 
+import contextlib
+import sys
+from types import FrameType
+from typing import Any
+
 import pytest
 
 from kafkalike.clock import Deadline, time_left, within
@@ -29,6 +34,32 @@ def test_the_nearer_one_counts() -> None:
             seen.append(time_left())
 
     assert seen == [1.0, 1.0, 1.0, 9.0]
+
+
+@pytest.mark.parametrize("nth", range(1, 12))
+def test_an_interrupt_at_any_line_leaves_none_behind(nth: int) -> None:
+    """Ctrl-C in a call would make all later calls of this thread fail for want of time."""
+    left = [nth]
+
+    def trace(frame: FrameType, event: str, _arg: object) -> Any:
+        if frame.f_code.co_name != "within":
+            return trace
+        if event == "line":
+            left[0] -= 1
+            if left[0] == 0:
+                sys.settrace(None)
+                raise KeyboardInterrupt
+        return trace
+
+    with contextlib.suppress(KeyboardInterrupt):
+        sys.settrace(trace)
+        try:
+            with within(Deadline(ManualClock(), 5_000)):
+                pass
+        finally:
+            sys.settrace(None)
+
+    assert time_left() == float("inf")
 
 
 def test_it_ends_with_an_error_too() -> None:
