@@ -145,7 +145,7 @@ def moment(name: str, text: str) -> int:
         text: ISO 8601, UTC where it does not say; or milliseconds.
 
     Raises:
-        IllegalArgumentError: it is neither.
+        IllegalArgumentError: it is neither, or before the epoch: numbers below 0 mean other things than times.
     """
     if text.isascii() and text.isdecimal() and len(text) < 16:  # noqa: PLR2004 - years that can be shown
         return int(text)
@@ -153,7 +153,10 @@ def moment(name: str, text: str) -> int:
         found = datetime.fromisoformat(text)
     except ValueError:
         raise IllegalArgumentError(f"{name}: a time such as 2026-01-31T12:00:00 is needed, not {text[:40]!r}") from None
-    return int((found if found.tzinfo else found.replace(tzinfo=UTC)).timestamp() * 1000)
+    ms = int((found if found.tzinfo else found.replace(tzinfo=UTC)).timestamp() * 1000)
+    if ms < 0:
+        raise IllegalArgumentError(f"{name}: a time from 1970 on is needed, not {text[:40]!r}")
+    return ms
 
 
 def _query(request: Request, changed: Mapping[str, object]) -> str:

@@ -119,7 +119,7 @@ def _by_key(cluster: Cluster, topic: str, question: Question) -> Page:
 def _places(text: str) -> dict[int, int]:
     try:
         return {int(partition): int(offset) for partition, offset in json.loads(text).items()}
-    except (ValueError, AttributeError, TypeError):
+    except (ValueError, AttributeError, TypeError, OverflowError, RecursionError):
         raise IllegalArgumentError("start: the address of the next page is damaged") from None
 
 
@@ -162,7 +162,7 @@ def download(request: Request) -> Response:
     found, part = _one(request), request.path_params["part"]
     if part in {"key", "value"}:
         content = found.key if part == "key" else found.value
-    elif part.isascii() and part.isdecimal() and int(part) < len(found.headers):
+    elif part in {str(at) for at in range(len(found.headers))}:
         content = found.headers[int(part)][1]
     else:
         raise IllegalArgumentError(f"there is no part {part[:40]!r}; there are key, value, and the numbers of headers")
