@@ -16,7 +16,7 @@ from kafkalike.clock import utc_text
 from kafkalike.errors import IllegalArgumentError
 from kafkalike.ui.desk import Desk
 from kafkalike.ui.guard import Guard
-from kafkalike.ui.values import shown
+from kafkalike.ui.values import shown, shown_briefly
 from kafkalike.version import __version__
 
 MOST: Final = 500
@@ -44,7 +44,8 @@ def templates() -> Environment:
         trim_blocks=True,
         lstrip_blocks=True,
     )
-    made.filters.update(time=time_text, size=size_text, number=number_text, seconds=seconds_text, shown=shown)
+    made.filters.update(time=time_text, size=size_text, number=number_text, seconds=seconds_text)
+    made.filters.update(shown=shown, brief=shown_briefly)
     return made
 
 
