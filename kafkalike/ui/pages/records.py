@@ -12,11 +12,12 @@ from typing import TYPE_CHECKING, Any, Final
 from starlette.concurrency import run_in_threadpool
 from starlette.requests import Request
 from starlette.responses import Response, StreamingResponse
+from starlette.types import Receive, Scope, Send
 
 from kafkalike.errors import IllegalArgumentError, KafkaError, OffsetOutOfRangeError, UnknownTopicOrPartitionError
 from kafkalike.lookup import find_records
 from kafkalike.ui.browse import Page, Question, Record, at_time, browse, record_at
-from kafkalike.ui.request import MOST, asked, form, moment, moved, number, optional, page, site, whole
+from kafkalike.ui.request import MOST, Site, asked, form, moment, moved, number, optional, page, site, whole
 
 if TYPE_CHECKING:
     from kafkalike.log.port import Cluster, TopicLog
@@ -260,13 +261,38 @@ def tail(request: Request) -> Response:
 async def tail_events(request: Request) -> Response:
     """Records as they come, as server-sent events: each is rows of a table."""
     state = request.app.state
+    if request.method != "GET":
+        return Response(media_type="text/event-stream")
     if state.tails >= MOST_TAILS:
         return Response("Too many pages watch topics already.", 503)
-    log = await run_in_threadpool(site(request).desk.cluster.log, request.path_params["name"])
+    # Before anything is waited for, so that a crowd does not come in at once.
     state.tails += 1
-    return StreamingResponse(
-        _events(request, log), media_type="text/event-stream", headers={"cache-control": "no-store"}
-    )
+    try:
+        log = await run_in_threadpool(site(request).desk.cluster.log, request.path_params["name"])
+        return _Tail(_events(request, log), state)
+    except BaseException:
+        state.tails -= 1
+        raise
+
+
+class _Tail(StreamingResponse):
+    """An answer that gives its place back whatever ends it; a generator that was not begun would not.
+
+    Args:
+        events: what is told.
+        state: of the application; holds the count.
+    """
+
+    def __init__(self, events: AsyncIterator[str], state: Any) -> None:  # noqa: ANN401 - Starlette's
+        super().__init__(events, media_type="text/event-stream", headers={"cache-control": "no-store"})
+        self._state = state
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Answer; see ASGI."""
+        try:
+            await super().__call__(scope, receive, send)
+        finally:
+            self._state.tails -= 1
 
 
 async def _events(request: Request, log: TopicLog) -> AsyncIterator[str]:
@@ -279,9 +305,8 @@ async def _events(request: Request, log: TopicLog) -> AsyncIterator[str]:
         while not (state.stopping.is_set() or await request.is_disconnected()):
             found, skipped = await run_in_threadpool(_new, log, places)
             if found:
-                rows = here.templates.get_template("tail_rows.html").render(
-                    name=log.info.name, records=found, skipped=skipped, decode=here.desk.decode()
-                )
+                # Not here: all other answers would wait for the registry and the values.
+                rows = await run_in_threadpool(_rows, here, log.info.name, found, skipped)
                 yield "event: rows\n" + "".join(f"data: {line}\n" for line in rows.splitlines()) + "\n"
                 quiet = 0.0
             elif (quiet := quiet + wait) > QUIET_SECONDS:
@@ -290,8 +315,11 @@ async def _events(request: Request, log: TopicLog) -> AsyncIterator[str]:
             await asyncio.sleep(wait)
     except KafkaError as error:
         yield f"event: failed\ndata: {' '.join(str(error).split())}\n\n"
-    finally:
-        state.tails -= 1
+
+
+def _rows(here: Site, name: str, found: Sequence[Record], skipped: int) -> str:
+    template = here.templates.get_template("tail_rows.html")
+    return template.render(name=name, records=found, skipped=skipped, decode=here.desk.decode())
 
 
 def _ends(log: TopicLog) -> dict[int, int]:
@@ -315,6 +343,8 @@ def _new(log: TopicLog, places: dict[int, int]) -> tuple[Sequence[Record], int]:
         skipped += start - at
         question = Question(partition=partition, newest_first=False, start={partition: start}, limit=TAIL_RECORDS)
         found += browse(log, question).records
+        found.sort(key=lambda record: record.timestamp_ms, reverse=True)
+        skipped += max(0, len(found) - TAIL_RECORDS)
+        found = found[:TAIL_RECORDS]
         places[partition] = end
-    found.sort(key=lambda record: record.timestamp_ms, reverse=True)
-    return found[:TAIL_RECORDS], skipped + max(0, len(found) - TAIL_RECORDS)
+    return found, skipped
