@@ -342,7 +342,9 @@ def _new(log: TopicLog, places: dict[int, int]) -> tuple[Sequence[Record], int]:
         start = max(at, log.log_start(partition), end - TAIL_RECORDS)
         skipped += start - at
         question = Question(partition=partition, newest_first=False, start={partition: start}, limit=TAIL_RECORDS)
-        found += browse(log, question).records
+        new = browse(log, question)
+        found += new.records
+        skipped += end - new.following.get(partition, end)
         found.sort(key=lambda record: record.timestamp_ms, reverse=True)
         skipped += max(0, len(found) - TAIL_RECORDS)
         found = found[:TAIL_RECORDS]
