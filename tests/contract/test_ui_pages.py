@@ -1,5 +1,6 @@
 """The console's pages over a cluster, asked as a browser asks."""
 
+import html
 import json
 import re
 from collections.abc import Iterator
@@ -12,7 +13,9 @@ from kafkalike.consumer import KafkaConsumer
 from kafkalike.log.port import Cluster
 from kafkalike.producer import KafkaProducer
 from kafkalike.schemas import AvroSerializer, Registry
+from kafkalike.testing import MemoryCluster
 from kafkalike.ui.app import CHANGE, READ, console
+from kafkalike.ui.browse import Question, browse
 from kafkalike.ui.desk import Desk
 from kafkalike.ui.guard import HEADERS, Guard
 
@@ -180,6 +183,30 @@ def test_a_record_is_sent_and_downloaded_as_it_is(browser: Browser) -> None:
     for field in ({"value_as": "hex", "value": "xy"}, {"key_as": "moon"}, {"headers": "nothing"}, {"partition": "9"}):
         assert "Not done" in browser.post("/topics/orders/produce", 400, **field)
     assert "Not done" in browser.get("/topics/orders/records/1/17", 404)
+
+
+@pytest.mark.parametrize("value", [None, b"", b" a\r\nb\r", b"\nfirst", b"\xff", b"\x00a", "\ufeffä\u2028".encode()])
+def test_what_is_sent_again_is_the_same_record(value: bytes | None) -> None:
+    """As a browser sends the form: with CR LF at the ends of lines."""
+    cluster = MemoryCluster()
+    cluster.create_topic("t", 1, {})
+    headers = [("a", value), ("b b", b"hex:1"), ("c", b"null:"), ("d", b" x\ny "), ("a", b"plain: text")]
+    with KafkaProducer(bootstrap_servers=cluster) as producer:
+        producer.send("t", value, value or b"k", headers).get()
+        producer.send("t", b"v", headers=[("a:b", b"")]).get()
+    browser = Browser(cluster)
+    page = browser.get("/topics/t/produce", partition=0, offset=0)
+    fields = {
+        name: re.sub("\r\n|\r|\n", "\r\n", html.unescape(text).removeprefix("\n"))
+        for name, text in re.findall(r'<textarea[^>]* name="(\w+)"[^>]*>(.*?)</textarea>', page, re.DOTALL)
+    }
+    kinds = dict(zip(("key_as", "value_as"), re.findall("<option selected>([a-z0-9]+)<", page), strict=True))
+    browser.post("/topics/t/produce", **fields, **kinds)
+
+    first, _, again = browse(cluster.log("t"), Question(newest_first=False)).records
+    assert (again.key, again.value, list(again.headers)) == (first.key, first.value, list(first.headers))
+    assert "cannot be written in the form" in browser.get("/topics/t/produce", 400, partition=0, offset=1)
+    browser.desk.close()
 
 
 def test_records_with_a_schema_are_shown_by_their_fields(browser: Browser) -> None:

@@ -35,6 +35,16 @@ QUIET_SECONDS: Final = 15.0
 """After so long without a record a tail says that it is there still."""
 
 
+MOST_FILLED: Final = 4 * 1024 * 1024
+"""Bytes of a record that may be sent again; a form holds up to three bytes for each, and has an end."""
+
+HEX: Final = "hex:"
+"""In front of bytes of a header that are no text, or would not stay the same."""
+
+NULL: Final = "null:"
+"""In place of the content of a header that has none."""
+
+
 def records(request: Request) -> Response:
     """Records of a topic, by place, time, key, header or content."""
     name = request.path_params["name"]
@@ -182,6 +192,8 @@ def produce_form(request: Request) -> Response:
     filled: Record | None = None
     if partition is not None and offset is not None:
         filled = site(request).desk.with_log(name, lambda log: record_at(log, partition, offset))
+        if filled is not None and filled.size > MOST_FILLED:
+            raise IllegalArgumentError(f"a record of {filled.size} bytes is too large for the form")
     info = site(request).desk.cluster.topic(name)
     return page(request, "produce.html", name=name, info=info, filled=_fields(filled), said=asked(request, "said"))
 
@@ -192,19 +204,37 @@ def _fields(found: Record | None) -> dict[str, str]:
     filled: dict[str, str] = {}
     for part, data in (("key", found.key), ("value", found.value)):
         filled[part], filled[f"{part}_as"] = _written(data)
-    filled["headers"] = "\n".join(
-        f"{name}: {'' if value is None else value.decode('utf-8', 'replace')}" for name, value in found.headers
-    )
+    filled["headers"] = "\n".join(_header_line(name, value) for name, value in found.headers)
     return filled
 
 
 def _written(data: bytes | None) -> tuple[str, str]:
     if data is None:
         return "", "null"
+    text = _kept(data)
+    return (base64.b64encode(data).decode(), "base64") if text is None else (text, "text")
+
+
+def _kept(data: bytes) -> str | None:
+    """The text that bytes are, if a form gives it back as it is: browsers make all ends of lines the same."""
     try:
-        return data.decode(), "text"
+        text = data.decode()
     except UnicodeDecodeError:
-        return base64.b64encode(data).decode(), "base64"
+        return None
+    return text if all(sign.isprintable() or sign in "\n\t" for sign in text) else None
+
+
+def _header_line(name: str, value: bytes | None) -> str:
+    """A header as a line that `_header` reads as the same header."""
+    text = NULL if value is None else _kept(value)
+    if value is not None and (text is None or "\n" in text or text != text.strip() or text.startswith((NULL, HEX))):
+        text = f"{HEX}{value.hex()}"
+    line = f"{name}: {text}"
+    if not name.isprintable() or _header(line) != (name, value):
+        raise IllegalArgumentError(
+            f"the header {name[:80]!r} cannot be written in the form; send the record by a program"
+        )
+    return line
 
 
 def produce(request: Request) -> Response:
@@ -217,13 +247,17 @@ def produce(request: Request) -> Response:
         name,
         key=_read(given, "key"),
         value=_read(given, "value"),
-        headers=[_header(line) for line in given.get("headers", "").splitlines() if line.strip()],
+        headers=[_header(line) for line in _lines(given.get("headers", ""))],
         partition=whole("partition", partition, 0) if partition else None,
     ).get(timeout=60)
     return moved(
         f"/topics/{name}/records/{sent.partition}/{sent.offset}",
         f"The record was written to partition {sent.partition} at offset {sent.offset}.",
     )
+
+
+def _lines(text: str) -> list[str]:
+    return [line for line in text.replace("\r\n", "\n").split("\n") if line.strip()]
 
 
 def _read(given: Mapping[str, str], part: str) -> bytes | None:
@@ -244,11 +278,17 @@ def _read(given: Mapping[str, str], part: str) -> bytes | None:
         raise IllegalArgumentError(f"{part}: the bytes cannot be read as {kind}: {cause}") from None
 
 
-def _header(text: str) -> tuple[str, bytes]:
+def _header(text: str) -> tuple[str, bytes | None]:
     name, colon, content = text.partition(":")
     if not colon or not name.strip():
         raise IllegalArgumentError(f"headers: a line NAME: VALUE is needed, not {text[:80]!r}")
-    return name.strip(), content.strip().encode()
+    content = content.strip()
+    if content == NULL:
+        return name.strip(), None
+    try:
+        return name.strip(), bytes.fromhex(content[len(HEX) :]) if content.startswith(HEX) else content.encode()
+    except ValueError:
+        raise IllegalArgumentError(f"headers: {content[:80]!r} is not hexadecimal") from None
 
 
 def tail(request: Request) -> Response:
