@@ -32,7 +32,7 @@ from kafkalike.errors import (
 from kafkalike.ui.desk import Desk
 from kafkalike.ui.guard import CHANGES, HEADERS, Guard
 from kafkalike.ui.jobs import TooManyJobsError
-from kafkalike.ui.pages import groups, others, records, topics
+from kafkalike.ui.pages import groups, others, records, tail, topics
 from kafkalike.ui.request import Site, page, templates
 
 _log = logging.getLogger(__name__)
@@ -58,7 +58,7 @@ def console(desk: Desk, guard: Guard) -> Gate:
         routes=[
             *(Route(path, _view(view), methods=["GET"]) for path, view in READ.items()),
             *(Route(path, _view(view), methods=["POST"]) for path, view in CHANGE.items()),
-            Route("/topics/{name}/tail/events", records.tail_events, methods=["GET"]),
+            Route("/topics/{name}/tail/events", tail.tail_events, methods=["GET"]),
             Mount("/static", StaticFiles(directory=Path(__file__).with_name("static"))),
         ],
         exception_handlers={  # type: ignore[arg-type]
@@ -96,7 +96,7 @@ READ: Final[Mapping[str, View]] = {
     "/topics/{name}/records/{partition:int}/{offset:int}": records.record,
     "/topics/{name}/records/{partition:int}/{offset:int}/{part}": records.download,
     "/topics/{name}/produce": records.produce_form,
-    "/topics/{name}/tail": records.tail,
+    "/topics/{name}/tail": tail.tail,
     "/groups": groups.groups,
     "/group": groups.group,
     "/group/lag": groups.lag_plot,

@@ -137,11 +137,11 @@ def test_records_below_the_log_start_are_not_shown(filled: Cluster) -> None:
 @pytest.mark.parametrize("seed", range(4))
 def test_pages_are_parts_of_one_merge(
     seed: int,
-    newest_first: bool,
-    monkeypatch: pytest.MonkeyPatch,  # noqa: FBT001
+    newest_first: bool,  # noqa: FBT001
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """Whatever the times: equal, falling, or far apart; and however few bytes a block or a page may have."""
-    rng = random.Random(seed)  # noqa: S311 - no secret
+    rng = random.Random(seed)
     cluster = MemoryCluster()
     cluster.create_topic("t", 5, {})
     rows: list[list[tuple[int, int]]] = [[] for _ in range(4)]

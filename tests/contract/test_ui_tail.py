@@ -13,7 +13,7 @@ from kafkalike.testing import MemoryCluster
 from kafkalike.ui.app import console
 from kafkalike.ui.desk import Desk
 from kafkalike.ui.guard import Guard
-from kafkalike.ui.pages.records import MOST_TAILS
+from kafkalike.ui.pages.tail import MOST_TAILS
 
 Message = MutableMapping[str, Any]
 
