@@ -6,7 +6,7 @@ import logging
 import threading
 from collections.abc import Awaitable, Callable, Mapping
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 from urllib.parse import parse_qsl, urlencode
 
 from starlette.applications import Starlette
@@ -61,15 +61,7 @@ def console(desk: Desk, guard: Guard) -> Gate:
             Route("/topics/{name}/tail/events", tail.tail_events, methods=["GET"]),
             Mount("/static", StaticFiles(directory=Path(__file__).with_name("static"))),
         ],
-        exception_handlers={  # type: ignore[arg-type]
-            Exception: _failed,
-            KafkaError: _refused,
-            HTTPException: _missing,
-            # Not by `_failed`: what it answers is raised again, for the log of the server.
-            TooManyJobsError: _not_now,
-            TypeError: _not_understood,
-            ValueError: _not_understood,
-        },
+        exception_handlers=dict(PROBLEMS),
     )
     app.state.site = Site(desk=desk, guard=guard, templates=templates())
     app.state.tails = 0
@@ -247,3 +239,15 @@ async def _failed(request: Request, error: Exception) -> Response:
     return await run_in_threadpool(
         page, request, "error.html", 500, name=type(error).__name__, message="The log of the console says where."
     )
+
+
+PROBLEMS: Final[Mapping[type[Exception], Any]] = {
+    Exception: _failed,
+    KafkaError: _refused,
+    HTTPException: _missing,
+    # Not by `_failed`: what it answers is raised again, for the log of the server.
+    TooManyJobsError: _not_now,
+    TypeError: _not_understood,
+    ValueError: _not_understood,
+}
+"""Who answers in place of a page that was not made."""

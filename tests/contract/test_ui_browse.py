@@ -10,6 +10,7 @@ import pytest
 from kafkalike.errors import UnknownTopicOrPartitionError
 from kafkalike.log.connect import connect
 from kafkalike.log.port import Cluster
+from kafkalike.log.port.topic import PartitionReader
 from kafkalike.producer import KafkaProducer
 from kafkalike.retention import maintain
 from kafkalike.testing import MemoryCluster
@@ -183,7 +184,12 @@ def test_a_page_reads_few_of_many_partitions(monkeypatch: pytest.MonkeyPatch) ->
     log.refresh()
     read: list[int] = []
     reader = log.reader
-    monkeypatch.setattr(log, "reader", lambda partition, at: read.append(partition) or reader(partition, at))
+
+    def counted(partition: int, at: int) -> PartitionReader:
+        read.append(partition)
+        return reader(partition, at)
+
+    monkeypatch.setattr(log, "reader", counted)
 
     assert numbers(browse(log, Question(limit=4))) == [299, 298, 297, 296]
     assert numbers(browse(log, Question(limit=4, newest_first=False))) == [0, 1, 2, 3]

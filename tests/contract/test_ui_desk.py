@@ -3,12 +3,13 @@
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from functools import partial
 from typing import Any
 
 import pytest
 
 from kafkalike.clock import SYSTEM_CLOCK
-from kafkalike.log.port import TopicLog
+from kafkalike.log.cluster.memory_topic import MemoryTopicLog
 from kafkalike.producer import KafkaProducer
 from kafkalike.testing import MemoryCluster
 from kafkalike.ui.desk import Desk
@@ -21,7 +22,7 @@ class SlowCluster(MemoryCluster):
         super().__init__()
         self.asked, self.let = threading.Event(), threading.Event()
 
-    def log(self, name: str, *, since: float = float("inf")) -> TopicLog:
+    def log(self, name: str, *, since: float = float("inf")) -> MemoryTopicLog:
         """The log of a topic."""
         if name == "slow":
             self.asked.set()
@@ -76,14 +77,18 @@ def test_a_slow_topic_holds_up_no_other_one(desk: Desk) -> None:
 
 def test_a_search_and_a_plot_hold_up_no_other_page(desk: Desk) -> None:
     """Of the same topic."""
-    for slow in (desk.with_lags, lambda ask: desk.with_log("t", ask)):
+
+    def search(ask: Callable[[Any], Any]) -> Any:
+        return desk.with_log("t", ask)
+
+    for slow in (desk.with_lags, search):
         begun, go = threading.Event(), threading.Event()
 
         def wait(_held: Any, begun: threading.Event = begun, go: threading.Event = go) -> None:
             begun.set()
             assert go.wait(60)
 
-        with meanwhile(lambda slow=slow, wait=wait: slow(wait), begun, go):
+        with meanwhile(partial(slow, wait), begun, go):
             assert in_time(lambda: desk.with_log("t", lambda log: log.log_end(0))) == 1
             assert in_time(lambda: desk.figures(["t"]))["t"].records == 1
             assert in_time(lambda: desk.partitions("t"))[0].log_end == 1

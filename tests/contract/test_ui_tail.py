@@ -14,6 +14,7 @@ from kafkalike.ui.app import console
 from kafkalike.ui.desk import Desk
 from kafkalike.ui.guard import Guard
 from kafkalike.ui.pages.tail import MOST_TAILS
+from kafkalike.ui.values import Decode
 
 Message = MutableMapping[str, Any]
 
@@ -108,7 +109,12 @@ def test_rows_are_made_where_no_other_page_waits_for_them(
     gate = console(desk, Guard(token="", port=80))
     threads: set[threading.Thread] = set()
     decode = desk.decode
-    monkeypatch.setattr(desk, "decode", lambda: threads.add(threading.current_thread()) or decode())
+
+    def seen() -> Decode:
+        threads.add(threading.current_thread())
+        return decode()
+
+    monkeypatch.setattr(desk, "decode", seen)
 
     async def watched() -> str:
         watcher = Watcher(gate, "t")
