@@ -1,8 +1,10 @@
 """The console's pages over a cluster, asked as a browser asks."""
 
+import base64
 import html
 import json
 import re
+import zlib
 from collections.abc import Iterator
 
 import pytest
@@ -18,10 +20,14 @@ from kafkalike.ui.app import CHANGE, READ, console
 from kafkalike.ui.browse import Question, browse
 from kafkalike.ui.desk import Desk
 from kafkalike.ui.guard import HEADERS, Guard
+from kafkalike.ui.pages.records import places_text
 
 CANARY = "<script>alert(1)</script>"
 
 TOKEN = "open sesame"  # noqa: S105
+
+
+BOMB = "z" + base64.urlsafe_b64encode(zlib.compress(b"[" + b"1," * 5_000_000 + b"1]")).decode()
 
 
 class Browser:
@@ -132,6 +138,9 @@ def test_each_page_shows_what_is_there_and_escapes_it(
         ("/topics/orders/records", {"start": "{"}, 400, "damaged"),
         ("/topics/orders/records", {"start": "[1]"}, 400, "damaged"),
         ("/topics/orders/records", {"start": '{"0": 1e999}'}, 400, "damaged"),
+        ("/topics/orders/records", {"start": "zä"}, 400, "damaged"),
+        ("/topics/orders/records", {"start": "zAAAA"}, 400, "damaged"),
+        ("/topics/orders/records", {"start": BOMB}, 400, "damaged"),
         ("/topics/orders/records", {"start": "[" * 20_000}, 400, "damaged"),
         ("/topics/orders/records/0/" + "9" * 5000, {}, 400, "ValueError"),
         ("/topics/orders/records/0/0/" + "9" * 5000, {}, 400, "there is no part"),
@@ -153,6 +162,23 @@ def test_what_cannot_be_shown_is_said(
 ) -> None:
     """In a page, with the name of the error."""
     assert says in browser.get(path, status, **query)
+
+
+def test_the_next_page_of_many_partitions_fits_into_an_address() -> None:
+    """The server takes heads of 64 KiB."""
+    cluster = MemoryCluster()
+    cluster.create_topic("t", 30, {})
+    with KafkaProducer(bootstrap_servers=cluster) as producer:
+        for at in range(60):
+            producer.send("t", b"number%d." % at, partition=at % 30, timestamp_ms=1000 + at)
+    browser = Browser(cluster)
+    page = browser.get("/topics/t/records", limit=40)
+    following = re.findall(r'href="(\?[^"]*start=z[^"]*)"', page)[0]
+    older = browser.client.get("/topics/t/records" + html.unescape(following)).text
+    assert sorted(map(int, re.findall(r"number(\d+)\.", older))) == list(range(20))
+    many = places_text({p: 1_000_000 + p * p * 7919 % 9_000_000 for p in range(10_000)})
+    assert len(many) < 60_000
+    browser.desk.close()
 
 
 def test_a_record_is_sent_and_downloaded_as_it_is(browser: Browser) -> None:

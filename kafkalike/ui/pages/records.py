@@ -5,6 +5,7 @@ from __future__ import annotations
 import base64
 import binascii
 import json
+import zlib
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any, Final
 
@@ -21,6 +22,15 @@ if TYPE_CHECKING:
 
 MOST_FILLED: Final = 4 * 1024 * 1024
 """Bytes of a record that may be sent again; a form holds up to three bytes for each, and has an end."""
+
+FEW: Final = 20
+"""Partitions whose places stand in an address as they are."""
+
+PACKED: Final = "z"
+"""In front of packed places."""
+
+MOST_PLACES: Final = 1_000_000
+"""Bytes that packed places may have."""
 
 HEX: Final = "hex:"
 """In front of bytes of a header that are no text, or would not stay the same."""
@@ -50,7 +60,7 @@ def records(request: Request) -> Response:
             field: asked(request, field)
             for field in ("from", "partition", "offset", "time", "key", "header", "text", "limit")
         },
-        following=json.dumps({str(p): offset for p, offset in found.following.items()}),
+        following=places_text(found.following),
         said=asked(request, "said"),
     )
 
@@ -111,10 +121,27 @@ def _by_key(cluster: Cluster, topic: str, question: Question) -> Page:
     )
 
 
+def places_text(places: Mapping[int, int]) -> str:
+    """Where the next page begins, for its address; packed where there are many partitions, as a head has an end.
+
+    Args:
+        places: offsets by partition.
+    """
+    if len(places) <= FEW or sorted(places) != list(range(len(places))):
+        return json.dumps({str(p): offset for p, offset in places.items()})
+    offsets = json.dumps([places[p] for p in range(len(places))], separators=(",", ":"))
+    return PACKED + base64.urlsafe_b64encode(zlib.compress(offsets.encode(), 9)).decode()
+
+
 def _places(text: str) -> dict[int, int]:
     try:
+        if text.startswith(PACKED):
+            packed = base64.urlsafe_b64decode(text.removeprefix(PACKED))
+            # No more of it than may be: few bytes can hold many.
+            offsets = json.loads(zlib.decompressobj().decompress(packed, MOST_PLACES))
+            return {partition: int(offset) for partition, offset in enumerate(offsets)}
         return {int(partition): int(offset) for partition, offset in json.loads(text).items()}
-    except (ValueError, AttributeError, TypeError, OverflowError, RecursionError):
+    except (ValueError, AttributeError, TypeError, OverflowError, RecursionError, zlib.error):
         raise IllegalArgumentError("start: the address of the next page is damaged") from None
 
 
