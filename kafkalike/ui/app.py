@@ -6,7 +6,7 @@ import logging
 import threading
 from collections.abc import Awaitable, Callable, Mapping
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 from urllib.parse import parse_qsl, urlencode
 
 from starlette.applications import Starlette
@@ -32,7 +32,7 @@ from kafkalike.errors import (
 from kafkalike.ui.desk import Desk
 from kafkalike.ui.guard import CHANGES, HEADERS, Guard
 from kafkalike.ui.jobs import TooManyJobsError
-from kafkalike.ui.pages import groups, others, records, topics
+from kafkalike.ui.pages import groups, others, records, tail, topics
 from kafkalike.ui.request import Site, page, templates
 
 _log = logging.getLogger(__name__)
@@ -58,10 +58,10 @@ def console(desk: Desk, guard: Guard) -> Gate:
         routes=[
             *(Route(path, _view(view), methods=["GET"]) for path, view in READ.items()),
             *(Route(path, _view(view), methods=["POST"]) for path, view in CHANGE.items()),
-            Route("/topics/{name}/tail/events", records.tail_events, methods=["GET"]),
+            Route("/topics/{name}/tail/events", tail.tail_events, methods=["GET"]),
             Mount("/static", StaticFiles(directory=Path(__file__).with_name("static"))),
         ],
-        exception_handlers={Exception: _failed, KafkaError: _refused, HTTPException: _missing},  # type: ignore[dict-item]
+        exception_handlers=dict(PROBLEMS),
     )
     app.state.site = Site(desk=desk, guard=guard, templates=templates())
     app.state.tails = 0
@@ -78,7 +78,7 @@ def home(request: Request) -> Response:
 READ: Final[Mapping[str, View]] = {
     "/": home,
     "/topics": topics.topics,
-    "/topics/rows": topics.topic_rows,
+    "/topic-rows": topics.topic_rows,
     "/topics/{name}": topics.topic,
     "/topics/{name}/segments": topics.segments,
     "/topics/{name}/settings": topics.settings,
@@ -88,7 +88,7 @@ READ: Final[Mapping[str, View]] = {
     "/topics/{name}/records/{partition:int}/{offset:int}": records.record,
     "/topics/{name}/records/{partition:int}/{offset:int}/{part}": records.download,
     "/topics/{name}/produce": records.produce_form,
-    "/topics/{name}/tail": records.tail,
+    "/topics/{name}/tail": tail.tail,
     "/groups": groups.groups,
     "/group": groups.group,
     "/group/lag": groups.lag_plot,
@@ -167,13 +167,15 @@ class Gate:
         if given is not None and request.method == "GET" and guard.named_well(headers.get("host", "")):
             return self._welcomed(request, given)
         change_key = headers.get("x-change-key", "")
-        if request.method in CHANGES and guard.known(headers):
+        # All rules but that of the secret, so that no form is read of those who are refused anyway.
+        refused = guard.refusal(request.method, headers, guard.change_key())
+        if request.method in CHANGES and refused is None:
             form = await _form(request)
             if isinstance(form, Response):
                 return form
             request.scope["kafkalike.form"] = form
             change_key = change_key or form.get("change_key", "")
-        refusal = guard.refusal(request.method, headers, change_key)
+        refusal = refused or guard.refusal(request.method, headers, change_key)
         if refusal is None:
             return None
         answer = PlainTextResponse(refusal.message, refusal.status)
@@ -204,11 +206,13 @@ async def _form(request: Request) -> dict[str, str] | Response:
         if len(body) > MOST_BODY:
             return PlainTextResponse(f"The form has more than {MOST_BODY} bytes.", 413)
     try:
-        return dict(
-            parse_qsl(body.decode("ascii"), keep_blank_values=True, max_num_fields=MOST_FIELDS, errors="strict")
-        )
+        return await run_in_threadpool(_fields, body)
     except ValueError:
         return PlainTextResponse("The form cannot be read.", 400)
+
+
+def _fields(body: bytearray) -> dict[str, str]:
+    return dict(parse_qsl(body.decode("ascii"), keep_blank_values=True, max_num_fields=MOST_FIELDS, errors="strict"))
 
 
 async def _refused(request: Request, error: Exception) -> Response:
@@ -222,11 +226,28 @@ async def _missing(request: Request, error: HTTPException) -> Response:
     return await run_in_threadpool(page, request, "error.html", error.status_code, name="", message=error.detail)
 
 
+async def _not_now(request: Request, error: Exception) -> Response:
+    return await run_in_threadpool(page, request, "error.html", 409, name=type(error).__name__, message=str(error))
+
+
+async def _not_understood(request: Request, error: Exception) -> Response:
+    return await run_in_threadpool(page, request, "error.html", 400, name=type(error).__name__, message=str(error))
+
+
 async def _failed(request: Request, error: Exception) -> Response:
-    if isinstance(error, (TooManyJobsError, TypeError, ValueError)):
-        kind, status = type(error).__name__, 409 if isinstance(error, TooManyJobsError) else 400
-        return await run_in_threadpool(page, request, "error.html", status, name=kind, message=str(error))
     _log.error("a page was not made", exc_info=error)
     return await run_in_threadpool(
         page, request, "error.html", 500, name=type(error).__name__, message="The log of the console says where."
     )
+
+
+PROBLEMS: Final[Mapping[type[Exception], Any]] = {
+    Exception: _failed,
+    KafkaError: _refused,
+    HTTPException: _missing,
+    # Not by `_failed`: what it answers is raised again, for the log of the server.
+    TooManyJobsError: _not_now,
+    TypeError: _not_understood,
+    ValueError: _not_understood,
+}
+"""Who answers in place of a page that was not made."""

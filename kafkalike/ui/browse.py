@@ -7,6 +7,7 @@ has looked at, and says where it stands, so that the next page goes on there.
 from __future__ import annotations
 
 import heapq
+from collections import deque
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final
@@ -24,6 +25,15 @@ LARGEST_BLOCK: Final = 20_000
 READ_BYTES: Final = 4 * 1024 * 1024
 """Bytes that one read of a partition gives, roughly."""
 
+BLOCK_BYTES: Final = 8 * 1024 * 1024
+"""Bytes of records that a block keeps; what lies further down is read again."""
+
+PAGE_BYTES: Final = 64 * 1024 * 1024
+"""Bytes of records after which a page ends, though it may hold more of them."""
+
+UNSURE_MS: Final = 1
+"""How far the times of a file may be off, as statistics say them."""
+
 Headers = Sequence[tuple[str, bytes | None]]
 
 
@@ -39,6 +49,12 @@ class Record:
     key: bytes | None
     value: bytes | None
     headers: Headers
+
+    @property
+    def size(self) -> int:
+        """Bytes of key, value and headers."""
+        parts = (self.key, self.value, *(content for _, content in self.headers))
+        return sum(len(part) for part in parts if part is not None)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -100,6 +116,11 @@ class _Place:
     bound: int
     block: int = BLOCK
 
+    @property
+    def left(self) -> bool:
+        """Whether there are offsets to look at."""
+        return self.at != self.bound
+
 
 def browse(log: TopicLog, question: Question) -> Page:
     """Records of a topic.
@@ -118,7 +139,8 @@ def browse(log: TopicLog, question: Question) -> Page:
     look = _newest if question.newest_first else _oldest
     places = [_place(log, partition, question) for partition in partitions]
     streams = [look(log, place, question) for place in places]
-    return _merged(streams, places, question)
+    bounds = [_bound(log, place, question) for place in places]
+    return _merged(streams, bounds, places, question)
 
 
 def _place(log: TopicLog, partition: int, question: Question) -> _Place:
@@ -131,6 +153,19 @@ def _place(log: TopicLog, partition: int, question: Question) -> _Place:
     return _Place(partition, at, high)
 
 
+def _bound(log: TopicLog, place: _Place, question: Question) -> int | None:
+    """A time that the first record of a search is not beyond, by the statistics of the files; None where none is left.
+
+    A partition is read when it is its turn by this time: most partitions of a topic with many of them never are.
+    """
+    segments = log.segments(place.partition)
+    if question.newest_first:
+        latest = max((s.max_timestamp for s in segments if s.start < place.at), default=None)
+        return None if latest is None else latest + UNSURE_MS
+    first = min((s.min_timestamp for s in segments if s.stop > place.at), default=None)
+    return None if first is None else first - UNSURE_MS
+
+
 Found = tuple[Record, bool]
 """A record that was looked at, and whether it is meant."""
 
@@ -138,18 +173,30 @@ Found = tuple[Record, bool]
 def _newest(log: TopicLog, place: _Place, question: Question) -> Iterator[Found]:
     while place.at > place.bound:
         start = _block_start(log, place)
-        block = list(_between(log, place.partition, start, place.at))
-        for record in reversed(block):
+        block: deque[Record] = deque()
+        size = 0
+        for record in _between(log, place.partition, start, place.at):
+            block.append(record)
+            size += record.size
+            while size > BLOCK_BYTES and len(block) > 1:
+                size -= block.popleft().size
+                start = block[0].offset
+        if size * 4 <= BLOCK_BYTES:
+            place.block = min(place.block * 4, LARGEST_BLOCK)
+        else:
+            place.block = place.at - start
+        while block:
+            record = block.pop()
             place.at = record.offset
             yield record, question.takes(record)
         place.at = start
-        place.block = min(place.block * 4, LARGEST_BLOCK)
 
 
 def _block_start(log: TopicLog, place: _Place) -> int:
     """Where the block below a place begins; past what compaction has left empty."""
-    start = max(place.bound, place.at - place.block)
     below = [s for s in log.segments(place.partition) if s.start < place.at]
+    fitting = BLOCK_BYTES * len(below[-1].offsets) // max(1, below[-1].size_bytes) if below else place.block
+    start = max(place.bound, place.at - max(1, min(place.block, fitting)))
     return start if not below or below[-1].stop > start else max(place.bound, below[-1].start, below[-1].stop - 1)
 
 
@@ -186,30 +233,36 @@ def _between(log: TopicLog, partition: int, start: int, stop: int) -> Iterator[R
             )
 
 
-def _merged(streams: Sequence[Iterator[Found]], places: Sequence[_Place], question: Question) -> Page:
+def _merged(
+    streams: Sequence[Iterator[Found]], bounds: Sequence[int | None], places: Sequence[_Place], question: Question
+) -> Page:
     """Records of all partitions by time, until there are enough of them or enough was looked at."""
     sign = -1 if question.newest_first else 1
     taken: list[Record] = []
     resume = {place.partition: place.at for place in places}
-    looked_at = 0
-    heads: list[tuple[int, int, Found]] = []
+    looked_at = size = 0
+    # None stands for the first record of a partition that was not read yet.
+    heads: list[tuple[int, int, Found | None]] = [
+        (sign * bound, at, None) for at, bound in enumerate(bounds) if bound is not None and places[at].left
+    ]
+    heapq.heapify(heads)
 
-    def pull(at: int) -> bool:
+    def pull(at: int) -> None:
         found = next(streams[at], None)
         if found is None:
             resume[places[at].partition] = places[at].bound
-            return False
-        heapq.heappush(heads, (sign * found[0].timestamp_ms, at, found))
-        return True
+        else:
+            heapq.heappush(heads, (sign * found[0].timestamp_ms, at, found))
 
-    for at in range(len(streams)):
-        pull(at)
-    while heads and len(taken) < question.limit and looked_at < question.most_looked_at:
-        _, at, (record, meant) = heapq.heappop(heads)
-        looked_at += 1
-        resume[record.partition] = record.offset + (0 if question.newest_first else 1)
-        if meant:
-            taken.append(record)
+    while heads and len(taken) < question.limit and looked_at < question.most_looked_at and size < PAGE_BYTES:
+        _, at, found = heapq.heappop(heads)
+        if found is not None:
+            record, meant = found
+            looked_at += 1
+            resume[record.partition] = record.offset + (0 if question.newest_first else 1)
+            if meant:
+                taken.append(record)
+                size += record.size
         pull(at)
     following = resume if heads else {}
     return Page(records=taken, looked_at=looked_at, following=following)

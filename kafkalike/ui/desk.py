@@ -3,16 +3,15 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Mapping, Sequence
-from contextlib import suppress
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
-from functools import cached_property
 from typing import TYPE_CHECKING, Any, Final
 
 from kafkalike.admin import KafkaAdminClient
 from kafkalike.clock import Clock
 from kafkalike.dead_letters.queue import DeadLetters
-from kafkalike.errors import KafkaError, UnknownTopicOrPartitionError
+from kafkalike.errors import KafkaError
 from kafkalike.lag.measure import GroupLag, Lags
 from kafkalike.model.lag import Lag, PartitionIndex, total
 from kafkalike.producer import KafkaProducer
@@ -26,7 +25,10 @@ if TYPE_CHECKING:
     from kafkalike.model.topic import TopicInfo
 
 MOST_LOGS: Final = 200
-"""Logs of topics that are kept open for records; then the desk begins anew."""
+"""Topics whose logs are kept open; then the desk begins anew."""
+
+MOST_IDLE: Final = 2
+"""Logs of one topic that are kept open."""
 
 KINDS: Final[Mapping[str, Kind]] = {"AVRO": "avro", "PROTOBUF": "protobuf", "JSON": "json schema"}
 
@@ -53,6 +55,29 @@ class GroupRow:
     lag: Lag
 
 
+class _Looks:
+    """Lags of all groups, opened when they are first asked for; one caller at a time.
+
+    Args:
+        cluster: the cluster.
+    """
+
+    def __init__(self, cluster: Cluster) -> None:
+        self._cluster = cluster
+        self._turn = threading.Lock()
+        self._lags: Lags | None = None
+
+    @contextmanager
+    def look(self) -> Iterator[Lags]:
+        """The lags, refreshed."""
+        with self._turn:
+            if self._lags is None:
+                self._lags = Lags(self._cluster, leave_out_damaged=True)
+            else:
+                self._lags.refresh()
+            yield self._lags
+
+
 class Desk:
     """A cluster as the pages see it. Thread-safe.
 
@@ -71,19 +96,29 @@ class Desk:
         self.letters = DeadLetters(cluster, clock=clock)
         self.jobs = Jobs(clock)
         self._lock = threading.Lock()
-        self._lags: Lags | None = None
-        self._logs: dict[str, tuple[TopicLog, threading.Lock]] = {}
+        """Of the fields; held for moments, never while something is read."""
+        self._logs: dict[str, list[TopicLog]] = {}
+        """Opened logs that nobody asks now."""
+        self._producer: KafkaProducer | None = None
+        self._lists = _Looks(cluster)
+        self._plots = _Looks(cluster)
+        """Of their own: a plot reads for longer than others should wait."""
         self._decoders: dict[str, Callable[[bytes], Any]] = {}
 
-    @cached_property
+    @property
     def producer(self) -> KafkaProducer:
-        """Sends what pages produce."""
-        return KafkaProducer(bootstrap_servers=self.cluster, client_id="kafkalike-ui", acks="all", linger_ms=0)
+        """Sends what pages produce; made when it is first needed."""
+        with self._lock:
+            if self._producer is None:
+                self._producer = KafkaProducer(
+                    bootstrap_servers=self.cluster, client_id="kafkalike-ui", acks="all", linger_ms=0
+                )
+            return self._producer
 
     def close(self) -> None:
         """Send what is left, and end."""
-        if "producer" in self.__dict__:
-            self.producer.close()
+        if self._producer is not None:
+            self._producer.close()
         self.admin.close()
 
     # Topics
@@ -98,8 +133,7 @@ class Desk:
         Args:
             names: the topics; those that do not exist are left out.
         """
-        with self._lock:
-            lags = self._looked()
+        with self._lists.look() as lags:
             found: dict[str, TopicFigures | str] = {}
             for name in names:
                 indexes = lags.partitions(name)
@@ -116,17 +150,16 @@ class Desk:
             UnknownTopicOrPartitionError: no such topic.
             KafkaError: it cannot be read.
         """
-        with self._lock:
-            lags = self._looked()
-            found = lags.partitions(name)
-            if name in lags.damaged:
-                raise lags.damaged[name]
-            if not found:
-                raise UnknownTopicOrPartitionError(f"topic {name!r} does not exist")
-            return found
+
+        def look(log: TopicLog) -> dict[int, PartitionIndex]:
+            log.check_sound()
+            return {p: PartitionIndex(log.log_start(p), log.log_end(p), log.segments(p)) for p in log.info.partitions}
+
+        found: dict[int, PartitionIndex] = self.with_log(name, look)
+        return found
 
     def with_log(self, name: str, ask: Callable[[TopicLog], Any]) -> Any:  # noqa: ANN401 - what `ask` gives
-        """Ask the log of a topic, refreshed; one caller at a time.
+        """Ask the log of a topic, refreshed. Nobody waits for another one: who comes meanwhile gets a log of its own.
 
         Raises:
             UnknownTopicOrPartitionError: no such topic.
@@ -134,22 +167,26 @@ class Desk:
         """
         topic_id = self.cluster.topic(name).topic_id
         with self._lock:
-            known = self._logs.get(name)
-            if known is None or known[0].info.topic_id != topic_id:
-                if len(self._logs) >= MOST_LOGS:
-                    self._logs = {}
-                known = self._logs[name] = (self.cluster.log(name), threading.Lock())
-        log, turn = known
-        with turn:
-            log.refresh()
-            return ask(log)
+            idle = self._logs.get(name)
+            log = idle.pop() if idle else None
+        if log is None or log.info.topic_id != topic_id:
+            log = self.cluster.log(name)
+        log.refresh()
+        found = ask(log)
+        # Not after an error: what is behind it may stand in the log.
+        with self._lock:
+            if name not in self._logs and len(self._logs) >= MOST_LOGS:
+                self._logs = {}
+            kept = self._logs.setdefault(name, [])
+            if len(kept) < MOST_IDLE:
+                kept.append(log)
+        return found
 
     # Groups
 
     def groups(self) -> list[GroupRow]:
         """All groups with their lag, fresh."""
-        with self._lock:
-            lags = self._looked()
+        with self._lists.look() as lags:
             described = self.admin.describe_groups(sorted(lags.groups)) if lags.groups else {}
             rows = []
             for group_id, group in described.items():
@@ -167,13 +204,12 @@ class Desk:
 
     def lags_of(self, group_id: str) -> list[GroupLag]:
         """Lag of a group by partition, fresh."""
-        with self._lock:
-            return list(self._looked().of(group_id))
+        with self._lists.look() as lags:
+            return list(lags.of(group_id))
 
     def groups_of(self, topic: str) -> list[tuple[str, Lag]]:
         """Groups that have committed offsets of a topic, and how far they are behind there, fresh."""
-        with self._lock:
-            lags = self._looked()
+        with self._lists.look() as lags:
             found = []
             for group_id, group in sorted(lags.groups.items()):
                 if any(tp.topic == topic for tp in group.offsets):
@@ -182,16 +218,9 @@ class Desk:
             return found
 
     def with_lags(self, ask: Callable[[Lags], Any]) -> Any:  # noqa: ANN401 - what `ask` gives
-        """Ask the lags, refreshed; one caller at a time."""
-        with self._lock:
-            return ask(self._looked())
-
-    def _looked(self) -> Lags:
-        if self._lags is None:
-            self._lags = Lags(self.cluster, leave_out_damaged=True)
-        else:
-            self._lags.refresh()
-        return self._lags
+        """Ask the lags for what takes long, refreshed; one caller at a time."""
+        with self._plots.look() as lags:
+            return ask(lags)
 
     # Values
 

@@ -12,7 +12,6 @@ import hmac
 import secrets
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
-from http.cookies import CookieError, SimpleCookie
 from typing import Final
 from urllib.parse import urlsplit
 
@@ -84,8 +83,9 @@ class Guard:
         scheme, _, given = headers.get("authorization", "").partition(" ")
         if scheme.lower() in {"bearer", "token"} and self.right(given.strip()):
             return True
-        held = _cookies(headers.get("cookie", "")).get(self.cookie, "")
-        return hmac.compare_digest(held.encode("utf-8", "replace"), self.pass_of().encode())
+        wanted = self.pass_of().encode()
+        held = _values(headers.get("cookie", ""), self.cookie)
+        return any(hmac.compare_digest(value.encode("utf-8", "replace"), wanted) for value in held)
 
     def named_well(self, host: str) -> bool:
         """Whether a `Host` is this machine, or one of the allowed names."""
@@ -113,7 +113,7 @@ class Guard:
         if self.read_only:
             return Refusal(status=403, message="This console is read-only.")
         origin = headers.get("origin")
-        if origin is not None and urlsplit(origin).netloc.lower() != host.lower():
+        if origin is not None and _place(origin) != host.lower():
             return Refusal(status=403, message="A change must come from a page of this console.")
         if headers.get("sec-fetch-site", "same-origin") not in {"same-origin", "none"}:
             return Refusal(status=403, message="A change must come from a page of this console.")
@@ -127,8 +127,19 @@ def allowed(hosts: Collection[str]) -> frozenset[str]:
     return frozenset(host.strip().lower() for host in hosts if host.strip())
 
 
-def _cookies(header: str) -> dict[str, str]:
+def _values(header: str, cookie: str) -> list[str]:
+    """The values of a cookie.
+
+    Whatever else stands in the header: cookies know no ports, so those of all services of this machine stand there, and
+    some of them are no cookies by the book. Python's reader stops at the first one of these.
+    """
+    pairs = (part.partition("=") for part in header.split(";"))
+    return [value.strip() for name, _, value in pairs if name.strip() == cookie]
+
+
+def _place(origin: str) -> str:
+    """Host and port of an origin; empty for one that has none, or cannot be read."""
     try:
-        return {name: morsel.value for name, morsel in SimpleCookie(header).items()}
-    except CookieError:
-        return {}
+        return urlsplit(origin).netloc.lower()
+    except ValueError:
+        return ""

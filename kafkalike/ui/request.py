@@ -16,7 +16,7 @@ from kafkalike.clock import utc_text
 from kafkalike.errors import IllegalArgumentError
 from kafkalike.ui.desk import Desk
 from kafkalike.ui.guard import Guard
-from kafkalike.ui.values import shown
+from kafkalike.ui.values import shown, shown_briefly
 from kafkalike.version import __version__
 
 MOST: Final = 500
@@ -44,7 +44,8 @@ def templates() -> Environment:
         trim_blocks=True,
         lstrip_blocks=True,
     )
-    made.filters.update(time=time_text, size=size_text, number=number_text, seconds=seconds_text, shown=shown)
+    made.filters.update(time=time_text, size=size_text, number=number_text, seconds=seconds_text)
+    made.filters.update(shown=shown, brief=shown_briefly)
     return made
 
 
@@ -145,7 +146,7 @@ def moment(name: str, text: str) -> int:
         text: ISO 8601, UTC where it does not say; or milliseconds.
 
     Raises:
-        IllegalArgumentError: it is neither.
+        IllegalArgumentError: it is neither, or before the epoch: numbers below 0 mean other things than times.
     """
     if text.isascii() and text.isdecimal() and len(text) < 16:  # noqa: PLR2004 - years that can be shown
         return int(text)
@@ -153,7 +154,10 @@ def moment(name: str, text: str) -> int:
         found = datetime.fromisoformat(text)
     except ValueError:
         raise IllegalArgumentError(f"{name}: a time such as 2026-01-31T12:00:00 is needed, not {text[:40]!r}") from None
-    return int((found if found.tzinfo else found.replace(tzinfo=UTC)).timestamp() * 1000)
+    ms = int((found if found.tzinfo else found.replace(tzinfo=UTC)).timestamp() * 1000)
+    if ms < 0:
+        raise IllegalArgumentError(f"{name}: a time from 1970 on is needed, not {text[:40]!r}")
+    return ms
 
 
 def _query(request: Request, changed: Mapping[str, object]) -> str:

@@ -22,6 +22,9 @@ SHOWN_NODES: Final = 2_000
 SHOWN_DEPTH: Final = 24
 """Levels of that tree."""
 
+READ_BYTES: Final = 16 * SHOWN_BYTES
+"""Bytes that are looked at: a longer value is shown by its beginning, and not as a tree."""
+
 SHORT: Final = 120
 """Characters of a value in a row of a table."""
 
@@ -45,7 +48,7 @@ class Branch:
 
     kind: Literal["object", "array"]
     parts: tuple[tuple[str, Leaf | Branch], ...]
-    """Names or positions, and what stands there."""
+    """Names, as JSON writes them, or positions, and what stands there."""
 
 
 Tree = Leaf | Branch
@@ -79,12 +82,13 @@ def no_schemas(data: bytes) -> None:
     del data
 
 
-def shown(data: bytes | None, decode: Decode = no_schemas) -> Shown:
+def shown(data: bytes | None, decode: Decode = no_schemas, *, brief: bool = False) -> Shown:
     """What a page shows of bytes: a value with a schema, JSON, text or hexadecimal digits, whichever they are first.
 
     Args:
         data: key, value or content of a header; None for null.
         decode: reads records with a schema. What it raises is shown beside the bytes.
+        brief: whether JSON without a schema may be text, which costs less.
     """
     if data is None:
         return Shown(kind="null", size=0, text="null")
@@ -98,7 +102,7 @@ def shown(data: bytes | None, decode: Decode = no_schemas) -> Shown:
     if found is not None:
         kind, value = found
         return _structured(kind, value, len(data), _line(value))
-    text = _text(data)
+    text = _text(data if len(data) <= READ_BYTES else _beginning(data))
     if text is None:
         return Shown(
             kind="binary",
@@ -107,12 +111,23 @@ def shown(data: bytes | None, decode: Decode = no_schemas) -> Shown:
             cut=len(data) > SHOWN_HEX,
             problem=problem,
         )
-    if text.lstrip()[:1] in {"{", "["} and len(data) <= SHOWN_BYTES * 16:
+    if not brief and len(data) <= READ_BYTES and text.lstrip()[:1] in {"{", "["}:
         try:
             return _structured("json", json.loads(text), len(data), text, problem)
         except (ValueError, RecursionError):
             pass
-    return Shown(kind="text", size=len(data), text=text[:SHOWN_BYTES], cut=len(text) > SHOWN_BYTES, problem=problem)
+    cut = len(text) > SHOWN_BYTES or len(data) > READ_BYTES
+    return Shown(kind="text", size=len(data), text=text[:SHOWN_BYTES], cut=cut, problem=problem)
+
+
+def shown_briefly(data: bytes | None, decode: Decode = no_schemas) -> Shown:
+    """As `shown`, for a row of a table: JSON is text there, as nobody sees its tree.
+
+    Args:
+        data: see there.
+        decode: see there.
+    """
+    return shown(data, decode, brief=True)
 
 
 def _structured(kind: Kind, value: Any, size: int, text: str, problem: str = "") -> Shown:  # noqa: ANN401 - any JSON
@@ -124,7 +139,7 @@ def _structured(kind: Kind, value: Any, size: int, text: str, problem: str = "")
 
 def _line(value: Any) -> str:  # noqa: ANN401 - a value of a schema
     try:
-        return json.dumps(_plain(value), ensure_ascii=False)
+        return _written(_plain(value))
     except RecursionError:
         return "nested too deeply for one line"
 
@@ -139,7 +154,7 @@ def _tree(value: Any, left: list[int], depth: int) -> Tree:  # noqa: ANN401 - an
                 left[0] = min(left[0], -1)
                 parts.append(("…", Leaf(kind="more", text="more in the download")))
                 break
-            parts.append((str(name), _tree(part, left, depth - 1)))
+            parts.append((_written(str(name))[1:-1], _tree(part, left, depth - 1)))
         return Branch(kind="object" if isinstance(value, Mapping) else "array", parts=tuple(parts))
     if value is None:
         return Leaf(kind="null", text="null")
@@ -148,7 +163,18 @@ def _tree(value: Any, left: list[int], depth: int) -> Tree:  # noqa: ANN401 - an
     if isinstance(value, (int, float)):
         return Leaf(kind="number", text=_number(value))
     text = _plain(value)
-    return Leaf(kind="string", text=json.dumps(text if isinstance(text, str) else str(text), ensure_ascii=False))
+    return Leaf(kind="string", text=_written(text if isinstance(text, str) else str(text)))
+
+
+def _written(value: Any) -> str:  # noqa: ANN401 - what JSON has
+    """A value as JSON in one line. What nobody sees, or is half a sign, is written by its number.
+
+    JSON may name halves of signs, which no answer can hold, and signs that turn the direction of what follows.
+    """
+    text = json.dumps(value, ensure_ascii=False)
+    if text.isprintable():
+        return text
+    return "".join(sign if sign.isprintable() else json.dumps(sign)[1:-1] for sign in text)
 
 
 def _number(value: int | float) -> str:  # noqa: PYI041 - told apart
@@ -169,6 +195,14 @@ def _plain(value: Any) -> Any:  # noqa: ANN401 - a value of a schema
     if isinstance(value, int) and not isinstance(value, bool):
         return value if abs(value) < 1 << 1024 else hex(value)
     return value if value is None or isinstance(value, (str, bool, float)) else str(value)
+
+
+def _beginning(data: bytes) -> bytes:
+    """The first `SHOWN_BYTES`, without a sign that would be cut in two."""
+    end = SHOWN_BYTES
+    while end > SHOWN_BYTES - 4 and data[end] & 0xC0 == 0x80:  # noqa: PLR2004 - inside of a sign
+        end -= 1
+    return data[:end]
 
 
 def _text(data: bytes) -> str | None:

@@ -1,6 +1,8 @@
 """Records that the console finds: the same as a scan of all of them would give."""
 
-from collections.abc import Sequence
+import random
+import tracemalloc
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 import pytest
@@ -8,8 +10,10 @@ import pytest
 from kafkalike.errors import UnknownTopicOrPartitionError
 from kafkalike.log.connect import connect
 from kafkalike.log.port import Cluster
+from kafkalike.log.port.topic import PartitionReader
 from kafkalike.producer import KafkaProducer
 from kafkalike.retention import maintain
+from kafkalike.testing import MemoryCluster
 from kafkalike.ui.browse import Page, Question, at_time, browse, record_at
 from tests.tools.upkeep import EAGER, ShiftedClock
 
@@ -128,6 +132,91 @@ def test_records_below_the_log_start_are_not_shown(filled: Cluster) -> None:
 
     assert numbers(page) == [299, *(at for at in range(297, 269, -1) if at % 3 == 0)]
     assert record_at(filled.log("t"), 0, 0) is None
+
+
+@pytest.mark.parametrize("newest_first", [True, False])
+@pytest.mark.parametrize("seed", range(4))
+def test_pages_are_parts_of_one_merge(
+    seed: int,
+    newest_first: bool,  # noqa: FBT001
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Whatever the times: equal, falling, or far apart; and however few bytes a block or a page may have."""
+    rng = random.Random(seed)
+    cluster = MemoryCluster()
+    cluster.create_topic("t", 5, {})
+    rows: list[list[tuple[int, int]]] = [[] for _ in range(4)]
+    with KafkaProducer(bootstrap_servers=cluster) as producer:
+        for at in range(120):
+            partition, time = rng.randrange(4), 1_000 + rng.choice([0, 0, 1, at, 120 - at, rng.randrange(1000)])
+            rows[partition].append((time, at))
+            value = b"value %d " % at + b"x" * rng.choice([0, 10, 500])
+            producer.send("t", value, partition=partition, timestamp_ms=time)
+            if rng.random() < 0.2:
+                producer.flush()
+    expected, sign = [], -1 if newest_first else 1
+    left = [run[::sign] for run in rows]
+    while any(left):
+        first = min((sign * run[0][0], at) for at, run in enumerate(left) if run)[1]
+        expected.append(left[first].pop(0)[1])
+    monkeypatch.setattr("kafkalike.ui.browse.BLOCK_BYTES", rng.choice([1, 600, 10**6]))
+    monkeypatch.setattr("kafkalike.ui.browse.PAGE_BYTES", rng.choice([1, 700, 10**6]))
+    monkeypatch.setattr("kafkalike.ui.browse.BLOCK", rng.choice([1, 3, 500]))
+
+    seen: list[int] = []
+    start: Mapping[int, int] | None = None
+    while start is None or start:
+        limit, most = rng.randrange(1, 20), rng.randrange(1, 40)
+        page = found(cluster, Question(limit=limit, newest_first=newest_first, start=start, most_looked_at=most))
+        seen += numbers(page)
+        start = page.following
+    assert seen == expected
+
+
+def test_a_page_reads_few_of_many_partitions(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Those that hold its records, and perhaps one more."""
+    cluster = MemoryCluster()
+    cluster.create_topic("t", 300, {})
+    with KafkaProducer(bootstrap_servers=cluster) as producer:
+        for at in range(300):
+            producer.send("t", b"value %d" % at, partition=at, timestamp_ms=1_000 + 10 * at)
+    log = cluster.log("t")
+    log.refresh()
+    read: list[int] = []
+    reader = log.reader
+
+    def counted(partition: int, at: int) -> PartitionReader:
+        read.append(partition)
+        return reader(partition, at)
+
+    monkeypatch.setattr(log, "reader", counted)
+
+    assert numbers(browse(log, Question(limit=4))) == [299, 298, 297, 296]
+    assert numbers(browse(log, Question(limit=4, newest_first=False))) == [0, 1, 2, 3]
+    assert len(read) <= 10
+
+
+def test_large_records_do_not_fill_the_memory(tmp_path: Path) -> None:
+    """A page ends, and a block keeps what it may; the next page goes on."""
+    cluster = connect(str(tmp_path))
+    cluster.create_topic("t", 1, {"max.message.bytes": "2000000"})
+    with KafkaProducer(bootstrap_servers=cluster, max_request_size=2_000_000) as producer:
+        for at in range(80):
+            producer.send("t", b"value %d " % at + bytes(1_000_000), timestamp_ms=at)
+    seen: list[int] = []
+    start: Mapping[int, int] | None = None
+    pages = 0
+    tracemalloc.start()
+    while start is None or start:
+        page = found(cluster, Question(limit=500, start=start))
+        seen += numbers(page)
+        start, pages = page.following, pages + 1
+        del page
+    peak = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+    assert seen == list(range(79, -1, -1))
+    assert pages == 2
+    assert peak < 130_000_000
 
 
 def test_holes_of_a_compaction_are_no_end(tmp_path: Path) -> None:

@@ -1,7 +1,10 @@
 """The console's pages over a cluster, asked as a browser asks."""
 
+import base64
+import html
 import json
 import re
+import zlib
 from collections.abc import Iterator
 
 import pytest
@@ -12,13 +15,19 @@ from kafkalike.consumer import KafkaConsumer
 from kafkalike.log.port import Cluster
 from kafkalike.producer import KafkaProducer
 from kafkalike.schemas import AvroSerializer, Registry
+from kafkalike.testing import MemoryCluster
 from kafkalike.ui.app import CHANGE, READ, console
+from kafkalike.ui.browse import Question, browse
 from kafkalike.ui.desk import Desk
 from kafkalike.ui.guard import HEADERS, Guard
+from kafkalike.ui.pages.records import places_text
 
 CANARY = "<script>alert(1)</script>"
 
 TOKEN = "open sesame"  # noqa: S105
+
+
+BOMB = "z" + base64.urlsafe_b64encode(zlib.compress(b"[" + b"1," * 5_000_000 + b"1]")).decode()
 
 
 class Browser:
@@ -70,7 +79,7 @@ GROUP = f"g/{CANARY}"
     [
         ("/topics", {}, "1 of 1 topics"),
         ("/topics", {"q": "none"}, "No topics."),
-        ("/topics/rows", {}, "30</td>"),
+        ("/topic-rows", {}, "30</td>"),
         ("/topics/orders", {}, "15</td>"),
         ("/topics/orders/segments", {"partition": 1}, "segments in partition 1"),
         ("/topics/orders/settings", {}, "retention.ms"),
@@ -128,6 +137,15 @@ def test_each_page_shows_what_is_there_and_escapes_it(
         ("/topics/orders/records", {"key": "hex:xyz"}, 400, "not hexadecimal"),
         ("/topics/orders/records", {"start": "{"}, 400, "damaged"),
         ("/topics/orders/records", {"start": "[1]"}, 400, "damaged"),
+        ("/topics/orders/records", {"start": '{"0": 1e999}'}, 400, "damaged"),
+        ("/topics/orders/records", {"start": "zä"}, 400, "damaged"),
+        ("/topics/orders/records", {"start": "zAAAA"}, 400, "damaged"),
+        ("/topics/orders/records", {"start": BOMB}, 400, "damaged"),
+        ("/topics/orders/records", {"start": "[" * 20_000}, 400, "damaged"),
+        ("/topics/orders/records/0/" + "9" * 5000, {}, 400, "ValueError"),
+        ("/topics/orders/records/0/0/" + "9" * 5000, {}, 400, "there is no part"),
+        ("/topics/rows", {}, 404, "UnknownTopicOrPartition"),
+        ("/group/reset", {"id": "g", "topic": "orders", "to": "time", "value": "1969-12-31T23:59:59.999"}, 400, "1970"),
         ("/topics/orders/records/0/0/9", {}, 400, "there is no part"),
         ("/topics/orders/segments", {"partition": 7}, 400, "no partition 7"),
         ("/group", {"id": "nobody"}, 404, "there is no group"),
@@ -144,6 +162,23 @@ def test_what_cannot_be_shown_is_said(
 ) -> None:
     """In a page, with the name of the error."""
     assert says in browser.get(path, status, **query)
+
+
+def test_the_next_page_of_many_partitions_fits_into_an_address() -> None:
+    """The server takes heads of 64 KiB."""
+    cluster = MemoryCluster()
+    cluster.create_topic("t", 30, {})
+    with KafkaProducer(bootstrap_servers=cluster) as producer:
+        for at in range(60):
+            producer.send("t", b"number%d." % at, partition=at % 30, timestamp_ms=1000 + at)
+    browser = Browser(cluster)
+    page = browser.get("/topics/t/records", limit=40)
+    following = re.findall(r'href="(\?[^"]*start=z[^"]*)"', page)[0]
+    older = browser.client.get("/topics/t/records" + html.unescape(following)).text
+    assert sorted(map(int, re.findall(r"number(\d+)\.", older))) == list(range(20))
+    many = places_text({p: 1_000_000 + p * p * 7919 % 9_000_000 for p in range(10_000)})
+    assert len(many) < 60_000
+    browser.desk.close()
 
 
 def test_a_record_is_sent_and_downloaded_as_it_is(browser: Browser) -> None:
@@ -174,6 +209,30 @@ def test_a_record_is_sent_and_downloaded_as_it_is(browser: Browser) -> None:
     for field in ({"value_as": "hex", "value": "xy"}, {"key_as": "moon"}, {"headers": "nothing"}, {"partition": "9"}):
         assert "Not done" in browser.post("/topics/orders/produce", 400, **field)
     assert "Not done" in browser.get("/topics/orders/records/1/17", 404)
+
+
+@pytest.mark.parametrize("value", [None, b"", b" a\r\nb\r", b"\nfirst", b"\xff", b"\x00a", "\ufeffä\u2028".encode()])
+def test_what_is_sent_again_is_the_same_record(value: bytes | None) -> None:
+    """As a browser sends the form: with CR LF at the ends of lines."""
+    cluster = MemoryCluster()
+    cluster.create_topic("t", 1, {})
+    headers = [("a", value), ("b b", b"hex:1"), ("c", b"null:"), ("d", b" x\ny "), ("a", b"plain: text")]
+    with KafkaProducer(bootstrap_servers=cluster) as producer:
+        producer.send("t", value, value or b"k", headers).get()
+        producer.send("t", b"v", headers=[("a:b", b"")]).get()
+    browser = Browser(cluster)
+    page = browser.get("/topics/t/produce", partition=0, offset=0)
+    fields = {
+        name: re.sub("\r\n|\r|\n", "\r\n", html.unescape(text).removeprefix("\n"))
+        for name, text in re.findall(r'<textarea[^>]* name="(\w+)"[^>]*>(.*?)</textarea>', page, re.DOTALL)
+    }
+    kinds = dict(zip(("key_as", "value_as"), re.findall("<option selected>([a-z0-9]+)<", page), strict=True))
+    browser.post("/topics/t/produce", **fields, **kinds)
+
+    first, _, again = browse(cluster.log("t"), Question(newest_first=False)).records
+    assert (again.key, again.value, list(again.headers)) == (first.key, first.value, list(first.headers))
+    assert "cannot be written in the form" in browser.get("/topics/t/produce", 400, partition=0, offset=1)
+    browser.desk.close()
 
 
 def test_records_with_a_schema_are_shown_by_their_fields(browser: Browser) -> None:

@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from kafkalike.errors import SerializationError
-from kafkalike.ui.values import SHOWN_BYTES, SHOWN_DEPTH, Branch, Kind, Leaf, Tree, shown
+from kafkalike.ui.values import READ_BYTES, SHOWN_BYTES, SHOWN_DEPTH, Branch, Kind, Leaf, Tree, shown, shown_briefly
 
 
 @pytest.mark.parametrize(
@@ -55,7 +55,7 @@ def value_of(tree: Tree) -> Any:
         return json.loads(tree.text)
     if tree.kind == "array":
         return [value_of(part) for _, part in tree.parts]
-    return {name: value_of(part) for name, part in tree.parts}
+    return {json.loads(f'"{name}"'): value_of(part) for name, part in tree.parts}
 
 
 @given(st.lists(JSON, max_size=4) | st.dictionaries(st.text(), JSON, max_size=4))
@@ -81,6 +81,40 @@ def test_a_large_value_is_shown_in_part() -> None:
     assert deep.cut
     assert depth(deep.tree) <= SHOWN_DEPTH + 2
     assert bottomless.kind == "text"
+
+
+def test_no_half_sign_and_no_turned_direction_comes_out_of_json() -> None:
+    """JSON may name them; an answer could not be sent with the first, and the second deceives."""
+
+    def decode(_data: bytes) -> tuple[Kind, Any]:
+        return "json schema", {"\ud800": "a\ud801b\u202e"}
+
+    for found in (shown(rb'{"\ud800": "a\ud801b\u202e"}'), shown(b"\x00", decode)):
+        assert isinstance(found.tree, Branch)
+        ((name, part),) = found.tree.parts
+        assert isinstance(part, Leaf)
+        assert (name, part.text) == (r"\ud800", r'"a\ud801b\u202e"')
+        assert found.text.isprintable()
+
+
+def test_what_is_very_long_is_looked_at_in_part() -> None:
+    """And never cut inside of a sign."""
+    long = shown("ä".encode() * READ_BYTES)
+    odd = shown(b"x" + "ä".encode() * READ_BYTES)
+    rest = shown(b"a" * READ_BYTES + b"\xff")
+
+    assert [(one.kind, one.cut, len(one.text)) for one in (long, odd, rest)] == [
+        ("text", True, SHOWN_BYTES // 2),
+        ("text", True, SHOWN_BYTES // 2),
+        ("text", True, SHOWN_BYTES),
+    ]
+
+
+def test_a_row_of_a_table_needs_no_tree() -> None:
+    """Its JSON is one line."""
+    found = shown_briefly(b'{"a":\n 1}')
+
+    assert (found.kind, found.short, found.tree) == ("text", '{"a": 1}', None)
 
 
 def depth(tree: Tree | None) -> int:

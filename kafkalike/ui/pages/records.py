@@ -2,18 +2,17 @@
 
 from __future__ import annotations
 
-import asyncio
 import base64
 import binascii
 import json
-from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+import zlib
+from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any, Final
 
-from starlette.concurrency import run_in_threadpool
 from starlette.requests import Request
-from starlette.responses import Response, StreamingResponse
+from starlette.responses import Response
 
-from kafkalike.errors import IllegalArgumentError, KafkaError, OffsetOutOfRangeError, UnknownTopicOrPartitionError
+from kafkalike.errors import IllegalArgumentError, OffsetOutOfRangeError, UnknownTopicOrPartitionError
 from kafkalike.lookup import find_records
 from kafkalike.ui.browse import Page, Question, Record, at_time, browse, record_at
 from kafkalike.ui.request import MOST, asked, form, moment, moved, number, optional, page, site, whole
@@ -21,17 +20,23 @@ from kafkalike.ui.request import MOST, asked, form, moment, moved, number, optio
 if TYPE_CHECKING:
     from kafkalike.log.port import Cluster, TopicLog
 
-MOST_TAILS: Final = 32
-"""Pages that may watch at once."""
+MOST_FILLED: Final = 4 * 1024 * 1024
+"""Bytes of a record that may be sent again; a form holds up to three bytes for each, and has an end."""
 
-TAIL_RECORDS: Final = 100
-"""Records that a tail shows at once."""
+FEW: Final = 20
+"""Partitions whose places stand in an address as they are."""
 
-TAIL_SECONDS: Final = 0.15
-"""Between two looks of a tail."""
+PACKED: Final = "z"
+"""In front of packed places."""
 
-QUIET_SECONDS: Final = 15.0
-"""After so long without a record a tail says that it is there still."""
+MOST_PLACES: Final = 1_000_000
+"""Bytes that packed places may have."""
+
+HEX: Final = "hex:"
+"""In front of bytes of a header that are no text, or would not stay the same."""
+
+NULL: Final = "null:"
+"""In place of the content of a header that has none."""
 
 
 def records(request: Request) -> Response:
@@ -55,7 +60,7 @@ def records(request: Request) -> Response:
             field: asked(request, field)
             for field in ("from", "partition", "offset", "time", "key", "header", "text", "limit")
         },
-        following=json.dumps({str(p): offset for p, offset in found.following.items()}),
+        following=places_text(found.following),
         said=asked(request, "said"),
     )
 
@@ -116,10 +121,27 @@ def _by_key(cluster: Cluster, topic: str, question: Question) -> Page:
     )
 
 
+def places_text(places: Mapping[int, int]) -> str:
+    """Where the next page begins, for its address; packed where there are many partitions, as a head has an end.
+
+    Args:
+        places: offsets by partition.
+    """
+    if len(places) <= FEW or sorted(places) != list(range(len(places))):
+        return json.dumps({str(p): offset for p, offset in places.items()})
+    offsets = json.dumps([places[p] for p in range(len(places))], separators=(",", ":"))
+    return PACKED + base64.urlsafe_b64encode(zlib.compress(offsets.encode(), 9)).decode()
+
+
 def _places(text: str) -> dict[int, int]:
     try:
+        if text.startswith(PACKED):
+            packed = base64.urlsafe_b64decode(text.removeprefix(PACKED))
+            # No more of it than may be: few bytes can hold many.
+            offsets = json.loads(zlib.decompressobj().decompress(packed, MOST_PLACES))
+            return {partition: int(offset) for partition, offset in enumerate(offsets)}
         return {int(partition): int(offset) for partition, offset in json.loads(text).items()}
-    except (ValueError, AttributeError, TypeError):
+    except (ValueError, AttributeError, TypeError, OverflowError, RecursionError, zlib.error):
         raise IllegalArgumentError("start: the address of the next page is damaged") from None
 
 
@@ -162,7 +184,7 @@ def download(request: Request) -> Response:
     found, part = _one(request), request.path_params["part"]
     if part in {"key", "value"}:
         content = found.key if part == "key" else found.value
-    elif part.isascii() and part.isdecimal() and int(part) < len(found.headers):
+    elif part in {str(at) for at in range(len(found.headers))}:
         content = found.headers[int(part)][1]
     else:
         raise IllegalArgumentError(f"there is no part {part[:40]!r}; there are key, value, and the numbers of headers")
@@ -181,6 +203,8 @@ def produce_form(request: Request) -> Response:
     filled: Record | None = None
     if partition is not None and offset is not None:
         filled = site(request).desk.with_log(name, lambda log: record_at(log, partition, offset))
+        if filled is not None and filled.size > MOST_FILLED:
+            raise IllegalArgumentError(f"a record of {filled.size} bytes is too large for the form")
     info = site(request).desk.cluster.topic(name)
     return page(request, "produce.html", name=name, info=info, filled=_fields(filled), said=asked(request, "said"))
 
@@ -191,19 +215,37 @@ def _fields(found: Record | None) -> dict[str, str]:
     filled: dict[str, str] = {}
     for part, data in (("key", found.key), ("value", found.value)):
         filled[part], filled[f"{part}_as"] = _written(data)
-    filled["headers"] = "\n".join(
-        f"{name}: {'' if value is None else value.decode('utf-8', 'replace')}" for name, value in found.headers
-    )
+    filled["headers"] = "\n".join(_header_line(name, value) for name, value in found.headers)
     return filled
 
 
 def _written(data: bytes | None) -> tuple[str, str]:
     if data is None:
         return "", "null"
+    text = _kept(data)
+    return (base64.b64encode(data).decode(), "base64") if text is None else (text, "text")
+
+
+def _kept(data: bytes) -> str | None:
+    """The text that bytes are, if a form gives it back as it is: browsers make all ends of lines the same."""
     try:
-        return data.decode(), "text"
+        text = data.decode()
     except UnicodeDecodeError:
-        return base64.b64encode(data).decode(), "base64"
+        return None
+    return text if all(sign.isprintable() or sign in "\n\t" for sign in text) else None
+
+
+def _header_line(name: str, value: bytes | None) -> str:
+    """A header as a line that `_header` reads as the same header."""
+    text = NULL if value is None else _kept(value)
+    if value is not None and (text is None or "\n" in text or text != text.strip() or text.startswith((NULL, HEX))):
+        text = f"{HEX}{value.hex()}"
+    line = f"{name}: {text}"
+    if not name.isprintable() or _header(line) != (name, value):
+        raise IllegalArgumentError(
+            f"the header {name[:80]!r} cannot be written in the form; send the record by a program"
+        )
+    return line
 
 
 def produce(request: Request) -> Response:
@@ -216,13 +258,17 @@ def produce(request: Request) -> Response:
         name,
         key=_read(given, "key"),
         value=_read(given, "value"),
-        headers=[_header(line) for line in given.get("headers", "").splitlines() if line.strip()],
+        headers=[_header(line) for line in _lines(given.get("headers", ""))],
         partition=whole("partition", partition, 0) if partition else None,
     ).get(timeout=60)
     return moved(
         f"/topics/{name}/records/{sent.partition}/{sent.offset}",
         f"The record was written to partition {sent.partition} at offset {sent.offset}.",
     )
+
+
+def _lines(text: str) -> list[str]:
+    return [line for line in text.replace("\r\n", "\n").split("\n") if line.strip()]
 
 
 def _read(given: Mapping[str, str], part: str) -> bytes | None:
@@ -243,78 +289,14 @@ def _read(given: Mapping[str, str], part: str) -> bytes | None:
         raise IllegalArgumentError(f"{part}: the bytes cannot be read as {kind}: {cause}") from None
 
 
-def _header(text: str) -> tuple[str, bytes]:
+def _header(text: str) -> tuple[str, bytes | None]:
     name, colon, content = text.partition(":")
     if not colon or not name.strip():
         raise IllegalArgumentError(f"headers: a line NAME: VALUE is needed, not {text[:80]!r}")
-    return name.strip(), content.strip().encode()
-
-
-def tail(request: Request) -> Response:
-    """The page that shows records as they come."""
-    name = request.path_params["name"]
-    site(request).desk.cluster.topic(name)
-    return page(request, "tail.html", name=name)
-
-
-async def tail_events(request: Request) -> Response:
-    """Records as they come, as server-sent events: each is rows of a table."""
-    state = request.app.state
-    if state.tails >= MOST_TAILS:
-        return Response("Too many pages watch topics already.", 503)
-    log = await run_in_threadpool(site(request).desk.cluster.log, request.path_params["name"])
-    state.tails += 1
-    return StreamingResponse(
-        _events(request, log), media_type="text/event-stream", headers={"cache-control": "no-store"}
-    )
-
-
-async def _events(request: Request, log: TopicLog) -> AsyncIterator[str]:
-    state, here = request.app.state, site(request)
+    content = content.strip()
+    if content == NULL:
+        return name.strip(), None
     try:
-        places = await run_in_threadpool(_ends, log)
-        yield "event: ready\ndata: 1\n\n"
-        quiet = 0.0
-        wait = max(TAIL_SECONDS, here.desk.cluster.tail_interval)
-        while not (state.stopping.is_set() or await request.is_disconnected()):
-            found, skipped = await run_in_threadpool(_new, log, places)
-            if found:
-                rows = here.templates.get_template("tail_rows.html").render(
-                    name=log.info.name, records=found, skipped=skipped, decode=here.desk.decode()
-                )
-                yield "event: rows\n" + "".join(f"data: {line}\n" for line in rows.splitlines()) + "\n"
-                quiet = 0.0
-            elif (quiet := quiet + wait) > QUIET_SECONDS:
-                yield ": still here\n\n"
-                quiet = 0.0
-            await asyncio.sleep(wait)
-    except KafkaError as error:
-        yield f"event: failed\ndata: {' '.join(str(error).split())}\n\n"
-    finally:
-        state.tails -= 1
-
-
-def _ends(log: TopicLog) -> dict[int, int]:
-    log.refresh()
-    return {p: log.log_end(p) for p in log.info.partitions}
-
-
-def _new(log: TopicLog, places: dict[int, int]) -> tuple[Sequence[Record], int]:
-    """Records since the last look, the newest first, and how many others there were; moves the places on."""
-    version = log.version
-    log.refresh(waiting=True)
-    if log.version == version and places:
-        return (), 0
-    found: list[Record] = []
-    skipped = 0
-    for partition in log.info.partitions:
-        end, at = log.log_end(partition), places.get(partition, 0)
-        if end <= at:
-            continue
-        start = max(at, log.log_start(partition), end - TAIL_RECORDS)
-        skipped += start - at
-        question = Question(partition=partition, newest_first=False, start={partition: start}, limit=TAIL_RECORDS)
-        found += browse(log, question).records
-        places[partition] = end
-    found.sort(key=lambda record: record.timestamp_ms, reverse=True)
-    return found[:TAIL_RECORDS], skipped + max(0, len(found) - TAIL_RECORDS)
+        return name.strip(), bytes.fromhex(content[len(HEX) :]) if content.startswith(HEX) else content.encode()
+    except ValueError:
+        raise IllegalArgumentError(f"headers: {content[:80]!r} is not hexadecimal") from None
