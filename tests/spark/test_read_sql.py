@@ -340,6 +340,6 @@ def test_view_statements_hold_plain_names_only(root: str, cluster: DeltaCluster)
 
     for statement in view_statements(root):
         assert re.match(
-            r"CREATE OR REPLACE TEMPORARY (VIEW (`[a-z0-9_]+`|[a-z_]+) (AS SELECT|USING) |FUNCTION [a-z_]+\()",
+            r"CREATE OR REPLACE TEMPORARY (VIEW (`[a-zA-Z0-9._-]+`|[a-z_]+) (AS SELECT|USING) |FUNCTION [a-z_]+\()",
             statement,
         )

@@ -220,7 +220,7 @@ def test_a_mode_other_than_append_is_refused(spark: SparkSession, root: str) -> 
         AnalysisException, match=r'UNSUPPORTED_DATA_SOURCE_SAVE_MODE.*written in the "ErrorIfExists" mode'
     ):
         writer.save()
-    with pytest.raises(PySparkException, match="mode overwrite is not supported"):
+    with pytest.raises(PySparkException, match="a topic cannot be overwritten"):
         writer.mode("overwrite").save()
 
     assert all_records(root)[0] == [(0, "a")]
