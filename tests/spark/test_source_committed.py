@@ -49,8 +49,6 @@ def drain(spark: SparkSession, root: str, checkpoint: str, **given: Any) -> None
     assert query.awaitTermination(120)
 
 
-# With Trigger.AvailableNow the run after the first, empty batch has not been seen to go on: to be found out.
-@pytest.mark.soak
 def test_a_stream_goes_on_where_a_group_stands_and_shows_its_progress(
     spark: SparkSession, root: str, cluster: DeltaCluster, topic: str, checkpoint: str
 ) -> None:

@@ -196,6 +196,8 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     ) -> list[InputPartition]:
         """The same, where the ids of the topics are known that the offsets belong to."""
         if start == end and start_ids == end_ids:
+            # Spark has asked for the initial offsets again, to plan the first batch; it is in the checkpoint now.
+            self._query = replace(self._query, movable=frozenset())
             return []
         by_time = isinstance(self._options.starting, AtTime | AtTimes)
         after, found, losses = ranges(
