@@ -114,7 +114,7 @@ def _write_small(
     most = SPREAD_BYTES if files.reach == "machine" else FAR_SPREAD_BYTES
     if size > most and not (context.master or "local").startswith("local"):
         # The stores go with the function: what is parallelized is written to a file first.
-        write = partial(write_anew, staged, files.for_tasks())
+        write = partial(write_anew, staged.for_tasks(), files.for_tasks())
         try:
             return context.parallelize(jobs, len(jobs)).map(write).collect()
         except (PySparkException, Py4JError) as cause:
