@@ -83,6 +83,24 @@ def _print_version(ctx: click.Context, param: click.Parameter, value: bool) -> N
         ctx.exit()
 
 
+def tls_options(command: F) -> F:
+    """`--tls-cert-file` and `--tls-key-file` of commands that serve."""
+    key = click.option(
+        "--tls-key-file",
+        metavar="FILE",
+        type=click.Path(exists=True, dir_okay=False),
+        help="Its key, without a password; by default in the same file.",
+    )
+    certificate = click.option(
+        "--tls-cert-file",
+        metavar="FILE",
+        type=click.Path(exists=True, dir_okay=False),
+        help="Certificate, PEM, with those that vouch for it: serve https.",
+    )
+    # The certificate stands first in the help.
+    return certificate(key(command))
+
+
 def version_option(command: F) -> F:
     """`--version`."""
     return click.option(

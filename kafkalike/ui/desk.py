@@ -18,7 +18,7 @@ from kafkalike.producer import KafkaProducer
 from kafkalike.schemas.registry import Registry
 from kafkalike.schemas.wire import HEADER, MAGIC
 from kafkalike.ui.jobs import Jobs
-from kafkalike.ui.values import Decode, Kind
+from kafkalike.ui.values import Decode, Kind, no_schemas
 
 if TYPE_CHECKING:
     from kafkalike.log.port import Cluster, TopicLog
@@ -229,7 +229,7 @@ class Desk:
         with suppress(KafkaError, ImportError):
             if self.registry.get_subjects():
                 return self._decoded
-        return lambda _data: None
+        return no_schemas
 
     def _decoded(self, data: bytes) -> tuple[Kind, Any] | None:
         if len(data) < HEADER or data[0] != MAGIC:

@@ -11,7 +11,7 @@ import click
 
 from kafkalike.cli.environment import Environment, pass_options
 from kafkalike.cli.interrupt import Interrupt
-from kafkalike.cli.options import bootstrap_option, command_config_option, version_option
+from kafkalike.cli.options import bootstrap_option, command_config_option, tls_options, version_option
 from kafkalike.errors import KafkaConfigurationError
 
 if TYPE_CHECKING:
@@ -65,18 +65,7 @@ class _Options:
     show_default=True,
     help="Bytes of a request.",
 )
-@click.option(
-    "--tls-cert-file",
-    metavar="FILE",
-    type=click.Path(exists=True, dir_okay=False),
-    help="Certificate, PEM, with those that vouch for it: serve https.",
-)
-@click.option(
-    "--tls-key-file",
-    metavar="FILE",
-    type=click.Path(exists=True, dir_okay=False),
-    help="Its key, without a password; by default in the same file.",
-)
+@tls_options
 @version_option
 @pass_options(_Options)
 def schema_registry(environment: Environment, options: _Options) -> None:

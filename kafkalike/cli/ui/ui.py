@@ -10,7 +10,7 @@ import click
 
 from kafkalike.cli.environment import Environment, pass_options
 from kafkalike.cli.interrupt import Interrupt
-from kafkalike.cli.options import bootstrap_option, command_config_option, version_option
+from kafkalike.cli.options import bootstrap_option, command_config_option, tls_options, version_option
 
 LOOK_SECONDS: Final = 0.1
 """How late a signal may be seen."""
@@ -47,18 +47,7 @@ class _Options:
     metavar="NAME",
     help="A name that browsers call the console by, beside those of this machine; repeatable.",
 )
-@click.option(
-    "--tls-cert-file",
-    metavar="FILE",
-    type=click.Path(exists=True, dir_okay=False),
-    help="Certificate, PEM, with those that vouch for it: serve https.",
-)
-@click.option(
-    "--tls-key-file",
-    metavar="FILE",
-    type=click.Path(exists=True, dir_okay=False),
-    help="Its key, without a password; by default in the same file.",
-)
+@tls_options
 @version_option
 @pass_options(_Options)
 def ui(environment: Environment, options: _Options) -> None:
