@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final
 
-from kafkalike.model.replication.values import Registration
+from kafkalike.model.replication.values import Registration, Replica
 
 ONLY_BROKER: Final = 1
 """Id of the one broker of a cluster that has one root."""
@@ -46,6 +46,17 @@ class ReplicatedTable:
     def isr(self) -> tuple[int, ...]:
         """Ids of the brokers in sync, the leader first."""
         return tuple(replica.broker for replica in reversed(self.registration.in_sync))
+
+
+def first_replicas(location: str, assigned: Sequence[int]) -> ReplicatedTable:
+    """What is registered of a new table.
+
+    Args:
+        location: its folder.
+        assigned: ids of the brokers that shall have it, the leader first.
+    """
+    chain = tuple(Replica(broker) for broker in (*assigned[1:], assigned[0]))
+    return ReplicatedTable(location=location, assigned=tuple(assigned), registration=Registration(0, chain))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

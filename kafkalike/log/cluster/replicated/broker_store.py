@@ -4,18 +4,17 @@ from __future__ import annotations
 
 import errno
 import json
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager, contextmanager
-from typing import TYPE_CHECKING, Any, Final, NamedTuple
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import AbstractContextManager
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from kafkalike.log.store.local import LocalStore
 from kafkalike.log.store.port import NOW, Entry, Pace
+from kafkalike.log.table.layout import BROKERS
 
 if TYPE_CHECKING:
     from kafkalike.clock import Deadline
-
-BROKERS: Final = "__brokers"
-"""A file of each root of a cluster that has several: which cluster, which broker, and where the others are."""
 
 
 class Sign(NamedTuple):
@@ -53,23 +52,32 @@ def sign_of(store: LocalStore) -> Sign | None:
         raise ValueError(message) from cause
 
 
+@dataclass(slots=True)
+class Founding:
+    """Whether a cluster of several roots was made, as far as this process knows."""
+
+    done: bool
+
+
 class BrokerStore(LocalStore):
     """A folder of a local disk that is a broker's root, or one below it.
 
     Args:
         root: the root as a plain store.
+        founding: of the cluster: before it, nothing is there, and that is right.
         folder: below it; empty for the root itself.
     """
 
-    def __init__(self, root: LocalStore, folder: str = "") -> None:
+    def __init__(self, root: LocalStore, founding: Founding, folder: str = "") -> None:
         below = root.at(folder) if folder else root
         super().__init__(below.uri, below._root)  # noqa: SLF001 - what the stores of a root share
         self._plain = root
+        self._founding = founding
 
     def at(self, folder: str) -> BrokerStore:
         """The store of a folder below."""
         prefix = self.uri.removeprefix(self._plain.uri).strip("/")
-        return BrokerStore(self._plain, f"{prefix}/{folder}" if prefix else folder)
+        return BrokerStore(self._plain, self._founding, f"{prefix}/{folder}" if prefix else folder)
 
     def for_tasks(self) -> LocalStore:
         """Whoever may read the folder needs nothing else."""
@@ -77,15 +85,20 @@ class BrokerStore(LocalStore):
 
     def check_there(self) -> None:
         """Raise `OSError` unless the root is there and is a broker's."""
-        with self._missing_root():
-            self._plain.size(BROKERS)
-
-    @contextmanager
-    def _missing_root(self) -> Iterator[None]:
+        if not self._founding.done:
+            return
         try:
-            yield
+            self._plain.size(BROKERS)
         except FileNotFoundError as cause:
             raise OSError(errno.ESTALE, f"the root {self._plain.uri} is not there") from cause
+
+    def is_there(self) -> bool:
+        """Whether the root is there and is a broker's."""
+        try:
+            self.check_there()
+        except OSError:
+            return False
+        return True
 
     def look(self, name: str, pace: Pace = NOW) -> bytes | None:
         """Content of a file that may not be there yet."""
@@ -142,7 +155,3 @@ class BrokerStore(LocalStore):
         if not found:
             self.check_there()
         return found
-
-    def forget_turns(self, names: Iterable[str]) -> int:
-        """Remove their lock files."""
-        return super().forget_turns(names)

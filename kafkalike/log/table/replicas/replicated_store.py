@@ -34,7 +34,7 @@ T = TypeVar("T")
 LOG: Final = "_delta_log"
 
 
-class _Made(io.BytesIO):
+class Made(io.BytesIO):
     """A data file in the making; it is handed over when it is closed."""
 
     def __init__(self, done: Callable[[bytes], object]) -> None:
@@ -221,7 +221,7 @@ class ReplicatedStore(NearStore):
 
     def open_output(self, name: str) -> pa.NativeFile:
         """A stream that makes a new data file, which members get with the version that names it."""
-        return pa.PythonFile(_Made(lambda content: self.replicas.roots.made(name, content)), "w")
+        return pa.PythonFile(Made(lambda content: self.replicas.roots.made(name, content)), "w")
 
     def replace(self, name: str, content: bytes) -> None:
         """Refused: what is not a version is each replica's own; see `copies`."""

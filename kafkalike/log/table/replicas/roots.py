@@ -157,6 +157,14 @@ class ReplicaRoots:
         except StopIteration as end:
             return end.value  # type: ignore[no-any-return]
 
+    def do(self, act: acts.End) -> Any:  # noqa: ANN401 - what an act comes to
+        """Do one act, once.
+
+        Raises:
+            OSError: the replica gives no answer.
+        """
+        return self._whole(act.replica, act)
+
     def _done(self, act: acts.Act, landing: Landing | None) -> Any:  # noqa: ANN401 - what an act comes to
         if isinstance(act, acts.LookAtController):
             return self._controller.look()

@@ -104,6 +104,26 @@ class TableReplicas:
         registered = self.registered
         return () if registered is None else registered.chain
 
+    def report(self, replica: Replica) -> None:
+        """Take note of a replica that gives no answer; after `lag_ms` it is taken out.
+
+        Raises:
+            OSError: nobody else is in sync, or nobody can say so.
+        """
+        view = self.view()
+        if view is not None and self.roots.note_down(replica) >= self._lag_ms:
+            self._mended(view, UnreachableError(replica))
+
+    def mend(self, failed: ReplicaError) -> None:
+        """Bring into force what is registered, without a replica that failed.
+
+        Raises:
+            OSError: that is not possible now.
+        """
+        view = self.view()
+        if view is not None:
+            self._mended(view, failed)
+
     # --- looking -------------------------------------------------------------------------------
 
     def view(self) -> View | None:
