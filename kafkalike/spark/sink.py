@@ -14,8 +14,9 @@ from kafkalike.errors import IllegalArgumentError, UnsupportedCodecError
 from kafkalike.expr.sink import sink_columns
 from kafkalike.log.connect import connect_to_write
 from kafkalike.log.jvm.append_frame import append_staged
-from kafkalike.log.staged.commit import Commit, found_again, target_of, written_before
+from kafkalike.log.staged.commit import Commit, found_again, written_before
 from kafkalike.log.staged.naming import Naming
+from kafkalike.log.staged.targets import target_of
 from kafkalike.log.staged.topics import Target
 from kafkalike.model.appends import Appended, TxnId
 from kafkalike.model.names import check_topic_name

@@ -13,7 +13,6 @@ from fastavro.read import LOGICAL_READERS
 
 from kafkalike.schemas.avro_types import AvroType, default_fits
 
-
 _NAMED: Final = "__named_schemas"
 """Where fastavro keeps the named types of a parsed schema, which it goes through for each record."""
 
