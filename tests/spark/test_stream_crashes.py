@@ -154,7 +154,8 @@ def test_a_table_copied_by_deltas_source_killed_anywhere_is_the_same_after_its_r
 
 IN_A_TRANSACTION = ["together.staged", "transaction.before_commit", "transaction.after_commit"]
 IN_EACH_TOPIC = ["transaction.before_apply", "append.before_commit", "append.after_commit"]
-LETTERS = [f"{place}:kill@{nth}" for place in [*BEFORE, *IN_A_TRANSACTION, *IN_EACH_TOPIC, AFTER[-1]] for nth in (1, 2)]
+VISITED = dict.fromkeys([*BEFORE, *IN_A_TRANSACTION, *IN_EACH_TOPIC, AFTER[-1]])
+LETTERS = [f"{place}:kill@{nth}" for place in VISITED for nth in (1, 2)]
 
 
 @pytest.mark.parametrize("fault", marks(LETTERS, {"append.after_commit:kill@2"}))
