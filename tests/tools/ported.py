@@ -462,7 +462,6 @@ PROGRAMS: Final[tuple[Callable[[Side], Rows], ...]] = (
 )
 
 
-
 def both(only: list[str]) -> int:
     """Run them over a real broker and over ours, and print the table; the number of those that differ."""
     from benchmarks.kafka_broker import avro_jar, broker
