@@ -1,4 +1,4 @@
-"""Many histories of replicas, under any Python from 3.9 on: `pypy3 tests/tools/many_histories.py 1000000 1500000`.
+"""Many histories of replicas, under any Python from 3.9 on: `pypy3 tests/tools/many_histories.py replicas 10 20`.
 
 PyPy plays them many times as fast as CPython, and speaks an older Python: what it cannot run of the pure modules is an
 alias for types, `A | B`, which is replaced as they are loaded. It prints how many were clean; a broken obligation ends
@@ -19,7 +19,7 @@ from types import ModuleType
 from typing import Any
 
 TOP = Path(__file__).resolve().parents[2]
-PURE = ("kafkalike.model.replication", "tests.tools.replica_")
+PURE = ("kafkalike.model.replication", "tests.tools.replica_", "tests.tools.quorum_world")
 """Beginnings of the names of modules that are loaded; the packages around them stay empty."""
 
 
@@ -51,18 +51,21 @@ class Pure(importlib.abc.MetaPathFinder, importlib.abc.Loader):
         exec(compile(ast.fix_missing_locations(tree), str(file), "exec"), module.__dict__)  # noqa: S102 - our own files
 
 
-def main(first: int, last: int) -> None:
-    """Play the histories of seeds from `first` to before `last`."""
+def main(what: str, first: int, last: int) -> None:
+    """Play the histories of seeds from `first` to before `last`, of `replicas` or of `voters`."""
     sys.meta_path.insert(0, Pure())
-    from tests.tools.replica_world import play
+    from tests.tools import quorum_world, replica_world
 
     began, counts = time.monotonic(), Counter()  # type: Any
     for seed in range(first, last):
-        counts.update(play(seed, 1_000 if seed % 50 == 0 else 160).counts)
+        if what == "voters":
+            counts.update(quorum_world.play(seed, 1_500).counts)
+        else:
+            counts.update(replica_world.play(seed, 1_000 if seed % 50 == 0 else 160).counts)
         if (seed - first + 1) % 10_000 == 0 or seed + 1 == last:
             done, seconds = seed - first + 1, time.monotonic() - began
             print(f"{done} clean, {done / seconds:.0f} per second: {dict(counts)}", flush=True)  # noqa: T201
 
 
 if __name__ == "__main__":
-    main(int(sys.argv[1]), int(sys.argv[2]))
+    main(sys.argv[1], int(sys.argv[2]), int(sys.argv[3]))

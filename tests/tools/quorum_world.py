@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 from kafkalike.model.replication import quorum, registers, takeover
 from kafkalike.model.replication.quorum import FellBehindError, looking, putting
 from kafkalike.model.replication.registers import NoMajorityError, Standing, UnreachableVoterError, VotersReplacedError
-from kafkalike.model.replication.takeover import OtherTakeoverError, VoterSet, taking_over
+from kafkalike.model.replication.takeover import OtherTakeoverError, VoterSet, admitting, taking_over
 
 Steps = Generator[Any, Any, Any]
 
@@ -220,59 +220,58 @@ class Voters:
     def do(self, client: Client | None, act: Any) -> Any:
         root = self.roots[act.voter.root]
         known = act.voter.epoch in root.marks
-        match act:
-            case registers.ReadRow():
-                return root.rows.get((act.voter, act.slot), [])[act.since :]
-            case registers.PutRequest():
-                row = root.rows.setdefault((act.voter, act.slot), [])
-                if act.place > len(row):
-                    # Its row was removed meanwhile: the file is there, behind a gap, and nobody reads it.
-                    return True
-                if act.place < len(row):
-                    return False
-                row.append(act.request)
+        if isinstance(act, registers.ReadRow):
+            return root.rows.get((act.voter, act.slot), [])[act.since :]
+        if isinstance(act, registers.PutRequest):
+            row = root.rows.setdefault((act.voter, act.slot), [])
+            if act.place > len(row):
+                # Its row was removed meanwhile: the file is there, behind a gap, and nobody reads it.
                 return True
-            case registers.Stand():
-                if known and act.slot < 0:
-                    return Standing()
-                if not known or not (act.opening or act.voter.epoch in root.open):
-                    raise UnreachableVoterError
-                closed = root.checkpoint >= act.slot or any(version >= act.slot for version in root.log)
-                return Standing(closed, max(root.marks) > act.voter.epoch)
-            case quorum.ReadVersion():
-                found = root.log.get(act.version)
-                if found is None and act.voter.epoch not in root.open:
-                    raise UnreachableVoterError
-                if found is None and client is not None:
-                    client.nones += 1
-                    client.cleaned |= root.checkpoint >= act.version
-                return found
-            case quorum.LastVersion():
-                if not known:
-                    raise UnreachableVoterError
-                return root.last
-            case quorum.PutVersion():
-                return self.put_version(root, act)
-            case quorum.SupplyVersion():
-                return self.supply(client, root, act)
-            case quorum.CopyCheckpoint():
-                return self.copy_checkpoint(client, root, act)
-            case StoreFile():
-                if not known:
-                    raise UnreachableVoterError
-                root.files.add(act.file)
-            case takeover.PutMark():
-                if act.voter.epoch < act.after.epoch and not known:
-                    raise UnreachableVoterError
-                mark = root.marks.setdefault(act.after.epoch, act.after)
-                assert self.sets.setdefault(mark.epoch, mark) == mark, "two sets of one epoch"
-                root.open = {epoch for epoch in root.open if epoch >= mark.epoch}
-                return mark
-            case takeover.OpenVoter():
-                root.open.add(act.epoch)
-                self.counts["opened"] += 1
-            case Clean():
-                self.clean(root, act)
+            if act.place < len(row):
+                return False
+            row.append(act.request)
+            return True
+        if isinstance(act, registers.Stand):
+            if known and act.slot < 0:
+                return Standing()
+            if not known or not (act.opening or act.voter.epoch in root.open):
+                raise UnreachableVoterError
+            closed = root.checkpoint >= act.slot or any(version >= act.slot for version in root.log)
+            return Standing(closed, max(root.marks) > act.voter.epoch)
+        if isinstance(act, quorum.ReadVersion):
+            found = root.log.get(act.version)
+            if found is None and act.voter.epoch not in root.open:
+                raise UnreachableVoterError
+            if found is None and client is not None:
+                client.nones += 1
+                client.cleaned |= root.checkpoint >= act.version
+            return found
+        if isinstance(act, quorum.LastVersion):
+            if not known:
+                raise UnreachableVoterError
+            return root.last
+        if isinstance(act, quorum.PutVersion):
+            return self.put_version(root, act)
+        if isinstance(act, quorum.SupplyVersion):
+            return self.supply(client, root, act)
+        if isinstance(act, quorum.CopyCheckpoint):
+            return self.copy_checkpoint(client, root, act)
+        if isinstance(act, StoreFile):
+            if not known:
+                raise UnreachableVoterError
+            root.files.add(act.file)
+        if isinstance(act, takeover.PutMark):
+            if act.voter.epoch < act.after.epoch and not known:
+                raise UnreachableVoterError
+            mark = root.marks.setdefault(act.after.epoch, act.after)
+            assert self.sets.setdefault(mark.epoch, mark) == mark, "two sets of one epoch"
+            root.open = {epoch for epoch in root.open if epoch >= mark.epoch}
+            return mark
+        if isinstance(act, takeover.OpenVoter):
+            root.open.add(act.epoch)
+            self.counts["opened"] += 1
+        if isinstance(act, Clean):
+            self.clean(root, act)
         return None
 
     def put_version(self, root: Root, act: Any) -> None:
@@ -355,6 +354,8 @@ def opened(world: Voters) -> Steps:
         voters = yield FindVoters()
         if voters is None:
             continue
+        if voters.epoch and world.chance.random() < 0.2:
+            world.counts["admitted"] += len((yield from admitting(voters)))
         end = yield from loaded(world, voters)
         if end is not None:
             return voters, end

@@ -21,6 +21,7 @@ from kafkalike.model.replication.registers import (
     ReadRow,
     Request,
     SlotClosedError,
+    Stand,
     UnreachableVoterError,
     Voted,
     Voter,
@@ -134,24 +135,16 @@ def taking_over(before: VoterSet, after: VoterSet, *, lossy: bool = False) -> Ge
     lasts: dict[Voter, int] = {}
     for voter in reached:
         lasts[voter] = yield LastVersion(voter)
-    version, adopted = max(lasts.values()), []
-    ready: list[Voter] = []
-    for voter in after.voters:
-        try:
-            found = yield PutMark(voter, after)
-            if found != after:
-                raise OtherTakeoverError(found)
-            if (yield from bringing(voter, version, None, (*reached, *after.voters), ())):
-                ready.append(voter)
-        except UnreachableVoterError:
-            continue
+    sources = (*reached, *after.voters)
+    version, ready = yield from _prepared(after, max(lasts.values()), sources)
+    adopted: list[int] = []
     opens = False
     while not opens:
         version += 1
         wanted = yield from _accepted(version, reached)
         if wanted is None:
             wanted = yield NewRecord(after, reached, version)
-        decided, ready = yield from _decided(version, wanted, after, (*reached, *after.voters), ready)
+        decided, ready = yield from _decided(version, wanted, after, sources, ready)
         opens = decided.opens == after.epoch
         if not opens:
             adopted.append(version)
@@ -172,6 +165,31 @@ def _marked(before: VoterSet, after: VoterSet) -> Generator[Act, Any, tuple[Vote
             raise OtherTakeoverError(found)
         reached.append(voter)
     return tuple(reached)
+
+
+def _prepared(
+    after: VoterSet, version: int, sources: Sequence[Voter]
+) -> Generator[Act, Any, tuple[int, Sequence[Voter]]]:
+    """Bring the new voters to where the old ones are, or one of themselves. Returns that version, and who has it."""
+    there: list[Voter] = []
+    for voter in after.voters:
+        try:
+            found = yield PutMark(voter, after)
+            if found != after:
+                raise OtherTakeoverError(found)
+            # Somebody else who does the same may have been further, and what he has put is decided.
+            version = max(version, (yield LastVersion(voter)))
+        except UnreachableVoterError:
+            continue
+        there.append(voter)
+    ready: list[Voter] = []
+    for voter in there:
+        try:
+            if (yield from bringing(voter, version, None, sources, ())):
+                ready.append(voter)
+        except UnreachableVoterError:
+            continue
+    return version, ready
 
 
 def _accepted(version: int, reached: Sequence[Voter]) -> Generator[Act, Any, Any]:
@@ -220,24 +238,33 @@ def _decided(
     return found, left
 
 
-def admitting(voter: Voter, after: VoterSet, version: int, sources: Sequence[Voter]) -> Generator[Act, Any, bool]:
-    """Let a voter of a set vote that was not there when the set took over.
+def admitting(after: VoterSet) -> Generator[Act, Any, list[Voter]]:
+    """Let those vote that could not be reached when their set took over.
 
     Args:
-        voter: the one.
-        after: its set, which is open.
-        version: any that the set has decided.
-        sources: who may have what it lacks.
+        after: the set.
 
     Returns:
-        Whether it votes.
-
-    Raises:
-        UnreachableVoterError: it gives no answer.
+        Who votes now that did not; nobody where the takeover is not over.
     """
-    if (yield PutMark(voter, after)) != after:
-        return False
-    if not (yield from bringing(voter, version, None, sources, ())):
-        return False
-    yield OpenVoter(voter, after.epoch)
-    return True
+    version, waiting = -1, []
+    for voter in after.voters:
+        try:
+            last = yield LastVersion(voter)
+            standing = yield Stand(voter, 0, opening=False)
+        except UnreachableVoterError:
+            waiting.append(voter)
+        else:
+            # It was opened behind the version that its set began with.
+            version = max(version, -1 if standing.replaced else last)
+    admitted: list[Voter] = []
+    for voter in waiting if version >= 0 else ():
+        try:
+            if (yield PutMark(voter, after)) != after:
+                continue
+            if (yield from bringing(voter, version, None, after.voters, ())):
+                yield OpenVoter(voter, after.epoch)
+                admitted.append(voter)
+        except UnreachableVoterError:
+            continue
+    return admitted
