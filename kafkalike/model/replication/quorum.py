@@ -77,10 +77,8 @@ class FellBehindError(Exception):
 def looking(version: int, voters: Sequence[Voter]) -> Generator[Act, Any, Hashable | None]:
     """The content of a version, which a majority has then if so many answer; None when it is not there yet.
 
-    Where only a minority answers, None says that those do not have it.
-
     Raises:
-        NoMajorityError: nobody answers.
+        NoMajorityError: those that answer do not have it, and are too few to say that it is not there.
     """
     having: list[Voter] = []
     lacking: list[Voter] = []
@@ -97,7 +95,7 @@ def looking(version: int, voters: Sequence[Voter]) -> Generator[Act, Any, Hashab
             content = found
         if majority(len(voters)) in {len(having), len(lacking)}:
             break
-    if not having and not lacking:
+    if content is None and len(lacking) < majority(len(voters)):
         raise NoMajorityError
     if content is not None and len(having) < majority(len(voters)):
         try:
