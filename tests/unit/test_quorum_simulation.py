@@ -76,6 +76,13 @@ def it_is_told_before_it_is_published(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(quorum, "publishing", publishing)
 
 
+def what_one_voter_has_is_shown(patch: pytest.MonkeyPatch) -> None:
+    def confirming(version: int, voters: Any) -> Any:
+        yield from ()
+
+    patch.setattr(quorum, "confirming", confirming)
+
+
 def data_lie_at_one_voter(patch: pytest.MonkeyPatch) -> None:
     real = Voters.do
 
@@ -116,6 +123,7 @@ def changed(patch: pytest.MonkeyPatch, kind: type, change: Any) -> None:
         new_voters_are_open_at_once,
         what_the_old_voters_accepted_is_overlooked,
         it_is_told_before_it_is_published,
+        what_one_voter_has_is_shown,
         data_lie_at_one_voter,
         a_version_is_put_behind_a_gap,
     ],

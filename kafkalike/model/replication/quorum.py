@@ -75,10 +75,10 @@ class FellBehindError(Exception):
 
 
 def looking(version: int, voters: Sequence[Voter]) -> Generator[Act, Any, Hashable | None]:
-    """The content of a version, which a majority has then if so many answer; None when it is not there yet.
+    """The content of a version, which a majority has then; None when it is not there yet.
 
     Raises:
-        NoMajorityError: those that answer do not have it, and are too few to say that it is not there.
+        NoMajorityError: too few answer to say that it is not there, or to have it.
     """
     having: list[Voter] = []
     lacking: list[Voter] = []
@@ -98,12 +98,26 @@ def looking(version: int, voters: Sequence[Voter]) -> Generator[Act, Any, Hashab
     if content is None and len(lacking) < majority(len(voters)):
         raise NoMajorityError
     if content is not None and len(having) < majority(len(voters)):
-        try:
-            yield from publishing(version, content, voters)
-        except NoMajorityError:
-            # It was decided, so it may be shown; whoever writes the next one publishes it.
-            pass
+        # Who looks next may ask others.
+        yield from publishing(version, content, voters)
     return content
+
+
+def confirming(version: int, voters: Sequence[Voter]) -> Generator[Act, Any, None]:
+    """See to it that a version which somebody has is at a majority, so that it may be shown.
+
+    Raises:
+        NoMajorityError: too few have it.
+    """
+    having = 0
+    for voter in voters:
+        try:
+            having += (yield LastVersion(voter)) >= version
+        except UnreachableVoterError:
+            continue
+    if having < majority(len(voters)):
+        content = yield from published(version, voters)
+        yield from publishing(version, content, voters)
 
 
 def putting(version: int, content: Hashable, voters: Sequence[Voter]) -> Generator[Act, Any, Hashable]:

@@ -21,7 +21,6 @@ from kafkalike.model.replication.registers import (
     ReadRow,
     Request,
     SlotClosedError,
-    Stand,
     UnreachableVoterError,
     Voted,
     Voter,
@@ -110,7 +109,8 @@ def taking_over(before: VoterSet, after: VoterSet, *, lossy: bool = False) -> Ge
 
     Args:
         before: the voters so far, which must be open, or have been.
-        after: the new ones, of the next epoch, under new names.
+        after: the new ones, of the next epoch, under new names. Those that do not answer have no vote until they are
+            replaced: an empty root under their name could not be told from one that has voted.
         lossy: go on where too few of the old ones answer.
 
     Raises:
@@ -236,35 +236,3 @@ def _decided(
     if len(left) < majority(len(after.voters)):
         raise NoMajorityError
     return found, left
-
-
-def admitting(after: VoterSet) -> Generator[Act, Any, list[Voter]]:
-    """Let those vote that could not be reached when their set took over.
-
-    Args:
-        after: the set.
-
-    Returns:
-        Who votes now that did not; nobody where the takeover is not over.
-    """
-    version, waiting = -1, []
-    for voter in after.voters:
-        try:
-            last = yield LastVersion(voter)
-            standing = yield Stand(voter, 0, opening=False)
-        except UnreachableVoterError:
-            waiting.append(voter)
-        else:
-            # It was opened behind the version that its set began with.
-            version = max(version, -1 if standing.replaced else last)
-    admitted: list[Voter] = []
-    for voter in waiting if version >= 0 else ():
-        try:
-            if (yield PutMark(voter, after)) != after:
-                continue
-            if (yield from bringing(voter, version, None, after.voters, ())):
-                yield OpenVoter(voter, after.epoch)
-                admitted.append(voter)
-        except UnreachableVoterError:
-            continue
-    return admitted

@@ -22,17 +22,17 @@ from kafkalike.log.store.near import NearStore
 from kafkalike.log.store.port import NOW, Entry, NotStoredError, Pace, Reach, Store
 from kafkalike.log.table.actions import log_name, version_of
 from kafkalike.log.table.log_files import LAST_CHECKPOINT, LogFiles
-from kafkalike.log.table.replicas.voter_files import QUORUM, MetadataVersion, Voter
+from kafkalike.log.table.replicas.voter_files import QUORUM, MetadataVersion, Voter, open_name
 from kafkalike.log.table.replicas.voter_roots import VoterRoots
 from kafkalike.model.leases import Leases
-from kafkalike.model.replication.quorum import FellBehindError, LastVersion, looking, publishing, putting
+from kafkalike.model.replication.quorum import FellBehindError, LastVersion, confirming, looking, publishing, putting
 from kafkalike.model.replication.registers import (
     NoMajorityError,
     UnreachableVoterError,
     VotersReplacedError,
     majority,
 )
-from kafkalike.model.replication.takeover import VoterSet, admitting
+from kafkalike.model.replication.takeover import VoterSet
 
 if TYPE_CHECKING:
     from kafkalike.clock import Deadline
@@ -118,7 +118,7 @@ class QuorumStore(NearStore):
             except (NoMajorityError, VotersReplacedError) as cause:
                 before, voters = voters, self.look_for_voters()
                 assert voters is not None
-                if voters != before or self.roots.carry_out(admitting(voters)):
+                if voters != before:
                     continue
                 raise OSError(self.why(voters)) from cause
             except FellBehindError as cause:
@@ -134,7 +134,7 @@ class QuorumStore(NearStore):
         named = "; ".join(f"broker {v.broker} at {v.uri}: {self.roots.failures.get(v, 'no answer')}" for v in silent)
         return (
             f"{len(silent)} of the {len(voters.voters)} voters that decide about topics, leaders and brokers do not answer "
-            f"({named}). Nothing about these can be changed until one of them is back. If they are lost for good, see "
+            f"({named}). Nothing about these can be changed until enough of them are back. If they are lost for good, see "
             f"`kafkalike recover --from {_root_of(left[0]) if left else 'ROOT'} --dry-run`"
         )
 
@@ -314,20 +314,43 @@ class QuorumStore(NearStore):
 
     def list(self, folder: str = "", *, deep: bool = False, after: str = "") -> list[Entry]:
         """Files that any voter in reach has; without registers."""
+        voters = self.voters
+        while voters is not None:
+            found, answers = self._listed(voters, folder, deep=deep, after=after)
+            enough = answers >= majority(len(voters.voters))
+            if not enough:
+                newer = self.look_for_voters()
+                if newer != voters:
+                    voters = newer
+                    continue
+            if not answers:
+                raise OSError(self.why(voters))
+            if enough and f"{folder}/" == LOG:
+                newest = max((version for name in found if (version := version_of(name)) is not None), default=-1)
+                if newest >= 0:
+                    # Who lists it shows it.
+                    self._decide(lambda each: confirming(newest, each))
+            return list(found.values())
+        return []
+
+    def _listed(self, voters: VoterSet, folder: str, *, deep: bool, after: str) -> tuple[dict[str, Entry], int]:
+        """Files by name, and how many voters answered."""
         found: dict[str, Entry] = {}
-        failed: OSError | None = None
-        answered = False
-        for each in self._each():
+        answers = 0
+        for voter in voters.voters:
             try:
-                for entry in each.list(folder, deep=deep, after=after):
-                    if not entry.name.startswith(f"{QUORUM}/"):
-                        found.setdefault(entry.name, entry)
-                answered = True
+                each = self.folder_of(voter)
+                entries = each.list(folder, deep=deep, after=after)
+                # After the list: a root that is gone is not empty.
+                each.size(open_name(voter))
             except OSError as cause:
-                failed = cause
-        if failed is not None and not answered:
-            raise failed
-        return list(found.values())
+                self.roots.failures[voter] = cause
+                continue
+            answers += 1
+            for entry in entries:
+                if not entry.name.startswith(f"{QUORUM}/"):
+                    found.setdefault(entry.name, entry)
+        return found, answers
 
     def folders(self) -> Sequence[str]:
         """Names of the folders below."""

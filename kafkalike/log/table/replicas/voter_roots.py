@@ -6,6 +6,7 @@ Nothing here decides anything: what comes after what stands in `kafkalike.model.
 from __future__ import annotations
 
 import contextlib
+import errno
 import random
 import uuid
 from collections.abc import Callable, Generator, Mapping
@@ -139,7 +140,8 @@ class VoterRoots:
             # Of a checkpoint in parts any one says that there was a version.
             closed |= entry.name[:20].isdigit()
         # After the list: whoever empties a root takes this away, too.
-        store.size(identity_name(act.voter) if act.opening or replaced else open_name(act.voter))
+        name = identity_name(act.voter) if act.opening or replaced else open_name(act.voter)
+        self._check(store, act.voter, name)
         return Standing(closed, replaced)
 
     def _known(self, voter: Voter) -> Store:
@@ -149,8 +151,16 @@ class VoterRoots:
             OSError: its root is not there, or another one is.
         """
         store = self._store_of(voter)
-        store.size(identity_name(voter))
+        self._check(store, voter, identity_name(voter))
         return store
+
+    @staticmethod
+    def _check(store: Store, voter: Voter, name: str) -> None:
+        try:
+            store.size(name)
+        except FileNotFoundError as cause:
+            message = f"{store.uri} is not there, or does not vote as {voter.id} any more"
+            raise OSError(errno.ESTALE, message) from cause
 
     def _epoch(self, voter: Voter) -> int:
         return int(voter.id.partition(".")[0])
@@ -161,7 +171,7 @@ class VoterRoots:
         store = self._store_of(act.voter)
         found = store.look(log_name(act.version))
         if found is None:
-            store.size(open_name(act.voter))
+            self._check(store, act.voter, open_name(act.voter))
             return None
         return MetadataVersion(found)
 
@@ -251,8 +261,8 @@ class VoterRoots:
 
     def _put_mark(self, act: takeover.PutMark) -> VoterSet:
         store, after, voter = self._store_of(act.voter), act.after, act.voter
-        store.make_folder("_delta_log")
         if voter in after.voters:
+            store.make_folder("_delta_log")
             store.make_folder(folder_of(voter))
             store.put_if_absent(identity_name(voter), str(voter.broker).encode(), durable=True)
         self._known(voter)
