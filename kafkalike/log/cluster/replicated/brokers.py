@@ -313,5 +313,3 @@ class Brokers:
             return rows
 
         self._cluster.metadata.transact(plan)
-
-

@@ -160,7 +160,9 @@ class ReplicatedCluster(DeltaCluster):
         if assignments:
             return _assigned_by_hand(assignments, partitions, usable)
         if factor == 0 or factor < -1:
-            raise InvalidReplicationFactorError("Replication factor must be larger than 0, or -1 to use the default value.")
+            raise InvalidReplicationFactorError(
+                "Replication factor must be larger than 0, or -1 to use the default value."
+            )
         wanted = int(self.server.get("default.replication.factor")) if factor == -1 else factor
         return self._spread(state, usable, wanted)
 
@@ -172,9 +174,7 @@ class ReplicatedCluster(DeltaCluster):
             if table.assigned[0] in leads:
                 leads[table.assigned[0]] += 1
         fewest = min(leads.values())
-        every = [
-            assigned(usable, 1, factor, start=start, shift=len(state.replicas))[0] for start in range(len(usable))
-        ]
+        every = [assigned(usable, 1, factor, start=start, shift=len(state.replicas))[0] for start in range(len(usable))]
         return min((found for found in every if leads[found[0]] == fewest), key=lambda found: found[0])
 
     def _place_control(self, state: ClusterState, location: str) -> ReplicatedTable:
