@@ -52,6 +52,9 @@ if TYPE_CHECKING:
 CONTROL_FACTOR: Final = "offsets.topic.replication.factor"
 """Server setting: replicas of control tables, if there are so many roots."""
 
+LONGEST_NAME: Final = 220
+"""Characters of a topic's name that its folder's name takes: file systems allow 255 bytes."""
+
 
 class ReplicatedCluster(DeltaCluster):
     """A cluster at several roots.
@@ -91,8 +94,8 @@ class ReplicatedCluster(DeltaCluster):
             self._controller_of,
             self._open_root,
         )
-        super().__init__(several, server=settings, clock=clock)
-        self.root = ",".join(root.uri for _, root in sorted(roots.items()))
+        root = ",".join(root.uri for _, root in sorted(roots.items()))
+        super().__init__(several, server=settings, clock=clock, root=root)
 
     def _metadata_log(self) -> DeltaControlLog[ClusterState, MetadataRow]:
         return PatientControlLog(
@@ -206,7 +209,7 @@ class ReplicatedCluster(DeltaCluster):
     def _location(self, name: TopicName, *, used_before: bool) -> str:
         # Two creators may choose different roots: no two of them ever choose one folder.
         del used_before
-        return location_of(name, used_before=True)
+        return location_of(TopicName(name[:LONGEST_NAME]), used_before=True)
 
     def _create_table(self, name: TopicName, location: str, placed: tuple[int, ...] | None) -> TopicId:
         assert placed is not None

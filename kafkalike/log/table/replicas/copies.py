@@ -33,7 +33,11 @@ class Copies(NearStore):
     def __init__(self, stores: Sequence[Store]) -> None:
         if not stores:
             raise FileNotFoundError("nobody has the table")
-        self._stores = tuple(stores)
+        self._given = tuple(stores)
+
+    @property
+    def _stores(self) -> Sequence[Store]:
+        return self._given
 
     @property
     def uri(self) -> str:
