@@ -133,7 +133,7 @@ class VoterFolders:
         self.path = path
         self.uris = {broker: str(path / f"root{broker}") for broker in (1, 2, 3)}
         for broker, uri in () if made else self.uris.items():
-            found_voter(LocalStore(uri), broker, self.uris)
+            found_voter(LocalStore(uri), broker, self.uris, list(self.uris))
 
     def client(self) -> VoterClient:
         return VoterClient({broker: QuickStore(uri) for broker, uri in self.uris.items()})

@@ -40,6 +40,8 @@ class VoterSet(NamedTuple):
     """One set for each."""
     voters: tuple[Voter, ...]
     """Each has a name of its own in each set, so that what is late for one set is never in another's row."""
+    observers: tuple[Voter, ...] = ()
+    """Who gets a copy of what was decided, and is not asked: where too few roots are there for several voters."""
 
 
 class PutMark(NamedTuple):
@@ -128,9 +130,13 @@ def taking_over(before: VoterSet, after: VoterSet, *, lossy: bool = False) -> Ge
         found = after
     if found != after:
         raise OtherTakeoverError(found)
-    reached = yield from _marked(before, after)
+    reached = yield from _marked(before.voters, after)
     sure = len(reached) >= majority(len(before.voters))
-    if not sure and not (lossy and reached):
+    if not sure and not lossy:
+        raise NoMajorityError
+    if lossy:
+        reached = (*reached, *(yield from _marked(before.observers, after)))
+    if not reached:
         raise NoMajorityError
     lasts: dict[Voter, int] = {}
     for voter in reached:
@@ -153,10 +159,10 @@ def taking_over(before: VoterSet, after: VoterSet, *, lossy: bool = False) -> Ge
     return Taken(reached, lasts, tuple(adopted), version, sure)
 
 
-def _marked(before: VoterSet, after: VoterSet) -> Generator[Act, Any, tuple[Voter, ...]]:
+def _marked(before: Sequence[Voter], after: VoterSet) -> Generator[Act, Any, tuple[Voter, ...]]:
     """Mark the old voters. Returns those that answer."""
     reached: list[Voter] = []
-    for voter in before.voters:
+    for voter in before:
         try:
             found = yield PutMark(voter, after)
         except UnreachableVoterError:

@@ -27,7 +27,7 @@ class Sign(NamedTuple):
     roots: Mapping[int, str]
     """Where the brokers' roots were when it was written, by id."""
     voters: tuple[int, ...] = ()
-    """Brokers that were the first voters; none where one root has the metadata."""
+    """Brokers that were the first voters."""
 
     def content(self) -> bytes:
         """The file."""
@@ -60,7 +60,7 @@ class Founding:
 
     done: bool
     voters: tuple[int, ...] = ()
-    """Brokers that are, or shall be, its first voters; none where one root has the metadata."""
+    """Brokers that are, or shall be, its first voters."""
 
 
 class BrokerStore(LocalStore):

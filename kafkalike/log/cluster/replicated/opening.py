@@ -88,12 +88,12 @@ def reopened(roots: str) -> SeveralRoots:
     return found
 
 
-def found_cluster(roots: Mapping[int, LocalStore], voters: tuple[int, ...] = ()) -> None:
+def found_cluster(roots: Mapping[int, LocalStore], voters: tuple[int, ...]) -> None:
     """Make roots those of one cluster: each says so, and where the others are. Whoever is first at the first one has it.
 
     Args:
         roots: by broker id.
-        voters: who decides about the metadata; none where the first root has them.
+        voters: who decides about the metadata; the others get a copy.
 
     Raises:
         KafkaConnectionError: a root cannot be made; nothing rests on the others yet.
@@ -105,9 +105,8 @@ def found_cluster(roots: Mapping[int, LocalStore], voters: tuple[int, ...] = ())
         _check_unused(root.uri)
         try:
             root.make_folder("")
-            if broker in voters:
-                # Before the sign: a root that is a broker's, and no voter, has lost something.
-                found_voter(root, broker, {voter: where[voter] for voter in voters})
+            # Before the sign: a root that is a broker's, and knows of no voters, has lost something.
+            found_voter(root, broker, where, voters)
             root.put_if_absent(BROKERS, Sign(cluster, broker, where, voters).content(), durable=True)
             said = _sign_of(root.uri)
         except OSError as cause:

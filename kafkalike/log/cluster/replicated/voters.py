@@ -1,4 +1,4 @@
-"""Voters: the roots of a cluster in; where its metadata are, on one root or by a majority of several, out."""
+"""Voters: the roots of a cluster in; where its metadata are, by a majority of those that vote, out."""
 
 from __future__ import annotations
 
@@ -34,23 +34,6 @@ class MetadataRoot(Protocol):
         ...
 
 
-class OneRoot:
-    """The metadata are on one root.
-
-    Args:
-        broker: whose.
-        store: that root.
-    """
-
-    def __init__(self, broker: int, store: BrokerStore) -> None:
-        self.brokers: Collection[int] = (broker,)
-        self._store = store
-
-    def at(self, folder: str) -> Store:
-        """The store of a folder."""
-        return self._store.at(folder)
-
-
 class Voters:
     """Several roots vote.
 
@@ -74,7 +57,7 @@ class Voters:
 
 
 def first_voters(roots: Collection[int], wanted: str) -> tuple[int, ...]:
-    """Who votes in a cluster that is to be made; nobody where one root has the metadata.
+    """Who votes in a cluster that is to be made.
 
     Args:
         roots: broker ids.
@@ -86,17 +69,13 @@ def first_voters(roots: Collection[int], wanted: str) -> tuple[int, ...]:
     named = tuple(int(broker) for broker in wanted.split(",") if broker)
     strangers = sorted(set(named) - set(roots))
     if strangers:
-        message = f"controller.quorum.voters names broker {strangers[0]}, and there are {', '.join(map(str, sorted(roots)))}"
+        known = ", ".join(map(str, sorted(roots)))
+        message = f"controller.quorum.voters names broker {strangers[0]}, and there are {known}"
         raise KafkaConfigurationError(message)
-    if named not in {(), (min(roots),)} and len(named) < FEWEST:
-        message = f"a single voter is the first root, broker {min(roots)}"
-        raise KafkaConfigurationError(message)
-    if named:
-        return named if len(named) >= FEWEST else ()
-    return tuple(sorted(roots)[:FEWEST]) if len(roots) >= FEWEST else ()
+    return named or tuple(sorted(roots)[: FEWEST if len(roots) >= FEWEST else 1])
 
 
-def metadata_root(roots: Mapping[int, BrokerStore], founding: Founding, clock: Clock) -> MetadataRoot:
+def metadata_root(roots: Mapping[int, BrokerStore], founding: Founding, clock: Clock) -> Voters:
     """Where the metadata of a cluster are.
 
     Args:
@@ -104,9 +83,6 @@ def metadata_root(roots: Mapping[int, BrokerStore], founding: Founding, clock: C
         founding: who votes.
         clock: time and waiting.
     """
-    if not founding.voters:
-        return OneRoot(min(roots), roots[min(roots)])
-
     def opened(voter: Voter) -> Store:
         return BrokerStore(LocalStore(voter.uri), founding).at(CLUSTER_METADATA)
 
@@ -114,26 +90,31 @@ def metadata_root(roots: Mapping[int, BrokerStore], founding: Founding, clock: C
     return Voters(QuorumStore(folders, opened, clock))
 
 
-def found_voter(root: LocalStore, broker: int, where: Mapping[int, str]) -> None:
-    """Make a root a voter of a new cluster.
+def found_voter(root: LocalStore, broker: int, where: Mapping[int, str], voters: Collection[int]) -> None:
+    """Make a root of a new cluster one that votes, or one that gets a copy.
 
     Args:
         root: the one.
         broker: its id.
-        where: the roots of all voters, by broker id.
+        where: the roots, by broker id.
+        voters: ids of those that vote.
 
     Raises:
         OSError: it cannot be made.
-        KafkaConfigurationError: it is the voter of others.
+        KafkaConfigurationError: it belongs to others.
     """
-    first = VoterSet(0, tuple(Voter(voter, f"0.{voter}", uri) for voter, uri in sorted(where.items())))
-    mine = next(voter for voter in first.voters if voter.broker == broker)
+    named = [Voter(number, f"0.{number}", uri) for number, uri in sorted(where.items())]
+    votes = tuple(voter for voter in named if voter.broker in voters)
+    others = tuple(voter for voter in named if voter.broker not in voters)
+    first = VoterSet(0, votes, others)
+    mine = next(voter for voter in named if voter.broker == broker)
     acts = VoterRoots(lambda _: root.at(CLUSTER_METADATA), SYSTEM_CLOCK)
     try:
         found = acts.do(PutMark(mine, first))
         if found != first:
             message = f"the root {root.uri} is a voter of {', '.join(v.uri for v in found.voters)}"
             raise KafkaConfigurationError(message)
-        acts.do(OpenVoter(mine, 0))
+        if mine in votes:
+            acts.do(OpenVoter(mine, 0))
     except UnreachableVoterError as cause:
         raise OSError(str(cause)) from cause

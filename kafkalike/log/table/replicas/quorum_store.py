@@ -7,6 +7,7 @@ voter's own. Any other file is at each voter that answers, a majority at least.
 
 from __future__ import annotations
 
+import contextlib
 import io
 import json
 import logging
@@ -22,10 +23,10 @@ from kafkalike.log.store.near import NearStore
 from kafkalike.log.store.port import NOW, Entry, NotStoredError, Pace, Reach, Store
 from kafkalike.log.table.actions import log_name, version_of
 from kafkalike.log.table.log_files import LAST_CHECKPOINT, LogFiles
-from kafkalike.log.table.replicas.voter_files import QUORUM, MetadataVersion, Voter, open_name
+from kafkalike.log.table.replicas.voter_files import QUORUM, MetadataVersion, Voter, identity_name
 from kafkalike.log.table.replicas.voter_roots import VoterRoots
 from kafkalike.model.leases import Leases
-from kafkalike.model.replication.quorum import FellBehindError, LastVersion, confirming, looking, publishing, putting
+from kafkalike.model.replication.quorum import FellBehindError, LastVersion, bringing, confirming, looking, publishing, putting
 from kafkalike.model.replication.registers import (
     NoMajorityError,
     UnreachableVoterError,
@@ -166,7 +167,16 @@ class QuorumStore(NearStore):
             made = self._at_majority(lambda folder: folder.put_if_absent(name, content, durable=durable))
             return made[0]
         wanted = MetadataVersion(content)
-        return self._decide(lambda voters: putting(version, wanted, voters)) == wanted
+        found = self._decide(lambda voters: putting(version, wanted, voters))
+        self._inform(version, found)
+        return found == wanted
+
+    def _inform(self, version: int, content: MetadataVersion) -> None:
+        """Copy what was decided to those that have no vote, where they answer."""
+        voters = self._voters
+        for observer in () if voters is None else voters.observers:
+            with contextlib.suppress(UnreachableVoterError):
+                self.roots.carry_out(bringing(observer, version, content, voters.voters, voters.voters))
 
     def look(self, name: str, pace: Pace = NOW) -> bytes | None:
         """Content of a file that may not be there yet."""
@@ -189,26 +199,28 @@ class QuorumStore(NearStore):
     # --- other files ---------------------------------------------------------------------------
 
     def _each(self) -> list[Store]:
+        """The voters' folders, and after them those of others that have a copy."""
         voters = self.voters
-        return [] if voters is None else [self.folder_of(voter) for voter in voters.voters]
+        return [] if voters is None else [self.folder_of(voter) for voter in (*voters.voters, *voters.observers)]
 
     def _first(self, read: Callable[[Store], T], name: str) -> T:
-        """What the first voter says that has a file.
+        """What the first one says that has a file.
 
         Raises:
-            FileNotFoundError: a majority does not have it, and nobody in reach does.
+            FileNotFoundError: nobody in reach has it, and a majority of the voters is.
             OSError: too few answer to say that.
         """
-        lacking, failed = 0, None
-        folders = self._each()
-        for folder in folders:
+        failed: OSError | None = None
+        silent = 0
+        voters = self.voters
+        for folder in self._each():
             try:
                 return read(folder)
             except FileNotFoundError:
-                lacking += 1
+                continue
             except OSError as cause:
-                failed = cause
-        if failed is not None and lacking < majority(len(folders)):
+                failed, silent = cause, silent + 1
+        if failed is not None and voters is not None and silent > len(voters.voters) - majority(len(voters.voters)):
             raise failed
         raise FileNotFoundError(f"{self.uri}/{name}")
 
@@ -316,13 +328,16 @@ class QuorumStore(NearStore):
         """Files that any voter in reach has; without registers."""
         voters = self.voters
         while voters is not None:
-            found, answers = self._listed(voters, folder, deep=deep, after=after)
+            found, answers = self._listed(voters.voters, folder, deep=deep, after=after)
             enough = answers >= majority(len(voters.voters))
             if not enough:
                 newer = self.look_for_voters()
                 if newer != voters:
                     voters = newer
                     continue
+            if not answers:
+                # What those without a vote have is known, if it is not the newest.
+                found, answers = self._listed(voters.observers, folder, deep=deep, after=after)
             if not answers:
                 raise OSError(self.why(voters))
             if enough and f"{folder}/" == LOG:
@@ -333,16 +348,16 @@ class QuorumStore(NearStore):
             return list(found.values())
         return []
 
-    def _listed(self, voters: VoterSet, folder: str, *, deep: bool, after: str) -> tuple[dict[str, Entry], int]:
+    def _listed(self, voters: Sequence[Voter], folder: str, *, deep: bool, after: str) -> tuple[dict[str, Entry], int]:
         """Files by name, and how many voters answered."""
         found: dict[str, Entry] = {}
         answers = 0
-        for voter in voters.voters:
+        for voter in voters:
             try:
                 each = self.folder_of(voter)
                 entries = each.list(folder, deep=deep, after=after)
                 # After the list: a root that is gone is not empty.
-                each.size(open_name(voter))
+                each.size(identity_name(voter))
             except OSError as cause:
                 self.roots.failures[voter] = cause
                 continue

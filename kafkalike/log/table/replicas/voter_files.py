@@ -126,8 +126,13 @@ def epoch_of(name: str) -> int | None:
 
 def set_content(voters: VoterSet) -> bytes:
     """The file of a set."""
-    named = [voter._asdict() for voter in voters.voters]
-    return json.dumps({"v": 1, "epoch": voters.epoch, "voters": named}).encode()
+    said = {
+        "v": 1,
+        "epoch": voters.epoch,
+        "voters": [voter._asdict() for voter in voters.voters],
+        "observers": [voter._asdict() for voter in voters.observers],
+    }
+    return json.dumps(said).encode()
 
 
 def set_in(content: bytes) -> VoterSet:
@@ -138,8 +143,11 @@ def set_in(content: bytes) -> VoterSet:
     """
     try:
         said = json.loads(content)
-        named = tuple(Voter(int(v["broker"]), str(v["id"]), str(v["uri"])) for v in said["voters"])
-        return VoterSet(int(said["epoch"]), named)
+        voters, observers = (
+            tuple(Voter(int(v["broker"]), str(v["id"]), str(v["uri"])) for v in said[kind])
+            for kind in ("voters", "observers")
+        )
+        return VoterSet(int(said["epoch"]), voters, observers)
     except (ValueError, KeyError, TypeError) as cause:
         message = f"the file of a set of voters is damaged: {cause!r}"
         raise OSError(message) from cause

@@ -261,7 +261,7 @@ class VoterRoots:
 
     def _put_mark(self, act: takeover.PutMark) -> VoterSet:
         store, after, voter = self._store_of(act.voter), act.after, act.voter
-        if voter in after.voters:
+        if voter in {*after.voters, *after.observers}:
             store.make_folder("_delta_log")
             store.make_folder(folder_of(voter))
             store.put_if_absent(identity_name(voter), str(voter.broker).encode(), durable=True)
