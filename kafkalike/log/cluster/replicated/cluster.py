@@ -26,6 +26,7 @@ from kafkalike.log.cluster.replicated.controller import FixedController, Metadat
 from kafkalike.log.cluster.replicated.metadata import PatientControlLog
 from kafkalike.log.cluster.replicated.opening import found_cluster
 from kafkalike.log.cluster.replicated.roots import SeveralRoots
+from kafkalike.log.cluster.replicated.voters import first_voters, metadata_root
 from kafkalike.log.cluster.topic_folders import location_of, put_aside
 from kafkalike.log.store.local import LocalStore
 from kafkalike.log.table.commit_file import creation
@@ -84,9 +85,11 @@ class ReplicatedCluster(DeltaCluster):
         stores = {broker: BrokerStore(root, founding) for broker, root in roots.items()}
         first = next((s for _, s in sorted(stores.items()) if s.is_there()), None)
         settings = ServerConfig.load(first.uri if first else None) if server is None else server
+        if not founding.done:
+            founding.voters = first_voters(roots, settings.get("controller.quorum.voters"))
         several = SeveralRoots(
             stores,
-            stores[min(stores)],
+            metadata_root(stores, founding, clock),
             clock,
             int(settings.get("replica.lag.time.max.ms")),
             self._controller_of,
@@ -123,7 +126,7 @@ class ReplicatedCluster(DeltaCluster):
         with self._found_mutex:
             if self._founded:
                 return
-            found_cluster(self._roots)
+            found_cluster(self._roots, self._founding.voters)
             self._founding.done = True
             self._founded = True
             self.metadata.transact(self._first_brokers)
