@@ -14,19 +14,19 @@ from typing import TYPE_CHECKING, Any, Final
 from kafkalike.clock import SYSTEM_CLOCK, Clock, Deadline
 from kafkalike.config.maintenance import MaintenanceConfig
 from kafkalike.corrections.places import copies_of, local_root, opened, tasks_of
-from kafkalike.corrections.report import ForgetReport, PartitionPart
+from kafkalike.corrections.report import ForgetReport, Parts
 from kafkalike.errors import IllegalArgumentError, UnknownTopicOrPartitionError
 from kafkalike.log.upkeep.change import COMMIT_TIMEOUT_MS
 from kafkalike.log.upkeep.forgotten import versions_of_run
 from kafkalike.log.upkeep.remove import Remover, ready_to_remove, remove_files, without_maintenance
-from kafkalike.log.upkeep.removing import Removed, merged_keys
+from kafkalike.log.upkeep.removing import merged_keys
 from kafkalike.log.upkeep.vacuum import WAITING_MS
 from kafkalike.model.batch import RecordBatch
 from kafkalike.model.certificate import Certificate, TopicForgotten, VersionMade, parse_certificate
 from kafkalike.model.cluster_state import TopicChange, parse_row
 from kafkalike.model.dead_letters.letters import SUFFIX
 from kafkalike.model.names import check_topic_name
-from kafkalike.model.removal import KeyFound, Taking, count, fingerprint, joined, runs_of, tombstones_wanted
+from kafkalike.model.removal import KeyFound, Taking, fingerprint, joined, runs_of, tombstones_wanted
 from kafkalike.partitioner import partition_for_key
 from kafkalike.version import user_and_host
 
@@ -234,7 +234,7 @@ class _Run:
     reason: str
     now: bool
 
-    parts: dict[tuple[str, int], PartitionPart] = field(default_factory=dict)
+    parts: Parts = field(default_factory=Parts)
     looked_at: dict[str, tuple[int, ...]] = field(default_factory=dict)
     not_looked_at: tuple[int, ...] = ()
     tombstones: int = 0
@@ -279,7 +279,7 @@ class _Run:
             run=self.id,
             executed=finished is not None,
             keys=len(self.keys),
-            parts=tuple(part for _, part in sorted(self.parts.items(), key=lambda item: item[0])),
+            parts=self.parts.all(),
             looked_at=self.looked_at,
             not_looked_at=self.not_looked_at,
             versions={one.topic: tuple(sorted({v.version for v in one.versions})) for one in done if one.versions},
@@ -339,7 +339,7 @@ class _Run:
     def _plan(self, log: DeltaTopicLog) -> None:
         by_key: dict[int, dict[bytes, KeyFound]] = {}
         for piece in self._remover(log).found(self._takings(log), by_key=self._writes_tombstones(log)):
-            self._count(log, piece)
+            self.parts.count(log.info.name, piece)
             p = piece.replacement.partition
             by_key[p] = merged_keys(by_key.get(p, {}), piece.keys)
         self.tombstones += sum(sum(tombstones_wanted(found).values()) for found in by_key.values())
@@ -357,7 +357,7 @@ class _Run:
             takings, about = self._with_tombstones(log, remover, takings, about)
         paper.put(paper.certificate.with_topic(about))
         for version, piece in remover.removed(takings):
-            self._count(log, piece)
+            self.parts.count(log.info.name, piece)
             made = VersionMade(
                 version=version,
                 partition=piece.replacement.partition,
@@ -414,27 +414,3 @@ class _Run:
         tombstones = {p: joined(about.tombstones.get(p, ()), run) for p, run in runs.items()}
         spared = {p: replace(one, spared=frozenset(kept.get(p, ()))) for p, one in takings.items()}
         return spared, replace(about, tombstones={**about.tombstones, **tombstones})
-
-    def _count(self, log: DeltaTopicLog, piece: Removed) -> None:
-        replacement = piece.replacement
-        where = log.info.name, replacement.partition
-        known = self.parts.get(where)
-        part = PartitionPart(
-            topic=where[0],
-            partition=where[1],
-            records=count(piece.offsets),
-            segments=len(replacement.removes),
-            size_bytes=piece.size_bytes,
-            bytes_after=0 if replacement.add is None else replacement.add.size,
-        )
-        self.parts[where] = part if known is None else _sum(known, part)
-
-
-def _sum(one: PartitionPart, other: PartitionPart) -> PartitionPart:
-    return replace(
-        one,
-        records=one.records + other.records,
-        segments=one.segments + other.segments,
-        size_bytes=one.size_bytes + other.size_bytes,
-        bytes_after=one.bytes_after + other.bytes_after,
-    )

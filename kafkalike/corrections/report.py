@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict, dataclass
-from typing import Any
+from dataclasses import asdict, dataclass, replace
+from operator import itemgetter
+from typing import TYPE_CHECKING, Any
 
 from kafkalike.model.certificate import Certificate
-from kafkalike.model.removal import GroupPast
+from kafkalike.model.removal import GroupPast, count
+
+if TYPE_CHECKING:
+    from kafkalike.log.upkeep.removing import Removed
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -22,6 +26,32 @@ class PartitionPart:
     """Bytes of these files."""
     bytes_after: int = 0
     """Bytes of the files that took their place; 0 in a dry run."""
+
+
+class Parts:
+    """What goes, counted by topic and partition."""
+
+    def __init__(self) -> None:
+        self._known: dict[tuple[str, int], PartitionPart] = {}
+
+    def count(self, topic: str, piece: Removed) -> None:
+        """Count a piece in."""
+        replacement = piece.replacement
+        where = topic, replacement.partition
+        known = self._known.get(where) or PartitionPart(
+            topic=topic, partition=replacement.partition, records=0, segments=0, size_bytes=0
+        )
+        self._known[where] = replace(
+            known,
+            records=known.records + count(piece.offsets),
+            segments=known.segments + len(replacement.removes),
+            size_bytes=known.size_bytes + piece.size_bytes,
+            bytes_after=known.bytes_after + (0 if replacement.add is None else replacement.add.size),
+        )
+
+    def all(self) -> tuple[PartitionPart, ...]:
+        """In the order of topics and partitions."""
+        return tuple(part for _, part in sorted(self._known.items(), key=itemgetter(0)))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

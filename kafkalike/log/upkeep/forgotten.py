@@ -9,8 +9,7 @@ from kafkalike.errors import CorruptRecordError, KafkaStorageError
 from kafkalike.log.table.actions import Add, TableCommit, log_name, parse_commit
 from kafkalike.log.topic.notes import RUN_KEY
 from kafkalike.log.topic.segment_files import segment_of, versions
-from kafkalike.log.upkeep.removing import sha256_of
-from kafkalike.log.upkeep.rewrite import read_segment
+from kafkalike.log.topic.whole_files import read_segment, sha256_of
 from kafkalike.model.certificate import FileHash, VersionMade
 from kafkalike.model.removal import runs_of
 

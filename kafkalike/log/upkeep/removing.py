@@ -6,7 +6,6 @@ keys, in this order, and are left as they are. The work is a value that may be s
 
 from __future__ import annotations
 
-import hashlib
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final
@@ -20,8 +19,9 @@ from kafkalike.clock import Deadline
 from kafkalike.errors import CorruptRecordError, KafkaStorageError, KafkaTimeoutError
 from kafkalike.log.store.parquet import UNREADABLE, is_storage_error
 from kafkalike.log.topic.data_file import DataFile, FlawError, Reading, longs
+from kafkalike.log.topic.whole_files import BATCH_BYTES, read_segment, sha256_of
 from kafkalike.log.upkeep.replacing import Replacement, check_apart, groups, losing, replaced
-from kafkalike.log.upkeep.rewrite import BATCH_BYTES, Mask, read_segment
+from kafkalike.log.upkeep.rewrite import Mask
 from kafkalike.model.certificate import FileHash
 from kafkalike.model.dead_letters.letters import read_context
 from kafkalike.model.removal import KeyFound, Runs, Taking, runs_of, within
@@ -32,8 +32,6 @@ if TYPE_CHECKING:
 
 FILTERED_KEYS: Final = 64
 """Most keys that Bloom filters are asked for: of more, each row group would be likely to have one by chance alone."""
-
-HASH_BYTES: Final = 1024 * 1024
 
 Longs = np.ndarray[tuple[int], np.dtype[np.int64]]
 
@@ -143,20 +141,6 @@ def merged_keys(below: Mapping[bytes, KeyFound], above: Mapping[bytes, KeyFound]
         records = one.records + (0 if known is None else known.records)
         found[key] = KeyFound(records=records, last=one.last, is_tombstone=one.is_tombstone)
     return found
-
-
-def sha256_of(files: Store, name: str) -> str:
-    """SHA-256 of a file's content.
-
-    Raises:
-        FileNotFoundError: there is none.
-        OSError: the storage does not answer.
-    """
-    hashed = hashlib.sha256()
-    with files.open_input(name) as stream:
-        while part := stream.read(HASH_BYTES):
-            hashed.update(part)
-    return hashed.hexdigest()
 
 
 def _taken(job: Removing, segment: Segment) -> _Rows | None:
