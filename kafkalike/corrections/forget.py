@@ -332,9 +332,7 @@ class _Run:
             facts["digest"] = self.paper.certificate.digest
         if self.reason:
             facts["reason"] = self.reason
-        return Remover(
-            log, self.id, work="forget", facts=facts, budget=self.budget, tasks=tasks_of(self.spark)
-        )
+        return Remover(log, self.id, work="forget", facts=facts, budget=self.budget, tasks=tasks_of(self.spark))
 
     def _plan(self, log: DeltaTopicLog) -> None:
         by_key: dict[int, dict[bytes, KeyFound]] = {}

@@ -107,13 +107,14 @@ class _Run:
                 ready_to_remove(log)
         found, number = self._found(logs)
         plans = {
-            name: plan_undo(one.ranges, {p: logs[name].log_start(p) for p in one.ranges})
-            for name, one in found.items()
+            name: plan_undo(one.ranges, {p: logs[name].log_start(p) for p in one.ranges}) for name, one in found.items()
         }
         below = sum(plan.below_start for plan in plans.values())
         total = sum(len(run) for one in found.values() for run in one.ranges.values())
         if total and below == total:
-            raise IllegalArgumentError(f"append {self.append}: all of its records are below the log start: gone already")
+            raise IllegalArgumentError(
+                f"append {self.append}: all of its records are below the log start: gone already"
+            )
         groups = [past for name, plan in plans.items() for past in self._groups(name, plan)]
         for name, plan in plans.items():
             if plan.takes:

@@ -149,9 +149,7 @@ def groups_past(
                 continue
             read = count(within(runs, range(at)))
             if read:
-                found.append(
-                    GroupPast(group_id=group_id, topic=topic, partition=partition, committed=at, read=read)
-                )
+                found.append(GroupPast(group_id=group_id, topic=topic, partition=partition, committed=at, read=read))
     return found
 
 

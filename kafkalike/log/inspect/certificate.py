@@ -83,9 +83,7 @@ def _check_topic(cluster: DeltaCluster, certificate: Certificate, topic: TopicFo
                     due = utc_text(certificate.gone_after_ms)
                     message = f"{folder}/{file.path} is there still: maintenance removes it from {due} on"
                     report.findings.append(
-                        Finding(
-                            kind="file-not-gone", message=message, topic=topic.topic, partition=made.partition
-                        )
+                        Finding(kind="file-not-gone", message=message, topic=topic.topic, partition=made.partition)
                     )
     info = cluster.topics().get(topic.topic)
     if info is None or info.topic_id != topic.topic_id:

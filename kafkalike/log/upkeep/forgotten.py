@@ -65,9 +65,7 @@ def _made(log: DeltaTopicLog, commit: TableCommit, sources: dict[str, Add]) -> I
 
 
 def _hashes(log: DeltaTopicLog, segments: Collection[Segment]) -> tuple[FileHash, ...]:
-    return tuple(
-        FileHash(path=s.path, size=s.size_bytes, sha256=sha256_of(log.files, s.path)) for s in segments
-    )
+    return tuple(FileHash(path=s.path, size=s.size_bytes, sha256=sha256_of(log.files, s.path)) for s in segments)
 
 
 def _offsets(log: DeltaTopicLog, segments: Collection[Segment]) -> set[int]:

@@ -127,9 +127,7 @@ class Remover:
             name = self._log.info.name
             raise KafkaTimeoutError(f"{name}: others were at its files until time ran out; run it again")
 
-    def _pieces(
-        self, takings: Mapping[int, Taking], *, dry_run: bool, hashed: bool, by_key: bool
-    ) -> Iterator[Removed]:
+    def _pieces(self, takings: Mapping[int, Taking], *, dry_run: bool, hashed: bool, by_key: bool) -> Iterator[Removed]:
         log = self._log
         done: set[str] = set()
         jobs = [

@@ -204,9 +204,7 @@ def _is_letter_of(headers: list[dict[str, Any]] | None, source: str) -> bool:
 def _by_key(rows: pa.Table) -> dict[bytes, KeyFound]:
     found: dict[bytes, KeyFound] = {}
     nulls = pc.is_null(rows.column("value")).to_pylist()
-    for key, offset, null in zip(
-        rows.column("key").to_pylist(), rows.column("offset").to_pylist(), nulls, strict=True
-    ):
+    for key, offset, null in zip(rows.column("key").to_pylist(), rows.column("offset").to_pylist(), nulls, strict=True):
         known = found.get(key)
         found[key] = KeyFound(records=1 + (0 if known is None else known.records), last=offset, is_tombstone=null)
     return found

@@ -104,6 +104,4 @@ def replaced(
     if kept and not dry_run:
         codec = codec_of(files, compression, run[-1])
         added = rewrite(files, run, codec, lambda s: masks[s.path], data_change=True)
-    return Replacement(
-        partition=run[0].partition, removes=tuple(run), add=added, records_after=kept, end=end
-    )
+    return Replacement(partition=run[0].partition, removes=tuple(run), add=added, records_after=kept, end=end)
