@@ -17,9 +17,9 @@ if TYPE_CHECKING:
     from kafkalike.config.settings import ProducerSettings as ProducerSettings
     from kafkalike.consumer import ConsumerRebalanceListener as ConsumerRebalanceListener
     from kafkalike.consumer import KafkaConsumer as KafkaConsumer
+    from kafkalike.corrections.forget import forget as forget
     from kafkalike.corrections.fork import Forked as Forked
     from kafkalike.corrections.fork import fork as fork
-    from kafkalike.corrections.forget import forget as forget
     from kafkalike.corrections.report import ForgetReport as ForgetReport
     from kafkalike.corrections.report import UndoReport as UndoReport
     from kafkalike.corrections.undo import undo as undo

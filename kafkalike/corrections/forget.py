@@ -105,7 +105,7 @@ def forget(
     for name in names:
         if name not in known:
             raise UnknownTopicOrPartitionError(f"topic {name!r} does not exist")
-    paper = _paper(cluster, certificate, wanted, topic, reason, clock) if execute else None
+    paper = _paper(cluster, certificate, keys=wanted, topic=topic, reason=reason, clock=clock) if execute else None
     run = _Run(
         cluster=cluster,
         keys=wanted,
@@ -172,6 +172,7 @@ class _Paper:
 def _paper(
     cluster: DeltaCluster,
     given: str | os.PathLike[str] | None,
+    *,
     keys: frozenset[bytes],
     topic: str,
     reason: str,

@@ -11,8 +11,8 @@ from typing import Any
 from kafkalike.clock import SYSTEM_CLOCK, Clock
 from kafkalike.corrections.places import opened
 from kafkalike.errors import IllegalArgumentError
-from kafkalike.group.offsets import GroupOffsets
 from kafkalike.group.membership import Membership
+from kafkalike.group.offsets import GroupOffsets
 from kafkalike.log.cluster.past import cut_at
 from kafkalike.log.upkeep.restore import copy_topic
 from kafkalike.model.names import check_group_id, check_topic_name
@@ -51,8 +51,8 @@ def fork(
 ) -> Forked:
     """Make a new topic with what a topic holds, or held, at the same offsets.
 
-    No record is read. On a disk files are shared by hard links, and take no room; where a file system has none, they are
-    copied. An object store copies them by itself. Either way each topic has names of its own for its files: what
+    No record is read. On a disk files are shared by hard links, and take no room; where a file system has none, they
+    are copied. An object store copies them by itself. Either way each topic has names of its own for its files: what
     maintenance, a deletion or another engine's VACUUM removes of one is not missing in the other.
 
     The new topic has the source's settings and partitions as of now.
@@ -83,17 +83,19 @@ def fork(
     wanted = [check_group_id(group) for group in ([groups] if isinstance(groups, str) else groups)]
     cluster = opened(bootstrap_servers, storage_options, writes=True)
     info = cluster.topic(check_topic_name(topic))
-    version = as_of
+    version: int | None
     if isinstance(as_of, datetime):
         if as_of.tzinfo is None:
             raise IllegalArgumentError(f"the time {as_of} needs a zone")
         version = cut_at(cluster, [info], int(as_of.timestamp() * 1000)).topics[info.name].version
     elif as_of is not None and (type(as_of) is not int or as_of < 0):
         raise IllegalArgumentError(f"as_of must be a version or a time, not {as_of!r}")
+    else:
+        version = as_of
     copied = copy_topic(cluster, info.name, check_topic_name(new), uuid.uuid4().hex, version=version, work="fork")
     log = cluster.log(new)
     offsets = GroupOffsets.of(cluster, clock)
-    ids = {info.name: str(info.topic_id)}
+    ids: dict[str, str] = {info.name: info.topic_id}
     partitions = [TopicPartition(info.name, p) for p in info.partitions]
     for group in wanted:
         known = offsets.committed(group, partitions, ids)

@@ -66,7 +66,9 @@ def undo(
         KafkaTimeoutError: time ran out, or another maintenance run held the topic for a minute.
         KafkaStorageError, UnknownOutcomeError: the storage refused, or gave no answer. Run it again.
     """
-    names = [check_topic_name(name) for name in ([topics] if isinstance(topics, str) else dict.fromkeys(topics))]
+    names: list[str] = [
+        check_topic_name(name) for name in ([topics] if isinstance(topics, str) else dict.fromkeys(topics))
+    ]
     if not names:
         raise IllegalArgumentError("at least one topic is needed")
     cluster = opened(bootstrap_servers, storage_options, writes=execute)
@@ -135,17 +137,15 @@ class _Run:
 
     def _found(self, logs: Mapping[str, DeltaTopicLog]) -> tuple[dict[str, FoundAppend], int | None]:
         """The append, or what its transaction has brought into each topic."""
-        for name, log in logs.items():
-            one = find_append(log, self.append)
-            if one is not None:
-                break
-        else:
+        found = {name: one for name, log in logs.items() if (one := find_append(log, self.append)) is not None}
+        if not found:
             raise IllegalArgumentError(
                 f"the history of {', '.join(logs)} has no append {self.append!r}, as far as it reaches back "
                 "(delta.logRetentionDuration); `kafkalike history` shows their ids"
             )
+        one = next(iter(found.values()))
         if one.transaction is None:
-            return {name: one}, None
+            return found, None
         parts = self._parts_of(one.transaction, one.time_ms)
         others = sorted(parts.keys() - logs.keys())
         if others:

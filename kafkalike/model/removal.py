@@ -11,7 +11,6 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import pairwise
 
-
 Runs = tuple[range, ...]
 """Offsets as runs, in order, none of which touches the next one."""
 

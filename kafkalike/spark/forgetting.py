@@ -49,8 +49,15 @@ def forget(
         topic: its topic.
         bootstrap_servers: the cluster's root; see `kafkalike.log.connect.connect`.
         column: column of the keys, BINARY or STRING, whose UTF-8 is taken.
-        execute, all_partitions, tombstone, dead_letters, reason, now, certificate, timeout_ms, storage_options: see
-            `kafkalike.forget`.
+        execute: do it.
+        all_partitions: see `kafkalike.forget`, as for all that follow.
+        tombstone: write tombstones first.
+        dead_letters: dead-letter topics to look at as well.
+        reason: why.
+        now: remove the files at once.
+        certificate: a file for the certificate, of this machine.
+        timeout_ms: begin nothing new after so long, ms.
+        storage_options: who asks an object store.
 
     Returns:
         What was done, or would be.

@@ -339,7 +339,7 @@ def test_a_pass_that_was_cut_off_is_made_again_from_files_with_holes(
     root: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """What the first one took is not counted again."""
-    monkeypatch.setattr("kafkalike.log.upkeep.cleaning.GROUP_ROWS", 1)
+    monkeypatch.setattr("kafkalike.log.upkeep.replacing.GROUP_ROWS", 1)
     log = topic(root, "t", 1, EAGER)
     for turn, pairs in enumerate(["paq", "a", "d", "d"]):
         log.append(keyed(*((key, f"{turn}") for key in pairs), at_ms=NOW + 10 * turn))

@@ -136,7 +136,7 @@ def lines(report: ForgetReport, certificate: str | None) -> Iterator[str]:
             "--all-partitions does"
         )
     for name in report.open_transactions:
-        yield f"Transaction {name!r} is open: what it has for the topic is not forgotten when it commits; run this again"
+        yield f"Transaction {name!r} is open: what it commits later is not forgotten; run this again then"
     for name in report.copies:
         yield f"Topic {name} was forked or restored from it, and keeps its own copy: forget the key there too"
     if not report.executed:

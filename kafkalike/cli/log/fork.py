@@ -19,7 +19,8 @@ from kafkalike.cli.options import bootstrap_option, command_config_option, versi
 @click.option(
     "--as-of",
     metavar="VERSION|TIME",
-    help="A version as 'kafkalike history' lists them, or a time in ISO 8601 (without a zone: local time). Default: now.",
+    help="A version as 'kafkalike history' lists them, or a time in ISO 8601 (without a zone: local time). "
+    "Default: now.",
 )
 @click.option(
     "--group",

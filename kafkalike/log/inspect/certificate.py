@@ -6,7 +6,7 @@ from collections.abc import Callable, Collection, Sequence
 from typing import TYPE_CHECKING, Any, Final
 
 from kafkalike.clock import utc_text
-from kafkalike.errors import IllegalArgumentError
+from kafkalike.errors import CorruptRecordError, IllegalArgumentError
 from kafkalike.log.inspect.findings import Finding, Report
 from kafkalike.log.inspect.key_bytes import keys_left
 from kafkalike.log.table.layout import DELETED, STAGING, TRANSACTIONS
@@ -66,9 +66,9 @@ def check_certificate(
     if keys:
         for folder in BESIDE:
             locations[folder] = None
-        for folder, name in locations.items():
+        for folder, owner in locations.items():
             spared = _tombstones(certificate, folder)
-            report.findings += keys_left(cluster.store.at(folder), name, keys, spared, progress)
+            report.findings += keys_left(cluster.store.at(folder), owner, keys, spared, progress)
     return report
 
 
@@ -97,11 +97,17 @@ def _check_topic(cluster: DeltaCluster, certificate: Certificate, topic: TopicFo
     for made in topic.versions:
         for segment in _live(log, made.partition, made.offsets):
             report.segments += 1
-            held = {
-                offset
-                for table in read_segment(log.files, segment, ("offset",))
-                for offset in table.column("offset").to_pylist()
-            }
+            try:
+                held = {
+                    offset
+                    for table in read_segment(log.files, segment, ("offset",))
+                    for offset in table.column("offset").to_pylist()
+                }
+            except CorruptRecordError as error:
+                report.findings.append(
+                    Finding(kind="damaged-file", message=str(error), topic=topic.topic, partition=made.partition)
+                )
+                continue
             back = [run for taken in within(made.offsets, segment.offsets) for run in runs_of(held.intersection(taken))]
             report.findings += [
                 Finding(

@@ -15,8 +15,8 @@ from kafkalike.errors import CorruptRecordError, LogCorruptError
 from kafkalike.log.table.actions import TableCommit, log_name, parse_commit
 from kafkalike.log.topic.notes import RUN_KEY, WORK_KEY, maintenance_of, transaction_of
 from kafkalike.log.topic.segment_files import segment_of, versions
-from kafkalike.model.combining.parts import parts_of
 from kafkalike.model.cluster_state import TOPIC, LogStartsMoved, moved_text, parse_row
+from kafkalike.model.combining.parts import parts_of
 
 if TYPE_CHECKING:
     from kafkalike.log.port import Cluster
@@ -32,8 +32,8 @@ class Event:
 
     time_ms: int
     kind: str
-    """`append`, `retention`, `compaction`, `merge`, `forget`, `undo`, `fork`, `restore`, `log start`, `topic`, `configs`, `damaged`, `fence`, or what the
-    table's history calls it, such as `create table`."""
+    """`append`, `retention`, `compaction`, `merge`, `forget`, `undo`, `fork`, `forked`, `restore`, `log start`,
+    `topic`, `configs`, `damaged`, `fence`, or what the table's history calls it, such as `create table`."""
     version: int | None
     """Table version; None for what stands in the cluster's metadata."""
     by: str

@@ -1,4 +1,4 @@
-"""Whole files: a data file of a topic in; all of its rows, or what its content hashes to, out. For maintenance and checks."""
+"""Whole files: a data file of a topic in; all of its rows, or the hash of its content, out; for maintenance."""
 
 from __future__ import annotations
 

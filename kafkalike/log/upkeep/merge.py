@@ -6,7 +6,7 @@ version with `dataChange=false`. A run that is cut off leaves a file that no com
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from itertools import takewhile
 from typing import TYPE_CHECKING, Final

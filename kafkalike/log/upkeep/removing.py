@@ -95,8 +95,7 @@ def find_and_remove(job: Removing, budget: Deadline) -> Iterator[Removed]:
         taken = {s.path: rows for s in group if (rows := _taken(job, s)) is not None}
         masks = {path: rows.kept for path, rows in taken.items()}
         for run in losing(group, masks):
-            rows = [taken[s.path] for s in run]
-            yield _removed(job, run, rows, masks)
+            yield _removed(job, run, [taken[s.path] for s in run], masks)
 
 
 @dataclass(frozen=True, slots=True)

@@ -146,6 +146,12 @@ def _copied(
     with _no_vacuum(cluster, new):
         try:
             _note_copy(source, made, version, run)
+        except (KafkaError, OSError) as cause:
+            # Nobody who forgets a key there would be told of the copy.
+            left = _unmade(cluster, made)
+            message = f"{topic!r}: its table cannot be told of the copy, {left}: {cause}"
+            raise KafkaStorageError(message) from cause
+        try:
             faults.point("copy.before_files")
             for at in range(0, len(adds), COPIED_BESIDE):
                 part = [partial(files.copy, add.path, target, add.path) for add in adds[at : at + COPIED_BESIDE]]
