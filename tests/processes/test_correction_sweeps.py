@@ -45,12 +45,12 @@ POINTS = {
         "vacuum.before_unlink",
         "vacuum.before_unlink@3",
     ],
-    "undo": ["rewrite.before_file", "remove.after_file", "undo.before_commit", "commit.after", "undo.after_commit"],
+    "undo": ["remove.after_file", "undo.before_commit", "commit.after", "undo.after_commit"],
     "fork": ["forked.after_commit", "copy.before_files", "fork.before_commit", "fork.after_commit"],
 }
 """Named places in the code."""
 FILES = {"forget": ("/t/", ".json"), "undo": ("/t/",), "fork": ("/t/", "/u/")}
-"""Files whose operations are the places of a longer trial; the rest are locks, and the metadata of which others tell."""
+"""Files whose operations are the places of a longer trial; the rest are locks, and metadata of which others tell."""
 
 
 def swept(base: str, tmp_path: Path, faultshim: Path, operation: str, *, each: str) -> list[dict[str, Any]]:
