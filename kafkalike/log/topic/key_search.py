@@ -68,7 +68,7 @@ def _searched(files: Store, segment: Segment, key: bytes, start: int) -> Searche
         return Searched(None, skipped=True)
     file = DataFile(files, segment, _READING)
     try:
-        groups = file.groups_with(key)
+        groups = file.groups_with([key])
         found = [rows for group in groups for rows in _rows_with(file, group, key)]
     finally:
         file.close()
