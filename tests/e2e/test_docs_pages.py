@@ -43,9 +43,7 @@ def world_of(page: str, folder: Path) -> Iterator[World]:
             case "operations.md":
                 filled(folder, "orders", "customers", partitions=3)
                 read_by(folder, "billing", "orders", "customers")
-                producer = KafkaProducer(
-                    bootstrap_servers=str(folder / "kafkalike-data"), transactional_id="billing-1"
-                )
+                producer = KafkaProducer(bootstrap_servers=str(folder / "kafkalike-data"), transactional_id="billing-1")
                 producer.init_transactions()
                 producer.begin_transaction()
                 producer.send("orders", b"never committed").get(timeout=10)

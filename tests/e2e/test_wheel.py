@@ -18,6 +18,7 @@ from kafkalike.cli.paths import job_names
 from tests.tools.blocks import PROJECT, blocks
 from tests.tools.wheels import BESIDE, built, ran
 
+
 @pytest.fixture(scope="module")
 def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Built from the source tree."""

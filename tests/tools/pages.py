@@ -151,9 +151,7 @@ def shell(text: str, folder: Path) -> str:
 def served(words: list[str], folder: Path) -> str:
     """The first line of a command that serves, which SIGTERM then ends in order."""
     command = [str(Path(sys.executable).with_name(words[0])), *words[1:]]
-    with subprocess.Popen(
-        command, cwd=folder, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True
-    ) as process:
+    with subprocess.Popen(command, cwd=folder, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True) as process:
         try:
             assert process.stdout is not None
             line = process.stdout.readline()
@@ -186,4 +184,3 @@ def read_by(folder: Path, group_id: str, *topics: str) -> None:
         options: dict[str, Any] = {"group_id": group_id, "auto_offset_reset": "earliest", "consumer_timeout_ms": 100}
         with KafkaConsumer(topic, bootstrap_servers=str(folder / "kafkalike-data"), **options) as consumer:
             assert list(consumer)
-
