@@ -16,6 +16,8 @@ from dataclasses import dataclass, field, replace
 from typing import Any, Final, NamedTuple
 
 from kafkalike.errors import UnknownTopicOrPartitionError
+from kafkalike.model.broker_rows import BROKER, REPLICAS, broker_of, broker_value, replicas_of, replicas_value
+from kafkalike.model.brokers import Broker, ReplicatedTable
 from kafkalike.model.frozen_map import Draft, FrozenMap
 from kafkalike.model.names import TopicId, TopicName
 from kafkalike.model.row_value import UNREADABLE, VERSION, as_text, damaged, flag, row_value, text, whole
@@ -26,7 +28,7 @@ TABLE: Final = "__cluster_metadata"
 TOPIC: Final = "topic"
 LOG_START: Final = "log_start"
 
-VERSIONS: Final = {TOPIC: 1, LOG_START: 2}
+VERSIONS: Final = {TOPIC: 1, LOG_START: 2, BROKER: 1, REPLICAS: 1}
 """The newest format of each kind of row. A log start of format 1 is that of one partition."""
 
 
@@ -37,9 +39,11 @@ class MetadataRow:
     seq: int
     time_ms: int
     kind: str
-    """`topic` or `log_start`."""
+    """`topic`, `log_start`, `broker` or `replicas`."""
     topic: str
+    """Empty in a row about a broker; a control table's name in one about its replicas."""
     topic_id: str
+    """Empty in rows that are about no topic."""
     change: str
     """What happened, for people: `created`, `configs changed` …"""
     value: str
@@ -71,6 +75,39 @@ class LogStartsMoved:
     """By partition."""
     reason: str
     run: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BrokerChange:
+    """What a `broker` row says."""
+
+    broker: Broker
+    removed: bool
+
+
+def broker_row(seq: int, time_ms: int, broker: Broker, change: str, *, removed: bool = False) -> MetadataRow:
+    """The row that says what a broker is from now on."""
+    value = broker_value(broker, removed=removed)
+    return MetadataRow(seq=seq, time_ms=time_ms, kind=BROKER, topic="", topic_id="", change=change, value=value)
+
+
+def replicas_row(
+    seq: int, time_ms: int, table: ReplicatedTable, change: str, topic: str, topic_id: str = ""
+) -> MetadataRow:
+    """The row that says who has a table from now on.
+
+    Args:
+        seq: number of the row.
+        time_ms: its time, ms since the epoch.
+        table: what is so.
+        change: what happened, for people.
+        topic: whose table, or which control table.
+        topic_id: the topic's; empty for a control table.
+    """
+    value = replicas_value(table)
+    return MetadataRow(
+        seq=seq, time_ms=time_ms, kind=REPLICAS, topic=topic, topic_id=topic_id, change=change, value=value
+    )
 
 
 def topic_row(seq: int, time_ms: int, info: TopicInfo, change: str, *, deleted: bool = False) -> MetadataRow:
@@ -150,7 +187,10 @@ def _dump(moved: LogStartsMoved) -> str:
     return json.dumps(value, separators=(",", ":"))
 
 
-def parse_row(row: MetadataRow) -> TopicChange | LogStartsMoved:
+Said = TopicChange | LogStartsMoved | BrokerChange | ReplicatedTable
+
+
+def parse_row(row: MetadataRow) -> Said:
     """What a row of `__cluster_metadata` says.
 
     Raises:
@@ -159,7 +199,14 @@ def parse_row(row: MetadataRow) -> TopicChange | LogStartsMoved:
     """
     try:
         value = row_value(TABLE, row, VERSIONS)
-        return _topic_change(row, value) if row.kind == TOPIC else _log_starts_moved(value)
+        if row.kind == TOPIC:
+            return _topic_change(row, value)
+        if row.kind == LOG_START:
+            return _log_starts_moved(value)
+        if row.kind == REPLICAS:
+            return replicas_of(value)
+        broker, removed = broker_of(value)
+        return BrokerChange(broker=broker, removed=removed)
     except UNREADABLE as cause:
         raise damaged(TABLE, row, cause) from cause
 
@@ -201,6 +248,12 @@ class ClusterState:
     """The last topic, without its log starts, of each name that was used and belongs to no topic now."""
     log_starts: FrozenMap[str, Mapping[int, LogStart]] = field(default_factory=FrozenMap)
     """By topic id. In a compacted table a topic's row may come after those of its log starts."""
+    brokers: FrozenMap[int, Broker] = field(default_factory=FrozenMap)
+    """By id; empty in a cluster of one root that never had another one."""
+    last_broker: int = 0
+    """The highest id that a broker ever had."""
+    replicas: FrozenMap[str, ReplicatedTable] = field(default_factory=FrozenMap)
+    """By location of the table."""
 
     @property
     def used_names(self) -> AbstractSet[str]:
@@ -249,6 +302,9 @@ class _Draft:
         self._topics = Draft(state.topics)
         self._gone = Draft(state.gone)
         self._log_starts = Draft(state.log_starts)
+        self._brokers = Draft(state.brokers)
+        self._last_broker = state.last_broker
+        self._replicas = Draft(state.replicas)
         self._own: dict[str, dict[int, LogStart]] = {}
         """Log starts by topic id that nobody else sees yet: copied once, however many rows move them."""
         self._moved: dict[str, str] = {}
@@ -261,15 +317,34 @@ class _Draft:
             info = self._topics.get(name)
             if info is not None and info.topic_id == topic_id:
                 self._topics.put(name, replace(info, log_starts=self._log_starts.get(topic_id) or {}))
-        return ClusterState(self.seq, self._topics.frozen(), self._gone.frozen(), self._log_starts.frozen())
+        return ClusterState(
+            self.seq,
+            self._topics.frozen(),
+            self._gone.frozen(),
+            self._log_starts.frozen(),
+            self._brokers.frozen(),
+            self._last_broker,
+            self._replicas.frozen(),
+        )
 
     def apply(self, row: MetadataRow) -> None:
         change = parse_row(row)
         if isinstance(change, TopicChange):
             self._apply_topic(change)
-        else:
+        elif isinstance(change, LogStartsMoved):
             self._apply_log_starts(row, change)
+        elif isinstance(change, ReplicatedTable):
+            self._replicas.put(change.location, change)
+        else:
+            self._apply_broker(change)
         self.seq = row.seq
+
+    def _apply_broker(self, change: BrokerChange) -> None:
+        self._last_broker = max(self._last_broker, change.broker.id)
+        if change.removed:
+            self._brokers.drop(change.broker.id)
+        else:
+            self._brokers.put(change.broker.id, change.broker)
 
     def _apply_topic(self, change: TopicChange) -> None:
         info = change.info
@@ -277,6 +352,7 @@ class _Draft:
             self._gone.put(info.name, info)
             self._topics.drop(info.name)
             self._log_starts.drop(info.topic_id)
+            self._replicas.drop(info.location)
             self._own.pop(info.topic_id, None)
             return
         starts = self._log_starts.get(info.topic_id)
