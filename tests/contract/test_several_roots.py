@@ -59,7 +59,11 @@ def batch(*values: str) -> RecordBatch:
 
 def values(cluster: ReplicatedCluster, topic: str = "t") -> list[str]:
     with KafkaConsumer(
-        topic, bootstrap_servers=cluster, auto_offset_reset="earliest", enable_auto_commit=False, consumer_timeout_ms=300
+        topic,
+        bootstrap_servers=cluster,
+        auto_offset_reset="earliest",
+        enable_auto_commit=False,
+        consumer_timeout_ms=300,
     ) as consumer:
         return [message.value.decode() for message in consumer]
 
@@ -82,7 +86,9 @@ def assert_same(roots: list[Path], cluster: ReplicatedCluster, topic: str = "t")
 def test_three_replicas_on_two_brokers_are_refused_with_kafkas_sentence(tmp_path: Path) -> None:
     cluster = connect([tmp_path / "a", tmp_path / "b"])
 
-    with pytest.raises(InvalidReplicationFactorError, match=r"Replication factor: 3 larger than available brokers: 2\."):
+    with pytest.raises(
+        InvalidReplicationFactorError, match=r"Replication factor: 3 larger than available brokers: 2\."
+    ):
         cluster.create_topic("t", 1, {}, replication_factor=3)
     with pytest.raises(InvalidReplicationFactorError, match="larger than 0"):
         cluster.create_topic("t", 1, {}, replication_factor=0)
@@ -353,7 +359,9 @@ def test_a_single_root_is_as_it_was(tmp_path: Path) -> None:
         "import sys; from kafkalike.log.connect import connect; c = connect(sys.argv[1]); c.create_topic('t', 1, {});"
         "print([m for m in sys.modules if 'replicated' in m or 'table.replicas' in m])"
     )
-    run = subprocess.run([sys.executable, "-c", program, str(tmp_path / "r")], capture_output=True, text=True, check=True)
+    run = subprocess.run(
+        [sys.executable, "-c", program, str(tmp_path / "r")], capture_output=True, text=True, check=True
+    )
 
     assert run.stdout.strip() == "[]"
     assert sorted(entry.name for entry in (tmp_path / "r").iterdir()) == ["__cluster_metadata", "__locks", "t"]

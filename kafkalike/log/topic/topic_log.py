@@ -156,7 +156,9 @@ class DeltaTopicLog(FollowedTopic):
         """
         wanted = self.config.min_isr
         if wanted > 1 and (there := self._home.in_sync(self.info)) < wanted:
-            raise NotEnoughReplicasAfterAppendError(f"{self.info.name}: the records were written, and {_few(there, wanted)}")
+            raise NotEnoughReplicasAfterAppendError(
+                f"{self.info.name}: the records were written, and {_few(there, wanted)}"
+            )
 
     @contextlib.contextmanager
     def exclusive(self, deadline: Deadline) -> Iterator[None]:
@@ -264,6 +266,10 @@ class DeltaTopicLog(FollowedTopic):
     def txn_version(self, app_id: str) -> int | None:
         """Latest version that an application has written, as of the last `refresh`; None when it never has."""
         return self._table.state.txns.get(app_id)
+
+    def apps(self, prefix: str) -> list[str]:
+        """Applications that have ever written, as of the last `refresh`, whose names begin so."""
+        return sorted(app for app in self._table.state.txns if app.startswith(prefix))
 
     def find_commit(self, wanted: Callable[[TableCommit], bool]) -> TableCommit | None:
         """The newest commit that fits, among those the log still holds."""
