@@ -34,6 +34,7 @@ KAFKAS: Final = frozenset(
         "delete-records",
         "dump-log",
         "get-offsets",
+        "metadata-quorum",
         "producer-perf-test",
         "topics",
         "transactional-message-copier",
@@ -85,6 +86,11 @@ COMMANDS: Final[Mapping[str, tuple[str, str]]] = {
     "maintain": ("kafkalike.cli.log.maintain:maintain", "Apply retention and compaction, merge small files, vacuum."),
     "history": ("kafkalike.cli.log.history:history", "Show who appended, retained, compacted and configured what."),
     "verify": ("kafkalike.cli.log.verify:verify", "Check that a cluster's logs are sound."),
+    "metadata-quorum": (
+        "kafkalike.cli.quorum.metadata_quorum:metadata_quorum",
+        "Describe the voters that decide about topics, leaders and brokers.",
+    ),
+    "recover": ("kafkalike.cli.quorum.recover:recover", "Go on without roots that are lost, and say what is lost."),
     "schemas": (
         "kafkalike.cli.schemas.schemas:schemas",
         "Register, show, check, delete, export and import schemas.",

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from typing import TYPE_CHECKING, Literal, NoReturn
 
 from kafkalike.errors import (
@@ -13,6 +13,7 @@ from kafkalike.errors import (
     NoReassignmentInProgressError,
 )
 from kafkalike.model.brokers import ONLY_BROKER, Broker, Replicas, ReplicateReport
+from kafkalike.model.metadata_quorum import MetadataQuorum, QuorumMember, Recovery
 
 if TYPE_CHECKING:
     from kafkalike.log.cluster.base import ClusterBase
@@ -31,6 +32,23 @@ class SingleBroker:
     def brokers(self) -> Sequence[Broker]:
         """The one there is."""
         return [Broker(id=ONLY_BROKER, uri=self._cluster.root)]
+
+    def quorum(self) -> MetadataQuorum:
+        """It decides alone."""
+        metadata = self._cluster.metadata
+        version = metadata.refresh().seq
+        only = QuorumMember(
+            broker=ONLY_BROKER, uri=self._cluster.root, id=str(ONLY_BROKER), votes=True, version=version, time_ms=None
+        )
+        return MetadataQuorum(cluster_id="", epoch=0, members=[only])
+
+    def recover(
+        self, source: str | None = None, voters: Collection[int] | None = None, *, dry_run: bool = False
+    ) -> Recovery:
+        """There is nothing to recover."""
+        del source, voters, dry_run
+        version = self._cluster.metadata.refresh().seq
+        return Recovery(lost=(), voters=(ONLY_BROKER,), version=version, sure=True)
 
     def alive(self, broker: int) -> bool:
         """Whether it is that one."""

@@ -47,7 +47,6 @@ from kafkalike.model.replication.assignment import assigned, check_assignment, c
 
 if TYPE_CHECKING:
     from kafkalike.log.cluster.replicated.brokers import Brokers
-    from kafkalike.log.cluster.replicated.recovery import Recoveries
     from kafkalike.model.topic import TopicInfo
 
 CONTROL_FACTOR: Final = "offsets.topic.replication.factor"
@@ -141,13 +140,6 @@ class ReplicatedCluster(DeltaCluster):
         ]
 
     # --- brokers -------------------------------------------------------------------------------
-
-    @cached_property
-    def recoveries(self) -> Recoveries:
-        """Who votes on the metadata, and how others take over."""
-        from kafkalike.log.cluster.replicated.recovery import Recoveries
-
-        return Recoveries(self)
 
     @cached_property
     def replication(self) -> Brokers:
