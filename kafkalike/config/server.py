@@ -12,6 +12,7 @@ from kafkalike.config.properties import INT_MAX, Property, PropertySet, Value, b
 from kafkalike.config.topic import TOPIC_PROPERTIES
 from kafkalike.errors import InvalidConfigurationError
 
+
 def voters(text: str) -> str:
     """Ids of brokers that vote; Kafka's form `1@host:port,2@host:port` will do.
 

@@ -100,7 +100,9 @@ def test_many_clients_at_once(voters: VoterFolders) -> None:
     assert not failed
     client = voters.client()
     assert client.topics() == sorted(f"t{n}.{m}" for n in range(4) for m in range(3))
-    assert [row.seq for row in client.log.rows] == list(range(12)) or [row.seq for row in client.log.rows] == list(range(1, 13))
+    assert [row.seq for row in client.log.rows] == list(range(12)) or [row.seq for row in client.log.rows] == list(
+        range(1, 13)
+    )
     client.store.bring_all()
     assert voters.table(1) == voters.table(2) == voters.table(3)
 
@@ -178,7 +180,9 @@ def test_others_take_over_from_a_voter_that_is_lost(voters: VoterFolders) -> Non
     spare = str(voters.path / "root4")
     before = client.store.voters
     assert before is not None
-    after = VoterSet(1, tuple(voters.voter(n, 1) for n in (1, 3)) + (voters.voter(1, 1)._replace(broker=4, id="1.4", uri=spare),))
+    after = VoterSet(
+        1, tuple(voters.voter(n, 1) for n in (1, 3)) + (voters.voter(1, 1)._replace(broker=4, id="1.4", uri=spare),)
+    )
 
     taken = VoterRoots(client.store.folder_of, SYSTEM_CLOCK, "a test").carry_out(taking_over(before, after))
 

@@ -304,9 +304,7 @@ class Voters:
         if not there:
             raise UnreachableVoterError
         if source.checkpoint > root.checkpoint:
-            root.files |= {
-                self.truth[v].name for v in range(source.checkpoint + 1) if self.truth[v].opens is None
-            }
+            root.files |= {self.truth[v].name for v in range(source.checkpoint + 1) if self.truth[v].opens is None}
             root.checkpoint = source.checkpoint
             self.counts["copied"] += 1
         return source.checkpoint

@@ -211,7 +211,10 @@ def _by_ballot(accept: Accept) -> Ballot:
 
 
 def _asked(
-    slot: int, rows: dict[Voter, list[Request]], request: Request, opening: bool  # noqa: FBT001 - of this module
+    slot: int,
+    rows: dict[Voter, list[Request]],
+    request: Request,
+    opening: bool,  # noqa: FBT001 - of this module
 ) -> Generator[Act, Any, list[Voted]]:
     """Put a request behind each voter's row.
 

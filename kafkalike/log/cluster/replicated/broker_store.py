@@ -32,7 +32,9 @@ class Sign(NamedTuple):
     def content(self) -> bytes:
         """The file."""
         roots = {str(broker): uri for broker, uri in self.roots.items()}
-        return json.dumps({"v": 1, "cluster": self.cluster, "broker": self.broker, "roots": roots, "voters": self.voters}).encode()
+        return json.dumps(
+            {"v": 1, "cluster": self.cluster, "broker": self.broker, "roots": roots, "voters": self.voters}
+        ).encode()
 
 
 def sign_of(store: LocalStore) -> Sign | None:

@@ -75,7 +75,9 @@ def open_several(roots: Sequence[str], *, server: ServerConfig | None = None) ->
         raise KafkaConfigurationError(message)
     voters = next(iter(signs.values())).voters
     return ReplicatedCluster(
-        {broker: LocalStore(uri) for broker, uri in sorted(known.items())}, Founding(done=True, voters=voters), server=server
+        {broker: LocalStore(uri) for broker, uri in sorted(known.items())},
+        Founding(done=True, voters=voters),
+        server=server,
     )
 
 

@@ -120,7 +120,9 @@ class Recoveries:
         silent = [voter for voter in before.voters if self._store.last_of(voter) is None]
         after = self._wanted(before, alive, voters)
         lost = [voter.broker for voter in silent]
-        known = [last for voter in (*before.voters, *before.observers) if (last := self._store.last_of(voter)) is not None]
+        known = [
+            last for voter in (*before.voters, *before.observers) if (last := self._store.last_of(voter)) is not None
+        ]
         planned = Recovery(
             lost=lost,
             voters=[voter.broker for voter in after.voters],

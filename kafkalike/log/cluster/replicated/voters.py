@@ -70,6 +70,7 @@ def metadata_root(roots: Mapping[int, BrokerStore], founding: Founding, clock: C
         founding: who votes.
         clock: time and waiting.
     """
+
     def opened(voter: Voter) -> Store:
         return BrokerStore(LocalStore(voter.uri), founding).at(CLUSTER_METADATA)
 

@@ -26,7 +26,15 @@ from kafkalike.log.table.log_files import LAST_CHECKPOINT, LogFiles
 from kafkalike.log.table.replicas.voter_files import QUORUM, MetadataVersion, Voter, identity_name, open_name
 from kafkalike.log.table.replicas.voter_roots import VoterRoots
 from kafkalike.model.leases import Leases
-from kafkalike.model.replication.quorum import FellBehindError, LastVersion, bringing, confirming, looking, publishing, putting
+from kafkalike.model.replication.quorum import (
+    FellBehindError,
+    LastVersion,
+    bringing,
+    confirming,
+    looking,
+    publishing,
+    putting,
+)
 from kafkalike.model.replication.registers import (
     NoMajorityError,
     UnreachableVoterError,
