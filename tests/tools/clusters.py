@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -17,10 +18,18 @@ from kafkalike.log.cluster.replicated.cluster import ReplicatedCluster
 from kafkalike.log.cluster.replicated.opening import open_several
 from kafkalike.log.store.local import LocalStore
 from kafkalike.log.store.objects import ObjectStore, open_objects
-from tests.tools.object_servers import AZURE, S3, ObjectServer
+from tests.tools.object_servers import AZURE, GOOGLE, S3, ObjectServer
 
-OBJECT_STORES = [pytest.param(kind, marks=[pytest.mark.objects, pytest.mark.slow]) for kind in (S3, AZURE)]
+ASKED = os.environ.get("KAFKALIKE_OBJECT_STORES", f"{S3},{AZURE}").split(",")
+"""Which object stores a run is over; `google` is tried only where it is asked for, or in `GOOGLE_TOO`."""
+
+OBJECT_STORES = [pytest.param(kind, marks=[pytest.mark.objects, pytest.mark.slow]) for kind in ASKED]
 """Parameters of a fixture that is to run over real object stores too."""
+
+GOOGLE_TOO = [
+    pytest.param(kind, marks=[pytest.mark.objects, pytest.mark.slow]) for kind in dict.fromkeys([*ASKED, GOOGLE])
+]
+"""Those, and what stands for Google: no judge of what Google's own storage does, but of our client for it."""
 
 DISK = "disk"
 

@@ -7,7 +7,7 @@ import math
 import os
 import shutil
 import uuid
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import cached_property, partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
@@ -250,6 +250,10 @@ class DeltaCluster(ClusterBase):
         except OSError as cause:
             message = f"{self.root} cannot be read: {cause}"
             raise KafkaStorageError(message) from cause
+
+    def places(self) -> Sequence[Store]:
+        """The roots that answer, each for itself."""
+        return [self.store]
 
     def files_of(self, info: TopicInfo) -> Store:
         """Files of a topic's table."""

@@ -47,6 +47,7 @@ from kafkalike.model.replication.assignment import assigned, check_assignment, c
 
 if TYPE_CHECKING:
     from kafkalike.log.cluster.replicated.brokers import Brokers
+    from kafkalike.log.store.port import Store
     from kafkalike.model.topic import TopicInfo
 
 CONTROL_FACTOR: Final = "offsets.topic.replication.factor"
@@ -191,6 +192,10 @@ class ReplicatedCluster(DeltaCluster):
     def there(self) -> bool:
         """Whether some root answers, and the cluster was made."""
         return bool(self.store.alive()) and bool(self.metadata.refresh().seq)
+
+    def places(self) -> Sequence[Store]:
+        """The roots that answer, each for itself."""
+        return [self.store.roots[broker] for broker in self.store.alive()]
 
     def check_there(self) -> None:
         """Refuse a cluster none of whose roots is there.

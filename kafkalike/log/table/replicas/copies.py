@@ -83,8 +83,7 @@ class Copies(NearStore):
                 return read(store)
             except OSError as cause:
                 failed = failed or cause
-        assert failed is not None
-        raise failed
+        raise failed or FileNotFoundError(f"nobody has files of {self.uri}")
 
     def read(self, name: str) -> bytes:
         """Content of a file."""

@@ -5,6 +5,7 @@ A decision names them, so they must be wherever the decision is: at all who are 
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Callable, Sequence
 from typing import Final
 
@@ -48,6 +49,14 @@ class Spread(Copies):
     def reach(self) -> Reach:
         """Folders of this machine."""
         return "machine"
+
+    def folders(self) -> Sequence[str]:
+        """Names of the folders that one of them has."""
+        found: set[str] = set()
+        for store in self.copies():
+            with contextlib.suppress(OSError):
+                found.update(store.folders())
+        return sorted(found)
 
     def now_ns(self) -> int:
         """The machine's clock."""
