@@ -106,7 +106,7 @@ class ClusterBase(abc.ABC):
         """Brokers and replicas."""
         from kafkalike.log.cluster.single_broker import SingleBroker
 
-        return SingleBroker(self.root, self.topics, self.topic)
+        return SingleBroker(self.root, self.topics, self.topic, lambda: self.metadata.refresh().seq)
 
     @abc.abstractmethod
     def log(self, name: str, *, since: float = math.inf) -> TopicLog:

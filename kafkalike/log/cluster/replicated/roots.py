@@ -13,7 +13,7 @@ from kafkalike.clock import Clock
 from kafkalike.config.storage import SentOptions
 from kafkalike.errors import KafkaConnectionError, KafkaStorageError
 from kafkalike.log.cluster.replicated.broker_store import BrokerStore
-from kafkalike.log.cluster.replicated.voters import MetadataRoot
+from kafkalike.log.cluster.replicated.voters import Voters
 from kafkalike.log.store.local import LocalStore
 from kafkalike.log.store.near import NearStore
 from kafkalike.log.store.port import NOW, Entry, Pace, Reach, Store
@@ -53,7 +53,7 @@ class SeveralRoots(NearStore):
     def __init__(
         self,
         roots: Mapping[int, BrokerStore],
-        metadata_root: MetadataRoot,
+        metadata_root: Voters,
         *,
         clock: Clock,
         lag_ms: int,
