@@ -56,7 +56,7 @@ ADVICE: Final = {
     "MessageSizeTooLargeError": "send less, or raise `max_request_size` and the topic's `max.message.bytes`",
     "NoOffsetForPartitionError": "seek, commit an offset, or set `auto_offset_reset`",
     "NonEmptyGroupError": "stop the members first",
-    "NotEnoughReplicasAfterAppendError": "nothing: the records are there; bring replicas back with `kafkalike replicate`",
+    "NotEnoughReplicasAfterAppendError": "nothing: the records are there; see `kafkalike replicate`",
     "NotEnoughReplicasError": "bring replicas back with `kafkalike replicate`, or lower `min.insync.replicas`",
     "OffsetMetadataTooLargeError": "commit a shorter text, or raise `offset.metadata.max.bytes`",
     "OffsetOutOfRangeError": "seek to an offset that is there, or set `auto_offset_reset`",

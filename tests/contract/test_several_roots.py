@@ -8,7 +8,7 @@ import signal
 import subprocess
 import sys
 import warnings
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -33,8 +33,8 @@ FAST = {"replica.lag.time.max.ms": str(LAG_MS)}
 
 
 @pytest.fixture
-def roots(tmp_path: Path) -> Iterator[list[Path]]:
-    yield [tmp_path / str(n) for n in (1, 2, 3)]
+def roots(tmp_path: Path) -> list[Path]:
+    return [tmp_path / str(n) for n in (1, 2, 3)]
 
 
 def opened(roots: list[Path]) -> ReplicatedCluster:
@@ -240,9 +240,9 @@ def test_too_few_replicas_in_sync_are_refused_before_anything_is_written(roots: 
         away(roots, 2)
         opened(roots).replication.replicas("t")
         first = producer.send("t", b"b")
-        with pytest.raises(Exception, match="min.insync.replicas=3"):
+        with pytest.raises(Exception, match=r"min\.insync\.replicas=3"):
             first.get(timeout=10)
-        with pytest.raises(NotEnoughReplicasError, match="2 replicas are in sync.*nothing was written"):
+        with pytest.raises(NotEnoughReplicasError, match=r"2 replicas are in sync.*nothing was written"):
             producer.send("t", b"c").get(timeout=10)
     back(roots, 2)
     cluster.replication.replicate()

@@ -177,7 +177,7 @@ class Brokers:
         changed = ReplicatedTable(location=table.location, assigned=wanted, registration=table.registration)
         name, topic_id = owner(state, table.location)
         change = f"replicas shall be {', '.join(map(str, wanted))}"
-        return replicas_row(seq, self._cluster.clock.now_ms(), changed, change, name, topic_id)
+        return replicas_row(seq, self._cluster.clock.now_ms(), changed, change, topic=name, topic_id=topic_id)
 
     def reassigning(self) -> Mapping[str, Replicas]:
         """Topics whose replicas are not those that they shall have."""
