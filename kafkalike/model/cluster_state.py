@@ -17,6 +17,7 @@ from typing import Any, Final, NamedTuple
 
 from kafkalike.errors import UnknownTopicOrPartitionError
 from kafkalike.model.frozen_map import Draft, FrozenMap
+from kafkalike.model.mirrors.values import FORMAT, Mirrored, Phase, dump_mirror, load_mirror
 from kafkalike.model.names import TopicId, TopicName
 from kafkalike.model.row_value import UNREADABLE, VERSION, as_text, damaged, flag, row_value, text, whole
 from kafkalike.model.topic import LogStart, TopicInfo
@@ -25,8 +26,9 @@ TABLE: Final = "__cluster_metadata"
 
 TOPIC: Final = "topic"
 LOG_START: Final = "log_start"
+MIRROR: Final = "mirror"
 
-VERSIONS: Final = {TOPIC: 1, LOG_START: 2}
+VERSIONS: Final = {TOPIC: 1, LOG_START: 2, MIRROR: FORMAT}
 """The newest format of each kind of row. A log start of format 1 is that of one partition."""
 
 
@@ -37,7 +39,7 @@ class MetadataRow:
     seq: int
     time_ms: int
     kind: str
-    """`topic` or `log_start`."""
+    """`topic`, `log_start` or `mirror`."""
     topic: str
     topic_id: str
     change: str
@@ -120,6 +122,19 @@ def log_start_row(
     )
 
 
+def mirror_row(seq: int, info: TopicInfo, mirrored: Mirrored, change: str) -> MetadataRow:
+    """The row that says how a copy of another cluster's topic stands from now on; its time is `mirrored.time_ms`."""
+    return MetadataRow(
+        seq=seq,
+        time_ms=mirrored.time_ms,
+        kind=MIRROR,
+        topic=info.name,
+        topic_id=info.topic_id,
+        change=change,
+        value=dump_mirror(mirrored),
+    )
+
+
 def moved_text(moves: Mapping[int, Move]) -> str:
     """The moves of a row, for people."""
     if len(moves) == 1:
@@ -150,7 +165,7 @@ def _dump(moved: LogStartsMoved) -> str:
     return json.dumps(value, separators=(",", ":"))
 
 
-def parse_row(row: MetadataRow) -> TopicChange | LogStartsMoved:
+def parse_row(row: MetadataRow) -> TopicChange | LogStartsMoved | Mirrored:
     """What a row of `__cluster_metadata` says.
 
     Raises:
@@ -159,7 +174,9 @@ def parse_row(row: MetadataRow) -> TopicChange | LogStartsMoved:
     """
     try:
         value = row_value(TABLE, row, VERSIONS)
-        return _topic_change(row, value) if row.kind == TOPIC else _log_starts_moved(value)
+        if row.kind == TOPIC:
+            return _topic_change(row, value)
+        return _log_starts_moved(value) if row.kind == LOG_START else load_mirror(value, row.time_ms)
     except UNREADABLE as cause:
         raise damaged(TABLE, row, cause) from cause
 
@@ -201,6 +218,8 @@ class ClusterState:
     """The last topic, without its log starts, of each name that was used and belongs to no topic now."""
     log_starts: FrozenMap[str, Mapping[int, LogStart]] = field(default_factory=FrozenMap)
     """By topic id. In a compacted table a topic's row may come after those of its log starts."""
+    mirrors: FrozenMap[str, Mirrored] = field(default_factory=FrozenMap)
+    """The same, of topics that are copies of another cluster's."""
 
     @property
     def used_names(self) -> AbstractSet[str]:
@@ -249,6 +268,7 @@ class _Draft:
         self._topics = Draft(state.topics)
         self._gone = Draft(state.gone)
         self._log_starts = Draft(state.log_starts)
+        self._mirrors = Draft(state.mirrors)
         self._own: dict[str, dict[int, LogStart]] = {}
         """Log starts by topic id that nobody else sees yet: copied once, however many rows move them."""
         self._moved: dict[str, str] = {}
@@ -261,14 +281,22 @@ class _Draft:
             info = self._topics.get(name)
             if info is not None and info.topic_id == topic_id:
                 self._topics.put(name, replace(info, log_starts=self._log_starts.get(topic_id) or {}))
-        return ClusterState(self.seq, self._topics.frozen(), self._gone.frozen(), self._log_starts.frozen())
+        return ClusterState(
+            self.seq,
+            self._topics.frozen(),
+            self._gone.frozen(),
+            self._log_starts.frozen(),
+            self._mirrors.frozen(),
+        )
 
     def apply(self, row: MetadataRow) -> None:
         change = parse_row(row)
         if isinstance(change, TopicChange):
             self._apply_topic(change)
-        else:
+        elif isinstance(change, LogStartsMoved):
             self._apply_log_starts(row, change)
+        else:
+            self._apply_mirror(row, change)
         self.seq = row.seq
 
     def _apply_topic(self, change: TopicChange) -> None:
@@ -277,11 +305,24 @@ class _Draft:
             self._gone.put(info.name, info)
             self._topics.drop(info.name)
             self._log_starts.drop(info.topic_id)
+            self._mirrors.drop(info.topic_id)
             self._own.pop(info.topic_id, None)
             return
-        starts = self._log_starts.get(info.topic_id)
-        self._topics.put(info.name, replace(info, log_starts=starts) if starts else info)
+        starts, mirror = self._log_starts.get(info.topic_id), self._mirrors.get(info.topic_id)
+        known = replace(info, log_starts=starts or {}, mirror=mirror) if starts or mirror else info
+        self._topics.put(info.name, known)
         self._gone.drop(info.name)
+
+    def _apply_mirror(self, row: MetadataRow, mirrored: Mirrored) -> None:
+        """A promoted copy is a topic like any other."""
+        mirror = None if mirrored.phase is Phase.PROMOTED else mirrored
+        if mirror is None:
+            self._mirrors.drop(row.topic_id)
+        else:
+            self._mirrors.put(row.topic_id, mirror)
+        info = self._topics.get(row.topic)
+        if info is not None and info.topic_id == row.topic_id:
+            self._topics.put(row.topic, replace(info, mirror=mirror))
 
     def _apply_log_starts(self, row: MetadataRow, moved: LogStartsMoved) -> None:
         known = self._log_starts.get(row.topic_id) or {}

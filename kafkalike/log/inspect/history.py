@@ -16,6 +16,7 @@ from kafkalike.log.table.actions import TableCommit, log_name, parse_commit
 from kafkalike.log.topic.notes import RUN_KEY, WORK_KEY, maintenance_of, transaction_of
 from kafkalike.log.topic.segment_files import segment_of, versions
 from kafkalike.model.cluster_state import TOPIC, LogStartsMoved, moved_text, parse_row
+from kafkalike.model.mirrors.values import Mirrored
 
 if TYPE_CHECKING:
     from kafkalike.log.port import Cluster
@@ -83,6 +84,8 @@ def _metadata_events(cluster: Cluster, name: str) -> Iterator[Event]:
         said = parse_row(row)
         if isinstance(said, LogStartsMoved):
             kind, what = "log start", f"{moved_text(said.moves)} by {said.reason}, run {said.run}"
+        elif isinstance(said, Mirrored):
+            kind, what = "mirror", row.change
         else:
             configs = said.info.configs
             changed = _changed(before, configs)
