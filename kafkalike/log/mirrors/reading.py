@@ -133,8 +133,11 @@ class Reading:
 
     def _written_to(self, end: int, contents: Mapping[int, bytes]) -> bool:
         """Whether the mirror has a version after its last one that is not the source's."""
-        mine = self.target.look(log_name(end + 1))
-        return mine is not None and mine != contents.get(end + 1)
+        theirs = contents.get(end + 1)
+        if theirs is None:
+            # Not known; another mirror may have brought something meanwhile.
+            return False
+        return self.target.look(log_name(end + 1)) not in {None, theirs}
 
     def _follow(self, contents: Mapping[int, bytes]) -> Generator[str, None, Part | None]:
         commits = [parse_commit(version, content, self.source.uri) for version, content in sorted(contents.items())]
