@@ -140,6 +140,7 @@ class Mirroring:
                 problems: dict[str, KafkaError] = {}
                 yield from finish_all(self._target, problems)
                 _note(passed, problems)
+                yield "finished"
                 try:
                     yield from self._pass(passed)
                     break
