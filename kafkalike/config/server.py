@@ -51,6 +51,7 @@ TOPIC_DEFAULTS: Final[Mapping[str, tuple[str, ...]]] = {
     "min.cleanable.dirty.ratio": ("log.cleaner.min.cleanable.ratio",),
     "min.compaction.lag.ms": ("log.cleaner.min.compaction.lag.ms",),
     "min.insync.replicas": ("min.insync.replicas",),
+    "unclean.leader.election.enable": ("unclean.leader.election.enable",),
     "retention.bytes": ("log.retention.bytes",),
     "retention.ms": ("log.retention.ms", "log.retention.minutes", "log.retention.hours"),
     "segment.bytes": ("log.segment.bytes",),
@@ -109,9 +110,27 @@ SERVER_PROPERTIES: Final = PropertySet(
         ),
         Property(
             name="default.replication.factor",
-            parse=whole(1, 1),
+            parse=whole(1, INT_MAX),
             default="1",
-            doc="Replicas of a topic that is created without a factor; one root has one.",
+            doc="Replicas of a topic that is created without a factor, each on a root of its own.",
+        ),
+        Property(
+            name="offsets.topic.replication.factor",
+            parse=whole(1, INT_MAX),
+            default="3",
+            doc="Replicas of committed offsets and of schemas; as many as there are roots, if those are fewer.",
+        ),
+        Property(
+            name="replica.lag.time.max.ms",
+            parse=whole(0, INT_MAX),
+            default="30000",
+            doc="For how long (ms) a root may give no answer before its replicas are taken for out of sync.",
+        ),
+        Property(
+            name="auto.leader.rebalance.enable",
+            parse=boolean,
+            default="true",
+            doc="Whether `kafkalike replicate` and maintenance move leaders back to the preferred replicas.",
         ),
         Property(
             name="auto.create.topics.enable",

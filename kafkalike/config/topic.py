@@ -12,6 +12,7 @@ from kafkalike.config.properties import (
     Property,
     PropertySet,
     Value,
+    boolean,
     group_ids,
     one_of,
     ratio,
@@ -24,7 +25,7 @@ CODECS: Final = ("none", "gzip", "snappy", "lz4", "zstd")
 """Values of `compression.type` that name a codec; `producer` keeps the producer's choice."""
 
 _NO_BROKER = "there is no broker process, page cache or index file to tune"
-_NO_REPLICA = "replicas are roots, and this cluster has one"
+_NO_REPLICA = "replicas are copied by whoever writes, as fast as that goes"
 _NO_TIER = "the storage root itself is the remote tier"
 
 
@@ -181,9 +182,15 @@ TOPIC_PROPERTIES: Final = PropertySet(
         ),
         Property(
             name="min.insync.replicas",
-            parse=whole(1, 1),
+            parse=whole(1, INT_MAX),
             default="1",
-            doc="Replicas that must have a record before it is acknowledged; one root has one.",
+            doc="Replicas in sync that there must be for a record to be taken.",
+        ),
+        Property(
+            name="unclean.leader.election.enable",
+            parse=boolean,
+            default="false",
+            doc="Whether a replica that may lack records may lead when no other one answers.",
         ),
         Property(
             name="retention.bytes",
@@ -220,7 +227,6 @@ TOPIC_PROPERTIES: Final = PropertySet(
         "message.downconversion.enable": "there is no wire format to convert to",
         "message.format.version": "there is no wire format",
         "message.timestamp.difference.max.ms": "Kafka 4 dropped it; use message.timestamp.before/after.max.ms",
-        "unclean.leader.election.enable": _NO_REPLICA,
         "follower.replication.throttled.replicas": _NO_REPLICA,
         "leader.replication.throttled.replicas": _NO_REPLICA,
         "remote.storage.enable": _NO_TIER,

@@ -24,15 +24,16 @@ def connect(
     An object store is tried out the first time that this process connects to it: see `Store.try_out`.
 
     Args:
-        bootstrap_servers: a path or URI (`./kafkalike-data`, `s3a://bucket/log`), a list with one of them, an opened
-            `Cluster`, or None for the environment variable `KAFKALIKE_BOOTSTRAP_SERVERS`, else `./kafkalike-data`.
+        bootstrap_servers: a path or URI (`./kafkalike-data`, `s3a://bucket/log`); several folders as a list, or with
+            commas between them, which are the brokers of one cluster, and any one that is there suffices once it was
+            made; an opened `Cluster`; or None for the environment variable `KAFKALIKE_BOOTSTRAP_SERVERS`, else `./kafkalike-data`.
         storage_options: of an object store: a dict by the names that obstore and deltalake share. Environment variables
             such as `AWS_ACCESS_KEY_ID` say what it does not.
         to_read: for a client that writes nothing. What it reads does not rest on what is tried out, which takes five
             requests; the table of topics is read instead. A write, should there be one, is preceded by the trial.
 
     Raises:
-        KafkaConfigurationError: for anything else, several roots included (replication does not exist yet).
+        KafkaConfigurationError: for anything else; for several roots that are no folders, or not of one cluster.
         UnsafeStorageError: when the storage cannot keep several writers apart.
         KafkaConnectionError: when an object store gives no answer, or has no such bucket.
     """
@@ -80,6 +81,13 @@ def _opened(bootstrap_servers: Any, storage_options: Any) -> Cluster:  # noqa: A
         if options:
             raise KafkaConfigurationError("storage_options are for a root, and bootstrap_servers is an opened cluster")
         return root
+    roots = _split(root)
+    if len(roots) > 1:
+        from kafkalike.log.cluster.replicated.opening import open_several
+
+        if options:
+            raise KafkaConfigurationError("storage_options are for object stores, and these are several folders")
+        return open_several(roots)
     return open_cluster(root, options)
 
 
@@ -92,6 +100,11 @@ def check_there(cluster: Cluster) -> None:
         KafkaConnectionError: the root does not exist, or its tables are gone.
     """
     if not isinstance(cluster, DeltaCluster) or cluster.store.reach != "machine":
+        return
+    check = getattr(cluster, "check_there", None)
+    if check is not None:
+        # Of several roots one suffices.
+        check()
         return
     if not Path(cluster.root).is_dir():
         raise KafkaConnectionError(f"the root {cluster.root} does not exist")
@@ -132,22 +145,22 @@ def named_root(bootstrap_servers: Any = None) -> str:  # noqa: ANN401 - see `con
     """The root that `bootstrap_servers` names, as it was given; nothing is asked or looked at.
 
     Raises:
-        KafkaConfigurationError: it names none, or several.
+        KafkaConfigurationError: it names none.
     """
     found = _root_or_cluster(bootstrap_servers)
     return found if isinstance(found, str) else found.root
 
 
 def _root_or_cluster(bootstrap_servers: Any) -> str | Cluster:  # noqa: ANN401 - see `connect`
-    """The one root that is named, or the opened cluster that was given."""
+    """The roots that are named, joined by commas, or the opened cluster that was given."""
     named = default_bootstrap_servers() if bootstrap_servers is None else bootstrap_servers
     if hasattr(named, "metadata") and hasattr(named, "ensure_topic"):
         return cast("Cluster", named)
     roots = [part for item in (named if isinstance(named, (list, tuple)) else [named]) for part in _split(item)]
-    if len(roots) != 1:
-        message = f"bootstrap_servers must name one storage root, not {len(roots)}: {named!r}"
+    if not roots:
+        message = f"bootstrap_servers must name a storage root, or several: {named!r}"
         raise KafkaConfigurationError(message)
-    return roots[0]
+    return ",".join(roots)
 
 
 def _split(item: object) -> list[str]:

@@ -16,6 +16,8 @@ from dataclasses import dataclass, field, replace
 from typing import Any, Final, NamedTuple
 
 from kafkalike.errors import UnknownTopicOrPartitionError
+from kafkalike.model.broker_rows import BROKER, REPLICAS, broker_of, broker_value, replicas_of, replicas_value
+from kafkalike.model.brokers import Broker, ReplicatedTable
 from kafkalike.model.frozen_map import Draft, FrozenMap
 from kafkalike.model.mirrors.values import FORMAT, Mirrored, Phase, dump_mirror, load_mirror
 from kafkalike.model.names import TopicId, TopicName
@@ -28,7 +30,7 @@ TOPIC: Final = "topic"
 LOG_START: Final = "log_start"
 MIRROR: Final = "mirror"
 
-VERSIONS: Final = {TOPIC: 1, LOG_START: 2, MIRROR: FORMAT}
+VERSIONS: Final = {TOPIC: 1, LOG_START: 2, BROKER: 1, REPLICAS: 1, MIRROR: FORMAT}
 """The newest format of each kind of row. A log start of format 1 is that of one partition."""
 
 
@@ -39,9 +41,11 @@ class MetadataRow:
     seq: int
     time_ms: int
     kind: str
-    """`topic`, `log_start` or `mirror`."""
+    """`topic`, `log_start`, `broker`, `replicas` or `mirror`."""
     topic: str
+    """Empty in a row about a broker; a control table's name in one about its replicas."""
     topic_id: str
+    """Empty in rows that are about no topic."""
     change: str
     """What happened, for people: `created`, `configs changed` …"""
     value: str
@@ -73,6 +77,39 @@ class LogStartsMoved:
     """By partition."""
     reason: str
     run: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BrokerChange:
+    """What a `broker` row says."""
+
+    broker: Broker
+    removed: bool
+
+
+def broker_row(seq: int, time_ms: int, broker: Broker, change: str, *, removed: bool = False) -> MetadataRow:
+    """The row that says what a broker is from now on."""
+    value = broker_value(broker, removed=removed)
+    return MetadataRow(seq=seq, time_ms=time_ms, kind=BROKER, topic="", topic_id="", change=change, value=value)
+
+
+def replicas_row(
+    seq: int, time_ms: int, table: ReplicatedTable, change: str, topic: str, topic_id: str = ""
+) -> MetadataRow:
+    """The row that says who has a table from now on.
+
+    Args:
+        seq: number of the row.
+        time_ms: its time, ms since the epoch.
+        table: what is so.
+        change: what happened, for people.
+        topic: whose table, or which control table.
+        topic_id: the topic's; empty for a control table.
+    """
+    value = replicas_value(table)
+    return MetadataRow(
+        seq=seq, time_ms=time_ms, kind=REPLICAS, topic=topic, topic_id=topic_id, change=change, value=value
+    )
 
 
 def topic_row(seq: int, time_ms: int, info: TopicInfo, change: str, *, deleted: bool = False) -> MetadataRow:
@@ -165,7 +202,10 @@ def _dump(moved: LogStartsMoved) -> str:
     return json.dumps(value, separators=(",", ":"))
 
 
-def parse_row(row: MetadataRow) -> TopicChange | LogStartsMoved | Mirrored:
+Said = TopicChange | LogStartsMoved | BrokerChange | ReplicatedTable | Mirrored
+
+
+def parse_row(row: MetadataRow) -> Said:
     """What a row of `__cluster_metadata` says.
 
     Raises:
@@ -176,7 +216,14 @@ def parse_row(row: MetadataRow) -> TopicChange | LogStartsMoved | Mirrored:
         value = row_value(TABLE, row, VERSIONS)
         if row.kind == TOPIC:
             return _topic_change(row, value)
-        return _log_starts_moved(value) if row.kind == LOG_START else load_mirror(value, row.time_ms)
+        if row.kind == LOG_START:
+            return _log_starts_moved(value)
+        if row.kind == REPLICAS:
+            return replicas_of(value)
+        if row.kind == MIRROR:
+            return load_mirror(value, row.time_ms)
+        broker, removed = broker_of(value)
+        return BrokerChange(broker=broker, removed=removed)
     except UNREADABLE as cause:
         raise damaged(TABLE, row, cause) from cause
 
@@ -218,8 +265,14 @@ class ClusterState:
     """The last topic, without its log starts, of each name that was used and belongs to no topic now."""
     log_starts: FrozenMap[str, Mapping[int, LogStart]] = field(default_factory=FrozenMap)
     """By topic id. In a compacted table a topic's row may come after those of its log starts."""
+    brokers: FrozenMap[int, Broker] = field(default_factory=FrozenMap)
+    """By id; empty in a cluster of one root that never had another one."""
+    last_broker: int = 0
+    """The highest id that a broker ever had."""
+    replicas: FrozenMap[str, ReplicatedTable] = field(default_factory=FrozenMap)
+    """By location of the table."""
     mirrors: FrozenMap[str, Mirrored] = field(default_factory=FrozenMap)
-    """The same, of topics that are copies of another cluster's."""
+    """By topic id, of topics that are copies of another cluster's."""
 
     @property
     def used_names(self) -> AbstractSet[str]:
@@ -268,6 +321,9 @@ class _Draft:
         self._topics = Draft(state.topics)
         self._gone = Draft(state.gone)
         self._log_starts = Draft(state.log_starts)
+        self._brokers = Draft(state.brokers)
+        self._last_broker = state.last_broker
+        self._replicas = Draft(state.replicas)
         self._mirrors = Draft(state.mirrors)
         self._own: dict[str, dict[int, LogStart]] = {}
         """Log starts by topic id that nobody else sees yet: copied once, however many rows move them."""
@@ -286,6 +342,9 @@ class _Draft:
             self._topics.frozen(),
             self._gone.frozen(),
             self._log_starts.frozen(),
+            self._brokers.frozen(),
+            self._last_broker,
+            self._replicas.frozen(),
             self._mirrors.frozen(),
         )
 
@@ -295,9 +354,20 @@ class _Draft:
             self._apply_topic(change)
         elif isinstance(change, LogStartsMoved):
             self._apply_log_starts(row, change)
-        else:
+        elif isinstance(change, ReplicatedTable):
+            self._replicas.put(change.location, change)
+        elif isinstance(change, Mirrored):
             self._apply_mirror(row, change)
+        else:
+            self._apply_broker(change)
         self.seq = row.seq
+
+    def _apply_broker(self, change: BrokerChange) -> None:
+        self._last_broker = max(self._last_broker, change.broker.id)
+        if change.removed:
+            self._brokers.drop(change.broker.id)
+        else:
+            self._brokers.put(change.broker.id, change.broker)
 
     def _apply_topic(self, change: TopicChange) -> None:
         info = change.info
@@ -306,6 +376,7 @@ class _Draft:
             self._topics.drop(info.name)
             self._log_starts.drop(info.topic_id)
             self._mirrors.drop(info.topic_id)
+            self._replicas.drop(info.location)
             self._own.pop(info.topic_id, None)
             return
         starts, mirror = self._log_starts.get(info.topic_id), self._mirrors.get(info.topic_id)

@@ -10,7 +10,17 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Final
 
-from kafkalike.model.cluster_state import MIRROR, LogStartsMoved, MetadataRow, TopicChange, parse_row, trimmed
+from kafkalike.model.broker_rows import REPLICAS
+from kafkalike.model.brokers import ReplicatedTable
+from kafkalike.model.cluster_state import (
+    MIRROR,
+    BrokerChange,
+    LogStartsMoved,
+    MetadataRow,
+    TopicChange,
+    parse_row,
+    trimmed,
+)
 from kafkalike.model.group_state import OFFSET, TRANSACTION, GroupRow, GroupsState
 
 MERGE_FACTOR: Final = 4
@@ -40,9 +50,9 @@ def files_to_merge(rows: Sequence[int]) -> int:
 def kept_metadata_rows(
     rows: Sequence[MetadataRow], since_ms: int, moves_at_most: int | None = None
 ) -> list[MetadataRow]:
-    """The last row of each topic, the highest log starts of topics that exist, how their copies stand, and recent rows.
+    """The last row of each topic, broker, mirror and table with replicas, the highest log starts, and recent rows.
 
-    Of rows about copies the last one of each topic stays, so that what is older than a promotion never counts again.
+    Of topics that are gone neither log starts nor replicas nor mirrors stay.
 
     Of a row that only stays for log starts which are the highest, the other partitions go.
 
@@ -56,25 +66,32 @@ def kept_metadata_rows(
         UnsupportedVersionError, LogCorruptError: a row cannot be read.
     """
     moved: dict[int, LogStartsMoved] = {}
-    last: dict[str, int] = {}
+    last: dict[object, int] = {}
+    about: dict[int, object] = {}
     living: dict[str, str] = {}
-    mirrored: dict[str, int] = {}
     for row in rows:
         said = parse_row(row)
         if isinstance(said, TopicChange):
-            last[row.topic] = row.seq
+            about[row.seq] = row.topic
             living[row.topic] = "" if said.deleted else row.topic_id
+        elif isinstance(said, BrokerChange):
+            about[row.seq] = said.broker.id
+        elif isinstance(said, ReplicatedTable):
+            about[row.seq] = row.topic, row.topic_id, said.location
         elif isinstance(said, LogStartsMoved):
             moved[row.seq] = said
+            continue
         else:
-            mirrored[row.topic_id] = row.seq
+            about[row.seq] = MIRROR, row.topic_id
+        last[about[row.seq]] = row.seq
     highest = _highest(rows, moved)
     told = _told(rows, moved, since_ms, moves_at_most)
     kept = []
     for row in rows:
-        if row is rows[-1] or row.seq in told or last.get(row.topic) == row.seq:
-            kept.append(row)
-        elif row.kind == MIRROR and mirrored[row.topic_id] == row.seq and living.get(row.topic) == row.topic_id:
+        newest = row.seq in about and last[about[row.seq]] == row.seq
+        if newest and row.kind in {REPLICAS, MIRROR} and row.topic_id:
+            newest = living.get(row.topic) == row.topic_id
+        if row is rows[-1] or row.seq in told or newest:
             kept.append(row)
         elif row.seq not in moved:
             kept += [row] if row.time_ms >= since_ms else []

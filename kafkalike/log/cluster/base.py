@@ -6,6 +6,7 @@ import abc
 import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
+from functools import cached_property
 from typing import TYPE_CHECKING
 
 from kafkalike.clock import Clock
@@ -14,16 +15,19 @@ from kafkalike.config.topic import TOPIC_PROPERTIES
 from kafkalike.errors import (
     InvalidConfigurationError,
     InvalidPartitionsError,
+    InvalidReplicationAssignmentError,
     OffsetOutOfRangeError,
     PolicyViolationError,
     TopicAlreadyExistsError,
     TopicDeletedError,
     UnknownTopicOrPartitionError,
 )
-from kafkalike.log.port import ControlLog, TopicLog, Transactions
-from kafkalike.model.cluster_state import ClusterState, MetadataRow, log_start_row, topic_row
+from kafkalike.log.port import ControlLog, Replication, TopicLog, Transactions
+from kafkalike.model.brokers import ONLY_BROKER, first_replicas
+from kafkalike.model.cluster_state import ClusterState, MetadataRow, log_start_row, replicas_row, topic_row
 from kafkalike.model.group_state import GroupRow, GroupsState
 from kafkalike.model.names import TopicId, TopicName, check_topic_name
+from kafkalike.model.replication.assignment import check_factor
 from kafkalike.model.topic import TopicInfo
 
 if TYPE_CHECKING:
@@ -51,9 +55,30 @@ class ClusterBase(abc.ABC):
         self.server = server
         self.clock = clock
 
+    def _place(
+        self, state: ClusterState, partitions: int, factor: int, assignments: Mapping[int, Sequence[int]] | None
+    ) -> tuple[int, ...] | None:
+        """Say which brokers shall have a new topic, the preferred leader first; None where there is one root.
+
+        Raises:
+            InvalidReplicationFactorError, InvalidReplicationAssignmentError: it cannot be so.
+        """
+        del state, partitions
+        if factor != -1:
+            check_factor(factor, 1)
+        if assignments and any(list(brokers) != [ONLY_BROKER] for brokers in assignments.values()):
+            message = f"this cluster has one root, broker {ONLY_BROKER}: there is no other one to assign"
+            raise InvalidReplicationAssignmentError(message)
+        return None
+
     @abc.abstractmethod
-    def _create_table(self, name: TopicName, location: str) -> TopicId:
+    def _create_table(self, name: TopicName, location: str, placed: tuple[int, ...] | None) -> TopicId:
         """Make an empty table, or take one that is there, and return its id.
+
+        Args:
+            name: the topic.
+            location: the table's folder.
+            placed: see `_place`.
 
         Raises:
             OutdatedError: `location` was chosen by metadata that do not hold any more.
@@ -75,6 +100,13 @@ class ClusterBase(abc.ABC):
     @abc.abstractmethod
     def transactions(self) -> Transactions:
         """Transactions over several topics and groups."""
+
+    @cached_property
+    def replication(self) -> Replication:
+        """Brokers and replicas."""
+        from kafkalike.log.cluster.single_broker import SingleBroker
+
+        return SingleBroker(self)
 
     @abc.abstractmethod
     def log(self, name: str, *, since: float = math.inf) -> TopicLog:
@@ -102,7 +134,14 @@ class ClusterBase(abc.ABC):
             return self.topic(name)
 
     def create_topic(
-        self, name: str, num_partitions: int, configs: Mapping[str, str], *, validate_only: bool = False
+        self,
+        name: str,
+        num_partitions: int,
+        configs: Mapping[str, str],
+        *,
+        validate_only: bool = False,
+        replication_factor: int = -1,
+        assignments: Mapping[int, Sequence[int]] | None = None,
     ) -> TopicInfo:
         """Create a topic; see `Cluster.create_topic`."""
         checked = check_topic_name(name)
@@ -117,16 +156,23 @@ class ClusterBase(abc.ABC):
             now = self.clock.now_ms()
             used = state.was_used(checked)
             location = self._location(checked, used_before=used)
+            placed = self._place(state, total, replication_factor, assignments)
             info = TopicInfo(
                 name=checked,
-                topic_id=TopicId("") if validate_only else self._create_table(checked, location),
+                topic_id=TopicId("") if validate_only else self._create_table(checked, location, placed),
                 location=location,
                 num_partitions=total,
                 configs=settings,
                 created_ms=now,
             )
             made.append(info)
-            return [] if validate_only else [topic_row(state.seq + 1, now, info, "created")]
+            if validate_only:
+                return []
+            rows = [topic_row(state.seq + 1, now, info, "created")]
+            if placed is not None:
+                table = first_replicas(location, placed)
+                rows.append(replicas_row(state.seq + 2, now, table, "created", info.name, info.topic_id))
+            return rows
 
         while True:
             try:

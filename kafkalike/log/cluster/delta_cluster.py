@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import math
+import os
 import shutil
 import uuid
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -42,6 +43,7 @@ from kafkalike.log.table.actions import log_name
 from kafkalike.log.table.commit_file import creation
 from kafkalike.log.table.control_log import DeltaControlLog
 from kafkalike.log.table.layout import (
+    BROKERS,
     CLUSTER_METADATA,
     CONSUMER_OFFSETS,
     DELETED,
@@ -122,19 +124,22 @@ class DeltaCluster(ClusterBase):
         self.metadata: DeltaControlLog[ClusterState, MetadataRow] = self._metadata_log()
         self.groups: DeltaControlLog[GroupsState, GroupRow] = self._groups_log()
 
+    def _metadata_rows(self) -> RowTable[ClusterState, MetadataRow]:
+        return RowTable(
+            self.store,
+            CLUSTER_METADATA,
+            METADATA_SCHEMA,
+            MetadataRow,
+            ClusterState,
+            clock=self.clock,
+            durable=True,
+            rare=True,
+            check=partial(check_root_format, self.root),
+        )
+
     def _metadata_log(self) -> DeltaControlLog[ClusterState, MetadataRow]:
         return DeltaControlLog(
-            RowTable(
-                self.store,
-                CLUSTER_METADATA,
-                METADATA_SCHEMA,
-                MetadataRow,
-                ClusterState,
-                clock=self.clock,
-                durable=True,
-                rare=True,
-                check=partial(check_root_format, self.root),
-            ),
+            self._metadata_rows(),
             helpers=self.helpers,
             longest_pause=METADATA_PAUSE_SECONDS,
             properties=METADATA_TABLE_PROPERTIES,
@@ -259,12 +264,11 @@ class DeltaCluster(ClusterBase):
     def _location(self, name: TopicName, *, used_before: bool) -> str:
         return location_of(name, used_before=used_before)
 
-    def _create_table(self, name: TopicName, location: str) -> TopicId:
+    def _create_table(self, name: TopicName, location: str, placed: tuple[int, ...] | None) -> TopicId:
+        del placed
         return self._make_table(name, location, str(uuid.uuid4()))
 
-    def _make_table(
-        self, name: TopicName, location: str, table_id: str, content: bytes | None = None
-    ) -> TopicId:
+    def _make_table(self, name: TopicName, location: str, table_id: str, content: bytes | None = None) -> TopicId:
         """Make an empty table, with a first version of its own or a given one; see `_create_table`."""
         files = self.store.at(location)
         # The metadata survive a power failure, so the table that they name must.
@@ -307,8 +311,9 @@ class DeltaCluster(ClusterBase):
 
         Raises:
             TopicAlreadyExistsError: there is a topic of that name.
-            MirrorError: files of a deleted topic of the same id are still there.
+            MirrorError: files of a deleted topic of the same id are still there, or the cluster has several roots.
         """
+        self._check_may_mirror()
         made: list[TopicInfo] = []
 
         def plan(state: ClusterState) -> Sequence[MetadataRow]:
@@ -338,6 +343,9 @@ class DeltaCluster(ClusterBase):
                 raise
             self._discard(made[:-1])
             return made[-1]
+
+    def _check_may_mirror(self) -> None:
+        """A table at one root can be a copy, version by version."""
 
     def _check_gone(self, source: TopicInfo, state: ClusterState) -> None:
         """Refuse an id that was deleted here as long as its files are there: nobody could tell the two apart."""
@@ -474,6 +482,10 @@ def open_cluster(root: str, storage_options: StorageOptions | None = None) -> De
         if storage_options:
             message = f"storage_options are for object stores, and {root} is a folder of this machine"
             raise KafkaConfigurationError(message)
+        if os.path.exists(f"{normalised}/{BROKERS}"):  # noqa: PTH110 - each client of a single root does this
+            from kafkalike.log.cluster.replicated.opening import open_several
+
+            return open_several([normalised])
         return DeltaCluster(LocalStore(normalised))
     # They bring obstore or deltalake: 0.1 s, and a runtime with threads that a fork does not survive.
     from kafkalike.log.store.objects import open_objects

@@ -76,8 +76,8 @@ class MemoryCluster(ClusterBase):
         del used_before
         return name
 
-    def _create_table(self, name: str, location: str) -> TopicId:
-        del name, location
+    def _create_table(self, name: str, location: str, placed: tuple[int, ...] | None) -> TopicId:
+        del name, location, placed
         topic_id = TopicId(str(uuid.uuid4()))
         self._tables[topic_id] = MemoryTable()
         return topic_id

@@ -15,8 +15,7 @@ from kafkalike.errors import CorruptRecordError, LogCorruptError
 from kafkalike.log.table.actions import TableCommit, log_name, parse_commit
 from kafkalike.log.topic.notes import RUN_KEY, WORK_KEY, maintenance_of, transaction_of
 from kafkalike.log.topic.segment_files import segment_of, versions
-from kafkalike.model.cluster_state import TOPIC, LogStartsMoved, moved_text, parse_row
-from kafkalike.model.mirrors.values import Mirrored
+from kafkalike.model.cluster_state import TOPIC, LogStartsMoved, TopicChange, moved_text, parse_row
 
 if TYPE_CHECKING:
     from kafkalike.log.port import Cluster
@@ -84,8 +83,8 @@ def _metadata_events(cluster: Cluster, name: str) -> Iterator[Event]:
         said = parse_row(row)
         if isinstance(said, LogStartsMoved):
             kind, what = "log start", f"{moved_text(said.moves)} by {said.reason}, run {said.run}"
-        elif isinstance(said, Mirrored):
-            kind, what = "mirror", row.change
+        elif not isinstance(said, TopicChange):
+            kind, what = row.kind, row.change
         else:
             configs = said.info.configs
             changed = _changed(before, configs)

@@ -89,9 +89,7 @@ def promoting(
         return versions
 
 
-def _mark(
-    target: DeltaCluster, wanted: dict[str, TopicInfo], phase: Phase, seal: str
-) -> Generator[str, None, None]:
+def _mark(target: DeltaCluster, wanted: dict[str, TopicInfo], phase: Phase, seal: str) -> Generator[str, None, None]:
     """Say in one version of the metadata how all of these stand now."""
 
     def plan(state: ClusterState) -> Sequence[MetadataRow]:

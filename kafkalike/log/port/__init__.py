@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from kafkalike.log.port.cluster import Cluster, request_metrics
 from kafkalike.log.port.control import ControlLog
+from kafkalike.log.port.replication import Replication
 from kafkalike.log.port.topic import PartitionReader, TopicLog
 from kafkalike.log.port.transactions import Transactions, TransactionSession
 
@@ -15,6 +16,7 @@ __all__ = [
     "Cluster",
     "ControlLog",
     "PartitionReader",
+    "Replication",
     "TopicLog",
     "TransactionSession",
     "Transactions",

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Protocol
 
 from kafkalike.config.server import ServerConfig
 from kafkalike.log.port.control import ControlLog
+from kafkalike.log.port.replication import Replication
 from kafkalike.log.port.topic import TopicLog
 from kafkalike.log.port.transactions import Transactions
 from kafkalike.model.cluster_state import ClusterState, MetadataRow
@@ -104,13 +105,36 @@ class Cluster(Protocol):
         """
         ...
 
+    @property
+    def replication(self) -> Replication:
+        """Brokers and replicas."""
+        ...
+
     def create_topic(
-        self, name: str, num_partitions: int, configs: Mapping[str, str], *, validate_only: bool = False
+        self,
+        name: str,
+        num_partitions: int,
+        configs: Mapping[str, str],
+        *,
+        validate_only: bool = False,
+        replication_factor: int = -1,
+        assignments: Mapping[int, Sequence[int]] | None = None,
     ) -> TopicInfo:
-        """Create a topic with checked settings. `num_partitions` -1 takes the server's default.
+        """Create a topic with checked settings.
+
+        Args:
+            name: its name.
+            num_partitions: -1 takes the server's default, or as many as there are assignments.
+            configs: its own settings.
+            validate_only: create nothing.
+            replication_factor: on how many roots it shall be; -1 takes the server's default.
+            assignments: ids of the brokers that shall have each partition, the preferred leader first. All partitions
+                of a topic are in one table, so all have the same brokers.
 
         Raises:
-            TopicAlreadyExistsError, InvalidTopicError, InvalidPartitionsError, InvalidConfigurationError.
+            TopicAlreadyExistsError, InvalidTopicError, InvalidPartitionsError, InvalidConfigurationError: as they say.
+            InvalidReplicationFactorError: there are not so many roots that answer.
+            InvalidReplicationAssignmentError: no such broker, or different ones for partitions of one topic.
         """
         ...
 

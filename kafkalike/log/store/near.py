@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Hashable, Mapping, Sequence
-from typing import TypeVar
+from typing import TYPE_CHECKING, TypeVar, cast
 
 from kafkalike.log.store.port import NOW, Pace
+
+if TYPE_CHECKING:
+    from kafkalike.log.store.port import Store
 
 T = TypeVar("T")
 
@@ -22,6 +25,10 @@ class NearStore:
     def requests(self) -> Mapping[str, int]:
         """None that anybody counts."""
         return {}
+
+    def copies(self) -> Sequence[Store]:
+        """This one."""
+        return [cast("Store", self)]
 
     def shared(self, name: Hashable, make: Callable[[], T]) -> T:
         """Nothing is shared."""

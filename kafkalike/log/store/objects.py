@@ -275,6 +275,10 @@ class ObjectStore:
         """The store of a folder below."""
         return ObjectStore(self._root, self._root_uri, self._prefix + folder, sent=self._sent)
 
+    def copies(self) -> Sequence[Store]:
+        """This one."""
+        return [self]
+
     def for_tasks(self) -> ObjectStore:
         """The same, whose options go along."""
         return ObjectStore(self._root, self._root_uri, self._folder, sent=True)

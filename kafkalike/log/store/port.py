@@ -129,6 +129,13 @@ class Store(Protocol):
         """The store of a folder below this one; neither has to exist."""
         ...
 
+    def copies(self) -> Sequence[Store]:
+        """The stores that have all that is here, each for itself, and answer: this one, or the replicas of a table.
+
+        What is each replica's own, such as checkpoints, is written to each of them.
+        """
+        ...
+
     def for_tasks(self) -> Store:
         """This store, to be sent to the processes of a Spark job: when it is pickled, what asks the storage goes along.
 

@@ -114,6 +114,7 @@ def creation(
     partition_by: Sequence[str],
     properties: Mapping[str, str],
     time_ms: int,
+    txns: Mapping[str, int] | None = None,
 ) -> bytes:
     """The file of a new table's first version.
 
@@ -123,6 +124,7 @@ def creation(
         partition_by: names of the partition columns.
         properties: the table's configuration.
         time_ms: now, ms.
+        txns: Delta transactions that it has from the first.
     """
     info = {
         "timestamp": time_ms,
@@ -141,7 +143,9 @@ def creation(
         "createdTime": time_ms,
     }
     protocol = {"minReaderVersion": SUPPORTED_READER_VERSION, "minWriterVersion": SUPPORTED_WRITER_VERSION}
-    return lines_of(info, [{"protocol": protocol}, {"metaData": metadata}])
+    actions: list[Action] = [{"protocol": protocol}, {"metaData": metadata}]
+    actions += ({"txn": {"appId": app, "version": n, "lastUpdated": time_ms}} for app, n in (txns or {}).items())
+    return lines_of(info, actions)
 
 
 def lines_of(info: Mapping[str, Any], actions: Iterable[Action]) -> bytes:

@@ -40,6 +40,10 @@ DAMAGED: Final = "__damaged"
 """Where `kafkalike verify --repair` keeps the damaged files that it takes out of tables."""
 
 
+BROKERS: Final = "__brokers"
+"""A file of each root of a cluster that has several: which cluster, which broker, and where the others are."""
+
+
 def _field(name: str, kind: object, *, nullable: bool = True) -> dict[str, Any]:
     return {"name": name, "type": kind, "nullable": nullable, "metadata": {}}
 

@@ -18,12 +18,13 @@ from kafkalike.clock import SYSTEM_CLOCK, Clock, Deadline
 from kafkalike.errors import KafkaError
 from kafkalike.latch import Latch
 from kafkalike.log.store.port import Store
+from kafkalike.log.table.actions import log_name
 from kafkalike.log.table.checkpoints.expired import clean_log
 from kafkalike.log.table.checkpoints.make import FAR_SHARE, INTERVAL, SHARE, is_due, make_checkpoint
 from kafkalike.log.table.joined.joining import Joining
 from kafkalike.log.table.joined.reading import EACH, EVERY
 from kafkalike.log.table.log_files import last_checkpoint
-from kafkalike.log.table.snapshot import load_snapshot
+from kafkalike.log.table.snapshot import Snapshot, load_snapshot
 from kafkalike.log.table.table import Landed
 
 CLEANUP_INTERVAL: Final = 10 * INTERVAL
@@ -155,10 +156,24 @@ class LogCleaner:
             return False
 
     def _cleaned(self, version: int | None, table_id: str) -> bool:
-        last, now = last_checkpoint(self._files), self._clock.now_ms()
+        known: list[Snapshot] = []
+        return all([self._cleaned_copy(files, version, table_id, known) for files in self._files.copies()])
+
+    def _cleaned_copy(self, files: Store, version: int | None, table_id: str, known: list[Snapshot]) -> bool:
+        """Clean up one replica's log, or the only one.
+
+        Args:
+            files: where it is.
+            version: see `_clean`.
+            table_id: id of the table.
+            known: what is published at that version, once it was read.
+        """
+        last, now = last_checkpoint(files), self._clock.now_ms()
         if version is not None and last >= version:
             return True
-        snapshot = load_snapshot(self._files, version)
+        if not known:
+            known.append(load_snapshot(self._files, version))
+        snapshot = known[0]
         metadata = snapshot.metadata()
         if metadata.get("id") != table_id:
             # The topic is gone, and another one has its name.
@@ -166,9 +181,12 @@ class LogCleaner:
         if snapshot.damage is not None:
             return False
         # Where each commit is a request for who opens the table, a quiet table shall have none above its checkpoint.
-        fewest = 1 if self._files.far else INTERVAL
+        fewest = 1 if files.far else INTERVAL
         if version is not None or snapshot.newest - last >= fewest:
-            make_checkpoint(self._files, snapshot, now)
+            if files is not self._files:
+                # Only what a replica has itself may stand in its checkpoint.
+                files.size(log_name(snapshot.newest))
+            make_checkpoint(files, snapshot, now)
         if version is None or not version % CLEANUP_INTERVAL:
-            clean_log(self._files, now, metadata.get("configuration") or {})
+            clean_log(files, now, metadata.get("configuration") or {})
         return True

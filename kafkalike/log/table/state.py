@@ -17,6 +17,9 @@ from kafkalike.log.table.damage import Damage
 from kafkalike.model.combining.parts import PARTS_KEY, Placed, Taken, from_note
 from kafkalike.model.segments import Segment, SegmentIndex
 
+SEAL: Final = "REPLICAS"
+"""Operation of a version that says who takes the versions after it; see `replicas`."""
+
 FENCE: Final = "FENCE"
 """Operation of a commit that holds nothing. It takes a version that a commit in doubt could still get, and makes
 writers who have planned before it plan anew."""
@@ -52,7 +55,7 @@ def _goes_on(commit: TableCommit) -> bool:
 
     A fence or a repair may be.
     """
-    return commit.append_id is not None and commit.operation not in {FENCE, REPAIR}
+    return commit.append_id is not None and commit.operation not in {FENCE, REPAIR, SEAL}
 
 
 def records_ends(commit: TableCommit) -> bool:

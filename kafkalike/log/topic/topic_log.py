@@ -189,9 +189,7 @@ class DeltaTopicLog(FollowedTopic):
         def plan(state: TableState) -> Change | Done[None]:
             if application in state.txns:
                 return Done(None)
-            return Change(
-                operation=FENCE, time_ms=self.clock.now_ms(), txns={application: 1, TRANSACTIONS: 0}
-            )
+            return Change(operation=FENCE, time_ms=self.clock.now_ms(), txns={application: 1, TRANSACTIONS: 0})
 
         with self.exclusive(deadline):
             self._table.change(plan, deadline)

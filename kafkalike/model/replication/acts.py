@@ -31,6 +31,9 @@ class Checkpoint(NamedTuple):
     """Look for the newest checkpoint. Comes to its version, or -1."""
 
     replica: Replica
+    about: int | None = None
+    """The version whose place clean-up may have emptied: nothing else is asked then. Whoever knows that nobody can have
+    made it and cleaned it up again, as a log stays for an hour at least, need not look."""
 
 
 class End(NamedTuple):

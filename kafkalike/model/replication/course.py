@@ -56,7 +56,7 @@ def check_not_cleaned(replica: Replica, version: int) -> Generator[Act, Any, Non
     Raises:
         FellBehindError: there is a checkpoint at or above it.
     """
-    if (yield Checkpoint(replica)) >= version:
+    if (yield Checkpoint(replica, version)) >= version:
         raise FellBehindError
 
 

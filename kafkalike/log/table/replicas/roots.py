@@ -5,14 +5,18 @@ Nothing here decides anything: what comes after what stands in `kafkalike.model.
 
 from __future__ import annotations
 
+import contextlib
+import math
 import posixpath
 import secrets
-from collections.abc import Callable, Generator, Mapping
+from collections.abc import Callable, Generator, Mapping, Sequence
 from typing import Any, Final, Protocol, TypeVar
 
-from kafkalike.clock import Clock
+import pyarrow.parquet as pq
+
+from kafkalike.clock import SYSTEM_CLOCK, Clock
 from kafkalike.errors import LogCorruptError
-from kafkalike.log.store.port import Store
+from kafkalike.log.store.port import NotStoredError, Store
 from kafkalike.log.table.actions import Add, log_name
 from kafkalike.log.table.checkpoints.make import make_checkpoint
 from kafkalike.log.table.log_files import LogFiles
@@ -28,6 +32,17 @@ MARK: Final = "_delta_log/_replica"
 
 FIRST_WAIT_SECONDS: Final = 0.05
 
+_NEVER: Final = (2**63, -math.inf)
+
+READ_AHEAD: Final = 1000
+"""Versions that are read ahead at most."""
+
+MARK_SECONDS: Final = 10.0
+"""How often the whole mark of a replica is read: in between it is enough that it is there."""
+
+SURE_SECONDS: Final = 600.0
+"""How long after a look nobody can have made a version and cleaned it up: a log stays for an hour at least."""
+
 
 class Controller(Protocol):
     """Who decides what is registered of one table."""
@@ -41,8 +56,20 @@ class Controller(Protocol):
         ...
 
 
+class Landing:
+    """Whether a content may stand somewhere, whatever becomes of the course that is to put it.
+
+    Args:
+        content: what is put.
+    """
+
+    def __init__(self, content: VersionFile) -> None:
+        self.content = content
+        self.stored = False
+
+
 class ReplicaRoots:
-    """Carries courses out.
+    """Carries courses out. Thread-safe, as far as its users do not change `durable` meanwhile.
 
     Args:
         store_of: a replica → the folder of its table.
@@ -65,11 +92,22 @@ class ReplicaRoots:
         self._controller = controller
         self._clock = clock
         self._lag_ms = lag_ms
-        self._durable = durable
+        self.durable = durable
         self._made: dict[str, bytes] = {}
         """Data files of this process's own versions that are not published yet, by path."""
         self._checkpoints: dict[Replica, int] = {}
         """Newest checkpoint that was seen; they only grow."""
+        self._unmade: dict[Replica, tuple[int, float]] = {}
+        """A version, and a time by the machine's clock at which the replica never had it, nor a later one: so nobody
+        can have cleaned it up for an hour from then on, and no list of the log's folder is needed to know that."""
+        self._surely_put: dict[Replica, int] = {}
+        """A version that this process has put where clean-up cannot have been."""
+        self._proven: dict[Replica, dict[int, bytes]] = {}
+        """Versions that were read ahead, and are what they were made to be."""
+        self._marked: dict[Replica, float] = {}
+        """When the mark of a replica was read."""
+        self._down_since: dict[Replica, int] = {}
+        """Since when, ms, a replica has given no answer."""
         self._carriers: Mapping[type, Callable[[Any], Any]] = {
             acts.Read: self._read,
             acts.Put: self._put,
@@ -96,8 +134,25 @@ class ReplicaRoots:
         """Take a data file that a version of this process will add."""
         self._made[path] = content
 
-    def carry_out(self, course: Generator[acts.Act, Any, T]) -> T:
+    def forget(self, path: str) -> None:
+        """Forget a data file that was taken: its version is published, or will not be made."""
+        self._made.pop(path, None)
+
+    def content_of(self, path: str) -> bytes | None:
+        """A data file that was taken, and is not forgotten."""
+        return self._made.get(path)
+
+    def down_ms(self, replica: Replica) -> int:
+        """For how long a replica has given no answer, ms; 0 when it has, or was not asked."""
+        since = self._down_since.get(replica)
+        return 0 if since is None else max(1, self._clock.now_ms() - since)
+
+    def carry_out(self, course: Generator[acts.Act, Any, T], landing: Landing | None = None) -> T:
         """Carry a course out, to its end.
+
+        Args:
+            course: what is to be done.
+            landing: notes whether its content may have been put.
 
         Raises:
             Exception: what the course raises; and `OSError` where the controller gives no answer.
@@ -106,7 +161,7 @@ class ReplicaRoots:
             act = course.send(None)
             while True:
                 try:
-                    found = self._done(act)
+                    found = self._done(act, landing)
                 except UnreachableError as failed:
                     act = course.throw(failed)
                 else:
@@ -114,7 +169,15 @@ class ReplicaRoots:
         except StopIteration as end:
             return end.value  # type: ignore[no-any-return]
 
-    def _done(self, act: acts.Act) -> Any:  # noqa: ANN401 - what an act comes to
+    def do(self, act: acts.End) -> Any:  # noqa: ANN401 - what an act comes to
+        """Do one act, once.
+
+        Raises:
+            OSError: the replica gives no answer.
+        """
+        return self._whole(act.replica, act)
+
+    def _done(self, act: acts.Act, landing: Landing | None) -> Any:  # noqa: ANN401 - what an act comes to
         if isinstance(act, acts.LookAtController):
             return self._controller.look()
         if isinstance(act, acts.Register):
@@ -123,20 +186,39 @@ class ReplicaRoots:
             return seal(act.registration.configuration, self._clock.now_ms())
         if isinstance(act, acts.NewLife):
             return secrets.randbits(62) + 1
-        return self._asked(act.source if isinstance(act, acts.CopyCheckpoint) else act.replica, act)
+        watched = landing if isinstance(act, acts.Put) and landing and act.content is landing.content else None
+        return self._asked(act.source if isinstance(act, acts.CopyCheckpoint) else act.replica, act, watched)
 
-    def _asked(self, replica: Replica, act: acts.Act) -> Any:  # noqa: ANN401 - what an act comes to
+    def _asked(self, replica: Replica, act: acts.Act, landing: Landing | None) -> Any:  # noqa: ANN401
         """Ask a replica, again and again for as long as it may lag."""
-        began, wait = self._clock.now_ms(), FIRST_WAIT_SECONDS
+        wait = FIRST_WAIT_SECONDS
         while True:
             try:
-                return self._whole(replica, act)
+                found = self._whole(replica, act)
             except OSError as cause:
-                left = self._lag_ms - (self._clock.now_ms() - began)
+                if landing is not None and not isinstance(cause, NotStoredError):
+                    landing.stored = True
+                left = self._lag_ms - self.note_down(replica)
                 if left <= 0:
                     raise UnreachableError(replica) from cause
                 self._clock.sleep(min(wait, left / 1000))
                 wait *= 2
+            except BaseException:
+                # An interrupt, in the middle of a put.
+                if landing is not None:
+                    landing.stored = True
+                raise
+            else:
+                if landing is not None and found:
+                    landing.stored = True
+                if self._down_since:
+                    self._down_since.pop(replica, None)
+                return found
+
+    def note_down(self, replica: Replica) -> int:
+        """Note that a replica gives no answer; returns since how many ms."""
+        now = self._clock.now_ms()
+        return now - self._down_since.setdefault(replica, now)
 
     def _whole(self, replica: Replica, act: acts.Act) -> Any:  # noqa: ANN401 - what an act comes to
         """Do an act. A log that lacks something is damaged only where the replica is there still."""
@@ -152,33 +234,102 @@ class ReplicaRoots:
         Raises:
             OSError: its mark cannot be found: the root is gone, or is another, empty one.
         """
-        store = self._store_of(replica)
-        if store.read(MARK) != str(tuple(replica)).encode():
+        store, mark = self._store_of(replica), str(tuple(replica)).encode()
+        now = SYSTEM_CLOCK.monotonic()
+        if now - self._marked.get(replica, -math.inf) < MARK_SECONDS and store.size(MARK) == len(mark):
+            return store
+        if store.read(MARK) == mark:
+            self._marked[replica] = now
+        else:
             message = f"{store.uri} is not replica {replica}"
             raise OSError(message)
         return store
 
     def _read(self, act: acts.Read) -> VersionFile | None:
-        found = self._store_of(act.replica).look(log_name(act.version))
-        if found is None:
-            self._there(act.replica)
-            return None
-        return VersionFile(found)
+        found = self.look(act.replica, act.version)
+        return None if found is None else VersionFile(found)
+
+    def look(self, replica: Replica, version: int) -> bytes | None:
+        """The content of a version of a replica; None when there is none.
+
+        Raises:
+            OSError: it gives no answer.
+        """
+        began = SYSTEM_CLOCK.monotonic()
+        proven = self._proven.get(replica)
+        if proven is not None and version in proven:
+            return proven[version]
+        found = self._store_of(replica).look(log_name(version))
+        if found is not None:
+            return found
+        self._there(replica)
+        if self.is_sure(replica, version):
+            self._unmade[replica] = version, began
+        return None
+
+    def is_sure(self, replica: Replica, version: int) -> bool:
+        """Whether clean-up cannot have emptied a version's place at a replica."""
+        unmade, at = self._unmade.get(replica, _NEVER)
+        return version >= unmade and SYSTEM_CLOCK.monotonic() - at < SURE_SECONDS
 
     def _put(self, act: acts.Put) -> bool:
         assert isinstance(act.content, VersionFile)
-        store = self._there(act.replica)
-        return store.put_if_absent(log_name(act.version), act.content.data, durable=self._durable)
+        store, began = self._there(act.replica), SYSTEM_CLOCK.monotonic()
+        made = store.put_if_absent(log_name(act.version), act.content.data, durable=self.durable)
+        if made and self.is_sure(act.replica, act.version):
+            # Nobody has the next one before this one.
+            self._surely_put[act.replica] = act.version
+            self._unmade[act.replica] = act.version + 1, began
+        return made
 
     def _checkpoint(self, act: acts.Checkpoint) -> int:
         known = self._checkpoints.get(act.replica, -1)
-        store = self._store_of(act.replica)
+        about = act.about
+        if about is not None and (
+            self.is_sure(act.replica, about)
+            or self._surely_put.get(act.replica) == about
+            or about in self._proven.get(act.replica, ())
+        ):
+            return min(known, about - 1)
+        return self._listed(act.replica)[0]
+
+    def _listed(self, replica: Replica) -> tuple[int, Sequence[int]]:
+        """List a log: its newest checkpoint, or -1, and the versions above it."""
+        known = self._checkpoints.get(replica, -1)
+        began = SYSTEM_CLOCK.monotonic()
+        store = self._store_of(replica)
         # Not by `_last_checkpoint`: a late writer of an older one may move that back.
-        newest = max(LogFiles.listed(store, max(known, 0)).checkpoints, default=-1)
+        files = LogFiles.listed(store, max(known, 0))
+        newest = max(files.checkpoints, default=-1)
         if newest < 0:
-            self._there(act.replica)
-        self._checkpoints[act.replica] = max(known, newest)
-        return self._checkpoints[act.replica]
+            self._there(replica)
+        newest = self._checkpoints[replica] = max(known, newest)
+        # What a list lacks was made since it was asked for, or cleaned up, which a checkpoint above it would show.
+        self._unmade[replica] = max(newest, *files.commits[-1:], -1) + 1, began
+        return newest, [version for version in files.commits if version > newest]
+
+    def prefetch(self, replica: Replica, since: int) -> None:
+        """Read versions of a log ahead, and make sure that none of them was put where clean-up had been, with one list.
+
+        Args:
+            replica: whose.
+            since: the last version that is known.
+
+        Raises:
+            OSError: it gives no answer.
+        """
+        newest, above = self._listed(replica)
+        wanted = [version for version in above if version > since][:READ_AHEAD]
+        if len(wanted) <= 1:
+            return
+        store = self._there(replica)
+        found = {version: store.look(log_name(version)) for version in wanted}
+        newest, _ = self._listed(replica)
+        self._proven[replica] = {v: content for v, content in found.items() if content is not None and v > newest}
+
+    def forget_proven(self) -> None:
+        """Forget what was read ahead."""
+        self._proven.clear()
 
     def _end(self, act: acts.End) -> int:
         files = LogFiles.listed(self._there(act.replica))
@@ -188,24 +339,31 @@ class ReplicaRoots:
         version = self._checkpoint(acts.Checkpoint(act.replica))
         if version < 0:
             return None
-        found = newest_configuration(_txns(load_snapshot(self._store_of(act.replica), version)))
-        assert found is not None
+        store = self._there(act.replica)
+        found = newest_configuration(_txns(store, LogFiles.listed(store, version).checkpoints[version]))
+        if found is None:
+            message = f"checkpoint {version} of {store.uri} does not say where the table's replicas are"
+            raise LogCorruptError(message)
         return View(found, version)
 
     def _supply(self, act: acts.Supply) -> None:
         assert isinstance(act.content, VersionFile)
-        store = self._there(act.replica)
+        store = self._store_of(act.replica)
         for add in act.content.commit.adds:
-            self._supply_file(store, add, act.source)
+            self._supply_file(store, act.replica, add, act.source)
 
-    def _supply_file(self, store: Store, add: Add, source: Replica | None) -> None:
+    def _supply_file(self, store: Store, replica: Replica, add: Add, source: Replica | None) -> None:
         try:
             if store.size(add.path) == add.size:
                 return
         except FileNotFoundError:
             pass
         if source is None:
-            content = self._made[add.path]
+            made = self._made.get(add.path)
+            if made is None:
+                # A change of files that were made before it: copied ones, or those of an earlier version.
+                made = self._held(add, replica)
+            content = made
         else:
             try:
                 content = self._store_of(source).read(add.path)
@@ -214,11 +372,23 @@ class ReplicaRoots:
                 if add.path in _live(load_snapshot(self._there(source))):
                     raise
                 return
-        store.make_folder(posixpath.dirname(add.path))
         # Whole or not at all: another helper may write the same.
-        store.replace(add.path, content)
-        if self._durable:
+        try:
+            store.replace(add.path, content)
+        except FileNotFoundError:
+            self._there(replica)
+            store.make_folder(posixpath.dirname(add.path))
+            store.replace(add.path, content)
+        if self.durable:
             store.sync(add.path)
+
+    def _held(self, add: Add, besides: Replica) -> bytes:
+        """The content of a file that some other replica has."""
+        for other in self._controller.look().in_sync:
+            with contextlib.suppress(OSError):
+                if other != besides:
+                    return self._there(other).read(add.path)
+        raise FileNotFoundError(add.path)
 
     def _make_checkpoint(self, act: acts.MakeCheckpoint) -> None:
         store = self._there(act.replica)
@@ -232,7 +402,7 @@ class ReplicaRoots:
         if self._checkpoint(acts.Checkpoint(act.replica)) >= version:
             return self._checkpoints[act.replica]
         for add in _live(load_snapshot(source, version)).values():
-            self._supply_file(target, add, act.source)
+            self._supply_file(target, act.replica, add, act.source)
         for name in files[version]:
             target.replace(f"_delta_log/{name}", source.read(f"_delta_log/{name}"))
         # Readers of Delta begin where this says.
@@ -254,10 +424,14 @@ class ReplicaRoots:
                 store.remove(log_name(version))
 
 
-def _txns(snapshot: Snapshot) -> dict[str, int]:
-    found = {str(txn["appId"]): int(txn["version"]) for txn in snapshot.of_kind("txn")}
-    for commit in snapshot.committed:
-        found |= commit.txns
+def _txns(store: Store, names: Sequence[str]) -> dict[str, int]:
+    """The Delta transactions of a checkpoint."""
+    found: dict[str, int] = {}
+    for name in names:
+        with store.open_input(f"_delta_log/{name}") as stream:
+            for txn in pq.read_table(stream, columns=["txn"], use_threads=False).column("txn").to_pylist():
+                if txn is not None and txn["appId"] is not None:
+                    found[str(txn["appId"])] = int(txn["version"])
     return found
 
 

@@ -10,16 +10,16 @@ from typing import Final
 
 from kafkalike.log.table.actions import TableCommit, parse_commit
 from kafkalike.log.table.commit_file import Commit
+from kafkalike.log.table.state import SEAL
 from kafkalike.model.replication.values import Configuration, Replica
-
-SEAL: Final = "REPLICAS"
-"""Operation of a version that is a seal."""
 
 APPLICATION: Final = "kafkalike.replicas:"
 """Beginning of the Delta transaction's application that says a configuration; its version is the epoch.
 
 It stays in checkpoints, other engines pass over it, and there is one for each chain that there has been.
 """
+
+_APPLICATION: Final = APPLICATION.encode()
 
 
 @dataclass(frozen=True)
@@ -45,6 +45,9 @@ class VersionFile:
     @property
     def configuration(self) -> Configuration | None:
         """The configuration of the versions after it, if it is a seal."""
+        if _APPLICATION not in self.data:
+            # Nearly all: they need not be parsed for it.
+            return None
         return newest_configuration(self.commit.txns)
 
 

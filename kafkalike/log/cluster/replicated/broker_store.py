@@ -1,0 +1,157 @@
+"""BrokerStore: a broker's root as a store that says when the root is not there, instead of that it is empty."""
+
+from __future__ import annotations
+
+import errno
+import json
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import AbstractContextManager
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from kafkalike.log.store.local import LocalStore
+from kafkalike.log.store.port import NOW, Entry, Pace
+from kafkalike.log.table.layout import BROKERS
+
+if TYPE_CHECKING:
+    from kafkalike.clock import Deadline
+
+
+class Sign(NamedTuple):
+    """What that file says."""
+
+    cluster: str
+    """Id of the cluster."""
+    broker: int
+    """Whose root it is."""
+    roots: Mapping[int, str]
+    """Where the brokers' roots were when it was written, by id."""
+
+    def content(self) -> bytes:
+        """The file."""
+        roots = {str(broker): uri for broker, uri in self.roots.items()}
+        return json.dumps({"v": 1, "cluster": self.cluster, "broker": self.broker, "roots": roots}).encode()
+
+
+def sign_of(store: LocalStore) -> Sign | None:
+    """What a root says of itself; None where it is the root of no such cluster, or not there.
+
+    Raises:
+        OSError: it cannot be read.
+        ValueError: it is damaged.
+    """
+    found = store.look(BROKERS)
+    if found is None:
+        return None
+    try:
+        said: Any = json.loads(found)
+        roots = {int(broker): str(uri) for broker, uri in said["roots"].items()}
+        return Sign(str(said["cluster"]), int(said["broker"]), roots)
+    except (KeyError, TypeError, AttributeError) as cause:
+        message = f"{store.uri}/{BROKERS} is damaged: {cause!r}"
+        raise ValueError(message) from cause
+
+
+@dataclass(slots=True)
+class Founding:
+    """Whether a cluster of several roots was made, as far as this process knows."""
+
+    done: bool
+
+
+class BrokerStore(LocalStore):
+    """A folder of a local disk that is a broker's root, or one below it.
+
+    Args:
+        root: the root as a plain store.
+        founding: of the cluster: before it, nothing is there, and that is right.
+        folder: below it; empty for the root itself.
+    """
+
+    def __init__(self, root: LocalStore, founding: Founding, folder: str = "") -> None:
+        below = root.at(folder) if folder else root
+        super().__init__(below.uri, below._root)  # noqa: SLF001 - what the stores of a root share
+        self._plain = root
+        self._founding = founding
+
+    def at(self, folder: str) -> BrokerStore:
+        """The store of a folder below."""
+        prefix = self.uri.removeprefix(self._plain.uri).strip("/")
+        return BrokerStore(self._plain, self._founding, f"{prefix}/{folder}" if prefix else folder)
+
+    def for_tasks(self) -> LocalStore:
+        """Whoever may read the folder needs nothing else."""
+        return self
+
+    def check_there(self) -> None:
+        """Raise `OSError` unless the root is there and is a broker's."""
+        if not self._founding.done:
+            return
+        try:
+            self._plain.size(BROKERS)
+        except FileNotFoundError as cause:
+            raise OSError(errno.ESTALE, f"the root {self._plain.uri} is not there") from cause
+
+    def is_there(self) -> bool:
+        """Whether the root is there and is a broker's."""
+        try:
+            self.check_there()
+        except OSError:
+            return False
+        return True
+
+    def look(self, name: str, pace: Pace = NOW) -> bytes | None:
+        """Content of a file that may not be there yet."""
+        found = super().look(name, pace)
+        if found is None:
+            self.check_there()
+        return found
+
+    def read(self, name: str) -> bytes:
+        """Content of a file."""
+        try:
+            return super().read(name)
+        except FileNotFoundError:
+            if not name.endswith(BROKERS):
+                self.check_there()
+            raise
+
+    def size(self, name: str) -> int:
+        """Bytes of a file."""
+        try:
+            return super().size(name)
+        except FileNotFoundError:
+            self.check_there()
+            raise
+
+    def list(self, folder: str = "", *, deep: bool = False, after: str = "") -> list[Entry]:
+        """Files of a folder."""
+        found = super().list(folder, deep=deep, after=after)
+        if not found:
+            self.check_there()
+        return found
+
+    def put_if_absent(self, name: str, content: bytes, *, durable: bool = False) -> bool:
+        """Create a file."""
+        if name != BROKERS:
+            self.check_there()
+        return super().put_if_absent(name, content, durable=durable)
+
+    def make_folder(self, folder: str) -> None:
+        """Make a folder."""
+        self.check_there()
+        super().make_folder(folder)
+
+    def turn(
+        self, name: str, deadline: Deadline, meanwhile: Callable[[], object] = lambda: None
+    ) -> AbstractContextManager[None]:
+        """Hold the lock of that name."""
+        self.check_there()
+        return super().turn(name, deadline, meanwhile)
+
+    def folders(self) -> Sequence[str]:
+        """Names of the folders below."""
+        found = super().folders()
+        if not found:
+            self.check_there()
+        return found

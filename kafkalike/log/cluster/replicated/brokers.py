@@ -1,0 +1,315 @@
+"""Brokers: what may be asked of the brokers and replicas of a cluster of several roots; see `Replication`."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Literal
+
+from kafkalike.clock import Deadline
+from kafkalike.errors import (
+    BrokerNotAvailableError,
+    ElectionNotNeededError,
+    InvalidReplicationAssignmentError,
+    KafkaConfigurationError,
+    KafkaConnectionError,
+    NoReassignmentInProgressError,
+    PolicyViolationError,
+    PreferredLeaderNotAvailableError,
+    UnknownTopicOrPartitionError,
+)
+from kafkalike.log.cluster.replicated.broker_store import Sign, sign_of
+from kafkalike.log.cluster.replicated.controller import owner
+from kafkalike.log.cluster.replicated.opening import local_root
+from kafkalike.log.cluster.replicated.tables import TableHelper
+from kafkalike.log.store.local import LocalStore
+from kafkalike.log.table.layout import BROKERS, CONTROL_TABLES
+from kafkalike.model.brokers import Broker, ReplicaEnd, Replicas, ReplicatedTable, ReplicateReport
+from kafkalike.model.cluster_state import ClusterState, MetadataRow, broker_row, replicas_row
+from kafkalike.model.replication.assignment import check_factor
+
+if TYPE_CHECKING:
+    from kafkalike.log.cluster.replicated.cluster import ReplicatedCluster
+
+
+class Brokers:
+    """The brokers of a cluster, and where its tables have replicas.
+
+    Args:
+        cluster: whose.
+    """
+
+    def __init__(self, cluster: ReplicatedCluster) -> None:
+        self._cluster = cluster
+        self._store = cluster.store
+
+    # --- what there is -------------------------------------------------------------------------
+
+    def brokers(self) -> Sequence[Broker]:
+        """All brokers, by id."""
+        known = self._state().brokers
+        if not known:
+            return [Broker(id=broker, uri=root.uri) for broker, root in sorted(self._store.roots.items())]
+        return [known[broker] for broker in sorted(known)]
+
+    def _state(self) -> ClusterState:
+        return self._cluster.metadata.refresh()
+
+    def alive(self, broker: int) -> bool:
+        """Whether its root answers."""
+        return self._store.root_of(broker).is_there()
+
+    def tables(self) -> Sequence[str]:
+        """Names of topics and control tables that have replicas."""
+        state = self._state()
+        return sorted(owner(state, location)[0] for location in state.replicas)
+
+    def _table(self, topic: str) -> ReplicatedTable:
+        state = self._state()
+        location = topic if topic in CONTROL_TABLES else state.require(topic).location
+        found = state.replicas.get(location)
+        if found is None:
+            message = f"{topic!r} has no replicas"
+            raise UnknownTopicOrPartitionError(message)
+        return found
+
+    def replicas(self, topic: str, *, ends: bool = False) -> Replicas:
+        """Replicas of a topic or control table."""
+        return self._described(topic, self._table(topic), ends=ends)
+
+    def _described(self, topic: str, table: ReplicatedTable, *, ends: bool) -> Replicas:
+        registered = table.registration
+        every = dict.fromkeys((*table.assigned, *(replica.broker for replica in registered.chain)))
+        offline = tuple(broker for broker in every if not self.alive(broker))
+        info = self._cluster.metadata.state.topics.get(topic)
+        settings = self._cluster.server.effective({} if info is None else info.configs)
+        return Replicas(
+            topic=topic,
+            leader=-1 if table.leader in offline else table.leader,
+            epoch=registered.epoch,
+            replicas=table.assigned,
+            isr=table.isr,
+            offline=offline,
+            ends=tuple(self._end(table, broker) for broker in every) if ends else (),
+            joining=None if registered.joining is None else registered.joining.broker,
+            min_isr=int(settings["min.insync.replicas"]) if info is not None else 1,
+            losses=tuple(
+                f"epoch {loss.epoch}: broker {loss.replica.broker} was chosen, whose log ended at version {loss.kept}; "
+                f"brokers {', '.join(str(replica.broker) for replica in loss.chain)} were in the chain before"
+                for loss in registered.losses
+            ),
+        )
+
+    def _end(self, table: ReplicatedTable, broker: int) -> ReplicaEnd:
+        in_sync = broker in table.isr
+        if not self.alive(broker):
+            return ReplicaEnd(broker=broker, in_sync=in_sync, version=None, bytes=None)
+        version, size = TableHelper(self._cluster, table.location).end_of(broker)
+        return ReplicaEnd(broker=broker, in_sync=in_sync, version=version, bytes=size)
+
+    # --- leaders -------------------------------------------------------------------------------
+
+    def elect_leader(self, topic: str, kind: Literal["preferred", "unclean"] = "preferred") -> Replicas:
+        """Let another replica lead."""
+        table = self._table(topic)
+        helper = TableHelper(self._cluster, table.location)
+        if kind == "unclean":
+            helper.elect_unclean(topic)
+            return self.replicas(topic)
+        preferred = table.assigned[0]
+        if table.leader == preferred:
+            raise ElectionNotNeededError(f"Leader election not needed for topic {topic}: broker {preferred} leads")
+        if preferred not in table.isr or not self.alive(preferred):
+            message = f"Failed to elect the preferred leader of topic {topic}: broker {preferred} is not in sync"
+            raise PreferredLeaderNotAvailableError(message)
+        helper.lead(preferred)
+        return self.replicas(topic)
+
+    # --- where replicas shall be ---------------------------------------------------------------
+
+    def reassign(self, topic: str, assigned: Sequence[int] | None) -> Replicas:
+        """Say which brokers shall have replicas."""
+        location = self._table(topic).location
+
+        def plan(state: ClusterState) -> Sequence[MetadataRow]:
+            table = state.replicas[location]
+            wanted = self._kept(topic, table) if assigned is None else tuple(assigned)
+            self._check(state, topic, table, wanted)
+            if wanted == table.assigned:
+                return []
+            return [self._assigning(state, state.seq + 1, table, wanted)]
+
+        self._cluster.metadata.transact(plan)
+        return self.replicas(topic)
+
+    @staticmethod
+    def _kept(topic: str, table: ReplicatedTable) -> tuple[int, ...]:
+        if set(table.assigned) == set(table.isr):
+            raise NoReassignmentInProgressError(f"No reassignment of topic {topic} is in progress")
+        first = [broker for broker in table.assigned if broker in table.isr]
+        return (*first, *(broker for broker in table.isr if broker not in first))
+
+    def _check(self, state: ClusterState, topic: str, table: ReplicatedTable, wanted: Sequence[int]) -> None:
+        if not wanted or len(set(wanted)) < len(wanted):
+            message = f"topic {topic}: {list(wanted)} is empty, or names a broker twice"
+            raise InvalidReplicationAssignmentError(message)
+        for broker in wanted:
+            known = state.brokers.get(broker)
+            if known is None:
+                message = f"topic {topic}: there is no broker {broker}"
+                raise InvalidReplicationAssignmentError(message)
+            if known.draining and broker not in table.assigned:
+                message = f"topic {topic}: broker {broker} is being drained"
+                raise InvalidReplicationAssignmentError(message)
+
+    def _assigning(self, state: ClusterState, seq: int, table: ReplicatedTable, wanted: tuple[int, ...]) -> MetadataRow:
+        changed = ReplicatedTable(location=table.location, assigned=wanted, registration=table.registration)
+        name, topic_id = owner(state, table.location)
+        change = f"replicas shall be {', '.join(map(str, wanted))}"
+        return replicas_row(seq, self._cluster.clock.now_ms(), changed, change, name, topic_id)
+
+    def reassigning(self) -> Mapping[str, Replicas]:
+        """Topics whose replicas are not those that they shall have."""
+        state = self._state()
+        return {
+            name: self._described(name, table, ends=False)
+            for table in state.replicas.values()
+            if {replica.broker for replica in table.registration.chain} != set(table.assigned)
+            for name in [owner(state, table.location)[0]]
+        }
+
+    def replicate(self, topics: Sequence[str] | None = None, *, timeout_ms: float | None = None) -> ReplicateReport:
+        """Bring replicas in sync."""
+        deadline = Deadline(self._cluster.clock, timeout_ms)
+        joined: dict[str, Sequence[int]] = {}
+        left: dict[str, Sequence[int]] = {}
+        led: dict[str, int] = {}
+        failed: list[str] = []
+        for name in self.tables() if topics is None else topics:
+            if deadline.expired():
+                failed.append(f"{name}: there was no time left")
+                continue
+            before = self._table(name)
+            failed += (f"{name}: {why}" for why in TableHelper(self._cluster, before.location).replicate())
+            after = self._table(name)
+            if come := sorted(set(after.isr) - set(before.isr)):
+                joined[name] = come
+            if gone := sorted(set(before.isr) - set(after.isr)):
+                left[name] = gone
+            if after.leader != before.leader:
+                led[name] = after.leader
+        return ReplicateReport(joined=joined, left=left, led=led, failed=failed)
+
+    # --- brokers -------------------------------------------------------------------------------
+
+    def add_broker(self, uri: str, *, rack: str | None = None, id: int | None = None) -> Broker:  # noqa: A002
+        """Add a root."""
+        root = LocalStore(local_root(uri))
+        self._cluster.metadata.transact(lambda _: [])
+        made: list[Broker] = []
+
+        def plan(state: ClusterState) -> Sequence[MetadataRow]:
+            number = state.last_broker + 1 if id is None else id
+            known = state.brokers.get(number)
+            if (known is not None and known.uri != root.uri) or (known is None and number <= state.last_broker):
+                message = f"broker {number} is, or was, another root"
+                raise KafkaConfigurationError(message)
+            if any(other.uri == root.uri and other.id != number for other in state.brokers.values()):
+                message = f"{root.uri} is a broker already"
+                raise KafkaConfigurationError(message)
+            self._sign(root, number, state)
+            made[:] = [Broker(id=number, uri=root.uri, rack=rack)]
+            return [broker_row(state.seq + 1, self._cluster.clock.now_ms(), made[0], "added")]
+
+        self._cluster.metadata.transact(plan)
+        return made[0]
+
+    def _sign(self, root: LocalStore, broker: int, state: ClusterState) -> None:
+        own = next((sign for r in self._store.alive() if (sign := sign_of(LocalStore(self._store.roots[r].uri)))), None)
+        if own is None:
+            raise KafkaConnectionError(f"none of the roots {self._cluster.root} is there")
+        where = {other.id: other.uri for other in state.brokers.values()} | {broker: root.uri}
+        try:
+            if root.list("__cluster_metadata/_delta_log") and sign_of(root) is None:
+                message = f"{root.uri} is a cluster of its own"
+                raise KafkaConfigurationError(message)
+            root.make_folder("")
+            root.put_if_absent(BROKERS, Sign(own.cluster, broker, where).content(), durable=True)
+            said = sign_of(root)
+        except OSError as cause:
+            message = f"the root {root.uri} cannot be made: {cause}"
+            raise KafkaConnectionError(message) from cause
+        if said is None or (said.cluster, said.broker) != (own.cluster, broker):
+            message = f"{root.uri} is a root of another cluster, or another broker"
+            raise KafkaConfigurationError(message)
+        for other in self._store.alive():
+            # So that any of them suffices to find the new one.
+            store = LocalStore(self._store.roots[other].uri)
+            store.replace(BROKERS, Sign(own.cluster, other, where).content())
+
+    def drain(self, broker: int) -> Sequence[str]:
+        """Assign what is there to others."""
+        tables: list[str] = []
+
+        def plan(state: ClusterState) -> Sequence[MetadataRow]:
+            known = self._known(state, broker)
+            usable = self._cluster.usable(state)
+            usable.pop(broker, None)
+            now = self._cluster.clock.now_ms()
+            drained = Broker(id=known.id, uri=known.uri, rack=known.rack, draining=True)
+            rows = [] if known.draining else [broker_row(state.seq + 1, now, drained, "draining")]
+            tables.clear()
+            for table in state.replicas.values():
+                if broker not in table.assigned:
+                    if any(replica.broker == broker for replica in table.registration.chain):
+                        tables.append(owner(state, table.location)[0])
+                    continue
+                others = [other for other in sorted(usable) if other not in table.assigned]
+                check_factor(len(table.assigned), len(table.assigned) - 1 + len(others))
+                tables.append(owner(state, table.location)[0])
+                replacement = min(others, key=lambda other: sum(other in t.assigned for t in state.replicas.values()))
+                wanted = tuple(replacement if other == broker else other for other in table.assigned)
+                rows.append(self._assigning(state, state.seq + 1 + len(rows), table, wanted))
+            return rows
+
+        self._cluster.metadata.transact(plan)
+        return sorted(tables)
+
+    @staticmethod
+    def _known(state: ClusterState, broker: int) -> Broker:
+        known = state.brokers.get(broker)
+        if known is None:
+            raise BrokerNotAvailableError(f"there is no broker {broker}")
+        return known
+
+    def remove_broker(self, broker: int, *, lost: bool = False) -> None:
+        """Take a root out of the cluster."""
+        state = self._state()
+        self._known(state, broker)
+        if self._store.roots.get(broker) is self._store.metadata_root:
+            message = f"broker {broker} has the cluster's metadata"
+            raise PolicyViolationError(message)
+        there = [
+            table
+            for table in state.replicas.values()
+            if broker in table.assigned or any(replica.broker == broker for replica in table.registration.chain)
+        ]
+        names = ", ".join(sorted(owner(state, table.location)[0] for table in there))
+        if there and not lost:
+            message = f"broker {broker} has replicas of {names}: drain it first, and let `replicate` move them"
+            raise PolicyViolationError(message)
+        for table in there:
+            if table.isr == (broker,):
+                message = f"broker {broker} has the only replica in sync of {owner(state, table.location)[0]}"
+                raise PolicyViolationError(message)
+            TableHelper(self._cluster, table.location).take_out(broker)
+
+        def plan(state: ClusterState) -> Sequence[MetadataRow]:
+            known, now = self._known(state, broker), self._cluster.clock.now_ms()
+            rows = [broker_row(state.seq + 1, now, known, "removed", removed=True)]
+            for table in state.replicas.values():
+                if broker in table.assigned:
+                    wanted = tuple(other for other in table.assigned if other != broker) or table.isr
+                    rows.append(self._assigning(state, state.seq + 1 + len(rows), table, wanted))
+            return rows
+
+        self._cluster.metadata.transact(plan)

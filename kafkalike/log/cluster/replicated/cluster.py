@@ -1,0 +1,283 @@
+"""ReplicatedCluster: several storage roots whose topics are Delta tables, each on one or more of them."""
+
+from __future__ import annotations
+
+import shutil
+import threading
+import uuid
+from collections.abc import Callable, Mapping, Sequence
+from functools import cached_property
+from pathlib import Path
+from typing import TYPE_CHECKING, Final
+
+from kafkalike import faults
+from kafkalike.clock import SYSTEM_CLOCK, Clock, Deadline
+from kafkalike.config.server import ServerConfig
+from kafkalike.errors import (
+    InvalidReplicationAssignmentError,
+    InvalidReplicationFactorError,
+    KafkaConnectionError,
+    KafkaError,
+    KafkaStorageError,
+    MirrorError,
+)
+from kafkalike.log.cluster.delta_cluster import DeltaCluster, turns_of
+from kafkalike.log.cluster.replicated.broker_store import BrokerStore, Founding
+from kafkalike.log.cluster.replicated.controller import FixedController, MetadataController, Place
+from kafkalike.log.cluster.replicated.metadata import PatientControlLog
+from kafkalike.log.cluster.replicated.opening import found_cluster
+from kafkalike.log.cluster.replicated.roots import SeveralRoots
+from kafkalike.log.cluster.topic_folders import location_of, put_aside
+from kafkalike.log.store.local import LocalStore
+from kafkalike.log.table.commit_file import creation
+from kafkalike.log.table.control_log import DeltaControlLog
+from kafkalike.log.table.layout import (
+    CONTROL_TABLES,
+    METADATA_TABLE_PROPERTIES,
+    TOPIC_SCHEMA,
+    TOPIC_TABLE_PROPERTIES,
+)
+from kafkalike.log.table.log_cleaner import cleaning_turn
+from kafkalike.log.table.replicas.table_replicas import TableReplicas
+from kafkalike.log.table.replicas.version_file import application
+from kafkalike.model.brokers import Broker, ReplicatedTable, first_replicas
+from kafkalike.model.cluster_state import ClusterState, MetadataRow, broker_row
+from kafkalike.model.names import TopicId, TopicName
+from kafkalike.model.replication.assignment import assigned, check_assignment, check_factor
+
+if TYPE_CHECKING:
+    from kafkalike.log.cluster.replicated.brokers import Brokers
+    from kafkalike.model.topic import TopicInfo
+
+CONTROL_FACTOR: Final = "offsets.topic.replication.factor"
+"""Server setting: replicas of control tables, if there are so many roots."""
+
+
+class ReplicatedCluster(DeltaCluster):
+    """A cluster at several roots.
+
+    Args:
+        roots: by broker id; the first one has the metadata.
+        founding: whether the cluster was made.
+        server: server defaults; those of the first root's own file that is there when None.
+        clock: time and waiting.
+    """
+
+    store: SeveralRoots
+    metadata: PatientControlLog[ClusterState, MetadataRow]
+
+    def __init__(
+        self,
+        roots: Mapping[int, LocalStore],
+        founding: Founding,
+        *,
+        server: ServerConfig | None = None,
+        clock: Clock = SYSTEM_CLOCK,
+    ) -> None:
+        self._roots = dict(roots)
+        self._founding = founding
+        self._found_mutex = threading.RLock()
+        self._founded = founding.done
+        stores = {broker: BrokerStore(root, founding) for broker, root in roots.items()}
+        first = next((s for _, s in sorted(stores.items()) if s.is_there()), None)
+        settings = ServerConfig.load(first.uri if first else None) if server is None else server
+        several = SeveralRoots(
+            stores,
+            stores[min(stores)],
+            clock,
+            int(settings.get("replica.lag.time.max.ms")),
+            self._controller_of,
+            self._open_root,
+        )
+        super().__init__(several, server=settings, clock=clock)
+        self.root = ",".join(root.uri for _, root in sorted(roots.items()))
+
+    def _metadata_log(self) -> DeltaControlLog[ClusterState, MetadataRow]:
+        return PatientControlLog(
+            self._metadata_rows(),
+            helpers=self.helpers,
+            properties=METADATA_TABLE_PROPERTIES,
+            before_change=self._found,
+        )
+
+    def _controller_of(self, location: str) -> MetadataController:
+        place: Place | None = self._place_control if location in CONTROL_TABLES else None
+        return MetadataController(self.metadata, location, self.clock, place)
+
+    def _open_root(self, broker: int) -> BrokerStore:
+        known = self.metadata.state.brokers.get(broker)
+        if known is None:
+            known = self.metadata.refresh().brokers.get(broker)
+        if known is None:
+            message = f"there is no broker {broker} any more"
+            raise KafkaStorageError(message)
+        return BrokerStore(LocalStore(known.uri), self._founding)
+
+    def _found(self) -> None:
+        """Make the cluster, unless it is. Caller: before the first change of its metadata."""
+        if self._founded:
+            return
+        with self._found_mutex:
+            if self._founded:
+                return
+            found_cluster(self._roots)
+            self._founding.done = True
+            self._founded = True
+            self.metadata.transact(self._first_brokers)
+
+    def _first_brokers(self, state: ClusterState) -> Sequence[MetadataRow]:
+        if state.last_broker:
+            return []
+        now = self.clock.now_ms()
+        return [
+            broker_row(state.seq + at, now, Broker(id=broker, uri=root.uri), "added")
+            for at, (broker, root) in enumerate(sorted(self._roots.items()), start=1)
+        ]
+
+    # --- brokers -------------------------------------------------------------------------------
+
+    @cached_property
+    def replication(self) -> Brokers:
+        """Brokers and replicas."""
+        from kafkalike.log.cluster.replicated.brokers import Brokers
+
+        return Brokers(self)
+
+    def usable(self, state: ClusterState) -> dict[int, str | None]:
+        """Racks of the brokers that answer and may get new replicas, by id."""
+        return {
+            broker.id: broker.rack
+            for broker in state.brokers.values()
+            if not broker.draining and self.store.root_of(broker.id).is_there()
+        }
+
+    def _place(
+        self, state: ClusterState, partitions: int, factor: int, assignments: Mapping[int, Sequence[int]] | None
+    ) -> tuple[int, ...]:
+        usable = self.usable(state)
+        if assignments:
+            return _assigned_by_hand(assignments, partitions, usable)
+        if factor == 0 or factor < -1:
+            raise InvalidReplicationFactorError(
+                "Replication factor must be larger than 0, or -1 to use the default value."
+            )
+        wanted = int(self.server.get("default.replication.factor")) if factor == -1 else factor
+        return self._spread(state, usable, wanted)
+
+    def _spread(self, state: ClusterState, usable: Mapping[int, str | None], factor: int) -> tuple[int, ...]:
+        """Brokers for a table; the one that leads the fewest tables is the first."""
+        check_factor(factor, len(usable))
+        leads = dict.fromkeys(sorted(usable), 0)
+        for table in state.replicas.values():
+            if table.assigned[0] in leads:
+                leads[table.assigned[0]] += 1
+        fewest = min(leads.values())
+        every = [assigned(usable, 1, factor, start=start, shift=len(state.replicas))[0] for start in range(len(usable))]
+        return min((found for found in every if leads[found[0]] == fewest), key=lambda found: found[0])
+
+    def _place_control(self, state: ClusterState, location: str) -> ReplicatedTable:
+        usable = self.usable(state)
+        factor = min(int(self.server.get(CONTROL_FACTOR)), len(state.brokers))
+        return first_replicas(location, self._spread(state, usable, factor))
+
+    # --- tables --------------------------------------------------------------------------------
+
+    @property
+    def there(self) -> bool:
+        """Whether some root answers, and the cluster was made."""
+        return bool(self.store.alive()) and bool(self.metadata.refresh().seq)
+
+    def check_there(self) -> None:
+        """Refuse a cluster none of whose roots is there.
+
+        Raises:
+            KafkaConnectionError: none is.
+        """
+        if not self._founding.done or not self.store.alive():
+            message = f"none of the roots {self.root} is there"
+            raise KafkaConnectionError(message)
+
+    def table_uri(self, info: TopicInfo) -> str:
+        """Where Spark finds a topic's table: at its leader."""
+        return self.files_of(info).uri
+
+    def _location(self, name: TopicName, *, used_before: bool) -> str:
+        # Two creators may choose different roots: no two of them ever choose one folder.
+        del used_before
+        return location_of(name, used_before=True)
+
+    def _create_table(self, name: TopicName, location: str, placed: tuple[int, ...] | None) -> TopicId:
+        assert placed is not None
+        registration = first_replicas(location, placed).registration
+        replicas = TableReplicas(
+            location,
+            lambda replica: self.store.root_of(replica.broker).at(location),
+            FixedController(registration),
+            self.clock,
+            lag_ms=0,
+        )
+        configuration, table_id = registration.configuration, str(uuid.uuid4())
+        content = creation(
+            table_id,
+            TOPIC_SCHEMA,
+            partition_by=["partition"],
+            properties=TOPIC_TABLE_PROPERTIES,
+            time_ms=self.clock.now_ms(),
+            txns={application(configuration): configuration.epoch},
+        )
+        try:
+            replicas.put(0, content, durable=True)
+        except (OSError, KafkaError) as cause:
+            message = f"the table of topic {name!r} cannot be created: {cause}"
+            raise KafkaStorageError(message) from cause
+        return TopicId(table_id)
+
+    def _check_may_mirror(self) -> None:
+        message = (
+            f"{self.root} has several roots: what they write into a table's log about its replicas would take versions "
+            "that belong to the source; mirror to a cluster of one root"
+        )
+        raise MirrorError(message)
+
+    def _discard_table(self, info: TopicInfo) -> None:
+        for broker in self.store.alive():
+            shutil.rmtree(Path(self.store.roots[broker].uri, info.location), ignore_errors=True)
+
+    def _drop_table(self, info: TopicInfo, forget: Callable[[], None]) -> None:
+        deadline = Deadline(self.clock, 60_000)
+        with self.store.turn(info.location, deadline), self.store.turn(cleaning_turn(info.location), deadline):
+            replicas = self.store.replicas(info.location).members()
+            forget()
+            faults.point("delete.after_forget")
+            folders = []
+            for replica in replicas:
+                root = self.store.root_of(replica.broker)
+                if root.is_there():
+                    folder = Path(self.store.replicas(info.location).store_of(replica).uri)
+                    folders.append(put_aside(folder, Path(root.uri), info.topic_id))
+        self.store.forget(info.location)
+        self.store.forget_turns(turns_of(info.location))
+        for folder in folders:
+            shutil.rmtree(folder, ignore_errors=True)
+
+
+def _assigned_by_hand(
+    assignments: Mapping[int, Sequence[int]], partitions: int, usable: Mapping[int, str | None]
+) -> tuple[int, ...]:
+    """The brokers of a topic whose partitions were assigned.
+
+    Raises:
+        InvalidReplicationAssignmentError: as Kafka; and where partitions differ.
+    """
+    check_assignment(assignments, usable)
+    if len(assignments) != partitions:
+        message = f"{len(assignments)} partitions were assigned, and the topic is to have {partitions}"
+        raise InvalidReplicationAssignmentError(message)
+    different = {tuple(brokers) for brokers in assignments.values()}
+    if len(different) > 1:
+        message = (
+            "all partitions of a topic are in one table, so they have the same replicas and the same leader; the "
+            f"assignment has {len(different)} different ones"
+        )
+        raise InvalidReplicationAssignmentError(message)
+    return next(iter(different))

@@ -1,0 +1,46 @@
+"""PatientControlLog: the cluster's metadata, which readers go on with as they were while the controller is away."""
+
+from __future__ import annotations
+
+import logging
+import math
+from typing import TypeVar
+
+from kafkalike.clock import SYSTEM_CLOCK
+from kafkalike.errors import KafkaStorageError
+from kafkalike.log.table.control_log import DeltaControlLog
+from kafkalike.model.row_value import ControlState
+
+S = TypeVar("S", bound=ControlState)
+R = TypeVar("R")
+
+_log = logging.getLogger(__name__)
+
+WARN_SECONDS = 30.0
+
+
+class PatientControlLog(DeltaControlLog[S, R]):
+    """A control log whose root may be away: what was read before is what counts then. Changes are refused."""
+
+    _warned = -math.inf
+
+    def refresh(self, *, waiting: bool = False, since: float = math.inf) -> S:
+        """Apply rows that others added, where the root answers."""
+        try:
+            return super().refresh(waiting=waiting, since=since)
+        except KafkaStorageError as cause:
+            if not self._table.loaded:
+                raise
+            now = SYSTEM_CLOCK.monotonic()
+            if now - self._warned > WARN_SECONDS:
+                self._warned = now
+                _log.warning("the controller gives no answer, what it said before counts: %s", cause)
+            return self._rows.state
+
+    def refresh_strictly(self) -> S:
+        """The same.
+
+        Raises:
+            KafkaStorageError: the root does not answer.
+        """
+        return super().refresh()

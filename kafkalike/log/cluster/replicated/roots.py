@@ -1,0 +1,320 @@
+"""SeveralRoots: the roots of a cluster as one store: a table is where it is registered, everything else where it fits."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import AbstractContextManager
+from typing import TYPE_CHECKING, Final, TypeVar
+
+import pyarrow as pa
+
+from kafkalike.clock import Clock
+from kafkalike.config.storage import SentOptions
+from kafkalike.errors import KafkaConnectionError, KafkaStorageError
+from kafkalike.log.cluster.replicated.broker_store import BrokerStore
+from kafkalike.log.store.local import LocalStore
+from kafkalike.log.store.near import NearStore
+from kafkalike.log.store.port import NOW, Entry, Pace, Reach, Store
+from kafkalike.log.table.layout import CLUSTER_METADATA, CONSUMER_OFFSETS, DAMAGED, DELETED, LEASES, LOCKS, STAGING
+from kafkalike.log.table.layout import TRANSACTIONS as STAGED_TRANSACTIONS
+from kafkalike.log.table.replicas.replicated_store import ReplicatedStore
+from kafkalike.log.table.replicas.spread import Spread
+from kafkalike.log.table.replicas.table_replicas import TableController, TableReplicas
+from kafkalike.model.leases import Leases
+from kafkalike.model.replication.values import Replica
+
+if TYPE_CHECKING:
+    from kafkalike.clock import Deadline
+
+T = TypeVar("T")
+
+AT_ONE: Final = frozenset({STAGING, DELETED, DAMAGED, LEASES, LOCKS})
+"""Folders that are not the same on all roots: what is in them is of this moment, or of one root."""
+
+MOST_LEASES: Final = 3
+"""Roots that get a heartbeat: any one of them that both see is enough."""
+
+
+class SeveralRoots(NearStore):
+    """The roots of a cluster. Thread-safe.
+
+    Args:
+        roots: by broker id.
+        metadata_root: where `__cluster_metadata` is.
+        clock: time and waiting.
+        lag_ms: `replica.lag.time.max.ms`.
+        controller_of: what is registered of the table in a folder.
+        opened: a broker id → its root, where it was added since.
+    """
+
+    def __init__(
+        self,
+        roots: Mapping[int, BrokerStore],
+        metadata_root: Store,
+        clock: Clock,
+        lag_ms: int,
+        controller_of: Callable[[str], TableController],
+        opened: Callable[[int], BrokerStore],
+    ) -> None:
+        self.roots = dict(roots)
+        self.metadata_root = metadata_root
+        self._clock = clock
+        self.lag_ms = lag_ms
+        self._controller_of = controller_of
+        self._opened = opened
+        self._tables: dict[str, TableReplicas] = {}
+
+    def __repr__(self) -> str:
+        """For error messages."""
+        return f"SeveralRoots({[root.uri for root in self.roots.values()]!r})"
+
+    def root_of(self, broker: int) -> BrokerStore:
+        """The root of a broker."""
+        found = self.roots.get(broker)
+        if found is None:
+            found = self.roots[broker] = self._opened(broker)
+        return found
+
+    def alive(self) -> list[int]:
+        """Brokers whose roots answer, in order."""
+        return [broker for broker, root in sorted(self.roots.items()) if root.is_there()]
+
+    def first(self) -> BrokerStore:
+        """The first root that answers.
+
+        Raises:
+            KafkaConnectionError: none does.
+        """
+        for _, root in sorted(self.roots.items()):
+            if root.is_there():
+                return root
+        raise KafkaConnectionError(f"none of the roots {', '.join(r.uri for r in self.roots.values())} is there")
+
+    def replicas(self, location: str) -> TableReplicas:
+        """The replicas of the table in a folder."""
+        found = self._tables.get(location)
+        if found is None:
+            made = TableReplicas(
+                location,
+                lambda replica: self.root_of(replica.broker).at(folder_of(location, replica)),
+                self._controller_of(location),
+                self._clock,
+                self.lag_ms,
+            )
+            found = self._tables.setdefault(location, made)
+        return found
+
+    def forget(self, location: str) -> None:
+        """Forget a table that is gone."""
+        self._tables.pop(location, None)
+
+    # --- a store -------------------------------------------------------------------------------
+
+    @property
+    def uri(self) -> str:
+        """The first root that answers; the first one where none does."""
+        with contextlib.suppress(KafkaConnectionError):
+            return self.first().uri
+        return min(self.roots.items())[1].uri
+
+    @property
+    def reach(self) -> Reach:
+        """Folders of this machine."""
+        return "machine"
+
+    def check_writable(self) -> None:
+        """Anything may be written there."""
+
+    def try_out(self) -> None:
+        """Each that answers is tried out."""
+        for broker in self.alive():
+            LocalStore.try_out(self.roots[broker])
+
+    def at(self, folder: str) -> Store:
+        """The store of a folder."""
+        first, _, rest = folder.partition("/")
+        if first == CLUSTER_METADATA:
+            return self.metadata_root.at(folder)
+        if first in AT_ONE:
+            return self.first().at(folder)
+        if first == STAGED_TRANSACTIONS:
+            return Spread(
+                self.replicas(CONSUMER_OFFSETS), lambda replica: self.root_of(replica.broker).at(folder), self._clock
+            )
+        table = ReplicatedStore(self.replicas(first), self)
+        return table.at(rest) if rest else table
+
+    def _split(self, name: str) -> tuple[Store, str]:
+        """The store that a name is in, and the name there."""
+        first, _, rest = name.partition("/")
+        return (self.at(first), rest) if rest else (self.first(), name)
+
+    def for_tasks(self) -> Store:
+        """This store; it is opened anew in the other process."""
+        return self
+
+    def __reduce__(self) -> tuple[Callable[[str], Store], tuple[str]]:
+        """Elsewhere it is opened anew."""
+        from kafkalike.log.cluster.replicated.opening import reopened
+
+        return reopened, (",".join(root.uri for _, root in sorted(self.roots.items())),)
+
+    def sent_options(self) -> SentOptions | None:
+        """None."""
+        return None
+
+    def hadoop_settings(self) -> Mapping[str, str]:
+        """Nothing."""
+        return {}
+
+    def read(self, name: str) -> bytes:
+        """Content of a file."""
+        store, rest = self._split(name)
+        return store.read(rest)
+
+    def look(self, name: str, pace: Pace = NOW) -> bytes | None:
+        """Content of a file that may not be there yet."""
+        store, rest = self._split(name)
+        return store.look(rest, pace)
+
+    def put_if_absent(self, name: str, content: bytes, *, durable: bool = False) -> bool:
+        """Create a file."""
+        store, rest = self._split(name)
+        return store.put_if_absent(rest, content, durable=durable)
+
+    def replace(self, name: str, content: bytes) -> None:
+        """Write a file."""
+        store, rest = self._split(name)
+        store.replace(rest, content)
+
+    def open_input(self, name: str, buffer_size: int = 0) -> pa.NativeFile:
+        """Open a file for reading."""
+        store, rest = self._split(name)
+        return store.open_input(rest, buffer_size)
+
+    def read_range(self, name: str, start: int, stop: int) -> pa.Buffer:
+        """Bytes of a file."""
+        store, rest = self._split(name)
+        return store.read_range(rest, start, stop)
+
+    def open_output(self, name: str) -> pa.NativeFile:
+        """A stream that makes a new file."""
+        store, rest = self._split(name)
+        return store.open_output(rest)
+
+    def size(self, name: str) -> int:
+        """Bytes of a file."""
+        store, rest = self._split(name)
+        return store.size(rest)
+
+    def list(self, folder: str = "", *, deep: bool = False, after: str = "") -> list[Entry]:
+        """Files of a folder."""
+        first, _, rest = folder.partition("/")
+        if first:
+            return self.at(first).list(rest, deep=deep, after=after)
+        return self.first().list("", deep=deep, after=after)
+
+    def folders(self) -> Sequence[str]:
+        """Names of the folders of all roots that answer."""
+        return sorted({name for broker in self.alive() for name in self.roots[broker].folders()})
+
+    def make_folder(self, folder: str) -> None:
+        """Make a folder; tables and roots are made otherwise."""
+        first, _, rest = folder.partition("/")
+        if first and rest:
+            self.at(first).make_folder(rest)
+
+    def copy(self, source: str, target: Store, name: str) -> None:
+        """Give a file to another store."""
+        store, rest = self._split(source)
+        store.copy(rest, target, name)
+
+    def discard(self, name: str) -> None:
+        """Try to remove a file."""
+        store, rest = self._split(name)
+        store.discard(rest)
+
+    def remove(self, name: str) -> None:
+        """Remove a file."""
+        store, rest = self._split(name)
+        store.remove(rest)
+
+    def sync(self, name: str) -> None:
+        """Make a file survive a power failure."""
+        store, rest = self._split(name)
+        store.sync(rest)
+
+    def turn(
+        self, name: str, deadline: Deadline, meanwhile: Callable[[], object] = lambda: None
+    ) -> AbstractContextManager[None]:
+        """Queue at the first root that answers: for fairness alone, so that two who see different ones do no harm."""
+        return self.first().turn(name, deadline, meanwhile)
+
+    def forget_turns(self, names: Iterable[str]) -> int:
+        """Remove what queues have left at the roots that answer."""
+        wanted = list(names)
+        return sum(self.roots[broker].forget_turns(wanted) for broker in self.alive())
+
+    def leases(self) -> Leases:
+        """Heartbeats at several roots."""
+        return SeveralLeases(self)
+
+    def now_ns(self) -> int:
+        """The machine's clock."""
+        return min(self.roots.items())[1].now_ns()
+
+
+def folder_of(location: str, replica: Replica) -> str:
+    """Folder of a replica below its root."""
+    return f"{location}~{replica.life}" if replica.life else location
+
+
+class SeveralLeases:
+    """Heartbeats of group members at several roots: the latest that any of them has counts. Thread-safe.
+
+    Args:
+        roots: of the cluster.
+    """
+
+    def __init__(self, roots: SeveralRoots) -> None:
+        self._roots = roots
+        self._leases: dict[int, Leases] = {}
+
+    def _alive(self) -> list[Leases]:
+        found = []
+        for broker in self._roots.alive()[:MOST_LEASES]:
+            if broker not in self._leases:
+                self._leases[broker] = self._roots.roots[broker].leases()
+            found.append(self._leases[broker])
+        if not found:
+            raise KafkaStorageError("no root answers")
+        return found
+
+    def renew(self, group_id: str, member_id: str) -> None:
+        """Give a heartbeat."""
+        failed: KafkaStorageError | None = None
+        done = False
+        for leases in self._alive():
+            try:
+                leases.renew(group_id, member_id)
+                done = True
+            except KafkaStorageError as cause:
+                failed = cause
+        if failed is not None and not done:
+            raise failed
+
+    def read(self, group_id: str, member_ids: Iterable[str]) -> Mapping[str, int]:
+        """When members gave their last heartbeat."""
+        wanted = list(member_ids)
+        latest: dict[str, int] = {}
+        for leases in self._alive():
+            for member, seen in leases.read(group_id, wanted).items():
+                latest[member] = max(seen, latest.get(member, 0))
+        return latest
+
+    def drop(self, group_id: str, member_id: str) -> None:
+        """Forget a member."""
+        with contextlib.suppress(KafkaStorageError):
+            for leases in self._alive():
+                leases.drop(group_id, member_id)

@@ -1,0 +1,280 @@
+"""TableHelper: what a helper does for the replicas of one table: in, out, another leader, an unclean election."""
+
+from __future__ import annotations
+
+import contextlib
+import secrets
+import uuid
+from collections.abc import Callable, Generator
+from typing import TYPE_CHECKING, Any, Final, TypeVar
+
+from kafkalike.errors import (
+    ElectionNotNeededError,
+    EligibleLeadersNotAvailableError,
+    KafkaError,
+    KafkaStorageError,
+)
+from kafkalike.log.table.commit_file import Commit
+from kafkalike.log.table.layout import CONSUMER_OFFSETS, TRANSACTIONS
+from kafkalike.log.table.replicas.version_file import VersionFile
+from kafkalike.log.table.state import FENCE
+from kafkalike.model.replication import joining
+from kafkalike.model.replication.acts import Act, End, NewLife
+from kafkalike.model.replication.course import Seen, appending
+from kafkalike.model.replication.values import (
+    FellBehindError,
+    NoReplicaLeftError,
+    Registration,
+    Replica,
+    ReplicaError,
+    UnreachableError,
+    View,
+)
+
+if TYPE_CHECKING:
+    from kafkalike.log.cluster.replicated.cluster import ReplicatedCluster
+    from kafkalike.model.brokers import ReplicatedTable
+
+T = TypeVar("T")
+
+TRIES: Final = 10
+"""How often a replica is let in again that the log was faster than, or whose log is to be gone past."""
+
+
+class TableHelper:
+    """Works for one table of a cluster.
+
+    Args:
+        cluster: whose.
+        location: the table's folder.
+    """
+
+    def __init__(self, cluster: ReplicatedCluster, location: str) -> None:
+        self._cluster = cluster
+        self._location = location
+        self._replicas = cluster.store.replicas(location)
+        self._roots = self._replicas.roots
+        self._controller = cluster._controller_of(location)  # noqa: SLF001 - of the same package
+
+    def _table(self) -> ReplicatedTable:
+        return self._cluster.metadata.refresh().replicas[self._location]
+
+    def _alive(self, broker: int) -> bool:
+        return self._cluster.store.root_of(broker).is_there()
+
+    def end_of(self, broker: int) -> tuple[int | None, int | None]:
+        """The last version of a broker's replica, and bytes of its data files; None where it gives no answer."""
+        registered = self._table().registration
+        replica = next((r for r in registered.chain if r.broker == broker), Replica(broker, registered.life))
+        store = self._replicas.store_of(replica)
+        try:
+            version: int = self._roots.do(End(replica))
+            return version, sum(entry.size for entry in store.list(deep=True) if entry.name.endswith(".parquet"))
+        except OSError:
+            # It is there, and has no replica yet.
+            return (-1, 0) if self._alive(broker) else (None, None)
+
+    # --- one run -------------------------------------------------------------------------------
+
+    def replicate(self) -> list[str]:
+        """Do what is to be done now; returns what could not be done and why."""
+        failed: list[str] = []
+        for step in (self._evict, self._let_in, self._let_out, self._lead_back):
+            try:
+                step(failed)
+            except (KafkaError, OSError, ReplicaError, FellBehindError, NoReplicaLeftError) as cause:
+                failed.append(str(cause) or type(cause).__name__)
+        return failed
+
+    def _evict(self, failed: list[str]) -> None:
+        """Take out who gives no answer; and where nobody in sync does, elect who may lack records, if that is wanted."""
+        registered = self._table().registration
+        gone = [replica for replica in registered.chain if not self._alive(replica.broker)]
+        if set(registered.in_sync) <= set(gone):
+            if all(self._roots.note_down(replica) >= self._cluster.store.lag_ms for replica in registered.in_sync):
+                if self._is_unclean_allowed():
+                    self.elect_unclean(self._location)
+                else:
+                    failed.append("no replica in sync gives an answer")
+            return
+        for replica in gone:
+            self._replicas.report(replica)
+
+    def _is_unclean_allowed(self) -> bool:
+        state = self._cluster.metadata.state
+        info = next((info for info in state.topics.values() if info.location == self._location), None)
+        settings = self._cluster.server.effective({} if info is None else info.configs)
+        return info is not None and settings["unclean.leader.election.enable"] == "true"
+
+    def _let_in(self, failed: list[str]) -> None:
+        for broker in self._table().assigned:
+            if broker in self._table().isr:
+                continue
+            if not self._alive(broker):
+                failed.append(f"the root of broker {broker} gives no answer")
+                continue
+            self.join(broker, leads=broker == self._table().assigned[0])
+
+    def _let_out(self, failed: list[str]) -> None:
+        """Take out who is not assigned, once all are in sync that are."""
+        del failed
+        table = self._table()
+        if not set(table.assigned) <= set(table.isr):
+            return
+        for replica in table.registration.chain:
+            if replica.broker not in table.assigned:
+                self.take_out(replica.broker)
+
+    def _lead_back(self, failed: list[str]) -> None:
+        del failed
+        table = self._table()
+        preferred = table.assigned[0]
+        if table.leader == preferred or preferred not in table.isr or not self._alive(preferred):
+            return
+        if self._cluster.server.get("auto.leader.rebalance.enable") == "true" and len(table.isr) > self._min_isr():
+            self.lead(preferred)
+
+    def _min_isr(self) -> int:
+        state = self._cluster.metadata.state
+        info = next((info for info in state.topics.values() if info.location == self._location), None)
+        return 1 if info is None else int(self._cluster.server.effective(info.configs)["min.insync.replicas"])
+
+    # --- steps ---------------------------------------------------------------------------------
+
+    def join(self, broker: int, *, leads: bool) -> None:
+        """Let a broker's replica in.
+
+        Raises:
+            KafkaStorageError: it cannot be now.
+            OSError: its root gives no answer.
+        """
+        for _ in range(TRIES):
+            registered = self._controller.look()
+            if any(replica.broker == broker for replica in registered.in_sync):
+                return
+            self._roots.make_replica(Replica(broker, registered.life))
+            if self._location == CONSUMER_OFFSETS:
+                self._copy_staged(broker)
+            view = self._fresh_view()
+            registered = self._controller.look()
+            seen: Seen = {}
+            try:
+                done = self._roots.carry_out(joining.joining(broker, registered, view, seen, leads=leads))
+            except FellBehindError:
+                self._replicas.forget()
+                continue
+            except ReplicaError as failed:
+                if failed.replica.broker == broker and failed.replica not in registered.chain:
+                    message = f"broker {broker} gives no answer, or has something else: {failed}"
+                    raise KafkaStorageError(message) from failed
+                self._replicas.mend(failed)
+                continue
+            self._replicas.forget()
+            if done is None:
+                # The log must go on, past what only that replica has.
+                self._go_on()
+        message = f"broker {broker} could not be let in {TRIES} times; the next run goes on"
+        raise KafkaStorageError(message)
+
+    def _fresh_view(self) -> View:
+        self._replicas.forget()
+        view = self._replicas.view()
+        if view is None:
+            raise KafkaStorageError(f"{self._location} has no table yet")
+        return view
+
+    def _go_on(self) -> None:
+        empty = Commit(
+            version=0, time_ms=self._cluster.clock.now_ms(), operation=FENCE, append_id=uuid.uuid4().hex
+        ).content()
+        with contextlib.suppress(FellBehindError):
+            self._roots.carry_out(appending(self._fresh_view(), VersionFile(empty), {}))
+
+    def _copy_staged(self, broker: int) -> None:
+        """Give a broker the staged records of transactions, which decisions in the table name."""
+        here = self._cluster.store.root_of(broker).at(TRANSACTIONS)
+        every = self._cluster.store.at(TRANSACTIONS)
+        for entry in every.list(deep=True):
+            with contextlib.suppress(FileNotFoundError):
+                content = every.read(entry.name)
+                here.make_folder(entry.name.rpartition("/")[0])
+                here.put_if_absent(entry.name, content, durable=True)
+
+    def take_out(self, broker: int) -> None:
+        """Take a broker's replica out of the chain, if it is there."""
+        registered = self._controller.look()
+        for replica in registered.chain:
+            if replica.broker == broker:
+                self._left(replica, registered)
+
+    def _left(self, replica: Replica, registered: Registration) -> None:
+        view = self._fresh_view()
+        seen: Seen = {}
+        try:
+            self._roots.carry_out(joining.leaving(replica, registered, view, seen))
+        except NoReplicaLeftError:
+            message = f"broker {replica.broker} has the only replica in sync"
+            raise KafkaStorageError(message) from None
+        except ReplicaError as failed:
+            self._replicas.mend(failed)
+        self._replicas.forget()
+
+    def lead(self, broker: int) -> None:
+        """Let a broker's replica lead that is in sync: it leaves, and comes back as the last one."""
+        registered = self._controller.look()
+        if registered.leader.broker == broker:
+            return
+        if len(registered.in_sync) > 1:
+            for replica in registered.in_sync:
+                if replica.broker == broker:
+                    self._left(replica, registered)
+        self.join(broker, leads=True)
+
+    def elect_unclean(self, topic: str) -> None:
+        """Make the replica with the longest log the leader, as nobody in sync answers; others are made anew.
+
+        Raises:
+            ElectionNotNeededError: somebody in sync answers.
+            EligibleLeadersNotAvailableError: nobody answers that has a replica.
+        """
+        table = self._table()
+        registered = table.registration
+        if any(self._alive(replica.broker) for replica in registered.in_sync):
+            raise ElectionNotNeededError(f"Leader election not needed for topic {topic}: somebody in sync answers")
+        found: list[tuple[int, Replica]] = []
+        for broker in table.assigned:
+            replica = Replica(broker, registered.life)
+            with contextlib.suppress(OSError, ReplicaError):
+                if self._alive(broker) and all(broker != member.broker for member in registered.chain):
+                    found.append((self._roots.do(End(replica)), replica))
+        if not found or max(found)[0] < 0:
+            message = f"Failed to elect a leader of topic {topic}: no replica answers"
+            raise EligibleLeadersNotAvailableError(message)
+        chosen = max(found)[1]
+
+        def prepare(life: int) -> None:
+            self._roots.make_replica(Replica(chosen.broker, life))
+
+        if self._roots.carry_out(_prepared(joining.choosing_unclean(chosen), prepare)) is None:
+            raise ElectionNotNeededError(f"topic {topic}: somebody else was faster")
+        self._replicas.forget()
+
+
+def _prepared(course: Generator[Act, Any, T], prepare: Callable[[int], object]) -> Generator[Act, Any, T]:
+    """A course whose new replica is made before it is written to."""
+    try:
+        act = course.send(None)
+        while True:
+            if isinstance(act, NewLife):
+                life = secrets.randbits(62) + 1
+                prepare(life)
+                act = course.send(life)
+                continue
+            try:
+                found = yield act
+            except (UnreachableError, ReplicaError) as failed:
+                act = course.throw(failed)
+            else:
+                act = course.send(found)
+    except StopIteration as end:
+        return end.value  # type: ignore[no-any-return]

@@ -1,0 +1,100 @@
+"""SingleBroker: what a cluster of one root says of its brokers and replicas."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Literal, NoReturn
+
+from kafkalike.errors import (
+    BrokerNotAvailableError,
+    ElectionNotNeededError,
+    InvalidReplicationAssignmentError,
+    KafkaConfigurationError,
+    NoReassignmentInProgressError,
+)
+from kafkalike.model.brokers import ONLY_BROKER, Broker, Replicas, ReplicateReport
+
+if TYPE_CHECKING:
+    from kafkalike.log.cluster.base import ClusterBase
+
+
+class SingleBroker:
+    """One root: broker 1 has everything. See `Replication`.
+
+    Args:
+        cluster: at that root.
+    """
+
+    def __init__(self, cluster: ClusterBase) -> None:
+        self._cluster = cluster
+
+    def brokers(self) -> Sequence[Broker]:
+        """The one there is."""
+        return [Broker(id=ONLY_BROKER, uri=self._cluster.root)]
+
+    def alive(self, broker: int) -> bool:
+        """Whether it is that one."""
+        return broker == ONLY_BROKER
+
+    def replicas(self, topic: str, *, ends: bool = False) -> Replicas:
+        """One."""
+        del ends
+        self._cluster.topic(topic)
+        return Replicas(topic=topic, leader=ONLY_BROKER, epoch=0, replicas=(ONLY_BROKER,), isr=(ONLY_BROKER,))
+
+    def tables(self) -> Sequence[str]:
+        """The topics."""
+        return sorted(self._cluster.topics())
+
+    def elect_leader(self, topic: str, kind: Literal["preferred", "unclean"] = "preferred") -> Replicas:
+        """Not needed."""
+        del kind
+        self._cluster.topic(topic)
+        raise ElectionNotNeededError(f"Leader election not needed for topic {topic}: broker {ONLY_BROKER} leads")
+
+    def reassign(self, topic: str, assigned: Sequence[int] | None) -> Replicas:
+        """Only to where it is."""
+        if assigned is None:
+            raise NoReassignmentInProgressError(f"No reassignment of topic {topic} is in progress")
+        if list(assigned) != [ONLY_BROKER]:
+            message = f"topic {topic}: this cluster has one root, broker {ONLY_BROKER}"
+            raise InvalidReplicationAssignmentError(message)
+        return self.replicas(topic)
+
+    def reassigning(self) -> Mapping[str, Replicas]:
+        """None."""
+        return {}
+
+    def replicate(self, topics: Sequence[str] | None = None, *, timeout_ms: float | None = None) -> ReplicateReport:
+        """Nothing is to be done."""
+        del topics, timeout_ms
+        return ReplicateReport(joined={}, left={}, led={}, failed=())
+
+    def add_broker(self, uri: str, *, rack: str | None = None, id: int | None = None) -> Broker:  # noqa: A002
+        """Refused."""
+        del uri, rack, id
+        self._refuse()
+
+    def drain(self, broker: int) -> Sequence[str]:
+        """Refused."""
+        self._known(broker)
+        self._refuse()
+
+    def remove_broker(self, broker: int, *, lost: bool = False) -> None:
+        """Refused."""
+        del lost
+        self._known(broker)
+        self._refuse()
+
+    @staticmethod
+    def _known(broker: int) -> None:
+        if broker != ONLY_BROKER:
+            raise BrokerNotAvailableError(f"there is no broker {broker}")
+
+    @staticmethod
+    def _refuse() -> NoReturn:
+        message = (
+            "this cluster was made with one root; brokers can be added to clusters that were made with several: "
+            "bootstrap_servers='root1,root2'"
+        )
+        raise KafkaConfigurationError(message)

@@ -1,0 +1,107 @@
+"""What may be asked of a cluster's brokers and replicas."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Literal, Protocol
+
+from kafkalike.model.brokers import Broker, Replicas, ReplicateReport
+
+
+class Replication(Protocol):
+    """Brokers of a cluster, and where its tables have replicas. Thread-safe.
+
+    A cluster of one root has one broker, number 1, with all topics; it refuses to change that.
+    """
+
+    def brokers(self) -> Sequence[Broker]:
+        """All brokers, fresh, by id."""
+        ...
+
+    def alive(self, broker: int) -> bool:
+        """Whether the broker's root answers, asked now."""
+        ...
+
+    def replicas(self, topic: str, *, ends: bool = False) -> Replicas:
+        """Replicas of a topic, fresh; a control table's name (`__consumer_offsets`) will do.
+
+        Args:
+            topic: its name.
+            ends: whether to ask each root how far its replica is.
+
+        Raises:
+            UnknownTopicOrPartitionError: no such topic.
+        """
+        ...
+
+    def tables(self) -> Sequence[str]:
+        """Names of the topics and control tables that have replicas, fresh, sorted."""
+        ...
+
+    def elect_leader(self, topic: str, kind: Literal["preferred", "unclean"] = "preferred") -> Replicas:
+        """Let the preferred replica lead; or, where nobody in sync answers, the one with the longest log.
+
+        Raises:
+            ElectionNotNeededError: it leads already; or somebody in sync answers.
+            PreferredLeaderNotAvailableError: it is not in sync.
+            EligibleLeadersNotAvailableError: no replica answers.
+        """
+        ...
+
+    def reassign(self, topic: str, assigned: Sequence[int] | None) -> Replicas:
+        """Say which brokers shall have replicas of a topic, the preferred leader first; `replicate` carries it out.
+
+        Args:
+            topic: its name.
+            assigned: broker ids; None takes a move that is not finished back: those in sync stay.
+
+        Raises:
+            InvalidReplicationAssignmentError: no, unknown, doubled or draining brokers.
+            NoReassignmentInProgressError: there is none to be taken back.
+        """
+        ...
+
+    def reassigning(self) -> Mapping[str, Replicas]:
+        """Topics whose replicas are not those that they shall have."""
+        ...
+
+    def replicate(self, topics: Sequence[str] | None = None, *, timeout_ms: float | None = None) -> ReplicateReport:
+        """Bring replicas in sync: copy what they lack, let them in, take out what is not assigned, move leaders back.
+
+        Args:
+            topics: names; None takes all tables.
+            timeout_ms: begin nothing more after so long; None has no end.
+        """
+        ...
+
+    def add_broker(self, uri: str, *, rack: str | None = None, id: int | None = None) -> Broker:  # noqa: A002 - Kafka's word
+        """Add a root.
+
+        Raises:
+            KafkaConfigurationError: it is one already, is part of another cluster, or its kind is not supported.
+            KafkaConnectionError: it gives no answer.
+        """
+        ...
+
+    def drain(self, broker: int) -> Sequence[str]:
+        """Put no new replicas on a broker, and assign those that are there to others; `replicate` moves them.
+
+        Returns:
+            Tables that have a replica there still.
+
+        Raises:
+            BrokerNotAvailableError, InvalidReplicationFactorError: no such broker; too few others for a table's factor.
+        """
+        ...
+
+    def remove_broker(self, broker: int, *, lost: bool = False) -> None:
+        """Take a root out of the cluster; nothing on it is deleted.
+
+        Args:
+            broker: its id.
+            lost: also when tables have replicas there, in sync or not: it never comes back.
+
+        Raises:
+            PolicyViolationError: tables have replicas there; or it is the only one in sync of a table; or a voter.
+        """
+        ...

@@ -1,0 +1,298 @@
+"""ReplicatedStore: a table's replicas on several roots as one store, which `Table` and all that read it take for one.
+
+A version is made and seen by the courses of `kafkalike.model.replication`. A data file is kept in memory until its
+version is put: then each member gets it before the first one says that the version is there. What is published can be
+read from any member in sync: the leader is asked first, and another one where it has no answer.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import io
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import AbstractContextManager
+from typing import TYPE_CHECKING, Final, TypeVar
+
+import pyarrow as pa
+
+from kafkalike.config.storage import SentOptions
+from kafkalike.log.store.near import NearStore
+from kafkalike.log.store.port import NOW, Entry, Pace, Reach, Store
+from kafkalike.log.table.actions import version_of
+from kafkalike.log.table.damage import DamagedFileError
+from kafkalike.log.table.replicas.copies import Copies
+from kafkalike.log.table.replicas.roots import MARK
+from kafkalike.log.table.replicas.table_replicas import TableReplicas
+from kafkalike.model.leases import Leases
+
+if TYPE_CHECKING:
+    from kafkalike.clock import Deadline
+
+T = TypeVar("T")
+
+LOG: Final = "_delta_log"
+
+
+class Made(io.BytesIO):
+    """A data file in the making; it is handed over when it is closed."""
+
+    def __init__(self, done: Callable[[bytes], object]) -> None:
+        super().__init__()
+        self._done = done
+
+    def close(self) -> None:
+        """Hand it over, once."""
+        if not self.closed:
+            self._done(self.getvalue())
+        super().close()
+
+
+class ReplicatedStore(NearStore):
+    """One table with replicas.
+
+    Args:
+        replicas: the table's.
+        root: the cluster's files, for turns and heartbeats.
+    """
+
+    def __init__(self, replicas: TableReplicas, root: Store) -> None:
+        self.replicas = replicas
+        self._root = root
+        self._lineage: int | None = None
+
+    def __repr__(self) -> str:
+        """For error messages."""
+        return f"ReplicatedStore({self.uri!r})"
+
+    @property
+    def uri(self) -> str:
+        """Where the leader's replica is."""
+        known = self.replicas.in_sync()
+        return self.replicas.store_of(known[0]).uri if known else self.replicas.uri
+
+    @property
+    def reach(self) -> Reach:
+        """A folder of this machine, on each root."""
+        return "machine"
+
+    def copies(self) -> Sequence[Store]:
+        """The replicas in sync that answer, each for itself; the leader first."""
+        found = []
+        for replica in self.replicas.in_sync():
+            store = self.replicas.store_of(replica)
+            with contextlib.suppress(OSError):
+                store.size(MARK)
+                found.append(store)
+        return found
+
+    def check_writable(self) -> None:
+        """See `Store.check_writable`."""
+        self._root.check_writable()
+
+    def try_out(self) -> None:
+        """See `Store.try_out`."""
+        self._root.try_out()
+
+    def at(self, folder: str) -> Store:
+        """A folder of the leader's replica."""
+        return self._reader().at(folder)
+
+    def for_tasks(self) -> Store:
+        """What reads files, from the leader or another one in sync."""
+        return self._reader()
+
+    def _reader(self) -> Copies:
+        return Copies([self.replicas.store_of(replica) for replica in self.replicas.in_sync()])
+
+    def sent_options(self) -> SentOptions | None:
+        """None."""
+        return None
+
+    def hadoop_settings(self) -> Mapping[str, str]:
+        """Nothing."""
+        return {}
+
+    # --- versions ------------------------------------------------------------------------------
+
+    def look(self, name: str, pace: Pace = NOW) -> bytes | None:
+        """Content of a file that may not be there yet."""
+        version = _version(name)
+        if version is None:
+            return super().look(name, pace)
+        found = self.replicas.look(version)
+        if self._lineage is None:
+            self._lineage = self.replicas.lineage
+        elif self._lineage != self.replicas.lineage:
+            # What was read of the log that was given up does not count: all of it is read anew.
+            self._lineage = self.replicas.lineage
+            raise DamagedFileError(self.uri, name, "its log was given up by an unclean election")
+        return found
+
+    def put_if_absent(self, name: str, content: bytes, *, durable: bool = False) -> bool:
+        """Make a version with these bytes on all members of the chain, unless there is one."""
+        version = _version(name)
+        if version is None:
+            raise OSError(errno.EINVAL, f"{name} is no version of a table with replicas")
+        return self.replicas.put(version, content, durable=durable)
+
+    def list(self, folder: str = "", *, deep: bool = False, after: str = "") -> list[Entry]:
+        """Files of a folder: of a log, the leader's; of data, all that some replica has."""
+        if folder == LOG or folder.startswith(f"{LOG}/"):
+            return self._listed_log(folder, deep=deep, after=after)
+        found: dict[str, Entry] = {}
+        for store in self.copies():
+            for entry in store.list(folder, deep=deep, after=after):
+                if not entry.name.startswith(MARK):
+                    found.setdefault(entry.name, entry)
+        return list(found.values())
+
+    def _listed_log(self, folder: str, *, deep: bool, after: str) -> list[Entry]:
+        view = self.replicas.view()
+        self._lineage = self.replicas.lineage
+        if view is None:
+            return []
+        failed: OSError | None = None
+        for replica in self.replicas.in_sync():
+            store = self.replicas.store_of(replica)
+            try:
+                store.size(MARK)
+                listed = store.list(folder, deep=deep, after=after)
+            except OSError as cause:
+                failed = failed or cause
+                continue
+            if replica == view.configuration.leader:
+                return listed
+            # What one of the others has beyond is not published.
+            return [entry for entry in listed if (version_of(entry.name) or 0) <= view.end]
+        if failed is not None:
+            raise failed
+        return []
+
+    # --- files ---------------------------------------------------------------------------------
+
+    def read(self, name: str) -> bytes:
+        """Content of a file."""
+        made = self.replicas.roots.content_of(name)
+        if made is not None:
+            return made
+        version = _version(name)
+        if version is None:
+            return self._from_any(name, lambda store: store.read(name))
+        found = self.look(name)
+        if found is None:
+            raise FileNotFoundError(errno.ENOENT, "there is no such version", f"{self.uri}/{name}")
+        return found
+
+    def open_input(self, name: str, buffer_size: int = 0) -> pa.NativeFile:
+        """Open a file for reading."""
+        made = self.replicas.roots.content_of(name)
+        if made is not None:
+            return pa.BufferReader(made)
+        return self._from_any(name, lambda store: store.open_input(name, buffer_size))
+
+    def read_range(self, name: str, start: int, stop: int) -> pa.Buffer:
+        """Bytes of a file."""
+        made = self.replicas.roots.content_of(name)
+        if made is not None:
+            return pa.py_buffer(made[start:stop])
+        return self._from_any(name, lambda store: store.read_range(name, start, stop))
+
+    def size(self, name: str) -> int:
+        """Bytes of a file."""
+        made = self.replicas.roots.content_of(name)
+        if made is not None:
+            return len(made)
+        return self._from_any(name, lambda store: store.size(name))
+
+    def _from_any(self, name: str, read: Callable[[Store], T]) -> T:
+        """Ask the leader, and where it does not have a data file, or gives no answer, another one."""
+        failed: OSError | None = None
+        for replica in self.replicas.in_sync():
+            store = self.replicas.store_of(replica)
+            try:
+                return read(store)
+            except OSError as cause:
+                failed = failed if isinstance(cause, FileNotFoundError) and failed is not None else cause
+                if name.startswith(LOG) and isinstance(cause, FileNotFoundError) and _is_there(store):
+                    # Log files are each replica's own.
+                    raise
+        raise failed or FileNotFoundError(errno.ENOENT, "there is no such table", f"{self.uri}/{name}")
+
+    def open_output(self, name: str) -> pa.NativeFile:
+        """A stream that makes a new data file, which members get with the version that names it."""
+        return pa.PythonFile(Made(lambda content: self.replicas.roots.made(name, content)), "w")
+
+    def replace(self, name: str, content: bytes) -> None:
+        """Refused: what is not a version is each replica's own; see `copies`."""
+        raise OSError(errno.EINVAL, f"{name} cannot be replaced on several roots")
+
+    def make_folder(self, folder: str) -> None:
+        """Nothing: a version's put makes what it needs."""
+
+    def copy(self, source: str, target: Store, name: str) -> None:
+        """Give a file to another store."""
+        with target.open_output(name) as stream:
+            stream.write(self.read(source))
+
+    def discard(self, name: str) -> None:
+        """Try to remove a file that nobody names."""
+        self.replicas.roots.forget(name)
+        if _version(name) is not None:
+            # A version is never taken back.
+            return
+        for replica in self.replicas.members():
+            self.replicas.store_of(replica).discard(name)
+
+    def remove(self, name: str) -> None:
+        """Remove a file that nobody needs, on all roots that answer."""
+        self.replicas.roots.forget(name)
+        for replica in self.replicas.members():
+            store = self.replicas.store_of(replica)
+            if _is_there(store):
+                store.remove(name)
+
+    def sync(self, name: str) -> None:
+        """Make a file survive a power failure; one that is not put yet will, as its version does."""
+        if self.replicas.roots.content_of(name) is not None:
+            return
+        for store in self.copies():
+            with contextlib.suppress(FileNotFoundError):
+                store.sync(name)
+
+    def folders(self) -> Sequence[str]:
+        """Names of the folders below."""
+        return sorted({name for store in self.copies() for name in store.folders()})
+
+    # --- the cluster's -------------------------------------------------------------------------
+
+    def turn(
+        self, name: str, deadline: Deadline, meanwhile: Callable[[], object] = lambda: None
+    ) -> AbstractContextManager[None]:
+        """See `Store.turn`."""
+        return self._root.turn(name, deadline, meanwhile)
+
+    def forget_turns(self, names: Iterable[str]) -> int:
+        """See `Store.forget_turns`."""
+        return self._root.forget_turns(names)
+
+    def leases(self) -> Leases:
+        """The cluster's."""
+        return self._root.leases()
+
+    def now_ns(self) -> int:
+        """The machine's clock."""
+        return self._root.now_ns()
+
+
+def _version(name: str) -> int | None:
+    folder, _, base = name.rpartition("/")
+    return version_of(base) if folder == LOG else None
+
+
+def _is_there(store: Store) -> bool:
+    try:
+        store.size(MARK)
+    except OSError:
+        return False
+    return True

@@ -1,0 +1,115 @@
+"""Brokers: the storage roots of a cluster, and what their replicas of a topic are, as values."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Final
+
+from kafkalike.model.replication.values import Registration, Replica
+
+ONLY_BROKER: Final = 1
+"""Id of the one broker of a cluster that has one root."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Broker:
+    """A storage root of a cluster. Nothing runs there."""
+
+    id: int
+    """From 1 on; a removed broker's id is never given out again."""
+    uri: str
+    """Where the root is: an absolute path or a URI."""
+    rack: str | None = None
+    """Kafka's `broker.rack`: readers with the same `client_rack` read from it."""
+    draining: bool = False
+    """Whether it is to be emptied: no new replicas are put there."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ReplicatedTable:
+    """What the controller has registered of one table: which roots shall have it, and which take its versions."""
+
+    location: str
+    """Folder of the table, relative to each root."""
+    assigned: tuple[int, ...]
+    """Ids of the brokers that shall have a replica, Kafka's order: the first one is the preferred leader."""
+    registration: Registration
+    """Who takes the next version, and in what order."""
+
+    @property
+    def leader(self) -> int:
+        """Id of the broker that may be read."""
+        return self.registration.leader.broker
+
+    @property
+    def isr(self) -> tuple[int, ...]:
+        """Ids of the brokers in sync, the leader first."""
+        return tuple(replica.broker for replica in reversed(self.registration.in_sync))
+
+
+def first_replicas(location: str, assigned: Sequence[int]) -> ReplicatedTable:
+    """What is registered of a new table.
+
+    Args:
+        location: its folder.
+        assigned: ids of the brokers that shall have it, the leader first.
+    """
+    chain = tuple(Replica(broker) for broker in (*assigned[1:], assigned[0]))
+    return ReplicatedTable(location=location, assigned=tuple(assigned), registration=Registration(0, chain))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ReplicaEnd:
+    """How far one replica of a table is."""
+
+    broker: int
+    in_sync: bool
+    version: int | None
+    """Its last table version; None: its root gives no answer."""
+    bytes: int | None
+    """Of its data files; None: its root gives no answer."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Replicas:
+    """Replicas of one topic. All partitions of a topic have the same ones."""
+
+    topic: str
+    leader: int
+    """Id of the leader's broker; -1: its root gives no answer."""
+    epoch: int
+    """Kafka's leader epoch."""
+    replicas: tuple[int, ...]
+    """Ids of the brokers that shall have one, the preferred leader first."""
+    isr: tuple[int, ...]
+    """Ids of the brokers in sync."""
+    offline: tuple[int, ...] = ()
+    """Ids of those whose root gives no answer."""
+    ends: tuple[ReplicaEnd, ...] = ()
+    """How far each of them is; empty unless it was asked for."""
+    joining: int | None = None
+    """Id of the broker whose replica is about to be in sync."""
+    min_isr: int = 1
+    """The topic's `min.insync.replicas`."""
+    losses: tuple[str, ...] = ()
+    """Unclean elections, in words: when, who was chosen, where its log ended."""
+
+    @property
+    def under_replicated(self) -> bool:
+        """Whether a broker that shall have a replica is not in sync."""
+        return not set(self.replicas) <= set(self.isr)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ReplicateReport:
+    """What one run of `replicate` has done."""
+
+    joined: Mapping[str, Sequence[int]]
+    """By table: brokers whose replicas are in sync now, and were not."""
+    left: Mapping[str, Sequence[int]]
+    """By table: brokers whose replicas were taken out, as they are not assigned any more, or gave no answer."""
+    led: Mapping[str, int]
+    """By table: the broker that leads now, and did not."""
+    failed: Sequence[str]
+    """What could not be done and why, a sentence each."""
