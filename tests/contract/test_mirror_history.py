@@ -28,4 +28,4 @@ def test_a_promotion_beside_mirrors_that_go_on_is_a_moment_and_nothing_comes_aft
     world.run(20, monkeypatch)
     world.check_same()
     world.run(10, monkeypatch)
-    world.promote_beside(40, monkeypatch)
+    world.promote_beside(60, monkeypatch)

@@ -66,6 +66,7 @@ class MirrorWorld:
         self.passed = 0
         self.promoted = 0
         self.tolerant = False
+        self.strides = self.random.choice(((1, 3, 20), (1, 1, 2), (2, 5)))
 
     # --- the source ----------------------------------------------------------------------------
 
@@ -146,7 +147,7 @@ class MirrorWorld:
     def advance(self) -> None:
         """Some acts of one of the mirrors; another process's each time that it begins."""
         at = self.random.randrange(2)
-        for _ in range(self.random.choice((1, 3, 20))):
+        for _ in range(self.random.choice(self.strides)):
             steps = self.mirrors[at]
             if steps is None:
                 steps = self.mirrors[at] = self.mirroring().steps()
@@ -222,16 +223,16 @@ class MirrorWorld:
         """
         promotion: Generator[str, None, Any] | None = None
         done = False
+        self.tolerant, self.strides = True, (1, 1, 2)
         for _ in range(steps):
-            what = self.random.randrange(10)
-            if what < 1:
+            what = self.random.randrange(20)
+            if what < 2:
                 self.transaction(monkeypatch if self.random.randrange(2) else None)
-            elif what < 2:
+            elif what < 3:
                 self.kill()
-            elif what < 7:
-                self.tolerant = True
+            elif what < 15:
                 self.advance()
-            elif what < 8:
+            elif what < 16:
                 promotion = None
             elif not done:
                 promotion = promotion or promoting(DeltaCluster(self.target), self.left())
