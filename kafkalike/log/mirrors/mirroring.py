@@ -80,6 +80,8 @@ class Passed:
     """Committed offsets that were brought."""
     held: list[str] = field(default_factory=list)
     """Groups that have members, or offsets of their own, at the target: these stay."""
+    cut_ms: int = 0
+    """Time before the moment of the source that the target has now, ms; 0 when none was found."""
     overtaken: bool = False
     """Another mirror has decided a pass meanwhile; this one did nothing."""
 
@@ -220,9 +222,11 @@ class Mirroring:
             for name, info in self._target.topics().items()
             if name in passed.topics and not passed.topics[name].problem and self._is_mine(info)
         }
+        before = self._target.clock.now_ms()
         cut = self._cut(mirrors, passed)
         if cut is None:
             return
+        passed.cut_ms = before
         yield "cut"
         source_groups = self._source.groups.state
         if source_groups.seq != cut.seq:
@@ -376,7 +380,7 @@ class Mirroring:
 
     def _look_after(self, passed: Passed) -> Generator[str, None, None]:
         """Shorten logs that have grown, forget what stale passes have staged, say how far the source was seen."""
-        now, state = self._target.clock.now_ms(), self._target.metadata.refresh()
+        state = self._target.metadata.refresh()
         for name, topic in passed.topics.items():
             info = state.topics.get(name)
             if info is None or info.mirror is None or topic.problem:
@@ -386,13 +390,14 @@ class Mirroring:
                 cleaner.clean(info.topic_id)
                 self._cleaned[info.topic_id] = topic.version
                 yield "cleaned"
-        self._say_seen(passed, now)
+        self._say_seen(passed)
         yield "seen"
         self._forget_stale({mirrored.run for mirrored in state.mirrors.values()})
 
-    def _say_seen(self, passed: Passed, now_ms: int) -> None:
+    def _say_seen(self, passed: Passed) -> None:
         """Leave word how far the source was seen; for people and figures, nothing rests on it."""
-        sound = {name: [topic.version, now_ms] for name, topic in passed.topics.items() if not topic.problem}
+        now_ms = self._target.clock.now_ms()
+        sound = {name: [topic.version, passed.cut_ms] for name, topic in passed.topics.items() if not topic.problem}
         failed = {name: topic.problem for name, topic in passed.topics.items() if topic.problem}
         said = {"source": self._source.root, "time_ms": now_ms, "topics": sound, "problems": failed}
         if not passed.topics or passed.overtaken:
