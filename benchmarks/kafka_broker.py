@@ -13,6 +13,7 @@ import tempfile
 import time
 from collections.abc import Iterator
 from pathlib import Path
+from zipfile import is_zipfile
 
 import pyspark
 
@@ -57,6 +58,19 @@ def jars() -> str:
     # Spark's resolver leaves out what Spark has itself.
     scala = next(Path(pyspark.__file__).parent.glob("jars/scala-library-*.jar"))
     return f"{HOME / 'jars' / '*'}:{scala}"
+
+
+AVRO = "org.apache.spark:spark-avro_2.13:4.1.1"
+"""Spark's Avro functions. Maven Central has none of 4.2.0; this one works with it."""
+
+
+def avro_jar() -> str:
+    """The jar of Spark's Avro functions; fetched when it is not there."""
+    folder = HOME.parent / AVRO.rpartition(":")[0].rpartition(":")[2]
+    jar = folder / "jars" / f"{AVRO.replace(':', '_', 1).replace(':', '-', 1)}.jar"
+    if not is_zipfile(jar):
+        resolve({"spark.jars.packages": AVRO}, folder)
+    return str(jar)
 
 
 def _java() -> str:

@@ -7,8 +7,10 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from kafkalike.config.client import IdleSettings, build, choice, flag, optional
+from kafkalike.config.properties import INT_MAX, LONG_MAX
+from kafkalike.config.topic import TopicConfig
 from kafkalike.errors import InvalidTopicError, KafkaConfigurationError
-from kafkalike.model.dead_letters.letters import SUFFIX, default_topic
+from kafkalike.model.dead_letters.letters import CONTEXT_BYTES, SUFFIX, default_topic
 from kafkalike.model.names import check_topic_name
 
 
@@ -64,6 +66,26 @@ def settings_of(tolerance: str, topic: str | None, *, context_headers: bool = Tr
         "errors_deadletterqueue_context_headers_enable": context_headers,
     }
     return build(DeadLetterSettings, given, CHECKS)
+
+
+def topic_settings(source: Mapping[str, str]) -> dict[str, str]:
+    """Settings of a dead-letter topic that is made for a topic with these settings in effect.
+
+    It takes all that its source has: of any age, with or without a key.
+    """
+    config = TopicConfig.from_properties(source)
+    return {
+        "cleanup.policy": "delete",
+        # A letter keeps its record's time, which may be long ago: retention counts from when it became one.
+        "kafkalike.retention.clock": "append",
+        # What was refused or cannot be read must have a place.
+        "kafkalike.key.schema.validation": "false",
+        "kafkalike.value.schema.validation": "false",
+        "max.message.bytes": str(min(INT_MAX, config.max_message_bytes + CONTEXT_BYTES)),
+        "message.timestamp.after.max.ms": str(config.timestamp_after_max_ms),
+        "message.timestamp.before.max.ms": str(LONG_MAX),
+        "message.timestamp.type": "CreateTime",
+    }
 
 
 def check_dead_letters(settings: DeadLetterSettings, group_id: str | None) -> None:

@@ -58,7 +58,8 @@ def dead_letters(
         rows: what `create_view`, `decoded_values` or a stream of them gives: `_error` (or `value_error`) is not null
             for what could not be decoded, `_raw` (or `value_raw`) has its bytes, and `topic`, `partition`, `offset`,
             `timestamp`, `key` and `headers` are the record's. Columns that are missing are left out.
-        topic: the dead-letter topic; None: that of each row's topic, its name with `.dlq` behind.
+        topic: the dead-letter topic; None: that of each row's topic, its name with `.dlq` behind, which `write` creates
+            so that it takes what the row's topic took. One that is named should exist.
         context_headers: whether letters say where they come from and why they are letters.
         connector: who could not read them.
         task: which try it was.

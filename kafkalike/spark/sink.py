@@ -14,8 +14,9 @@ from kafkalike.errors import IllegalArgumentError, UnsupportedCodecError
 from kafkalike.expr.sink import sink_columns
 from kafkalike.log.connect import connect_to_write
 from kafkalike.log.jvm.append_frame import append_staged
-from kafkalike.log.staged.commit import Commit, found_again, target_of, written_before
+from kafkalike.log.staged.commit import Commit, found_again, written_before
 from kafkalike.log.staged.naming import Naming
+from kafkalike.log.staged.targets import target_of
 from kafkalike.log.staged.topics import Target
 from kafkalike.model.appends import Appended, TxnId
 from kafkalike.model.names import check_topic_name
@@ -84,8 +85,9 @@ def write(
         txn_version: number of the write; it must rise with each one of the application.
         value_schema: the values are the column `value`, or where there is none a struct of all columns that are no
             others of a record, as Avro, Protobuf or JSON with the id of a schema: `latest` for the newest version of
-            the subject `<topic>-value`, `avro` or `json` for a schema made of the columns (all of them may be null), or
-            a `kafkalike.schemas.Schema`. None: `value` is bytes or text. It needs the argument `topic`.
+            the subject `<topic>-value`, `avro` or `json` for a schema made of the columns (all of them may be null),
+            `protobuf` for that where the subject has none, and for the newest version where it has, or a
+            `kafkalike.schemas.Schema`. None: `value` is bytes or text. It needs the argument `topic`.
         key_schema: the same for the column `key`, and the subject `<topic>-key`.
         register_schemas: whether a schema that a subject does not have becomes its next version.
         message: full name of the values' Protobuf message; None for the first one of the schema.

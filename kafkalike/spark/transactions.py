@@ -22,9 +22,10 @@ from kafkalike.group.offsets import DEFAULT_METADATA_BYTES, check_position
 from kafkalike.log.connect import connect_to_write
 from kafkalike.log.jvm.append_frame import keeping, run_job
 from kafkalike.log.jvm.remote import check_same_root
-from kafkalike.log.staged.commit import found_again, open_targets, target_of, written_before
+from kafkalike.log.staged.commit import found_again, open_targets, written_before
 from kafkalike.log.staged.folder import staging_place
 from kafkalike.log.staged.naming import Naming
+from kafkalike.log.staged.targets import target_of
 from kafkalike.log.staged.together import Together
 from kafkalike.log.topic.validate import not_in_order
 from kafkalike.model.appends import Appended, TxnId

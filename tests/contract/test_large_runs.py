@@ -20,8 +20,9 @@ from kafkalike.log.runs.manifest import Manifest, dump_manifest, load_manifest, 
 from kafkalike.log.runs.payload import DecidedRuns, StagedPayload
 from kafkalike.log.runs.renumber import footer_checksum, placeholders, renumber
 from kafkalike.log.runs.runs import LargeRun
-from kafkalike.log.staged.commit import Commit, commit_results, target_of
+from kafkalike.log.staged.commit import Commit, commit_results
 from kafkalike.log.staged.lease import HeldFolder
+from kafkalike.log.staged.targets import target_of
 from kafkalike.log.staged.topics import TaskResult, stage_topics
 from kafkalike.log.store.parquet import parquet_writer
 from kafkalike.log.store.thrift import read_struct, write_struct

@@ -15,11 +15,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from kafkalike.admin import KafkaAdminClient
+from kafkalike.config.dead_letters import topic_settings
 from kafkalike.config.server import ServerConfig
 from kafkalike.config.topic import TopicConfig
 from kafkalike.errors import InvalidConfigurationError, InvalidRecordError, TransactionAbortableError
 from kafkalike.log.port import Cluster
-from kafkalike.log.staged.commit import target_of
+from kafkalike.log.staged.targets import target_of
 from kafkalike.log.staged.topics import stage_topics
 from kafkalike.log.topic.column_rules import Router, Rules
 from kafkalike.log.topic.validate import check_batch
@@ -162,11 +163,9 @@ def test_a_record_that_is_refused_fails_its_transaction(log_cluster: Cluster) ->
 
 def test_a_dead_letter_topic_may_check_too_and_one_that_is_made_does_not(log_cluster: Cluster) -> None:
     """By a default of the server."""
-    from kafkalike.dead_letters.topics import settings
-
     server = ServerConfig.from_properties({"log.kafkalike.value.schema.validation": "true"})
     assert TopicConfig.from_properties(server.effective({})).schemas.value == "TopicNameStrategy"
-    assert TopicConfig.from_properties(server.effective(settings(server.effective({})))).schemas.parts == {}
+    assert TopicConfig.from_properties(server.effective(topic_settings(server.effective({})))).schemas.parts == {}
 
 
 # --- whole columns -------------------------------------------------------------------------------

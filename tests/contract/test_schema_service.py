@@ -7,8 +7,7 @@ import json
 import socket
 import threading
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager, suppress
-from typing import Any
+from contextlib import suppress
 
 import confluent_kafka.schema_registry as confluent
 import httpx
@@ -22,30 +21,16 @@ from schema_registry.client import schema as other_schemas
 from kafkalike.errors import KafkaConfigurationError, KafkaConnectionError, SchemaRegistryError
 from kafkalike.http import serving
 from kafkalike.schemas import Registry, RemoteRegistry, Schema, open_registry
-from kafkalike.schemas.http.credentials import Credentials, credentials
-from kafkalike.schemas.http.serving import RegistryServer
+from kafkalike.schemas.http.credentials import credentials
 from kafkalike.schemas.remote import Access
 from kafkalike.schemas.service.routes import ROUTES
-from kafkalike.schemas.service.service import RegistryService
 from kafkalike.testing import MemoryCluster
+from tests.tools.registries import served
 
 V1 = '{"type":"record","name":"Order","fields":[{"name":"id","type":"long"}]}'
 V2 = '{"type":"record","name":"Order","fields":[{"name":"id","type":"long"},{"name":"n","type":"int","default":0}]}'
 BAD = '{"type":"record","name":"Order","fields":[{"name":"id","type":"string"}]}'
 SENT = "application/vnd.schemaregistry.v1+json"
-
-
-@contextmanager
-def served(cluster: Any = None, allowed: Credentials = Credentials(), **settings: Any) -> Iterator[str]:  # noqa: B008
-    """A service; gives its URL."""
-    service = RegistryService(cluster or MemoryCluster(), read_only=settings.pop("read_only", False))
-    limits = {"max_body": 100_000, **settings}
-    server = RegistryServer(service, host="127.0.0.1", port=0, credentials=allowed, **limits)
-    server.start()
-    try:
-        yield server.url
-    finally:
-        server.stop()
 
 
 @pytest.fixture(scope="module")

@@ -14,9 +14,10 @@ from kafkalike.clock import SYSTEM_CLOCK, Deadline
 from kafkalike.errors import KafkaStorageError, UnknownTopicOrPartitionError
 from kafkalike.log.cluster.delta_cluster import DeltaCluster
 from kafkalike.log.inspect.verify import verify
-from kafkalike.log.staged.commit import Commit, commit_results, target_of
+from kafkalike.log.staged.commit import Commit, commit_results
 from kafkalike.log.staged.folder import clear_staging, staging_place
 from kafkalike.log.staged.prefix import IDLE_MS, Prefix, left_behind
+from kafkalike.log.staged.targets import target_of
 from kafkalike.log.staged.topics import Folder, Target, TaskResult, stage_topics
 from kafkalike.log.store.port import Entry
 from tests.tools.clusters import OBJECT_STORES, object_store

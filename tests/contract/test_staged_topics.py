@@ -10,6 +10,7 @@ import pyarrow as pa
 import pytest
 
 from kafkalike.config.server import ServerConfig
+from kafkalike.dead_letters.topics import ensure
 from kafkalike.errors import (
     IllegalArgumentError,
     InvalidTopicError,
@@ -19,8 +20,9 @@ from kafkalike.errors import (
     UnknownTopicOrPartitionError,
 )
 from kafkalike.log.cluster.delta_cluster import DeltaCluster
-from kafkalike.log.staged.commit import Commit, commit_results, target_of
+from kafkalike.log.staged.commit import Commit, commit_results
 from kafkalike.log.staged.lease import HeldFolder
+from kafkalike.log.staged.targets import target_of
 from kafkalike.log.staged.topics import Target, TaskResult, stage_topics
 from kafkalike.testing import ManualClock
 from tests.tools.clusters import on_disk
@@ -140,6 +142,35 @@ def test_a_topic_is_created_however_long_the_tasks_took(root: str, tmp_path: Pat
     written = commit(cluster, tmp_path, result)
 
     assert dict(written["a"].ranges) == {0: range(1)}
+
+
+LETTERS = {"kafkalike.retention.clock": "append", "cleanup.policy": "delete"}
+
+
+@pytest.mark.parametrize("known", [False, True], ids=["missing", "made meanwhile"])
+def test_a_missing_dead_letter_topic_takes_whatever_its_source_took(
+    cluster: DeltaCluster, root: str, tmp_path: Path, *, known: bool
+) -> None:
+    """It is known by its name. A letter is longer than its record, may have no key, and is kept from when it came."""
+    cluster.create_topic("t", 3, {"max.message.bytes": "100", "cleanup.policy": "compact"})
+
+    result = staged(target_of(cluster, None, codec="none"), tmp_path, rows(("t.dlq", "x" * 1_000)))
+    if known:
+        ensure(cluster, "t.dlq", "t")
+    commit(cluster, tmp_path, result)
+
+    assert all_records(root, "t.dlq") == {0: [(0, "x" * 1_000)]}
+    assert {name: cluster.topic("t.dlq").configs[name] for name in LETTERS} == LETTERS
+
+
+def test_a_topic_that_is_only_called_like_dead_letters_is_one_as_others(cluster: DeltaCluster, tmp_path: Path) -> None:
+    """There was no topic whose letters it could have when the job began."""
+    names = ("t", "t.dlq", "t.dlq.dlq")
+
+    result = staged(target_of(cluster, None, codec="none"), tmp_path, rows(*((name, "1") for name in names)))
+    commit(cluster, tmp_path, result)
+
+    assert [cluster.topic(name).configs for name in names] == [{}, {}, {}]
 
 
 def test_records_for_an_earlier_life_of_a_topic_are_refused(cluster: DeltaCluster, tmp_path: Path) -> None:

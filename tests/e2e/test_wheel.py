@@ -4,12 +4,10 @@ from __future__ import annotations
 
 import os
 import re
-import subprocess
 import sys
 import sysconfig
 import tarfile
 import zipfile
-from collections.abc import Mapping
 from email.parser import Parser
 from pathlib import Path
 
@@ -18,27 +16,13 @@ import pytest
 from kafkalike import __version__
 from kafkalike.cli.paths import job_names
 from tests.tools.blocks import PROJECT, blocks
-
-BESIDE = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
-
-
-def ran(*command: str | Path, folder: Path, more: Mapping[str, str] | None = None) -> str:
-    """What a program prints that must end well, without anything that leads to the repository."""
-    clean = {name: value for name, value in os.environ.items() if not name.startswith("PYTHON")}
-    done = subprocess.run(
-        command, cwd=folder, env={**clean, **(more or {})}, capture_output=True, text=True, timeout=300, check=False
-    )
-    assert done.returncode == 0, f"{command}\n{done.stdout}\n{done.stderr}"
-    return done.stdout
+from tests.tools.wheels import BESIDE, built, ran
 
 
 @pytest.fixture(scope="module")
 def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Built from the source tree."""
-    folder = tmp_path_factory.mktemp("dist")
-    ran(sys.executable, "-m", "hatchling", "build", "-t", "wheel", "-d", folder, folder=PROJECT)
-    (built,) = folder.glob("*.whl")
-    return built
+    return built(tmp_path_factory.mktemp("dist"))
 
 
 def test_a_wheel_made_of_the_source_archive_has_the_same_files(wheel: Path, tmp_path: Path) -> None:
@@ -133,12 +117,9 @@ def test_its_jobs_settings_and_pages_are_found(home: Path, tmp_path: Path) -> No
 
 @pytest.mark.timeout(300)
 def test_its_job_runs_under_spark_submit(home: Path, tmp_path: Path) -> None:
-    """With the settings that the package brings, and as quiet as a session."""
+    """As docs/recipes.md says it: with the settings that the package brings, and as quiet as a session."""
     (tmp_path / "orders.json").write_text('{"key": "a", "value": "tea"}\n')
-    script = 'export SPARK_CONF_DIR="$(kafkalike conf-path)"\n'
-    script += 'spark-submit --master "local[2]" "$(kafkalike job-path produce)" '
-    script += "--bootstrap-server ./tour --topic orders --format json --key-column key "
-    script += "--value-columns value orders.json"
+    ((_, script),) = blocks("spark-submit", "docs/recipes.md")
     path = f"{home}{os.pathsep}{BESIDE}"
     spark = {"PATH": path, "PYSPARK_PYTHON": str(home / "python"), "PYSPARK_DRIVER_PYTHON": str(home / "python")}
     printed = ran("bash", "-euc", script, folder=tmp_path, more=spark)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import subprocess
 import sys
@@ -10,9 +11,11 @@ from pathlib import Path
 import pytest
 
 from kafkalike.log.connect import connect
+from kafkalike.model.transactions.values import Why
 from tests.tools.records import all_records
 
 WORKER = Path(__file__).parent / "workers" / "fork.py"
+TRANSACTIONS = WORKER.with_name("fork_transactions.py")
 
 pytestmark = pytest.mark.skipif(not hasattr(os, "fork"), reason="this system does not fork")
 
@@ -33,3 +36,31 @@ def test_a_forked_child_produces_consumes_commits_and_creates_topics(root: str, 
     assert told["read"] == ",".join(["100"] * children)
     assert {f"made-{number}" for number in range(children)} <= set(connect(root).topics())
     assert [offset for offset, _ in all_records(root)[0]] == list(range(int(told["sent"])))
+
+
+@pytest.mark.parametrize(
+    ("how", "child", "parent", "there"),
+    [
+        ("copies", ["IllegalStateError"] * 5, ["-", "-"], ["parent", "last"]),
+        ("exits", ["-"], ["-", "-"], ["parent", "last"]),
+        ("taken", ["-"] * 5, ["-", "ProducerFencedError"], ["child"]),
+    ],
+)
+def test_a_fork_in_the_middle_of_a_transaction_adds_and_takes_nothing(
+    root: str, how: str, child: list[str], parent: list[str], there: list[str]
+) -> None:
+    """A copy of the producer can neither add to the parent's transaction nor end it, nor does its own end; a producer
+    of the child's own with the same id fences the parent's, whose records nobody sees."""
+    cluster = connect(root)
+    cluster.create_topic("t", 1, {})
+
+    done = subprocess.run(
+        [sys.executable, str(TRANSACTIONS), root, how], capture_output=True, text=True, timeout=240, check=False
+    )
+
+    assert done.returncode == 0, done.stderr[-4000:]
+    assert json.loads(done.stdout) == {"child": child, "parent": parent, "close": ["-"]}
+    assert [value for _, value in all_records(root).get(0, [])] == there
+    standing = cluster.groups.refresh().transactions["id"]
+    assert (standing.why, standing.unsettled is None or len(standing.unsettled.parts)) == (Why.COMMIT, 1)
+    assert cluster.groups.state.groups == {}

@@ -41,6 +41,12 @@ def test_a_ported_program_does_what_it_did(
     assert mine.changes == changes
 
 
+def test_the_documents_have_each_program() -> None:
+    table = Path(__file__).parents[2].joinpath("docs", "spark.md").read_text()
+
+    assert [name for name in map(ported.titled, ported.PROGRAMS) if f"| {name} | " not in table] == []
+
+
 @pytest.mark.soak
 def test_all_ported_programs_give_the_same_rows_as_over_a_real_broker() -> None:
     done = subprocess.run([sys.executable, "-m", "tests.tools.ported"], capture_output=True, text=True, check=False)

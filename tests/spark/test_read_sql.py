@@ -5,7 +5,9 @@ from __future__ import annotations
 import datetime as dt
 import os
 import re
+import shlex
 import subprocess
+import sys
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -22,7 +24,6 @@ from kafkalike.errors import (
     UnknownTopicOrPartitionError,
 )
 from kafkalike.log.cluster.delta_cluster import DeltaCluster
-from kafkalike.log.jvm.jars import delta_jar_conf
 from kafkalike.log.jvm.session import SESSION_CONF
 from kafkalike.model.group_state import OFFSET, GroupRow
 from kafkalike.model.sql_names import sql_name
@@ -33,6 +34,7 @@ from kafkalike.spark.sql import view_statements
 from kafkalike.spark.sql_names import literal, quoted
 from kafkalike.testing import MemoryCluster
 from tests.tools import records
+from tests.tools.blocks import blocks
 from tests.tools.clusters import on_disk
 
 if TYPE_CHECKING:
@@ -276,29 +278,25 @@ def test_a_literal_is_the_text_it_was_made_of(spark: SparkSession, text: str) ->
 @pytest.mark.slow
 @pytest.mark.timeout(600)  # a second JVM, with Hive's catalog, beside the tests' own
 def test_a_spark_sql_shell_takes_the_view_statements(tmp_path: Path, cluster: DeltaCluster, root: str) -> None:
-    """A process of its own finds the format of the live tables by itself: `spark-sql -i views.sql`."""
+    """A process of its own finds the format of the live tables by itself: the block of docs/operations.md."""
     for topic in ("a.b", "2024", "select", "lag"):
         cluster.create_topic(topic, 1, {})
         fill(cluster, topic, topic.encode())
     fill(cluster, "orders", b"0", b"1")
     cluster.move_log_start("orders", {0: 1}, "retention", "r")
-    script = tmp_path / "views.sql"
-    script.write_text("".join(f"{statement};\n" for statement in view_statements(root)))
-    settings = {**SESSION_CONF, **delta_jar_conf(), "spark.driver.extraJavaOptions": "-Duser.timezone=UTC"}
     query = (
         "SELECT 'row', topic, offset, CAST(value AS STRING) FROM orders;"
         "SELECT 'row', topic, offset, CAST(value AS STRING) FROM `2024`;"
         "SELECT 'row', topic, records FROM topics ORDER BY topic;"
     )
+    ((_, block),) = blocks("SQL without a notebook", "docs/operations.md")
+    own = {"KAFKALIKE_BOOTSTRAP_SERVERS": root, "SPARK_HOME": str(Path(pyspark.__file__).parent)}
+    own["PATH"] = os.pathsep.join([str(Path(sys.executable).parent), os.environ["PATH"]])
 
     done = subprocess.run(
-        [
-            *(str(Path(pyspark.__file__).parent / "bin" / "spark-sql"), "--master", "local[1]"),
-            *(part for name, value in settings.items() for part in ("--conf", f"{name}={value}")),
-            *("-i", str(script), "-e", query),
-        ],
+        ["bash", "-euc", block.replace('"SELECT * FROM lag"', shlex.quote(query))],
         cwd=tmp_path,
-        env={**os.environ, "SPARK_HOME": str(Path(pyspark.__file__).parent)},
+        env={**os.environ, **own},
         capture_output=True,
         text=True,
         timeout=580,

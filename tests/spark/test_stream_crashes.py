@@ -15,7 +15,8 @@ from tests.spark.workers.format_sink import copy as copy_by_format
 from tests.spark.workers.stream import copy
 from tests.tools.children import run
 from tests.tools.findings import errors_of
-from tests.tools.records import all_records, batch, make_topic
+from tests.tools.letters import lettered
+from tests.tools.records import all_records, batch, fill, make_topic
 
 pytestmark = [pytest.mark.spark, pytest.mark.slow, pytest.mark.timeout(600)]
 
@@ -148,6 +149,36 @@ def test_a_table_copied_by_deltas_source_killed_anywhere_is_the_same_after_its_r
 
     assert all_records(root, "out") == all_records(root, "in")
     assert committed(root) == {0: 5}
+    assert errors_of(root) == []
+
+
+IN_A_TRANSACTION = ["together.staged", "transaction.before_commit", "transaction.after_commit"]
+IN_EACH_TOPIC = ["transaction.before_apply", "append.before_commit", "append.after_commit"]
+VISITED = dict.fromkeys([*BEFORE, *IN_A_TRANSACTION, *IN_EACH_TOPIC, AFTER[-1]])
+LETTERS = [f"{place}:kill@{nth}" for place in VISITED for nth in (1, 2)]
+
+
+@pytest.mark.parametrize("fault", marks(LETTERS, {"append.after_commit:kill@2"}))
+def test_a_stream_with_dead_letters_killed_anywhere_has_each_record_or_its_letter_once(
+    spark: SparkSession, root: str, tmp_path: Path, fault: str
+) -> None:
+    """A batch is one decision of records, letters and offsets: before the restart, all of it is there or nothing."""
+    values = [b'{"id": 0}', b"bad", b"worse", b'{"id": 3}', b'{"id": 4}', b"worst"]
+    make_topic(root, topic="in", partitions=1)
+    fill(connect(root), "in", *values)
+    make_topic(root, topic="out", partitions=1)
+    orders = {"source": "letters", "root": root, "checkpoint": str(tmp_path / "checkpoint"), "group": "copies"}
+    killed(orders, fault)
+    names = [name for name in ("out", "in.dlq") if name in connect(root).topics()]
+    taken = snapshot(names, root, groups="copies")
+    at = sum(position.position.offset for position in taken.offsets["copies"].values())
+    assert sum(sum(taken.topics[name].ends.values()) for name in names) == at
+
+    copy(spark, orders)
+
+    assert [value for _, value in all_records(root, "out")[0]] == ["0", "3", "4"]
+    assert lettered(connect(root), "in.dlq") == [(0, 1), (0, 2), (0, 5)]
+    assert committed(root) == {0: 6}
     assert errors_of(root) == []
 
 

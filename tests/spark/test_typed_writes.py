@@ -93,6 +93,22 @@ def test_protobuf_and_a_column_of_tombstones(spark: SparkSession, root: str) -> 
     assert sorted(map(tuple, rows), key=str) == [(1, ["x"], {"a": 1}, 5), (None, None, None, None)]
 
 
+def test_a_protobuf_schema_of_columns_is_made_once(spark: SparkSession, root: str) -> None:
+    """Later writes must fit it, whatever the order of their columns is: its numbers are never given anew."""
+    connect(root).ensure_topic("orders")
+    first = spark.sql("SELECT 1L AS id, 'a' AS name")
+
+    write(first, "orders", root, value_schema="protobuf")
+    write(spark.sql("SELECT 'b' AS name, 2L AS id"), "orders", root, value_schema="protobuf")
+    write(spark.sql("SELECT 3L AS id"), "orders", root, value_schema="protobuf")
+    with pytest.raises(SerializationError, match="has added, which orders_value does not have"):
+        write(first.withColumn("added", F.lit(1)), "orders", root, value_schema="protobuf")
+
+    back = read(spark, "orders", root).select(from_topic("value", "orders", root).alias("v")).select("v.id", "v.name")
+    assert sorted(map(tuple, back.collect())) == [(1, "a"), (2, "b"), (3, None)]
+    assert Registry(root).get_versions("orders-value") == [1]
+
+
 def test_what_does_not_fit_writes_and_registers_nothing(spark: SparkSession, root: str) -> None:
     """Columns are looked at before the job, rows in it."""
     connect(root).ensure_topic("orders")
@@ -111,7 +127,6 @@ def test_what_does_not_fit_writes_and_registers_nothing(spark: SparkSession, roo
     ("arguments", "error"),
     [
         ({"value_schema": "latest"}, SchemaRegistryError),
-        ({"value_schema": "protobuf"}, IllegalArgumentError),
         ({"value_schema": "thrift"}, IllegalArgumentError),
         ({"value_schema": 7}, IllegalArgumentError),
         ({"value_schema": "avro", "topic": None}, IllegalArgumentError),

@@ -8,9 +8,10 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 
 from kafkalike.log.cluster.delta_cluster import DeltaCluster
-from kafkalike.log.staged.commit import Commit, commit_results, target_of
+from kafkalike.log.staged.commit import Commit, commit_results
 from kafkalike.log.staged.folder import staging_place
 from kafkalike.log.staged.naming import Naming
+from kafkalike.log.staged.targets import target_of
 from kafkalike.log.staged.topics import Folder, Target, TaskResult, stage_topics
 from kafkalike.model.appends import Appended, TxnId
 

@@ -137,13 +137,14 @@ class Kept:
 
 
 def word_count_of_a_batch(side: Side) -> Rows:
+    """Words of all values, counted in a batch."""
     side.send("words", "a b", "b c b")
     words = side.read("words").select(F.explode(F.split(F.col("value").cast("string"), " ")).alias("word"))
     return rows(words.groupBy("word").count())
 
 
 def word_count_of_a_stream(side: Side) -> Rows:
-    """The structured streaming guide's first program."""
+    """The structured streaming guide's first program: words of a stream, output mode `complete`."""
     side.send("words", "a b", "b c b")
     words = side.stream("words").select(F.explode(F.split(F.col("value").cast("string"), " ")).alias("word"))
     kept = Kept()
@@ -152,7 +153,7 @@ def word_count_of_a_stream(side: Side) -> Rows:
 
 
 def word_count_back_into_a_topic(side: Side) -> Rows:
-    """Results as key and value, by a batch write in `foreachBatch`."""
+    """Counts as key and value, by a batch write in `foreachBatch`."""
     side.send("words", "a b", "b c b")
     words = side.stream("words").select(F.explode(F.split(F.col("value").cast("string"), " ")).alias("word"))
     counts = words.groupBy("word").count().selectExpr("word AS key", "CAST(count AS STRING) AS value")
@@ -161,6 +162,7 @@ def word_count_back_into_a_topic(side: Side) -> Rows:
 
 
 def tumbling_windows(side: Side) -> Rows:
+    """Sums by five minutes of event time, with a watermark."""
     side.send("events", *[event(n, amount=float(n)) for n in range(12)])
     found = events(side.stream("events")).withWatermark("at", "1 minute")
     sums = found.groupBy(F.window("at", "5 minutes")).agg(F.sum("amount").alias("sum"))
@@ -170,6 +172,7 @@ def tumbling_windows(side: Side) -> Rows:
 
 
 def sliding_windows_by_kind(side: Side) -> Rows:
+    """Counts by overlapping windows and a column, output mode `update`."""
     side.send("events", *[event(n, "even" if n % 2 == 0 else "odd") for n in range(12)])
     found = events(side.stream("events")).withWatermark("at", "1 minute")
     counts = found.groupBy(F.window("at", "6 minutes", "3 minutes"), "kind").count()
@@ -179,6 +182,7 @@ def sliding_windows_by_kind(side: Side) -> Rows:
 
 
 def session_windows(side: Side) -> Rows:
+    """Counts by sessions that a pause ends."""
     side.send("events", *[event(n, minute=at) for n, at in enumerate((0, 1, 2, 20, 21, 50))])
     found = events(side.stream("events")).withWatermark("at", "1 minute")
     counts = found.groupBy(F.session_window("at", "5 minutes"), "kind").count()
@@ -188,7 +192,7 @@ def session_windows(side: Side) -> Rows:
 
 
 def join_of_two_streams(side: Side) -> Rows:
-    """Impressions and clicks."""
+    """Impressions and clicks of two topics, joined within five minutes."""
     side.send("seen", *[event(n) for n in range(6)])
     side.send("clicked", *[event(n, amount=2.0) for n in (1, 3, 9)])
     seen = events(side.stream("seen")).withWatermark("at", "1 minute").alias("s")
@@ -200,6 +204,7 @@ def join_of_two_streams(side: Side) -> Rows:
 
 
 def join_with_a_table(side: Side) -> Rows:
+    """A stream joined with a table that does not change."""
     side.send("events", *[event(n, kind) for n, kind in enumerate(("a", "b", "x"))])
     kinds = side.spark.createDataFrame([("a", "Alpha"), ("b", "Beta")], ["kind", "name"])
     kept = Kept()
@@ -208,7 +213,7 @@ def join_with_a_table(side: Side) -> Rows:
 
 
 def merge_of_the_latest_into_a_table(side: Side) -> Rows:
-    """Change data capture: the newest row of each key, merged in `foreachBatch`."""
+    """Change data capture: the newest row of each key, merged into a Delta table in `foreachBatch`."""
     side.send("changes", *[event(n % 3, amount=float(n)) for n in range(9)], partition="0")
     table = side.place("table")
     side.spark.createDataFrame([], "id INT, amount DOUBLE").write.format("delta").save(table)
@@ -229,6 +234,7 @@ def merge_of_the_latest_into_a_table(side: Side) -> Rows:
 
 
 def two_sinks_in_one_batch(side: Side) -> Rows:
+    """A batch of a stream kept by `persist`, written into files and a topic."""
     side.send("events", *[event(n) for n in range(4)])
 
     def both(frame: DataFrame, _: int) -> None:
@@ -242,7 +248,7 @@ def two_sinks_in_one_batch(side: Side) -> Rows:
 
 
 def json_into_files(side: Side) -> Rows:
-    """An ingest into a lake."""
+    """An ingest into a lake: JSON values as Parquet files."""
     side.send("events", *[event(n) for n in range(4)], "not json")
     query = events(side.stream("events")).writeStream.format("parquet").option("path", side.place("lake"))
     query = query.option("checkpointLocation", side.place("run"))
@@ -251,6 +257,7 @@ def json_into_files(side: Side) -> Rows:
 
 
 def json_from_topic_to_topic(side: Side) -> Rows:
+    """`from_json`, a condition, `to_json` into another topic."""
     side.send("events", *[event(n, "big" if n > 2 else "small") for n in range(5)])
     big = events(side.stream("events")).where("kind = 'big'")
     side.pipe(big.select(F.col("id").cast("string").alias("key"), F.to_json(F.struct("*")).alias("value")), "big")
@@ -258,7 +265,7 @@ def json_from_topic_to_topic(side: Side) -> Rows:
 
 
 def bad_rows_into_a_topic_of_their_own(side: Side) -> Rows:
-    """The column `topic` says where each row goes."""
+    """The column `topic` says where each row goes: good and bad ones."""
     side.send("events", event(1), "not json", event(2))
     parsed = side.stream("events").select("value", F.from_json(F.col("value").cast("string"), EVENT).alias("e"))
     where = F.when(F.col("e.id").isNull(), side.named("bad")).otherwise(side.named("good"))
@@ -269,7 +276,7 @@ def bad_rows_into_a_topic_of_their_own(side: Side) -> Rows:
 
 
 def avro_values(side: Side) -> Rows:
-    """`from_avro` and `to_avro` with a schema at hand."""
+    """`to_avro` and `from_avro` with a schema at hand."""
     from pyspark.sql.avro.functions import from_avro, to_avro
 
     frame = side.spark.createDataFrame([(1, "a"), (2, "b")], "id INT NOT NULL, kind STRING NOT NULL")
@@ -278,7 +285,7 @@ def avro_values(side: Side) -> Rows:
 
 
 def avro_values_of_a_registry(side: Side) -> Rows:
-    """Five bytes before the value, which public programs cut off by hand."""
+    """`from_avro` behind the five bytes of a registry, which public programs cut off by hand."""
     from pyspark.sql.avro.functions import from_avro, to_avro
 
     frame = side.spark.createDataFrame([(1, "a"), (2, "b")], "id INT NOT NULL, kind STRING NOT NULL")
@@ -290,6 +297,7 @@ def avro_values_of_a_registry(side: Side) -> Rows:
 
 
 def backfill_between_offsets(side: Side) -> Rows:
+    """A batch between offsets of one partition: `assign`, `startingOffsets`, `endingOffsets`."""
     side.send("events", *[event(n) for n in range(8)])
     topic = side.named("events")
     found = (
@@ -304,6 +312,7 @@ def backfill_between_offsets(side: Side) -> Rows:
 
 
 def backfill_between_times(side: Side) -> Rows:
+    """A batch between times: `startingOffsetsByTimestamp`, `endingTimestamp`."""
     side.send("events", *[event(n) for n in range(3)])
     topic = side.named("events")
     newest = side.read("events").selectExpr("max(unix_millis(timestamp)) AS ms").collect()[0].ms
@@ -314,7 +323,7 @@ def backfill_between_times(side: Side) -> Rows:
 
 
 def options_of_a_secured_cluster(side: Side) -> Rows:
-    """With the settings that come along in such programs; the broker of this test asks for none of them."""
+    """SASL, TLS and client settings that come along in such programs."""
     options = {
         "kafka.security.protocol": "PLAINTEXT",
         "kafka.sasl.mechanism": "PLAIN",
@@ -334,7 +343,7 @@ def options_of_a_secured_cluster(side: Side) -> Rows:
 
 
 def options_that_mean_nothing(side: Side) -> Rows:
-    """Such as public programs have, and Spark's connector ignores."""
+    """Options that Spark's connector ignores, such as `group.id` and `inferSchema`."""
     side.send("events", event(1))
     options = {"group.id": "mine", "auto.offset.reset": "earliest", "inferSchema": "true", "checkpointLocation": "/x"}
     side.write(side.read("events", **options).select("value"), "copies", checkpointLocation="/x", truncate="false")
@@ -342,6 +351,7 @@ def options_that_mean_nothing(side: Side) -> Rows:
 
 
 def trigger_once(side: Side) -> Rows:
+    """`trigger(once=True)`, twice."""
     side.send("events", "a", "b")
     kept = Kept()
     side.run(side.stream("events").selectExpr("CAST(value AS STRING)"), kept, once=True)
@@ -351,6 +361,7 @@ def trigger_once(side: Side) -> Rows:
 
 
 def available_now_with_a_limit(side: Side) -> Rows:
+    """`trigger(availableNow=True)` with `maxOffsetsPerTrigger`."""
     side.send("events", *"abcde")
     kept = Kept()
     side.run(side.stream("events", maxOffsetsPerTrigger="2").selectExpr("CAST(value AS STRING)"), kept)
@@ -358,6 +369,7 @@ def available_now_with_a_limit(side: Side) -> Rows:
 
 
 def duplicates_dropped(side: Side) -> Rows:
+    """`dropDuplicates` of a stream, with a watermark."""
     side.send("events", *[event(n % 3, minute=n % 3) for n in range(9)])
     kept = Kept()
     found = events(side.stream("events")).withWatermark("at", "10 minutes").dropDuplicates(["id", "at"])
@@ -366,6 +378,7 @@ def duplicates_dropped(side: Side) -> Rows:
 
 
 def running_totals_in_update_mode(side: Side) -> Rows:
+    """Sums by key that are told when they change."""
     side.send("events", *[event(n % 2, amount=1.0) for n in range(6)])
     kept = Kept()
     totals = events(side.stream("events", maxOffsetsPerTrigger="4")).groupBy("id").agg(F.sum("amount"))
@@ -374,6 +387,7 @@ def running_totals_in_update_mode(side: Side) -> Rows:
 
 
 def topics_by_pattern(side: Side) -> Rows:
+    """`subscribePattern`."""
     side.send("logs-a", "a")
     side.send("logs-b", "b")
     side.send("other", "c")
@@ -382,6 +396,7 @@ def topics_by_pattern(side: Side) -> Rows:
 
 
 def headers_there_and_back(side: Side) -> Rows:
+    """The column `headers`, written and read."""
     frame = side.spark.sql(
         "SELECT 'v' AS value, array(struct('trace' AS key, CAST('1' AS BINARY) AS value)) AS headers"
     )
@@ -391,13 +406,14 @@ def headers_there_and_back(side: Side) -> Rows:
 
 
 def copy_of_all_columns(side: Side) -> Rows:
-    """Read and written as it is: `offset`, `timestamp` and the rest are ignored by the sink, `partition` is not."""
+    """A topic written into another with all its columns: the sink ignores `offset`, `timestamp` and the rest, not `partition`."""
     side.send("events", "a", "b")
     side.write(side.read("events").drop("topic"), "copies")
     return rows(side.read("copies").selectExpr("partition", "offset", "CAST(value AS STRING)", "timestampType"))
 
 
 def restart_from_a_checkpoint(side: Side) -> Rows:
+    """A query that is started three times with one checkpoint."""
     kept = Kept()
     for value in "abc":
         side.send("events", value)
@@ -406,6 +422,7 @@ def restart_from_a_checkpoint(side: Side) -> Rows:
 
 
 def values_of_a_csv(side: Side) -> Rows:
+    """Values that are split at commas."""
     side.send("events", "1,a", "2,b")
     fields = F.split(F.col("value").cast("string"), ",")
     kept = Kept()
@@ -444,13 +461,10 @@ PROGRAMS: Final[tuple[Callable[[Side], Rows], ...]] = (
     values_of_a_csv,
 )
 
-AVRO_PROGRAMS: Final = (avro_values, avro_values_of_a_registry)
-"""Those that need Spark's own Avro jar."""
-
 
 def both(only: list[str]) -> int:
     """Run them over a real broker and over ours, and print the table; the number of those that differ."""
-    from benchmarks.kafka_broker import broker
+    from benchmarks.kafka_broker import avro_jar, broker
     from kafkalike.log.jvm.session import session
 
     connector = subprocess.run(
@@ -461,12 +475,11 @@ def both(only: list[str]) -> int:
     )
     differ = 0
     with broker() as (address, _), tempfile.TemporaryDirectory(prefix="ported-") as folder:
-        # Spark's Avro jar is not fetched: `spark.jars.packages` ended the JVM here, so those programs do not run yet.
-        more = {"spark.jars": connector.stdout.strip()}
+        more = {"spark.jars": f"{connector.stdout.strip()},{avro_jar()}"}
         spark = session("ported", "local[2]", **more, **{"spark.sql.shuffle.partitions": "1"})
-        say("| program | same rows | changed besides format and address |\n|---|---|---|")
+        say("| program | what it does | same rows | changed besides format and address |\n|---|---|---|---|")
         for program in PROGRAMS:
-            if program in AVRO_PROGRAMS or (only and program.__name__ not in only):
+            if only and program.__name__ not in only:
                 continue
             theirs = _ran(program, Side(spark, "kafka", address, Path(folder, f"k-{program.__name__}")))
             side = Side(spark, "kafkalike", f"{folder}/root", Path(folder, f"l-{program.__name__}"))
@@ -474,10 +487,15 @@ def both(only: list[str]) -> int:
             same = str(theirs).replace("k-", "l-") == str(ours)
             differ += not same
             changed = ", ".join(sorted(side.changes)) or "nothing"
-            say(f"| {program.__name__.replace('_', ' ')} | {'yes' if same else 'no'} | {changed} |")
+            say(f"| {titled(program)} | {'yes' if same else 'no'} | {changed} |")
             if not same:
                 say(f"  kafka:     {theirs}\n  kafkalike: {ours}")
     return differ
+
+
+def titled(program: Callable[[Side], Rows]) -> str:
+    """A program's name and what it does, as two columns of a table."""
+    return f"{program.__name__.replace('_', ' ')} | {(program.__doc__ or '').rstrip('.')}"
 
 
 def say(line: str) -> None:

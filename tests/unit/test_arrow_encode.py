@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from datetime import UTC, date, datetime
+from datetime import UTC, date, datetime, timedelta
 from decimal import Decimal
 from typing import Any
 
@@ -165,6 +165,37 @@ def test_a_schema_of_columns_reads_what_it_writes() -> None:
     assert plain[1] == [row, dict.fromkeys(TYPE.names)]
 
 
+def test_a_protobuf_schema_of_columns_reads_what_it_writes() -> None:
+    """Numbers come in the order of names, whatever that of the columns is; only lists and maps cannot be null."""
+    line = pa.struct([("sku", pa.string()), ("line_message", pa.int8())])
+    kind = pa.struct(
+        [
+            ("raw", pa.binary()),
+            ("b", pa.bool_()),
+            ("f", pa.float64()),
+            ("message", pa.string()),
+            ("t", pa.timestamp("us", "UTC")),
+            ("took", pa.duration("us")),
+            ("line", line),
+            ("lines", pa.list_(line)),
+            ("line_message", pa.int16()),
+            ("m", pa.map_(pa.string(), line)),
+            ("counts", pa.map_(pa.int64(), pa.int64())),
+        ]
+    )
+    one = {"sku": "x", "line_message": 7}
+    row = {"raw": b"\xff", "b": False, "f": 0.0, "message": "", "t": MOMENT, "took": timedelta(microseconds=-1),
+           "line": one, "lines": [one], "line_message": 3, "m": [("k", one)], "counts": [(1, 2)]}  # fmt: skip
+
+    schema = derived(kind, "a.b-value", "PROTOBUF")
+    _, read = both_ways(schema, pa.array([row, {}], kind))
+
+    assert read == [row, {**dict.fromkeys(kind.names), "lines": [], "m": [], "counts": []}]
+    assert schema == derived(pa.struct(list(reversed(kind))), "a.b-value", "PROTOBUF")
+    assert "message a_b_value {" in schema.text
+    assert "optional bool b = 1;" in schema.text
+
+
 @pytest.mark.parametrize(
     ("kind", "schema_type"),
     [
@@ -172,7 +203,14 @@ def test_a_schema_of_columns_reads_what_it_writes() -> None:
         (pa.struct([("a", pa.month_day_nano_interval())]), "AVRO"),
         (pa.struct([("a", pa.binary())]), "JSON"),
         (pa.struct([("a", pa.decimal128(3, 1))]), "JSON"),
-        (TYPE, "PROTOBUF"),
+        (pa.struct([("a", pa.date32())]), "PROTOBUF"),
+        (pa.struct([("a", pa.list_(pa.list_(pa.int32())))]), "PROTOBUF"),
+        (pa.struct([("a", pa.map_(pa.float64(), pa.int32()))]), "PROTOBUF"),
+        (pa.struct([("a", pa.decimal128(3, 1))]), "PROTOBUF"),
+        (pa.struct([("a", pa.timestamp("us"))]), "PROTOBUF"),
+        (pa.struct([("é", pa.int32())]), "PROTOBUF"),
+        (pa.struct([("1a", pa.int32())]), "PROTOBUF"),
+        (pa.int32(), "PROTOBUF"),
     ],
 )
 def test_columns_that_no_schema_has_words_for(kind: pa.DataType, schema_type: Any) -> None:

@@ -1,6 +1,6 @@
 """Code blocks of all pages: commands have the flags that are shown, programs the names and keywords that they use.
 
-`tests/e2e/test_readme.py` runs the blocks that can be run as they stand.
+The blocks are run by `tests/e2e/test_readme.py`, `tests/e2e/test_docs_pages.py` and `tests/spark/test_docs_pages.py`.
 """
 
 import ast
@@ -18,11 +18,17 @@ import kafkalike
 import kafkalike.spark as ks
 from kafkalike.cli.app import app, hoisted
 from kafkalike.cli.paths import JOBS
-from tests.tools.blocks import PROJECT, blocks
+from tests.tools.blocks import PROJECT, Block, all_blocks, blocks
+from tests.tools.pages import LANGUAGES, PLAIN, WITH_SPARK
 
 DOCS = sorted(page for page in (PROJECT / "docs").glob("*.md") if page.name != "benchmarks.md")
 PAGES = ["README.md", *(f"docs/{page.name}" for page in DOCS)]
 HELP = {"--help", "--version"}
+
+FILES = {"ini", "json", "yaml", "mermaid"}
+"""Languages of blocks that are files; `tests/e2e/test_recipes.py` checks them."""
+
+MOST_NOT_RUN = 5
 
 
 def shell_lines(page: str) -> list[str]:
@@ -153,3 +159,41 @@ def test_a_page_is_where_it_is_said_to_be() -> None:
     """The list of pages is not empty by mistake."""
     assert len(PAGES) > 15
     assert all(Path(PROJECT, page).is_file() for page in PAGES)
+
+
+def every_block() -> list[tuple[str, Block]]:
+    return [(page, block) for page in PAGES for block in all_blocks(page)]
+
+
+def test_every_block_is_run_or_says_why_not() -> None:
+    """Each page with programs is in one of the lists of pages that run; what does not run is little."""
+    pages = {page for page, block in every_block() if not (block.not_run or block.run_by or block.language in FILES)}
+    not_run = [(page, block.not_run) for page, block in every_block() if block.not_run]
+
+    assert pages - {"README.md"} <= {f"docs/{page}" for page in (*PLAIN, *WITH_SPARK)}
+    assert {block.language for _, block in every_block()} <= {*LANGUAGES, *FILES}
+    assert len(not_run) <= MOST_NOT_RUN, not_run
+
+
+def test_a_test_that_is_said_to_run_a_block_names_its_page() -> None:
+    for page, block in every_block():
+        if block.run_by:
+            assert page in (PROJECT / block.run_by).read_text()
+
+
+def test_the_tests_of_the_readme_run_all_of_its_headings() -> None:
+    """Each heading with a block that is to run stands in its test."""
+    text = (PROJECT / "README.md").read_text()
+    headings = re.findall(r"^## (.+)$", text, re.MULTILINE)
+    tests = (PROJECT / "tests/e2e/test_readme.py").read_text()
+
+    with_blocks = {heading for heading in headings if all_blocks("README.md", heading)}
+    assert {heading for heading in with_blocks if f'"{heading}"' not in tests} == set()
+
+
+def test_marks_are_read() -> None:
+    """In the line before a block, whatever the block is indented by."""
+    reasons = [block.not_run for _, block in every_block() if block.not_run]
+
+    assert any("Kafka broker" in reason for reason in reasons)
+    assert [block.text for block in all_blocks("docs/operations.md", "Permissions")][0].startswith("mkdir")

@@ -82,8 +82,8 @@ def schema_options(command: Command) -> Command:
         click.option(
             "--value-schema",
             metavar="SCHEMA",
-            help="Write values with a schema: latest (the newest of the topic), avro or json (made of the columns), or "
-            "a file *.avsc, *.proto or *.json. The value is a struct of the columns then, or the one of "
+            help="Write values with a schema: latest (the newest of the topic), avro, json or protobuf (made of the "
+            "columns), or a file *.avsc, *.proto or *.json. The value is a struct of the columns then, or the one of "
             "--value-columns.",
         ),
         click.option("--key-schema", metavar="SCHEMA", help="The same for the key."),
@@ -112,11 +112,11 @@ _TYPES = {".avsc": "AVRO", ".proto": "PROTOBUF", ".json": "JSON"}
 
 def _schema(said: str | None) -> object:
     """What `kafkalike.spark.write` takes: a word, or the schema of a file."""
-    if said is None or said in {"latest", "avro", "json"}:
+    if said is None or said in {"latest", "avro", "json", "protobuf"}:
         return said
     path = Path(said)
     if path.suffix not in _TYPES or not path.is_file():
-        raise click.UsageError("a schema is latest, avro, json, or a file *.avsc, *.proto or *.json")
+        raise click.UsageError("a schema is latest, avro, json, protobuf, or a file *.avsc, *.proto or *.json")
     return Schema(path.read_text("utf-8"), _TYPES[path.suffix])
 
 

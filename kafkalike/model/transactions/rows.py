@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Mapping
-from functools import lru_cache
+from collections.abc import Callable, Mapping
+from functools import lru_cache, partial
 from typing import Any, Final
 
 from kafkalike.model.row_value import VERSION, as_text, as_whole, text, whole
@@ -111,11 +111,17 @@ def _dump_part(part: Part) -> dict[str, Any]:
 
 def _load_part(found: Any) -> Part:  # noqa: ANN401 - any JSON
     # Most of reading a table with many ids is spent here: what is as it should be costs no call.
-    topic = _topic(text(found, "topic"), text(found, "id"))
+    name, topic_id, layout = found["topic"], found["id"], found["layout"]
+    if not type(name) is type(topic_id) is type(layout) is str:
+        name, topic_id, layout = as_text(name, "topic"), as_text(topic_id, "id"), as_text(layout, "layout")
     files = []
     for file in _items(found["files"], "files"):
-        name, size, checksum = _items(file, "files")
-        files.append(_load_file(name, size, checksum, topic.topic_id))
+        number, size, checksum = _items(file, "files")
+        if type(number) is type(size) is type(checksum) is int and number >= 0 and size >= 0 and checksum >= 0:
+            # Most: see `_short`.
+            files.append(_new_file((f"{number}.{topic_id}", size, checksum)))
+        else:
+            files.append(_load_file(number, size, checksum, topic_id))
     counts: dict[int, int] = {}
     for number, count in found["counts"].items():
         partition = int(number)
@@ -123,16 +129,20 @@ def _load_part(found: Any) -> Part:  # noqa: ANN401 - any JSON
             as_whole(partition, "counts")
             as_whole(count, "counts", at_least=1)
         counts[partition] = count
-    return Part(topic, counts, tuple(files), text(found, "layout"))
+    return _new_part((_topic(name, topic_id), counts, tuple(files), layout))
 
 
+_new_part: Final[Callable[[tuple[Topic, dict[int, int], tuple[StagedFile, ...], str]], Part]] = partial(
+    tuple.__new__, Part
+)
+_new_file: Final[Callable[[tuple[str, int, int]], StagedFile]] = partial(tuple.__new__, StagedFile)
+"""Without the function that Python makes for each NamedTuple."""
 _topic: Final = lru_cache(maxsize=1024)(Topic)
 """Many ids write to a few topics: one value for each, which is found faster than made."""
 
 
 def _load_file(name: object, size: object, checksum: object, topic_id: str) -> StagedFile:
     if type(name) is int:
-        # Most: see `_short`.
         name = f"{as_whole(name, 'files')}.{topic_id}"
     else:
         name = as_text(name, "files")

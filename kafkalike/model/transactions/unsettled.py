@@ -8,7 +8,8 @@ came after a number looks at that only.
 from __future__ import annotations
 
 from bisect import bisect_left
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from functools import partial
 from typing import Final, NamedTuple
 
 from kafkalike.model.frozen_map import Draft, FrozenMap
@@ -28,6 +29,10 @@ class Due(NamedTuple):
     part: Part
     changed_ms: int
     """When its row was written, by the clock of its writer."""
+
+
+_new_due: Final[Callable[[tuple[int, str, Committed, Part, int]], Due]] = partial(tuple.__new__, Due)
+"""Without the function that Python makes for each NamedTuple: there is one for each topic of each row."""
 
 
 class Dues:
@@ -128,7 +133,8 @@ def dues_of(transactional_id: str, standing: Standing | None) -> list[Due]:
     decision = None if standing is None else standing.unsettled
     if standing is None or decision is None:
         return []
-    return [Due(decision.seq, transactional_id, decision, part, standing.changed_ms) for part in decision.parts]
+    seq, changed_ms = decision.seq, standing.changed_ms
+    return [_new_due((seq, transactional_id, decision, part, changed_ms)) for part in decision.parts]
 
 
 class UnsettledDraft:
@@ -155,10 +161,12 @@ class UnsettledDraft:
             before: how it stood.
             after: how it stands now.
         """
-        for due in dues_of(transactional_id, before):
-            topic_id = due.part.topic.topic_id
+        decision = None if before is None else before.unsettled
+        parts, seq = ((), 0) if decision is None else (decision.parts, decision.seq)
+        for part in parts:
+            topic_id = part.topic.topic_id
             self._settle(topic_id)
-            left = self._of(topic_id).drop(due.seq, transactional_id)
+            left = self._of(topic_id).drop(seq, transactional_id)
             if left:
                 self._draft.put(topic_id, left)
             else:

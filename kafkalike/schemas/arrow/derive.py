@@ -1,4 +1,4 @@
-"""Derive: the type of columns in, the text of an Avro or JSON schema that has just them out."""
+"""Derive: the type of columns in, the text of a schema that has just them out."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ import pyarrow as pa
 
 from kafkalike.errors import IllegalArgumentError
 from kafkalike.model.schemas.values import Schema, SchemaType
+from kafkalike.schemas.arrow.derive_protobuf import derived_protobuf
 
 _AVRO: dict[Any, Any] = {
     pa.bool_(): "boolean",
@@ -41,7 +42,7 @@ def derived(kind: pa.DataType, name: str, schema_type: SchemaType) -> Schema:
     Args:
         kind: the type.
         name: of the record; what cannot stand in a name becomes `_`.
-        schema_type: `AVRO` or `JSON`.
+        schema_type: the type of the schema. Of Protobuf only for a subject that has none yet; see `derived_protobuf`.
 
     Raises:
         IllegalArgumentError: such a schema has no words for the type, or for a field's name.
@@ -50,7 +51,7 @@ def derived(kind: pa.DataType, name: str, schema_type: SchemaType) -> Schema:
         return Schema("AVRO", json.dumps(_avro(kind, avro_name(name))))
     if schema_type == "JSON":
         return Schema("JSON", json.dumps({"title": name, **_json(kind)}))
-    raise IllegalArgumentError("a Protobuf schema must be given: fields have numbers there, which columns do not have")
+    return derived_protobuf(kind, avro_name(name))
 
 
 def avro_name(name: str) -> str:

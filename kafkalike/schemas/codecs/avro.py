@@ -17,7 +17,7 @@ from kafkalike.model.schemas.values import Schema
 from kafkalike.schemas.avro_schema import AvroType, parse_avro, to_json
 from kafkalike.schemas.codec import Codec, Decode, Encode
 from kafkalike.schemas.codecs.avro_limits import Walk, check_depth, shape_of
-from kafkalike.schemas.codecs.avro_reading import guarded, with_defaults
+from kafkalike.schemas.codecs.avro_reading import for_reading, with_defaults
 from kafkalike.schemas.limits import MAX_DECIMAL_BYTES, MAX_VALUE_DEPTH, no_deeper_than_the_stack
 from kafkalike.schemas.source import SchemaSource
 
@@ -46,7 +46,7 @@ class AvroCodec(Codec):
     ) -> None:
         self.schema = schema
         self.described, self._writer = _parsed(schema, source)
-        self._wrote, self._reader, self._copies = guarded(_parsed(schema, source)[1]), None, False
+        self._wrote, self._reader, self._copies = for_reading(_parsed(schema, source)[1]), None, False
         if reader is not None and reader != schema:
             wanted, self._reader = _parsed(reader, source)
             # fastavro puts the default itself into each record: who changes one record must not change others.
@@ -96,25 +96,17 @@ class AvroCodec(Codec):
         """A function that reads records; see `Codec`."""
         if self.described.kind == "bytes":
             return lambda data: data[start:]
-        wrote, reader = self._wrote, self._reader
+        shape = self._shape
+        harmless = not (shape.recursive or shape.empty_items or shape.decimals)
+        if harmless and self._reader is None and not self._return_record_name:
+            return PlainDecode(schemaless_reader, self._wrote, None, start)
         read: Callable[..., Any] = schemaless_reader
         if self._return_record_name:
             read = partial(read, return_record_name=True)
-
-        def decode(data: bytes) -> Any:  # noqa: ANN401
-            payload = BytesIO(data)
-            payload.seek(start)
-            try:
-                value = read(payload, wrote, reader)
-            except Exception as cause:
-                raise SerializationError(f"the record is not of its Avro schema: {_said(cause)}") from cause
-            if payload.tell() != len(data):
-                raise SerializationError(f"{len(data) - payload.tell()} bytes are left behind the value")
-            return value
-
+        decode = _Decode(read, self._wrote, self._reader, start)
         # What is not needed costs nothing: a record takes some microseconds.
         read_one: Decode = (lambda data: deepcopy(decode(data))) if self._copies else decode
-        if not (self._shape.recursive or self._shape.empty_items or self._shape.decimals):
+        if harmless:
             return read_one
         check = self._checker()
 
@@ -142,6 +134,38 @@ class AvroCodec(Codec):
                 walks.own.check(data, start)
 
         return check
+
+
+class _Decode:
+    """Reads records with fastavro; see `Codec`."""
+
+    __slots__ = ("_read", "_reader", "_start", "wrote")
+
+    def __init__(self, read: Callable[..., Any], wrote: Any, reader: Any, start: int) -> None:  # noqa: ANN401
+        self._read = read
+        self._reader = reader
+        self._start = start
+        self.wrote = wrote
+
+    def __call__(self, data: bytes) -> Any:  # noqa: ANN401
+        payload = BytesIO(data)
+        payload.seek(self._start)
+        try:
+            value = self._read(payload, self.wrote, self._reader)
+        except Exception as cause:
+            raise SerializationError(f"the record is not of its Avro schema: {_said(cause)}") from cause
+        if payload.tell() != len(data):
+            raise SerializationError(f"{len(data) - payload.tell()} bytes are left behind the value")
+        return value
+
+
+class PlainDecode(_Decode):
+    """What `schemaless_reader(payload, wrote, None)` reads, nothing else: no other reader, and no limit can be passed.
+
+    Who reads many records may call fastavro itself and spare a call for each; this one says what is wrong.
+    """
+
+    __slots__ = ()
 
 
 def _parsed(schema: Schema, source: SchemaSource) -> tuple[AvroType, Any]:

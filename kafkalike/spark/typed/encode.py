@@ -16,7 +16,7 @@ from pyspark.sql.pandas.types import to_arrow_type
 from pyspark.sql.types import BinaryType, DataType
 
 from kafkalike.errors import IllegalArgumentError, SchemaRegistryError, SerializationError
-from kafkalike.model.schemas.values import Schema
+from kafkalike.model.schemas.values import Schema, SchemaType
 from kafkalike.schemas.arrow.derive import derived
 from kafkalike.schemas.arrow.encode import BatchEncoder
 from kafkalike.schemas.arrow.readers import DEPTH
@@ -139,7 +139,7 @@ class Schemas:
     """The schemas that records of a DataFrame are written with."""
 
     value: object = None
-    """None: `value` is bytes or text. `latest`, `avro` or `json` (made of the columns), or a Schema."""
+    """None: `value` is bytes or text. `latest`, a format (made of the columns), or a Schema."""
     key: object = None
     register: bool = True
     message: str | None = None
@@ -193,11 +193,21 @@ def _part(frame: DataFrame, topic: str, part: Part, where: Where, schemas: Schem
     elif isinstance(said, str):
         if said not in FORMATS:
             raise IllegalArgumentError(f"a schema is latest, {', '.join(FORMATS)} or a Schema, not {said!r}")
-        wanted = derived(kind, f"{topic}_{part}", FORMATS[said])
+        wanted = _of_columns(kind, f"{topic}_{part}", FORMATS[said], where, subject)
     else:
         wanted = schema_of(said)
     writing = _settled(where, subject, wanted, register=schemas.register, message=message, kind=kind)
     return frame.withColumn(part, encoded(F.col(part), writing))
+
+
+def _of_columns(kind: pa.DataType, name: str, schema_type: SchemaType, where: Where, subject: str) -> Schema | None:
+    """The schema that is made of columns; None for the newest one of the subject."""
+    if schema_type == "PROTOBUF":
+        # Fields have numbers, which a schema made anew would give to others: what there is must do.
+        latest = where.open().latest(subject)
+        if latest is not None and latest.schema.type == schema_type:
+            return None
+    return derived(kind, name, schema_type)
 
 
 def arrow_type(kind: DataType) -> pa.DataType:

@@ -1,10 +1,14 @@
-"""Stream worker: copies what is there into the topic `out`, in batches, and ends; killed by a fault if so ordered."""
+"""Stream worker: copies what is there into the topic `out`, in batches, and ends; killed by a fault if so ordered.
+
+With `letters` it copies the ids of JSON values, and what is none becomes a dead letter.
+"""
 
 from typing import Any
 
 from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as F  # noqa: N812
 
-from kafkalike.spark import read_stream, write_stream
+from kafkalike.spark import decoded_values, read_stream, write_stream
 from tests.tools.orders import obey
 
 
@@ -22,19 +26,26 @@ def source(spark: SparkSession, orders: dict[str, Any]) -> DataFrame:
         begin = {"startingOffsets": "committed", "kafka.group.id": "before", "kafka.auto.offset.reset": "earliest"}
         return limited.options(**begin).load().select("partition", "value")
     limited = limited.option("startingOffsets", "earliest")
+    if orders["source"] == "letters":
+        return limited.option("includeHeaders", "true").load()
     return limited.load().select("partition", "value")
 
 
 def copy(spark: SparkSession, orders: dict[str, Any]) -> None:
     """Run the query until nothing is left to be read."""
+    rows, settings = source(spark, orders), {"errors_tolerance": "none"}
+    if orders["source"] == "letters":
+        rows = decoded_values(rows, schema="id BIGINT").withColumn("value", F.col("id").cast("string"))
+        settings = {"errors_tolerance": "all"}
     query = write_stream(
-        source(spark, orders),
+        rows,
         "out",
         orders["root"],
         checkpoint=orders["checkpoint"],
         available_now=True,
         txn_id="copy",
         group_id=orders["group"],
+        **settings,
     )
     try:
         assert query.awaitTermination(120)
