@@ -94,7 +94,7 @@ class MirrorTopicError(PolicyViolationError):
 
 
 class MirrorError(BrokerResponseError):
-    """A mirror cannot go on: its source is another topic by now, or has something else than its copy; says what to do."""
+    """A mirror cannot go on: its source is another topic by now, or has something else than its copy."""
 
 
 class UnknownTopicIdError(InvalidMetadataError, BrokerResponseError):

@@ -1,7 +1,7 @@
 """Mirror: topics and groups of one cluster in, read-only copies in another one at the same offsets out.
 
 A mirror is what MirrorMaker 2 is for Kafka, but for three things: offsets are the same, committed offsets need no
-translation, and what a target is promoted to is one moment of its source, of all transactions, in all topics and groups.
+translation, and what a target is promoted to is one moment of its source: of each transaction all or nothing.
 """
 
 from __future__ import annotations

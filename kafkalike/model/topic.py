@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 
 from kafkalike.clock import utc_text
 from kafkalike.errors import MirrorTopicError
-from kafkalike.model.mirrors.values import Mirrored
+from kafkalike.model.mirrored import Mirrored
 from kafkalike.model.names import TopicId, TopicName
 
 

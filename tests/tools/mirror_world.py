@@ -37,7 +37,7 @@ TX: Final = TopicPartition("a", 0)
 def copy_of(store: MemoryStore) -> MemoryStore:
     """Another root with the same files."""
     made = MemoryStore(store.uri)
-    made._disk.files.update(store._disk.files)  # noqa: SLF001 - there is no other way to have it at one moment
+    made._disk.files.update(store._disk.files)
     return made
 
 

@@ -109,7 +109,7 @@ class _Settings:
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON object for each pass, or for each mirror.")
 @version_option
 @click.pass_context
-def mirror(  # noqa: PLR0913 - one for each option
+def mirror(
     context: click.Context,
     /,
     *,
@@ -142,7 +142,7 @@ def mirror(  # noqa: PLR0913 - one for each option
         _describe(environment, settings, source, target, topics, as_json=as_json)
         return
     if source is None:
-        raise click.UsageError("Missing required argument \"[source]\"")
+        raise click.UsageError('Missing required argument "[source]"')
     if no_groups and groups is not None:
         raise click.UsageError('Option "[groups]" can\'t be used with option "[no-groups]"')
     from kafkalike.log.mirrors.mirroring import Mirroring
@@ -212,7 +212,13 @@ def promote(
 
 
 def _describe(
-    environment: Environment, settings: _Settings, source: str | None, target: str | None, topics: str | None, *, as_json: bool
+    environment: Environment,
+    settings: _Settings,
+    source: str | None,
+    target: str | None,
+    topics: str | None,
+    *,
+    as_json: bool,
 ) -> None:
     from kafkalike.log.mirrors.standing import standings
 

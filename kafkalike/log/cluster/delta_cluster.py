@@ -65,7 +65,7 @@ from kafkalike.log.topic.segment_files import segment_of
 from kafkalike.model.cluster_state import ClusterState, MetadataRow, mirror_row, topic_row
 from kafkalike.model.group_state import GroupRow, GroupsState
 from kafkalike.model.leases import Leases
-from kafkalike.model.mirrors.values import Mirrored
+from kafkalike.model.mirrored import Mirrored
 from kafkalike.model.names import TopicId, TopicName
 from kafkalike.model.topic import TopicInfo
 

@@ -162,7 +162,7 @@ def diverged(info: TopicInfo, version: int) -> MirrorError:
     """The error for a mirror that has something else than its source."""
     assert info.mirror is not None
     return MirrorError(
-        f"{info.name}: version {version} of the mirror's table is not that of {info.mirror.source}: the table there was "
-        "repaired or restored, or somebody has written to the mirror. Promote it if it has what is wanted, or delete it "
-        "and mirror the topic anew"
+        f"{info.name}: version {version} of the mirror's table is not that of {info.mirror.source}: the table there "
+        "was repaired or restored, or somebody has written to the mirror. Promote it if it has what is wanted, or "
+        "delete it and mirror the topic anew"
     )

@@ -85,12 +85,13 @@ def load_manifest(content: bytes, where: str) -> Manifest:
         UnsupportedVersionError: a newer release wrote it.
     """
     head, _, body = content.partition(b"\n")
+    said: dict[str, Any] = {}
     try:
-        sound = json.loads(head)["crc"] == zlib.crc32(body)
-        said: dict[str, Any] = json.loads(body) if sound else {}
+        if json.loads(head)["crc"] == zlib.crc32(body):
+            said = json.loads(body)
     except (ValueError, KeyError, TypeError):
-        sound = False
-    if not sound:
+        said = {}
+    if not said:
         raise LogCorruptError(f"{where} is damaged: what a mirror has decided to bring cannot be read")
     if said["v"] > FORMAT:
         raise UnsupportedVersionError(f"{where} was written by a newer kafkalike; upgrade this client")

@@ -33,8 +33,8 @@ from kafkalike.log.table.damage import storage_errors
 from kafkalike.log.table.layout import MIRRORS
 from kafkalike.log.table.log_cleaner import LogCleaner
 from kafkalike.model.cluster_state import MetadataRow, log_start_row, mirror_row, topic_row
+from kafkalike.model.mirrored import Mirrored, Phase
 from kafkalike.model.mirrors.offsets import Copied, Due, offsets_due
-from kafkalike.model.mirrors.values import Mirrored, Phase
 
 if TYPE_CHECKING:
     from kafkalike.log.cluster.delta_cluster import DeltaCluster
@@ -240,7 +240,9 @@ class Mirroring:
                 continue
             topic = passed.topics[name]
             try:
-                part = yield from self._read(info, theirs[name], cut.topics[name].version, run, number, now)
+                reading = self._reading(info, theirs[name], run=run, number=number, now_ms=now)
+                with storage_errors(reading.source.uri):
+                    part = yield from reading.part(cut.topics[name].version)
             except (KafkaError, KeyError) as error:
                 topic.problem = str(error) if isinstance(error, KafkaError) else f"{name} was deleted at the source"
                 continue
@@ -277,9 +279,7 @@ class Mirroring:
             return False
         return True
 
-    def _read(
-        self, info: TopicInfo, theirs: TopicInfo, wanted: int, run: str, number: int, now: int
-    ) -> Generator[str, None, Part | None]:
+    def _reading(self, info: TopicInfo, theirs: TopicInfo, *, run: str, number: int, now_ms: int) -> Reading:
         if theirs.topic_id != info.topic_id:
             raise TopicDeletedError(info.name, info.topic_id, theirs.topic_id)
         source, target = self._source.files_of(theirs), self._target.files_of(info)
@@ -288,7 +288,7 @@ class Mirroring:
             data = self._data[info.topic_id] = DataFiles(source, target, self._target.store)
         data.copied = 0
         effective = self._target.server.effective(theirs.configs)
-        reading = Reading(
+        return Reading(
             info=info,
             source=source,
             target=target,
@@ -296,11 +296,9 @@ class Mirroring:
             data=data,
             run=run,
             number=number,
-            now_ms=now,
+            now_ms=now_ms,
             durable=TopicConfig.from_properties(effective).flush,
         )
-        with storage_errors(source.uri):
-            return (yield from reading.part(wanted))
 
     def _offsets(self, mirrors: Mapping[str, TopicInfo], cut: Cut, last: Mapping[str, int]) -> Due:
         known = self._source.groups.state
@@ -330,32 +328,14 @@ class Mirroring:
             faults.point("mirror.before_manifest")
             mirror_files.put_if_absent(name, manifest.dump(), durable=True)
             yield "manifest"
-        decided = False
+        decided: Sequence[MetadataRow] = ()
 
         def plan(state: ClusterState) -> Sequence[MetadataRow]:
             nonlocal decided
-            decided = False
-            rows: list[MetadataRow] = []
+            seen = {topic: mirrors[topic] for topic in sorted(changed)}
             now = self._target.clock.now_ms()
-            for topic in sorted(changed):
-                info, seen = state.topics.get(topic), mirrors[topic]
-                if info is None or info.mirror is None or seen.mirror is None or info.topic_id != seen.topic_id:
-                    return []
-                if info.mirror.phase is not Phase.FOLLOWING or info.mirror.run != seen.mirror.run:
-                    # Promoted, or another mirror was faster: it has decided what comes after what this one saw.
-                    return []
-                rows += _rows(state.seq + len(rows) + 1, info, theirs[topic], now)
-                brought = replace(
-                    info.mirror,
-                    run=manifest.run,
-                    version=max(last.get(topic, -1), info.mirror.version),
-                    groups_version=manifest.groups_version,
-                    time_ms=now,
-                )
-                what = f"mirrored up to version {brought.version}"
-                rows.append(mirror_row(state.seq + len(rows) + 1, info, brought, what))
-            decided = True
-            return rows
+            decided = _decision(state, seen, theirs, manifest, now) if _as_seen(state, seen) else ()
+            return decided
 
         faults.point("mirror.before_decision")
         self._target.metadata.transact(plan)
@@ -420,6 +400,43 @@ def _note(passed: Passed, problems: Mapping[str, KafkaError]) -> None:
     for name, problem in problems.items():
         if name in passed.topics and not passed.topics[name].problem:
             passed.topics[name].problem = str(problem)
+
+
+def _as_seen(state: ClusterState, seen: Mapping[str, TopicInfo]) -> bool:
+    """Whether mirrors stand as they did: neither promoted, nor brought further by another mirror."""
+    for name, info in seen.items():
+        known = state.topics.get(name)
+        if known is None or known.topic_id != info.topic_id or known.mirror is None or info.mirror is None:
+            return False
+        if known.mirror.phase is not Phase.FOLLOWING or known.mirror.run != info.mirror.run:
+            return False
+    return True
+
+
+def _decision(
+    state: ClusterState,
+    mirrors: Iterable[str],
+    theirs: Mapping[str, TopicInfo],
+    manifest: Manifest,
+    now_ms: int,
+) -> list[MetadataRow]:
+    """The rows that decide a pass for some topics, with what has changed of their metadata."""
+    last = {part.name: part.last for part in manifest.parts}
+    rows: list[MetadataRow] = []
+    for name in mirrors:
+        info = state.topics[name]
+        assert info.mirror is not None
+        rows += _rows(state.seq + len(rows) + 1, info, theirs[name], now_ms)
+        brought = replace(
+            info.mirror,
+            run=manifest.run,
+            version=max(last.get(name, -1), info.mirror.version),
+            groups_version=manifest.groups_version,
+            time_ms=now_ms,
+        )
+        what = f"mirrored up to version {brought.version}"
+        rows.append(mirror_row(state.seq + len(rows) + 1, info, brought, what))
+    return rows
 
 
 def _differs(mine: TopicInfo, theirs: TopicInfo) -> bool:

@@ -13,7 +13,7 @@ from kafkalike.log.mirrors.finishing import finish_all
 from kafkalike.log.mirrors.reading import new_run
 from kafkalike.log.table.damage import storage_errors
 from kafkalike.model.cluster_state import MetadataRow, mirror_row
-from kafkalike.model.mirrors.values import Phase
+from kafkalike.model.mirrored import Phase
 
 if TYPE_CHECKING:
     from kafkalike.log.cluster.delta_cluster import DeltaCluster
