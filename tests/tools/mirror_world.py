@@ -125,8 +125,12 @@ class MirrorWorld:
         maintain(self.cluster, ["c"], clock=SYSTEM_CLOCK, works=["retention", "vacuum"])
 
     def clean_log(self) -> None:
+        self.clean(self.cluster, self.random.choice(NAMES))
+
+    @staticmethod
+    def clean(cluster: DeltaCluster, name: str) -> None:
         """As after a day: the log begins at a checkpoint."""
-        files = self.cluster.files_of(self.cluster.topic(self.random.choice(NAMES)))
+        files = cluster.files_of(cluster.topic(name))
         newest = load_snapshot(files)
         if newest.newest:
             make_checkpoint(files, newest, SYSTEM_CLOCK.now_ms())
