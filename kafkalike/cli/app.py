@@ -88,6 +88,9 @@ COMMANDS: Final[Mapping[str, tuple[str, str]]] = {
         "Copy topics and groups to another cluster at the same offsets; promote the copies.",
     ),
     "history": ("kafkalike.cli.log.history:history", "Show who appended, retained, compacted and configured what."),
+    "forget": ("kafkalike.cli.log.forget:forget", "Take all records of keys out of a topic; with a certificate."),
+    "undo": ("kafkalike.cli.log.undo:undo", "Take the records of one append out again."),
+    "fork": ("kafkalike.cli.log.fork:fork", "Make a new topic with what a topic holds, without reading it."),
     "verify": ("kafkalike.cli.log.verify:verify", "Check that a cluster's logs are sound."),
     "schemas": (
         "kafkalike.cli.schemas.schemas:schemas",

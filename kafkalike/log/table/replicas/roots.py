@@ -20,6 +20,7 @@ from kafkalike.log.store.port import NotStoredError, Store
 from kafkalike.log.table.actions import Add, log_name
 from kafkalike.log.table.checkpoints.make import make_checkpoint
 from kafkalike.log.table.log_files import LogFiles
+from kafkalike.log.table.replicas.live_files import live_files
 from kafkalike.log.table.replicas.version_file import VersionFile, newest_configuration, seal
 from kafkalike.log.table.snapshot import Snapshot, load_snapshot
 from kafkalike.model.replication import acts
@@ -369,7 +370,7 @@ class ReplicaRoots:
                 content = self._store_of(source).read(add.path)
             except FileNotFoundError:
                 # Maintenance removes files that no version names any more.
-                if add.path in _live(load_snapshot(self._there(source))):
+                if add.path in live_files(load_snapshot(self._there(source))):
                     raise
                 return
         # Whole or not at all: another helper may write the same.
@@ -401,7 +402,7 @@ class ReplicaRoots:
         version = max(files)
         if self._checkpoint(acts.Checkpoint(act.replica)) >= version:
             return self._checkpoints[act.replica]
-        for add in _live(load_snapshot(source, version)).values():
+        for add in live_files(load_snapshot(source, version)).values():
             self._supply_file(target, act.replica, add, act.source)
         for name in files[version]:
             target.replace(f"_delta_log/{name}", source.read(f"_delta_log/{name}"))
@@ -432,14 +433,4 @@ def _txns(store: Store, names: Sequence[str]) -> dict[str, int]:
             for txn in pq.read_table(stream, columns=["txn"], use_threads=False).column("txn").to_pylist():
                 if txn is not None and txn["appId"] is not None:
                     found[str(txn["appId"])] = int(txn["version"])
-    return found
-
-
-def _live(snapshot: Snapshot) -> dict[str, Add]:
-    """The data files of a version, by path."""
-    found = {add.path: add for add in snapshot.adds()}
-    for commit in snapshot.committed:
-        found |= {add.path: add for add in commit.adds}
-        for path in commit.removes:
-            found.pop(path, None)
     return found
