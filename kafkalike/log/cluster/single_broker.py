@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Literal, NoReturn
 
 from kafkalike.errors import (
@@ -15,22 +15,28 @@ from kafkalike.errors import (
 from kafkalike.model.brokers import ONLY_BROKER, Broker, Replicas, ReplicateReport
 
 if TYPE_CHECKING:
-    from kafkalike.log.cluster.base import ClusterBase
+    from kafkalike.model.topic import TopicInfo
 
 
 class SingleBroker:
     """One root: broker 1 has everything. See `Replication`.
 
     Args:
-        cluster: at that root.
+        root: what the cluster is called.
+        topics: all of its topics, fresh.
+        topic: one topic by its name; raises where there is none.
     """
 
-    def __init__(self, cluster: ClusterBase) -> None:
-        self._cluster = cluster
+    def __init__(
+        self, root: str, topics: Callable[[], Mapping[str, TopicInfo]], topic: Callable[[str], TopicInfo]
+    ) -> None:
+        self._root = root
+        self._topics = topics
+        self._topic = topic
 
     def brokers(self) -> Sequence[Broker]:
         """The one there is."""
-        return [Broker(id=ONLY_BROKER, uri=self._cluster.root)]
+        return [Broker(id=ONLY_BROKER, uri=self._root)]
 
     def alive(self, broker: int) -> bool:
         """Whether it is that one."""
@@ -39,17 +45,17 @@ class SingleBroker:
     def replicas(self, topic: str, *, ends: bool = False) -> Replicas:
         """One."""
         del ends
-        self._cluster.topic(topic)
+        self._topic(topic)
         return Replicas(topic=topic, leader=ONLY_BROKER, epoch=0, replicas=(ONLY_BROKER,), isr=(ONLY_BROKER,))
 
     def tables(self) -> Sequence[str]:
         """The topics."""
-        return sorted(self._cluster.topics())
+        return sorted(self._topics())
 
     def elect_leader(self, topic: str, kind: Literal["preferred", "unclean"] = "preferred") -> Replicas:
         """Not needed."""
         del kind
-        self._cluster.topic(topic)
+        self._topic(topic)
         raise ElectionNotNeededError(f"Leader election not needed for topic {topic}: broker {ONLY_BROKER} leads")
 
     def reassign(self, topic: str, assigned: Sequence[int] | None) -> Replicas:
