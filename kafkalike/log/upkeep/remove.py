@@ -181,7 +181,9 @@ def ready_to_remove(log: DeltaTopicLog) -> None:
         PolicyViolationError: the table is append-only.
         UnsupportedVersionError: a foreign writer has asked something of it that we do not honour.
         LogCorruptError: it is damaged, was replaced or rewound.
+        UnsafeStorageError: its files can only be read here.
     """
+    log.files.check_writable()
     log.ready_to_append()
     log.check_removable()
     log.check_sound()
