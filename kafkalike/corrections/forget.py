@@ -22,11 +22,11 @@ from kafkalike.log.upkeep.remove import Remover, ready_to_remove, remove_files, 
 from kafkalike.log.upkeep.removing import merged_keys
 from kafkalike.log.upkeep.vacuum import WAITING_MS
 from kafkalike.model.batch import RecordBatch
-from kafkalike.model.certificate import Certificate, TopicForgotten, VersionMade, parse_certificate
 from kafkalike.model.cluster_state import TopicChange, parse_row
+from kafkalike.model.corrections.certificate import Certificate, TopicForgotten, VersionMade, parse_certificate
+from kafkalike.model.corrections.removal import KeyFound, Taking, fingerprint, joined, runs_of, tombstones_wanted
 from kafkalike.model.dead_letters.letters import SUFFIX
 from kafkalike.model.names import check_topic_name
-from kafkalike.model.removal import KeyFound, Taking, fingerprint, joined, runs_of, tombstones_wanted
 from kafkalike.partitioner import partition_for_key
 from kafkalike.version import user_and_host
 

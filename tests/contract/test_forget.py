@@ -27,8 +27,8 @@ from kafkalike.log.connect import connect
 from kafkalike.log.inspect.certificate import check_certificate
 from kafkalike.log.inspect.history import topic_history
 from kafkalike.model.batch import RecordBatch
-from kafkalike.model.certificate import Certificate, parse_certificate
-from kafkalike.model.removal import Taking
+from kafkalike.model.corrections.certificate import Certificate, parse_certificate
+from kafkalike.model.corrections.removal import Taking
 from kafkalike.partitioner import partition_for_key
 from kafkalike.testing import MemoryCluster
 from tests.tools.clusters import only_on_disk

@@ -18,7 +18,7 @@ from kafkalike.log.upkeep.change import COMMIT_TIMEOUT_MS, Change, discard_all, 
 from kafkalike.log.upkeep.removing import Removed, Removing, find_and_remove
 from kafkalike.log.upkeep.tasks import IN_PROCESS, Tasks
 from kafkalike.log.upkeep.vacuum import Leftover, vacuum
-from kafkalike.model.removal import Taking, count
+from kafkalike.model.corrections.removal import Taking, count
 
 if TYPE_CHECKING:
     from kafkalike.log.cluster.delta_cluster import DeltaCluster
