@@ -32,6 +32,7 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 
 LOG: Final = "_delta_log"
+_MARK: Final = MARK.rpartition("/")[2]
 
 
 class Made(io.BytesIO):
@@ -143,8 +144,7 @@ class ReplicatedStore(NearStore):
         found: dict[str, Entry] = {}
         for store in self.copies():
             for entry in store.list(folder, deep=deep, after=after):
-                if not entry.name.startswith(MARK):
-                    found.setdefault(entry.name, entry)
+                found.setdefault(entry.name, entry)
         return list(found.values())
 
     def _listed_log(self, folder: str, *, deep: bool, after: str) -> list[Entry]:
@@ -157,7 +157,7 @@ class ReplicatedStore(NearStore):
             store = self.replicas.store_of(replica)
             try:
                 store.size(MARK)
-                listed = store.list(folder, deep=deep, after=after)
+                listed = [e for e in store.list(folder, deep=deep, after=after) if e.name != _MARK]
             except OSError as cause:
                 failed = failed or cause
                 continue
@@ -230,10 +230,11 @@ class ReplicatedStore(NearStore):
     def make_folder(self, folder: str) -> None:
         """Nothing: a version's put makes what it needs."""
 
-    def copy(self, source: str, target: Store, name: str) -> None:
+    def copy(self, source: str, target: Store, name: str) -> bool:
         """Give a file to another store."""
         with target.open_output(name) as stream:
             stream.write(self.read(source))
+        return False
 
     def discard(self, name: str) -> None:
         """Try to remove a file that nobody names."""
