@@ -91,14 +91,28 @@ def tls_options(command: F) -> F:
         type=click.Path(exists=True, dir_okay=False),
         help="Its key, without a password; by default in the same file.",
     )
-    certificate = click.option(
+    cert = click.option(
         "--tls-cert-file",
         metavar="FILE",
         type=click.Path(exists=True, dir_okay=False),
         help="Certificate, PEM, with those that vouch for it: serve https.",
     )
     # The certificate stands first in the help.
-    return certificate(key(command))
+    return cert(key(command))
+
+
+def certificate(cert_file: str | None, key_file: str | None) -> tuple[str, str | None] | None:
+    """What `tls_options` say, as services want it; None for http.
+
+    Raises:
+        click.UsageError: a key without its certificate.
+    """
+    if cert_file is None:
+        if key_file is not None:
+            message = "--tls-key-file needs --tls-cert-file"
+            raise click.UsageError(message)
+        return None
+    return cert_file, key_file
 
 
 def version_option(command: F) -> F:

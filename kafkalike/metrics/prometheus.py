@@ -10,10 +10,10 @@ import platform
 import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from itertools import groupby
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily
-from prometheus_client.registry import Collector
+from prometheus_client.registry import Collector, CollectorRegistry
 
 from kafkalike.admin import KafkaAdminClient
 from kafkalike.clock import SYSTEM_CLOCK, Clock
@@ -24,6 +24,9 @@ from kafkalike.metrics.snapshot import GroupView, group_views
 from kafkalike.metrics.transactions import TransactionCounter, TransactionFigures
 from kafkalike.model.lag import PartitionIndex, total
 from kafkalike.version import __version__
+
+if TYPE_CHECKING:
+    from kafkalike.log.port import Cluster
 
 _log = logging.getLogger(__name__)
 
@@ -235,3 +238,16 @@ class ClusterCollector(Collector):
                 family.add_metric(where, found.lag.waiting_ms(now_ms) / 1000)
             most.add_metric((view.group_id,), total(found.lag for found in view.lags).waiting_ms(now_ms) / 1000)
         yield from (family, most)
+
+
+def exposition(cluster: Cluster, clock: Clock = SYSTEM_CLOCK) -> CollectorRegistry:
+    """What a process serves of a cluster, for `prometheus_client`; nothing is read before it is asked.
+
+    Args:
+        cluster: the cluster.
+        clock: where ages get their time from.
+    """
+    registry = CollectorRegistry()
+    admin = KafkaAdminClient(clock=clock, bootstrap_servers=cluster)
+    registry.register(ClusterCollector(admin, Lags(cluster, leave_out_damaged=True), clock))
+    return registry

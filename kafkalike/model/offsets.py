@@ -6,6 +6,9 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final
 
+from kafkalike.errors import IllegalArgumentError
+from kafkalike.model.structs import TopicPartition
+
 MAX_OFFSET: Final = 2**63 - 1
 """Largest value of Delta's BIGINT, so the largest offset."""
 
@@ -87,3 +90,32 @@ def gaps_and_overlaps(partition: int, runs: Iterable[range], start: int) -> list
             found.append(Overlap(partition, range(run.start, min(expected, run.stop))))
         expected = max(expected, run.stop)
     return found
+
+
+def shifted(
+    committed: Mapping[TopicPartition, int], partitions: Iterable[TopicPartition], by: int
+) -> dict[TopicPartition, int]:
+    """Where a group is to go on so many offsets further on, or back; it may lie outside of the log.
+
+    Args:
+        committed: the group's offsets.
+        partitions: which of them are moved.
+        by: offsets; negative ones go back.
+
+    Raises:
+        IllegalArgumentError: nothing is committed in one of them.
+    """
+    moved = {}
+    for tp in partitions:
+        if tp not in committed:
+            where = f"{tp.topic}-{tp.partition}"
+            raise IllegalArgumentError(
+                f"Cannot shift offset for partition {where} since there is no current committed offset"
+            )
+        moved[tp] = committed[tp] + by
+    return moved
+
+
+def storable(offset: int) -> int:
+    """The nearest offset that a table can hold: what is below or beyond is below or beyond every log."""
+    return min(max(offset, 0), MAX_OFFSET)

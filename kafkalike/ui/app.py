@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import logging
 import threading
 from collections.abc import Awaitable, Callable, Mapping
@@ -33,7 +34,7 @@ from kafkalike.ui.desk import Desk
 from kafkalike.ui.guard import CHANGES, HEADERS, Guard
 from kafkalike.ui.jobs import TooManyJobsError
 from kafkalike.ui.pages import groups, others, records, tail, topics
-from kafkalike.ui.request import Site, page, templates
+from kafkalike.ui.request import Site, page, site, templates
 
 _log = logging.getLogger(__name__)
 
@@ -41,6 +42,12 @@ MOST_BODY: Final = 16 * 1024 * 1024
 """Bytes of a form."""
 
 MOST_FIELDS: Final = 20_000
+
+FORM_SECONDS: Final = 60.0
+"""How long a client may take for a form."""
+
+CLOSED: Final = {"connection": "close"}
+"""The rest of a form that came too late is not waited for."""
 
 NOT_THERE: Final = (UnknownTopicOrPartitionError, GroupIdNotFoundError, OffsetOutOfRangeError, TopicDeletedError)
 
@@ -123,8 +130,14 @@ CHANGE: Final[Mapping[str, View]] = {
 
 
 def _view(view: View) -> Callable[[Request], Awaitable[Response]]:
+    def looked(request: Request) -> Response:
+        # What is known from before would go on being shown of a root that is gone. `/metrics` says it in its own way.
+        if view is not others.metrics:
+            site(request).desk.check_there()
+        return view(request)
+
     async def answer(request: Request) -> Response:
-        return await run_in_threadpool(view, request)
+        return await run_in_threadpool(looked, request)
 
     return answer
 
@@ -201,10 +214,14 @@ async def _form(request: Request) -> dict[str, str] | Response:
     if request.headers.get("content-type", "").partition(";")[0].strip() != "application/x-www-form-urlencoded":
         return PlainTextResponse("A form is needed: application/x-www-form-urlencoded.", 415)
     body = bytearray()
-    async for part in request.stream():
-        body += part
-        if len(body) > MOST_BODY:
-            return PlainTextResponse(f"The form has more than {MOST_BODY} bytes.", 413)
+    try:
+        async with asyncio.timeout(FORM_SECONDS):
+            async for part in request.stream():
+                body += part
+                if len(body) > MOST_BODY:
+                    return PlainTextResponse(f"The form has more than {MOST_BODY} bytes.", 413)
+    except TimeoutError:
+        return PlainTextResponse(f"The form did not come within {FORM_SECONDS:.0f} seconds.", 408, CLOSED)
     try:
         return await run_in_threadpool(_fields, body)
     except ValueError:

@@ -12,6 +12,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final
 
+from kafkalike.clock import SYSTEM_CLOCK, Clock, Deadline
 from kafkalike.errors import OffsetOutOfRangeError, UnknownTopicOrPartitionError
 
 if TYPE_CHECKING:
@@ -73,12 +74,13 @@ class Question:
     limit: int = 50
     most_looked_at: int = 100_000
     """Records; a search ends there."""
+    most_seconds: float = 5.0
+    """A search ends then, with what it has; looked at after each record."""
 
     @property
     def by_key(self) -> bool:
         """Whether the newest records with a key are meant, whatever else stands in them."""
-        alone = self.contains is None and self.header is None and self.start is None
-        return self.key is not None and self.newest_first and alone
+        return self.key is not None and self.newest_first and self.contains is None and self.header is None
 
     def takes(self, record: Record) -> bool:
         """Whether a record is meant."""
@@ -105,6 +107,8 @@ class Page:
     """Data files that were asked for a key; None where records were looked at one by one."""
     skipped: int = 0
     """Those of them that said by their Bloom filter that they do not have it."""
+    late: bool = False
+    """Whether time ended the search, so that there may be more records before `following`."""
 
 
 @dataclass(slots=True)
@@ -122,12 +126,13 @@ class _Place:
         return self.at != self.bound
 
 
-def browse(log: TopicLog, question: Question) -> Page:
+def browse(log: TopicLog, question: Question, clock: Clock = SYSTEM_CLOCK) -> Page:
     """Records of a topic.
 
     Args:
         log: of the topic, refreshed.
         question: which records.
+        clock: time.
 
     Raises:
         UnknownTopicOrPartitionError: no such partition.
@@ -137,10 +142,11 @@ def browse(log: TopicLog, question: Question) -> Page:
         raise UnknownTopicOrPartitionError(f"{log.info.name}-{question.partition} does not exist")
     partitions = log.info.partitions if question.partition is None else [question.partition]
     look = _newest if question.newest_first else _oldest
+    deadline = Deadline(clock, question.most_seconds * 1000)
     places = [_place(log, partition, question) for partition in partitions]
     streams = [look(log, place, question) for place in places]
     bounds = [_bound(log, place, question) for place in places]
-    return _merged(streams, bounds, places, question)
+    return _merged(streams, bounds, places, question, deadline)
 
 
 def _place(log: TopicLog, partition: int, question: Question) -> _Place:
@@ -234,7 +240,11 @@ def _between(log: TopicLog, partition: int, start: int, stop: int) -> Iterator[R
 
 
 def _merged(
-    streams: Sequence[Iterator[Found]], bounds: Sequence[int | None], places: Sequence[_Place], question: Question
+    streams: Sequence[Iterator[Found]],
+    bounds: Sequence[int | None],
+    places: Sequence[_Place],
+    question: Question,
+    deadline: Deadline,
 ) -> Page:
     """Records of all partitions by time, until there are enough of them or enough was looked at."""
     sign = -1 if question.newest_first else 1
@@ -254,7 +264,12 @@ def _merged(
         else:
             heapq.heappush(heads, (sign * found[0].timestamp_ms, at, found))
 
+    late = False
     while heads and len(taken) < question.limit and looked_at < question.most_looked_at and size < PAGE_BYTES:
+        # Not before something was looked at: a page that goes on must get on.
+        late = looked_at > 0 and deadline.expired()
+        if late:
+            break
         _, at, found = heapq.heappop(heads)
         if found is not None:
             record, meant = found
@@ -265,7 +280,7 @@ def _merged(
                 size += record.size
         pull(at)
     following = resume if heads else {}
-    return Page(records=taken, looked_at=looked_at, following=following)
+    return Page(records=taken, looked_at=looked_at, following=following, late=late)
 
 
 def record_at(log: TopicLog, partition: int, offset: int) -> Record | None:

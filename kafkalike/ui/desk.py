@@ -11,8 +11,9 @@ from typing import TYPE_CHECKING, Any, Final
 from kafkalike.admin import KafkaAdminClient
 from kafkalike.clock import Clock
 from kafkalike.dead_letters.queue import DeadLetters
-from kafkalike.errors import KafkaError
+from kafkalike.errors import KafkaConnectionError, KafkaError
 from kafkalike.lag.measure import GroupLag, Lags
+from kafkalike.log.connect import check_there
 from kafkalike.model.lag import Lag, PartitionIndex, total
 from kafkalike.producer import KafkaProducer
 from kafkalike.schemas.registry import Registry
@@ -104,6 +105,23 @@ class Desk:
         self._plots = _Looks(cluster)
         """Of their own: a plot reads for longer than others should wait."""
         self._decoders: dict[str, Callable[[bytes], Any]] = {}
+        self._was_there = False
+
+    def check_there(self) -> None:
+        """Refuse to show a root that is gone: what is known from before would look as if all were well.
+
+        One that was never there is shown as empty: its first topic makes it.
+
+        Raises:
+            KafkaConnectionError: it was there.
+        """
+        try:
+            check_there(self.cluster)
+        except KafkaConnectionError:
+            if self._was_there:
+                raise
+        else:
+            self._was_there = True
 
     @property
     def producer(self) -> KafkaProducer:
@@ -184,10 +202,16 @@ class Desk:
 
     # Groups
 
-    def groups(self) -> list[GroupRow]:
-        """All groups with their lag, fresh."""
+    def group_ids(self) -> list[str]:
+        """All groups, sorted, fresh."""
         with self._lists.look() as lags:
-            described = self.admin.describe_groups(sorted(lags.groups)) if lags.groups else {}
+            return sorted(lags.groups)
+
+    def groups(self, group_ids: Sequence[str]) -> list[GroupRow]:
+        """Some groups with their lag, fresh; those that are gone are left out."""
+        with self._lists.look() as lags:
+            known = [group_id for group_id in group_ids if group_id in lags.groups]
+            described = self.admin.describe_groups(known) if known else {}
             rows = []
             for group_id, group in described.items():
                 own = list(lags.of(group_id))

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
-from typing import Any, Final
+from typing import Any, Final, TypeVar
 from urllib.parse import urlencode
 
 from jinja2 import Environment, PackageLoader, StrictUndefined
@@ -21,6 +21,8 @@ from kafkalike.version import __version__
 
 MOST: Final = 500
 """Rows of a page, whatever a request asks for."""
+
+Row = TypeVar("Row")
 
 _UNITS: Final = ("B", "kB", "MB", "GB", "TB", "PB")
 _STEP: Final = 1000
@@ -101,6 +103,20 @@ def number(request: Request, name: str, default: int, most: int = 2**63 - 1) -> 
         IllegalArgumentError: it is none, or too large.
     """
     return whole(name, asked(request, name), default, most)
+
+
+def paged(request: Request, rows: Sequence[Row], most: int, default: int = 1) -> tuple[Sequence[Row], int, int]:
+    """The rows of the page that the address asks for, its number, and how many pages there are.
+
+    Args:
+        request: has the number as `page`; one that is too large is the last one.
+        rows: of all pages.
+        most: rows of a page.
+        default: the page where the address names none.
+    """
+    pages = max(1, -(-len(rows) // most))
+    at = min(max(1, number(request, "page", default)), pages)
+    return rows[(at - 1) * most : at * most], at, pages
 
 
 def optional(request: Request, name: str) -> int | None:

@@ -1,6 +1,7 @@
 """`find_records` over every kind of cluster: it misses nothing that a scan finds."""
 
 import dataclasses
+import tracemalloc
 from pathlib import Path
 
 import pyarrow as pa
@@ -15,6 +16,7 @@ from kafkalike.log.port import Cluster
 from kafkalike.log.store.parquet import FILTER_ROWS
 from kafkalike.partitioner import partition_for_key
 from kafkalike.retention import maintain
+from kafkalike.testing import ManualClock, MemoryCluster
 
 MANY = FILTER_ROWS * 2
 
@@ -68,6 +70,9 @@ def test_records_below_the_log_start_are_not_found(cluster: Cluster) -> None:
         ({"key": None}, IllegalArgumentError),
         ({"key": 1}, IllegalArgumentError),
         ({"key": b"k", "limit": 0}, IllegalArgumentError),
+        ({"key": b"k", "max_bytes": 0}, IllegalArgumentError),
+        ({"key": b"k", "timeout_ms": -1}, IllegalArgumentError),
+        ({"key": b"k", "below": {1: 0}}, UnknownTopicOrPartitionError),
         ({"key": b"k", "partitions": [1]}, UnknownTopicOrPartitionError),
     ],
 )
@@ -128,3 +133,60 @@ def test_what_is_found_is_a_value(tmp_path: Path) -> None:
     found = find_records("t", root, key="1")
 
     assert dataclasses.replace(found, files=1) != found
+
+
+def test_a_look_up_ends_at_its_bytes_and_goes_on_there(cluster: Cluster) -> None:
+    """All records of a key, page by page, each of them once; whatever lies in one file."""
+    cluster.create_topic("t", 2, {})
+    with KafkaProducer(bootstrap_servers=cluster) as producer:
+        for first in (0, 20):
+            values = [b"%06d" % n + bytes(1_000) for n in range(first, first + 20)]
+            table = {"key": [b"k", b"j"] * 10, "value": values, "partition": [n % 4 // 2 for n in range(20)]}
+            times = pa.array(range(first, first + 20), pa.int64())
+            producer.send_arrow("t", pa.table({**table, "timestamp": times})).get(60)
+
+    pages = [find_records("t", cluster, key="k", max_bytes=5_000)]
+    while not pages[-1].complete:
+        pages.append(find_records("t", cluster, key="k", max_bytes=5_000, below=pages[-1].following))
+
+    found = [int((record.value or b"")[:6]) for page in pages for record in page.records]
+    assert found == list(range(38, -1, -2))
+    assert max(len(page.records) for page in pages) < 10
+    assert pages[-1].following == {0: 0, 1: 0}
+
+
+def test_a_file_that_is_full_of_a_key_does_not_fill_the_memory(tmp_path: Path) -> None:
+    """Only as much of it is kept as the look-up may give."""
+    root = str(tmp_path / "root")
+    connect(root).create_topic("t", 1, {})
+    with KafkaProducer(bootstrap_servers=root) as producer:
+        producer.send_arrow("t", pa.table({"key": ["k"] * 40_000, "value": [bytes(1_000)] * 40_000})).get(60)
+    find_records("t", root, key="k", limit=3)
+
+    before = pa.total_allocated_bytes()
+    tracemalloc.start()
+    found = find_records("t", root, key="k", limit=3, max_bytes=1_000_000)
+    _, most = tracemalloc.get_traced_memory()
+    tracemalloc.stop()
+
+    assert [record.offset for record in found.records] == [39_999, 39_998, 39_997]
+    assert not found.complete
+    assert most < 8_000_000
+    assert pa.total_allocated_bytes() - before < 8_000_000
+
+
+def test_a_look_up_ends_when_its_time_is_over(tmp_path: Path) -> None:
+    """With what it has found, and the place where another one goes on."""
+    clock = ManualClock()
+    cluster = MemoryCluster(clock=clock)
+    cluster.create_topic("t", 1, {})
+    with KafkaProducer(bootstrap_servers=cluster, clock=clock) as producer:
+        for n in range(4):
+            producer.send("t", b"%d" % n, key=b"k").get(60)
+
+    none = find_records("t", cluster, key="k", timeout_ms=0, clock=clock)
+    rest = find_records("t", cluster, key="k", below=none.following, clock=clock)
+
+    assert (none.records, none.complete, none.late) == ([], False, True)
+    assert [record.offset for record in rest.records] == [3, 2, 1, 0]
+    assert (rest.complete, rest.late) == (True, False)

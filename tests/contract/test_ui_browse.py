@@ -3,6 +3,7 @@
 import random
 import tracemalloc
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -234,3 +235,16 @@ def test_holes_of_a_compaction_are_no_end(tmp_path: Path) -> None:
 
     assert numbers(found(cluster, Question(limit=5))) == [3000, 2999, 5, 4, 3]
     assert numbers(found(cluster, Question(limit=50, newest_first=False))) == [0, 1, 2, 3, 4, 5, 2999, 3000]
+
+
+@pytest.mark.parametrize("newest_first", [True, False])
+def test_a_search_ends_when_its_time_is_over_and_goes_on_there(filled: Cluster, newest_first: bool) -> None:
+    """Each page gets on by at least one record, and together they see all of them once."""
+    question = Question(most_seconds=0, newest_first=newest_first, contains=b"9")
+    pages = [found(filled, question)]
+    while pages[-1].following:
+        pages.append(found(filled, replace(question, start=pages[-1].following)))
+
+    seen = [number for page in pages for number in numbers(page)]
+    assert sorted(seen) == [number for number in range(300) if "9" in str(number)]
+    assert all(page.late and page.looked_at == 1 for page in pages[:-1])

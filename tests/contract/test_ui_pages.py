@@ -1,18 +1,24 @@
 """The console's pages over a cluster, asked as a browser asks."""
 
+import asyncio
 import base64
 import html
 import json
 import re
+import shutil
 import zlib
-from collections.abc import Iterator
+from collections.abc import Iterator, MutableMapping
+from pathlib import Path
 
 import pytest
 from starlette.testclient import TestClient
 
+from kafkalike.admin import KafkaAdminClient
 from kafkalike.clock import SYSTEM_CLOCK
 from kafkalike.consumer import KafkaConsumer
+from kafkalike.log.connect import connect
 from kafkalike.log.port import Cluster
+from kafkalike.model.structs import OffsetAndMetadata, TopicPartition
 from kafkalike.producer import KafkaProducer
 from kafkalike.schemas import AvroSerializer, Registry
 from kafkalike.testing import MemoryCluster
@@ -149,7 +155,7 @@ def test_each_page_shows_what_is_there_and_escapes_it(
         ("/topics/orders/records/0/0/9", {}, 400, "there is no part"),
         ("/topics/orders/segments", {"partition": 7}, 400, "no partition 7"),
         ("/group", {"id": "nobody"}, 404, "there is no group"),
-        ("/group/reset", {"id": "g", "topic": "orders", "to": "shift", "value": "-1"}, 400, "cannot be shifted"),
+        ("/group/reset", {"id": "g", "topic": "orders", "to": "shift", "value": "-1"}, 400, "Cannot shift offset"),
         ("/group/reset", {"id": "g", "topic": "orders", "to": "moon"}, 400, "earliest"),
         ("/schema", {"subject": "none"}, 400, "not found"),
         ("/checks/none", {}, 400, "not known"),
@@ -391,3 +397,67 @@ def test_a_form_has_an_end(browser: Browser, monkeypatch: pytest.MonkeyPatch) ->
     assert browser.client.post("/topics", data={"name": "x" * 2000}).status_code == 413
     fields = {"content-type": "application/x-www-form-urlencoded"}
     assert browser.client.post("/topics", content="name=ä".encode(), headers=fields).status_code == 400
+
+
+def test_groups_have_pages(browser: Browser) -> None:
+    """Only those of the page are looked at."""
+    with KafkaAdminClient(bootstrap_servers=browser.desk.cluster) as admin:
+        for number in range(120):
+            admin.alter_group_offsets(f"many-{number:03}", {TopicPartition("orders", 0): OffsetAndMetadata(1)})
+
+    first, last = browser.get("/groups", q="many"), browser.get("/groups", q="many", page=3)
+
+    assert "120 groups" in first
+    assert "page 1 of 3" in first
+    assert ("many-049" in first, "many-050" in first) == (True, False)
+    assert ("many-099" in last, "many-119" in last) == (False, True)
+
+
+def test_pages_of_a_key_go_on(browser: Browser) -> None:
+    """Below the last record that was shown, by the files and not by a scan."""
+    first = browser.get("/topics/orders/records", key="k1", limit=4)
+    (link,) = re.findall(r'href="([^"]+)">Older records', first)
+    rest = browser.client.get("/topics/orders/records" + html.unescape(link)).text
+
+    assert "4 records with this key" in first
+    assert "4 records with this key" in rest
+    shown = [set(re.findall(r"records/(\d+/\d+)\"", text)) for text in (first, rest)]
+    assert (len(shown[0]), len(shown[1]), shown[0] & shown[1]) == (4, 4, set())
+
+
+def test_a_root_that_is_gone_is_said_on_every_page(tmp_path: Path) -> None:
+    """Not old figures, nor empty tables, as if all were well."""
+    cluster = connect(str(tmp_path / "root"))
+    cluster.create_topic("orders", 1, {})
+    browser = Browser(cluster)
+    browser.get("/topics")
+    shutil.rmtree(tmp_path / "root")
+
+    for path in READ:
+        if "{" not in path.replace("{name}", "") and path != "/metrics":
+            assert "does not exist" in browser.get(path.replace("{name}", "orders"), 502), path
+
+
+def test_a_form_that_does_not_come_is_not_waited_for(browser: Browser, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A connection that sends no form would be held for ever."""
+    monkeypatch.setattr("kafkalike.ui.app.FORM_SECONDS", 0.05)
+    gate, told = console(browser.desk, browser.guard), []
+    headers = {
+        "host": "localhost",
+        "authorization": f"Bearer {TOKEN}",
+        "content-type": "application/x-www-form-urlencoded",
+    }
+    scope = {"type": "http", "method": "POST", "path": "/topics", "query_string": b"", "scheme": "http"}
+    scope["headers"] = [(name.encode(), value.encode()) for name, value in headers.items()]
+
+    async def receive() -> dict[str, object]:
+        await asyncio.sleep(3600)
+        return {}
+
+    async def send(message: MutableMapping[str, object]) -> None:
+        await asyncio.sleep(0)
+        told.append(message)
+
+    asyncio.run(gate(scope, receive, send))
+
+    assert told[0]["status"] == 408

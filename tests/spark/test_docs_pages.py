@@ -4,13 +4,11 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-import pyspark.sql.functions as F
 import pytest
-from pyspark.sql import SparkSession
+from pyspark.sql import SparkSession, functions
 
 import kafkalike.spark as ks
 from kafkalike import KafkaAdminClient, KafkaConsumer, KafkaProducer, OffsetAndMetadata, TopicPartition
@@ -28,7 +26,13 @@ CLASHING = {**ORDER, "fields": [{"name": "id", "type": "string"}]}
 def world(spark: SparkSession, tmp_path: Path) -> Iterator[World]:
     """An empty folder, the session, and what the pages call their root; the session is as before afterwards."""
     root = str(tmp_path / "kafkalike-data")
-    names: dict[str, Any] = {"spark": spark, "ks": ks, "F": F, "root": root, "checkpoint": str(tmp_path / "checkpoint")}
+    names: dict[str, Any] = {
+        "spark": spark,
+        "ks": ks,
+        "F": functions,
+        "root": root,
+        "checkpoint": str(tmp_path / "checkpoint"),
+    }
     # Spark's relative paths are those of the folder where its JVM was started.
     places = {"/data/log": root, '"/checkpoints/': f'"{tmp_path}/', '"checkpoints/': f'"{tmp_path}/'}
     places |= {f'"./{name}"': f'"{tmp_path}/{name}"' for name in ("copies", "data", "kafkalike-data")}

@@ -13,7 +13,8 @@ from pathlib import Path
 PROJECT = Path(__file__).parents[2]
 
 _BLOCK = re.compile(
-    r"^(?:<!-- (?P<mark>not run|run by): (?P<said>.+?) -->\n+)?(?P<indent> *)```(?P<language>\w+)\n(?P<text>.*?)^(?P=indent)```",
+    r"^(?:<!-- (?P<mark>not run|run by): (?P<said>.+?) -->\n+)?"
+    r"(?P<indent> *)```(?P<language>\w+)\n(?P<text>.*?)^(?P=indent)```",
     re.DOTALL | re.MULTILINE,
 )
 

@@ -196,4 +196,4 @@ def test_marks_are_read() -> None:
     reasons = [block.not_run for _, block in every_block() if block.not_run]
 
     assert any("Kafka broker" in reason for reason in reasons)
-    assert [block.text for block in all_blocks("docs/operations.md", "Permissions")][0].startswith("mkdir")
+    assert all_blocks("docs/operations.md", "Permissions")[0].text.startswith("mkdir")

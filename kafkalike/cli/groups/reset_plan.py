@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import csv
 import re
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -14,8 +14,7 @@ import click
 
 from kafkalike.admin import KafkaAdminClient
 from kafkalike.admin.group_changes import Outcome
-from kafkalike.errors import IllegalArgumentError
-from kafkalike.model.offsets import MAX_OFFSET
+from kafkalike.model.offsets import shifted, storable
 from kafkalike.model.structs import OffsetAndMetadata, OffsetSpec, OffsetTimestamp, TopicPartition
 
 WORDS: Final = {"to_earliest": OffsetSpec.EARLIEST, "to_latest": OffsetSpec.LATEST}
@@ -86,7 +85,7 @@ class Resetter:
             return self._within(scenario.plans[group_id])
         committed = {tp: at.offset for tp, at in self.admin.list_consumer_group_offsets(group_id).items()}
         if scenario.name == "shift_by":
-            return self._within(_shifted(committed, scenario.number, partitions))
+            return self._within(shifted(committed, partitions, scenario.number))
         # To the current offsets: where there is none, to the log end.
         ends = self.admin.resolve_offsets(dict.fromkeys(partitions, OffsetSpec.LATEST))
         return {tp: committed.get(tp, ends[tp]) for tp in partitions}
@@ -98,9 +97,7 @@ class Resetter:
 
     def _within(self, wanted: Plan) -> Plan:
         """Offsets brought into the live log, and a warning for each that had to be."""
-        # Beyond 2**63-1, and below 0, is beyond or below every log.
-        bounded = {tp: min(max(offset, 0), MAX_OFFSET) for tp, offset in wanted.items()}
-        found = self.admin.resolve_offsets(bounded)
+        found = self.admin.resolve_offsets({tp: storable(offset) for tp, offset in wanted.items()})
         for tp, offset in wanted.items():
             if found[tp] != offset:
                 edge = "higher than latest" if offset > found[tp] else "lower than earliest"
@@ -108,18 +105,6 @@ class Resetter:
                 self.warn(f"New offset ({offset}) is {edge} offset for topic partition {where}. "
                           f"Value will be set to {found[tp]}")  # fmt: skip
         return found
-
-
-def _shifted(committed: Plan, by: int, partitions: Iterable[TopicPartition]) -> Plan:
-    shifted = {}
-    for tp in partitions:
-        if tp not in committed:
-            where = f"{tp.topic}-{tp.partition}"
-            raise IllegalArgumentError(
-                f"Cannot shift offset for partition {where} since there is no current committed offset"
-            )
-        shifted[tp] = committed[tp] + by
-    return shifted
 
 
 def parse_datetime(text: str) -> int:

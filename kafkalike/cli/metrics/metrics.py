@@ -43,24 +43,22 @@ def metrics(
     if as_json and port is not None:
         message = "Only one of --json and --port may be given"
         raise click.UsageError(message)
-    from prometheus_client import CollectorRegistry, generate_latest, start_http_server
+    from prometheus_client import generate_latest, start_http_server
 
     from kafkalike.admin import KafkaAdminClient
     from kafkalike.lag.measure import Lags
     from kafkalike.log.connect import check_there
-    from kafkalike.metrics.prometheus import ClusterCollector
+    from kafkalike.metrics.prometheus import exposition
     from kafkalike.metrics.snapshot import snapshot
 
     settings = client_settings(read_properties(command_config))
     cluster = environment.connect(bootstrap_server, settings)
     admin = KafkaAdminClient(clock=environment.clock, bootstrap_servers=cluster, **settings)
-    lags = Lags(cluster, leave_out_damaged=not as_json)
     if as_json:
         check_there(cluster)
-        click.echo(json.dumps(snapshot(admin, lags, environment.clock.now_ms())))
+        click.echo(json.dumps(snapshot(admin, Lags(cluster), environment.clock.now_ms())))
         return
-    registry = CollectorRegistry()
-    registry.register(ClusterCollector(admin, lags, environment.clock))
+    registry = exposition(cluster, environment.clock)
     if port is None:
         click.echo(generate_latest(registry).decode(), nl=False)
         check_there(cluster)

@@ -11,7 +11,7 @@ import click
 
 from kafkalike.cli.environment import Environment, pass_options
 from kafkalike.cli.interrupt import Interrupt
-from kafkalike.cli.options import bootstrap_option, command_config_option, tls_options, version_option
+from kafkalike.cli.options import bootstrap_option, certificate, command_config_option, tls_options, version_option
 from kafkalike.errors import KafkaConfigurationError
 
 if TYPE_CHECKING:
@@ -74,7 +74,8 @@ def schema_registry(environment: Environment, options: _Options) -> None:
     from kafkalike.schemas.service.service import RegistryService
 
     cluster = environment.cluster_of(options.bootstrap_server, options.command_config)
-    credentials, certificate = _credentials(options), _certificate(options)
+    credentials = _credentials(options)
+    tls = certificate(options.tls_cert_file, options.tls_key_file)
     with Interrupt() as interrupt:
         server = RegistryServer(
             RegistryService(cluster, read_only=options.read_only, clock=environment.clock),
@@ -83,7 +84,7 @@ def schema_registry(environment: Environment, options: _Options) -> None:
             credentials=credentials,
             max_body=options.max_body,
             anyone=options.anyone,
-            certificate=certificate,
+            certificate=tls,
         )
         try:
             # What cannot be read is said at once, not to the first client.
@@ -106,15 +107,6 @@ def _credentials(options: _Options) -> Credentials:
         message = "the file of tokens or users has no line that counts"
         raise KafkaConfigurationError(message)
     return made
-
-
-def _certificate(options: _Options) -> tuple[str, str | None] | None:
-    if options.tls_cert_file is None:
-        if options.tls_key_file is not None:
-            message = "--tls-key-file needs --tls-cert-file"
-            raise KafkaConfigurationError(message)
-        return None
-    return options.tls_cert_file, options.tls_key_file
 
 
 def _lines(path: str | None) -> list[str]:

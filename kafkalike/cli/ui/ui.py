@@ -10,7 +10,7 @@ import click
 
 from kafkalike.cli.environment import Environment, pass_options
 from kafkalike.cli.interrupt import Interrupt
-from kafkalike.cli.options import bootstrap_option, command_config_option, tls_options, version_option
+from kafkalike.cli.options import bootstrap_option, certificate, command_config_option, tls_options, version_option
 
 LOOK_SECONDS: Final = 0.1
 """How late a signal may be seen."""
@@ -52,19 +52,15 @@ class _Options:
 @pass_options(_Options)
 def ui(environment: Environment, options: _Options) -> None:
     """Serve a web console, until SIGTERM or Ctrl-C; open the address that is printed."""
-    from prometheus_client import CollectorRegistry, generate_latest
+    from prometheus_client import generate_latest
 
-    from kafkalike.admin import KafkaAdminClient
-    from kafkalike.lag.measure import Lags
     from kafkalike.log.connect import check_there
-    from kafkalike.metrics.prometheus import ClusterCollector
+    from kafkalike.metrics.prometheus import exposition
     from kafkalike.ui.serving import ConsoleServer
 
     cluster = environment.cluster_of(options.bootstrap_server, options.command_config)
     check_there(cluster)
-    admin = KafkaAdminClient(clock=environment.clock, bootstrap_servers=cluster)
-    registry = CollectorRegistry()
-    registry.register(ClusterCollector(admin, Lags(cluster, leave_out_damaged=True), environment.clock))
+    registry = exposition(cluster, environment.clock)
     with Interrupt() as interrupt:
         server = ConsoleServer(
             cluster,
@@ -73,7 +69,7 @@ def ui(environment: Environment, options: _Options) -> None:
             token=os.environ.get(TOKEN) or None if options.token else "",
             read_only=options.read_only,
             allowed_hosts=options.allowed_hosts,
-            certificate=_certificate(options),
+            certificate=certificate(options.tls_cert_file, options.tls_key_file),
             metrics=lambda: generate_latest(registry),
             clock=environment.clock,
         )
@@ -84,11 +80,3 @@ def ui(environment: Environment, options: _Options) -> None:
                 environment.clock.sleep(LOOK_SECONDS)
         finally:
             server.stop()
-
-
-def _certificate(options: _Options) -> tuple[str, str | None] | None:
-    if options.tls_cert_file is None:
-        if options.tls_key_file is not None:
-            raise click.UsageError("--tls-key-file needs --tls-cert-file")
-        return None
-    return options.tls_cert_file, options.tls_key_file

@@ -207,15 +207,16 @@ class MemoryTopicLog:
         """Rows of a run of offsets, for the reader."""
         return self._table.rows.get(partition, [])[start:stop]
 
-    def with_key(self, partition: int, key: bytes) -> Iterator[Searched]:
+    def with_key(self, partition: int, key: bytes, *, below: int, most_bytes: int) -> Iterator[Searched]:
         """The records with a key, each as if it had a file of its own, the newest first."""
         from kafkalike.log.topic.key_search import Searched
 
+        del most_bytes
         start = self.log_start(partition)
-        for row in reversed(self.rows(partition, start, self.log_end(partition))):
+        for row in reversed(self.rows(partition, start, min(below, self.log_end(partition)))):
             if row["key"] == key:
-                table = pa.Table.from_pylist([row], CHUNK_SCHEMA)
-                yield Searched(Chunk(partition, table, int(str(row["offset"])) + 1), skipped=False)
+                table, offset = pa.Table.from_pylist([row], CHUNK_SCHEMA), int(str(row["offset"]))
+                yield Searched(Chunk(partition, table, offset + 1), skipped=False, start=offset)
 
     def offset_for_time(self, partition: int, timestamp_ms: int) -> OffsetAndTimestamp | None:
         """The first offset whose time is at or after a time."""

@@ -147,8 +147,15 @@ class TopicLog(Protocol):
         """A reader that begins at an offset. Checks it at the first read, not here."""
         ...
 
-    def with_key(self, partition: int, key: bytes) -> Iterator[Searched]:
+    def with_key(self, partition: int, key: bytes, *, below: int, most_bytes: int) -> Iterator[Searched]:
         """The records with a key as of the last `refresh`, file by file, the newest file first.
+
+        Args:
+            partition: of the topic.
+            key: the key's bytes.
+            below: records from this offset on are not meant.
+            most_bytes: how much is kept of a file, the newest records of it and one in any case. After a file that
+                has more the answer ends; what is below the last `Searched.start` may be asked for next.
 
         Raises:
             CorruptRecordError: a file is damaged, or does not hold what the log says.

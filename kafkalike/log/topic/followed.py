@@ -247,11 +247,13 @@ class FollowedTopic:
         """A reader that begins at an offset."""
         return DeltaReader(self, partition, position)
 
-    def with_key(self, partition: int, key: bytes) -> Iterator[Searched]:
+    def with_key(self, partition: int, key: bytes, *, below: int, most_bytes: int) -> Iterator[Searched]:
         """The records with a key, file by file, the newest file first; see `search` for the errors."""
-        from kafkalike.log.topic.key_search import search
+        from kafkalike.log.topic.key_search import Wanted, search
 
-        return search(self.files, self.segments(partition), key, self.log_start(partition))
+        start = self.log_start(partition)
+        wanted = Wanted(key=key, start=start, below=below, most_bytes=most_bytes)
+        return search(self.files, self.segments(partition), wanted)
 
     # --- time ----------------------------------------------------------------------------------
 

@@ -12,24 +12,37 @@ from kafkalike.errors import GroupIdNotFoundError, IllegalArgumentError, NoError
 from kafkalike.lag.history import lag_history
 from kafkalike.lag.measure import Lags
 from kafkalike.model.lag_history import Moment
+from kafkalike.model.offsets import shifted, storable
 from kafkalike.model.structs import OffsetAndMetadata, OffsetSpec, OffsetTimestamp, TopicPartition
 from kafkalike.ui.desk import Desk
 from kafkalike.ui.plots import Line, line
-from kafkalike.ui.request import asked, form, moment, moved, page, site, whole
+from kafkalike.ui.request import asked, form, moment, moved, page, paged, site, whole
 
 SPAN_MS: Final = 3 * 3_600_000
 """How far back the plots of lag go."""
 
 STEP_MS: Final = 2 * 60_000
 
+PER_PAGE: Final = 50
+
 SCENARIOS: Final = ("earliest", "latest", "time", "offset", "shift")
 
 
 def groups(request: Request) -> Response:
     """The list of groups."""
-    wanted = asked(request, "q").lower()
-    rows = [row for row in site(request).desk.groups() if wanted in row.group_id.lower()]
-    return page(request, "groups.html", groups=rows, q=asked(request, "q"), said=asked(request, "said"))
+    wanted, desk = asked(request, "q").lower(), site(request).desk
+    matching = [group_id for group_id in desk.group_ids() if wanted in group_id.lower()]
+    some, at, pages = paged(request, matching, PER_PAGE)
+    return page(
+        request,
+        "groups.html",
+        groups=desk.groups(some),
+        count=len(matching),
+        at=at,
+        pages=pages,
+        q=asked(request, "q"),
+        said=asked(request, "said"),
+    )
 
 
 def group(request: Request) -> Response:
@@ -132,11 +145,8 @@ def _plan(
         wanted = dict.fromkeys(partitions, whole("value", value, 0))
     elif scenario == "shift":
         sign, digits = (-1, value[1:]) if value.startswith("-") else (1, value.removeprefix("+"))
-        by = sign * whole("value", digits, 0)
-        missing = [tp.partition for tp in partitions if tp not in now]
-        if missing:
-            raise IllegalArgumentError(f"nothing is committed in partition {missing[0]}, so it cannot be shifted")
-        wanted = {tp: max(0, now[tp] + by) for tp in partitions}
+        moved_to = shifted(now, partitions, sign * whole("value", digits, 0))
+        wanted = {tp: storable(offset) for tp, offset in moved_to.items()}
     else:
         raise IllegalArgumentError(f"to: one of {', '.join(SCENARIOS)} is needed, not {scenario[:40]!r}")
     return now, desk.admin.resolve_offsets(wanted)

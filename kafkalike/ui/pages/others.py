@@ -12,7 +12,7 @@ from starlette.responses import Response
 from kafkalike.dead_letters.stored import Filter
 from kafkalike.errors import IllegalArgumentError, KafkaError, SchemaRegistryError
 from kafkalike.ui.jobs import Job
-from kafkalike.ui.request import asked, form, moved, number, page, site
+from kafkalike.ui.request import asked, form, moved, page, paged, site
 
 LETTERS: Final = 100
 """Dead letters of a page."""
@@ -54,9 +54,8 @@ def schemas(request: Request) -> Response:
     registry = site(request).desk.registry
     wanted = asked(request, "q").lower()
     subjects = [name for name in registry.get_subjects() if wanted in name.lower()]
-    pages = max(1, -(-len(subjects) // SUBJECTS))
-    at = min(max(1, number(request, "page", 1)), pages)
-    rows = [(name, registry.get_latest_version(name)) for name in subjects[(at - 1) * SUBJECTS : at * SUBJECTS]]
+    some, at, pages = paged(request, subjects, SUBJECTS)
+    rows = [(name, registry.get_latest_version(name)) for name in some]
     return page(
         request,
         "schemas.html",

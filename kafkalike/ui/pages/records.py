@@ -14,11 +14,12 @@ from starlette.responses import Response
 
 from kafkalike.errors import IllegalArgumentError, OffsetOutOfRangeError, UnknownTopicOrPartitionError
 from kafkalike.lookup import find_records
-from kafkalike.ui.browse import Page, Question, Record, at_time, browse, record_at
+from kafkalike.ui.browse import PAGE_BYTES, Page, Question, Record, at_time, browse, record_at
 from kafkalike.ui.request import MOST, asked, form, moment, moved, number, optional, page, site, whole
 
 if TYPE_CHECKING:
-    from kafkalike.log.port import Cluster, TopicLog
+    from kafkalike.log.port import TopicLog
+    from kafkalike.ui.desk import Desk
 
 MOST_FILLED: Final = 4 * 1024 * 1024
 """Bytes of a record that may be sent again; a form holds up to three bytes for each, and has an end."""
@@ -46,7 +47,7 @@ def records(request: Request) -> Response:
 
     def find(log: TopicLog) -> Any:  # noqa: ANN401
         question = _question(request, log)
-        return log.info, _by_key(desk.cluster, name, question) if question.by_key else browse(log, question)
+        return log.info, _by_key(desk, name, question) if question.by_key else browse(log, question, desk.clock)
 
     info, found = desk.with_log(name, find)
     return page(
@@ -92,15 +93,19 @@ def _question(request: Request, log: TopicLog) -> Question:
     )
 
 
-def _by_key(cluster: Cluster, topic: str, question: Question) -> Page:
+def _by_key(desk: Desk, topic: str, question: Question) -> Page:
     """The newest records with a key, by the files' Bloom filters and not by a scan."""
-    partitions = None if question.partition is None else [question.partition]
-    found = find_records(topic, cluster, key=question.key or b"", limit=question.limit, partitions=partitions)
-    following: dict[int, int] = {}
-    if not found.complete:
-        following = dict.fromkeys(found.partitions, 2**62)
-        for one in found.records:
-            following[one.partition] = min(following[one.partition], one.offset)
+    found = find_records(
+        topic,
+        desk.cluster,
+        key=question.key or b"",
+        limit=question.limit,
+        partitions=None if question.partition is None else [question.partition],
+        below=question.start,
+        max_bytes=PAGE_BYTES,
+        timeout_ms=int(question.most_seconds * 1000),
+        clock=desk.clock,
+    )
     return Page(
         records=[
             Record(
@@ -115,9 +120,10 @@ def _by_key(cluster: Cluster, topic: str, question: Question) -> Page:
             for one in found.records
         ],
         looked_at=len(found.records),
-        following=following,
+        following={} if found.complete else found.following,
         files=found.files,
         skipped=found.skipped,
+        late=found.late,
     )
 
 

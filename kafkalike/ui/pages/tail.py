@@ -17,6 +17,7 @@ from kafkalike.ui.request import Site, page, site
 
 if TYPE_CHECKING:
     from kafkalike.log.port import TopicLog
+    from kafkalike.ui.desk import Desk
 
 MOST_TAILS: Final = 32
 """Pages that may watch at once."""
@@ -83,7 +84,7 @@ async def _events(request: Request, log: TopicLog) -> AsyncIterator[str]:
         quiet = 0.0
         wait = max(TAIL_SECONDS, here.desk.cluster.tail_interval)
         while not (state.stopping.is_set() or await request.is_disconnected()):
-            found, skipped = await run_in_threadpool(_new, log, places)
+            found, skipped = await run_in_threadpool(_new, here.desk, log, places)
             if found:
                 # Not here: all other answers would wait for the registry and the values.
                 rows = await run_in_threadpool(_rows, here, log.info.name, found, skipped)
@@ -107,8 +108,9 @@ def _ends(log: TopicLog) -> dict[int, int]:
     return {p: log.log_end(p) for p in log.info.partitions}
 
 
-def _new(log: TopicLog, places: dict[int, int]) -> tuple[Sequence[Record], int]:
+def _new(desk: Desk, log: TopicLog, places: dict[int, int]) -> tuple[Sequence[Record], int]:
     """Records since the last look, the newest first, and how many others there were; moves the places on."""
+    desk.check_there()
     version = log.version
     log.refresh(waiting=True)
     if log.version == version and places:

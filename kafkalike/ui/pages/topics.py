@@ -12,7 +12,7 @@ from kafkalike.errors import IllegalArgumentError
 from kafkalike.model.lag import PartitionIndex
 from kafkalike.model.structs import ConfigResource, ConfigResourceType, NewTopic, TopicPartition
 from kafkalike.ui.plots import Line, line, thinned
-from kafkalike.ui.request import asked, form, moved, number, optional, page, site, whole
+from kafkalike.ui.request import asked, form, moved, number, optional, page, paged, site, whole
 
 PER_PAGE: Final = 50
 
@@ -36,10 +36,9 @@ def _some(request: Request) -> dict[str, Any]:
     wanted = asked(request, "q").lower()
     known = sorted(site(request).desk.topics().values(), key=lambda info: info.name)
     matching = [info for info in known if wanted in info.name.lower()]
-    pages = max(1, -(-len(matching) // PER_PAGE))
-    at = min(max(1, number(request, "page", 1)), pages)
+    some, at, pages = paged(request, matching, PER_PAGE)
     return {
-        "topics": matching[(at - 1) * PER_PAGE : at * PER_PAGE],
+        "topics": some,
         "q": asked(request, "q"),
         "count": len(matching),
         "known": len(known),
@@ -102,15 +101,15 @@ def segments(request: Request) -> Response:
     if partition not in found:
         raise IllegalArgumentError(f"{name} has no partition {partition}; it has {len(found)}")
     whole_run = found[partition].segments
-    pages = max(1, -(-len(whole_run) // SEGMENTS_PER_PAGE))
-    at = min(max(1, number(request, "page", pages)), pages)
+    # The last page has the newest ones.
+    some, at, pages = paged(request, whole_run, SEGMENTS_PER_PAGE, len(whole_run))
     return page(
         request,
         "segments.html",
         name=name,
         partition=partition,
         partitions=list(found),
-        segments=whole_run[(at - 1) * SEGMENTS_PER_PAGE : at * SEGMENTS_PER_PAGE],
+        segments=some,
         count=len(whole_run),
         at=at,
         pages=pages,
