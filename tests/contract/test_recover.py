@@ -132,7 +132,7 @@ def test_a_newer_epoch_of_a_tables_own_log_counts(roots: Roots) -> None:
     kept = roots.path / "kept"
     shutil.copytree(Path(roots.uris[2], "__cluster_metadata"), kept)
     location = cluster.topic("orders").location
-    TableHelper(cluster, location).take_out(1)
+    TableHelper(cluster.home, location).take_out(1)
     roots.lose(1, 2)
     shutil.rmtree(Path(roots.uris[2], "__cluster_metadata"))
     shutil.copytree(kept, Path(roots.uris[2], "__cluster_metadata"))

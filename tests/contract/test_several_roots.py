@@ -386,7 +386,9 @@ def test_maintenance_keeps_replicas_the_same(roots: list[Path]) -> None:
     assert set(values(opened(roots))) >= {"107", "108", "109"}
     location = cluster.topic("t").location
     assert_same(roots, cluster)
-    checkpoints = [{path.name: path.read_bytes() for path in (root / location).rglob("*.checkpoint.parquet")} for root in roots]
+    checkpoints = [
+        {path.name: path.read_bytes() for path in (root / location).rglob("*.checkpoint.parquet")} for root in roots
+    ]
     assert checkpoints[0]
     assert checkpoints[0] == checkpoints[1] == checkpoints[2]
     away(roots, 1)
