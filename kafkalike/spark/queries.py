@@ -18,7 +18,8 @@ from pyspark.sql import functions as F
 from pyspark.sql.types import BinaryType
 
 from kafkalike.clock import SYSTEM_CLOCK, Clock, Deadline
-from kafkalike.errors import IllegalArgumentError, KafkaConfigurationError, KafkaTimeoutError
+from kafkalike.errors import IllegalArgumentError, KafkaConfigurationError, KafkaError, KafkaTimeoutError
+from kafkalike.log.jvm.java_errors import innermost
 from kafkalike.log.jvm.parsed_sql import has_parser, parsed
 from kafkalike.model.sql_names import own_names, sql_name
 from kafkalike.model.sql_reading import own_tables, refusal, relations
@@ -111,14 +112,21 @@ class Queries:
             context.setJobGroup(query.group, query.text[:200], interruptOnCancel=True)
             return self._answer(query)
         except PySparkException as cause:
-            if query.cancelled.is_set():
-                raise KafkaTimeoutError(self._why_ended(deadline)) from cause
-            raise IllegalArgumentError(_said(cause)) from cause
+            raise self._ended(query, deadline) or IllegalArgumentError(_said(cause)) from cause
+        except KafkaError:
+            raise
+        except Exception as cause:
+            # What the JVM raised has no class of its own here.
+            raise self._ended(query, deadline) or KafkaError(innermost(cause)[:2_000]) from cause
         finally:
             over.set()
 
-    def _why_ended(self, deadline: Deadline) -> str:
-        return f"it took longer than {self.seconds:g} seconds" if deadline.expired() else "it was cancelled"
+    def _ended(self, query: Query, deadline: Deadline) -> KafkaTimeoutError | None:
+        """Why a statement was ended; None where it was not."""
+        if not query.cancelled.is_set():
+            return None
+        over = f"it took longer than {self.seconds:g} seconds"
+        return KafkaTimeoutError(over if deadline.expired() else "it was cancelled")
 
     def _watch(self, query: Query, deadline: Deadline, over: threading.Event) -> None:
         """End the jobs of a query in time. Again and again: one may begin just after it was asked for."""
