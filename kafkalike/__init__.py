@@ -17,6 +17,12 @@ if TYPE_CHECKING:
     from kafkalike.config.settings import ProducerSettings as ProducerSettings
     from kafkalike.consumer import ConsumerRebalanceListener as ConsumerRebalanceListener
     from kafkalike.consumer import KafkaConsumer as KafkaConsumer
+    from kafkalike.corrections.forget import forget as forget
+    from kafkalike.corrections.fork import Forked as Forked
+    from kafkalike.corrections.fork import fork as fork
+    from kafkalike.corrections.report import ForgetReport as ForgetReport
+    from kafkalike.corrections.report import UndoReport as UndoReport
+    from kafkalike.corrections.undo import undo as undo
     from kafkalike.cuts.take import snapshot as snapshot
     from kafkalike.cuts.value import Snapshot as Snapshot
     from kafkalike.cuts.value import TopicSnapshot as TopicSnapshot
@@ -78,6 +84,12 @@ _HOME = {
     "Serializer": "kafkalike.serialization",
     "Transaction": "kafkalike.producer",
     "transaction": "kafkalike.producer",
+    "ForgetReport": "kafkalike.corrections.report",
+    "Forked": "kafkalike.corrections.fork",
+    "UndoReport": "kafkalike.corrections.report",
+    "fork": "kafkalike.corrections.fork",
+    "forget": "kafkalike.corrections.forget",
+    "undo": "kafkalike.corrections.undo",
     "Snapshot": "kafkalike.cuts.value",
     "TopicSnapshot": "kafkalike.cuts.value",
     "snapshot": "kafkalike.cuts.take",

@@ -12,6 +12,20 @@ from kafkalike.config.properties import INT_MAX, Property, PropertySet, Value, b
 from kafkalike.config.topic import TOPIC_PROPERTIES
 from kafkalike.errors import InvalidConfigurationError
 
+
+def voters(text: str) -> str:
+    """Ids of brokers that vote; Kafka's form `1@host:port,2@host:port` will do.
+
+    Raises:
+        ValueError: they are not one, three or five different ids.
+    """
+    ids = [part.partition("@")[0].strip() for part in text.split(",") if part.strip()]
+    if not all(part.isdecimal() for part in ids) or len(set(ids)) != len(ids) or len(ids) not in {0, 1, 3, 5}:
+        message = f"one, three or five different ids of brokers, such as 1,2,3; not {text!r}"
+        raise ValueError(message)
+    return ",".join(ids)
+
+
 SERVER_PROPERTIES_VARIABLE: Final = "KAFKALIKE_SERVER_PROPERTIES"
 """Environment variable that names the file of server defaults."""
 
@@ -121,6 +135,14 @@ SERVER_PROPERTIES: Final = PropertySet(
             doc="Replicas of committed offsets and of schemas; as many as there are roots, if those are fewer.",
         ),
         Property(
+            name="controller.quorum.voters",
+            parse=voters,
+            default="",
+            doc="Brokers whose roots decide about topics, leaders and brokers, when a cluster of several roots is made: "
+            "one, three or five ids, such as `1,2,3`. By default the first three, and the first one where there are "
+            "fewer.",
+        ),
+        Property(
             name="replica.lag.time.max.ms",
             parse=whole(0, INT_MAX),
             default="30000",
@@ -193,7 +215,6 @@ SERVER_PROPERTIES: Final = PropertySet(
             (
                 "advertised.listeners",
                 "broker.id",
-                "controller.quorum.voters",
                 "listeners",
                 "log.dir",
                 "log.dirs",

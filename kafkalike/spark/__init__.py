@@ -13,6 +13,7 @@ from kafkalike.lazy import lazy_names
 if TYPE_CHECKING:
     from kafkalike.partitioner.column import partition_column as partition_column
     from kafkalike.spark.entry import session as session
+    from kafkalike.spark.forgetting import forget as forget
     from kafkalike.spark.format.format import register_format as register_format
     from kafkalike.spark.format.progress import offsets_behind as offsets_behind
     from kafkalike.spark.frames import read as read
@@ -40,6 +41,7 @@ _HOME = {
     "create_view": "kafkalike.spark.sql_values",
     "dead_letters": "kafkalike.spark.letters",
     "decoded_values": "kafkalike.spark.sql_values",
+    "forget": "kafkalike.spark.forgetting",
     "from_topic": "kafkalike.spark.typed.decode",
     "offsets_behind": "kafkalike.spark.format.progress",
     "partition_column": "kafkalike.partitioner.column",

@@ -14,7 +14,7 @@ from kafkalike.log.port import Cluster
 from kafkalike.log.store.memory import MemoryStore
 from kafkalike.producer import KafkaProducer
 from kafkalike.testing import ManualClock, MemoryCluster
-from tests.tools.clusters import DISK, OBJECT_STORES, on_disk
+from tests.tools.clusters import DISK, OBJECT_STORES, SEVERAL, THREE_ROOTS, on_disk, on_three_disks
 from tests.tools.object_servers import KINDS, ObjectServer, in_environment, running
 
 Opener = Callable[..., Cluster]
@@ -36,13 +36,13 @@ def object_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Servers]
         yield start
 
 
-@pytest.fixture(params=["memory", "delta", *OBJECT_STORES])
+@pytest.fixture(params=["memory", "delta", THREE_ROOTS, *OBJECT_STORES])
 def cluster(request: pytest.FixtureRequest, tmp_path: Path, object_server: Servers) -> Cluster:
     """An empty cluster."""
     return _opener(request.param, str(tmp_path / "cluster"), object_server)()
 
 
-@pytest.fixture(params=["memory", "delta", "delta without lock", *OBJECT_STORES])
+@pytest.fixture(params=["memory", "delta", "delta without lock", THREE_ROOTS, *OBJECT_STORES])
 def open_log_cluster(request: pytest.FixtureRequest, tmp_path: Path, object_server: Servers) -> Opener:
     """Opens the same cluster again and again, as other processes would; its logs take appends without a JVM."""
     return _opener(request.param, str(tmp_path / "cluster"), object_server)
@@ -54,13 +54,13 @@ def log_cluster(open_log_cluster: Opener) -> Cluster:
     return open_log_cluster()
 
 
-@pytest.fixture(params=["memory", "delta", "delta without lock", "delta in memory", *OBJECT_STORES])
+@pytest.fixture(params=["memory", "delta", "delta without lock", "delta in memory", THREE_ROOTS, *OBJECT_STORES])
 def open_control(request: pytest.FixtureRequest, tmp_path: Path, object_server: Servers) -> Opener:
     """Opens the same cluster again and again; for what concerns its control tables only."""
     return _opener(request.param, str(tmp_path / "cluster"), object_server)
 
 
-@pytest.fixture(params=["delta", "delta in memory", *OBJECT_STORES])
+@pytest.fixture(params=["delta", "delta in memory", THREE_ROOTS, *OBJECT_STORES])
 def open_tables(request: pytest.FixtureRequest, tmp_path: Path, object_server: Servers) -> Opener:
     """The same for what concerns tables: all but the cluster that has none."""
     return _opener(request.param, str(tmp_path / "cluster"), object_server)
@@ -77,6 +77,8 @@ def _opener(kind: str, root: str, object_server: Servers) -> Opener:
         return lambda **_: shared
     if kind == "delta":
         return lambda **_: connect(root)
+    if kind == SEVERAL:
+        return lambda **_: on_three_disks(root)
     if kind == "delta without lock":
         return lambda **_: on_disk(root, queue=False)
     store = MemoryStore()

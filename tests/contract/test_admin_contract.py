@@ -409,6 +409,13 @@ def test_synonyms_name_every_source(admin: KafkaAdminClient) -> None:
     ]
 
 
+@pytest.mark.parametrize(("name", "error"), [("x", ValueError), ("2", InvalidRequestError)])
+def test_there_is_one_broker_whose_id_is_a_number(admin: KafkaAdminClient, name: str, error: type[Exception]) -> None:
+    """kafka-python's `int` refuses what is no number."""
+    with pytest.raises(error, match="broker"):
+        admin.describe_configs([ConfigResource("broker", name)])
+
+
 def test_settings_of_the_server_are_described_as_broker_1(admin: KafkaAdminClient) -> None:
     """Settings of the server are described as broker 1."""
     described = admin.describe_configs([ConfigResource("broker", "1")], config_filter="all")["broker"]["1"]

@@ -635,6 +635,30 @@ def test_a_large_append_only_races(monkeypatch: pytest.MonkeyPatch) -> None:
     assert [value for _, value in place.read()[0]] == ["first", "o", "x" * 100]
 
 
+def test_whoever_has_time_goes_on_however_slow_the_storage_is(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A writer that looks for nobody is told by a version, which is lost again and again, for longer than it may take
+    to find out what became of an append."""
+    monkeypatch.setattr(combined, "MOST_STORED", 10)
+    place = Place()
+    deaf, log = place.log(), place.busy_log()
+    deaf.append(batch("0"))
+    lost = []
+
+    def slow() -> None:
+        place.clock.sleep(combining.GRACE_MS / 1000 * 0.6)
+        lost.append(place.clock.monotonic())
+        place.log().append(batch(f"other{len(lost)}"))
+        if len(lost) < 3:
+            place.mood.before.append(("put _delta_log", slow))
+
+    log.refresh()
+    place.mood.before.append(("put _delta_log", slow))
+    log.append(batch("x" * 100), timeout_ms=60_000.0)
+
+    assert len(lost) == 3
+    assert [value for _, value in place.read()[0]] == ["0", "other1", "other2", "other3", "x" * 100]
+
+
 def test_a_batch_is_unpacked_as_it_was_packed() -> None:
     made = batch("v", None, (1, "w"), key=b"k", headers=[("h", b"x"), ("n", None)])
     made.add(1, None, b"", 5, None)

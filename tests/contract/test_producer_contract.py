@@ -29,9 +29,10 @@ from kafkalike.partitioner import (
     StickyPartitioner,
     partition_for_key,
 )
-from kafkalike.producer import KafkaProducer
+from kafkalike.producer import KafkaProducer, open_logs
 from kafkalike.serialization import JsonSerializer, StringSerializer
 from kafkalike.testing import MemoryCluster
+from tests.tools.partitions import partition_values
 
 WEIRD = bytes(range(256))
 KEY_OF_1 = next(key for key in (b"a", b"b", b"c", b"d") if partition_for_key(key, 2) == 1)
@@ -632,3 +633,20 @@ def test_every_error_of_a_future_is_a_kafka_error(cluster: Cluster, producer: Ka
 
     with pytest.raises(KafkaError):
         producer.send("orders", b"v").get(60)
+
+
+def test_a_producer_of_many_topics_keeps_few_logs_open(cluster: Cluster, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A log that was closed is opened again when its topic has its turn; no record is lost or out of order."""
+    monkeypatch.setattr(open_logs, "MAX_OPEN_LOGS", 2)
+    names = [f"t{number}" for number in range(6)]
+    for name in names:
+        cluster.create_topic(name, 1, {})
+    with KafkaProducer(bootstrap_servers=cluster) as producer:
+        for nth in range(3):
+            for name in names:
+                producer.send(name, b"%d" % nth).get(60)
+        open_now = len(producer._sender._logs._used)
+
+    assert open_now <= 2
+    for name in names:
+        assert partition_values(cluster.log(name)) == [b"0", b"1", b"2"]

@@ -302,7 +302,7 @@ def test_keys_that_do_not_fit_into_the_buffer_take_several_runs(
     root: str, monkeypatch: pytest.MonkeyPatch, read_at_a_time: int
 ) -> None:
     """Each run goes on where the one before stopped, in the middle of a file too; memory stays bounded."""
-    monkeypatch.setattr("kafkalike.log.upkeep.rewrite.BATCH_ROWS", read_at_a_time)
+    monkeypatch.setattr("kafkalike.log.topic.whole_files.BATCH_ROWS", read_at_a_time)
     monkeypatch.setattr("kafkalike.log.upkeep.cleaning.CHUNK_ROWS", 100)
     log = topic(root, "t", 1, EAGER)
     for turn in range(4):
@@ -339,7 +339,7 @@ def test_a_pass_that_was_cut_off_is_made_again_from_files_with_holes(
     root: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """What the first one took is not counted again."""
-    monkeypatch.setattr("kafkalike.log.upkeep.cleaning.GROUP_ROWS", 1)
+    monkeypatch.setattr("kafkalike.log.upkeep.replacing.GROUP_ROWS", 1)
     log = topic(root, "t", 1, EAGER)
     for turn, pairs in enumerate(["paq", "a", "d", "d"]):
         log.append(keyed(*((key, f"{turn}") for key in pairs), at_ms=NOW + 10 * turn))

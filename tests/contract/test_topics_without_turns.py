@@ -202,9 +202,10 @@ class Hooked(UnqueuedStore):
         self._passes("put")
         return super().put_if_absent(name, content, durable=durable)
 
-    def copy(self, source: str, target: Store, name: str) -> None:
-        super().copy(source, target, name)
+    def copy(self, source: str, target: Store, name: str) -> bool:
+        shared = super().copy(source, target, name)
         self._passes("copy")
+        return shared
 
 
 def hours_later(root: str) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -10,16 +11,31 @@ from typing import Any
 import pytest
 
 from kafkalike.clock import Deadline
+from kafkalike.config.server import ServerConfig
 from kafkalike.config.storage import StorageOptions
 from kafkalike.log.cluster.delta_cluster import DeltaCluster
+from kafkalike.log.cluster.replicated.cluster import ReplicatedCluster
+from kafkalike.log.cluster.replicated.opening import open_several
 from kafkalike.log.store.local import LocalStore
 from kafkalike.log.store.objects import ObjectStore, open_objects
-from tests.tools.object_servers import AZURE, S3, ObjectServer
+from tests.tools.object_servers import AZURE, GOOGLE, S3, ObjectServer
 
-OBJECT_STORES = [pytest.param(kind, marks=[pytest.mark.objects, pytest.mark.slow]) for kind in (S3, AZURE)]
+ASKED = os.environ.get("KAFKALIKE_OBJECT_STORES", f"{S3},{AZURE}").split(",")
+"""Which object stores a run is over; `google` is tried only where it is asked for, or in `GOOGLE_TOO`."""
+
+OBJECT_STORES = [pytest.param(kind, marks=[pytest.mark.objects, pytest.mark.slow]) for kind in ASKED]
 """Parameters of a fixture that is to run over real object stores too."""
 
+GOOGLE_TOO = [
+    pytest.param(kind, marks=[pytest.mark.objects, pytest.mark.slow]) for kind in dict.fromkeys([*ASKED, GOOGLE])
+]
+"""Those, and what stands for Google: no judge of what Google's own storage does, but of our client for it."""
+
 DISK = "disk"
+
+SEVERAL = "three roots"
+THREE_ROOTS = pytest.param(SEVERAL, marks=pytest.mark.slow)
+"""Parameter of a fixture that is to run over a cluster whose tables have three replicas each, too."""
 
 
 def only_on_disk(fixture: str) -> pytest.MarkDecorator:
@@ -54,6 +70,12 @@ def on_disk(root: str | Path, *, queue: bool = True, **settings: Any) -> DeltaCl
         assert store is not None
         return DeltaCluster(store, **settings)
     return DeltaCluster(LocalStore(str(root)) if queue else UnqueuedStore(str(root)), **settings)
+
+
+def on_three_disks(root: str | Path, **settings: str) -> ReplicatedCluster:
+    """A cluster of three folders, in which new topics have three replicas; with server settings."""
+    server = {"default.replication.factor": "3", **settings}
+    return open_several([f"{root}/{n}" for n in (1, 2, 3)], server=ServerConfig.from_properties(server))
 
 
 def object_store(server: ObjectServer, root: str | None = None) -> ObjectStore:

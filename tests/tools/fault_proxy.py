@@ -134,7 +134,7 @@ class FaultProxy:
             number -= share
             if number < 0:
                 fits = {
-                    "conflict": "If-None-Match" in request.headers,
+                    "conflict": bool({"If-None-Match", "x-goog-if-generation-match"} & set(request.headers)),
                     "late": request.command == "PUT",
                     "truncated": request.command == "GET",
                 }

@@ -1,6 +1,7 @@
-"""Real object stores for tests: versitygw as S3 and Azurite as Azure Blob, on the loopback, with dummy credentials.
+"""Object stores for tests: versitygw as S3, Azurite as Azure Blob, on the loopback, with dummy credentials.
 
-`make setup-stores` fetches them. Where one is missing, the tests that need it are skipped.
+fake-gcs-server stands for Google behind `google_door`. `make setup-stores` fetches them. Where one is missing, the
+tests that need it are skipped.
 """
 
 from __future__ import annotations
@@ -9,9 +10,11 @@ import base64
 import hashlib
 import hmac
 import http.client
+import json
 import os
 import socket
 import subprocess
+import sys
 import time
 import uuid
 from collections.abc import Callable, Iterator, Mapping
@@ -34,8 +37,14 @@ AZURE_ACCOUNT = "devstoreaccount1"
 AZURE_KEY = "Eby8vdM02xNOcqFlqUwJPLlmEtlCDXJ1OUzFT50uSRZ6IFsuFq2UVErCz4I6tq/K1SZFPTOtr/KBHBeksoGMGw=="
 """Azurite's own, which everybody knows."""
 
-S3, AZURE = "s3", "azure"
-KINDS = (S3, AZURE)
+S3, AZURE, GOOGLE = "s3", "azure", "google"
+KINDS = (S3, AZURE, GOOGLE)
+SCHEMES = {S3: "s3", AZURE: "az", GOOGLE: "gs"}
+PROGRAMS = {
+    S3: ("versitygw (S3)", "versitygw-*/versitygw"),
+    AZURE: ("Azurite (Azure Blob)", "azurite-*/node_modules/.bin/azurite-blob"),
+    GOOGLE: ("fake-gcs-server (Google)", "fake-gcs-server-*/fake-gcs-server"),
+}
 
 
 @dataclass(frozen=True)
@@ -61,6 +70,12 @@ class ObjectServer:
                 "endpoint": endpoint,
                 "allow_http": "true",
             }
+        if self.kind == GOOGLE:
+            key = {"gcs_base_url": endpoint, "disable_oauth": True}
+            return {
+                "service_account_key": json.dumps({**key, "client_email": "", "private_key": "", "private_key_id": ""}),
+                "allow_http": "true",
+            }
         return {
             "account_name": AZURE_ACCOUNT,
             "account_key": AZURE_KEY,
@@ -70,7 +85,7 @@ class ObjectServer:
 
     def new_root(self) -> str:
         """A root that nobody has used."""
-        return f"{'s3' if self.kind == S3 else 'az'}://{BUCKET}/{uuid.uuid4().hex}/log"
+        return f"{SCHEMES[self.kind]}://{BUCKET}/{uuid.uuid4().hex}/log"
 
     def behind(self, port: int) -> ObjectServer:
         """The same, asked through a proxy."""
@@ -78,16 +93,14 @@ class ObjectServer:
 
 
 def _program(kind: str) -> Path | None:
-    pattern = "versitygw-*/versitygw" if kind == S3 else "azurite-*/node_modules/.bin/azurite-blob"
-    return max(STORES.glob(pattern), default=None)
+    return max(STORES.glob(PROGRAMS[kind][1]), default=None)
 
 
 def check_fetched(kind: str) -> Path:
     """The server's program; the test is skipped when it was not fetched."""
     program = _program(kind)
     if program is None:
-        name = "versitygw (S3)" if kind == S3 else "Azurite (Azure Blob)"
-        pytest.skip(f"NOT TESTED: {name} is not in {STORES}; `make setup-stores` fetches it")
+        pytest.skip(f"NOT TESTED: {PROGRAMS[kind][0]} is not in {STORES}; `make setup-stores` fetches it")
     return program
 
 
@@ -95,7 +108,7 @@ def check_fetched(kind: str) -> Path:
 def running(kind: str, folder: Path) -> Iterator[ObjectServer]:
     """A server for as long as the block runs; the test is skipped when it was not fetched."""
     program = check_fetched(kind)
-    begin = _s3 if kind == S3 else _azure
+    begin = {S3: _s3, AZURE: _azure, GOOGLE: _google}[kind]
     folder.mkdir(parents=True, exist_ok=True)
     process, port = _started(lambda free: begin(program, free, folder), folder)
     try:
@@ -113,6 +126,11 @@ def _s3(program: Path, port: int, folder: Path) -> tuple[list[str], Mapping[str,
 def _azure(program: Path, port: int, _folder: Path) -> tuple[list[str], Mapping[str, str]]:
     command = [str(program), "--inMemoryPersistence", "--skipApiVersionCheck", "--disableTelemetry", "--silent"]
     return [*command, "--blobHost", "127.0.0.1", "--blobPort", str(port)], {}
+
+
+def _google(program: Path, port: int, _folder: Path) -> tuple[list[str], Mapping[str, str]]:
+    command = [sys.executable, "-m", "tests.tools.google_door", str(port), str(program), BUCKET]
+    return command, {"PYTHONPATH": str(Path(__file__).parents[2])}
 
 
 def _started(
@@ -178,5 +196,5 @@ def _make_container(port: int) -> None:
 
 def in_environment(server: ObjectServer) -> dict[str, str]:
     """The environment variables with which every process asks this server without being told more."""
-    prefix = "AWS_" if server.kind == S3 else "AZURE_STORAGE_"
+    prefix = {S3: "AWS_", AZURE: "AZURE_STORAGE_", GOOGLE: "GOOGLE_"}[server.kind]
     return {f"{prefix}{name}".upper(): value for name, value in server.options.items()}

@@ -258,8 +258,7 @@ def writer(world: Roots, actor: Actor) -> Steps:  # noqa: C901
             except (ReplicaError, ControllerError):
                 view, content = None, None
                 world.counts["refused"] += 1
-        if done:
-            assert view is not None
+        if done and view is not None:
             version = next(n for n, c in enumerate(known) if c.append_id == append_id)
             tell(world, view, known, 0)
             if life_of(view) == world.registered.life:

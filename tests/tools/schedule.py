@@ -153,9 +153,9 @@ class ScheduledStore(LocalStore):
         self._schedule.step()
         super().make_folder(folder)
 
-    def copy(self, source: str, target: Store, name: str) -> None:
+    def copy(self, source: str, target: Store, name: str) -> bool:
         self._schedule.step()
-        super().copy(source, target, name)
+        return super().copy(source, target, name)
 
     def discard(self, name: str) -> None:
         self._schedule.step()

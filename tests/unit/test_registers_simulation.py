@@ -18,6 +18,8 @@ from kafkalike.model.replication.registers import (
     PutRequest,
     ReadRow,
     Request,
+    Stand,
+    Standing,
     UnreachableVoterError,
     Voted,
     decided,
@@ -83,7 +85,7 @@ class Voters:
     def proposer(self, n: int) -> Steps:
         for attempt in range(3):
             try:
-                found = yield from proposing(0, self.count, f"{n}.{attempt}", n)
+                found = yield from proposing(0, range(self.count), f"{n}.{attempt}", n)
             except NoMajorityError:
                 continue
             self.told.add(found)
@@ -91,7 +93,7 @@ class Voters:
             return
 
     def learner(self) -> Steps:
-        found = yield from learning(0, self.count)
+        found = yield from learning(0, range(self.count))
         assert found is not None
         self.told.add(found.value)
 
@@ -115,6 +117,8 @@ class Voters:
                 if self.chance.random() < 0.5:
                     self.land(self.late.pop())
             raise UnreachableVoterError
+        if isinstance(act, Stand):
+            return Standing()
         if isinstance(act, ReadRow):
             return self.rows[act.voter][act.since :]
         return self.land(act)
@@ -149,7 +153,7 @@ def test_a_request_that_comes_too_late_has_no_effect() -> None:
 
 
 def test_too_few_voters_decide_nothing() -> None:
-    steps = learning(0, 3)
+    steps = learning(0, range(3))
     steps.send(None)
     steps.send([])
     steps.throw(UnreachableVoterError())
@@ -172,8 +176,8 @@ def half_is_enough(patch: pytest.MonkeyPatch) -> None:
 def what_was_accepted_is_overlooked(patch: pytest.MonkeyPatch) -> None:
     real = registers._asked
 
-    def asked(slot: int, rows: Any, request: Request) -> Steps:
-        found = yield from real(slot, rows, request)
+    def asked(slot: int, rows: Any, request: Request, opening: bool) -> Steps:
+        found = yield from real(slot, rows, request, opening)
         return [voted._replace(accepted=None) for voted in found]
 
     patch.setattr(registers, "_asked", asked)

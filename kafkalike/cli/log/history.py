@@ -64,7 +64,8 @@ def history(
             continue
         at = utc_text(event.time_ms)
         version = "-" if event.version is None else str(event.version)
-        by = ", ".join(part for part in (event.by, event.who) if part)
+        ids = f"append {', '.join(event.appends)}" if event.appends else ""
+        by = ", ".join(part for part in (event.by, event.who, ids) if part)
         click.echo(f"{at}  {version:>6}  {event.kind:<10}  {event.what}  ({by})")
 
 

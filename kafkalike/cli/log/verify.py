@@ -6,11 +6,13 @@ import json
 import sys
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import click
 
 from kafkalike.cli.environment import Environment, pass_environment
+from kafkalike.cli.log.keys import key_options, keys_of
 from kafkalike.cli.log.repairing import check_flags, repair_tables
 from kafkalike.cli.options import bootstrap_option, command_config_option, topic_filter, version_option
 from kafkalike.errors import UnknownTopicOrPartitionError
@@ -28,6 +30,13 @@ if TYPE_CHECKING:
 @click.option("--strict", is_flag=True, help="Warnings are errors.")
 @click.option("--repair", is_flag=True, help="Say how damaged tables would be repaired; do it with --execute.")
 @click.option("--execute", is_flag=True, help="Repair them, then check.")
+@click.option(
+    "--certificate",
+    metavar="FILE",
+    type=click.Path(exists=True, dir_okay=False),
+    help="Check what 'kafkalike forget' has written there, and nothing else; with its keys, also that none is left.",
+)
+@key_options
 @version_option
 @pass_environment
 def verify(
@@ -41,6 +50,10 @@ def verify(
     strict: bool,
     repair: bool,
     execute: bool,
+    certificate: str | None,
+    keys: tuple[str, ...],
+    key_files: tuple[str, ...],
+    key_format: str,
 ) -> None:
     """Check that every partition holds every offset from log start to log end once, readable and in order.
 
@@ -51,12 +64,25 @@ def verify(
     With --repair, damaged files of table logs and control tables are listed with what would be done about each; with
     --execute, the files are moved to `__damaged` below the root and the tables made readable and writable again.
 
+    With --certificate, the files that held forgotten records must be gone, and no such record be back. With the keys
+    also: no record with one in any file of these topics. Their bytes elsewhere, as in values, are a warning.
+
     Exit code 0: sound, 1: something is wrong.
     """
     from kafkalike.log.inspect import verify as verify_run
 
     check_flags(repair=repair, execute=execute, as_json=as_json)
     cluster = environment.cluster_of(bootstrap_server, command_config)
+    named = keys_of(keys, key_files, key_format)
+    if certificate is not None:
+        if repair or topic is not None:
+            message = "--certificate says itself what is checked: leave --topic and --repair out"
+            raise click.UsageError(message)
+        _print(_certified(cluster, certificate, named), as_json=as_json, strict=strict)
+        return
+    if named:
+        message = "keys belong to --certificate"
+        raise click.UsageError(message)
     allowed = topic_filter(topic)
     if repair:
         sound = repair_tables(cluster, allowed, control=topic is None, execute=execute, say=click.echo)
@@ -68,6 +94,11 @@ def verify(
         raise UnknownTopicOrPartitionError(message)
     with _progress(cluster, names, verify_run.total_bytes) as advance:
         report = verify_run.verify(cluster, names, advance)
+    _print(report, as_json=as_json, strict=strict)
+
+
+def _print(report: Report, *, as_json: bool, strict: bool) -> None:
+    """Print what was found; errors make exit code 1."""
     if as_json:
         click.echo(json.dumps(_as_json(report, strict=strict), indent=2))
     else:
@@ -75,6 +106,27 @@ def verify(
             click.echo(line)
     if report.errors(strict=strict):
         click.get_current_context().exit(1)
+
+
+def _certified(cluster: Cluster, path: str, keys: Sequence[bytes]) -> Report:
+    """Check a certificate.
+
+    Raises:
+        click.ClickException: it cannot be read, or the cluster has no tables.
+    """
+    from kafkalike.log.cluster.delta_cluster import DeltaCluster
+    from kafkalike.log.inspect.certificate import check_certificate
+    from kafkalike.model.certificate import parse_certificate
+
+    if not isinstance(cluster, DeltaCluster):
+        message = "a cluster in memory has no files to check"
+        raise click.ClickException(message)
+    try:
+        text = Path(path).read_text(encoding="utf-8")
+    except (OSError, ValueError) as cause:
+        message = f"{path} cannot be read: {cause}"
+        raise click.ClickException(message) from cause
+    return check_certificate(cluster, parse_certificate(text), keys)
 
 
 @contextmanager

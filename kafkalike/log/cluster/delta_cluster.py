@@ -7,7 +7,7 @@ import math
 import os
 import shutil
 import uuid
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import cached_property, partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
@@ -101,11 +101,19 @@ class DeltaCluster(ClusterBase):
         store: the root's files.
         server: server defaults; those of the root's own file when None.
         clock: time and waiting.
+        root: what the cluster is called; the store's URI when None.
     """
 
-    def __init__(self, store: Store, *, server: ServerConfig | None = None, clock: Clock = SYSTEM_CLOCK) -> None:
-        near = store.reach == "machine"
-        super().__init__(store.uri, ServerConfig.load(store.uri if near else None) if server is None else server, clock)
+    def __init__(
+        self,
+        store: Store,
+        *,
+        server: ServerConfig | None = None,
+        clock: Clock = SYSTEM_CLOCK,
+        root: str | None = None,
+    ) -> None:
+        settings = ServerConfig.load(store.uri if store.reach == "machine" else None) if server is None else server
+        super().__init__(store.uri if root is None else root, settings, clock)
         self.store = store
         far_tail = OBJECTS_TAIL_SECONDS if store.far else REMOTE_TAIL_SECONDS
         self.tail_interval = far_tail if store.reach == "everywhere" else LOCAL_TAIL_SECONDS
@@ -242,6 +250,10 @@ class DeltaCluster(ClusterBase):
         except OSError as cause:
             message = f"{self.root} cannot be read: {cause}"
             raise KafkaStorageError(message) from cause
+
+    def places(self) -> Sequence[Store]:
+        """The roots that answer, each for itself."""
+        return [self.store]
 
     def files_of(self, info: TopicInfo) -> Store:
         """Files of a topic's table."""

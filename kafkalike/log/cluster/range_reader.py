@@ -20,6 +20,7 @@ from kafkalike.errors import (
     TopicDeletedError,
     UnknownTopicOrPartitionError,
 )
+from kafkalike.log.store.arrays import repeated
 from kafkalike.log.store.port import Store
 from kafkalike.log.topic.data_file import Reading
 from kafkalike.log.topic.segment_rows import MissingInsideError, SegmentRows
@@ -200,9 +201,9 @@ class RangeReader:
         columns = []
         for field in self._schema:
             if field.name == "topic":
-                columns.append(pa.repeat(pa.scalar(self._plan.topic, field.type), batch.num_rows))
+                columns.append(repeated(self._plan.topic, batch.num_rows))
             elif field.name == "partition":
-                columns.append(pa.repeat(pa.scalar(self._plan.partition, field.type), batch.num_rows))
+                columns.append(repeated(self._plan.partition, batch.num_rows))
             else:
                 column = batch.column(self._stored.index(field.name))
                 columns.append(column if column.type == field.type else column.cast(field.type))

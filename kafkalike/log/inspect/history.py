@@ -16,6 +16,7 @@ from kafkalike.log.table.actions import TableCommit, log_name, parse_commit
 from kafkalike.log.topic.notes import RUN_KEY, WORK_KEY, maintenance_of, transaction_of
 from kafkalike.log.topic.segment_files import segment_of, versions
 from kafkalike.model.cluster_state import TOPIC, LogStartsMoved, TopicChange, moved_text, parse_row
+from kafkalike.model.combining.parts import parts_of
 
 if TYPE_CHECKING:
     from kafkalike.log.port import Cluster
@@ -31,8 +32,8 @@ class Event:
 
     time_ms: int
     kind: str
-    """`append`, `retention`, `compaction`, `merge`, `log start`, `topic`, `configs`, `damaged`, `fence`, or what the
-    table's history calls it, such as `create table`."""
+    """`append`, `retention`, `compaction`, `merge`, `forget`, `undo`, `fork`, `forked`, `restore`, `log start`,
+    `topic`, `configs`, `damaged`, `fence`, or what the table's history calls it, such as `create table`."""
     version: int | None
     """Table version; None for what stands in the cluster's metadata."""
     by: str
@@ -42,10 +43,13 @@ class Event:
     what: str
     """For people."""
     topic_id: str
+    appends: tuple[str, ...] = ()
+    """Ids of the appends that it committed, which `undo` takes."""
 
     def as_dict(self) -> dict[str, Any]:
         """The same for JSON."""
-        return {name: getattr(self, name) for name in ("time_ms", "kind", "version", "by", "who", "what", "topic_id")}
+        names = ("time_ms", "kind", "version", "by", "who", "what", "topic_id")
+        return {**{name: getattr(self, name) for name in names}, "appends": list(self.appends)}
 
 
 def topic_history(cluster: Cluster, name: str) -> list[Event]:
@@ -125,7 +129,16 @@ def _table_events(cluster: Cluster, info: TopicInfo) -> Iterator[Event]:
             who=commit.writer,
             what=what,
             topic_id=str(info.topic_id),
+            appends=_ids(commit),
         )
+
+
+def _ids(commit: TableCommit) -> tuple[str, ...]:
+    if not commit.is_append or maintenance_of(commit.user_metadata):
+        return ()
+    parts = parts_of(commit.note)
+    # The append of who made the commit has no name of its own but the commit's.
+    return tuple(name or str(commit.append_id) for name, _, _ in parts) if parts else (str(commit.append_id),)
 
 
 def _described(commit: TableCommit, files: Store) -> tuple[str, str, str]:

@@ -1,7 +1,7 @@
 """Arrays: NumPy numbers and Python bytes in, Arrow arrays out; and Arrow's numbers in, NumPy's out.
 
-`pyarrow.array` looks for pandas objects in whatever it is given and imports pandas for it: up to a second at the first
-record that a process sends. `to_numpy` and `pyarrow.compute` with a Python number do so, too. `cast`, `filter` and
+`pyarrow.array` and `pyarrow.scalar` look for pandas objects in whatever they are given and import pandas for it: up to a
+second at the first record that a process sends. `to_numpy` and `pyarrow.compute` with a Python number do so, too. `cast`, `filter` and
 `is_valid` import `pyarrow.compute`, which takes 30 ms of whoever opens a cluster. Buffers say what they hold.
 """
 
@@ -29,6 +29,17 @@ def numbers(values: np.ndarray, kind: pa.DataType) -> pa.Array:
 def held_numbers(values: pa.Array) -> np.ndarray:
     """What an array of numbers or times of 64 bits holds, with any number where it is null; shares the memory."""
     return np.frombuffer(values.buffers()[1] or b"", np.int64)[values.offset : values.offset + len(values)]
+
+
+def repeated(value: str | int, rows: int) -> pa.Array:
+    """A text, or a whole number of 32 bits, in so many rows."""
+    if isinstance(value, int):
+        one = numbers(np.array([value], np.int32), pa.int32())
+    else:
+        text = value.encode()
+        ends = np.array([0, len(text)], np.int32)
+        one = pa.Array.from_buffers(pa.string(), 1, [None, pa.py_buffer(ends), pa.py_buffer(text)])
+    return pa.repeat(one[0], rows)
 
 
 def binaries(values: Sequence[bytes | None]) -> pa.Array:

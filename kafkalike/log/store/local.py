@@ -245,7 +245,7 @@ class LocalStore(NearStore):
         self._root.synced.discard(self.path(folder))
         os.makedirs(self.path(folder) if folder else self.uri, mode=0o700, exist_ok=True)  # noqa: PTH103
 
-    def copy(self, source: str, target: Store, name: str) -> None:
+    def copy(self, source: str, target: Store, name: str) -> bool:
         """Share a file by a hard link where the disk allows it, else copy it."""
         assert isinstance(target, LocalStore)
         target._refuse_link(name)  # noqa: SLF001 - another of the same class
@@ -254,6 +254,8 @@ class LocalStore(NearStore):
             os.link(self.path(source), target.path(name))
         except OSError:
             shutil.copyfile(self.path(source), target.path(name))
+            return False
+        return True
 
     def discard(self, name: str) -> None:
         """Try to remove a file that nobody names."""

@@ -140,9 +140,10 @@ class MemoryStore(NearStore):
     def make_folder(self, folder: str) -> None:
         """There are no folders."""
 
-    def copy(self, source: str, target: Store, name: str) -> None:
+    def copy(self, source: str, target: Store, name: str) -> bool:
         """Copy a file."""
         target.replace(name, self.read(source))
+        return False
 
     def discard(self, name: str) -> None:
         """Remove a file."""

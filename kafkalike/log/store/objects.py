@@ -399,10 +399,11 @@ class ObjectStore:
     def make_folder(self, folder: str) -> None:
         """There are no folders."""
 
-    def copy(self, source: str, target: Store, name: str) -> None:
+    def copy(self, source: str, target: Store, name: str) -> bool:
         """Copy an object within the store."""
         assert isinstance(target, ObjectStore)
         self._root.client.copy(self._prefix + source, target._prefix + name)  # noqa: SLF001 - another of the same class
+        return False
 
     def discard(self, name: str) -> None:
         """Try to remove an object that nobody names."""

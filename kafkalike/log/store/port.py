@@ -309,8 +309,12 @@ class Store(Protocol):
         """Make a folder, and those above it; it may exist. Does nothing where there are no folders."""
         ...
 
-    def copy(self, source: str, target: Store, name: str) -> None:
-        """Give a file of this store to another one of the same cluster, without reading it if that is possible."""
+    def copy(self, source: str, target: Store, name: str) -> bool:
+        """Give a file of this store to another one of the same cluster, without reading it if that is possible.
+
+        Returns:
+            Whether both are one file on the disk, so that the second one takes no room. To remove one leaves the other.
+        """
         ...
 
     def discard(self, name: str) -> None:

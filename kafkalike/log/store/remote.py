@@ -150,7 +150,7 @@ class RemoteStore(NearStore):
         """Refused."""
         self._refuse(folder)
 
-    def copy(self, source: str, target: Store, name: str) -> None:
+    def copy(self, source: str, target: Store, name: str) -> bool:
         """Refused."""
         del source, target
         self._refuse(name)

@@ -344,7 +344,9 @@ class _Course(Generic[A]):
                 return Done(None)
             return Change(operation=FENCE, time_ms=self._clock.now_ms())
 
-        landed = self._shared.appends.change(plan, Deadline(self._clock, GRACE_MS))
+        # As long as the caller waits there is time for it; only to find out what became of an append takes longer.
+        waits = self._deadline.remaining() * 1000 > GRACE_MS
+        landed = self._shared.appends.change(plan, self._deadline if waits else Deadline(self._clock, GRACE_MS))
         if isinstance(landed, Landed):
             self._shared.made(landed)
         return self._seen()

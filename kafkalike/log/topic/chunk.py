@@ -8,7 +8,7 @@ from typing import Any, Final
 
 import pyarrow as pa
 
-from kafkalike.log.store.arrays import held_numbers, whole_numbers
+from kafkalike.log.store.arrays import held_numbers, repeated, whole_numbers
 
 HEADERS_TYPE: Final = pa.list_(pa.struct([("key", pa.string()), ("value", pa.binary())]))
 
@@ -102,8 +102,8 @@ class Chunk:
         rows = len(self)
         table = self.table
         columns: dict[str, Any] = {
-            "topic": pa.chunked_array([pa.repeat(pa.scalar(topic), rows)]),
-            "partition": pa.chunked_array([pa.repeat(pa.scalar(self.partition, pa.int32()), rows)]),
+            "topic": pa.chunked_array([repeated(topic, rows)]),
+            "partition": pa.chunked_array([repeated(self.partition, rows)]),
         }
         return pa.table(
             [columns[f.name] if f.name in columns else table.column(f.name) for f in ARROW_SCHEMA], schema=ARROW_SCHEMA

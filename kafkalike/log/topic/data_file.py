@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from typing import TYPE_CHECKING, Final
@@ -113,12 +113,12 @@ class DataFile:
             raise FlawError("it has records without offset")
         return np.concatenate([longs(part) for part in column.chunks])
 
-    def groups_with(self, key: bytes) -> list[int]:
-        """Row groups that may have a key: those whose Bloom filter does not rule it out."""
-        hashed = xxh64(key)
+    def groups_with(self, keys: Iterable[bytes]) -> list[int]:
+        """Row groups that may have one of some keys: those whose Bloom filter does not rule all of them out."""
+        hashes = [xxh64(key) for key in keys]
         metadata = self._file.metadata
         return [
-            number for number in range(metadata.num_row_groups) if self._may_hold(metadata.row_group(number), hashed)
+            number for number in range(metadata.num_row_groups) if self._may_hold(metadata.row_group(number), hashes)
         ]
 
     def keys_of(self, group: int) -> list[pa.Array]:
@@ -126,17 +126,17 @@ class DataFile:
         found = self._file.iter_batches(batch_size=MAX_ROWS, row_groups=[group], columns=[KEY])
         return [batch.column(0).cast(pa.binary()) for batch in found]
 
-    def _may_hold(self, group: pq.RowGroupMetaData, hashed: int) -> bool:
+    def _may_hold(self, group: pq.RowGroupMetaData, hashes: Sequence[int]) -> bool:
         chunks = (group.column(number) for number in range(group.num_columns))
         chunk = next(chunk for chunk in chunks if chunk.path_in_schema == KEY)
         start, length = chunk.bloom_filter_offset, chunk.bloom_filter_length
         if not start or not length:
             return True
-        if self._files.far:
+        if self._files.far or len(hashes) > 1:
             whole = bytes(self._files.read_range(self._path, start, start + length))
-            return may_hold(lambda at, to: whole[at:to], length, hashed)
+            return any(may_hold(lambda at, to: whole[at:to], length, hashed) for hashed in hashes)
         return may_hold(
-            lambda at, to: bytes(self._files.read_range(self._path, start + at, start + to)), length, hashed
+            lambda at, to: bytes(self._files.read_range(self._path, start + at, start + to)), length, hashes[0]
         )
 
     def rows_of(self, batch_bytes: int, groups: Sequence[int], columns: tuple[str, ...] = COLUMNS) -> int:

@@ -15,6 +15,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from kafkalike.errors import CorruptRecordError, KafkaStorageError
+from kafkalike.log.store.arrays import binaries, numbers
 from kafkalike.log.store.parquet import UNREADABLE, is_storage_error
 from kafkalike.log.topic.chunk import CHUNK_SCHEMA, Chunk
 from kafkalike.log.topic.data_file import DataFile, FlawError, Reading, longs
@@ -93,7 +94,7 @@ def _searched(files: Store, segment: Segment, wanted: Wanted) -> Searched:
     file = DataFile(files, segment, _READING)
     kept = _Kept(wanted)
     try:
-        groups = file.groups_with(wanted.key)
+        groups = file.groups_with([wanted.key])
         # From the last one on: in a file in order, that one has the highest offsets.
         for group in reversed(groups):
             for rows in _rows_with(file, group, wanted.key):
@@ -156,7 +157,7 @@ class _Kept:
         if count < len(offsets):
             self.floor = int(offsets[newest_first[count - 1]])
         # A copy, which holds on to nothing that is left out.
-        return whole.take(newest_first[:count][::-1]).select(CHUNK_SCHEMA.names)
+        return whole.take(numbers(newest_first[:count][::-1], pa.int64())).select(CHUNK_SCHEMA.names)
 
 
 def _bytes_of(rows: pa.Table) -> int:
@@ -175,9 +176,10 @@ def _sizes(rows: pa.Table) -> np.ndarray[tuple[int], np.dtype[np.int64]]:
 
 def _rows_with(file: DataFile, group: int, key: bytes) -> Iterator[pa.RecordBatch]:
     """The rows of a row group that have a key. Its other columns are read only where there is one."""
-    wanted = pa.scalar(key, pa.binary())
-    masks = [pc.fill_null(pc.equal(keys, wanted), False) for keys in file.keys_of(group)]  # noqa: FBT003 - pyarrow's
-    mask = pa.concat_arrays(masks) if masks else pa.array([], pa.bool_())
+    # Null where there is no key, which a filter leaves out. A Python value here would import pandas.
+    wanted = binaries([key])[0]
+    masks = [pc.equal(keys, wanted) for keys in file.keys_of(group)]
+    mask = pa.concat_arrays(masks) if masks else pa.nulls(0, pa.bool_())
     if not pc.any(mask).as_py():
         return
     at = 0

@@ -8,12 +8,21 @@ from kafkalike.log.table.actions import append_info
 from kafkalike.model.appends import TRANSACTIONS
 
 WORK_KEY: Final = "maintenance"
-"""Key, in a commit's user metadata, of what maintenance did: `retention`, `merge`, `compaction`."""
+"""Key, in a commit's user metadata, of what maintenance did: a key of `OPERATIONS`."""
 
 RUN_KEY: Final = "run"
 """Key of the id of the maintenance run."""
 
-OPERATIONS: Final = {"retention": "DELETE", "merge": "OPTIMIZE", "compaction": "REWRITE", "restore": "CLONE"}
+OPERATIONS: Final = {
+    "retention": "DELETE",
+    "merge": "OPTIMIZE",
+    "compaction": "REWRITE",
+    "restore": "CLONE",
+    "fork": "CLONE",
+    "forked": "FORKED",
+    "forget": "REWRITE",
+    "undo": "REWRITE",
+}
 """What the table's history calls them."""
 
 

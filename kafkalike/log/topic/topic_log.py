@@ -242,6 +242,10 @@ class DeltaTopicLog(FollowedTopic):
         """Latest version that an application has written, as of the last `refresh`; None when it never has."""
         return self._table.state.txns.get(app_id)
 
+    def apps(self, prefix: str) -> list[str]:
+        """Applications that have ever written, as of the last `refresh`, whose names begin so."""
+        return sorted(app for app in self._table.state.txns if app.startswith(prefix))
+
     def find_commit(self, wanted: Callable[[TableCommit], bool]) -> TableCommit | None:
         """The newest commit that fits, among those the log still holds."""
         return find_commit(self.files, wanted)

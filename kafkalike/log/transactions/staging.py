@@ -237,7 +237,8 @@ class Staging:
             self._remove_folders({name.partition("/")[0] for name in names})
 
     def _remove_folders(self, folders: Collection[str]) -> None:
-        for folder in folders:
-            # Not empty where somebody stages still, though nobody can commit it: maintenance comes again.
-            with contextlib.suppress(OSError):
-                os.rmdir(Path(self._files.uri, folder))  # noqa: PTH106 - a folder that may not be there
+        for files in self._files.copies():
+            for folder in folders:
+                # Not empty where somebody stages still, though nobody can commit it: maintenance comes again.
+                with contextlib.suppress(OSError):
+                    os.rmdir(Path(files.uri, folder))  # noqa: PTH106 - a folder that may not be there

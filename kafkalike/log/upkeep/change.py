@@ -17,13 +17,15 @@ from kafkalike.errors import KafkaStorageError, KafkaTimeoutError, TopicDeletedE
 from kafkalike.log.table import table
 from kafkalike.log.table.actions import Add
 from kafkalike.log.table.log_cleaner import maintenance_turn
-from kafkalike.log.table.state import Live, TableState
+from kafkalike.log.table.state import EndsAt, LastOf, Live, Requirement, TableState, end_app
 from kafkalike.log.table.table import Done
 from kafkalike.log.topic.notes import OPERATIONS, RUN_KEY, WORK_KEY
+from kafkalike.model.compaction import CLEANER_APP, HOLES, cleaner_app
 from kafkalike.model.segments import Segment
 
 if TYPE_CHECKING:
     from kafkalike.log.cluster.delta_cluster import DeltaCluster
+    from kafkalike.log.store.port import Store
     from kafkalike.log.topic.topic_log import DeltaTopicLog
 
 COMMIT_TIMEOUT_MS: Final = 60_000
@@ -47,6 +49,8 @@ class Change:
     txns: Mapping[str, int] = field(default_factory=dict)
     facts: Mapping[str, Any] = field(default_factory=dict)
     """For people, in the commit's user metadata."""
+    holes: Mapping[int, int] = field(default_factory=dict)
+    """By partition: the offset below which it takes records, where others stay above and below."""
     fenced: int | None = None
     """`DeltaTopicLog.fenced` as it was before the first added file was written; None when none is added."""
     data_change: bool = True
@@ -97,14 +101,15 @@ def publish(log: DeltaTopicLog, change: Change, run: str) -> int | None:
         if late or not live.holds(state):
             return Done(None)
         faults.point(f"{change.work}.before_commit")
+        lasting, requires = _lasting(change, state, log.clock.now_ms())
         return table.Change(
             operation=OPERATIONS[change.work],
             time_ms=log.clock.now_ms(),
             adds=change.adds,
             removes=[_remove(s, data_change=change.data_change) for s in change.removes],
-            txns=change.txns,
+            txns={**lasting, **change.txns},
             note={WORK_KEY: change.work, RUN_KEY: run, **change.facts},
-            requires=[live],
+            requires=[live, *requires],
         )
 
     # What was committed since the work began is read before producers have to wait.
@@ -114,6 +119,47 @@ def publish(log: DeltaTopicLog, change: Change, run: str) -> int | None:
         landed = log.change(plan, deadline, discard=lambda _: None)
         faults.point(f"{change.work}.after_commit")
     return None if isinstance(landed, Done) else landed.version
+
+
+def publish_or_discard(log: DeltaTopicLog, change: Change, run: str) -> int | None:
+    """The same; the files that the change adds are removed where they are surely in no version.
+
+    After an unknown outcome they must stay.
+    """
+    try:
+        landed = publish(log, change, run)
+    except NOT_COMMITTED:
+        discard_all(log.files, change.adds)
+        raise
+    if landed is None:
+        discard_all(log.files, change.adds)
+    return landed
+
+
+def discard_all(files: Store, adds: Iterable[Add]) -> None:
+    """Try to remove files that no version names."""
+    for add in adds:
+        files.discard(add.path)
+
+
+def _lasting(change: Change, state: TableState, now_ms: int) -> tuple[dict[str, int], list[Requirement]]:
+    """What must outlive the records that a change takes, and what it rests on.
+
+    That is where holes are no loss, which another run may have moved up meanwhile; and the log ends of partitions that
+    the table has not recorded, as foreign writers have appended to them.
+    """
+    txns: dict[str, int] = {CLEANER_APP: now_ms} if change.holes else {}
+    requires: list[Requirement] = []
+    for partition, below in change.holes.items():
+        app = cleaner_app(partition, HOLES)
+        known = state.txns.get(app)
+        txns[app] = max(below, known or 0)
+        requires.append(LastOf(app, known))
+    for partition in sorted(state.unrecorded.intersection(old.partition for old in change.removes)):
+        end = state.end(partition)
+        txns[end_app(partition)] = end
+        requires.append(EndsAt(partition, end))
+    return txns, requires
 
 
 def still_live(log: DeltaTopicLog, segments: Iterable[Segment]) -> bool:

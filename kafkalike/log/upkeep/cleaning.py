@@ -11,7 +11,6 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from itertools import pairwise
 from typing import TYPE_CHECKING, Final
 
 import numpy as np
@@ -19,15 +18,15 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from kafkalike.clock import Deadline
-from kafkalike.errors import CorruptRecordError
 from kafkalike.log.store.parquet import open_parquet
-from kafkalike.log.upkeep.rewrite import Mask, codec_of, read_segment, rewrite
+from kafkalike.log.topic.whole_files import read_segment
+from kafkalike.log.upkeep.replacing import Replacement, check_apart, groups, losing, replaced
+from kafkalike.log.upkeep.rewrite import Mask
 from kafkalike.model.compaction import CompactionPlan
 from kafkalike.model.segments import Segment
 
 if TYPE_CHECKING:
     from kafkalike.log.store.port import Store
-    from kafkalike.log.table.actions import Add
 
 Longs = np.ndarray[tuple[int], np.dtype[np.int64]]
 
@@ -35,10 +34,6 @@ CHUNK_ROWS: Final = 4_000_000
 CHUNK_BYTES: Final = 64 * 1024 * 1024
 """Rows, and bytes of their keys and offsets, that are put to the known keys in one go: each time costs as much again as
 there are known ones."""
-
-GROUP_ROWS: Final = 1_000_000
-GROUP_BYTES: Final = 128 * 1024 * 1024
-"""Records, and bytes, of files that one table version replaces at most, and so roughly the size of a compacted file."""
 
 _KEYS: Final = ("key", "offset")
 
@@ -57,19 +52,6 @@ class Cleaning:
     """Memory for the keys of the dirty part."""
     dry_run: bool = False
     """Only count."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Replacement:
-    """Neighbouring segments that lose records, and the file that is to take their place."""
-
-    partition: int
-    removes: tuple[Segment, ...]
-    add: Add | None
-    """None when no record stays, and in a dry run."""
-    records_after: int
-    end: int
-    """Offset below which the pass takes records."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -108,23 +90,17 @@ def clean(job: Cleaning, budget: Deadline) -> Iterator[Replacement | Looked]:
         KafkaStorageError: the storage refused.
     """
     plan = job.plan
-    for before, after in pairwise([*plan.clean, *plan.dirty]):
-        if after.start < before.stop:
-            message = (
-                f"two files hold offsets in [{after.start}, {min(before.stop, after.stop)}): {before.path} and "
-                f"{after.path}; partition {plan.partition} is left as it is"
-            )
-            raise CorruptRecordError(message)
+    check_apart([*plan.clean, *plan.dirty])
     latest = _latest(job)
     looked_at = [*plan.clean, *(s for s in plan.dirty if s.start < latest.end)]
     pass_ = _Pass(job, latest)
     stopped = False
-    for group in _groups(looked_at):
+    for group in groups(looked_at):
         if budget.expired():
             stopped = True
             break
         for run, masks in pass_.affected(group):
-            yield pass_.replaced(run, masks)
+            yield replaced(job.files, run, masks, job.compression, end=latest.end, dry_run=job.dry_run)
     counts = pass_.counts
     yield Looked(
         partition=plan.partition,
@@ -204,20 +180,6 @@ def _key_chunks(files: Store, segments: Sequence[Segment], keyless: Counter[str]
         yield pa.concat_tables(parts)
 
 
-def _groups(segments: Sequence[Segment]) -> Iterator[list[Segment]]:
-    group: list[Segment] = []
-    size = rows = 0
-    for segment in segments:
-        if group and (size + segment.size_bytes > GROUP_BYTES or rows + segment.num_records > GROUP_ROWS):
-            yield group
-            group, size, rows = [], 0, 0
-        group.append(segment)
-        size += segment.size_bytes
-        rows += segment.num_records
-    if group:
-        yield group
-
-
 _Masks = dict[str, Mask]
 
 
@@ -238,15 +200,7 @@ class _Pass:
             kept = masks[segment.path]
             masks[segment.path] = kept & ~self._old_tombstones(segment, kept)
             self.counts["records"] += segment.num_records
-        run: list[Segment] = []
-        for segment in group:
-            if masks[segment.path].all():
-                if run:
-                    yield run, masks
-                run = []
-            else:
-                run.append(segment)
-        if run:
+        for run in losing(group, masks):
             yield run, masks
 
     def _is_dirty(self, segment: Segment) -> bool:
@@ -316,21 +270,6 @@ class _Pass:
             columns = [group.column(at) for group in groups for at in range(group.num_columns)]
             found = [column.statistics for column in columns if column.path_in_schema == "value"]
         return any(stats is None or not stats.has_null_count or stats.null_count for stats in found)
-
-    def replaced(self, run: Sequence[Segment], masks: _Masks) -> Replacement:
-        """Put what stays of a run of segments into one file."""
-        kept = sum(int(masks[s.path].sum()) for s in run)
-        added: Add | None = None
-        if kept and not self._job.dry_run:
-            codec = codec_of(self._files, self._job.compression, run[-1])
-            added = rewrite(self._files, run, codec, lambda s: masks[s.path], data_change=True)
-        return Replacement(
-            partition=self._job.plan.partition,
-            removes=tuple(run),
-            add=added,
-            records_after=kept,
-            end=self._latest.end,
-        )
 
 
 def _among(values: Longs, ordered: Longs) -> Mask:

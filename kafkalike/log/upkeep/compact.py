@@ -12,10 +12,11 @@ from typing import TYPE_CHECKING, Final
 
 from kafkalike.clock import Clock, Deadline
 from kafkalike.errors import CorruptRecordError, KafkaTimeoutError
-from kafkalike.log.upkeep.change import NOT_COMMITTED, Change, publish, still_live
-from kafkalike.log.upkeep.cleaning import Cleaning, Looked, Replacement, clean
+from kafkalike.log.upkeep.change import Change, publish, publish_or_discard, still_live
+from kafkalike.log.upkeep.cleaning import Cleaning, Looked, clean
+from kafkalike.log.upkeep.replacing import Replacement
 from kafkalike.log.upkeep.tasks import IN_PROCESS, Tasks
-from kafkalike.model.compaction import CLEANER_APP, HOLES, Cleaned, CompactionPlan, cleaner_app
+from kafkalike.model.compaction import Cleaned, CompactionPlan, cleaner_app
 
 if TYPE_CHECKING:
     from kafkalike.log.store.port import Store
@@ -120,7 +121,7 @@ def compact(
     def jobs() -> Iterator[Cleaning]:
         for due in passes:
             partition = due.plan.partition
-            begun[partition] = _Applied(log, files, due, run_id, dry_run=dry_run)
+            begun[partition] = _Applied(log, due, run_id, dry_run=dry_run)
             yield Cleaning(
                 files=files.for_tasks(),
                 plan=due.plan,
@@ -146,9 +147,8 @@ def compact(
 class _Applied:
     """What a pass over one partition finds, put in place."""
 
-    def __init__(self, log: DeltaTopicLog, files: Store, due: DuePass, run_id: str, *, dry_run: bool) -> None:
+    def __init__(self, log: DeltaTopicLog, due: DuePass, run_id: str, *, dry_run: bool) -> None:
         self._log = log
-        self._files = files
         self._due = due
         self._run_id = run_id
         self._dry_run = dry_run
@@ -169,13 +169,7 @@ class _Applied:
         done.files += piece.records_after > 0
         if self._dry_run:
             return
-        try:
-            landed = publish(self._log, self._change(piece), self._run_id)
-        except NOT_COMMITTED:
-            self._discard(piece)
-            raise
-        if landed is None:
-            self._discard(piece)
+        if publish_or_discard(self._log, self._change(piece), self._run_id) is None:
             message = f"{self._log.info.name}-{piece.partition}: another run has been at its files; try again"
             raise KafkaTimeoutError(message)
         self._replaced.update(s.path for s in piece.removes)
@@ -183,21 +177,15 @@ class _Applied:
 
     def _change(self, piece: Replacement) -> Change:
         partition = piece.partition
-        # An earlier pass that was cut off may have taken records further up.
-        holes = max(piece.end, self._log.holes_below(partition))
         before = sum(s.num_records for s in piece.removes)
         return Change(
             work="compaction",
             removes=piece.removes,
             adds=[] if piece.add is None else [piece.add],
             fenced=self._fenced,
-            txns={CLEANER_APP: self._log.clock.now_ms(), cleaner_app(partition, HOLES): holes},
+            holes={partition: piece.end},
             facts={"partition": partition, "records_before": before, "records_after": piece.records_after},
         )
-
-    def _discard(self, piece: Replacement) -> None:
-        if piece.add is not None:
-            self._files.discard(piece.add.path)
 
     def finish(self, looked: Looked, now_ms: int) -> Compacted:
         """The checkpoint, in a table version of its own, unless time ran out."""

@@ -23,6 +23,7 @@ from kafkalike.model.schemas.kept_rows import kept_schema_rows
 
 if TYPE_CHECKING:
     from kafkalike.log.cluster.delta_cluster import DeltaCluster
+    from kafkalike.log.store.port import Store
     from kafkalike.log.table.control_log import DeltaControlLog
     from kafkalike.model.row_value import ControlState
 
@@ -130,7 +131,13 @@ def clear_deleted(cluster: DeltaCluster) -> list[str]:
     Raises:
         LogCorruptError: the metadata cannot be read; nothing was removed.
     """
-    folder = Path(cluster.root, DELETED)
+    problems: list[str] = []
+    for place in cluster.places():
+        problems += _clear_deleted(cluster, Path(place.uri, DELETED))
+    return problems
+
+
+def _clear_deleted(cluster: DeltaCluster, folder: Path) -> list[str]:
     if not folder.is_dir():
         return []
     found = list(folder.iterdir())
@@ -161,8 +168,12 @@ def clear_folders(cluster: DeltaCluster) -> int:
     Raises:
         LogCorruptError: the metadata cannot be read; nothing was removed.
     """
+    return sum(_clear_folders(cluster, place) for place in cluster.places())
+
+
+def _clear_folders(cluster: DeltaCluster, place: Store) -> int:
     state, now = cluster.metadata_on_disk(), cluster.clock.now_ms()
-    found = list(dead_folders(cluster.store, state, now))
+    found = list(dead_folders(place, state, now))
     if any(open_still for _, _, open_still in found):
         # A creator that was stopped may have one of them in hand.
         cluster.metadata.fence()
@@ -170,7 +181,7 @@ def clear_folders(cluster: DeltaCluster) -> int:
     count = 0
     for folder, topic_id, _ in found:
         if live_topic(state, topic_id) is None:
-            remove_folder(folder, Path(cluster.root), topic_id)
+            remove_folder(folder, Path(place.uri), topic_id)
             count += 1
     return count
 

@@ -6,14 +6,14 @@ version with `dataChange=false`. A run that is cut off leaves a file that no com
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from itertools import takewhile
 from typing import TYPE_CHECKING, Final
 
 from kafkalike.clock import Deadline
 from kafkalike.errors import CorruptRecordError
-from kafkalike.log.upkeep.change import NOT_COMMITTED, Change, publish, still_live
+from kafkalike.log.upkeep.change import NOT_COMMITTED, Change, discard_all, publish_or_discard, still_live
 from kafkalike.log.upkeep.rewrite import codec_of, rewrite
 from kafkalike.log.upkeep.tasks import IN_PROCESS, Tasks
 
@@ -72,14 +72,7 @@ def merge(
     jobs = (_Round(files.for_tasks(), tuple(round_), compression, log.fenced) for round_ in _rounds(runs))
     for written in tasks.run(_write, takewhile(lambda _: not budget.expired(), jobs), budget):
         problems += [why for run, why in written.problems if still_live(log, run)]
-        try:
-            landed = bool(written.removes) and _put_in_place(log, written, run_id)
-        except NOT_COMMITTED:
-            # After an unknown outcome the files must stay.
-            _discard(files, written.adds)
-            raise
-        if not landed:
-            _discard(files, written.adds)
+        if not (written.removes and _put_in_place(log, written, run_id)):
             continue
         yield Merged(
             segments=len(written.removes),
@@ -126,7 +119,7 @@ def _write(round_: _Round, budget: Deadline) -> Iterator[_Written]:
                 written.adds.append(added)
                 written.removes += run
     except NOT_COMMITTED:
-        _discard(round_.files, written.adds)
+        discard_all(round_.files, written.adds)
         raise
     yield written
 
@@ -141,7 +134,7 @@ def _put_in_place(log: DeltaTopicLog, written: _Written, run_id: str) -> bool:
         facts=facts,
         data_change=False,
     )
-    return publish(log, change, run_id) is not None
+    return publish_or_discard(log, change, run_id) is not None
 
 
 def _rounds(runs: Sequence[Run]) -> Iterator[list[Run]]:
@@ -155,8 +148,3 @@ def _rounds(runs: Sequence[Run]) -> Iterator[list[Run]]:
             round_, size = [], 0
     if round_:
         yield round_
-
-
-def _discard(files: Store, adds: Iterable[Add]) -> None:
-    for add in adds:
-        files.discard(add.path)

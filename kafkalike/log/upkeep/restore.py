@@ -1,4 +1,7 @@
-"""Restore: a topic and an earlier table version in, a new topic with what it held then out.
+"""Restore: a topic and a version of its table in, a new topic with what it held then out: restored, or forked.
+
+A copy has names of its own for the files: hard links on a disk, copies made by the storage in an object store. So each
+topic's vacuum, and that of any other engine, removes what is its own, and asks nobody (decision 066).
 
 Never in place: the offsets above that version were given out, and every consumer, checkpoint and copy that has seen
 them would take the next records for the ones it knows. A new topic has an id of its own, so no offset is mistaken.
@@ -6,11 +9,14 @@ them would take the next records for the ones it knows. A new topic has an id of
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Iterable
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Final
+from functools import partial
+from typing import TYPE_CHECKING, Final, Literal
 
+from kafkalike import faults
 from kafkalike.clock import Deadline
 from kafkalike.errors import (
     IllegalArgumentError,
@@ -19,6 +25,7 @@ from kafkalike.errors import (
     LogCorruptError,
     TopicDeletedError,
     UnknownTopicOrPartitionError,
+    UnsupportedVersionError,
 )
 from kafkalike.log.store.port import Store
 from kafkalike.log.table.actions import Add, log_name, parse_commit
@@ -33,10 +40,31 @@ from kafkalike.model.compaction import CLEANER_APP, HOLES, cleaner_app
 
 if TYPE_CHECKING:
     from kafkalike.log.cluster.delta_cluster import DeltaCluster
+    from kafkalike.log.topic.topic_log import DeltaTopicLog
     from kafkalike.model.topic import TopicInfo
 
-REASON: Final = "restore"
-"""Reason that is noted at the log starts of the new topic."""
+Work = Literal["restore", "fork"]
+"""What it is for; the reason that is noted at the log starts of the new topic, and in its history."""
+
+COPY_APP: Final = "kafkalike.copy/"
+"""Applications of this name, followed by a topic's id, have as their version the table version that was copied into it:
+so who forgets a key is told of the copies."""
+
+COPIED_BESIDE: Final = 32
+"""Files that are asked for side by side."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Copied:
+    """A topic that was made."""
+
+    info: TopicInfo
+    """The new topic."""
+    version: int
+    """Version of the other one's table whose records it has."""
+    files: int
+    shared: int
+    """How many of them take no room of their own."""
 
 
 def restore_as(cluster: DeltaCluster, topic: str, version: int, new: str, run: str) -> TopicInfo:
@@ -56,7 +84,7 @@ def restore_as(cluster: DeltaCluster, topic: str, version: int, new: str, run: s
         The new topic.
 
     Raises:
-        IllegalArgumentError: `new` is `topic`, the root is not local, or there is no such version.
+        IllegalArgumentError: `new` is `topic`, or there is no such version.
         KafkaStorageError: files of that version are gone (vacuumed, or deleted with the topic meanwhile), or the disk
             is full; nothing was made, unless topics may not be deleted: then the new one stays, empty.
         KafkaTimeoutError: a maintenance run held `topic` for a minute, and nothing was made; or one held the new topic,
@@ -64,21 +92,39 @@ def restore_as(cluster: DeltaCluster, topic: str, version: int, new: str, run: s
         TopicAlreadyExistsError, InvalidTopicError: see `create_topic`.
         UnknownTopicOrPartitionError: there is no such topic.
     """
+    return copy_topic(cluster, topic, new, run, version=version, work="restore").info
+
+
+def copy_topic(
+    cluster: DeltaCluster, topic: str, new: str, run: str, *, version: int | None = None, work: Work
+) -> Copied:
+    """The same for any version, the newest one by default; see `restore_as`."""
     if new == topic:
+        at = "now" if version is None else f"version {version}"
         message = (
-            f"{topic!r} cannot be restored in place: offsets above version {version} were given out, and giving them "
+            f"{topic!r} cannot be restored in place: offsets above {at} were given out, and giving them "
             "to other records would mislead every consumer that has seen them; name another topic"
         )
         raise IllegalArgumentError(message)
     info = cluster.topic(topic)
     files = cluster.files_of(info)
+    cluster.store.check_writable()
     # What that version names and the newest one does not, the next maintenance run might remove.
     with _no_vacuum(cluster, topic):
-        return _restore(cluster, info, files, version, new=new, run=run)
+        return _copied(cluster, info, files, version, new=new, run=run, work=work)
 
 
-def _restore(cluster: DeltaCluster, info: TopicInfo, files: Store, version: int, *, new: str, run: str) -> TopicInfo:
+def copied_to(log: DeltaTopicLog) -> list[str]:
+    """Ids of the topics that were made from one, whether they exist still or not; as of the log's last refresh."""
+    return [app.removeprefix(COPY_APP) for app in log.apps(COPY_APP)]
+
+
+def _copied(
+    cluster: DeltaCluster, info: TopicInfo, files: Store, version: int | None, *, new: str, run: str, work: Work
+) -> Copied:
     topic = info.name
+    source = cluster.log(topic)
+    version = source.version if version is None else version
     earlier = _table_at(files, info, version)
     adds = earlier.adds
     gone = [add.path for add in adds if not _is_there(files, add.path)]
@@ -90,16 +136,26 @@ def _restore(cluster: DeltaCluster, info: TopicInfo, files: Store, version: int,
     starts = log_starts_at(cluster.metadata.rows, info.topic_id, earlier.when_ms)
     made = cluster.create_topic(new, info.num_partitions, info.configs)
     target = cluster.files_of(made)
-    facts = {"restored": f"{topic} version {version}", "files": len(adds)}
+    facts = {"forked" if work == "fork" else "restored": f"{topic} version {version}", "files": len(adds)}
     log = cluster.log(new)
     if log.info.topic_id != made.topic_id:
         raise TopicDeletedError(new, made.topic_id, log.info.topic_id)
-    change = Change(work="restore", adds=adds, fenced=log.fenced, txns=earlier.holes, facts=facts)
+    change = Change(work=work, adds=adds, fenced=log.fenced, txns=earlier.holes, facts=facts)
+    shared = 0
     # A linked file is as old as the first one: to a maintenance run it would look like what a dead writer has left.
     with _no_vacuum(cluster, new):
         try:
-            for add in adds:
-                files.copy(add.path, target, add.path)
+            _note_copy(source, made, version, run)
+        except (KafkaError, OSError) as cause:
+            # Nobody who forgets a key there would be told of the copy.
+            left = _unmade(cluster, made)
+            message = f"{topic!r}: its table cannot be told of the copy, {left}: {cause}"
+            raise KafkaStorageError(message) from cause
+        try:
+            faults.point("copy.before_files")
+            for at in range(0, len(adds), COPIED_BESIDE):
+                part = [partial(files.copy, add.path, target, add.path) for add in adds[at : at + COPIED_BESIDE]]
+                shared += sum(map(bool, files.beside(part)))
         except OSError as cause:
             left = _unmade(cluster, made)
             message = f"{topic!r}: the files of version {version} cannot be taken over, {left}: {cause}"
@@ -110,7 +166,23 @@ def _restore(cluster: DeltaCluster, info: TopicInfo, files: Store, version: int,
             raise KafkaStorageError(message)
     log.refresh()
     within = {p: min(start, log.log_end(p)) for p, start in starts.items() if log.log_end(p)}
-    return cluster.move_log_start(new, within, REASON, run, made.topic_id) if within else made
+    if within:
+        made = cluster.move_log_start(new, within, work, run, made.topic_id)
+    return Copied(info=made, version=version, files=len(adds), shared=shared)
+
+
+def _note_copy(source: DeltaTopicLog, made: TopicInfo, version: int, run: str) -> None:
+    """Note in the source's table that there is a copy, before there is one.
+
+    A table that nobody may write to, such as one that a foreign writer has rewound, can be copied all the same.
+    """
+    change = Change(
+        work="forked",
+        txns={f"{COPY_APP}{made.topic_id}": version},
+        facts={"into": made.name, "from version": version},
+    )
+    with contextlib.suppress(LogCorruptError, UnsupportedVersionError):
+        publish(source, change, run)
 
 
 def _no_vacuum(cluster: DeltaCluster, name: str) -> AbstractContextManager[None]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Callable, Iterator, Sequence
-from typing import TYPE_CHECKING, Final, Self
+from typing import TYPE_CHECKING, Self
 
 import numpy as np
 import pyarrow as pa
@@ -16,16 +16,11 @@ from kafkalike.log.store.parquet import ROW_GROUP_BYTES, ROW_GROUP_ROWS, key_fil
 from kafkalike.log.table.actions import Add
 from kafkalike.log.topic.batch_payload import PARQUET_CODECS, segment_name, segment_stats
 from kafkalike.log.topic.chunk import CHUNK_SCHEMA
-from kafkalike.log.topic.data_file import COLUMNS, Reading
-from kafkalike.log.topic.segment_rows import SegmentRows
+from kafkalike.log.topic.whole_files import read_segment
 from kafkalike.model.segments import Segment
 
 if TYPE_CHECKING:
     from kafkalike.log.store.port import Store
-
-BATCH_ROWS: Final = 65_536
-BATCH_BYTES: Final = 16 * 1024 * 1024
-"""Rows decoded at a time at most, and about how many bytes."""
 
 Mask = np.ndarray[tuple[int], np.dtype[np.bool_]]
 Keep = Callable[[Segment], Mask | None]
@@ -94,33 +89,6 @@ def _kept(files: Store, segment: Segment, mask: Mask | None) -> Iterator[pa.Tabl
             if kept.any():
                 yield table if kept.all() else table.filter(pa.array(kept))
         at += rows
-
-
-def read_segment(files: Store, segment: Segment, columns: tuple[str, ...] = COLUMNS) -> Iterator[pa.Table]:
-    """The rows of a segment in offset order, some ten thousand at a time.
-
-    Args:
-        files: the topic's table.
-        segment: a live one.
-        columns: columns of `CHUNK_SCHEMA` to read, `offset` among them.
-
-    Raises:
-        CorruptRecordError: it cannot be read, is no file of a topic, or does not hold what the log says.
-        KafkaStorageError: the storage cannot be read now.
-    """
-    reading = Reading(columns=columns, batch_bytes=BATCH_BYTES, max_rows=BATCH_ROWS)
-    rows = SegmentRows(files, segment, segment.start, reading, name=f"partition {segment.partition}")
-    try:
-        while (batch := rows.next()) is not None:
-            yield pa.Table.from_batches([batch])
-    except FileNotFoundError as cause:
-        message = f"{files.uri}/{segment.path} is missing, so its partition is left as it is"
-        raise CorruptRecordError(message) from cause
-    except CorruptRecordError as cause:
-        message = f"{cause}. Its partition is left as it is"
-        raise CorruptRecordError(message) from cause
-    finally:
-        rows.close()
 
 
 def codec_of(files: Store, compression: str, segment: Segment) -> str:

@@ -13,6 +13,8 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final
 
+from kafkalike.model.appends import TRANSACTIONS
+
 PARTS_KEY: Final = "parts"
 """Key, in a commit's user metadata, of the appends that it took. A list, which may be empty: its writer has looked for
 appends that wait."""
@@ -223,6 +225,18 @@ def from_note(version: int, note: Mapping[str, Any], time_ms: int) -> dict[str, 
 def ids_of(note: Mapping[str, Any]) -> tuple[str, ...]:
     """The appends that a commit took of those that waited, as people are told."""
     return tuple(f"{writer}-{sequence}" for writer, sequence, *_ in note.get(PARTS_KEY) or () if writer)
+
+
+def parts_of(note: Mapping[str, Any]) -> list[tuple[str, dict[int, range], int | None]]:
+    """The appends of a commit: what people are told each is called, its offsets, and the transaction that it brought.
+
+    The one of the commit's own writer has an empty name.
+    """
+    found = []
+    for writer, sequence, runs, *txn in note.get(PARTS_KEY) or ():
+        number = txn[0][1] if txn and txn[0][0] == TRANSACTIONS else None
+        found.append((f"{writer}-{sequence}" if writer else "", _runs(runs), number))
+    return found
 
 
 def ranges_of_write(note: Mapping[str, Any], app_id: str, txn_version: int) -> dict[int, range] | None:

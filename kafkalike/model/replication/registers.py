@@ -8,6 +8,9 @@ whoever reads it. A file that was put too late is there and has no effect.
 Any process may stop between any two acts for ever; a put whose answer was lost may land later, in its place or never.
 Two values are never decided for one slot. One is decided as soon as somebody is left alone for a while with a majority
 of voters that answer.
+
+A row is removed one day. So after each look and each put a voter is asked how it stands to the slot: where clean-up may
+have been there, or other voters have taken over, what the row says counts for nothing.
 """
 
 from __future__ import annotations
@@ -53,6 +56,15 @@ class Voted(NamedTuple):
         return Voted(request.ballot, accepted)
 
 
+class Standing(NamedTuple):
+    """How a voter stands to a slot."""
+
+    closed: bool = False
+    """It has what was decided, or a later version, or a checkpoint of one: its row may have been removed."""
+    replaced: bool = False
+    """Other voters take over, or have."""
+
+
 class UnreachableVoterError(Exception):
     """A voter gives no answer."""
 
@@ -61,10 +73,22 @@ class NoMajorityError(Exception):
     """Too few voters answer: nothing is decided by this process, and what it has put may still count."""
 
 
+class SlotClosedError(Exception):
+    """The slot was decided long ago, and its registers may be gone."""
+
+
+class VotersReplacedError(Exception):
+    """Other voters decide now, or will."""
+
+
+Voter = Hashable
+"""What a voter is called."""
+
+
 class ReadRow(NamedTuple):
     """Read a voter's row of a slot from a place on. Comes to the requests there, in order."""
 
-    voter: int
+    voter: Voter
     slot: int
     since: int
 
@@ -72,10 +96,19 @@ class ReadRow(NamedTuple):
 class PutRequest(NamedTuple):
     """Create the file at a place of a voter's row, if it is absent. Comes to whether this call did."""
 
-    voter: int
+    voter: Voter
     slot: int
     place: int
     request: Request
+
+
+class Stand(NamedTuple):
+    """Ask how a voter stands to a slot. Comes to a `Standing`."""
+
+    voter: Voter
+    slot: int
+    opening: bool
+    """Whether one may ask a voter that is not open yet; see `kafkalike.model.replication.takeover`."""
 
 
 class Pause(NamedTuple):
@@ -84,7 +117,7 @@ class Pause(NamedTuple):
     attempt: int
 
 
-Act = ReadRow | PutRequest | Pause
+Act = ReadRow | PutRequest | Stand | Pause
 
 
 def majority(voters: int) -> int:
@@ -117,53 +150,56 @@ def decided(rows: Sequence[Sequence[Request]], voters: int) -> Accept | None:
     return None
 
 
-def learning(slot: int, voters: int) -> Generator[Act, Any, Accept | None]:
+def learning(slot: int, voters: Sequence[Voter]) -> Generator[Act, Any, Accept | None]:
     """What is decided for a slot; None when nothing is, as far as this process can see.
 
     Raises:
         NoMajorityError: too few voters answer.
     """
     rows: list[list[Request]] = []
-    for voter in range(voters):
+    for voter in voters:
         try:
             rows.append((yield ReadRow(voter, slot, 0)))
         except UnreachableVoterError:
             continue
-    if len(rows) < majority(voters):
+    if len(rows) < majority(len(voters)):
         raise NoMajorityError
-    return decided(rows, voters)
+    return decided(rows, len(voters))
 
 
-def proposing(slot: int, voters: int, proposer: str, value: Hashable) -> Generator[Act, Any, Hashable]:
+def proposing(
+    slot: int, voters: Sequence[Voter], proposer: str, value: Hashable, *, opening: bool = False
+) -> Generator[Act, Any, Hashable]:
     """Have a value decided for a slot, or learn which one is.
 
     Args:
         slot: what is to be decided.
-        voters: how many there are, numbered from 0.
+        voters: all of them.
         proposer: an id that nobody else has, this process's own proposals for the slot included.
         value: the wanted one; it says whose it is.
+        opening: whether they take over: only who opens them may ask them then.
 
     Returns:
         The slot's value, for ever.
 
     Raises:
-        NoMajorityError: unknown: the value may still be decided.
+        NoMajorityError, SlotClosedError, VotersReplacedError: unknown: the value may still be decided, or was.
     """
-    rows: dict[int, list[Request]] = {voter: [] for voter in range(voters)}
+    rows: dict[Voter, list[Request]] = {voter: [] for voter in voters}
     number, attempt = 0, 0
     while True:
         for row in rows.values():
             number = max((number, *(request.ballot.number for request in row)))
         number += 1
         ballot = Ballot(number, proposer)
-        promises = yield from _asked(slot, rows, Prepare(ballot))
-        if len(promises) >= majority(voters):
+        promises = yield from _asked(slot, rows, Prepare(ballot), opening)
+        if len(promises) >= majority(len(voters)):
             accepted = max((v.accepted for v in promises if v.accepted is not None), default=None, key=_by_ballot)
             wanted = value if accepted is None else accepted.value
-            votes = yield from _asked(slot, rows, Accept(ballot, wanted))
-            if len(votes) >= majority(voters):
+            votes = yield from _asked(slot, rows, Accept(ballot, wanted), opening)
+            if len(votes) >= majority(len(voters)):
                 return wanted
-        found = decided(list(rows.values()), voters)
+        found = decided(list(rows.values()), len(voters))
         if found is not None:
             return found.value
         attempt += 1
@@ -174,7 +210,12 @@ def _by_ballot(accept: Accept) -> Ballot:
     return accept.ballot
 
 
-def _asked(slot: int, rows: dict[int, list[Request]], request: Request) -> Generator[Act, Any, list[Voted]]:
+def _asked(
+    slot: int,
+    rows: dict[Voter, list[Request]],
+    request: Request,
+    opening: bool,  # noqa: FBT001 - of this module
+) -> Generator[Act, Any, list[Voted]]:
     """Put a request behind each voter's row.
 
     Returns:
@@ -182,13 +223,20 @@ def _asked(slot: int, rows: dict[int, list[Request]], request: Request) -> Gener
 
     Raises:
         NoMajorityError: too few voters answer.
+        SlotClosedError, VotersReplacedError: one of them says so.
     """
     answered, counted = 0, []
     for voter, row in rows.items():
         try:
             voted = yield from _put(slot, voter, row, request)
+            # After it: what stood before says nothing of what the row was when it was read.
+            standing: Standing = yield Stand(voter, slot, opening)
         except UnreachableVoterError:
             continue
+        if standing.replaced:
+            raise VotersReplacedError
+        if standing.closed:
+            raise SlotClosedError
         answered += 1
         if voted.promised == request.ballot:
             counted.append(voted)
@@ -197,7 +245,7 @@ def _asked(slot: int, rows: dict[int, list[Request]], request: Request) -> Gener
     return counted
 
 
-def _put(slot: int, voter: int, row: list[Request], request: Request) -> Generator[Act, Any, Voted]:
+def _put(slot: int, voter: Voter, row: list[Request], request: Request) -> Generator[Act, Any, Voted]:
     """Put a request behind a voter's row, where it has not passed it by already. Returns what the voter says then."""
     while True:
         row += yield ReadRow(voter, slot, len(row))

@@ -58,11 +58,11 @@ class KafkalikeSource(DataSource):
 
     def streamReader(self, schema: StructType) -> DataSourceStreamReader:  # noqa: N802 - Spark's name
         """A reader of one streaming query."""
-        from kafkalike.spark.format.mark import MarkedReader
+        from kafkalike.spark.format.handed import HandingReader
         from kafkalike.spark.format.refused import RefusedReader
 
         try:
-            return MarkedReader(self._checked(schema))
+            return HandingReader(self._checked(schema))
         except KafkaError as error:
             return RefusedReader(error)
 

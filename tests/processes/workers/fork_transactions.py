@@ -19,7 +19,7 @@ from kafkalike import KafkaProducer, TopicPartition
 from kafkalike.model.structs import OffsetAndMetadata
 
 HANGS_SECONDS = 60
-TIMEOUTS = {"max_block_ms": 20_000, "delivery_timeout_ms": 20_000, "request_timeout_ms": 10_000, "linger_ms": 0}
+TIMEOUTS: Any = {"max_block_ms": 20_000, "delivery_timeout_ms": 20_000, "request_timeout_ms": 10_000, "linger_ms": 0}
 
 
 def said(*calls: Callable[[], Any]) -> list[str]:

@@ -179,9 +179,9 @@ def main() -> None:
         found = [
             {
                 "fault": point,
-                **one(asked["operation"], asked["base"], str(scratch / "copy"), {"KAFKALIKE_FAULT": point}),
+                **one(asked["operation"], asked["base"], str(scratch / f"copy-{at}"), {"KAFKALIKE_FAULT": point}),
             }
-            for point in asked["points"]
+            for at, point in enumerate(asked["points"])
         ]
     else:
         found = [r for do in asked["do"] for r in sweep(asked["operation"], asked["base"], scratch, do, asked["match"])]

@@ -33,10 +33,10 @@ def source(spark: SparkSession, orders: dict[str, Any]) -> DataFrame:
 
 def copy(spark: SparkSession, orders: dict[str, Any]) -> None:
     """Run the query until nothing is left to be read."""
-    rows, settings = source(spark, orders), {"errors_tolerance": "none"}
+    rows, tolerance = source(spark, orders), "none"
     if orders["source"] == "letters":
         rows = decoded_values(rows, schema="id BIGINT").withColumn("value", F.col("id").cast("string"))
-        settings = {"errors_tolerance": "all"}
+        tolerance = "all"
     query = write_stream(
         rows,
         "out",
@@ -45,7 +45,7 @@ def copy(spark: SparkSession, orders: dict[str, Any]) -> None:
         available_now=True,
         txn_id="copy",
         group_id=orders["group"],
-        **settings,
+        errors_tolerance=tolerance,
     )
     try:
         assert query.awaitTermination(120)

@@ -26,11 +26,15 @@ class Sign(NamedTuple):
     """Whose root it is."""
     roots: Mapping[int, str]
     """Where the brokers' roots were when it was written, by id."""
+    voters: tuple[int, ...] = ()
+    """Brokers that were the first voters."""
 
     def content(self) -> bytes:
         """The file."""
         roots = {str(broker): uri for broker, uri in self.roots.items()}
-        return json.dumps({"v": 1, "cluster": self.cluster, "broker": self.broker, "roots": roots}).encode()
+        return json.dumps(
+            {"v": 1, "cluster": self.cluster, "broker": self.broker, "roots": roots, "voters": self.voters}
+        ).encode()
 
 
 def sign_of(store: LocalStore) -> Sign | None:
@@ -46,7 +50,7 @@ def sign_of(store: LocalStore) -> Sign | None:
     try:
         said: Any = json.loads(found)
         roots = {int(broker): str(uri) for broker, uri in said["roots"].items()}
-        return Sign(str(said["cluster"]), int(said["broker"]), roots)
+        return Sign(str(said["cluster"]), int(said["broker"]), roots, tuple(map(int, said.get("voters", ()))))
     except (KeyError, TypeError, AttributeError) as cause:
         message = f"{store.uri}/{BROKERS} is damaged: {cause!r}"
         raise ValueError(message) from cause
@@ -57,6 +61,8 @@ class Founding:
     """Whether a cluster of several roots was made, as far as this process knows."""
 
     done: bool
+    voters: tuple[int, ...] = ()
+    """Brokers that are, or shall be, its first voters."""
 
 
 class BrokerStore(LocalStore):

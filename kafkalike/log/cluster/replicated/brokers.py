@@ -17,7 +17,7 @@ from kafkalike.errors import (
     PreferredLeaderNotAvailableError,
     UnknownTopicOrPartitionError,
 )
-from kafkalike.log.cluster.replicated.broker_store import Sign, sign_of
+from kafkalike.log.cluster.replicated.broker_store import sign_of
 from kafkalike.log.cluster.replicated.controller import owner
 from kafkalike.log.cluster.replicated.opening import local_root
 from kafkalike.log.cluster.replicated.tables import TableHelper
@@ -233,7 +233,7 @@ class Brokers:
                 message = f"{root.uri} is a cluster of its own"
                 raise KafkaConfigurationError(message)
             root.make_folder("")
-            root.put_if_absent(BROKERS, Sign(own.cluster, broker, where).content(), durable=True)
+            root.put_if_absent(BROKERS, own._replace(broker=broker, roots=where).content(), durable=True)
             said = sign_of(root)
         except OSError as cause:
             message = f"the root {root.uri} cannot be made: {cause}"
@@ -244,7 +244,7 @@ class Brokers:
         for other in self._store.alive():
             # So that any of them suffices to find the new one.
             store = LocalStore(self._store.roots[other].uri)
-            store.replace(BROKERS, Sign(own.cluster, other, where).content())
+            store.replace(BROKERS, own._replace(broker=other, roots=where).content())
 
     def drain(self, broker: int) -> Sequence[str]:
         """Assign what is there to others."""
@@ -285,8 +285,8 @@ class Brokers:
         """Take a root out of the cluster."""
         state = self._state()
         self._known(state, broker)
-        if self._store.roots.get(broker) is self._store.metadata_root:
-            message = f"broker {broker} has the cluster's metadata"
+        if broker in self._store.metadata_root.brokers:
+            message = f"broker {broker} has the cluster's metadata, or votes on them"
             raise PolicyViolationError(message)
         there = [
             table

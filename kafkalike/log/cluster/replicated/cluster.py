@@ -26,6 +26,7 @@ from kafkalike.log.cluster.replicated.controller import FixedController, Metadat
 from kafkalike.log.cluster.replicated.metadata import PatientControlLog
 from kafkalike.log.cluster.replicated.opening import found_cluster
 from kafkalike.log.cluster.replicated.roots import SeveralRoots
+from kafkalike.log.cluster.replicated.voters import first_voters, metadata_root
 from kafkalike.log.cluster.topic_folders import location_of, put_aside
 from kafkalike.log.store.local import LocalStore
 from kafkalike.log.table.commit_file import creation
@@ -46,10 +47,14 @@ from kafkalike.model.replication.assignment import assigned, check_assignment, c
 
 if TYPE_CHECKING:
     from kafkalike.log.cluster.replicated.brokers import Brokers
+    from kafkalike.log.store.port import Store
     from kafkalike.model.topic import TopicInfo
 
 CONTROL_FACTOR: Final = "offsets.topic.replication.factor"
 """Server setting: replicas of control tables, if there are so many roots."""
+
+LONGEST_NAME: Final = 220
+"""Characters of a topic's name that its folder's name takes: file systems allow 255 bytes."""
 
 
 class ReplicatedCluster(DeltaCluster):
@@ -80,16 +85,18 @@ class ReplicatedCluster(DeltaCluster):
         stores = {broker: BrokerStore(root, founding) for broker, root in roots.items()}
         first = next((s for _, s in sorted(stores.items()) if s.is_there()), None)
         settings = ServerConfig.load(first.uri if first else None) if server is None else server
+        if not founding.done:
+            founding.voters = first_voters(roots, settings.get("controller.quorum.voters"))
         several = SeveralRoots(
             stores,
-            stores[min(stores)],
+            metadata_root(stores, founding, clock),
             clock,
             int(settings.get("replica.lag.time.max.ms")),
             self._controller_of,
             self._open_root,
         )
-        super().__init__(several, server=settings, clock=clock)
-        self.root = ",".join(root.uri for _, root in sorted(roots.items()))
+        root = ",".join(root.uri for _, root in sorted(roots.items()))
+        super().__init__(several, server=settings, clock=clock, root=root)
 
     def _metadata_log(self) -> DeltaControlLog[ClusterState, MetadataRow]:
         return PatientControlLog(
@@ -119,7 +126,7 @@ class ReplicatedCluster(DeltaCluster):
         with self._found_mutex:
             if self._founded:
                 return
-            found_cluster(self._roots)
+            found_cluster(self._roots, self._founding.voters)
             self._founding.done = True
             self._founded = True
             self.metadata.transact(self._first_brokers)
@@ -186,6 +193,10 @@ class ReplicatedCluster(DeltaCluster):
         """Whether some root answers, and the cluster was made."""
         return bool(self.store.alive()) and bool(self.metadata.refresh().seq)
 
+    def places(self) -> Sequence[Store]:
+        """The roots that answer, each for itself."""
+        return [self.store.roots[broker] for broker in self.store.alive()]
+
     def check_there(self) -> None:
         """Refuse a cluster none of whose roots is there.
 
@@ -203,7 +214,7 @@ class ReplicatedCluster(DeltaCluster):
     def _location(self, name: TopicName, *, used_before: bool) -> str:
         # Two creators may choose different roots: no two of them ever choose one folder.
         del used_before
-        return location_of(name, used_before=True)
+        return location_of(TopicName(name[:LONGEST_NAME]), used_before=True)
 
     def _create_table(self, name: TopicName, location: str, placed: tuple[int, ...] | None) -> TopicId:
         assert placed is not None

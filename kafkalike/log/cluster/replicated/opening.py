@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 
 from kafkalike.errors import KafkaConfigurationError, KafkaConnectionError, LogCorruptError
 from kafkalike.log.cluster.replicated.broker_store import Founding, Sign, sign_of
+from kafkalike.log.cluster.replicated.voters import found_voter
 from kafkalike.log.store.local import LocalStore
 from kafkalike.log.store.roots import normalise_root
 from kafkalike.log.table.layout import BROKERS, CLUSTER_METADATA
@@ -72,8 +73,11 @@ def open_several(roots: Sequence[str], *, server: ServerConfig | None = None) ->
     if strangers:
         message = f"{strangers[0]} is not a root of the cluster of {min(signs)}: add it with `kafkalike brokers add`"
         raise KafkaConfigurationError(message)
+    voters = next(iter(signs.values())).voters
     return ReplicatedCluster(
-        {broker: LocalStore(uri) for broker, uri in sorted(known.items())}, Founding(done=True), server=server
+        {broker: LocalStore(uri) for broker, uri in sorted(known.items())},
+        Founding(done=True, voters=voters),
+        server=server,
     )
 
 
@@ -86,8 +90,12 @@ def reopened(roots: str) -> SeveralRoots:
     return found
 
 
-def found_cluster(roots: Mapping[int, LocalStore]) -> None:
+def found_cluster(roots: Mapping[int, LocalStore], voters: tuple[int, ...]) -> None:
     """Make roots those of one cluster: each says so, and where the others are. Whoever is first at the first one has it.
+
+    Args:
+        roots: by broker id.
+        voters: who decides about the metadata; the others get a copy.
 
     Raises:
         KafkaConnectionError: a root cannot be made; nothing rests on the others yet.
@@ -99,7 +107,9 @@ def found_cluster(roots: Mapping[int, LocalStore]) -> None:
         _check_unused(root.uri)
         try:
             root.make_folder("")
-            root.put_if_absent(BROKERS, Sign(cluster, broker, where).content(), durable=True)
+            # Before the sign: a root that is a broker's, and knows of no voters, has lost something.
+            found_voter(root, broker, where, voters)
+            root.put_if_absent(BROKERS, Sign(cluster, broker, where, voters).content(), durable=True)
             said = _sign_of(root.uri)
         except OSError as cause:
             message = f"the root {root.uri} cannot be made: {cause}"

@@ -13,6 +13,7 @@ from kafkalike.clock import Clock
 from kafkalike.config.storage import SentOptions
 from kafkalike.errors import KafkaConnectionError, KafkaStorageError
 from kafkalike.log.cluster.replicated.broker_store import BrokerStore
+from kafkalike.log.cluster.replicated.voters import MetadataRoot
 from kafkalike.log.store.local import LocalStore
 from kafkalike.log.store.near import NearStore
 from kafkalike.log.store.port import NOW, Entry, Pace, Reach, Store
@@ -51,7 +52,7 @@ class SeveralRoots(NearStore):
     def __init__(
         self,
         roots: Mapping[int, BrokerStore],
-        metadata_root: Store,
+        metadata_root: MetadataRoot,
         clock: Clock,
         lag_ms: int,
         controller_of: Callable[[str], TableController],

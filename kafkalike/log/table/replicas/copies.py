@@ -33,7 +33,11 @@ class Copies(NearStore):
     def __init__(self, stores: Sequence[Store]) -> None:
         if not stores:
             raise FileNotFoundError("nobody has the table")
-        self._stores = tuple(stores)
+        self._given = tuple(stores)
+
+    @property
+    def _stores(self) -> Sequence[Store]:
+        return self._given
 
     @property
     def uri(self) -> str:
@@ -79,8 +83,7 @@ class Copies(NearStore):
                 return read(store)
             except OSError as cause:
                 failed = failed or cause
-        assert failed is not None
-        raise failed
+        raise failed or FileNotFoundError(f"nobody has files of {self.uri}")
 
     def read(self, name: str) -> bytes:
         """Content of a file."""

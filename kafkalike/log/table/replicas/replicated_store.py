@@ -32,6 +32,7 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 
 LOG: Final = "_delta_log"
+_MARK: Final = MARK.rpartition("/")[2]
 
 
 class Made(io.BytesIO):
@@ -143,8 +144,7 @@ class ReplicatedStore(NearStore):
         found: dict[str, Entry] = {}
         for store in self.copies():
             for entry in store.list(folder, deep=deep, after=after):
-                if not entry.name.startswith(MARK):
-                    found.setdefault(entry.name, entry)
+                found.setdefault(entry.name, entry)
         return list(found.values())
 
     def _listed_log(self, folder: str, *, deep: bool, after: str) -> list[Entry]:
@@ -157,7 +157,7 @@ class ReplicatedStore(NearStore):
             store = self.replicas.store_of(replica)
             try:
                 store.size(MARK)
-                listed = store.list(folder, deep=deep, after=after)
+                listed = [e for e in store.list(folder, deep=deep, after=after) if e.name != _MARK]
             except OSError as cause:
                 failed = failed or cause
                 continue

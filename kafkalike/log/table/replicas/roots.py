@@ -20,6 +20,7 @@ from kafkalike.log.store.port import NotStoredError, Store
 from kafkalike.log.table.actions import Add, log_name
 from kafkalike.log.table.checkpoints.make import make_checkpoint
 from kafkalike.log.table.log_files import LogFiles
+from kafkalike.log.table.replicas.live_files import live_files
 from kafkalike.log.table.replicas.version_file import VersionFile, newest_configuration, seal
 from kafkalike.log.table.snapshot import Snapshot, load_snapshot
 from kafkalike.model.replication import acts
@@ -33,6 +34,12 @@ MARK: Final = "_delta_log/_replica"
 FIRST_WAIT_SECONDS: Final = 0.05
 
 _NEVER: Final = (2**63, -math.inf)
+
+READ_AHEAD: Final = 1000
+"""Versions that are read ahead at most."""
+
+MARK_SECONDS: Final = 10.0
+"""How often the whole mark of a replica is read: in between it is enough that it is there."""
 
 SURE_SECONDS: Final = 600.0
 """How long after a look nobody can have made a version and cleaned it up: a log stays for an hour at least."""
@@ -94,6 +101,12 @@ class ReplicaRoots:
         self._unmade: dict[Replica, tuple[int, float]] = {}
         """A version, and a time by the machine's clock at which the replica never had it, nor a later one: so nobody
         can have cleaned it up for an hour from then on, and no list of the log's folder is needed to know that."""
+        self._surely_put: dict[Replica, int] = {}
+        """A version that this process has put where clean-up cannot have been."""
+        self._proven: dict[Replica, dict[int, bytes]] = {}
+        """Versions that were read ahead, and are what they were made to be."""
+        self._marked: dict[Replica, float] = {}
+        """When the mark of a replica was read."""
         self._down_since: dict[Replica, int] = {}
         """Since when, ms, a replica has given no answer."""
         self._carriers: Mapping[type, Callable[[Any], Any]] = {
@@ -222,8 +235,13 @@ class ReplicaRoots:
         Raises:
             OSError: its mark cannot be found: the root is gone, or is another, empty one.
         """
-        store = self._store_of(replica)
-        if store.read(MARK) != str(tuple(replica)).encode():
+        store, mark = self._store_of(replica), str(tuple(replica)).encode()
+        now = SYSTEM_CLOCK.monotonic()
+        if now - self._marked.get(replica, -math.inf) < MARK_SECONDS and store.size(MARK) == len(mark):
+            return store
+        if store.read(MARK) == mark:
+            self._marked[replica] = now
+        else:
             message = f"{store.uri} is not replica {replica}"
             raise OSError(message)
         return store
@@ -239,6 +257,9 @@ class ReplicaRoots:
             OSError: it gives no answer.
         """
         began = SYSTEM_CLOCK.monotonic()
+        proven = self._proven.get(replica)
+        if proven is not None and version in proven:
+            return proven[version]
         found = self._store_of(replica).look(log_name(version))
         if found is not None:
             return found
@@ -258,25 +279,58 @@ class ReplicaRoots:
         made = store.put_if_absent(log_name(act.version), act.content.data, durable=self.durable)
         if made and self.is_sure(act.replica, act.version):
             # Nobody has the next one before this one.
+            self._surely_put[act.replica] = act.version
             self._unmade[act.replica] = act.version + 1, began
         return made
 
     def _checkpoint(self, act: acts.Checkpoint) -> int:
         known = self._checkpoints.get(act.replica, -1)
-        if act.about is not None and self.is_sure(act.replica, act.about):
-            return min(known, act.about - 1)
+        about = act.about
+        if about is not None and (
+            self.is_sure(act.replica, about)
+            or self._surely_put.get(act.replica) == about
+            or about in self._proven.get(act.replica, ())
+        ):
+            return min(known, about - 1)
+        return self._listed(act.replica)[0]
+
+    def _listed(self, replica: Replica) -> tuple[int, Sequence[int]]:
+        """List a log: its newest checkpoint, or -1, and the versions above it."""
+        known = self._checkpoints.get(replica, -1)
         began = SYSTEM_CLOCK.monotonic()
-        store = self._store_of(act.replica)
+        store = self._store_of(replica)
         # Not by `_last_checkpoint`: a late writer of an older one may move that back.
-        newest = max(LogFiles.listed(store, max(known, 0)).checkpoints, default=-1)
+        files = LogFiles.listed(store, max(known, 0))
+        newest = max(files.checkpoints, default=-1)
         if newest < 0:
-            self._there(act.replica)
-        newest = self._checkpoints[act.replica] = max(known, newest)
-        if act.about is not None and newest < act.about and store.look(log_name(act.about)) is None:
-            # Neither there, nor cleaned up.
-            self._there(act.replica)
-            self._unmade[act.replica] = act.about, began
-        return newest
+            self._there(replica)
+        newest = self._checkpoints[replica] = max(known, newest)
+        # What a list lacks was made since it was asked for, or cleaned up, which a checkpoint above it would show.
+        self._unmade[replica] = max(newest, *files.commits[-1:], -1) + 1, began
+        return newest, [version for version in files.commits if version > newest]
+
+    def prefetch(self, replica: Replica, since: int) -> None:
+        """Read versions of a log ahead, and make sure that none of them was put where clean-up had been, with one list.
+
+        Args:
+            replica: whose.
+            since: the last version that is known.
+
+        Raises:
+            OSError: it gives no answer.
+        """
+        newest, above = self._listed(replica)
+        wanted = [version for version in above if version > since][:READ_AHEAD]
+        if len(wanted) <= 1:
+            return
+        store = self._there(replica)
+        found = {version: store.look(log_name(version)) for version in wanted}
+        newest, _ = self._listed(replica)
+        self._proven[replica] = {v: content for v, content in found.items() if content is not None and v > newest}
+
+    def forget_proven(self) -> None:
+        """Forget what was read ahead."""
+        self._proven.clear()
 
     def _end(self, act: acts.End) -> int:
         files = LogFiles.listed(self._there(act.replica))
@@ -316,7 +370,7 @@ class ReplicaRoots:
                 content = self._store_of(source).read(add.path)
             except FileNotFoundError:
                 # Maintenance removes files that no version names any more.
-                if add.path in _live(load_snapshot(self._there(source))):
+                if add.path in live_files(load_snapshot(self._there(source))):
                     raise
                 return
         # Whole or not at all: another helper may write the same.
@@ -348,7 +402,7 @@ class ReplicaRoots:
         version = max(files)
         if self._checkpoint(acts.Checkpoint(act.replica)) >= version:
             return self._checkpoints[act.replica]
-        for add in _live(load_snapshot(source, version)).values():
+        for add in live_files(load_snapshot(source, version)).values():
             self._supply_file(target, act.replica, add, act.source)
         for name in files[version]:
             target.replace(f"_delta_log/{name}", source.read(f"_delta_log/{name}"))
@@ -379,14 +433,4 @@ def _txns(store: Store, names: Sequence[str]) -> dict[str, int]:
             for txn in pq.read_table(stream, columns=["txn"], use_threads=False).column("txn").to_pylist():
                 if txn is not None and txn["appId"] is not None:
                     found[str(txn["appId"])] = int(txn["version"])
-    return found
-
-
-def _live(snapshot: Snapshot) -> dict[str, Add]:
-    """The data files of a version, by path."""
-    found = {add.path: add for add in snapshot.adds()}
-    for commit in snapshot.committed:
-        found |= {add.path: add for add in commit.adds}
-        for path in commit.removes:
-            found.pop(path, None)
     return found

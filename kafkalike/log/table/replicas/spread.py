@@ -5,13 +5,14 @@ A decision names them, so they must be wherever the decision is: at all who are 
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Callable, Sequence
 from typing import Final
 
 import pyarrow as pa
 
 from kafkalike.clock import Clock
-from kafkalike.log.store.port import Entry, Store
+from kafkalike.log.store.port import Entry, Reach, Store
 from kafkalike.log.table.replicas.copies import Copies
 from kafkalike.log.table.replicas.replicated_store import Made
 from kafkalike.log.table.replicas.table_replicas import TableReplicas
@@ -33,6 +34,33 @@ class Spread(Copies):
         self._table = table
         self._folder_of = folder_of
         self._clock = clock
+
+    @property
+    def _stores(self) -> Sequence[Store]:
+        return self.copies()
+
+    @property
+    def uri(self) -> str:
+        """The first one's; the table's name where nobody has it yet."""
+        found = self.copies()
+        return found[0].uri if found else self._table.uri
+
+    @property
+    def reach(self) -> Reach:
+        """Folders of this machine."""
+        return "machine"
+
+    def folders(self) -> Sequence[str]:
+        """Names of the folders that one of them has."""
+        found: set[str] = set()
+        for store in self.copies():
+            with contextlib.suppress(OSError):
+                found.update(store.folders())
+        return sorted(found)
+
+    def now_ns(self) -> int:
+        """The machine's clock."""
+        return self._clock.now_ms() * 1_000_000
 
     def __reduce__(self) -> tuple[type[Copies], tuple[Sequence[Store]]]:
         """Elsewhere it is read only."""

@@ -77,8 +77,9 @@ class TableReplicas:
         lag_ms: int,
     ) -> None:
         self.uri = uri
-        self.roots = ReplicaRoots(store_of, controller, clock, lag_ms=lag_ms)
-        self.store_of = store_of
+        self.roots = ReplicaRoots(self.store_of, controller, clock, lag_ms=lag_ms)
+        self._make_store = store_of
+        self._stores: dict[Replica, Store] = {}
         self.lineage = 0
         """Rises when the log was found to be another one: after an unclean election."""
         self._controller = controller
@@ -86,6 +87,13 @@ class TableReplicas:
         self._mutex = threading.Lock()
         self._view: View | None = None
         self._asked = 0.0
+
+    def store_of(self, replica: Replica) -> Store:
+        """The folder of a replica."""
+        found = self._stores.get(replica)
+        if found is None:
+            found = self._stores[replica] = self._make_store(replica)
+        return found
 
     # --- who has it ----------------------------------------------------------------------------
 
@@ -213,6 +221,7 @@ class TableReplicas:
         """All that is published by now."""
         registered = self._controller.registered()
         seen: Seen = {}
+        self._read_ahead(view.configuration.leader, view.end)
         try:
             found = self.roots.carry_out(following(view, seen, registered))
         except FellBehindError:
@@ -224,6 +233,13 @@ class TableReplicas:
         if registered is not None and found.configuration.epoch < registered.epoch:
             return self._mended(found, StaleError(registered.leader))
         return found
+
+    def _read_ahead(self, leader: Replica, since: int) -> None:
+        try:
+            self.roots.prefetch(leader, since)
+        except OSError:
+            # It is asked again, for as long as it may lag.
+            self.roots.forget_proven()
 
     def _mended(self, view: View, failed: ReplicaError) -> View:
         """Bring into force what is registered, without a replica that failed.
@@ -255,6 +271,7 @@ class TableReplicas:
             if registered is None:
                 return None
             seen: Seen = {}
+            self._read_ahead(registered.leader, -1)
             try:
                 view, _, _ = self.roots.carry_out(opening(seen, repair=False))
                 if view.end < 0 and self.roots.look(registered.decider, 0) is None:
@@ -292,6 +309,7 @@ class TableReplicas:
             self.lineage = life
 
     def _advance(self, view: View) -> None:
+        self.roots.forget_proven()
         with self._mutex:
             if self._view is None or view.end >= self._view.end:
                 self._view = view

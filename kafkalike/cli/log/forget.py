@@ -1,0 +1,164 @@
+"""`kafkalike forget`: a topic and keys in, their records out of it; and a certificate."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Final
+
+import click
+
+from kafkalike.cli.environment import Environment, pass_options
+from kafkalike.cli.log.keys import key_options, keys_of
+from kafkalike.cli.options import bootstrap_option, command_config_option, version_option
+from kafkalike.clock import utc_text
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from kafkalike.corrections.report import ForgetReport, PartitionPart
+
+HEADS: Final = ("TOPIC", "PARTITION", "RECORDS", "SEGMENTS", "BYTES")
+NO_EXECUTE: Final = "Dry run, nothing was changed: --execute does it."
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ForgetOptions:
+    """The command line, as click has read it."""
+
+    bootstrap_server: str | None
+    command_config: str | None
+    topic: str
+    keys: tuple[str, ...]
+    key_files: tuple[str, ...]
+    key_format: str
+    execute: bool
+    all_partitions: bool
+    tombstone: bool
+    dead_letters: tuple[str, ...]
+    reason: str
+    now: bool
+    certificate: str | None
+    max_minutes: float | None
+    as_json: bool
+
+
+@click.command(epilog="Example: kafkalike forget --topic orders --key-file keys.txt --execute --certificate done.json")
+@bootstrap_option()
+@command_config_option()
+@click.option("--topic", required=True, metavar="NAME", help="The topic.")
+@key_options
+@click.option("--execute", is_flag=True, help="Do it; without it, what would go is said and nothing is changed.")
+@click.option(
+    "--all-partitions",
+    is_flag=True,
+    help="Look at all partitions, not only at those that murmur2 names for the keys.",
+)
+@click.option("--tombstone", is_flag=True, help="Write a record with the key and no value first, so that readers know.")
+@click.option(
+    "--dead-letters",
+    multiple=True,
+    metavar="NAME",
+    help="Dead-letter topic with letters of the topic; repeatable. Default: TOPIC.dlq, if there is one.",
+)
+@click.option("--reason", default="", metavar="TEXT", help="Why, for the table's history.")
+@click.option(
+    "--now",
+    is_flag=True,
+    help="Remove the files at once. Clients of kafkalike go on; queries of other engines that run now may fail.",
+)
+@click.option(
+    "--certificate",
+    metavar="FILE",
+    type=click.Path(dir_okay=False),
+    help="Write what was done there, for 'kafkalike verify --certificate'; one of an unfinished run is gone on with.",
+)
+@click.option(
+    "--max-minutes",
+    type=click.FloatRange(min=0, min_open=True),
+    metavar="MINUTES",
+    help="Begin nothing new after so long.",
+)
+@click.option("--json", "as_json", is_flag=True, help="Print one JSON object.")
+@version_option
+@pass_options(ForgetOptions)
+def forget(environment: Environment, options: ForgetOptions) -> None:
+    """Take all records of keys out of a topic and its dead letters; the offsets of all others stay.
+
+    Only what is in the topic when the run begins goes. Producers, consumers and streams go on. The files that held the
+    records are removed by maintenance after kafkalike.replaced.file.delay.ms.
+    """
+    from kafkalike.corrections.forget import forget as run
+
+    keys = keys_of(options.keys, options.key_files, options.key_format)
+    if not keys:
+        message = "--key or --key-file is needed"
+        raise click.UsageError(message)
+    for flag, given in {"certificate": options.certificate, "now": options.now}.items():
+        if given and not options.execute:
+            message = f"--{flag} needs --execute"
+            raise click.UsageError(message)
+    cluster = environment.cluster_of(options.bootstrap_server, options.command_config)
+    report = run(
+        options.topic,
+        cluster,
+        keys=keys,
+        execute=options.execute,
+        all_partitions=options.all_partitions,
+        tombstone=options.tombstone,
+        dead_letters=options.dead_letters or None,
+        reason=options.reason,
+        now=options.now,
+        certificate=options.certificate,
+        timeout_ms=None if options.max_minutes is None else options.max_minutes * 60_000,
+        spark=environment.spark(),
+        clock=environment.clock,
+    )
+    if options.as_json:
+        click.echo(json.dumps(report.as_dict()))
+        return
+    for line in lines(report, options.certificate):
+        click.echo(line)
+
+
+def lines(report: ForgetReport, certificate: str | None) -> Iterator[str]:
+    """The report for people."""
+    yield from part_lines(report.parts)
+    keys = f"{report.keys} key{'s' if report.keys != 1 else ''}"
+    verb = "gone" if report.executed else "would go"
+    yield f"{report.records} records of {keys} {verb}; {report.size_bytes} bytes of files are rewritten"
+    if report.tombstones:
+        yield f"{report.tombstones} tombstones {'written' if report.executed else 'would be written'}"
+    if report.not_looked_at:
+        yield (
+            f"Not looked at: partitions {', '.join(map(str, report.not_looked_at))}, to which no key hashes; "
+            "--all-partitions does"
+        )
+    for name in report.open_transactions:
+        yield f"Transaction {name!r} is open: what it commits later is not forgotten; run this again then"
+    for name in report.copies:
+        yield f"Topic {name} was forked or restored from it, and keeps its own copy: forget the key there too"
+    if not report.executed:
+        yield NO_EXECUTE
+        return
+    if report.versions:
+        made = "; ".join(f"{topic}: {', '.join(map(str, found))}" for topic, found in report.versions.items())
+        yield f"Run {report.run}, table versions {made}"
+        if report.files_removed:
+            yield f"{report.files_removed} files removed"
+        else:
+            yield f"'kafkalike maintain' removes the files from {utc_text(report.gone_after_ms)} on"
+    yield f"Certificate: {certificate}" if certificate else "No certificate was kept: --certificate FILE does"
+
+
+def part_lines(parts: Iterable[PartitionPart]) -> Iterator[str]:
+    """A table of what goes from each partition; nothing when nothing goes."""
+    rows = [(p.topic, str(p.partition), str(p.records), str(p.segments), str(p.size_bytes)) for p in parts]
+    if not rows:
+        return
+    rows = [HEADS, *rows]
+    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
+    for first, *others in rows:
+        cells = [first.ljust(widths[0]), *(cell.rjust(width) for cell, width in zip(others, widths[1:], strict=True))]
+        yield "  ".join(cells)

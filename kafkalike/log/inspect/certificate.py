@@ -1,0 +1,164 @@
+"""Certificate: what a run that forgot keys has written down in; what is not so any more, or not yet, out."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Sequence
+from typing import TYPE_CHECKING, Any, Final
+
+from kafkalike.clock import utc_text
+from kafkalike.errors import CorruptRecordError, IllegalArgumentError
+from kafkalike.log.inspect.findings import Finding, Report
+from kafkalike.log.inspect.key_bytes import keys_left
+from kafkalike.log.table.layout import DELETED, STAGING, TRANSACTIONS
+from kafkalike.log.topic.whole_files import read_segment, sha256_of
+from kafkalike.model.certificate import Certificate, TopicForgotten
+from kafkalike.model.removal import runs_of, within
+
+if TYPE_CHECKING:
+    from kafkalike.log.cluster.delta_cluster import DeltaCluster
+    from kafkalike.log.store.port import Store
+    from kafkalike.log.topic.topic_log import DeltaTopicLog
+
+BESIDE: Final = (STAGING, TRANSACTIONS, DELETED)
+"""Folders of the root in which records of any topic may wait, to come or to go."""
+
+
+def check_certificate(
+    cluster: DeltaCluster,
+    certificate: Certificate,
+    keys: Collection[bytes] = (),
+    *,
+    progress: Callable[[int], None] = lambda _: None,
+) -> Report:
+    """Check that what a certificate says has come about.
+
+    That is: none of the files is left that held the records; no offset of theirs has a record; the files that took
+    their place are as they were, as far as they are still there. With the keys, also: no record with one is left in any
+    file below the topics' folders, live or not, nor where records of transactions and Spark jobs wait; and their bytes
+    stand nowhere there, which is a warning, as values and other keys may have them.
+
+    Args:
+        cluster: where the topics are.
+        certificate: what was written down.
+        keys: the keys, all of them, in clear; none leaves that search out.
+        progress: called with the bytes of each file that was searched.
+
+    Raises:
+        IllegalArgumentError: the keys are not those of the certificate, or it is of another root.
+        KafkaStorageError: the storage does not answer.
+    """
+    if certificate.root != cluster.root:
+        raise IllegalArgumentError(f"the certificate is about {certificate.root}, not {cluster.root}")
+    if keys and not certificate.about(sorted(set(keys))):
+        raise IllegalArgumentError("these are not the keys of the certificate, or not all of them")
+    report = Report()
+    if not certificate.finished:
+        message = "the run is not finished: give its file to `kafkalike forget` again"
+        report.findings.append(Finding(kind="certificate-unfinished", message=message))
+    locations: dict[str, str | None] = {}
+    for topic in certificate.topics:
+        locations[topic.location] = topic.topic
+        _check_topic(cluster, certificate, topic, report)
+    for name in certificate.copies:
+        info = cluster.topics().get(name)
+        if info is not None:
+            locations[info.location] = name
+    if keys:
+        for folder in BESIDE:
+            locations[folder] = None
+        for folder, owner in locations.items():
+            spared = _tombstones(certificate, folder)
+            report.findings += keys_left(cluster.store.at(folder), owner, keys, spared, progress)
+    return report
+
+
+def _check_topic(cluster: DeltaCluster, certificate: Certificate, topic: TopicForgotten, report: Report) -> None:
+    report.topics += 1
+    folders = [topic.location]
+    folders += [info.location for name in certificate.copies if (info := cluster.topics().get(name)) is not None]
+    for made in topic.versions:
+        for file in made.removed:
+            for folder in folders:
+                if _is_there(cluster.store.at(folder), file.path):
+                    due = utc_text(certificate.gone_after_ms)
+                    message = f"{folder}/{file.path} is there still: maintenance removes it from {due} on"
+                    report.findings.append(
+                        Finding(kind="file-not-gone", message=message, topic=topic.topic, partition=made.partition)
+                    )
+    info = cluster.topics().get(topic.topic)
+    if info is None or info.topic_id != topic.topic_id:
+        # With the topic all of its records went.
+        return
+    log = cluster.log(topic.topic)
+    log.refresh()
+    if topic.versions and log.version < max(made.version for made in topic.versions):
+        message = f"its table is at version {log.version}, older than what the certificate says: it was taken back"
+        report.findings.append(Finding(kind="certificate-version", message=message, topic=topic.topic))
+    for made in topic.versions:
+        for segment in _live(log, made.partition, made.offsets):
+            report.segments += 1
+            try:
+                held = {
+                    offset
+                    for table in read_segment(log.files, segment, ("offset",))
+                    for offset in table.column("offset").to_pylist()
+                }
+            except CorruptRecordError as error:
+                report.findings.append(
+                    Finding(kind="damaged-file", message=str(error), topic=topic.topic, partition=made.partition)
+                )
+                continue
+            back = [run for taken in within(made.offsets, segment.offsets) for run in runs_of(held.intersection(taken))]
+            report.findings += [
+                Finding(
+                    kind="record-not-gone",
+                    message=f"there are records again, in {segment.path}",
+                    topic=topic.topic,
+                    partition=made.partition,
+                    offsets=run,
+                )
+                for run in back
+            ]
+        report.findings += [
+            Finding(
+                kind="file-changed",
+                message=f"{file.path} is not what the run has written",
+                topic=topic.topic,
+                partition=made.partition,
+            )
+            for file in made.added
+            if _hash_now(log.files, file.path) not in {None, file.sha256}
+        ]
+
+
+def _live(log: DeltaTopicLog, partition: int, offsets: Sequence[range]) -> list[Any]:
+    found = {s.path: s for run in offsets for s in log.segments_within(partition, run)}
+    return list(found.values())
+
+
+def _is_there(files: Store, path: str) -> bool:
+    try:
+        files.size(path)
+    except FileNotFoundError:
+        return False
+    return True
+
+
+def _hash_now(files: Store, path: str) -> str | None:
+    """SHA-256 of a file; None where it is gone, as maintenance has put its records into another one."""
+    try:
+        return sha256_of(files, path)
+    except FileNotFoundError:
+        return None
+
+
+def _tombstones(certificate: Certificate, folder: str) -> frozenset[tuple[int, int]]:
+    """Partition and offset of records that have a key on purpose."""
+    return frozenset(
+        (partition, offset)
+        for topic in certificate.topics
+        if topic.location == folder
+        for partition, runs in topic.tombstones.items()
+        for run in runs
+        for offset in run
+    )

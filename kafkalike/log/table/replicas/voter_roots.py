@@ -1,0 +1,288 @@
+"""Voter roots: a course of the voters' rules in, its acts done to the folders of the metadata on their roots.
+
+Nothing here decides anything: what comes after what stands in `kafkalike.model.replication`, which is simulated.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import random
+import uuid
+from collections.abc import Callable, Generator, Mapping
+from typing import Any, Final, TypeVar
+
+from kafkalike.clock import Clock
+from kafkalike.errors import KafkaError, LogCorruptError
+from kafkalike.log.store.port import Store
+from kafkalike.log.table.actions import Add, log_name
+from kafkalike.log.table.log_files import LAST_CHECKPOINT, LogFiles
+from kafkalike.log.table.replicas.live_files import live_files
+from kafkalike.log.table.replicas.voter_files import (
+    MetadataVersion,
+    Voter,
+    epoch_of,
+    folder_of,
+    identity_name,
+    mark_name,
+    open_name,
+    record,
+    register_name,
+    request_content,
+    request_in,
+    set_content,
+    set_in,
+    slot_of,
+)
+from kafkalike.log.table.snapshot import load_snapshot
+from kafkalike.model.replication import quorum, registers, takeover
+from kafkalike.model.replication.registers import Standing, UnreachableVoterError
+from kafkalike.model.replication.takeover import VoterSet
+
+T = TypeVar("T")
+
+PAUSE_SECONDS: Final = 0.01
+"""Longest first wait of a proposer that met another one; it doubles with each try, up to a hundred times that."""
+
+
+class VoterRoots:
+    """Carries courses out.
+
+    Args:
+        store_of: a voter → the folder of the metadata on its root.
+        clock: time and waiting.
+        why: what a version says that records a takeover.
+    """
+
+    def __init__(self, store_of: Callable[[Voter], Store], clock: Clock, why: str = "") -> None:
+        self._store_of = store_of
+        self._clock = clock
+        self._why = why
+        self._lasts: dict[Voter, int] = {}
+        """The last version that was seen at a voter; it only grows."""
+        self.failures: dict[Voter, OSError] = {}
+        """Why a voter gave no answer the last time that it did not."""
+        self._carriers: Mapping[type, Callable[[Any], Any]] = {
+            registers.ReadRow: self._read_row,
+            registers.PutRequest: self._put_request,
+            registers.Stand: self._stand,
+            quorum.ReadVersion: self._read_version,
+            quorum.PutVersion: self._put_version,
+            quorum.LastVersion: self._last_version,
+            quorum.SupplyVersion: self._supply_version,
+            quorum.CopyCheckpoint: self._copy_checkpoint,
+            takeover.PutMark: self._put_mark,
+            takeover.OpenVoter: self._open_voter,
+        }
+
+    def carry_out(self, course: Generator[Any, Any, T]) -> T:
+        """Carry a course out, to its end.
+
+        Raises:
+            Exception: what the course raises.
+        """
+        try:
+            act = course.send(None)
+            while True:
+                try:
+                    found = self.do(act)
+                except UnreachableVoterError as failed:
+                    act = course.throw(failed)
+                else:
+                    act = course.send(found)
+        except StopIteration as end:
+            return end.value  # type: ignore[no-any-return]
+
+    def do(self, act: Any) -> Any:  # noqa: ANN401 - what an act comes to
+        """Do one act.
+
+        Raises:
+            UnreachableVoterError: the voter gives no answer.
+        """
+        if isinstance(act, registers.Pause):
+            self._clock.sleep(random.random() * PAUSE_SECONDS * 2 ** min(act.attempt, 7))
+            return None
+        if isinstance(act, quorum.NewProposer):
+            return uuid.uuid4().hex
+        if isinstance(act, takeover.NewRecord):
+            return record(act.after, act.reached, self._clock.now_ms(), self._why)
+        try:
+            return self._carriers[type(act)](act)
+        except (OSError, KafkaError) as cause:
+            failed = cause if isinstance(cause, OSError) else OSError(str(cause))
+            self.failures[act.voter] = failed
+            raise UnreachableVoterError(str(failed)) from cause
+
+    # --- registers -----------------------------------------------------------------------------
+
+    def _read_row(self, act: registers.ReadRow) -> list[registers.Request]:
+        store, found = self._store_of(act.voter), []
+        while True:
+            content = store.look(register_name(act.voter, act.slot, act.since + len(found)))
+            if content is None:
+                return found
+            found.append(request_in(content))
+
+    def _put_request(self, act: registers.PutRequest) -> bool:
+        name = register_name(act.voter, act.slot, act.place)
+        return self._store_of(act.voter).put_if_absent(name, request_content(act.request), durable=True)
+
+    def _stand(self, act: registers.Stand) -> Standing:
+        store = self._store_of(act.voter)
+        if act.slot < 0:
+            self._known(act.voter)
+            return Standing()
+        closed = replaced = False
+        mine = self._epoch(act.voter)
+        for entry in store.list("_delta_log", after=f"{act.slot:020d}"):
+            epoch = epoch_of(entry.name)
+            replaced |= epoch is not None and epoch > mine
+            # Of a checkpoint in parts any one says that there was a version.
+            closed |= entry.name[:20].isdigit()
+        # After the list: whoever empties a root takes this away, too.
+        name = identity_name(act.voter) if act.opening or replaced else open_name(act.voter)
+        self._check(store, act.voter, name)
+        return Standing(closed, replaced)
+
+    def _known(self, voter: Voter) -> Store:
+        """A voter's folder.
+
+        Raises:
+            OSError: its root is not there, or another one is.
+        """
+        store = self._store_of(voter)
+        self._check(store, voter, identity_name(voter))
+        return store
+
+    @staticmethod
+    def _check(store: Store, voter: Voter, name: str) -> None:
+        try:
+            store.size(name)
+        except FileNotFoundError as cause:
+            message = f"{store.uri} is not there, or does not vote as {voter.id} any more"
+            raise OSError(errno.ESTALE, message) from cause
+
+    def _epoch(self, voter: Voter) -> int:
+        return int(voter.id.partition(".")[0])
+
+    # --- versions ------------------------------------------------------------------------------
+
+    def _read_version(self, act: quorum.ReadVersion) -> MetadataVersion | None:
+        store = self._store_of(act.voter)
+        found = store.look(log_name(act.version))
+        if found is None:
+            self._check(store, act.voter, open_name(act.voter))
+            return None
+        return MetadataVersion(found)
+
+    def _put_version(self, act: quorum.PutVersion) -> None:
+        store, name = self._known(act.voter), log_name(act.version)
+        assert isinstance(act.content, MetadataVersion)
+        if not store.put_if_absent(name, act.content.data, durable=True) and store.read(name) != act.content.data:
+            message = f"{store.uri}/{name} is not what was decided: the voter is damaged, and must be replaced"
+            raise OSError(message)
+        if self._lasts.get(act.voter) == act.version - 1:
+            self._lasts[act.voter] = act.version
+
+    def _last_version(self, act: quorum.LastVersion) -> int:
+        store, last = self._known(act.voter), self._lasts.get(act.voter, -1)
+        if last >= 0:
+            with contextlib.suppress(FileNotFoundError):
+                while True:
+                    store.size(log_name(last + 1))
+                    last += 1
+        else:
+            files = LogFiles.listed(store)
+            last = max((*files.commits, *files.checkpoints), default=-1)
+        self._lasts[act.voter] = last
+        return last
+
+    def _supply_version(self, act: quorum.SupplyVersion) -> None:
+        assert isinstance(act.content, MetadataVersion)
+        for add in act.content.commit.adds:
+            self._supply(self._store_of(act.voter), add, act.sources)
+
+    def _supply(self, store: Store, add: Add, sources: tuple[Any, ...]) -> None:
+        with contextlib.suppress(FileNotFoundError):
+            if store.size(add.path) == add.size:
+                return
+        failed: OSError | None = None
+        for source in sources:
+            try:
+                content = self._store_of(source).read(add.path)
+            except FileNotFoundError:
+                continue
+            except OSError as cause:
+                failed = cause
+                continue
+            # Whole or not at all: another helper may write the same.
+            store.replace(add.path, content)
+            store.sync(add.path)
+            return
+        if failed is not None:
+            raise failed
+        # Maintenance removes files that no version names any more.
+        for source in sources:
+            with contextlib.suppress(OSError, LogCorruptError):
+                if add.path not in live_files(load_snapshot(self._store_of(source))):
+                    return
+        message = f"{add.path} is on none of the voters that answer"
+        raise OSError(message)
+
+    def _copy_checkpoint(self, act: quorum.CopyCheckpoint) -> int:
+        source, target = self._store_of(act.source), self._known(act.voter)
+        files = LogFiles.listed(source).checkpoints
+        version = max(files, default=-1)
+        if version < 0 or max(LogFiles.listed(target).checkpoints, default=-1) >= version:
+            return version
+        for add in live_files(load_snapshot(source, version)).values():
+            self._supply(target, add, (act.source,))
+        for name in files[version]:
+            target.replace(f"_delta_log/{name}", source.read(f"_delta_log/{name}"))
+            target.sync(f"_delta_log/{name}")
+        # Readers of Delta begin where this says.
+        target.replace(LAST_CHECKPOINT, b'{"version":%d,"size":%d}' % (version, 1))
+        self._lasts.pop(act.voter, None)
+        return version
+
+    def sweep(self, voter: Voter, version: int) -> None:
+        """Remove a voter's registers up to a version that it has a checkpoint of.
+
+        Raises:
+            OSError: the storage refused.
+        """
+        store = self._store_of(voter)
+        for entry in store.list(folder_of(voter)):
+            slot = slot_of(entry.name)
+            if slot is not None and slot <= version:
+                store.remove(f"{folder_of(voter)}/{entry.name}")
+
+    # --- sets of voters ------------------------------------------------------------------------
+
+    def _put_mark(self, act: takeover.PutMark) -> VoterSet:
+        store, after, voter = self._store_of(act.voter), act.after, act.voter
+        if voter in {*after.voters, *after.observers}:
+            store.make_folder("_delta_log")
+            store.make_folder(folder_of(voter))
+            store.put_if_absent(identity_name(voter), str(voter.broker).encode(), durable=True)
+        self._known(voter)
+        store.put_if_absent(mark_name(after.epoch), set_content(after), durable=True)
+        found = set_in(store.read(mark_name(after.epoch)))
+        for known in self.sets_at(store):
+            for old in known.voters:
+                if known.epoch < found.epoch and old.broker == voter.broker:
+                    store.remove(open_name(old))
+        return found
+
+    def _open_voter(self, act: takeover.OpenVoter) -> None:
+        self._known(act.voter).put_if_absent(open_name(act.voter), b"", durable=True)
+
+    @staticmethod
+    def sets_at(store: Store) -> list[VoterSet]:
+        """The sets of voters that a root knows, by epoch.
+
+        Raises:
+            OSError: it gives no answer.
+        """
+        names = [entry.name for entry in store.list("_delta_log", after="9") if epoch_of(entry.name) is not None]
+        return [set_in(store.read(f"_delta_log/{name}")) for name in sorted(names)]

@@ -1,0 +1,228 @@
+"""Quorum: a version of the metadata in, the version that a majority of voters has decided out, on every voter in reach.
+
+Each voter is a replica of the table of metadata: versions, their data files, checkpoints. Which content a version has
+is decided by registers; then it is published: put at each voter that answers, behind the version before it, once its
+data files are there. What is told to be done is published at a majority. So a version that anybody was shown or told
+of is found by whoever asks a majority, and any single voter is a table that can be read, if not the newest one.
+
+Registers of a version may go where a checkpoint has it. A proposer that slept meanwhile finds that out after its put.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Generator, Hashable, Sequence
+from typing import Any, NamedTuple
+
+from kafkalike.model.replication import registers
+from kafkalike.model.replication.registers import (
+    NoMajorityError,
+    SlotClosedError,
+    UnreachableVoterError,
+    Voter,
+    majority,
+    proposing,
+)
+
+
+class ReadVersion(NamedTuple):
+    """Read a version. Comes to its content; None when the voter is open and does not have it."""
+
+    voter: Voter
+    version: int
+
+
+class PutVersion(NamedTuple):
+    """Put a version that was decided, if none is there. Comes to nothing."""
+
+    voter: Voter
+    version: int
+    content: Hashable
+
+
+class LastVersion(NamedTuple):
+    """Ask for the last version that a voter has, as a file or in a checkpoint. -1 when there is none."""
+
+    voter: Voter
+
+
+class SupplyVersion(NamedTuple):
+    """Give a voter the data files of a version, from any that has them. Comes to nothing."""
+
+    voter: Voter
+    content: Hashable
+    sources: tuple[Voter, ...]
+
+
+class CopyCheckpoint(NamedTuple):
+    """Give a voter another one's newest checkpoint, with all its data files. Comes to its version; -1 without one."""
+
+    voter: Voter
+    source: Voter
+
+
+class NewProposer(NamedTuple):
+    """An id that nobody else has."""
+
+
+Act = registers.Act | ReadVersion | PutVersion | LastVersion | SupplyVersion | CopyCheckpoint | NewProposer
+
+UNDECIDED = "undecided"
+"""What nobody wants to be decided."""
+
+
+class FellBehindError(Exception):
+    """The version was decided long ago, and what it was is gone from the log: look anew."""
+
+
+def looking(version: int, voters: Sequence[Voter]) -> Generator[Act, Any, Hashable | None]:
+    """The content of a version, which a majority has then; None when it is not there yet.
+
+    Raises:
+        NoMajorityError: too few answer to say that it is not there, or to have it.
+    """
+    having: list[Voter] = []
+    lacking: list[Voter] = []
+    content: Hashable | None = None
+    for voter in voters:
+        try:
+            found = yield ReadVersion(voter, version)
+        except UnreachableVoterError:
+            continue
+        if found is None:
+            lacking.append(voter)
+        else:
+            having.append(voter)
+            content = found
+        if majority(len(voters)) in {len(having), len(lacking)}:
+            break
+    if content is None and len(lacking) < majority(len(voters)):
+        raise NoMajorityError
+    if content is not None and len(having) < majority(len(voters)):
+        # Who looks next may ask others.
+        yield from publishing(version, content, voters)
+    return content
+
+
+def confirming(version: int, voters: Sequence[Voter]) -> Generator[Act, Any, None]:
+    """See to it that a version which somebody has is at a majority, so that it may be shown.
+
+    Raises:
+        NoMajorityError: too few have it.
+    """
+    having = 0
+    for voter in voters:
+        try:
+            having += (yield LastVersion(voter)) >= version
+        except UnreachableVoterError:
+            continue
+    if having < majority(len(voters)):
+        content = yield from published(version, voters)
+        yield from publishing(version, content, voters)
+
+
+def putting(version: int, content: Hashable, voters: Sequence[Voter]) -> Generator[Act, Any, Hashable]:
+    """Have a content decided for a version, whose predecessor is known to be decided, or learn which one is.
+
+    Its data files must be at a majority.
+
+    Returns:
+        The content that the version has, for ever; it is published.
+
+    Raises:
+        NoMajorityError, VotersReplacedError: unknown: it may still be decided.
+        FellBehindError: it may have been, long ago.
+    """
+    found = yield from published(version, voters)
+    if found is None:
+        try:
+            found = yield from proposing(version, voters, (yield NewProposer()), content)
+        except SlotClosedError:
+            found = yield from published(version, voters)
+            if found is None:
+                raise FellBehindError from None
+    yield from publishing(version, found, voters)
+    return found
+
+
+def published(version: int, voters: Sequence[Voter]) -> Generator[Act, Any, Hashable | None]:
+    """What any voter in reach has as a version."""
+    for voter in voters:
+        try:
+            found = yield ReadVersion(voter, version)
+        except UnreachableVoterError:
+            continue
+        if found is not None:
+            return found
+    return None
+
+
+def publishing(version: int, content: Hashable, voters: Sequence[Voter]) -> Generator[Act, Any, None]:
+    """Put a decided version at all voters in reach, those before it first.
+
+    Raises:
+        NoMajorityError: too few of them have it then.
+    """
+    has = 0
+    for voter in voters:
+        try:
+            has += yield from bringing(voter, version, content, voters, voters)
+        except UnreachableVoterError:
+            continue
+    if has < majority(len(voters)):
+        raise NoMajorityError
+
+
+def bringing(
+    voter: Voter, version: int, content: Hashable | None, sources: Sequence[Voter], deciders: Sequence[Voter]
+) -> Generator[Act, Any, bool]:
+    """Bring a voter up to a version.
+
+    Args:
+        voter: the one.
+        version: which it is to have.
+        content: of that version, where it is known.
+        sources: who may have what it lacks.
+        deciders: whose registers say the rest.
+
+    Returns:
+        Whether it has it.
+
+    Raises:
+        UnreachableVoterError: it gives no answer.
+    """
+    others = tuple(source for source in sources if source != voter)
+    while (last := (yield LastVersion(voter))) < version:
+        wanted = content if last + 1 == version else None
+        if wanted is None:
+            wanted = yield from published(last + 1, others)
+        if wanted is None:
+            copied = yield from _copied(voter, last, others)
+            if copied:
+                continue
+            wanted = yield from _learned(last + 1, deciders)
+            if wanted is None:
+                return False
+        yield SupplyVersion(voter, wanted, others)
+        yield PutVersion(voter, last + 1, wanted)
+    return True
+
+
+def _copied(voter: Voter, last: int, sources: Sequence[Voter]) -> Generator[Act, Any, bool]:
+    """Give a voter a checkpoint that is newer than what it has."""
+    for source in sources:
+        try:
+            if (yield CopyCheckpoint(voter, source)) > last:
+                return True
+        except UnreachableVoterError:
+            continue
+    return False
+
+
+def _learned(version: int, voters: Sequence[Voter]) -> Generator[Act, Any, Hashable | None]:
+    """What was decided and is published nowhere in reach; None when that cannot be said now."""
+    try:
+        found = yield from proposing(version, voters, (yield NewProposer()), UNDECIDED)
+    except (NoMajorityError, SlotClosedError, registers.VotersReplacedError):
+        return None
+    assert found != UNDECIDED, f"version {version} is decided by nobody, and one above it is"
+    return found

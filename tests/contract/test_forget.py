@@ -1,0 +1,614 @@
+"""Forgetting keys: their records go, from every file; everything else stays where it was, for everybody."""
+
+from __future__ import annotations
+
+import os
+import re
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pyarrow.parquet as pq
+import pytest
+from deltalake import DeltaTable
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from kafkalike import ForgetReport, KafkaConsumer, KafkaProducer, TopicPartition, forget, fork
+from kafkalike.clock import SYSTEM_CLOCK
+from kafkalike.dead_letters.topics import settings as letter_settings
+from kafkalike.errors import (
+    CorruptRecordError,
+    IllegalArgumentError,
+    PolicyViolationError,
+    UnknownTopicOrPartitionError,
+    UnsupportedVersionError,
+)
+from kafkalike.log.connect import connect
+from kafkalike.log.inspect.certificate import check_certificate
+from kafkalike.log.inspect.history import topic_history
+from kafkalike.model.batch import RecordBatch
+from kafkalike.model.certificate import Certificate, parse_certificate
+from kafkalike.model.removal import Taking
+from kafkalike.partitioner import partition_for_key
+from kafkalike.testing import MemoryCluster
+from tests.tools.clusters import only_on_disk
+from tests.tools.findings import errors_of, kinds_of
+from tests.tools.records import all_records
+from tests.tools.upkeep import AT_ONCE, EAGER, ShiftedClock, keyed, open_cluster, pairs_of, topic, upkeep
+
+if TYPE_CHECKING:
+    from kafkalike.log.topic.topic_log import DeltaTopicLog
+
+NOW = SYSTEM_CLOCK.now_ms()
+KEY = bytes.fromhex("c0ffee") + b"forget-me-0123456789"
+
+
+@pytest.fixture
+def root(any_root: str) -> str:
+    """A new one on a disk, and in object stores."""
+    return any_root
+
+
+def filled(root: str, partitions: int = 1, appends: int = 4, **configs: str) -> DeltaTopicLog:
+    """A topic with appends that each have the key, and four others, in the partitions that murmur2 names."""
+    log = topic(root, "t", partitions, configs)
+    for turn in range(appends):
+        made = RecordBatch()
+        for key in (b"a", KEY, b"b", None, b"c"):
+            where = 0 if key is None else partition_for_key(key, partitions)
+            made.add(where, key, b"value %d of turn %d" % (len(key or b""), turn), NOW + turn, [("h", b"1")])
+        log.append(made)
+    return log
+
+
+def rows(log: DeltaTopicLog) -> dict[tuple[int, int], tuple[Any, ...]]:
+    """All records by partition and offset, with all of their columns."""
+    log.refresh()
+    found = {}
+    for partition in log.info.partitions:
+        reader = log.reader(partition, log.log_start(partition))
+        while (chunk := reader.read(1 << 20)) is not None:
+            for row in chunk.table.to_pylist():
+                found[partition, row["offset"]] = (row["key"], row["value"], str(row["timestamp"]), str(row["headers"]))
+    return found
+
+
+def without(found: dict[tuple[int, int], tuple[Any, ...]], *keys: bytes) -> dict[tuple[int, int], tuple[Any, ...]]:
+    return {where: row for where, row in found.items() if row[0] not in keys}
+
+
+def findings(root: str, certificate: Certificate | None, *keys: bytes) -> set[str]:
+    """Kinds of what is wrong with a certificate."""
+    assert certificate is not None
+    return {f.kind for f in check_certificate(open_cluster(root), certificate, keys).findings}
+
+
+# --- what goes and what stays ----------------------------------------------------------------------
+
+
+def test_a_dry_run_says_what_would_go_and_changes_nothing(root: str) -> None:
+    log = filled(root, 3)
+    before, version = rows(log), log.version
+    home = partition_for_key(KEY, 3)
+
+    report = forget("t", root, keys=KEY)
+
+    log.refresh()
+    assert (rows(log), log.version) == (before, version)
+    assert (report.executed, report.records, report.certificate) == (False, 4, None)
+    assert [(part.topic, part.partition, part.records, part.segments) for part in report.parts] == [("t", home, 4, 4)]
+    assert report.size_bytes == sum(s.size_bytes for s in log.segments(home))
+    assert report.looked_at == {"t": (home,)}
+    assert report.not_looked_at == tuple(p for p in range(3) if p != home)
+
+
+@pytest.mark.parametrize("partitions", [1, 3])
+def test_records_of_the_key_go_and_all_others_stay_at_their_offsets(root: str, partitions: int) -> None:
+    """With their values, times and headers; the table's other readers see the same."""
+    log = filled(root, partitions)
+    before = rows(log)
+
+    report = forget("t", root, keys=[KEY, KEY.decode("latin-1").encode("latin-1")], execute=True)
+
+    assert report.records == 4
+    assert report.keys == 1
+    assert rows(log) == without(before, KEY)
+    assert errors_of(root) == []
+    assert open_cluster(root).log("t").append(keyed(("k", "v"), at_ms=NOW)).ranges == {
+        0: range(max(offset for p, offset in before if p == 0) + 1, max(offset for p, offset in before if p == 0) + 2)
+    }
+
+
+def test_several_keys_go_by_one_run_and_a_second_run_finds_nothing(root: str) -> None:
+    log = filled(root, 3)
+    before = rows(log)
+
+    first = forget("t", root, keys=[KEY, "a", b"missing"], execute=True)
+    second = forget("t", root, keys=[KEY, "a", b"missing"], execute=True)
+
+    assert (first.keys, first.records, second.records, second.versions) == (3, 8, 0, {})
+    assert rows(log) == without(before, KEY, b"a")
+
+
+def test_a_record_in_a_partition_of_its_senders_choice_is_found_where_all_are_looked_at(root: str) -> None:
+    log = filled(root, 3)
+    other = (partition_for_key(KEY, 3) + 1) % 3
+    made = RecordBatch()
+    made.add(other, KEY, b"elsewhere", NOW)
+    log.append(made)
+
+    named = forget("t", root, keys=KEY, execute=True)
+    everywhere = forget("t", root, keys=KEY, execute=True, all_partitions=True)
+
+    assert (named.records, named.not_looked_at != ()) == (4, True)
+    assert [(part.partition, part.records) for part in everywhere.parts] == [(other, 1)]
+    assert everywhere.not_looked_at == ()
+    assert not any(row[0] == KEY for row in rows(log).values())
+
+
+def test_partitions_that_were_named_before_the_topic_got_more_are_looked_at(root: str) -> None:
+    filled(root, 1)
+    open_cluster(root).add_partitions("t", 8)
+
+    report = forget("t", root, keys=KEY, execute=True)
+
+    assert report.records == 4
+    assert set(report.looked_at["t"]) == {0, partition_for_key(KEY, 8)}
+
+
+@settings(deadline=None, max_examples=8)
+@given(data=st.data())
+def test_any_records_of_any_keys_go_as_the_rule_says(
+    data: st.DataObject, tmp_path_factory: pytest.TempPathFactory
+) -> None:
+    """Over appends, merged files, log starts and compacted holes: what `Taking.takes` says, and nothing else."""
+    root = str(tmp_path_factory.mktemp("any"))
+    log = topic(root, "t", 2, {**AT_ONCE, "retention.ms": "-1"})
+    keys = st.sampled_from([b"a", b"b", b"c", b"", None])
+    for batch in data.draw(st.lists(st.lists(st.tuples(st.integers(0, 1), keys), min_size=1, max_size=6), max_size=6)):
+        made = RecordBatch()
+        for partition, key in batch:
+            made.add(partition, key, b"v", NOW)
+        log.append(made)
+    if data.draw(st.booleans()):
+        upkeep(root)
+    log.refresh()
+    start = data.draw(st.integers(0, log.log_end(0)))
+    if start:
+        open_cluster(root).move_log_start("t", {0: start}, "delete_records", "r")
+    chosen = data.draw(st.sets(st.sampled_from([b"a", b"b", b"c", b""]), min_size=1))
+    before = rows(log)
+    takings = {p: Taking(below=log.log_end(p), keys=frozenset(chosen)) for p in range(2)}
+
+    forget("t", root, keys=chosen, execute=True, all_partitions=True)
+
+    assert rows(log) == {at: row for at, row in before.items() if not takings[at[0]].takes(at[1], row[0])}
+    assert errors_of(root) == []
+    live = [s.path for p in range(2) for s in log.table_segments(p)]
+    stored = [pq.read_table(Path(root, "t", path)).column("key").to_pylist() for path in live]
+    # Below the log start too.
+    assert not chosen.intersection(key for column in stored for key in column)
+
+
+def test_a_partition_that_loses_all_of_its_records_goes_on_where_it_was(root: str) -> None:
+    """Also for a client that has never seen them, and where the log's old commits are gone."""
+    log = topic(root, "t", 1, {})
+    log.append(keyed(("k", "1"), ("k", "2"), at_ms=NOW))
+
+    forget("t", root, keys="k", execute=True)
+
+    fresh = open_cluster(root).log("t")
+    assert (fresh.log_start(0), fresh.log_end(0), all_records(root)) == (0, 2, {0: []})
+    assert fresh.append(keyed(("n", "3"), at_ms=NOW)).ranges == {0: range(2, 3)}
+    assert errors_of(root) == []
+
+
+@only_on_disk("any_root")
+def test_the_log_end_outlives_records_that_a_foreign_writer_has_appended(root: str) -> None:
+    """No commit of ours has recorded it before."""
+    log = filled(root, 1, appends=1)
+    table = pq.read_table(Path(root, "t", log.segments(0)[0].path))
+    late = table.slice(0, 1)
+    late = late.set_column(0, "offset", [[7]]) if late.column_names[0] == "offset" else late
+    import pyarrow as pa
+
+    columns = {name: table.column(name).slice(1, 1) for name in table.column_names}
+    columns["offset"] = pa.array([7], pa.int64())
+    columns["partition"] = pa.array([0], pa.int32())
+    from deltalake import write_deltalake
+
+    write_deltalake(f"{root}/t", pa.table(columns), mode="append")
+    log.refresh()
+    assert log.log_end(0) == 8
+
+    forget("t", root, keys=KEY, execute=True)
+
+    # As if the history were gone: from the newest checkpoint alone.
+    DeltaTable(f"{root}/t").create_checkpoint()
+    for file in Path(root, "t", "_delta_log").glob("*.json"):
+        if int(file.stem) < DeltaTable(f"{root}/t").version():
+            file.unlink()
+    assert open_cluster(root).log("t").log_end(0) == 8
+
+
+# --- readers and writers beside it -----------------------------------------------------------------
+
+
+def test_a_consumer_in_the_middle_and_its_group_go_on(root: str) -> None:
+    log = filled(root, 1, **AT_ONCE)
+    with KafkaConsumer("t", bootstrap_servers=root, group_id="g", auto_offset_reset="earliest") as consumer:
+        first = consumer.poll(timeout_ms=5000, max_records=3)[TopicPartition("t", 0)]
+
+        forget("t", root, keys=KEY, execute=True, now=True)
+
+        rest: list[Any] = []
+        while consumer.position(TopicPartition("t", 0)) < 20:
+            for found in consumer.poll(timeout_ms=2000).values():
+                rest += found
+        consumer.commit()
+    seen = [record.offset for record in (*first, *rest)]
+    assert len(seen) == len(set(seen))
+    # It may have read ahead what is gone now.
+    assert {record.offset for record in (*first, *rest) if record.key != KEY} == {at[1] for at in rows(log)}
+    assert log.log_end(0) == seen[-1] + 1
+
+
+def test_the_last_record_may_go_and_a_reader_comes_to_the_end(root: str) -> None:
+    """Its lag is 0 then, as when it had read the record."""
+    log = topic(root, "t", 1, {})
+    log.append(keyed(("a", "1"), ("k", "2"), at_ms=NOW))
+    forget("t", root, keys="k", execute=True)
+
+    with KafkaConsumer("t", bootstrap_servers=root, group_id="g", auto_offset_reset="earliest") as consumer:
+        found = consumer.poll(timeout_ms=2000)
+        consumer.poll(timeout_ms=100)
+
+        assert [record.value for some in found.values() for record in some] == [b"1"]
+        assert consumer.position(TopicPartition("t", 0)) == 2
+
+
+def test_what_is_appended_meanwhile_stays_and_is_no_part_of_the_certificate(
+    root: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    log = filled(root, 1)
+    end = log.log_end(0)
+    import kafkalike.log.upkeep.remove as module
+
+    publish = module.publish_or_discard
+
+    def late(*args: Any) -> int | None:
+        open_cluster(root).log("t").append(keyed((KEY.decode("latin-1"), "late"), at_ms=NOW))
+        made = RecordBatch()
+        made.add(0, KEY, b"late", NOW)
+        open_cluster(root).log("t").append(made)
+        return publish(*args)
+
+    monkeypatch.setattr(module, "publish_or_discard", late)
+
+    report = forget("t", root, keys=KEY, execute=True)
+
+    assert report.certificate is not None
+    assert report.certificate.topics[0].looked_at == {0: end}
+    assert {at[1] for at, row in rows(log).items() if row[0] == KEY} == {end + 1}
+    assert errors_of(root) == []
+
+
+def test_files_that_another_run_replaces_meanwhile_cost_a_second_look(
+    root: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As a maintenance run of another machine does where a root has no locks."""
+    log = filled(root, 1, appends=6, **AT_ONCE)
+    before = rows(log)
+    import kafkalike.log.upkeep.remove as module
+    from kafkalike.clock import Deadline
+    from kafkalike.log.upkeep.change import publish
+    from kafkalike.log.upkeep.merge import merge
+
+    calls: list[int] = []
+    real = module.publish_or_discard
+
+    def beside(*args: Any) -> int | None:
+        calls.append(1)
+        if len(calls) == 1:
+            other = open_cluster(root).log("t")
+            run = tuple(other.segments(0))
+            assert len(list(merge(other, other.files, [run], "other", [], budget=Deadline(SYSTEM_CLOCK, None)))) == 1
+        return real(*args)
+
+    monkeypatch.setattr(module, "publish_or_discard", beside)
+    del publish
+
+    report = forget("t", root, keys=KEY, execute=True)
+
+    assert (report.records, len(calls)) == (6, 2)
+    assert rows(log) == without(before, KEY)
+    named = {str(path.relative_to(Path(root, "t"))) for path in Path(root, "t").glob("partition=*/*.parquet")}
+    if "://" not in root:
+        assert report.certificate is not None
+        known = {f.path for v in report.certificate.topics[0].versions for f in (*v.removed, *v.added)}
+        # Nothing that the first try has written is left.
+        assert len(named - known) == 6
+
+
+def test_a_compacted_topic_forgets_and_goes_on_compacting(root: str) -> None:
+    log = topic(root, "t", 1, EAGER)
+    for number, key in enumerate("akaka"):
+        log.append(keyed((key, str(number)), at_ms=NOW + 10 * number))
+    upkeep(root)
+
+    forget("t", root, keys="k", execute=True)
+    log.append(keyed(("a", "9"), at_ms=NOW + 100))
+    log.append(keyed(("b", "10"), at_ms=NOW + 200))
+    upkeep(root)
+
+    assert [key for _, key, _ in pairs_of(log)] == ["a", "b"]
+    assert errors_of(root) == []
+
+
+def test_a_tombstone_tells_readers_and_is_written_once(root: str) -> None:
+    log = filled(root, 1)
+
+    planned = forget("t", root, keys=[KEY, b"missing"], tombstone=True)
+    first = forget("t", root, keys=[KEY, b"missing"], tombstone=True, execute=True)
+    again = forget("t", root, keys=[KEY, b"missing"], tombstone=True, execute=True)
+
+    told = {at: row[1] for at, row in rows(log).items() if row[0] == KEY}
+    assert told == {(0, 20): None}
+    assert (planned.tombstones, first.tombstones, again.tombstones) == (1, 1, 0)
+    assert (first.records, again.records) == (4, 0)
+    assert findings(root, again.certificate, KEY, b"missing") <= {"file-not-gone", "key-not-gone"}
+
+
+def test_dead_letters_of_the_topic_are_forgotten_and_those_of_others_stay(root: str) -> None:
+    from kafkalike.model.dead_letters.letters import OFFSET, PARTITION, TOPIC
+
+    filled(root, 1)
+    cluster = open_cluster(root)
+    cluster.create_topic("t.dlq", 2, letter_settings({}))
+    made = RecordBatch()
+    for partition, source in enumerate(["t", "u"]):
+        headers = [(TOPIC, source.encode()), (PARTITION, b"0"), (OFFSET, b"1")]
+        made.add(partition, KEY, b"bad", NOW, headers)
+        made.add(partition, b"other", b"bad", NOW, headers)
+    cluster.log("t.dlq").append(made)
+
+    report = forget("t", root, keys=KEY, execute=True)
+
+    assert [(part.topic, part.partition, part.records) for part in report.parts] == [("t", 0, 4), ("t.dlq", 0, 1)]
+    left = rows(open_cluster(root).log("t.dlq"))
+    assert [(where, row[0]) for where, row in sorted(left.items())] == [
+        ((0, 1), b"other"),
+        ((1, 0), KEY),
+        ((1, 1), b"other"),
+    ]
+
+
+# --- files, history and certificate ----------------------------------------------------------------
+
+
+def test_the_history_says_who_and_why_and_not_which_key(root: str) -> None:
+    filled(root, 1)
+
+    report = forget("t", root, keys=KEY, execute=True, reason="ticket 4711")
+
+    (event,) = [event for event in topic_history(open_cluster(root), "t") if event.kind == "forget"]
+    assert event.who
+    assert report.certificate is not None
+    assert f"run {report.run}" in event.by
+    assert event.what == (
+        f"partition: 0, records: 4, keys: 1, digest: {report.certificate.digest}, reason: ticket 4711"
+    )
+
+
+@only_on_disk("any_root")
+def test_no_byte_of_the_key_is_left_below_the_root_when_the_delay_is_over(root: str, tmp_path: Path) -> None:
+    """In any file: found before as bytes where files are not compressed, and in what files decode to."""
+    key = os.urandom(24)
+    log = filled(root, 2)
+    made = RecordBatch()
+    made.add(partition_for_key(key, 2), key, b"v", NOW)
+    for codec in ("none", "zstd"):
+        log.append(made, codec=codec)
+    paper = tmp_path / "certificate.json"
+
+    report = forget("t", root, keys=key, execute=True, certificate=paper)
+    early = findings(root, report.certificate, key)
+    clock = ShiftedClock()
+    clock.ahead_ms = 23 * 3_600_000
+    upkeep(root, clock=clock)
+    still = with_bytes(root, key)
+    clock.ahead_ms = 24 * 3_600_000 + 60_000
+    upkeep(root, clock=clock)
+
+    assert early == {"file-not-gone", "key-not-gone"}
+    assert still
+    assert with_bytes(root, key) == []
+    assert findings(root, parse_certificate(paper.read_text()), key) == set()
+    assert key not in paper.read_bytes()
+    assert key.hex() not in paper.read_text()
+
+
+def with_bytes(root: str, key: bytes) -> list[str]:
+    """Files below a root that have a key's bytes as they are, or in a record that they decode to."""
+    found = []
+    for path in sorted(path for path in Path(root).rglob("*") if path.is_file()):
+        content = path.read_bytes()
+        decoded = pq.read_table(path).to_pylist() if content[:4] == b"PAR1" else []
+        if key in content or any(key in str(row).encode() or key in (row.get("key") or b"") for row in decoded):
+            found.append(str(path))
+    return found
+
+
+def test_files_may_go_at_once(root: str) -> None:
+    filled(root, 1)
+
+    report = forget("t", root, keys=KEY, execute=True, now=True)
+
+    assert report.files_removed == 4
+    assert findings(root, report.certificate, KEY) == set()
+    assert errors_of(root) == []
+
+
+def test_a_certificate_notices_records_files_and_keys_that_are_back(root: str) -> None:
+    log = filled(root, 1)
+    files = {s.path: log.files.read(s.path) for s in log.segments(0)}
+    report = forget("t", root, keys=KEY, execute=True, now=True)
+    certificate = report.certificate
+    assert certificate is not None
+    (made,) = certificate.topics[0].versions
+
+    log.append(keyed(("x", KEY.decode("latin-1")), at_ms=NOW))
+    with_value = findings(root, certificate, KEY)
+    log.files.replace(made.removed[0].path, files[made.removed[0].path])
+    with_file = findings(root, certificate, KEY)
+    log.files.replace(made.added[0].path, files[made.removed[0].path])
+    with_change = findings(root, certificate)
+
+    assert with_value == set()
+    assert with_file == {"file-not-gone", "key-not-gone"}
+    assert "file-changed" in with_change
+
+
+def test_a_certificate_of_other_keys_or_another_root_is_refused(root: str) -> None:
+    filled(root, 1)
+    certificate = forget("t", root, keys=KEY, execute=True).certificate
+    assert certificate is not None
+
+    with pytest.raises(IllegalArgumentError, match="not the keys"):
+        check_certificate(open_cluster(root), certificate, [b"other"])
+    with pytest.raises(IllegalArgumentError, match="is about"):
+        check_certificate(connect("/nowhere"), certificate)
+
+
+def test_a_topic_that_is_deleted_since_leaves_nothing_to_find(root: str) -> None:
+    filled(root, 1)
+    certificate = forget("t", root, keys=KEY, execute=True, now=True).certificate
+    open_cluster(root).delete_topic("t")
+
+    assert findings(root, certificate) == set()
+
+
+@only_on_disk("any_root")
+def test_an_unfinished_run_is_gone_on_with_and_its_certificate_has_all(
+    root: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Also what it had committed and could not write down."""
+    log = filled(root, 3)
+    before = rows(log)
+    paper = tmp_path / "certificate.json"
+    from kafkalike.corrections.forget import _Paper
+
+    put, calls = _Paper.put, []
+
+    def cut_off(self: _Paper, certificate: Certificate) -> None:
+        calls.append(1)
+        if len(calls) == 3:
+            raise KeyboardInterrupt
+        put(self, certificate)
+
+    monkeypatch.setattr(_Paper, "put", cut_off)
+    with pytest.raises(KeyboardInterrupt):
+        forget("t", root, keys=[KEY, b"a"], execute=True, certificate=paper)
+    monkeypatch.undo()
+    cut = parse_certificate(paper.read_text())
+    assert not cut.finished
+    assert "certificate-unfinished" in findings(root, cut)
+
+    with pytest.raises(IllegalArgumentError, match="another run, with other keys"):
+        forget("t", root, keys=KEY, execute=True, certificate=paper)
+    report = forget("t", root, keys=[KEY, b"a"], execute=True, certificate=paper)
+
+    assert report.run == cut.run
+    assert report.certificate is not None
+    assert report.certificate.topics[0].records == 8
+    gone = {(p, o) for v in report.certificate.topics[0].versions for p in [v.partition] for r in v.offsets for o in r}
+    assert gone == before.keys() - without(before, KEY, b"a").keys()
+    with pytest.raises(IllegalArgumentError, match="finished"):
+        forget("t", root, keys=[KEY, b"a"], execute=True, certificate=paper)
+
+
+def test_copies_are_named_and_checked(root: str) -> None:
+    filled(root, 1)
+    fork("t", "copy", root)
+    fork("copy", "second", root)
+
+    report = forget("t", root, keys=KEY, execute=True, now=True)
+
+    assert report.copies == ("copy", "second")
+    assert findings(root, report.certificate, KEY) == {"file-not-gone", "key-not-gone"}
+    forget("copy", root, keys=KEY, execute=True, now=True)
+    forget("second", root, keys=KEY, execute=True, now=True)
+    assert findings(root, report.certificate, KEY) == set()
+
+
+def test_records_of_an_open_transaction_are_told_of(root: str) -> None:
+    filled(root, 1)
+    with KafkaProducer(bootstrap_servers=root, transactional_id="x") as producer:
+        producer.init_transactions()
+        producer.begin_transaction()
+        producer.send("t", key=KEY, value=b"later")
+        producer.flush()
+
+        report = forget("t", root, keys=KEY, execute=True, now=True)
+
+        assert report.open_transactions == ("x",)
+        assert findings(root, report.certificate, KEY) == {"key-not-gone"}
+        producer.commit_transaction()
+    assert forget("t", root, keys=KEY, execute=True, now=True).records == 1
+
+
+# --- refused ---------------------------------------------------------------------------------------
+
+
+@only_on_disk("any_root")
+def test_an_append_only_table_is_refused_by_name_before_anything_is_written(root: str) -> None:
+    log = filled(root, 1)
+    DeltaTable(f"{root}/t").alter.set_table_properties({"delta.appendOnly": "true"})
+    log.refresh()
+    version = log.version
+
+    assert forget("t", root, keys=KEY).records == 4
+    with pytest.raises(PolicyViolationError, match="appendOnly"):
+        forget("t", root, keys=KEY, execute=True, tombstone=True)
+    log.refresh()
+    assert log.version == version
+
+
+@only_on_disk("any_root")
+def test_a_table_with_a_foreign_rule_is_refused_by_name(root: str) -> None:
+    filled(root, 1)
+    DeltaTable(f"{root}/t").alter.set_table_properties({"delta.setTransactionRetentionDuration": "interval 1 days"})
+
+    with pytest.raises(UnsupportedVersionError, match="setTransactionRetentionDuration"):
+        forget("t", root, keys=KEY, execute=True)
+
+
+@only_on_disk("any_root")
+def test_a_damaged_file_is_named_and_may_hold_the_key(root: str) -> None:
+    log = filled(root, 1)
+    path = log.segments(0)[2].path
+    Path(root, "t", path).write_bytes(b"PAR1 nothing PAR1")
+
+    with pytest.raises(CorruptRecordError, match=re.escape(path)):
+        forget("t", root, keys=KEY, execute=True)
+
+
+def test_bad_calls_are_refused_before_anything_is_done(root: str, tmp_path: Path) -> None:
+    filled(root, 1)
+
+    for keys, said in (([], "at least one"), (7, "keys are needed"), ([b"a", 7], "bytes or text"), (None, "needed")):
+        with pytest.raises(IllegalArgumentError, match=said):
+            forget("t", root, keys=keys)  # type: ignore[arg-type]
+    with pytest.raises(UnknownTopicOrPartitionError, match="'u'"):
+        forget("u", root, keys=KEY)
+    with pytest.raises(UnknownTopicOrPartitionError, match="'letters'"):
+        forget("t", root, keys=KEY, dead_letters=["letters"])
+    if "://" not in root:
+        with pytest.raises(IllegalArgumentError, match="below the root"):
+            forget("t", root, keys=KEY, execute=True, certificate=Path(root, "t", "c.json"))
+    memory = MemoryCluster()
+    with pytest.raises(IllegalArgumentError, match="in memory"):
+        forget("t", memory, keys=KEY)
+    assert isinstance(forget("t", root, keys=KEY), ForgetReport)
+    assert kinds_of(root) == set()
+    assert list(tmp_path.glob("*.json")) == []

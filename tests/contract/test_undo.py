@@ -1,0 +1,216 @@
+"""Undoing an append: its records go, as one table version; a transaction's go from all of its topics, or from none."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from deltalake import DeltaTable
+
+from kafkalike import KafkaConsumer, KafkaProducer, TopicPartition, undo
+from kafkalike.clock import SYSTEM_CLOCK
+from kafkalike.errors import IllegalArgumentError, PolicyViolationError, UnknownTopicOrPartitionError
+from kafkalike.log.inspect.history import topic_history
+from kafkalike.log.topic.topic_log import DeltaTopicLog
+from kafkalike.model.appends import TxnId
+from kafkalike.model.batch import RecordBatch
+from tests.tools.clusters import only_on_disk
+from tests.tools.findings import errors_of
+from tests.tools.records import all_records, batch
+from tests.tools.upkeep import AT_ONCE, EAGER, HOUR_MS, keyed, open_cluster, pairs_of, topic, upkeep
+
+NOW = SYSTEM_CLOCK.now_ms()
+
+
+@pytest.fixture
+def root(any_root: str) -> str:
+    """A new one on a disk, and in object stores."""
+    return any_root
+
+
+@pytest.fixture
+def log(root: str) -> DeltaTopicLog:
+    """Three appends to two partitions."""
+    log = topic(root, "t", 2, {**AT_ONCE, "retention.ms": "-1"})
+    for turn in range(3):
+        made = RecordBatch()
+        for partition in (0, 1, 0):
+            made.add(partition, b"k%d" % partition, b"%d" % turn, NOW + turn)
+        log.append(made)
+    return log
+
+
+def ids(root: str, name: str = "t") -> list[str]:
+    """Ids of the appends to a topic, oldest first."""
+    return [one for event in topic_history(open_cluster(root), name) for one in event.appends]
+
+
+def test_a_dry_run_says_what_would_go_and_who_has_read_it(root: str, log: DeltaTopicLog) -> None:
+    with KafkaConsumer(bootstrap_servers=root, group_id="g") as consumer:
+        consumer.assign([TopicPartition("t", 0)])
+        consumer.seek(TopicPartition("t", 0), 3)
+        consumer.commit()
+    version = log.version
+
+    report = undo("t", ids(root)[1], root)
+
+    log.refresh()
+    assert log.version == version
+    assert (report.executed, report.records, report.missing, report.versions) == (False, 3, 0, {})
+    assert [(part.partition, part.records, part.segments) for part in report.parts] == [(0, 2, 1), (1, 1, 1)]
+    assert [(g.group_id, g.partition, g.committed, g.read) for g in report.groups] == [("g", 0, 3, 1)]
+
+
+def test_its_records_go_from_all_partitions_by_one_version_and_nothing_else(root: str, log: DeltaTopicLog) -> None:
+    before = log.version
+
+    report = undo("t", ids(root)[1], root, execute=True, reason="wrong file")
+    again = undo("t", ids(root)[1], root, execute=True)
+
+    assert report.versions == {"t": before + 1}
+    assert (again.records, again.missing, again.versions) == (0, 3, {})
+    assert all_records(root) == {0: [(0, "0"), (1, "0"), (4, "2"), (5, "2")], 1: [(0, "0"), (2, "2")]}
+    assert errors_of(root) == []
+    (event,) = [event for event in topic_history(open_cluster(root), "t") if event.kind == "undo"]
+    assert event.what == f"partitions: [0, 1], records: 3, append: {report.append}, reason: wrong file"
+
+
+def test_the_last_append_may_go_and_its_offsets_are_not_given_out_again(root: str, log: DeltaTopicLog) -> None:
+    undo("t", ids(root)[2], root, execute=True)
+
+    assert log.append(batch((0, "new"), at_ms=NOW)).ranges == {0: range(6, 7)}
+    assert all_records(root)[0][-1] == (6, "new")
+    assert errors_of(root) == []
+
+
+def test_an_append_whose_file_was_merged_with_others_is_found_by_its_offsets(root: str, log: DeltaTopicLog) -> None:
+    for number in range(2):
+        log.append(batch((0, f"n{number}"), at_ms=NOW))
+    upkeep(root)
+    assert len(open_cluster(root).log("t").segments(0)) == 1
+
+    report = undo("t", ids(root)[1], root, execute=True)
+
+    assert report.records == 3
+    assert [offset for offset, _ in all_records(root)[0]] == [0, 1, 4, 5, 6, 7]
+    assert errors_of(root) == []
+
+
+def test_what_compaction_has_taken_is_said_and_the_rest_goes(root: str) -> None:
+    log = topic(root, "c", 1, EAGER)
+    log.append(keyed(("a", "0"), ("b", "1"), at_ms=NOW))
+    for number, key in enumerate("acd"):
+        log.append(keyed((key, str(number)), at_ms=NOW + 10 * (number + 1)))
+    upkeep(root, "c")
+
+    report = undo("c", ids(root, "c")[0], root, execute=True)
+
+    assert (report.records, report.missing) == (1, 1)
+    assert [key for _, key, _ in pairs_of(log)] == ["a", "c", "d"]
+
+
+def test_what_is_below_the_log_start_is_gone_already(root: str, log: DeltaTopicLog) -> None:
+    """All of it is a refusal, a part of it is said."""
+    first, second, _ = ids(root)
+    open_cluster(root).move_log_start("t", {0: 3, 1: 2}, "delete_records", "r")
+
+    with pytest.raises(IllegalArgumentError, match="below the log start"):
+        undo("t", first, root, execute=True)
+    report = undo("t", second, root, execute=True)
+
+    assert (report.records, report.below_start) == (1, 2)
+    assert all_records(root) == {0: [(4, "2"), (5, "2")], 1: [(2, "2")]}
+
+
+def test_a_rerun_of_the_write_that_was_undone_adds_nothing(root: str) -> None:
+    """Its name stays known, so that a stream that goes on does not bring it back."""
+    log = topic(root, "t", 1, {})
+    log.append(batch("a", at_ms=NOW), txn=TxnId("job", 1))
+    undo("t", ids(root)[0], root, execute=True)
+
+    again = log.append(batch("a", at_ms=NOW), txn=TxnId("job", 1))
+
+    assert again.duplicate
+    assert all_records(root) == {0: []}
+
+
+@pytest.fixture
+def two(root: str) -> str:
+    """The id of what a transaction has brought into `a`, and into `b` too, after an append of its own to each."""
+    for name in ("a", "b"):
+        topic(root, name, 1, {}).append(batch(f"{name}0", at_ms=NOW))
+    with KafkaProducer(bootstrap_servers=root, transactional_id="x") as producer:
+        producer.init_transactions()
+        producer.begin_transaction()
+        for name in ("a", "b"):
+            producer.send(name, value=f"{name}1".encode())
+        producer.commit_transaction()
+    return ids(root, "a")[1]
+
+
+def test_a_transaction_is_undone_in_all_of_its_topics_or_in_none(root: str, two: str) -> None:
+    with pytest.raises(IllegalArgumentError, match="has written to b as well"):
+        undo("a", two, root, execute=True)
+    assert all_records(root, "a") == {0: [(0, "a0"), (1, "a1")]}
+
+    report = undo(["a", "b"], two, root, execute=True)
+
+    assert sorted(report.versions) == ["a", "b"]
+    assert report.transaction is not None
+    assert (all_records(root, "a"), all_records(root, "b")) == ({0: [(0, "a0")]}, {0: [(0, "b0")]})
+    assert errors_of(root) == []
+
+
+@only_on_disk("any_root")
+def test_a_transaction_of_whose_topics_nobody_knows_any_more_is_refused(root: str, two: str) -> None:
+    """The other topic's log was cleaned, and the row that decided it is gone too."""
+    with KafkaProducer(bootstrap_servers=root, transactional_id="x") as producer:
+        producer.init_transactions()
+    log = open_cluster(root).log("b")
+    log.append(batch("b2", at_ms=NOW))
+    DeltaTable(f"{root}/b").create_checkpoint()
+    for file in Path(root, "b", "_delta_log").glob("*.json"):
+        if int(file.stem) < DeltaTable(f"{root}/b").version():
+            file.unlink()
+
+    with pytest.raises(IllegalArgumentError, match="the history of b does not reach back so far"):
+        undo("a", two, root, execute=True)
+
+
+def test_what_the_history_does_not_have_is_refused(root: str, log: DeltaTopicLog) -> None:
+    """Nothing that is no append is undone, and maintenance is none."""
+    for number in range(2):
+        log.append(batch((0, f"n{number}"), at_ms=NOW))
+    upkeep(root)
+    merge = log.find_commit(lambda commit: commit.operation == "OPTIMIZE")
+    log.refresh()
+    assert merge is not None
+    assert merge.append_id is not None
+
+    for wrong in ("nothing", merge.append_id, ""):
+        with pytest.raises(IllegalArgumentError, match="has no append"):
+            undo("t", wrong, root, execute=True)
+    with pytest.raises(UnknownTopicOrPartitionError):
+        undo("u", ids(root)[0], root)
+    with pytest.raises(IllegalArgumentError, match="at least one topic"):
+        undo([], ids(root)[0], root)
+
+
+@only_on_disk("any_root")
+def test_an_append_only_table_is_refused_by_name(root: str, log: DeltaTopicLog) -> None:
+    DeltaTable(f"{root}/t").alter.set_table_properties({"delta.appendOnly": "true"})
+
+    with pytest.raises(PolicyViolationError, match="appendOnly"):
+        undo("t", ids(root)[0], root, execute=True)
+
+
+def test_retention_and_merging_go_on_over_the_holes(root: str, log: DeltaTopicLog) -> None:
+    undo("t", ids(root)[1], root, execute=True)
+    for number in range(4):
+        log.append(batch((0, f"n{number}"), at_ms=NOW))
+    upkeep(root)
+    open_cluster(root).set_configs("t", {**AT_ONCE, "retention.ms": str(HOUR_MS)})
+    upkeep(root)
+
+    assert [offset for offset, _ in all_records(root)[0]] == [0, 1, 4, 5, 6, 7, 8, 9]
+    assert errors_of(root) == []

@@ -1,0 +1,180 @@
+"""Voters of the metadata as folders: clients that change the table, may die between two requests, and lose roots."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from kafkalike.clock import SYSTEM_CLOCK
+from kafkalike.log.cluster.replicated.voters import found_voter
+from kafkalike.log.store.local import LocalStore
+from kafkalike.log.store.port import Store
+from kafkalike.log.table.actions import log_name
+from kafkalike.log.table.control_log import DeltaControlLog
+from kafkalike.log.table.layout import CLUSTER_METADATA, METADATA_SCHEMA, METADATA_TABLE_PROPERTIES
+from kafkalike.log.table.log_cleaner import Helpers
+from kafkalike.log.table.replicas.quorum_store import QuorumStore
+from kafkalike.log.table.replicas.voter_files import Voter
+from kafkalike.log.table.row_table import RowTable
+from kafkalike.model.cluster_state import ClusterState, MetadataRow, topic_row
+from kafkalike.model.names import TopicId, TopicName
+from kafkalike.model.topic import TopicInfo
+
+
+class KilledError(BaseException):
+    """The process is gone."""
+
+
+class Life:
+    """How many requests a process makes before it is killed, and whether the last one still happens."""
+
+    def __init__(self, requests: int, *, last_happens: bool) -> None:
+        self.left, self.last_happens = requests, last_happens
+
+    def ask(self, request: Callable[[], Any]) -> Any:
+        self.left -= 1
+        if self.left < 0:
+            raise KilledError
+        if self.left == 0:
+            if self.last_happens:
+                request()
+            raise KilledError
+        return request()
+
+
+class QuickStore(LocalStore):
+    """A folder that need not survive a power failure."""
+
+    def at(self, folder: str) -> QuickStore:
+        return QuickStore(f"{self.uri}/{folder}", self._root)
+
+    def put_if_absent(self, name: str, content: bytes, *, durable: bool = False) -> bool:
+        del durable
+        return super().put_if_absent(name, content)
+
+    def sync(self, name: str) -> None:
+        """Not in tests."""
+
+
+class MortalStore(LocalStore):
+    """A folder that a process asks for as long as it lives."""
+
+    def __init__(self, uri: str, life: Life, root: Any = None) -> None:
+        super().__init__(uri, root)
+        self._life = life
+
+    def at(self, folder: str) -> MortalStore:
+        return MortalStore(f"{self.uri}/{folder}", self._life, self._root)
+
+    def read(self, name: str) -> bytes:
+        found: bytes = self._life.ask(lambda: super(MortalStore, self).read(name))
+        return found
+
+    def put_if_absent(self, name: str, content: bytes, *, durable: bool = False) -> bool:
+        return bool(self._life.ask(lambda: super(MortalStore, self).put_if_absent(name, content, durable=False)))
+
+    def replace(self, name: str, content: bytes) -> None:
+        self._life.ask(lambda: super(MortalStore, self).replace(name, content))
+
+    def open_output(self, name: str) -> Any:
+        return self._life.ask(lambda: super(MortalStore, self).open_output(name))
+
+    def discard(self, name: str) -> None:
+        self._life.ask(lambda: super(MortalStore, self).discard(name))
+
+    def remove(self, name: str) -> None:
+        self._life.ask(lambda: super(MortalStore, self).remove(name))
+
+    def list(self, folder: str = "", *, deep: bool = False, after: str = "") -> list[Any]:
+        found: list[Any] = self._life.ask(lambda: super(MortalStore, self).list(folder, deep=deep, after=after))
+        return found
+
+    def sync(self, name: str) -> None:
+        """Not in tests."""
+
+
+class VoterClient:
+    """A process that changes the metadata."""
+
+    def __init__(self, roots: Mapping[int, Store]) -> None:
+        folders = {broker: root.at(CLUSTER_METADATA) for broker, root in roots.items()}
+        self.store = QuorumStore(folders, lambda voter: QuickStore(voter.uri).at(CLUSTER_METADATA), SYSTEM_CLOCK)
+        table: RowTable[ClusterState, MetadataRow] = RowTable(
+            _Root(self.store), CLUSTER_METADATA, METADATA_SCHEMA, MetadataRow, ClusterState, clock=SYSTEM_CLOCK
+        )
+        self.log = DeltaControlLog(table, helpers=Helpers(), patience=0.05, properties=METADATA_TABLE_PROPERTIES)
+
+    def create(self, name: str) -> None:
+        def plan(state: ClusterState) -> Sequence[MetadataRow]:
+            if name in state.topics:
+                return []
+            info = TopicInfo(
+                name=TopicName(name),
+                topic_id=TopicId(name),
+                location=name,
+                num_partitions=1,
+                configs={},
+                created_ms=0,
+            )
+            return [topic_row(state.seq + 1, 0, info, "created")]
+
+        self.log.transact(plan, 20_000)
+
+    def topics(self) -> list[str]:
+        return sorted(self.log.refresh().topics)
+
+
+class VoterFolders:
+    """Three roots."""
+
+    def __init__(self, path: Path, *, made: bool = False) -> None:
+        self.path = path
+        self.uris = {broker: str(path / f"root{broker}") for broker in (1, 2, 3)}
+        for broker, uri in () if made else self.uris.items():
+            found_voter(LocalStore(uri), broker, self.uris, list(self.uris))
+
+    def client(self) -> VoterClient:
+        return VoterClient({broker: QuickStore(uri) for broker, uri in self.uris.items()})
+
+    def mortal(self, requests: int, *, last_happens: bool) -> VoterClient:
+        life = Life(requests, last_happens=last_happens)
+        return VoterClient({broker: MortalStore(uri, life) for broker, uri in self.uris.items()})
+
+    def take_away(self, broker: int) -> None:
+        (self.path / f"root{broker}").rename(self.path / f"away{broker}")
+
+    def give_back(self, broker: int) -> None:
+        (self.path / f"away{broker}").rename(self.path / f"root{broker}")
+
+    def table(self, broker: int) -> Mapping[str, bytes]:
+        """All files that a reader of Delta may see."""
+        folder = self.path / f"root{broker}" / CLUSTER_METADATA
+        found = (f for pattern in ("*.parquet", "_delta_log/0*") for f in folder.glob(pattern))
+        return {str(f.relative_to(folder)): f.read_bytes() for f in found}
+
+    def last(self, broker: int) -> int:
+        version = 0
+        while (self.path / f"root{broker}" / CLUSTER_METADATA / log_name(version)).exists():
+            version += 1
+        return version - 1
+
+    def voter(self, broker: int, epoch: int = 0) -> Voter:
+        return Voter(broker, f"{epoch}.{broker}", self.uris[broker])
+
+
+class _Root(LocalStore):
+    """A root whose metadata are elsewhere."""
+
+    def __init__(self, table: QuorumStore) -> None:
+        super().__init__(table.uri)
+        self._table = table
+
+    def at(self, folder: str) -> Any:
+        assert folder == CLUSTER_METADATA
+        return self._table
+
+    def turn(self, *_: object) -> Any:
+        """Nobody queues: it is for fairness alone."""
+        return contextlib.nullcontext()
