@@ -1,9 +1,9 @@
 """Process: what this process itself did to topics in, metric families for Prometheus out.
 
-    from prometheus_client import start_http_server
-    from kafkalike.metrics.process import serve_appends
+from prometheus_client import start_http_server
+from kafkalike.metrics.process import serve_appends
 
-    serve_appends(9309)
+serve_appends(9309)
 """
 
 from __future__ import annotations

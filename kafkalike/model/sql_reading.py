@@ -29,8 +29,10 @@ PARTS: Final = frozenset({
         "UnresolvedTableValuedFunction",
     )),
 })  # fmt: skip
-"""What a statement may be made of, beside expressions. Left out is what keeps expressions where JSON does not show them:
-windows with names, UNPIVOT, `* EXCEPT … REPLACE`."""
+"""What a statement may be made of, beside expressions.
+
+Left out is what keeps expressions where JSON does not show them: windows with names, UNPIVOT, `* EXCEPT … REPLACE`.
+"""
 
 REFUSED_WORDS: Final = re.compile(r"\b(?:reflect|try_reflect|java_method)\b", re.IGNORECASE)
 """Functions that call methods of Java; refused wherever they stand, as no other name leads to them."""

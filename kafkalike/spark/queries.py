@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Final
 
 from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
-from pyspark.sql import functions as F
+from pyspark.sql.functions import col, substring
 from pyspark.sql.types import BinaryType
 
 from kafkalike.clock import SYSTEM_CLOCK, Clock, Deadline
@@ -176,9 +176,9 @@ def _texts(frame: DataFrame) -> DataFrame:
     fields = frame.schema.fields
     numbered = frame.toDF(*(f"c{at}" for at in range(len(fields))))
     cells = [
-        F.substring(F.col(f"c{at}"), 1, MOST_CELL)
+        substring(col(f"c{at}"), 1, MOST_CELL)
         if isinstance(field.dataType, BinaryType)
-        else F.substring(F.col(f"c{at}").cast("string"), 1, MOST_CELL)
+        else substring(col(f"c{at}").cast("string"), 1, MOST_CELL)
         for at, field in enumerate(fields)
     ]
     return numbered.select(*cells)

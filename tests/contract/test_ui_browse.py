@@ -59,7 +59,7 @@ def test_newest_records_come_first_over_all_partitions(filled: Cluster) -> None:
 
 
 @pytest.mark.parametrize("newest_first", [True, False])
-def test_pages_give_each_record_once(filled: Cluster, *, newest_first: bool) -> None:  # noqa: FBT001
+def test_pages_give_each_record_once(filled: Cluster, *, newest_first: bool) -> None:
     """Until there are none left."""
     seen: list[int] = []
     page = found(filled, Question(limit=37, newest_first=newest_first))

@@ -22,14 +22,20 @@ from kafkalike.ui.guard import Guard
 CANARY = "<script>alert(1)</script>"
 
 
-@pytest.fixture
-def queries(spark: SparkSession, root: str) -> Queries:
-    """Over a cluster with two topics; one has a name that SQL does not take as it is."""
+@pytest.fixture(scope="module")
+def filled(tmp_path_factory: pytest.TempPathFactory) -> str:
+    """A root with two topics; one has a name that SQL does not take as it is."""
+    root = str(tmp_path_factory.mktemp("queries"))
     with KafkaProducer(bootstrap_servers=root) as producer:
         for number in range(300):
             producer.send("orders", CANARY.encode(), key=b"%d" % number)
         producer.send("a.b", b"\xff" * 5_000)
-    return Queries(spark, connect(root))
+    return root
+
+
+@pytest.fixture(scope="module")
+def queries(spark: SparkSession, filled: str) -> Queries:
+    return Queries(spark, connect(filled))
 
 
 def ran(queries: Queries, text: str) -> Answer:
@@ -89,7 +95,7 @@ def test_rows_and_cells_have_limits(queries: Queries) -> None:
         "SELECT * FROM IDENTIFIER('text.`/etc/passwd`')",
         "SELECT * FROM IDENTIFIER('or' || 'ders')",
         "SELECT * FROM text.`/etc/passwd`",
-        "SELECT * FROM delta.`{folder}/cluster/orders`",
+        "SELECT * FROM delta.`{root}/orders`",
         "SELECT (SELECT max(value) FROM text.`/etc/passwd`)",
         "SELECT * FROM orders WHERE EXISTS (SELECT * FROM text.`/etc/passwd`)",
         "SELECT sum(offset) OVER w FROM orders WINDOW w AS (ORDER BY (SELECT max(value) FROM text.`/etc/passwd`))",
@@ -107,12 +113,12 @@ def test_rows_and_cells_have_limits(queries: Queries) -> None:
         "SELECT '" + "x" * 20_000 + "'",
     ],
 )
-def test_whatever_else_is_refused_and_does_nothing(queries: Queries, tmp_path: Path, text: str) -> None:
+def test_whatever_else_is_refused_and_does_nothing(queries: Queries, filled: str, tmp_path: Path, text: str) -> None:
     """A command, a file of the machine, a name that is made at run time, a place where Spark hides a part."""
     before = sorted(tmp_path.iterdir())
 
     with pytest.raises(IllegalArgumentError):
-        ran(queries, text.replace("{folder}", str(tmp_path)))
+        ran(queries, text.replace("{folder}", str(tmp_path)).replace("{root}", filled))
 
     assert sorted(tmp_path.iterdir()) == before
 
@@ -137,9 +143,9 @@ def test_a_statement_is_cancelled(queries: Queries) -> None:
         queries.run(query)
 
 
-def test_the_page_shows_rows_as_text(queries: Queries, root: str) -> None:
+def test_the_page_shows_rows_as_text(queries: Queries, filled: str) -> None:
     """Whatever stands in them; a console that is read-only, or has no Spark, runs nothing."""
-    desk = Desk(connect(root), SYSTEM_CLOCK, queries=queries)
+    desk = Desk(connect(filled), SYSTEM_CLOCK, queries=queries)
     guard = Guard(token="", port=80)
     client = TestClient(console(desk, guard), base_url="http://localhost")
 
@@ -156,6 +162,6 @@ def test_the_page_shows_rows_as_text(queries: Queries, root: str) -> None:
     closed = TestClient(console(desk, Guard(token="", port=80, read_only=True)), base_url="http://localhost")
     assert "read-only" in closed.get("/sql").text
     assert closed.post("/sql", data={"sql": "SELECT 1", "change_key": guard.change_key()}).status_code == 403
-    bare = TestClient(console(Desk(connect(root), SYSTEM_CLOCK), guard), base_url="http://localhost")
+    bare = TestClient(console(Desk(connect(filled), SYSTEM_CLOCK), guard), base_url="http://localhost")
     assert "no Spark session" in bare.get("/sql").text
     assert bare.post("/sql", data={"sql": "SELECT 1", "change_key": guard.change_key()}).status_code == 400

@@ -56,3 +56,19 @@ def test_table_functions_are_those_that_are_known(name: str, *, refused: bool) -
     function = {"class": ANALYSIS + "UnresolvedTableValuedFunction", "name": f"[{name}]"}
 
     assert bool(refusal("SELECT 1", plan(function), set())) == refused
+
+
+def test_a_function_of_a_catalog_is_refused() -> None:
+    function = {"class": ANALYSIS + "UnresolvedFunction", "nameParts": "[default, f]"}
+
+    assert "no function of Spark's" in refusal("SELECT 1", plan(function), set())
+    assert refusal("SELECT 1", plan({**function, "nameParts": "[max]"}), set()) == ""
+
+
+def test_topics_that_functions_are_given_are_named() -> None:
+    """So that they are made views: `kafkalike_range('orders', …)`."""
+    literals = [
+        {"class": "org.apache.spark.sql.catalyst.expressions.Literal", "value": value} for value in ("orders", None)
+    ]
+
+    assert relations(plan(*literals)) == {"orders"}
