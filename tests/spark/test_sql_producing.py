@@ -87,10 +87,20 @@ def test_what_is_wrong_with_an_insert_and_with_other_tables_is_told_by_spark_alo
 ) -> None:
     spark.sql("CREATE OR REPLACE TEMPORARY VIEW other AS SELECT 1 AS a")
 
-    for statement in (f"INSERT INTO {table} (value) VALUES (1)", "DELETE FROM other", "UPDATE missing SET a = 1"):
+    for statement in (f"INSERT INTO {table} (value) VALUES (1)", "TRUNCATE TABLE other", "UPDATE missing SET a = 1"):
         with pytest.raises(PySparkException) as raised:
             spark.sql(statement)
         assert "Spark said" not in str(raised.value)
+
+
+def test_an_error_is_raised_and_not_logged_as_well(
+    spark: SparkSession, table: str, capfd: pytest.CaptureFixture[str]
+) -> None:
+    """PySpark logs those with a place in the text as JSON, with all frames of the JVM."""
+    with pytest.raises(PySparkException):
+        spark.sql(f"TRUNCATE TABLE {table}")
+
+    assert capfd.readouterr().err == ""
 
 
 def test_a_table_that_nothing_could_open_is_not_made(spark: SparkSession, root: str) -> None:
