@@ -66,9 +66,7 @@ def main() -> None:
         figures = rounds(
             {
                 "consume": partial(submit, [], conf, consume, *at, "orders", *output),
-                "produce": partial(
-                    submit, [], conf, produce, *at, "copies", "--format", "parquet", f"{folder}/files"
-                ),
+                "produce": partial(submit, [], conf, produce, *at, "copies", "--format", "parquet", f"{folder}/files"),
                 "plain": partial(submit, packages, {}, str(copy), table, f"{folder}/copied"),
             },
             runs=RUNS,

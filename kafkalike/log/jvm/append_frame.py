@@ -76,7 +76,9 @@ def keeping(spark: SparkSession) -> Writing:
 def run_job(frame: DataFrame, target: Target, folder: Folder) -> list[TaskResult]:
     """Compute the DataFrame and stage its records."""
     try:
-        rows = arrow_columns(frame).mapInArrow(partial(_stage, PromptAnswer(), target, folder), "result BINARY").collect()
+        rows = (
+            arrow_columns(frame).mapInArrow(partial(_stage, PromptAnswer(), target, folder), "result BINARY").collect()
+        )
     except (PySparkException, Py4JError, OSError) as cause:
         raise_refusal(target.topic or "the write", cause)
     return [pickle.loads(row["result"]) for row in rows]  # noqa: S301 - made by `_stage`
