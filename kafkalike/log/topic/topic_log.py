@@ -21,6 +21,7 @@ from kafkalike.log.table.log_cleaner import LogCleaner
 from kafkalike.log.table.state import FENCE, EndsAt, LastOf, Requirement, Still, TableState, end_app
 from kafkalike.log.table.table import Change, Done, Landed, Plan, Questions
 from kafkalike.log.table.turns import Turns
+from kafkalike.log.topic.append_times import timed
 from kafkalike.log.topic.batch_payload import BatchPayload, Payload, append_note
 from kafkalike.log.topic.followed import FollowedTopic, Home
 from kafkalike.log.topic.foreign_rules import append_refusal
@@ -90,6 +91,10 @@ class DeltaTopicLog(FollowedTopic):
 
     def append_payload(self, payload: Payload, *, codec: str, deadline: Deadline, txn: TxnId | None) -> Appended:
         """Number the records of a payload, write and commit them: all of them or none."""
+        with timed(self.clock):
+            return self._append(payload, codec, deadline, txn)
+
+    def _append(self, payload: Payload, codec: str, deadline: Deadline, txn: TxnId | None) -> Appended:
         self._check_in_sync()
         if self._combined is not None:
             appended = self._combined.bring(payload, codec, txn, deadline)
