@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 from typing import Any, cast
 
@@ -10,7 +11,7 @@ from kafkalike.config.storage import check_options
 from kafkalike.errors import KafkaConfigurationError, KafkaConnectionError, KafkaStorageError
 from kafkalike.log.cluster.delta_cluster import DeltaCluster, open_cluster
 from kafkalike.log.port import Cluster
-from kafkalike.log.table.layout import CLUSTER_METADATA
+from kafkalike.log.table.layout import BROKERS, CLUSTER_METADATA
 
 
 def connect(
@@ -82,7 +83,7 @@ def _opened(bootstrap_servers: Any, storage_options: Any) -> Cluster:  # noqa: A
             raise KafkaConfigurationError("storage_options are for a root, and bootstrap_servers is an opened cluster")
         return root
     roots = _split(root)
-    if len(roots) > 1:
+    if len(roots) > 1 or ("://" not in root and os.path.exists(f"{root}/{BROKERS}")):  # noqa: PTH110 - quick
         from kafkalike.log.cluster.replicated.opening import open_several
 
         if options:

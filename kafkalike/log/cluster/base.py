@@ -72,7 +72,7 @@ class ClusterBase(abc.ABC):
         return None
 
     @abc.abstractmethod
-    def _create_table(self, name: TopicName, location: str, placed: tuple[int, ...] | None) -> TopicId:
+    def _create_table(self, name: TopicName, location: str, placed: tuple[int, ...] | None = None) -> TopicId:
         """Make an empty table, or take one that is there, and return its id.
 
         Args:
@@ -106,7 +106,7 @@ class ClusterBase(abc.ABC):
         """Brokers and replicas."""
         from kafkalike.log.cluster.single_broker import SingleBroker
 
-        return SingleBroker(self)
+        return SingleBroker(self.root, self.topics, self.topic, lambda: self.metadata.refresh().seq)
 
     @abc.abstractmethod
     def log(self, name: str, *, since: float = math.inf) -> TopicLog:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import math
-import os
 import shutil
 import uuid
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -36,7 +35,6 @@ from kafkalike.log.table.actions import log_name
 from kafkalike.log.table.commit_file import creation
 from kafkalike.log.table.control_log import DeltaControlLog
 from kafkalike.log.table.layout import (
-    BROKERS,
     CLUSTER_METADATA,
     CONSUMER_OFFSETS,
     DELETED,
@@ -268,7 +266,7 @@ class DeltaCluster(ClusterBase):
     def _location(self, name: TopicName, *, used_before: bool) -> str:
         return location_of(name, used_before=used_before)
 
-    def _create_table(self, name: TopicName, location: str, placed: tuple[int, ...] | None) -> TopicId:
+    def _create_table(self, name: TopicName, location: str, placed: tuple[int, ...] | None = None) -> TopicId:
         del placed
         files = self.store.at(location)
         # The metadata survive a power failure, so the table that they name must.
@@ -423,10 +421,6 @@ def open_cluster(root: str, storage_options: StorageOptions | None = None) -> De
         if storage_options:
             message = f"storage_options are for object stores, and {root} is a folder of this machine"
             raise KafkaConfigurationError(message)
-        if os.path.exists(f"{normalised}/{BROKERS}"):  # noqa: PTH110 - each client of a single root does this
-            from kafkalike.log.cluster.replicated.opening import open_several
-
-            return open_several([normalised])
         return DeltaCluster(LocalStore(normalised))
     # They bring obstore or deltalake: 0.1 s, and a runtime with threads that a fork does not survive.
     from kafkalike.log.store.objects import open_objects

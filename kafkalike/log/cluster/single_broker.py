@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import TYPE_CHECKING, Literal, NoReturn
 
 from kafkalike.errors import (
@@ -16,29 +16,39 @@ from kafkalike.model.brokers import ONLY_BROKER, Broker, Replicas, ReplicateRepo
 from kafkalike.model.metadata_quorum import MetadataQuorum, QuorumMember, Recovery
 
 if TYPE_CHECKING:
-    from kafkalike.log.cluster.base import ClusterBase
+    from kafkalike.model.topic import TopicInfo
 
 
 class SingleBroker:
     """One root: broker 1 has everything. See `Replication`.
 
     Args:
-        cluster: at that root.
+        root: what the cluster is called.
+        topics: all of its topics, fresh.
+        topic: one topic by its name; raises where there is none.
+        last_change: number of the last change of its metadata, fresh.
     """
 
-    def __init__(self, cluster: ClusterBase) -> None:
-        self._cluster = cluster
+    def __init__(
+        self,
+        root: str,
+        topics: Callable[[], Mapping[str, TopicInfo]],
+        topic: Callable[[str], TopicInfo],
+        last_change: Callable[[], int],
+    ) -> None:
+        self._root = root
+        self._topics = topics
+        self._topic = topic
+        self._last_change = last_change
 
     def brokers(self) -> Sequence[Broker]:
         """The one there is."""
-        return [Broker(id=ONLY_BROKER, uri=self._cluster.root)]
+        return [Broker(id=ONLY_BROKER, uri=self._root)]
 
     def quorum(self) -> MetadataQuorum:
         """It decides alone."""
-        metadata = self._cluster.metadata
-        version = metadata.refresh().seq
         only = QuorumMember(
-            broker=ONLY_BROKER, uri=self._cluster.root, id=str(ONLY_BROKER), votes=True, version=version, time_ms=None
+            broker=ONLY_BROKER, uri=self._root, id=str(ONLY_BROKER), votes=True, version=self._last_change(), time_ms=None
         )
         return MetadataQuorum(cluster_id="", epoch=0, members=[only])
 
@@ -47,8 +57,7 @@ class SingleBroker:
     ) -> Recovery:
         """There is nothing to recover."""
         del source, voters, dry_run
-        version = self._cluster.metadata.refresh().seq
-        return Recovery(lost=(), voters=(ONLY_BROKER,), version=version, sure=True)
+        return Recovery(lost=(), voters=(ONLY_BROKER,), version=self._last_change(), sure=True)
 
     def alive(self, broker: int) -> bool:
         """Whether it is that one."""
@@ -57,17 +66,17 @@ class SingleBroker:
     def replicas(self, topic: str, *, ends: bool = False) -> Replicas:
         """One."""
         del ends
-        self._cluster.topic(topic)
+        self._topic(topic)
         return Replicas(topic=topic, leader=ONLY_BROKER, epoch=0, replicas=(ONLY_BROKER,), isr=(ONLY_BROKER,))
 
     def tables(self) -> Sequence[str]:
         """The topics."""
-        return sorted(self._cluster.topics())
+        return sorted(self._topics())
 
     def elect_leader(self, topic: str, kind: Literal["preferred", "unclean"] = "preferred") -> Replicas:
         """Not needed."""
         del kind
-        self._cluster.topic(topic)
+        self._topic(topic)
         raise ElectionNotNeededError(f"Leader election not needed for topic {topic}: broker {ONLY_BROKER} leads")
 
     def reassign(self, topic: str, assigned: Sequence[int] | None) -> Replicas:

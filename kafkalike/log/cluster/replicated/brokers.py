@@ -19,7 +19,7 @@ from kafkalike.errors import (
 )
 from kafkalike.log.cluster.replicated.broker_store import sign_of
 from kafkalike.log.cluster.replicated.controller import owner
-from kafkalike.log.cluster.replicated.opening import local_root
+from kafkalike.log.cluster.replicated.founding import local_root
 from kafkalike.log.cluster.replicated.recovery import Recoveries
 from kafkalike.log.cluster.replicated.tables import TableHelper
 from kafkalike.log.store.local import LocalStore
@@ -30,7 +30,7 @@ from kafkalike.model.cluster_state import ClusterState, MetadataRow, broker_row,
 from kafkalike.model.replication.assignment import check_factor
 
 if TYPE_CHECKING:
-    from kafkalike.log.cluster.replicated.cluster import ReplicatedCluster
+    from kafkalike.log.cluster.replicated.home import BrokerHome
 
 
 class Brokers:
@@ -40,7 +40,7 @@ class Brokers:
         cluster: whose.
     """
 
-    def __init__(self, cluster: ReplicatedCluster) -> None:
+    def __init__(self, cluster: BrokerHome) -> None:
         self._cluster = cluster
         self._store = cluster.store
 

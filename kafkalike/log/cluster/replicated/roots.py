@@ -47,6 +47,7 @@ class SeveralRoots(NearStore):
         lag_ms: `replica.lag.time.max.ms`.
         controller_of: what is registered of the table in a folder.
         opened: a broker id → its root, where it was added since.
+        reopen: URIs, joined by commas → such a store in another process.
     """
 
     def __init__(
@@ -57,6 +58,7 @@ class SeveralRoots(NearStore):
         lag_ms: int,
         controller_of: Callable[[str], TableController],
         opened: Callable[[int], BrokerStore],
+        reopen: Callable[[str], Store],
     ) -> None:
         self.roots = dict(roots)
         self.metadata_root = metadata_root
@@ -64,6 +66,7 @@ class SeveralRoots(NearStore):
         self.lag_ms = lag_ms
         self._controller_of = controller_of
         self._opened = opened
+        self._reopen = reopen
         self._tables: dict[str, TableReplicas] = {}
 
     def __repr__(self) -> str:
@@ -157,9 +160,7 @@ class SeveralRoots(NearStore):
 
     def __reduce__(self) -> tuple[Callable[[str], Store], tuple[str]]:
         """Elsewhere it is opened anew."""
-        from kafkalike.log.cluster.replicated.opening import reopened
-
-        return reopened, (",".join(root.uri for _, root in sorted(self.roots.items())),)
+        return self._reopen, (",".join(root.uri for _, root in sorted(self.roots.items())),)
 
     def sent_options(self) -> SentOptions | None:
         """None."""
