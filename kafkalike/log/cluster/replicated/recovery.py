@@ -35,7 +35,7 @@ from kafkalike.model.replication.takeover import OtherTakeoverError, Taken, Vote
 from kafkalike.model.replication.values import Registration, Replica
 
 if TYPE_CHECKING:
-    from kafkalike.log.cluster.replicated.cluster import ReplicatedCluster
+    from kafkalike.log.cluster.replicated.home import BrokerHome
     from kafkalike.log.table.replicas.quorum_store import QuorumStore
     from kafkalike.model.brokers import ReplicatedTable
     from kafkalike.model.cluster_state import ClusterState, MetadataRow
@@ -59,7 +59,7 @@ class Recoveries:
         cluster: whose.
     """
 
-    def __init__(self, cluster: ReplicatedCluster) -> None:
+    def __init__(self, cluster: BrokerHome) -> None:
         self._cluster = cluster
         self._store: QuorumStore = cluster.store.metadata_root.table
 
