@@ -16,6 +16,7 @@ from kafkalike.config.producer import ProducerConfig
 from kafkalike.errors import (
     KafkaError,
     KafkaTimeoutError,
+    NotEnoughReplicasAfterAppendError,
     TopicDeletedError,
     UnknownOutcomeError,
 )
@@ -172,6 +173,9 @@ class Sender:
         try:
             log = self._prepare(queue, batch)
             done = self._append(log, batch)
+        except NotEnoughReplicasAfterAppendError as error:
+            # They are there: sent again, they would be there twice.
+            self._fail([batch], error)
         except TopicDeletedError as error:
             self._fail([batch, *self._buffer.retire(queue)], error)
         except RECORD_ERRORS as error:

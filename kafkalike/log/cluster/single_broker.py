@@ -26,7 +26,7 @@ class SingleBroker:
         root: what the cluster is called.
         topics: all of its topics, fresh.
         topic: one topic by its name; raises where there is none.
-        last_change: number of the last change of its metadata, fresh.
+        seq: number of the last row of the metadata, fresh.
     """
 
     def __init__(
@@ -34,12 +34,12 @@ class SingleBroker:
         root: str,
         topics: Callable[[], Mapping[str, TopicInfo]],
         topic: Callable[[str], TopicInfo],
-        last_change: Callable[[], int],
+        seq: Callable[[], int],
     ) -> None:
         self._root = root
         self._topics = topics
         self._topic = topic
-        self._last_change = last_change
+        self._seq = seq
 
     def brokers(self) -> Sequence[Broker]:
         """The one there is."""
@@ -47,8 +47,9 @@ class SingleBroker:
 
     def quorum(self) -> MetadataQuorum:
         """It decides alone."""
+        version = self._seq()
         only = QuorumMember(
-            broker=ONLY_BROKER, uri=self._root, id=str(ONLY_BROKER), votes=True, version=self._last_change(), time_ms=None
+            broker=ONLY_BROKER, uri=self._root, id=str(ONLY_BROKER), votes=True, version=version, time_ms=None
         )
         return MetadataQuorum(cluster_id="", epoch=0, members=[only])
 
@@ -57,7 +58,8 @@ class SingleBroker:
     ) -> Recovery:
         """There is nothing to recover."""
         del source, voters, dry_run
-        return Recovery(lost=(), voters=(ONLY_BROKER,), version=self._last_change(), sure=True)
+        version = self._seq()
+        return Recovery(lost=(), voters=(ONLY_BROKER,), version=version, sure=True)
 
     def alive(self, broker: int) -> bool:
         """Whether it is that one."""

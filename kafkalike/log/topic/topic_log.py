@@ -9,7 +9,12 @@ from typing import TYPE_CHECKING, Final, TypeVar
 
 from kafkalike import faults
 from kafkalike.clock import SYSTEM_CLOCK, Deadline
-from kafkalike.errors import LogCorruptError, UnsupportedVersionError
+from kafkalike.errors import (
+    LogCorruptError,
+    NotEnoughReplicasAfterAppendError,
+    NotEnoughReplicasError,
+    UnsupportedVersionError,
+)
 from kafkalike.log.store.port import NOW, Pace
 from kafkalike.log.table.actions import APPEND, TableCommit
 from kafkalike.log.table.log_cleaner import LogCleaner
@@ -85,6 +90,7 @@ class DeltaTopicLog(FollowedTopic):
 
     def append_payload(self, payload: Payload, *, codec: str, deadline: Deadline, txn: TxnId | None) -> Appended:
         """Number the records of a payload, write and commit them: all of them or none."""
+        self._check_in_sync()
         if self._combined is not None:
             appended = self._combined.bring(payload, codec, txn, deadline)
             faults.point("append.after_commit")
@@ -98,6 +104,7 @@ class DeltaTopicLog(FollowedTopic):
             if isinstance(landed, Done):
                 return landed.value
         faults.point("append.after_commit")
+        self._check_still_in_sync()
         ranges = ranges_of(segment_of(add, self.files) for add in landed.change.adds)
         return Appended(version=landed.version, ranges=ranges, append_time_ms=landed.change.time_ms)
 
@@ -105,6 +112,7 @@ class DeltaTopicLog(FollowedTopic):
         done = self.already_appended(txn)
         if done is not None:
             return Done(done)
+        self._check_in_sync()
         info, config, now = self.info, self.config, self.clock.now_ms()
         payload.check(info, config, now)
         counts = payload.counts()
@@ -129,6 +137,28 @@ class DeltaTopicLog(FollowedTopic):
             note=append_note(now, txn, state.txns),
             requires=requires,
         )
+
+    def _check_in_sync(self) -> None:
+        """Refuse an append where too few replicas are in sync; before anything is written.
+
+        Raises:
+            NotEnoughReplicasError: fewer than `min.insync.replicas` says.
+        """
+        wanted = self.config.min_isr
+        if wanted > 1 and (there := self._home.in_sync(self.info)) < wanted:
+            raise NotEnoughReplicasError(f"{self.info.name}: {_few(there, wanted)}; nothing was written")
+
+    def _check_still_in_sync(self) -> None:
+        """Say that replicas were taken out while an append was written.
+
+        Raises:
+            NotEnoughReplicasAfterAppendError: fewer are left than `min.insync.replicas` says.
+        """
+        wanted = self.config.min_isr
+        if wanted > 1 and (there := self._home.in_sync(self.info)) < wanted:
+            raise NotEnoughReplicasAfterAppendError(
+                f"{self.info.name}: the records were written, and {_few(there, wanted)}"
+            )
 
     @contextlib.contextmanager
     def exclusive(self, deadline: Deadline) -> Iterator[None]:
@@ -244,3 +274,8 @@ class DeltaTopicLog(FollowedTopic):
     def find_commit(self, wanted: Callable[[TableCommit], bool]) -> TableCommit | None:
         """The newest commit that fits, among those the log still holds."""
         return find_commit(self.files, wanted)
+
+
+def _few(there: int, wanted: int) -> str:
+    replicas = "replica is" if there == 1 else "replicas are"
+    return f"{there} {replicas} in sync, and min.insync.replicas={wanted}"

@@ -25,8 +25,8 @@ from kafkalike.log.cluster.replicated.tables import TableHelper
 from kafkalike.log.store.local import LocalStore
 from kafkalike.log.table.layout import BROKERS, CONTROL_TABLES
 from kafkalike.model.brokers import Broker, ReplicaEnd, Replicas, ReplicatedTable, ReplicateReport
-from kafkalike.model.metadata_quorum import MetadataQuorum, Recovery
 from kafkalike.model.cluster_state import ClusterState, MetadataRow, broker_row, replicas_row
+from kafkalike.model.metadata_quorum import MetadataQuorum, Recovery
 from kafkalike.model.replication.assignment import check_factor
 
 if TYPE_CHECKING:
@@ -177,7 +177,7 @@ class Brokers:
         changed = ReplicatedTable(location=table.location, assigned=wanted, registration=table.registration)
         name, topic_id = owner(state, table.location)
         change = f"replicas shall be {', '.join(map(str, wanted))}"
-        return replicas_row(seq, self._cluster.clock.now_ms(), changed, change, name, topic_id)
+        return replicas_row(seq, self._cluster.clock.now_ms(), changed, change, topic=name, topic_id=topic_id)
 
     def reassigning(self) -> Mapping[str, Replicas]:
         """Topics whose replicas are not those that they shall have."""

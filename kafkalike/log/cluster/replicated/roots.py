@@ -1,4 +1,4 @@
-"""SeveralRoots: the roots of a cluster as one store: a table is where it is registered, everything else where it fits."""
+"""SeveralRoots: the roots of a cluster as one store: a table is where it is registered, all else where it fits."""
 
 from __future__ import annotations
 
@@ -54,6 +54,7 @@ class SeveralRoots(NearStore):
         self,
         roots: Mapping[int, BrokerStore],
         metadata_root: Voters,
+        *,
         clock: Clock,
         lag_ms: int,
         controller_of: Callable[[str], TableController],
