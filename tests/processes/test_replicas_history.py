@@ -98,7 +98,7 @@ class Trial:
     def vanish(self) -> None:
         disk = self.chance.choice(self.disks)
         (disk / "root").rename(disk / "away")
-        self.undo.append(lambda: (disk / "away").rename(disk / "root"))
+        self.undo.append(lambda: come_back(disk))
 
     def fill(self) -> None:
         disk = self.chance.choice(self.disks)
@@ -201,6 +201,12 @@ class Trial:
         if self.mounts:
             for disk in self.disks:
                 subprocess.run(["umount", "-l", str(disk)], check=False)
+
+
+def come_back(disk: Path) -> None:
+    """Nobody may have made anything in its place meanwhile: below a mount point that would be hidden."""
+    assert not (disk / "root").exists(), sorted(map(str, (disk / "root").rglob("*")))
+    (disk / "away").rename(disk / "root")
 
 
 def can_mount(path: Path) -> bool:
