@@ -84,6 +84,10 @@ COMMANDS: Final[Mapping[str, tuple[str, str]]] = {
     ),
     "dump-log": ("kafkalike.cli.log.dump_log:dump_log", "Print table commits, segments and records of a topic."),
     "maintain": ("kafkalike.cli.log.maintain:maintain", "Apply retention and compaction, merge small files, vacuum."),
+    "mirror": (
+        "kafkalike.cli.mirrors.mirror:mirror",
+        "Copy topics and groups to another cluster at the same offsets; promote the copies.",
+    ),
     "history": ("kafkalike.cli.log.history:history", "Show who appended, retained, compacted and configured what."),
     "forget": ("kafkalike.cli.log.forget:forget", "Take all records of keys out of a topic; with a certificate."),
     "undo": ("kafkalike.cli.log.undo:undo", "Take the records of one append out again."),

@@ -244,6 +244,7 @@ class ClusterBase(abc.ABC):
         after: list[TopicInfo] = []
 
         def plan(state: ClusterState) -> Sequence[MetadataRow]:
+            state.require(checked).check_own()
             edited = edit(state.require(checked))
             after[:] = [edited]
             if validate_only or edited == state.topics[checked]:
@@ -269,6 +270,7 @@ class ClusterBase(abc.ABC):
 
         def plan(state: ClusterState) -> Sequence[MetadataRow]:
             info = state.require(name)
+            info.check_own()
             if topic_id is not None and info.topic_id != topic_id:
                 raise TopicDeletedError(name, topic_id, info.topic_id)
             risen: dict[int, int] = {}

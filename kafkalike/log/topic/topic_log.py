@@ -18,16 +18,17 @@ from kafkalike.errors import (
 from kafkalike.log.store.port import NOW, Pace
 from kafkalike.log.table.actions import APPEND, TableCommit
 from kafkalike.log.table.log_cleaner import LogCleaner
-from kafkalike.log.table.state import EndsAt, LastOf, Requirement, Still, TableState, end_app
+from kafkalike.log.table.state import FENCE, EndsAt, LastOf, Requirement, Still, TableState, end_app
 from kafkalike.log.table.table import Change, Done, Landed, Plan, Questions
 from kafkalike.log.table.turns import Turns
+from kafkalike.log.topic.append_times import timed
 from kafkalike.log.topic.batch_payload import BatchPayload, Payload, append_note
 from kafkalike.log.topic.followed import FollowedTopic, Home
 from kafkalike.log.topic.foreign_rules import append_refusal
 from kafkalike.log.topic.known_writes import find_commit, find_write, names_of, ranges_of
 from kafkalike.log.topic.segment_files import segment_of
 from kafkalike.log.topic.validate import codec_for
-from kafkalike.model.appends import Appended, TxnId
+from kafkalike.model.appends import TRANSACTIONS, Appended, TxnId
 from kafkalike.model.batch import RecordBatch
 from kafkalike.model.offsets import plan_offsets
 from kafkalike.model.topic import TopicInfo
@@ -90,6 +91,10 @@ class DeltaTopicLog(FollowedTopic):
 
     def append_payload(self, payload: Payload, *, codec: str, deadline: Deadline, txn: TxnId | None) -> Appended:
         """Number the records of a payload, write and commit them: all of them or none."""
+        with timed(self.clock):
+            return self._append(payload, codec, deadline, txn)
+
+    def _append(self, payload: Payload, codec: str, deadline: Deadline, txn: TxnId | None) -> Appended:
         self._check_in_sync()
         if self._combined is not None:
             appended = self._combined.bring(payload, codec, txn, deadline)
@@ -203,14 +208,37 @@ class DeltaTopicLog(FollowedTopic):
         with self.exclusive(deadline):
             self._table.fence(deadline)
 
+    def seal_mirror(self, application: str, deadline: Deadline) -> None:
+        """End what a mirror writes: a version without content takes the place of the next one that it could bring.
+
+        Numbers of decided transactions begin anew with it, as those of this cluster.
+
+        Args:
+            application: Delta application that says it was done; it is done once.
+            deadline: until when to try.
+
+        Raises:
+            KafkaTimeoutError, KafkaStorageError, UnknownOutcomeError: see `Table.change`.
+        """
+
+        def plan(state: TableState) -> Change | Done[None]:
+            if application in state.txns:
+                return Done(None)
+            return Change(operation=FENCE, time_ms=self.clock.now_ms(), txns={application: 1, TRANSACTIONS: 0})
+
+        with self.exclusive(deadline):
+            self._table.change(plan, deadline)
+
     def ready_to_append(self, pace: Pace = NOW) -> None:
         """Refresh, and refuse a table that a foreign writer has replaced, or whose log end has been taken back.
 
         Raises:
+            MirrorTopicError: the topic is a read-only copy.
             LogCorruptError: appending would give offsets out for the second time.
             UnsupportedVersionError: the table has a property or a column rule that we do not honour.
         """
         self.look_anew(pace)
+        self.info.check_own()
         self._table.durable = self.config.flush
         refusal = self._append_refusal(self._table.state)
         if refusal is not None:

@@ -19,6 +19,7 @@ from kafkalike.errors import (
     KafkaConnectionError,
     KafkaError,
     KafkaStorageError,
+    MirrorError,
 )
 from kafkalike.log.cluster.delta_cluster import DeltaCluster, turns_of
 from kafkalike.log.cluster.replicated.broker_store import BrokerStore, Founding
@@ -258,6 +259,13 @@ class ReplicatedCluster(DeltaCluster):
             message = f"the table of topic {name!r} cannot be created: {cause}"
             raise KafkaStorageError(message) from cause
         return TopicId(table_id)
+
+    def _check_may_mirror(self) -> None:
+        message = (
+            f"{self.root} has several roots: what they write into a table's log about its replicas would take versions "
+            "that belong to the source; mirror to a cluster of one root"
+        )
+        raise MirrorError(message)
 
     def _discard_table(self, info: TopicInfo) -> None:
         for broker in self.store.alive():

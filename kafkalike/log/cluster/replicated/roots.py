@@ -228,10 +228,10 @@ class SeveralRoots(NearStore):
         if first and rest:
             self.at(first).make_folder(rest)
 
-    def copy(self, source: str, target: Store, name: str) -> None:
+    def copy(self, source: str, target: Store, name: str) -> bool:
         """Give a file to another store."""
         store, rest = self._split(source)
-        store.copy(rest, target, name)
+        return store.copy(rest, target, name)
 
     def discard(self, name: str) -> None:
         """Try to remove a file."""

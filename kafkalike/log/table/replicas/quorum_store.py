@@ -414,10 +414,11 @@ class QuorumStore(NearStore):
         if self.voters is not None:
             self._at_majority(lambda each: each.make_folder(folder))
 
-    def copy(self, source: str, target: Store, name: str) -> None:
+    def copy(self, source: str, target: Store, name: str) -> bool:
         """Give a file to another store."""
         with target.open_output(name) as stream:
             stream.write(self.read(source))
+        return False
 
     def size(self, name: str) -> int:
         """Bytes of a file."""
