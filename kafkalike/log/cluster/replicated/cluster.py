@@ -126,21 +126,23 @@ class ReplicatedCluster(DeltaCluster):
 
     def _found(self) -> None:
         """Make the cluster, unless it is. Caller: before the first change of its metadata."""
+        if not self._founded:
+            with self._found_mutex:
+                self._found_once()
+
+    def _found_once(self) -> None:
         if self._founded:
             return
-        with self._found_mutex:
-            if self._founded:
-                return
-            if not self._founding.done:
-                self._founding.cluster = found_cluster(self._roots, self._founding.voters)
-                self._founding.done = True
-            self._founded = True
-            try:
-                # Whoever has signed the roots may have been killed before this.
-                self.metadata.transact(self._first_brokers)
-            except BaseException:
-                self._founded = False
-                raise
+        if not self._founding.done:
+            self._founding.cluster = found_cluster(self._roots, self._founding.voters)
+            self._founding.done = True
+        self._founded = True
+        try:
+            # Whoever has signed the roots may have been killed before this.
+            self.metadata.transact(self._first_brokers)
+        except BaseException:
+            self._founded = False
+            raise
 
     def _first_brokers(self, state: ClusterState) -> Sequence[MetadataRow]:
         if state.last_broker:
