@@ -98,6 +98,7 @@ class ReplicatedCluster(DeltaCluster):
             lag_ms=int(settings.get("replica.lag.time.max.ms")),
             controller_of=self._controller_of,
             opened=self._open_root,
+            is_out=self._is_out,
             reopen=reopen,
         )
         root = ",".join(root.uri for _, root in sorted(roots.items()))
@@ -180,6 +181,11 @@ class ReplicatedCluster(DeltaCluster):
             for broker in state.brokers.values()
             if not broker.draining and self.store.root_of(broker.id).is_there()
         }
+
+    def _is_out(self, broker: int) -> bool:
+        """Whether a broker is out of sync with some table that it shall have, as far as is known."""
+        tables = self.metadata.state.replicas.values()
+        return any(broker in table.assigned and broker not in table.isr for table in tables)
 
     def _place(
         self, state: ClusterState, partitions: int, factor: int, assignments: Mapping[int, Sequence[int]] | None
