@@ -34,7 +34,10 @@ KAFKAS: Final = frozenset(
         "delete-records",
         "dump-log",
         "get-offsets",
+        "leader-election",
+        "log-dirs",
         "producer-perf-test",
+        "reassign-partitions",
         "topics",
         "transactional-message-copier",
         "transactions",
@@ -83,6 +86,17 @@ COMMANDS: Final[Mapping[str, tuple[str, str]]] = {
     ),
     "dump-log": ("kafkalike.cli.log.dump_log:dump_log", "Print table commits, segments and records of a topic."),
     "maintain": ("kafkalike.cli.log.maintain:maintain", "Apply retention and compaction, merge small files, vacuum."),
+    "brokers": ("kafkalike.cli.brokers.brokers:brokers", "List, add, drain and remove storage roots."),
+    "replicate": ("kafkalike.cli.brokers.replicate:replicate", "Bring replicas in sync, and say how far they are."),
+    "leader-election": (
+        "kafkalike.cli.brokers.leader_election:leader_election",
+        "Let preferred replicas lead, or elect unclean leaders.",
+    ),
+    "reassign-partitions": (
+        "kafkalike.cli.brokers.reassign_partitions:reassign_partitions",
+        "Move replicas to other brokers.",
+    ),
+    "log-dirs": ("kafkalike.cli.brokers.log_dirs:log_dirs", "Print sizes of replicas by broker."),
     "mirror": (
         "kafkalike.cli.mirrors.mirror:mirror",
         "Copy topics and groups to another cluster at the same offsets; promote the copies.",

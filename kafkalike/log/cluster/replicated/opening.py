@@ -52,9 +52,7 @@ def open_several(roots: Sequence[str], *, server: ServerConfig | None = None) ->
         message = f"{strangers[0]} is not a root of the cluster of {min(signs)}: add it with `kafkalike brokers add`"
         raise KafkaConfigurationError(message)
     said = next(iter(signs.values()))
-    return _cluster(
-        said._replace(roots=known), Founding(done=True, voters=said.voters, cluster=said.cluster), server
-    )
+    return _cluster(said._replace(roots=known), Founding(done=True, voters=said.voters, cluster=said.cluster), server)
 
 
 def _cluster(sign: Sign, founding: Founding, server: ServerConfig | None) -> ReplicatedCluster:
