@@ -156,9 +156,8 @@ def _list(admin: KafkaAdminClient) -> None:
     click.echo("Current partition reassignments:")
     for tp, found in sorted(moving.items()):
         parts = [f"{tp.topic}-{tp.partition}: replicas: {','.join(map(str, found['replicas']))}."]
-        for name in ("adding", "removing"):
-            if found[f"{name}_replicas"]:
-                parts.append(f"{name}: {','.join(map(str, found[f'{name}_replicas']))}.")
+        changing = [(name, found[f"{name}_replicas"]) for name in ("adding", "removing")]
+        parts += [f"{name}: {','.join(map(str, brokers))}." for name, brokers in changing if brokers]
         click.echo(" ".join(parts))
 
 

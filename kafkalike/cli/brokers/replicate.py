@@ -101,15 +101,14 @@ def _describe(cluster: Cluster, topic: str | None, *, as_json: bool) -> None:
         leader = ends.get(replicas.leader)
         for broker, end in ends.items():
             role = "leader" if broker == replicas.leader else "in sync" if end.in_sync else "out of sync"
-            known = leader is not None and leader.version is not None and end.version is not None
             rows.append(
                 {
                     "table": name,
                     "broker": broker,
                     "role": role if end.version is not None else f"{role}, gives no answer",
                     "version": end.version,
-                    "lag_versions": max(leader.version - end.version, 0) if known else None,  # type: ignore[union-attr, operator]
-                    "lag_bytes": max((leader.bytes or 0) - (end.bytes or 0), 0) if known else None,  # type: ignore[union-attr]
+                    "lag_versions": None if leader is None else _behind(leader.version, end.version),
+                    "lag_bytes": None if leader is None else _behind(leader.bytes, end.bytes),
                 }
             )
     if as_json:
@@ -119,3 +118,8 @@ def _describe(cluster: Cluster, topic: str | None, *, as_json: bool) -> None:
     texts = [tuple("-" if value is None else str(value) for value in row.values()) for row in rows]
     for line in table_lines([HEADS, *texts]):
         click.echo(line)
+
+
+def _behind(leader: int | None, own: int | None) -> int | None:
+    """How far a replica is behind the leader; None where one of them gives no answer."""
+    return None if leader is None or own is None else max(leader - own, 0)
