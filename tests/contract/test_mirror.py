@@ -254,7 +254,7 @@ def test_a_long_log_is_taken_up_at_a_checkpoint_by_a_new_mirror(tmp_path: Path, 
 
     assert passed.topics["t"].restarted
     assert values(target, "t") == [b"a", b"b", b"c", b"d", b"e", b"f"]
-    assert LogFiles.listed(target.files_of(target.topic("t"))).commits == (0, 6)
+    assert LogFiles.listed(target.files_of(target.topic("t"))).commits == (0, 1, 6)
 
 
 # --- what is wrong ------------------------------------------------------------------------------
