@@ -243,7 +243,9 @@ def world_clean(cluster: DeltaCluster) -> None:
     MirrorWorld.clean(cluster, "t")
 
 
-def test_a_long_log_is_taken_up_at_a_checkpoint_by_a_new_mirror(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_long_log_is_taken_up_at_a_checkpoint_by_a_new_mirror(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Nobody reads it version by version yet."""
     monkeypatch.setattr("kafkalike.model.mirrors.steps.FIRST_AT_ONCE", 3)
     source, target = on_disk(tmp_path / "a"), on_disk(tmp_path / "b")
@@ -260,7 +262,9 @@ def test_a_long_log_is_taken_up_at_a_checkpoint_by_a_new_mirror(tmp_path: Path, 
 # --- what is wrong ------------------------------------------------------------------------------
 
 
-def test_a_topic_that_was_created_again_is_said_and_its_mirror_stays(source: DeltaCluster, target: DeltaCluster) -> None:
+def test_a_topic_that_was_created_again_is_said_and_its_mirror_stays(
+    source: DeltaCluster, target: DeltaCluster
+) -> None:
     """Deleting the mirror lets the next pass begin anew."""
     mirror(source, target)
     source.delete_topic("t")
@@ -417,7 +421,9 @@ def test_a_pass_is_not_decided_once_a_promotion_has_begun(source: DeltaCluster, 
     assert values(target, "t") == [b"a", b"b", b"own"]
 
 
-def test_what_was_decided_is_brought_by_a_promotion_without_the_source(source: DeltaCluster, target: DeltaCluster) -> None:
+def test_what_was_decided_is_brought_by_a_promotion_without_the_source(
+    source: DeltaCluster, target: DeltaCluster
+) -> None:
     """The mirror was killed and the source is gone."""
     mirror(source, target)
     fill(source, "c")
@@ -536,7 +542,17 @@ def test_the_command_mirrors_describes_and_promotes(tmp_path: Path, capsys: pyte
     out, err = capsys.readouterr()
     lines = out.splitlines()
     assert lines[0].startswith("t: version -1 -> 1, ")
-    assert lines[1].split() == "TOPIC PHASE VERSION SOURCE-VERSION LAG-VERSIONS LAG-BYTES LAG-SECONDS LAST-IN-STEP SOURCE".split()
+    assert lines[1].split() == [
+        "TOPIC",
+        "PHASE",
+        "VERSION",
+        "SOURCE-VERSION",
+        "LAG-VERSIONS",
+        "LAG-BYTES",
+        "LAG-SECONDS",
+        "LAST-IN-STEP",
+        "SOURCE",
+    ]
     assert lines[2].split()[:7] == ["t", "following", "1", "1", "0", "0", "0.000"]
     assert lines[3] == "Promoted topic t at version 1 of its source."
     assert err.splitlines() == [
@@ -545,7 +561,9 @@ def test_the_command_mirrors_describes_and_promotes(tmp_path: Path, capsys: pyte
     ]
 
 
-def test_large_files_are_copied_in_steps(source: DeltaCluster, target: DeltaCluster, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_large_files_are_copied_in_steps(
+    source: DeltaCluster, target: DeltaCluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Of a file, no more than a step is in memory."""
     monkeypatch.setattr("kafkalike.log.mirrors.data_files.WHOLE_BYTES", 100)
     monkeypatch.setattr("kafkalike.log.mirrors.data_files.STEP_BYTES", 1000)

@@ -15,7 +15,6 @@ from kafkalike.config.topic import TOPIC_PROPERTIES
 from kafkalike.errors import (
     InvalidConfigurationError,
     InvalidPartitionsError,
-    InvalidReplicationAssignmentError,
     OffsetOutOfRangeError,
     PolicyViolationError,
     TopicAlreadyExistsError,

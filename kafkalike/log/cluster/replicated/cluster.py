@@ -23,11 +23,11 @@ from kafkalike.errors import (
 )
 from kafkalike.log.cluster.delta_cluster import DeltaCluster, turns_of
 from kafkalike.log.cluster.replicated.broker_store import BrokerStore, Founding
-from kafkalike.log.cluster.replicated.controller import FixedController, MetadataController, Place
-from kafkalike.log.cluster.replicated.metadata import PatientControlLog
 from kafkalike.log.cluster.replicated.brokers import Brokers
+from kafkalike.log.cluster.replicated.controller import FixedController, MetadataController, Place
 from kafkalike.log.cluster.replicated.founding import found_cluster
 from kafkalike.log.cluster.replicated.home import BrokerHome
+from kafkalike.log.cluster.replicated.metadata import PatientControlLog
 from kafkalike.log.cluster.replicated.roots import SeveralRoots
 from kafkalike.log.cluster.replicated.voters import first_voters, metadata_root
 from kafkalike.log.cluster.topic_folders import location_of, put_aside

@@ -22,7 +22,7 @@ from kafkalike.log.table.checkpoints.make import make_checkpoint
 from kafkalike.log.table.log_files import LogFiles
 from kafkalike.log.table.replicas.live_files import live_files
 from kafkalike.log.table.replicas.version_file import VersionFile, newest_configuration, seal
-from kafkalike.log.table.snapshot import Snapshot, load_snapshot
+from kafkalike.log.table.snapshot import load_snapshot
 from kafkalike.model.replication import acts
 from kafkalike.model.replication.values import Registration, Replica, UnreachableError, View
 
