@@ -36,6 +36,7 @@ KAFKAS: Final = frozenset(
         "get-offsets",
         "leader-election",
         "log-dirs",
+        "metadata-quorum",
         "producer-perf-test",
         "reassign-partitions",
         "topics",
@@ -106,6 +107,11 @@ COMMANDS: Final[Mapping[str, tuple[str, str]]] = {
     "undo": ("kafkalike.cli.log.undo:undo", "Take the records of one append out again."),
     "fork": ("kafkalike.cli.log.fork:fork", "Make a new topic with what a topic holds, without reading it."),
     "verify": ("kafkalike.cli.log.verify:verify", "Check that a cluster's logs are sound."),
+    "metadata-quorum": (
+        "kafkalike.cli.quorum.metadata_quorum:metadata_quorum",
+        "Describe the voters that decide about topics, leaders and brokers.",
+    ),
+    "recover": ("kafkalike.cli.quorum.recover:recover", "Go on without roots that are lost, and say what is lost."),
     "schemas": (
         "kafkalike.cli.schemas.schemas:schemas",
         "Register, show, check, delete, export and import schemas.",

@@ -50,14 +50,11 @@ from kafkalike.errors.groups import (
 )
 from kafkalike.errors.never_raised.brokers import (
     BrokerIdNotRegisteredError,
-    BrokerNotAvailableError,
     CoordinatorLoadInProgressError,
     CoordinatorNotAvailableError,
     DuplicateBrokerRegistrationError,
     DuplicateResourceError,
     DuplicateVoterError,
-    ElectionNotNeededError,
-    EligibleLeadersNotAvailableError,
     FeatureUpdateFailedError,
     FencedLeaderEpochError,
     FencedStateEpochError,
@@ -73,11 +70,9 @@ from kafkalike.errors.never_raised.brokers import (
     MismatchedEndpointTypeError,
     NetworkExceptionError,
     NewLeaderElectedError,
-    NoReassignmentInProgressError,
     NotControllerError,
     NotCoordinatorError,
     OperationNotAttemptedError,
-    PreferredLeaderNotAvailableError,
     ReassignmentInProgressError,
     ReplicaNotAvailableError,
     ResourceNotFoundError,
@@ -121,7 +116,6 @@ from kafkalike.errors.never_raised.records import (
     InvalidSessionTimeoutError,
     InvalidShareSessionEpochError,
     MemberIdRequiredError,
-    NotEnoughReplicasAfterAppendError,
     OffsetMovedToTieredStorageError,
     OffsetNotAvailableError,
     PositionOutOfRangeError,
@@ -168,6 +162,14 @@ from kafkalike.errors.producing import (
     TransactionAbortedError,
     TransactionalIdNotFoundError,
     UnknownProducerIdError,
+)
+from kafkalike.errors.replicas import (
+    BrokerNotAvailableError,
+    ElectionNotNeededError,
+    EligibleLeadersNotAvailableError,
+    NoReassignmentInProgressError,
+    NotEnoughReplicasAfterAppendError,
+    PreferredLeaderNotAvailableError,
 )
 from kafkalike.errors.schemas import (
     InvalidSchemaError,

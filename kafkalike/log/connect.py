@@ -27,7 +27,8 @@ def connect(
     Args:
         bootstrap_servers: a path or URI (`./kafkalike-data`, `s3a://bucket/log`); several folders as a list, or with
             commas between them, which are the brokers of one cluster, and any one that is there suffices once it was
-            made; an opened `Cluster`; or None for the environment variable `KAFKALIKE_BOOTSTRAP_SERVERS`, else `./kafkalike-data`.
+            made; an opened `Cluster`; or None for the environment variable `KAFKALIKE_BOOTSTRAP_SERVERS`, else
+            `./kafkalike-data`.
         storage_options: of an object store: a dict by the names that obstore and deltalake share. Environment variables
             such as `AWS_ACCESS_KEY_ID` say what it does not.
         to_read: for a client that writes nothing. What it reads does not rest on what is tried out, which takes five

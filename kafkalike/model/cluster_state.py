@@ -94,7 +94,7 @@ def broker_row(seq: int, time_ms: int, broker: Broker, change: str, *, removed: 
 
 
 def replicas_row(
-    seq: int, time_ms: int, table: ReplicatedTable, change: str, topic: str, topic_id: str = ""
+    seq: int, time_ms: int, table: ReplicatedTable, change: str, *, topic: str, topic_id: str = ""
 ) -> MetadataRow:
     """The row that says who has a table from now on.
 

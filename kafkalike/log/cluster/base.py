@@ -104,7 +104,7 @@ class ClusterBase(abc.ABC):
         """Brokers and replicas."""
         from kafkalike.log.cluster.single_broker import SingleBroker
 
-        return SingleBroker(self.root, self.topics, self.topic)
+        return SingleBroker(self.root, self.topics, self.topic, lambda: self.metadata.refresh().seq)
 
     @abc.abstractmethod
     def log(self, name: str, *, since: float = math.inf) -> TopicLog:
@@ -169,7 +169,7 @@ class ClusterBase(abc.ABC):
             rows = [topic_row(state.seq + 1, now, info, "created")]
             if placed is not None:
                 table = first_replicas(location, placed)
-                rows.append(replicas_row(state.seq + 2, now, table, "created", info.name, info.topic_id))
+                rows.append(replicas_row(state.seq + 2, now, table, "created", topic=info.name, topic_id=info.topic_id))
             return rows
 
         while True:

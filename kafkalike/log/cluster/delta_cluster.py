@@ -447,10 +447,16 @@ class DeltaCluster(ClusterBase):
             clock=self.clock,
             open_appends=self.open_appends,
             schemas=lambda: self.schemas,
+            in_sync=self._in_sync,
         )
         log = DeltaTopicLog(home, info)
         log.refresh(metadata=False)
         return log
+
+    def _in_sync(self, info: TopicInfo) -> int:
+        """How many replicas of a topic are in sync, as far as is known."""
+        table = self.metadata.state.replicas.get(info.location)
+        return 1 if table is None else len(table.registration.in_sync)
 
     def open_ahead(self, names: Iterable[str]) -> Mapping[str, DeltaTopicLog]:
         """Open the logs of several topics side by side."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import TYPE_CHECKING, Literal, NoReturn
 
 from kafkalike.errors import (
@@ -13,6 +13,7 @@ from kafkalike.errors import (
     NoReassignmentInProgressError,
 )
 from kafkalike.model.brokers import ONLY_BROKER, Broker, Replicas, ReplicateReport
+from kafkalike.model.metadata_quorum import MetadataQuorum, QuorumMember, Recovery
 
 if TYPE_CHECKING:
     from kafkalike.model.topic import TopicInfo
@@ -25,18 +26,40 @@ class SingleBroker:
         root: what the cluster is called.
         topics: all of its topics, fresh.
         topic: one topic by its name; raises where there is none.
+        seq: number of the last row of the metadata, fresh.
     """
 
     def __init__(
-        self, root: str, topics: Callable[[], Mapping[str, TopicInfo]], topic: Callable[[str], TopicInfo]
+        self,
+        root: str,
+        topics: Callable[[], Mapping[str, TopicInfo]],
+        topic: Callable[[str], TopicInfo],
+        seq: Callable[[], int],
     ) -> None:
         self._root = root
         self._topics = topics
         self._topic = topic
+        self._seq = seq
 
     def brokers(self) -> Sequence[Broker]:
         """The one there is."""
         return [Broker(id=ONLY_BROKER, uri=self._root)]
+
+    def quorum(self) -> MetadataQuorum:
+        """It decides alone."""
+        version = self._seq()
+        only = QuorumMember(
+            broker=ONLY_BROKER, uri=self._root, id=str(ONLY_BROKER), votes=True, version=version, time_ms=None
+        )
+        return MetadataQuorum(cluster_id="", epoch=0, members=[only])
+
+    def recover(
+        self, source: str | None = None, voters: Collection[int] | None = None, *, dry_run: bool = False
+    ) -> Recovery:
+        """There is nothing to recover."""
+        del source, voters, dry_run
+        version = self._seq()
+        return Recovery(lost=(), voters=(ONLY_BROKER,), version=version, sure=True)
 
     def alive(self, broker: int) -> bool:
         """Whether it is that one."""

@@ -80,6 +80,10 @@ def _table(
         yield Finding(kind=KIND, message=_said(name, str(error)), topic=topic)
 
 
+def _behind(name: str, topic: str | None, what: str) -> Finding:
+    return Finding(kind=BEHIND, message=_said(name, what), topic=topic, warning=True)
+
+
 def _said(name: str, what: str) -> str:
     return f"replicas of {name}: {what}"
 

@@ -58,6 +58,8 @@ class Home:
     """Appends of this process that may land still."""
     schemas: SchemasOf
     """The registry, opened when a topic asks for it."""
+    in_sync: Callable[[TopicInfo], int] = lambda _: 1
+    """How many replicas of a topic are in sync, as far as is known."""
 
 
 class FollowedTopic:

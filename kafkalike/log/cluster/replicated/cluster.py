@@ -94,11 +94,11 @@ class ReplicatedCluster(DeltaCluster):
         several = SeveralRoots(
             stores,
             metadata_root(stores, founding, clock),
-            clock,
-            int(settings.get("replica.lag.time.max.ms")),
-            self._controller_of,
-            self._open_root,
-            reopen,
+            clock=clock,
+            lag_ms=int(settings.get("replica.lag.time.max.ms")),
+            controller_of=self._controller_of,
+            opened=self._open_root,
+            reopen=reopen,
         )
         root = ",".join(root.uri for _, root in sorted(roots.items()))
         super().__init__(several, server=settings, clock=clock, root=root)

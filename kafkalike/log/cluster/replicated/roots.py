@@ -1,4 +1,4 @@
-"""SeveralRoots: the roots of a cluster as one store: a table is where it is registered, everything else where it fits."""
+"""SeveralRoots: the roots of a cluster as one store: a table is where it is registered, all else where it fits."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from kafkalike.clock import Clock
 from kafkalike.config.storage import SentOptions
 from kafkalike.errors import KafkaConnectionError, KafkaStorageError
 from kafkalike.log.cluster.replicated.broker_store import BrokerStore
-from kafkalike.log.cluster.replicated.voters import MetadataRoot
+from kafkalike.log.cluster.replicated.voters import Voters
 from kafkalike.log.store.local import LocalStore
 from kafkalike.log.store.near import NearStore
 from kafkalike.log.store.port import NOW, Entry, Pace, Reach, Store
@@ -53,7 +53,8 @@ class SeveralRoots(NearStore):
     def __init__(
         self,
         roots: Mapping[int, BrokerStore],
-        metadata_root: MetadataRoot,
+        metadata_root: Voters,
+        *,
         clock: Clock,
         lag_ms: int,
         controller_of: Callable[[str], TableController],
@@ -227,10 +228,10 @@ class SeveralRoots(NearStore):
         if first and rest:
             self.at(first).make_folder(rest)
 
-    def copy(self, source: str, target: Store, name: str) -> None:
+    def copy(self, source: str, target: Store, name: str) -> bool:
         """Give a file to another store."""
         store, rest = self._split(source)
-        store.copy(rest, target, name)
+        return store.copy(rest, target, name)
 
     def discard(self, name: str) -> None:
         """Try to remove a file."""

@@ -87,7 +87,7 @@ class TableHelper:
         return failed
 
     def _evict(self, failed: list[str]) -> None:
-        """Take out who gives no answer; and where nobody in sync does, elect who may lack records, if that is wanted."""
+        """Take out who gives no answer; where nobody in sync does, elect who may lack records, if that is wanted."""
         registered = self._table().registration
         gone = [replica for replica in registered.chain if not self._alive(replica.broker)]
         if set(registered.in_sync) <= set(gone):
