@@ -54,7 +54,7 @@ def test_without_a_majority_nothing_is_changed_and_what_is_known_can_be_read(vot
     for gone in (2, 3):
         voters.take_away(gone)
 
-    with pytest.raises(KafkaStorageError, match="2 of the 3 voters.*broker 2 at.*broker 3 at.*kafkalike recover"):
+    with pytest.raises(KafkaStorageError, match=r"2 of the 3 voters.*broker 2 at.*broker 3 at.*kafkalike recover"):
         client.create("b")
 
     assert list(voters.client().log.refresh().topics) == ["a"]
@@ -108,7 +108,7 @@ def test_many_clients_at_once(voters: VoterFolders) -> None:
 
 
 @pytest.mark.parametrize("last_happens", [False, True])
-def test_a_process_killed_between_any_two_requests(tmp_path: Path, last_happens: bool) -> None:
+def test_a_process_killed_between_any_two_requests(tmp_path: Path, *, last_happens: bool) -> None:
     """Whoever comes next goes on, and nothing of what was shown is gone."""
     base = VoterFolders(tmp_path / "base")
     base.client().create("a")
@@ -180,9 +180,8 @@ def test_others_take_over_from_a_voter_that_is_lost(voters: VoterFolders) -> Non
     spare = str(voters.path / "root4")
     before = client.store.voters
     assert before is not None
-    after = VoterSet(
-        1, tuple(voters.voter(n, 1) for n in (1, 3)) + (voters.voter(1, 1)._replace(broker=4, id="1.4", uri=spare),)
-    )
+    fourth = voters.voter(1, 1)._replace(broker=4, id="1.4", uri=spare)
+    after = VoterSet(1, (voters.voter(1, 1), voters.voter(3, 1), fourth))
 
     taken = VoterRoots(client.store.folder_of, SYSTEM_CLOCK, "a test").carry_out(taking_over(before, after))
 

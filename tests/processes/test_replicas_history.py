@@ -180,7 +180,7 @@ class Trial:
             for root in self.roots:
                 for file in sorted(Path(root, name).rglob("*")):
                     part = str(file.relative_to(Path(root, name)))
-                    if file.is_file() and (part.endswith(".json") or part.endswith(".parquet")) and "/_" not in part:
+                    if file.is_file() and part.endswith((".json", ".parquet")) and "/_" not in part:
                         content = file.read_bytes()
                         if "checkpoint" not in part:
                             assert seen.setdefault(part, content) == content, (root, part)
@@ -212,7 +212,9 @@ def come_back(disk: Path) -> None:
 def can_mount(path: Path) -> bool:
     probe = path / "probe"
     probe.mkdir()
-    done = subprocess.run(["mount", "-t", "tmpfs", "-o", "size=1m", "tmpfs", str(probe)], check=False, capture_output=True)
+    done = subprocess.run(
+        ["mount", "-t", "tmpfs", "-o", "size=1m", "tmpfs", str(probe)], check=False, capture_output=True
+    )
     return done.returncode == 0 and subprocess.run(["umount", str(probe)], check=False).returncode == 0
 
 

@@ -73,7 +73,8 @@ class MortalStore(LocalStore):
         return found
 
     def put_if_absent(self, name: str, content: bytes, *, durable: bool = False) -> bool:
-        return bool(self._life.ask(lambda: super(MortalStore, self).put_if_absent(name, content, durable=False)))
+        del durable
+        return bool(self._life.ask(lambda: super(MortalStore, self).put_if_absent(name, content)))
 
     def replace(self, name: str, content: bytes) -> None:
         self._life.ask(lambda: super(MortalStore, self).replace(name, content))

@@ -23,7 +23,9 @@ def write(asked: dict[str, Any]) -> None:
     sent = 0
     with Recorder(asked["history"], asked["name"], asked["topic"]) as recorder:
         while True:
-            records = [(chance.choice(asked["partitions"]), f"{asked['name']}-{sent + n}") for n in range(chance.randint(1, 4))]
+            records = [
+                (chance.choice(asked["partitions"]), f"{asked['name']}-{sent + n}") for n in range(chance.randint(1, 4))
+            ]
             sent += len(records)
             done = recorder.send(
                 records, partial(lambda some: offsets_of(some, dict(log.append(batch_of(some)).ranges)), records)

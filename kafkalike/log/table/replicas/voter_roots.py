@@ -52,12 +52,20 @@ class VoterRoots:
         store_of: a voter → the folder of the metadata on its root.
         clock: time and waiting.
         why: what a version says that records a takeover.
+        jitter: random number from 0 to 1, for the wait after meeting another proposer.
     """
 
-    def __init__(self, store_of: Callable[[Voter], Store], clock: Clock, why: str = "") -> None:
+    def __init__(
+        self,
+        store_of: Callable[[Voter], Store],
+        clock: Clock,
+        why: str = "",
+        jitter: Callable[[], float] = random.random,
+    ) -> None:
         self._store_of = store_of
         self._clock = clock
         self._why = why
+        self._jitter = jitter
         self._lasts: dict[Voter, int] = {}
         """The last version that was seen at a voter; it only grows."""
         self.failures: dict[Voter, OSError] = {}
@@ -100,7 +108,7 @@ class VoterRoots:
             UnreachableVoterError: the voter gives no answer.
         """
         if isinstance(act, registers.Pause):
-            self._clock.sleep(random.random() * PAUSE_SECONDS * 2 ** min(act.attempt, 7))
+            self._clock.sleep(self._jitter() * PAUSE_SECONDS * 2 ** min(act.attempt, 7))
             return None
         if isinstance(act, quorum.NewProposer):
             return uuid.uuid4().hex
@@ -116,7 +124,8 @@ class VoterRoots:
     # --- registers -----------------------------------------------------------------------------
 
     def _read_row(self, act: registers.ReadRow) -> list[registers.Request]:
-        store, found = self._store_of(act.voter), []
+        store = self._store_of(act.voter)
+        found: list[registers.Request] = []
         while True:
             content = store.look(register_name(act.voter, act.slot, act.since + len(found)))
             if content is None:
