@@ -156,7 +156,12 @@ class ReplicatedCluster(DeltaCluster):
     @cached_property
     def replication(self) -> Brokers:
         """Brokers and replicas."""
-        home = BrokerHome(
+        return Brokers(self.home)
+
+    @property
+    def home(self) -> BrokerHome:
+        """What those who work for its brokers and replicas need of it."""
+        return BrokerHome(
             root=self.root,
             store=self.store,
             metadata=self.metadata,
@@ -165,7 +170,6 @@ class ReplicatedCluster(DeltaCluster):
             usable=self.usable,
             controller_of=self._controller_of,
         )
-        return Brokers(home)
 
     def usable(self, state: ClusterState) -> dict[int, str | None]:
         """Racks of the brokers that answer and may get new replicas, by id."""

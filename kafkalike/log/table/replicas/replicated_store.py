@@ -100,8 +100,12 @@ class ReplicatedStore(NearStore):
         return self._reader().at(folder)
 
     def for_tasks(self) -> Store:
-        """What reads files, from the leader or another one in sync."""
-        return self._reader()
+        """This store; another process gets one that reads, see `__reduce__`."""
+        return self
+
+    def __reduce__(self) -> tuple[type[Copies], tuple[Sequence[Store]]]:
+        """Elsewhere it is read only: from the leader, or another one in sync."""
+        return Copies, ([self.replicas.store_of(replica) for replica in self.replicas.in_sync()],)
 
     def _reader(self) -> Copies:
         return Copies([self.replicas.store_of(replica) for replica in self.replicas.in_sync()])
