@@ -37,14 +37,14 @@ PATIENCE = 90.0
 class Trial:
     """Three roots, processes at work, and what is done to both."""
 
-    def __init__(self, path: Path, *, mounts: bool) -> None:
-        self.path, self.mounts = path, mounts
+    def __init__(self, path: Path, *, mounts: bool, pause_ms: int) -> None:
+        self.path, self.mounts, self.pause_ms = path, mounts, pause_ms
         self.chance = random.Random(str(path.name))
         self.disks = [path / f"disk{n}" for n in (1, 2, 3)]
         for disk in self.disks:
             disk.mkdir()
             if mounts:
-                subprocess.run(["mount", "-t", "tmpfs", "-o", "size=48m", "tmpfs", str(disk)], check=True)
+                subprocess.run(["mount", "-t", "tmpfs", "-o", "size=1g", "tmpfs", str(disk)], check=True)
         self.roots = [str(disk / "root") for disk in self.disks]
         self.histories = path / "histories"
         self.histories.mkdir()
@@ -69,7 +69,14 @@ class Trial:
         name = f"{role}{self.count}"
         self.count += 1
         ending = "jsonl" if role == "write" else "txt"
-        orders = {"role": role, "name": name, "roots": self.roots, "topic": "t", "partitions": PARTITIONS}
+        orders: dict[str, object] = {
+            "role": role,
+            "name": name,
+            "roots": self.roots,
+            "topic": "t",
+            "partitions": PARTITIONS,
+        }
+        orders["pause_ms"] = self.pause_ms
         child = Child(WORKER, {**orders, "history": str(self.histories / f"{name}.{ending}")}, self.env)
         self.live[name] = child
         child.wait_ready()
@@ -112,7 +119,17 @@ class Trial:
 
     def freeze(self) -> None:
         disk = self.chance.choice(self.disks)
-        subprocess.run(["mount", "-o", "remount,ro", str(disk)], check=True)
+        for _ in range(50):
+            # Not while somebody has a file open to write.
+            if (
+                subprocess.run(["mount", "-o", "remount,ro", str(disk)], check=False, capture_output=True).returncode
+                == 0
+            ):
+                break
+            time.sleep(0.02)
+        else:
+            self.note("busy")
+            return
         self.undo.append(lambda: subprocess.run(["mount", "-o", "remount,rw", str(disk)], check=True))
 
     def note(self, what: str) -> None:
@@ -223,7 +240,9 @@ def can_mount(path: Path) -> bool:
     ("seconds", "pause"), [(6.0, 0.4), pytest.param(1800.0, 2.0, marks=pytest.mark.soak, id="soak")]
 )
 def test_nothing_is_lost_whatever_happens_to_roots_and_processes(tmp_path: Path, seconds: float, pause: float) -> None:
-    trial = Trial(tmp_path, mounts=os.geteuid() == 0 and can_mount(tmp_path))
+    # A long one must not fill the disks, which are memory.
+    mounts = os.geteuid() == 0 and can_mount(tmp_path)
+    trial = Trial(tmp_path, mounts=mounts, pause_ms=5 if seconds < 60 else 100)
     try:
         for role in ("write", "write", "replicate", "control"):
             trial.start(role)
