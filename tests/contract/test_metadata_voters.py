@@ -15,6 +15,7 @@ from kafkalike.log.table.commit_file import Commit
 from kafkalike.log.table.layout import CLUSTER_METADATA
 from kafkalike.log.table.replicas.voter_roots import VoterRoots
 from kafkalike.model.replication.takeover import VoterSet, taking_over
+from kafkalike.testing import ManualClock
 from tests.tools.effort import examples
 from tests.tools.voters import KilledError, VoterFolders
 
@@ -61,6 +62,22 @@ def test_without_a_majority_nothing_is_changed_and_what_is_known_can_be_read(vot
     voters.give_back(3)
     client.create("c")
     assert voters.client().topics() == ["a", "c"]
+
+
+@pytest.mark.parametrize("slow", [1, 2, 3])
+def test_a_voter_that_is_slow_is_waited_for_once(voters: VoterFolders, slow: int) -> None:
+    clock = ManualClock()
+    client = voters.with_slow(slow, clock, 5.0)
+    client.create("a")
+    client.log.refresh()
+    began = clock.monotonic()
+
+    for n in range(5):
+        client.create(f"b{n}")
+
+    assert clock.monotonic() - began <= 10.0
+    voters.client().create("c")
+    assert voters.last(1) == voters.last(2) == voters.last(3)
 
 
 def test_an_empty_folder_in_a_voters_place_does_not_vote(voters: VoterFolders) -> None:

@@ -128,7 +128,7 @@ class QuorumStore(NearStore):
             except (NoMajorityError, VotersReplacedError) as cause:
                 before, voters = voters, self.look_for_voters()
                 assert voters is not None
-                if voters != before:
+                if voters != before or self.roots.forgive():
                     continue
                 raise OSError(self.why(voters)) from cause
             except FellBehindError as cause:
@@ -155,6 +155,7 @@ class QuorumStore(NearStore):
 
     def last_of(self, voter: Voter) -> int | None:
         """The last version that a voter has; None when it gives no answer."""
+        self.roots.forgive()
         try:
             last: int = self.roots.do(LastVersion(voter))
         except UnreachableVoterError:
