@@ -20,15 +20,18 @@ from kafkalike.corrections.paper import Paper
 from kafkalike.errors import (
     CorruptRecordError,
     IllegalArgumentError,
+    MirrorTopicError,
     PolicyViolationError,
     UnknownTopicOrPartitionError,
     UnsupportedVersionError,
 )
 from kafkalike.log.inspect.certificate import check_certificate
 from kafkalike.log.inspect.history import topic_history
+from kafkalike.log.inspect.key_bytes import keys_left
 from kafkalike.log.upkeep.change import publish_or_discard
 from kafkalike.log.upkeep.merge import merge
 from kafkalike.log.upkeep.remove import Remover
+from kafkalike.mirror import Mirror
 from kafkalike.model.batch import RecordBatch
 from kafkalike.model.corrections.certificate import Certificate, parse_certificate
 from kafkalike.model.corrections.removal import Taking, runs_of
@@ -565,6 +568,29 @@ def test_records_of_an_open_transaction_are_told_of(root: str) -> None:
         assert findings(root, report.certificate, KEY) == {"key-not-gone"}
         producer.commit_transaction()
     assert forget("t", root, keys=KEY, execute=True, now=True).records == 1
+
+
+def test_a_mirror_gets_the_version_that_took_the_records_and_its_own_upkeep_removes_the_files(
+    root: str, tmp_path: Path
+) -> None:
+    """At the mirror itself nothing may be taken, nor copied."""
+    source = str(tmp_path / "source")
+    filled(source, 1, configs=AT_ONCE)
+    Mirror(open_cluster(source), open_cluster(root)).run()
+
+    forget("t", source, keys=KEY, execute=True, now=True)
+    Mirror(open_cluster(source), open_cluster(root)).run()
+    upkeep(root, works=["vacuum"])
+
+    mirrored = open_cluster(root).log("t")
+    assert rows(mirrored) == rows(open_cluster(source).log("t"))
+    assert not any(row[0] == KEY for row in rows(mirrored).values())
+    assert list(keys_left(mirrored.files, "t", [KEY])) == []
+    assert forget("t", root, keys="a").records == 4
+    for refused in (lambda: forget("t", root, keys="a", execute=True), lambda: fork("t", "new", root)):
+        with pytest.raises(MirrorTopicError, match="read-only mirror"):
+            refused()
+    assert set(open_cluster(root).topics()) == {"t"}
 
 
 # --- refused ---------------------------------------------------------------------------------------
