@@ -15,7 +15,7 @@ loop := following loading settling state table
 measured := kafkalike.model $(addprefix kafkalike.log.table.,$(loop))
 step = @printf '\n== %s\n' "$@: $(1)"
 
-.PHONY: help setup setup-browser setup-stores objects demo demo-s3 check test fmt lint types arch graph unit spark processes coverage mutants soak wheel-pythons e2e bench bench-kafka reference docs lock clean
+.PHONY: help setup setup-browser setup-stores objects demo demo-s3 check test fmt lint types arch graph unit spark processes coverage mutants soak wheel-pythons recipes e2e bench bench-kafka reference docs lock clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z0-9]+:.*## /{printf "  make %-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -105,6 +105,10 @@ soak: setup setup-stores ## longer trials of crashes, races and interrupts, some
 wheel-pythons: setup ## the wheel on Python 3.11, 3.12 and 3.13, each in a fresh environment, as a new user; says which are missing here
 	$(call step,pytest)
 	@$(pytest) -n 0 -m soak tests/e2e/test_wheel_pythons.py
+
+recipes: setup ## docs/recipes.md with the tools that it is for (Airflow, dbt, ...), which are fetched into temporary environments
+	$(call step,pytest)
+	@$(pytest) -n 0 -m "soak or not soak" tests/e2e/test_recipes.py
 
 e2e: setup ## the command line, the jobs and the notebooks, as a user runs them
 	$(call step,pytest)

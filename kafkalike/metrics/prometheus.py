@@ -20,6 +20,7 @@ from kafkalike.clock import SYSTEM_CLOCK, Clock
 from kafkalike.errors import KafkaError
 from kafkalike.lag.measure import GroupLag, Lags
 from kafkalike.log.connect import check_there
+from kafkalike.metrics.process import AppendCollector
 from kafkalike.metrics.snapshot import GroupView, group_views
 from kafkalike.metrics.transactions import TransactionCounter, TransactionFigures
 from kafkalike.model.lag import PartitionIndex, total
@@ -250,4 +251,5 @@ def exposition(cluster: Cluster, clock: Clock = SYSTEM_CLOCK) -> CollectorRegist
     registry = CollectorRegistry()
     admin = KafkaAdminClient(clock=clock, bootstrap_servers=cluster)
     registry.register(ClusterCollector(admin, Lags(cluster, leave_out_damaged=True), clock))
+    registry.register(AppendCollector())
     return registry

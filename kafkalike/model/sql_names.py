@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable
 from typing import Final
 
@@ -41,11 +42,12 @@ def own_names(topics: Iterable[str]) -> set[str]:
     ['X', 'c-d']
     """
     named = list(topics)
-    taken = [sql_name(topic) for topic in named] + [topic.lower() for topic in named if topic != sql_name(topic)]
+    taken = Counter([sql_name(topic) for topic in named])
+    taken.update(topic.lower() for topic in named if topic != sql_name(topic))
     return {
         topic
         for topic in named
-        if topic != sql_name(topic) and taken.count(topic.lower()) == 1 and topic.lower() not in SQL_RESERVED
+        if topic != sql_name(topic) and taken[topic.lower()] == 1 and topic.lower() not in SQL_RESERVED
     }
 
 

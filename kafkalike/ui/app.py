@@ -33,7 +33,7 @@ from kafkalike.errors import (
 from kafkalike.ui.desk import Desk
 from kafkalike.ui.guard import CHANGES, HEADERS, Guard
 from kafkalike.ui.jobs import TooManyJobsError
-from kafkalike.ui.pages import groups, others, records, tail, topics
+from kafkalike.ui.pages import groups, others, records, sql, tail, topics
 from kafkalike.ui.request import Site, page, site, templates
 
 _log = logging.getLogger(__name__)
@@ -105,6 +105,8 @@ READ: Final[Mapping[str, View]] = {
     "/schema": others.schema,
     "/dead-letters": others.dead_letters,
     "/letters": others.letters,
+    "/sql": sql.sql,
+    "/sql/{id}": sql.statement,
     "/checks": others.checks,
     "/checks/{id}": others.check,
     "/cluster": others.cluster,
@@ -125,6 +127,8 @@ CHANGE: Final[Mapping[str, View]] = {
     "/schema": others.check_schema,
     "/letters": others.replay,
     "/checks": others.start_check,
+    "/sql": sql.run,
+    "/sql/cancel": sql.cancel,
 }
 """What changes something, by its path; refused where the console is read-only."""
 

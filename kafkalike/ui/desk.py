@@ -24,6 +24,7 @@ from kafkalike.ui.values import Decode, Kind, no_schemas
 if TYPE_CHECKING:
     from kafkalike.log.port import Cluster, TopicLog
     from kafkalike.model.topic import TopicInfo
+    from kafkalike.spark.queries import Queries
 
 MOST_LOGS: Final = 200
 """Topics whose logs are kept open; then the desk begins anew."""
@@ -86,12 +87,22 @@ class Desk:
         cluster: the cluster.
         clock: time.
         metrics: the answer of `/metrics`; None serves none.
+        queries: runs statements of SQL; None where there is no Spark.
     """
 
-    def __init__(self, cluster: Cluster, clock: Clock, metrics: Callable[[], bytes] | None = None) -> None:
+    def __init__(
+        self,
+        cluster: Cluster,
+        clock: Clock,
+        metrics: Callable[[], bytes] | None = None,
+        queries: Queries | None = None,
+    ) -> None:
         self.cluster = cluster
         self.clock = clock
         self.metrics = metrics
+        self.queries = queries
+        self.running = Jobs(clock)
+        """Statements."""
         self.admin = KafkaAdminClient(bootstrap_servers=cluster, clock=clock)
         self.registry = Registry(cluster, clock=clock)
         self.letters = DeadLetters(cluster, clock=clock)
@@ -135,6 +146,9 @@ class Desk:
 
     def close(self) -> None:
         """Send what is left, and end."""
+        for job in self.running.all():
+            if job.cancel is not None and job.ended_ms is None:
+                job.cancel()
         if self._producer is not None:
             self._producer.close()
         self.admin.close()

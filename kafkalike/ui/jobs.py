@@ -31,6 +31,8 @@ class Job:
     result: Any = None
     problem: str = ""
     ended_ms: int | None = None
+    cancel: Callable[[], object] | None = None
+    """Ends it soon; None where it cannot be ended."""
     thread: threading.Thread = field(default_factory=threading.current_thread, repr=False)
     """Does it."""
 
@@ -58,20 +60,21 @@ class Jobs:
         self._lock = threading.Lock()
         self._jobs: OrderedDict[str, Job] = OrderedDict()
 
-    def start(self, what: str, work: Callable[[Job], Any]) -> Job:
+    def start(self, what: str, work: Callable[[Job], Any], cancel: Callable[[], object] | None = None) -> Job:
         """Begin a piece of work.
 
         Args:
             what: for people.
             work: does it; gets the job, to say how far it is, and gives its result.
+            cancel: ends it soon.
 
         Raises:
             TooManyJobsError: another one has not ended.
         """
         with self._lock:
             if any(job.ended_ms is None for job in self._jobs.values()):
-                raise TooManyJobsError("another check is running; wait until it has ended")
-            job = Job(id=secrets.token_hex(8), what=what, begun_ms=self._clock.now_ms())
+                raise TooManyJobsError("another one is running; wait until it has ended")
+            job = Job(id=secrets.token_hex(8), what=what, begun_ms=self._clock.now_ms(), cancel=cancel)
             self._jobs[job.id] = job
             while len(self._jobs) > KEPT:
                 self._jobs.popitem(last=False)

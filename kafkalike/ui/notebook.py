@@ -8,7 +8,7 @@ topic("orders")
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from kafkalike.errors import GroupIdNotFoundError
 from kafkalike.lag.measure import Lags
@@ -16,7 +16,12 @@ from kafkalike.log.connect import connect
 from kafkalike.model.lag import Lag, total
 from kafkalike.schemas.extras import needed
 
-__all__ = ["Shown", "group", "lag", "topic"]
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+    from kafkalike.ui.serving import ConsoleServer
+
+__all__ = ["Shown", "console", "group", "lag", "topic"]
 
 
 class Shown:
@@ -150,3 +155,39 @@ def _figures(found: Lag) -> tuple[int, int, float]:
 
 def _lags(bootstrap_servers: Any, storage_options: Any) -> Lags:  # noqa: ANN401 - see `connect`
     return Lags(connect(bootstrap_servers, storage_options))
+
+
+def console(
+    bootstrap_servers: Any = None,  # noqa: ANN401 - see `connect`
+    *,
+    spark: SparkSession | None = None,
+    port: int = 0,
+    read_only: bool = False,
+    storage_options: Mapping[str, Any] | None = None,
+) -> ConsoleServer:
+    """The web console in this process, at this machine's address; `stop()` ends it.
+
+    Args:
+        bootstrap_servers: the cluster's root; see `kafkalike.log.connect.connect`.
+        spark: a session with Delta; with it the console has a page for SELECT statements.
+        port: 0 finds a free one.
+        read_only: whether every change is refused, and statements too.
+        storage_options: who asks an object store; see `kafkalike.log.connect.connect`.
+
+    Returns:
+        The console; its `address_with_token` is what a browser opens.
+
+    Raises:
+        KafkaConfigurationError: packages are missing; the address cannot be used; the session is of Spark Connect.
+    """
+    from kafkalike.ui.serving import ConsoleServer
+
+    cluster = connect(bootstrap_servers, storage_options)
+    queries = None
+    if spark is not None:
+        from kafkalike.spark.queries import Queries
+
+        queries = Queries(spark, cluster)
+    made = ConsoleServer(cluster, port=port, read_only=read_only, queries=queries)
+    made.start()
+    return made

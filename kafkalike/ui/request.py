@@ -72,6 +72,7 @@ def page(request: Request, template: str, status: int = 200, /, **values: Any) -
         read_only=here.guard.read_only,
         root=here.desk.cluster.root,
         path=request.url.path,
+        sql_here=here.desk.queries is not None,
         version=__version__,
         query=lambda **changed: _query(request, changed),
         **values,

@@ -15,6 +15,7 @@ from kafkalike.schemas.extras import needed
 
 if TYPE_CHECKING:
     from kafkalike.log.port import Cluster
+    from kafkalike.spark.queries import Queries
 
 GRACE_SECONDS: Final = 3
 """How long answers that are under way may take when the console ends."""
@@ -32,6 +33,7 @@ class ConsoleServer:
         allowed_hosts: names that it may be called by, beside those of this machine.
         certificate: files of the certificate and its key, for https; the key may stand in the first one. None: http.
         metrics: the answer of `/metrics`; None serves none.
+        queries: runs statements of SQL; None where there is no Spark.
         clock: time.
 
     Raises:
@@ -50,6 +52,7 @@ class ConsoleServer:
         allowed_hosts: Collection[str] = (),
         certificate: tuple[str, str | None] | None = None,
         metrics: Callable[[], bytes] | None = None,
+        queries: Queries | None = None,
         clock: Clock = SYSTEM_CLOCK,
     ) -> None:
         serving = needed("kafkalike.http.serving", "the console", "ui")
@@ -69,7 +72,7 @@ class ConsoleServer:
             read_only=read_only,
             secure=certificate is not None,
         )
-        self._desk = desk.Desk(cluster, clock, metrics)
+        self._desk = desk.Desk(cluster, clock, metrics, queries)
         gate = app.console(self._desk, rules)
         self._stopping: threading.Event = gate.app.state.stopping
         self._server: Any = serving.HttpServer(gate, door, name="kafkalike-ui", grace_seconds=GRACE_SECONDS)

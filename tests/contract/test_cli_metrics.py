@@ -3,6 +3,7 @@
 import json
 import platform
 import re
+import shutil
 from pathlib import Path
 
 import pytest
@@ -13,6 +14,7 @@ from prometheus_client.parser import text_string_to_metric_families
 from kafkalike import __version__
 from kafkalike.admin import KafkaAdminClient
 from kafkalike.cli.paths import CONF
+from kafkalike.errors import KafkaError
 from kafkalike.lag.measure import Lags
 from kafkalike.log.cluster.delta_cluster import DeltaCluster
 from kafkalike.log.connect import connect
@@ -21,6 +23,7 @@ from kafkalike.metrics.prometheus import ClusterCollector
 from kafkalike.model.batch import RecordBatch
 from kafkalike.model.group_state import Member, Roster, roster_row
 from kafkalike.model.structs import OffsetAndMetadata, TopicPartition
+from kafkalike.producer import KafkaProducer
 from kafkalike.testing import ManualClock
 from tests.tools.cli import call
 from tests.tools.records import batch
@@ -62,13 +65,13 @@ def groups(cluster: Cluster) -> Cluster:
     return cluster
 
 
-def samples(text: str) -> dict[tuple[str, ...], float]:
-    """Values by name and labels, but for the process's requests, which an object store has alone."""
+def samples(text: str, leave_out: str = "kafkalike_append_") -> dict[tuple[str, ...], float]:
+    """Values by name and labels, but for the process's appends, and its requests, which an object store has alone."""
     return {
         (sample.name, *(value for _, value in sorted(sample.labels.items()))): sample.value
         for family in text_string_to_metric_families(text)
         for sample in family.samples
-        if sample.name != REQUESTS
+        if sample.name != REQUESTS and not sample.name.startswith(leave_out)
     }
 
 
@@ -211,7 +214,9 @@ WORDS = re.compile(r"\b(?:by|on) \(([^)]*)\)")
 def scraped(cluster: Cluster) -> dict[str, set[str]]:
     """Labels of each metric of a cluster with a topic, a group and, as in an object store, requests."""
     text = call(cluster, "metrics", clock=LATER).out
-    found = {REQUESTS: {"kind"}}
+    # Prometheus adds the name of the job that it has scraped.
+    found = {REQUESTS: {"kind"}, "kafkalike_append_seconds_bucket": {"job"}, "kafkalike_append_seconds_count": {"job"}}
+    found["kafkalike_append_failures_total"] = {"job"}
     for family in text_string_to_metric_families(text):
         for sample in family.samples:
             found.setdefault(sample.name, set()).update(sample.labels)
@@ -249,6 +254,7 @@ def test_the_dashboard_shows_every_metric_of_topics_and_groups_once_or_its_sum(g
         "kafka_topic_partition_current_offset",  # in kafkalike_topic_records_written
         "kafka_topic_partition_oldest_offset",  # for look-ups
         "kafka_consumergroup_current_offset",  # in its sum
+        "kafkalike_append_seconds_sum",  # its quantiles
         "kafka_consumergroup_generation",  # for look-ups
         "kafka_consumergroup_lag",  # in records
         "kafka_consumergroup_lag_seconds",  # the waiting time is what an alert asks for
@@ -260,3 +266,22 @@ def test_the_dashboard_shows_every_metric_of_topics_and_groups_once_or_its_sum(g
     asked = {name for expression, _ in expressions() for name in NAMES.findall(expression)}
 
     assert scraped(groups).keys() - asked == without
+
+
+def test_a_scrape_has_the_appends_of_the_process_that_made_them(tmp_path: Path) -> None:
+    """As a histogram, and beside it those that failed."""
+    before = samples(call(connect(str(tmp_path)), "metrics").out, "-")
+    with KafkaProducer(bootstrap_servers=str(tmp_path)) as producer:
+        for number in range(3):
+            producer.send("orders", b"%d" % number).get(60)
+    log = connect(str(tmp_path)).log("orders")
+    shutil.rmtree(tmp_path / "orders")
+    with pytest.raises(KafkaError):
+        log.append(batch(b"lost"), timeout_ms=100)
+
+    found = samples(call(connect(str(tmp_path)), "metrics").out, "-")
+    grown = {name: found[name] - before[name] for name in found if "kafkalike_append" in name[0]}
+    assert grown["kafkalike_append_seconds_count",] == 3
+    assert grown["kafkalike_append_seconds_bucket", "+Inf"] == 3
+    assert grown["kafkalike_append_failures_total",] == 1
+    assert found["kafkalike_append_seconds_sum",] > before["kafkalike_append_seconds_sum",]

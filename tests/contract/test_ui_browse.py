@@ -59,7 +59,7 @@ def test_newest_records_come_first_over_all_partitions(filled: Cluster) -> None:
 
 
 @pytest.mark.parametrize("newest_first", [True, False])
-def test_pages_give_each_record_once(filled: Cluster, newest_first: bool) -> None:  # noqa: FBT001
+def test_pages_give_each_record_once(filled: Cluster, *, newest_first: bool) -> None:
     """Until there are none left."""
     seen: list[int] = []
     page = found(filled, Question(limit=37, newest_first=newest_first))
@@ -238,7 +238,7 @@ def test_holes_of_a_compaction_are_no_end(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("newest_first", [True, False])
-def test_a_search_ends_when_its_time_is_over_and_goes_on_there(filled: Cluster, newest_first: bool) -> None:
+def test_a_search_ends_when_its_time_is_over_and_goes_on_there(filled: Cluster, *, newest_first: bool) -> None:
     """Each page gets on by at least one record, and together they see all of them once."""
     question = Question(most_seconds=0, newest_first=newest_first, contains=b"9")
     pages = [found(filled, question)]

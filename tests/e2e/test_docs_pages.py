@@ -1,4 +1,4 @@
-"""The pages of docs/ that need no Spark: their code blocks run, one after the other, in a world such as they speak of."""
+"""The pages of docs/ that need no Spark: their code blocks run, one after the other, in a world such as they name."""
 
 from __future__ import annotations
 

@@ -59,3 +59,13 @@ def test_gaps_and_overlaps_are_those_a_count_finds(runs: list[range], start: int
     assert doubled == {offset for offset, times in covered.items() if times > 1}
     assert all(flaw.partition == 7 for flaw in found)
     assert all(flaw.missing if isinstance(flaw, Gap) else flaw.doubled for flaw in found)
+
+
+def test_offsets_are_shifted_where_something_is_committed() -> None:
+    """Beyond both ends too: `storable` brings them into what a table can hold."""
+    first, second = TopicPartition("t", 0), TopicPartition("t", 1)
+
+    assert shifted({first: 5, second: 7}, [first], -9) == {first: -4}
+    assert [storable(offset) for offset in (-4, 3, 2**70)] == [0, 3, MAX_OFFSET]
+    with pytest.raises(IllegalArgumentError, match="t-1"):
+        shifted({first: 5}, [first, second], 1)

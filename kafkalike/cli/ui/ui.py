@@ -4,13 +4,17 @@ from __future__ import annotations
 
 import os
 from dataclasses import dataclass
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 import click
 
 from kafkalike.cli.environment import Environment, pass_options
 from kafkalike.cli.interrupt import Interrupt
 from kafkalike.cli.options import bootstrap_option, certificate, command_config_option, tls_options, version_option
+
+if TYPE_CHECKING:
+    from kafkalike.log.port import Cluster
+    from kafkalike.spark.queries import Queries
 
 LOOK_SECONDS: Final = 0.1
 """How late a signal may be seen."""
@@ -26,6 +30,7 @@ class _Options:
     port: int
     token: bool
     read_only: bool
+    spark: bool
     allowed_hosts: tuple[str, ...]
     tls_cert_file: str | None
     tls_key_file: str | None
@@ -40,6 +45,7 @@ class _Options:
     "--token/--no-token", default=True, show_default=True, help=f"Ask for a token: ${TOKEN}, or one that is made up."
 )
 @click.option("--read-only", is_flag=True, help="Refuse every change.")
+@click.option("--spark", is_flag=True, help="Start a Spark session, for a page where SELECT statements are run.")
 @click.option(
     "--allowed-host",
     "allowed_hosts",
@@ -60,6 +66,9 @@ def ui(environment: Environment, options: _Options) -> None:
 
     cluster = environment.cluster_of(options.bootstrap_server, options.command_config)
     check_there(cluster)
+    if options.spark and options.read_only:
+        message = "--read-only and --spark exclude each other: statements are work for Spark"
+        raise click.UsageError(message)
     registry = exposition(cluster, environment.clock)
     with Interrupt() as interrupt:
         server = ConsoleServer(
@@ -71,6 +80,7 @@ def ui(environment: Environment, options: _Options) -> None:
             allowed_hosts=options.allowed_hosts,
             certificate=certificate(options.tls_cert_file, options.tls_key_file),
             metrics=lambda: generate_latest(registry),
+            queries=_queries(cluster, environment) if options.spark else None,
             clock=environment.clock,
         )
         try:
@@ -80,3 +90,11 @@ def ui(environment: Environment, options: _Options) -> None:
                 environment.clock.sleep(LOOK_SECONDS)
         finally:
             server.stop()
+
+
+def _queries(cluster: Cluster, environment: Environment) -> Queries:
+    from kafkalike.spark import session
+    from kafkalike.spark.queries import Queries
+
+    spark = environment.spark() or session("kafkalike-ui", bootstrap_servers=cluster)
+    return Queries(spark, cluster, clock=environment.clock)

@@ -170,7 +170,8 @@ def _sizes(rows: pa.Table) -> np.ndarray[tuple[int], np.dtype[np.int64]]:
     for name in ("key", "value"):
         lengths = pc.fill_null(pc.cast(pc.binary_length(rows.column(name)), pa.int64()), 0).combine_chunks()
         sizes += longs(lengths)
-    return sizes + rows.column("headers").nbytes // max(1, rows.num_rows)
+    sizes += int(rows.column("headers").nbytes) // max(1, rows.num_rows)
+    return sizes
 
 
 def _rows_with(file: DataFile, group: int, key: bytes) -> Iterator[pa.RecordBatch]:

@@ -1,0 +1,152 @@
+"""docs/recipes.md, with the tools that each recipe is for. What has to be fetched runs in `make recipes` alone."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import sys
+from pathlib import Path
+
+import pytest
+
+from kafkalike import KafkaProducer
+from tests.tools.blocks import blocks
+from tests.tools.wheels import BESIDE, built, clean, ran
+
+PAGE = "docs/recipes.md"
+
+
+def recipe(heading: str, language: str) -> list[str]:
+    """The blocks of a recipe in a language."""
+    return [text for found, text in blocks(heading, PAGE) if found == language]
+
+
+def environment(folder: Path, *packages: str) -> Path:
+    """The programs of a fresh environment with some packages."""
+    ran("uv", "venv", "--quiet", "--python", sys.executable, "tools", folder=folder, more={"PATH": BESIDE})
+    python = folder / "tools" / "bin" / "python"
+    ran("uv", "pip", "install", "--quiet", "--python", python, *packages, folder=folder, more={"PATH": BESIDE})
+    return python.parent
+
+
+def test_systemd_takes_the_units(tmp_path: Path) -> None:
+    """Each key is known, and each program is there."""
+    if shutil.which("systemd-analyze") is None:
+        pytest.skip("NOT TESTED: the units of docs/recipes.md, as there is no systemd-analyze")
+    units = recipe("systemd", "ini")
+    here = str(Path(sys.executable).with_name("kafkalike"))
+    for number, text in enumerate(units):
+        unit = tmp_path / f"kafkalike-{number}.service"
+        unit.write_text(text.replace("/opt/kafkalike/bin/kafkalike", here).replace("User=log", "User=root"))
+
+        ran("systemd-analyze", "verify", unit, folder=tmp_path)
+
+    assert len(units) == 2
+
+
+def test_files_for_other_systems_can_be_read() -> None:
+    for heading in ("Databricks", "EMR"):
+        assert all(isinstance(json.loads(text), dict) for text in recipe(heading, "json"))
+
+
+@pytest.mark.soak
+@pytest.mark.timeout(900)
+def test_files_for_other_systems_have_the_fields_that_those_publish(tmp_path: Path) -> None:
+    """By Kubernetes's schemas, Databricks's and Amazon's own clients; a field that they do not know is seen."""
+    (manifest,), (databricks,), (emr,) = (
+        recipe("Kubernetes", "yaml"),
+        recipe("Databricks", "json"),
+        recipe("EMR", "json"),
+    )
+    for name, text in (("manifest.yaml", manifest), ("databricks.json", databricks), ("emr.json", emr)):
+        (tmp_path / name).write_text(text)
+    python = (
+        environment(tmp_path, "kubernetes-validate", "setuptools", "pyyaml", "databricks-sdk", "botocore") / "python"
+    )
+
+    ran(python, "-c", CHECKS, folder=tmp_path)
+
+
+CHECKS = """
+import copy, json, kubernetes_validate, yaml
+from botocore.loaders import Loader
+from botocore.model import ServiceModel
+from botocore.validate import ParamValidator
+from databricks.sdk.service.jobs import JobSettings
+
+def kubernetes(given):
+    try:
+        kubernetes_validate.validate(given, kubernetes_validate.latest_version(), strict=True)
+    except kubernetes_validate.ValidationError as error:
+        return str(error)
+    return ""
+
+def databricks(given):
+    return "" if JobSettings.from_dict(given).as_dict() == given else "a field is not known"
+
+service = ServiceModel(Loader().load_service_model("emr-serverless", "service-2"))
+shape = service.operation_model("StartJobRun").input_shape
+
+def emr(given):
+    return ParamValidator().validate(given, shape).generate_report()
+
+for check, given, inside in (
+    (kubernetes, yaml.safe_load(open("manifest.yaml")), lambda d: d["spec"]),
+    (databricks, json.load(open("databricks.json")), lambda d: d["tasks"][0]),
+    (emr, json.load(open("emr.json")), lambda d: d["jobDriver"]["sparkSubmit"]),
+):
+    assert not check(given), check(given)
+    wrong = copy.deepcopy(given)
+    inside(wrong)["unheardOf"] = "x"
+    assert check(wrong), check
+"""
+
+
+@pytest.mark.soak
+@pytest.mark.timeout(1200)
+def test_airflow_runs_the_task(tmp_path: Path) -> None:
+    """`airflow tasks test`, in an environment of Airflow's own."""
+    (dag,) = recipe("Airflow", "python")
+    (tmp_path / "dags").mkdir()
+    (tmp_path / "dags" / "maintain.py").write_text(dag)
+    with KafkaProducer(bootstrap_servers=str(tmp_path / "log")) as producer:
+        producer.send("orders", b"tea")
+    home = environment(tmp_path, "apache-airflow>=3,<4", "apache-airflow-providers-standard")
+    own = {
+        "PATH": f"{home}{os.pathsep}{BESIDE}",
+        "AIRFLOW_HOME": str(tmp_path),
+        "AIRFLOW__CORE__DAGS_FOLDER": str(tmp_path / "dags"),
+        "AIRFLOW__CORE__LOAD_EXAMPLES": "False",
+        "AIRFLOW_VAR_LOG_ROOT": str(tmp_path / "log"),
+    }
+
+    ran("airflow", "db", "migrate", folder=tmp_path, more=own)
+    told = ran("airflow", "tasks", "test", "kafkalike_maintain", "maintain", "2026-01-01", folder=tmp_path, more=own)
+
+    assert '"topic": "orders"' in told
+    assert "Command exited with return code 0" in told
+
+
+@pytest.mark.soak
+@pytest.mark.spark
+@pytest.mark.timeout(1200)
+def test_dbt_makes_a_table_of_a_topic(tmp_path: Path) -> None:
+    """With a Spark session in dbt's own process, the wheel and the settings that it brings."""
+    with KafkaProducer(bootstrap_servers=str(tmp_path / "log")) as producer:
+        for number in range(5):
+            producer.send("orders", b"%d" % number)
+    profiles, project = recipe("dbt", "yaml")
+    (model,), (command,) = recipe("dbt", "sql"), recipe("dbt", "sh")
+    for name, text in (("profiles.yml", profiles), ("dbt_project.yml", project), ("models/by_day.sql", model)):
+        (tmp_path / name).parent.mkdir(exist_ok=True)
+        (tmp_path / name).write_text(text)
+    wheel = built(tmp_path / "dist")
+    home = environment(tmp_path, "dbt-core>=1.10,<1.11", "dbt-spark[session]>=1.9", str(wheel))
+    path = {"PATH": f"{home}{os.pathsep}{clean()['PATH']}"}
+
+    told = ran("bash", "-euc", command.replace("/srv/log", str(tmp_path / "log")), folder=tmp_path, more=path)
+
+    assert "PASS=1 WARN=0 ERROR=0" in told
+    table = tmp_path / "spark-warehouse" / "reports.db" / "by_day"
+    assert list(table.glob("*.parquet"))

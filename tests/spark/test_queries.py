@@ -1,0 +1,167 @@
+"""The console's page for SQL: what reads is run, within limits; whatever else is refused before it does anything."""
+
+from __future__ import annotations
+
+import re
+import threading
+from pathlib import Path
+
+import pytest
+from pyspark.sql import SparkSession
+from starlette.testclient import TestClient
+
+from kafkalike import KafkaProducer
+from kafkalike.clock import SYSTEM_CLOCK
+from kafkalike.errors import IllegalArgumentError, KafkaTimeoutError
+from kafkalike.log.connect import connect
+from kafkalike.spark.queries import MOST_CELL, MOST_ROWS, Answer, Queries, Query
+from kafkalike.ui.app import console
+from kafkalike.ui.desk import Desk
+from kafkalike.ui.guard import Guard
+
+CANARY = "<script>alert(1)</script>"
+
+
+@pytest.fixture(scope="module")
+def filled(tmp_path_factory: pytest.TempPathFactory) -> str:
+    """A root with two topics; one has a name that SQL does not take as it is."""
+    root = str(tmp_path_factory.mktemp("queries"))
+    with KafkaProducer(bootstrap_servers=root) as producer:
+        for number in range(300):
+            producer.send("orders", CANARY.encode(), key=b"%d" % number)
+        producer.send("a.b", b"\xff" * 5_000)
+    return root
+
+
+@pytest.fixture(scope="module")
+def queries(spark: SparkSession, filled: str) -> Queries:
+    return Queries(spark, connect(filled))
+
+
+def ran(queries: Queries, text: str) -> Answer:
+    return queries.run(Query(text))
+
+
+def test_statements_that_read_are_run(queries: Queries) -> None:
+    """Views, those of the cluster too, WITH, joins, windows, functions of a topic's range."""
+    assert ran(queries, "SELECT count(*), max(offset) FROM orders").rows == [["300", "299"]]
+    assert ran(queries, "SELECT topic, records FROM topics ORDER BY topic").rows == [["a.b", "1"], ["orders", "300"]]
+    assert ran(queries, "WITH o AS (SELECT 1 AS x) SELECT x, NULL FROM o JOIN a__db ON true").rows == [["1", None]]
+    assert ran(queries, "SELECT count(*) FROM kafkalike_offsets('orders', 0, 5, 10)").rows == [["5"]]
+    assert ran(queries, "SELECT count(*) FROM `a.b` WHERE offset IN (SELECT min(offset) FROM orders)").rows == [["1"]]
+    ranked = "SELECT r FROM (SELECT rank() OVER (PARTITION BY topic ORDER BY offset) r FROM orders) WHERE r > 299"
+    assert ran(queries, ranked).rows == [["300"]]
+
+
+def test_rows_and_cells_have_limits(queries: Queries) -> None:
+    answer = ran(queries, "SELECT * FROM orders")
+    cut = ran(queries, "SELECT value, repeat('x', 100000), array(1, 2) FROM `a.b`")
+
+    assert (len(answer.rows), answer.more) == (MOST_ROWS, True)
+    assert [len(cell or "") for cell in cut.rows[0]] == [2 + MOST_CELL, MOST_CELL, 6]
+    assert not cut.more
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "INSERT INTO orders SELECT 1",
+        "FROM orders INSERT INTO orders SELECT *",
+        "DELETE FROM orders",
+        "UPDATE orders SET key = NULL",
+        "MERGE INTO orders USING lag ON true WHEN MATCHED THEN DELETE",
+        "TRUNCATE TABLE orders",
+        "DROP VIEW orders",
+        "CREATE TABLE t USING parquet LOCATION '{folder}' AS SELECT 1",
+        "CREATE TEMPORARY VIEW v AS SELECT 1",
+        "CREATE FUNCTION f AS 'java.lang.String'",
+        "SET spark.x = 1",
+        "SET VAR x = 1",
+        "RESET",
+        "ADD JAR '/tmp/x.jar'",
+        "ADD FILE '/etc/passwd'",
+        "CACHE TABLE orders",
+        "REFRESH TABLE orders",
+        "USE default",
+        "EXPLAIN SELECT 1",
+        "DESCRIBE orders",
+        "SHOW TABLES",
+        "EXECUTE IMMEDIATE 'SELECT 1'",
+        "BEGIN SELECT 1; END",
+        "INSERT OVERWRITE DIRECTORY '{folder}' USING csv SELECT 1",
+        "SELECT TRANSFORM(key) USING 'touch {folder}/made' FROM orders",
+        "SELECT reflect('java.lang.System', 'getProperty', 'user.home')",
+        "SELECT IDENTIFIER('ref' || 'lect')('java.lang.System', 'exit', 0)",
+        "SELECT * FROM IDENTIFIER('text.`/etc/passwd`')",
+        "SELECT * FROM IDENTIFIER('or' || 'ders')",
+        "SELECT * FROM text.`/etc/passwd`",
+        "SELECT * FROM delta.`{root}/orders`",
+        "SELECT (SELECT max(value) FROM text.`/etc/passwd`)",
+        "SELECT * FROM orders WHERE EXISTS (SELECT * FROM text.`/etc/passwd`)",
+        "SELECT sum(offset) OVER w FROM orders WINDOW w AS (ORDER BY (SELECT max(value) FROM text.`/etc/passwd`))",
+        "SELECT * FROM orders ORDER BY (SELECT max(value) FROM text.`/etc/passwd`)",
+        "VALUES ((SELECT max(value) FROM text.`/etc/passwd`))",
+        "SELECT * FROM explode(TABLE(text.`/etc/passwd`))",
+        "SELECT * FROM orders UNPIVOT (v FOR n IN (offset, partition))",
+        "WITH orders AS (SELECT 1) SELECT * FROM orders",
+        "SELECT * FROM STREAM orders",
+        "SELECT * FROM sql_keywords()",
+        "SELECT 1; SELECT 2",
+        "SELECT",
+        "",
+        "SELECT " + "1," * 200 + "1",
+        "SELECT '" + "x" * 20_000 + "'",
+    ],
+)
+def test_whatever_else_is_refused_and_does_nothing(queries: Queries, filled: str, tmp_path: Path, text: str) -> None:
+    """A command, a file of the machine, a name that is made at run time, a place where Spark hides a part."""
+    before = sorted(tmp_path.iterdir())
+
+    with pytest.raises(IllegalArgumentError):
+        ran(queries, text.replace("{folder}", str(tmp_path)).replace("{root}", filled))
+
+    assert sorted(tmp_path.iterdir()) == before
+
+
+ENDLESS = "SELECT count(*) FROM range(1000000000) a CROSS JOIN range(1000000000) b WHERE a.id * b.id % 7 = 8"
+
+
+def test_a_statement_ends_when_its_time_is_over(spark: SparkSession, root: str) -> None:
+    """And the jobs that it has begun."""
+    connect(root).create_topic("orders", 1, {})
+    with pytest.raises(KafkaTimeoutError, match="longer than 1 seconds"):
+        ran(Queries(spark, connect(root), seconds=1), ENDLESS)
+
+    assert spark.sparkContext.statusTracker().getActiveJobsIds() == []
+
+
+def test_a_statement_is_cancelled(queries: Queries) -> None:
+    query = Query(ENDLESS)
+    threading.Timer(1, query.cancel).start()
+
+    with pytest.raises(KafkaTimeoutError, match="was cancelled"):
+        queries.run(query)
+
+
+def test_the_page_shows_rows_as_text(queries: Queries, filled: str) -> None:
+    """Whatever stands in them; a console that is read-only, or has no Spark, runs nothing."""
+    desk = Desk(connect(filled), SYSTEM_CLOCK, queries=queries)
+    guard = Guard(token="", port=80)
+    client = TestClient(console(desk, guard), base_url="http://localhost")
+
+    begun = client.post("/sql", data={"sql": "SELECT value FROM orders LIMIT 2;", "change_key": guard.change_key()})
+    (id_,) = re.findall(r"statement-(\w+)", begun.text)
+    job = desk.running.get(id_)
+    assert job is not None
+    job.thread.join(60)
+    shown = client.get(f"/sql/{id_}").text
+
+    assert "2 rows" in shown
+    assert "&lt;script&gt;alert(1)&lt;/script&gt;" in shown
+    assert CANARY not in shown
+    closed = TestClient(console(desk, Guard(token="", port=80, read_only=True)), base_url="http://localhost")
+    assert "read-only" in closed.get("/sql").text
+    assert closed.post("/sql", data={"sql": "SELECT 1", "change_key": guard.change_key()}).status_code == 403
+    bare = TestClient(console(Desk(connect(filled), SYSTEM_CLOCK), guard), base_url="http://localhost")
+    assert "no Spark session" in bare.get("/sql").text
+    assert bare.post("/sql", data={"sql": "SELECT 1", "change_key": guard.change_key()}).status_code == 400

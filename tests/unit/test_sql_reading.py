@@ -1,0 +1,74 @@
+"""What a parsed statement is made of: what is not known to be harmless is refused."""
+
+import json
+
+import pytest
+
+from kafkalike.model.sql_reading import own_tables, refusal, relations
+
+LOGICAL = "org.apache.spark.sql.catalyst.plans.logical."
+ANALYSIS = "org.apache.spark.sql.catalyst.analysis."
+
+
+def relation(name: str, **more: object) -> dict[str, object]:
+    return {"class": ANALYSIS + "UnresolvedRelation", "multipartIdentifier": f"[{name}]", "isStreaming": False, **more}
+
+
+def plan(*nodes: object) -> str:
+    return json.dumps([{"class": LOGICAL + "Project", "projectList": [list(nodes)]}])
+
+
+def test_a_view_of_the_cluster_is_read() -> None:
+    assert refusal("SELECT 1", plan(relation("Orders")), {"orders"}) == ""
+    assert relations(plan(relation("orders"))) == {"orders"}
+
+
+@pytest.mark.parametrize("name", ["text, /etc/passwd", "default, orders", "other", "a, b"])
+def test_other_relations_are_refused(name: str) -> None:
+    assert "no view" in refusal("SELECT 1", plan(relation(name)), {"orders", "text", "a"})
+
+
+def test_a_stream_is_refused() -> None:
+    assert refusal("SELECT 1", plan(relation("orders", isStreaming=True)), {"orders"})
+
+
+@pytest.mark.parametrize("kind", [LOGICAL + "InsertIntoStatement", ANALYSIS + "PlanWithUnresolvedIdentifier", "a.B"])
+def test_parts_that_are_not_known_are_refused_however_deep(kind: str) -> None:
+    deep = {"class": LOGICAL + "Filter", "condition": {"_1": [[{"class": kind}]]}}
+
+    assert refusal("SELECT 1", plan(deep), set())
+
+
+@pytest.mark.parametrize("text", ["SELECT reflect('a')", "SELECT `Java_Method`(1)", "SELECT try_reflect('x')"])
+def test_functions_that_call_java_are_refused(text: str) -> None:
+    assert "Java" in refusal(text, plan(), set())
+
+
+def test_names_that_a_statement_gives_itself_are_known() -> None:
+    named = {"class": LOGICAL + "UnresolvedWith", "cteRelations": [{"_1": "mine", "_2": [relation("orders")]}]}
+
+    assert own_tables(plan(named)) == {"mine"}
+    assert refusal("SELECT 1", plan(named, relation("mine")), {"orders"}) == ""
+
+
+@pytest.mark.parametrize(("name", "refused"), [("kafkalike_range", False), ("read_files", True), ("a, range", True)])
+def test_table_functions_are_those_that_are_known(name: str, *, refused: bool) -> None:
+    function = {"class": ANALYSIS + "UnresolvedTableValuedFunction", "name": f"[{name}]"}
+
+    assert bool(refusal("SELECT 1", plan(function), set())) == refused
+
+
+def test_a_function_of_a_catalog_is_refused() -> None:
+    function = {"class": ANALYSIS + "UnresolvedFunction", "nameParts": "[default, f]"}
+
+    assert "no function of Spark's" in refusal("SELECT 1", plan(function), set())
+    assert refusal("SELECT 1", plan({**function, "nameParts": "[max]"}), set()) == ""
+
+
+def test_topics_that_functions_are_given_are_named() -> None:
+    """So that they are made views: `kafkalike_range('orders', …)`."""
+    literals = [
+        {"class": "org.apache.spark.sql.catalyst.expressions.Literal", "value": value} for value in ("orders", None)
+    ]
+
+    assert relations(plan(*literals)) == {"orders"}
