@@ -13,12 +13,13 @@ import statistics
 import sys
 import time
 from pathlib import Path
+from typing import Any
 
 import pyarrow as pa
 
 from kafkalike import ForgetReport, KafkaProducer, forget, fork, undo
 from kafkalike.clock import SYSTEM_CLOCK
-from kafkalike.log.connect import connect
+from kafkalike.log.connect import connect, connect_delta
 from kafkalike.log.inspect.certificate import check_certificate
 from kafkalike.log.inspect.history import topic_history
 from kafkalike.retention import maintain
@@ -51,10 +52,10 @@ def filled(root: str) -> None:
     maintain(connect(root), clock=SYSTEM_CLOCK)
 
 
-def timed(root: str, name: str, **options: object) -> tuple[float, ForgetReport]:
+def timed(root: str, name: str, options: dict[str, Any]) -> tuple[float, ForgetReport]:
     """One run over a fork; what it took, and what it says."""
     begun = time.perf_counter()
-    report = forget(name, root, **options)  # type: ignore[arg-type]
+    report = forget(name, root, **options)
     return time.perf_counter() - begun, report
 
 
@@ -66,7 +67,7 @@ def main() -> None:
     whole = sum(s.size_bytes for p in info.info.partitions for s in info.segments(p))
     files = sum(len(info.segments(p)) for p in info.info.partitions)
     print(f"{ROWS:,} records, {whole:,} bytes, {files} files")
-    questions = {
+    questions: dict[str, dict[str, Any]] = {
         "dry run, 1 key": {"keys": key(4711)},
         "dry run, 1 key, all partitions": {"keys": key(4711), "all_partitions": True},
         "1 key": {"keys": key(4711), "execute": True},
@@ -75,19 +76,22 @@ def main() -> None:
         "dry run, 1,000 keys": {"keys": [key(number * 7) for number in range(1000)]},
     }
     for what, options in questions.items():
-        seconds, forks = [], []
+        seconds: list[float] = []
+        forks: list[float] = []
+        report: ForgetReport | None = None
         for number in range(ROUNDS):
             name = f"f-{os.getpid()}-{len(what)}-{number}"
             begun = time.perf_counter()
             fork("t", name, root)
             forks.append(time.perf_counter() - begun)
-            taken, report = timed(root, name, **options)
+            taken, report = timed(root, name, options)
             seconds.append(taken)
             if report.certificate is not None and number == 0:
                 begun = time.perf_counter()
-                check_certificate(connect(root), report.certificate)
+                check_certificate(connect_delta(root), report.certificate)
                 print(f"  its certificate is checked in {time.perf_counter() - begun:.2f} s")
             connect(root).delete_topic(name)
+        assert report is not None
         print(
             f"{what}: {statistics.median(seconds):.2f} s, {report.records} records, {report.size_bytes:,} bytes of "
             f"{len(report.parts)} partitions read and written anew; the fork before it {statistics.median(forks):.3f} s"

@@ -38,8 +38,8 @@ ADVICE: Final = {
     "InvalidPartitionsError": _CODE,
     "InvalidProducerEpochError": _ABORT,
     "InvalidRecordError": "give records of a compacted topic a key; or see what the text says",
-    "InvalidReplicationAssignmentError": "leave the assignment out",
-    "InvalidReplicationFactorError": "1",
+    "InvalidReplicationAssignmentError": "name brokers that there are, the same for all partitions of a topic",
+    "InvalidReplicationFactorError": "at most as many as there are roots that answer",
     "InvalidRequestError": _CODE,
     "InvalidSchemaError": "correct the schema at the place that the text names",
     "InvalidTimestampError": "correct the time, or the topic's `message.timestamp.before.max.ms` and `after.max.ms`",
@@ -56,7 +56,8 @@ ADVICE: Final = {
     "MessageSizeTooLargeError": "send less, or raise `max_request_size` and the topic's `max.message.bytes`",
     "NoOffsetForPartitionError": "seek, commit an offset, or set `auto_offset_reset`",
     "NonEmptyGroupError": "stop the members first",
-    "NotEnoughReplicasError": "set `min.insync.replicas` to 1",
+    "NotEnoughReplicasAfterAppendError": "nothing: the records are there; see `kafkalike replicate`",
+    "NotEnoughReplicasError": "bring replicas back with `kafkalike replicate`, or lower `min.insync.replicas`",
     "OffsetMetadataTooLargeError": "commit a shorter text, or raise `offset.metadata.max.bytes`",
     "OffsetOutOfRangeError": "seek to an offset that is there, or set `auto_offset_reset`",
     "OutOfOrderSequenceNumberError": "give a higher version, or a new `txn_id`",
@@ -85,6 +86,11 @@ ADVICE: Final = {
     "UnsafeStorageError": "take another storage: this one would lose records ([guarantees](guarantees.md))",
     "UnsupportedCodecError": "take none, gzip, snappy, lz4 or zstd",
     "UnsupportedVersionError": "upgrade this client; or take off the table's property that the text names",
+    "BrokerNotAvailableError": "see `kafkalike brokers list`",
+    "ElectionNotNeededError": "nothing",
+    "EligibleLeadersNotAvailableError": "bring a root back",
+    "NoReassignmentInProgressError": "nothing",
+    "PreferredLeaderNotAvailableError": "bring it back with `kafkalike replicate`",
 }
 """What to do, by error. Errors that are not named here are never raised; they exist so that code that catches them
 runs."""

@@ -7,7 +7,6 @@ from dataclasses import fields
 from types import TracebackType
 from typing import Any, ClassVar, Self, Unpack
 
-from kafkalike.admin.base import BROKER_ID
 from kafkalike.admin.configs import ConfigOperations
 from kafkalike.admin.group_changes import GroupChangeOperations
 from kafkalike.admin.groups import GroupOperations
@@ -56,15 +55,6 @@ class KafkaAdminClient(
         unused = sorted(NO_EFFECT & configs.keys())
         if unused:
             logger.info("%s: settings without effect here: %s", self.config.client_id, ", ".join(unused))
-
-    def describe_cluster(self) -> dict[str, Any]:
-        """The cluster as one broker: `{cluster_id, controller_id, brokers: [{broker_id, host, port, rack}]}`.
-
-        `cluster_id` and `host` are the storage root, `port` is -1.
-        """
-        root = self._cluster.root
-        broker = {"broker_id": BROKER_ID, "host": root, "port": -1, "rack": None, "is_fenced": False}
-        return {"cluster_id": root, "controller_id": BROKER_ID, "brokers": [broker]}
 
     def close(self) -> None:
         """Refuse further calls; closing again does nothing."""

@@ -6,8 +6,8 @@ import uuid
 from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
-from kafkalike.admin.base import BROKER_ID, AdminBase, as_names, outcome, raise_first
-from kafkalike.admin.topics import partition_entry
+from kafkalike.admin.base import as_names, outcome, raise_first
+from kafkalike.admin.replicas import ReplicaOperations, partition_entry
 from kafkalike.errors import (
     BrokerResponseError,
     IllegalArgumentError,
@@ -16,6 +16,7 @@ from kafkalike.errors import (
     UnknownTopicOrPartitionError,
 )
 from kafkalike.log.port import TopicLog
+from kafkalike.model.brokers import Replicas
 from kafkalike.model.offsets import MAX_OFFSET
 from kafkalike.model.structs import (
     IsolationLevel,
@@ -32,7 +33,7 @@ HIGH_WATERMARK: Final = -1
 """In `delete_records`: everything up to the log end."""
 
 
-class OffsetOperations(AdminBase):
+class OffsetOperations(ReplicaOperations):
     """Partitions and their offsets."""
 
     def create_partitions(
@@ -96,14 +97,14 @@ class OffsetOperations(AdminBase):
             if name < start[0]:
                 continue
             if name not in known:
-                page.append(_described(name, None, 3, []))
+                page.append(_described(name, None, 3, [], None))
                 continue
             first = start[1] if name == start[0] else 0
             wanted = known[name].partitions[first:]
             if len(wanted) > left:
-                page.append(_described(name, known[name].topic_id, 0, wanted[:left]))
+                page.append(_described(name, known[name].topic_id, 0, wanted[:left], self.replicas_of(name)))
                 return {"topics": page, "next_cursor": {"topic_name": name, "partition_index": first + left}}
-            page.append(_described(name, known[name].topic_id, 0, wanted))
+            page.append(_described(name, known[name].topic_id, 0, wanted, self.replicas_of(name)))
             left -= len(wanted)
         return {"topics": page, "next_cursor": None}
 
@@ -188,46 +189,6 @@ class OffsetOperations(AdminBase):
             raise UnknownTopicOrPartitionError(message)
         return log
 
-    def describe_log_dirs(
-        self,
-        topic_partitions: Mapping[str, Sequence[int]] | Sequence[str] | None = None,
-        brokers: Sequence[int] | None = None,
-    ) -> list[dict[str, Any]]:
-        """Bytes on disk by partition: live data files, without deleted ones that maintenance has not removed yet.
-
-        Args:
-            topic_partitions: `{topic: [partitions]}`, or topics, or None for everything.
-            brokers: broker ids; only the one there is answers.
-
-        Returns:
-            `[{broker, log_dirs: [{error_code, log_dir, topics: [{name, partitions: [{partition_index,
-            partition_size, offset_lag, is_future_key}]}], total_bytes, usable_bytes}]}]`.
-        """
-        if brokers is not None and BROKER_ID not in brokers:
-            return []
-        if isinstance(topic_partitions, Mapping):
-            wanted: dict[str, Sequence[int] | None] = dict(topic_partitions)
-        else:
-            names = sorted(self._cluster.topics()) if topic_partitions is None else as_names(topic_partitions, "topics")
-            wanted = dict.fromkeys(names)
-        topics = [{"name": name, "partitions": self._sizes(name, chosen)} for name, chosen in wanted.items()]
-        root = {
-            "error_code": 0,
-            "log_dir": self._cluster.root,
-            "topics": topics,
-            "total_bytes": -1,
-            "usable_bytes": -1,
-        }
-        return [{"broker": BROKER_ID, "log_dirs": [root]}]
-
-    def _sizes(self, name: str, chosen: Sequence[int] | None) -> list[dict[str, Any]]:
-        usage = self._cluster.disk_usage(name)
-        return [
-            {"partition_index": p, "partition_size": usage[p], "offset_lag": 0, "is_future_key": False}
-            for p in (sorted(usage) if chosen is None else chosen)
-            if p in usage
-        ]
-
 
 def look_up(log: TopicLog, partition: int, spec: object) -> OffsetAndTimestamp:
     """The offset that an `OffsetSpec` or a time in ms stands for; `UNKNOWN` where there is none.
@@ -254,8 +215,14 @@ def look_up(log: TopicLog, partition: int, spec: object) -> OffsetAndTimestamp:
     return log.offset_for_time(partition, spec) or UNKNOWN
 
 
-def _described(name: str, topic_id: str | None, error_code: int, partitions: Sequence[int]) -> dict[str, Any]:
-    entries = [{**partition_entry(p), "eligible_leader_replicas": None, "last_known_elr": None} for p in partitions]
+def _described(
+    name: str, topic_id: str | None, error_code: int, partitions: Sequence[int], replicas: Replicas | None
+) -> dict[str, Any]:
+    entries = [
+        {**partition_entry(p, replicas), "eligible_leader_replicas": None, "last_known_elr": None}
+        for p in (partitions if replicas is not None else ())
+        if replicas is not None
+    ]
     return {
         "error_code": error_code,
         "name": name,

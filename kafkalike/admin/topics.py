@@ -7,7 +7,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final
 
-from kafkalike.admin.base import BROKER_ID, AdminBase, as_names, outcome, raise_first
+from kafkalike.admin.base import as_names, outcome, raise_first
+from kafkalike.admin.replicas import ReplicaOperations, partition_entry
 from kafkalike.clock import Deadline
 from kafkalike.config.properties import nearest
 from kafkalike.errors import (
@@ -19,6 +20,7 @@ from kafkalike.errors import (
     KafkaTimeoutError,
     UnknownTopicOrPartitionError,
 )
+from kafkalike.model.brokers import Replicas
 from kafkalike.model.names import check_topic_name
 from kafkalike.model.structs import NewTopic
 from kafkalike.model.topic import TopicInfo
@@ -41,7 +43,7 @@ class TopicSpec:
 _SPEC_KEYS: Final = ("num_partitions", "replication_factor", "assignments", "configs")
 
 
-class TopicOperations(AdminBase):
+class TopicOperations(ReplicaOperations):
     """Create, list, describe, delete."""
 
     def create_topics(
@@ -68,7 +70,9 @@ class TopicOperations(AdminBase):
         Raises:
             TopicAlreadyExistsError: it is there; this and the next ones are of the first topic that was refused.
             InvalidTopicError, InvalidPartitionsError, InvalidConfigurationError: a name, number or setting is wrong.
-            InvalidReplicationFactorError, InvalidReplicationAssignmentError: there is one replica.
+            InvalidReplicationFactorError: more replicas than brokers.
+            InvalidReplicationAssignmentError: brokers that do not exist, or partitions with different ones: all
+                partitions of a topic are in one table.
             IllegalArgumentError: no topics, or a specification that is none.
         """
         del timeout_ms
@@ -79,23 +83,44 @@ class TopicOperations(AdminBase):
         tried = [self._create(spec, validate_only=validate_only) for spec in specs]
         if raise_errors:
             raise_first(error for _, error in tried)
-        return {"topics": [_created(spec, info, error) for spec, (info, error) in zip(specs, tried, strict=True)]}
+        return {"topics": [self._created(spec, *done) for spec, done in zip(specs, tried, strict=True)]}
 
     def _create(
         self, spec: TopicSpec, *, validate_only: bool
     ) -> tuple[TopicInfo, None] | tuple[None, BrokerResponseError]:
         try:
             check_topic_name(spec.name)
-            check_replication(spec.replication_factor)
-            if spec.assignments:
-                message = f"topic {spec.name!r}: a replica assignment has no meaning here, as there are no brokers"
-                raise InvalidReplicationAssignmentError(message)
+            factor, assignments = check_replication(spec.replication_factor), _assignments(spec)
             info = self._cluster.create_topic(
-                spec.name, spec.num_partitions, dict(spec.configs), validate_only=validate_only
+                spec.name,
+                len(assignments) if assignments else spec.num_partitions,
+                dict(spec.configs),
+                validate_only=validate_only,
+                replication_factor=factor,
+                assignments=assignments or None,
             )
         except BrokerResponseError as error:
             return None, error
         return info, None
+
+    def _created(self, spec: TopicSpec, info: TopicInfo | None, error: BrokerResponseError | None) -> dict[str, Any]:
+        result = outcome(str(spec.name), error)
+        if info is None:
+            return {**result, "topic_id": None, "num_partitions": -1, "replication_factor": -1, "configs": {}}
+        if info.topic_id:
+            factor = len(self.replicas_of(info.name).replicas)
+        elif spec.assignments:
+            factor = len(next(iter(_assignments(spec).values())))
+        else:
+            default = int(self._cluster.server.get("default.replication.factor"))
+            factor = default if spec.replication_factor == -1 else spec.replication_factor
+        return {
+            **result,
+            "topic_id": info.topic_id,
+            "num_partitions": info.num_partitions,
+            "replication_factor": factor,
+            "configs": {name: {"value": value} for name, value in info.configs.items()},
+        }
 
     def delete_topics(
         self,
@@ -159,7 +184,8 @@ class TopicOperations(AdminBase):
         described = []
         for topic in wanted:
             try:
-                described.append(_describe(self._find(topic)))
+                info = self._find(topic)
+                described.append(_describe(info, self.replicas_of(info.name)))
             except BrokerResponseError as error:
                 described.append(
                     {**outcome(str(topic), error), "topic_id": None, "is_internal": False, "partitions": []}
@@ -233,11 +259,11 @@ def _spec_of(name: str, data: object) -> TopicSpec:
     )
 
 
-def check_replication(factor: object) -> None:
-    """Refuse a replication factor that one root cannot give.
+def check_replication(factor: object) -> int:
+    """A replication factor; -1 takes the server's default.
 
     Raises:
-        InvalidReplicationFactorError: not -1 (the server's default) or 1.
+        InvalidReplicationFactorError: not an int, 0, or below -1.
     """
     if isinstance(factor, bool) or not isinstance(factor, int):
         message = f"Replication factor must be an int, not {factor!r}."
@@ -245,42 +271,39 @@ def check_replication(factor: object) -> None:
     if factor == 0 or factor < -1:
         message = "Replication factor must be larger than 0, or -1 to use the default value."
         raise InvalidReplicationFactorError(message)
-    if factor > 1:
-        message = f"Replication factor: {factor} larger than available brokers: 1."
-        raise InvalidReplicationFactorError(message)
+    return factor
 
 
-def _created(spec: TopicSpec, info: TopicInfo | None, error: BrokerResponseError | None) -> dict[str, Any]:
-    result = outcome(str(spec.name), error)
-    if info is None:
-        return {**result, "topic_id": None, "num_partitions": -1, "replication_factor": -1, "configs": {}}
-    return {
-        **result,
-        "topic_id": info.topic_id,
-        "num_partitions": info.num_partitions,
-        "replication_factor": 1,
-        "configs": {name: {"value": value} for name, value in info.configs.items()},
-    }
+def _assignments(spec: TopicSpec) -> dict[int, Sequence[int]]:
+    """Broker ids by partition, as they were given; empty where none were.
+
+    Raises:
+        InvalidReplicationAssignmentError: no such form.
+        InvalidRequestError: with a number of partitions, or a replication factor.
+    """
+    given = spec.assignments
+    if not given:
+        return {}
+    try:
+        pairs = given.items() if isinstance(given, Mapping) else enumerate(given)
+        found: dict[int, Sequence[int]] = {int(p): [int(broker) for broker in brokers] for p, brokers in pairs}
+    except (TypeError, ValueError) as cause:
+        message = f"topic {spec.name!r}: an assignment is {{partition: [broker ids]}}, not {given!r}"
+        raise InvalidReplicationAssignmentError(message) from cause
+    if spec.replication_factor != -1:
+        message = f"topic {spec.name!r}: the replication factor must be -1 where replicas are assigned"
+        raise InvalidRequestError(message)
+    if spec.num_partitions not in {-1, len(found)}:
+        message = f"topic {spec.name!r}: the number of partitions must be -1 where replicas are assigned"
+        raise InvalidRequestError(message)
+    return found
 
 
-def _describe(info: TopicInfo) -> dict[str, Any]:
+def _describe(info: TopicInfo, replicas: Replicas) -> dict[str, Any]:
     return {
         "error_code": 0,
         "name": info.name,
         "topic_id": info.topic_id,
         "is_internal": False,
-        "partitions": [partition_entry(p) for p in info.partitions],
-    }
-
-
-def partition_entry(partition: int) -> dict[str, Any]:
-    """What Kafka's metadata says about a partition, when the storage root is the one broker."""
-    return {
-        "error_code": 0,
-        "partition_index": partition,
-        "leader_id": BROKER_ID,
-        "leader_epoch": 0,
-        "replica_nodes": [BROKER_ID],
-        "isr_nodes": [BROKER_ID],
-        "offline_replicas": [],
+        "partitions": [partition_entry(p, replicas) for p in info.partitions],
     }

@@ -10,7 +10,7 @@ _ACLS: Final = (
     "there is no broker that could enforce an ACL; grant access on the storage root or in the catalog "
     "(read a topic: its table; write: its table, __cluster_metadata and __consumer_offsets)"
 )
-_ONE_ROOT: Final = "one storage root holds every partition, so there is nothing to move or to elect"
+_ONE_ROOT: Final = "a broker is one storage root, with one log directory; alter_partition_reassignments moves replicas"
 _NO_USERS: Final = "there are no users and passwords; the storage knows who may access it"
 _NO_QUORUM: Final = "there is no controller quorum and no wire protocol"
 
@@ -37,10 +37,6 @@ class UnsupportedOperations:
     create_acls = _refused("create_acls", _ACLS)
     delete_acls = _refused("delete_acls", _ACLS)
 
-    elect_leaders = _refused("elect_leaders", _ONE_ROOT)
-    perform_leader_election = _refused("perform_leader_election", _ONE_ROOT)
-    alter_partition_reassignments = _refused("alter_partition_reassignments", _ONE_ROOT)
-    list_partition_reassignments = _refused("list_partition_reassignments", _ONE_ROOT)
     alter_replica_log_dirs = _refused("alter_replica_log_dirs", _ONE_ROOT)
 
     alter_user_scram_credentials = _refused("alter_user_scram_credentials", _NO_USERS)

@@ -34,6 +34,7 @@ KAFKAS: Final = frozenset(
         "delete-records",
         "dump-log",
         "get-offsets",
+        "metadata-quorum",
         "producer-perf-test",
         "topics",
         "transactional-message-copier",
@@ -83,11 +84,20 @@ COMMANDS: Final[Mapping[str, tuple[str, str]]] = {
     ),
     "dump-log": ("kafkalike.cli.log.dump_log:dump_log", "Print table commits, segments and records of a topic."),
     "maintain": ("kafkalike.cli.log.maintain:maintain", "Apply retention and compaction, merge small files, vacuum."),
+    "mirror": (
+        "kafkalike.cli.mirrors.mirror:mirror",
+        "Copy topics and groups to another cluster at the same offsets; promote the copies.",
+    ),
     "history": ("kafkalike.cli.log.history:history", "Show who appended, retained, compacted and configured what."),
     "forget": ("kafkalike.cli.log.forget:forget", "Take all records of keys out of a topic; with a certificate."),
     "undo": ("kafkalike.cli.log.undo:undo", "Take the records of one append out again."),
     "fork": ("kafkalike.cli.log.fork:fork", "Make a new topic with what a topic holds, without reading it."),
     "verify": ("kafkalike.cli.log.verify:verify", "Check that a cluster's logs are sound."),
+    "metadata-quorum": (
+        "kafkalike.cli.quorum.metadata_quorum:metadata_quorum",
+        "Describe the voters that decide about topics, leaders and brokers.",
+    ),
+    "recover": ("kafkalike.cli.quorum.recover:recover", "Go on without roots that are lost, and say what is lost."),
     "schemas": (
         "kafkalike.cli.schemas.schemas:schemas",
         "Register, show, check, delete, export and import schemas.",

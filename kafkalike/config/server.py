@@ -138,7 +138,7 @@ SERVER_PROPERTIES: Final = PropertySet(
             name="controller.quorum.voters",
             parse=voters,
             default="",
-            doc="Brokers whose roots decide about topics, leaders and brokers, when a cluster of several roots is made: "
+            doc="Brokers whose roots decide about topics, leaders and brokers when a cluster of several roots is made: "
             "one, three or five ids, such as `1,2,3`. By default the first three, and the first one where there are "
             "fewer.",
         ),

@@ -289,6 +289,8 @@ class TopicConfig:
     """Whether an append is on the disk, and not only in the page cache, when it is acknowledged."""
     schemas: SchemaChecks = NO_CHECKS
     """Which schemas records must have."""
+    min_isr: int = 1
+    """Replicas in sync that there must be for a record to be taken."""
 
     @classmethod
     def from_properties(cls, effective: Mapping[str, str]) -> TopicConfig:
@@ -308,6 +310,7 @@ class TopicConfig:
             cleanup_policy=cast("tuple[str, ...]", get("cleanup.policy")),
             flush=get("kafkalike.flush") == "true",
             schemas=_schema_checks(get),
+            min_isr=cast("int", get("min.insync.replicas")),
         )
 
     @property

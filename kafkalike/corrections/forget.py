@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from kafkalike.clock import SYSTEM_CLOCK, Clock, Deadline
 from kafkalike.config.maintenance import MaintenanceConfig
-from kafkalike.corrections.places import copies_of, local_root, opened, tasks_of
+from kafkalike.corrections.places import copies_of, lies_below, opened, tasks_of
 from kafkalike.corrections.report import ForgetReport, Parts
 from kafkalike.errors import IllegalArgumentError, UnknownTopicOrPartitionError
 from kafkalike.log.upkeep.change import COMMIT_TIMEOUT_MS
@@ -22,11 +22,11 @@ from kafkalike.log.upkeep.remove import Remover, ready_to_remove, remove_files, 
 from kafkalike.log.upkeep.removing import merged_keys
 from kafkalike.log.upkeep.vacuum import WAITING_MS
 from kafkalike.model.batch import RecordBatch
-from kafkalike.model.certificate import Certificate, TopicForgotten, VersionMade, parse_certificate
 from kafkalike.model.cluster_state import TopicChange, parse_row
+from kafkalike.model.corrections.certificate import Certificate, TopicForgotten, VersionMade, parse_certificate
+from kafkalike.model.corrections.removal import KeyFound, Taking, fingerprint, joined, runs_of, tombstones_wanted
 from kafkalike.model.dead_letters.letters import SUFFIX
 from kafkalike.model.names import check_topic_name
-from kafkalike.model.removal import KeyFound, Taking, fingerprint, joined, runs_of, tombstones_wanted
 from kafkalike.partitioner import partition_for_key
 from kafkalike.version import user_and_host
 
@@ -180,8 +180,7 @@ def _paper(
 ) -> _Paper:
     path = None if given is None else Path(given).absolute()
     if path is not None:
-        root = local_root(cluster)
-        if root is not None and path.resolve().is_relative_to(root):
+        if lies_below(path, cluster):
             raise IllegalArgumentError(f"the certificate {path} would lie below the root; it must be kept elsewhere")
         with contextlib.suppress(FileNotFoundError):
             return _Paper(_gone_on_with(path, cluster, keys, topic), path)

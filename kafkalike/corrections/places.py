@@ -33,9 +33,11 @@ def opened(bootstrap_servers: Any, storage_options: Any, *, writes: bool) -> Del
     return cluster
 
 
-def local_root(cluster: DeltaCluster) -> Path | None:
-    """The root's folder; None for an object store."""
-    return Path(cluster.root).resolve() if cluster.store.reach == "machine" else None
+def lies_below(path: Path, cluster: DeltaCluster) -> bool:
+    """Whether a file of this machine lies below one of the cluster's roots."""
+    if cluster.store.reach != "machine":
+        return False
+    return any(path.resolve().is_relative_to(Path(root).resolve()) for root in cluster.root.split(","))
 
 
 def tasks_of(spark: SparkSession | None) -> Tasks:

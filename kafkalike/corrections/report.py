@@ -6,8 +6,8 @@ from dataclasses import asdict, dataclass, replace
 from operator import itemgetter
 from typing import TYPE_CHECKING, Any
 
-from kafkalike.model.certificate import Certificate
-from kafkalike.model.removal import GroupPast, count
+from kafkalike.model.corrections.certificate import Certificate
+from kafkalike.model.corrections.removal import GroupPast, count
 
 if TYPE_CHECKING:
     from kafkalike.log.upkeep.removing import Removed

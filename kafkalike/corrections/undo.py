@@ -13,9 +13,9 @@ from kafkalike.corrections.report import Parts, UndoReport
 from kafkalike.errors import IllegalArgumentError, UnknownTopicOrPartitionError
 from kafkalike.log.inspect.appends import FoundAppend, find_append, find_transaction, reaches_back_to
 from kafkalike.log.upkeep.remove import Remover, ready_to_remove, without_maintenance
+from kafkalike.model.corrections.removal import GroupPast, Taking, Undone, groups_past, plan_undo
 from kafkalike.model.group_state import standing_of
 from kafkalike.model.names import check_topic_name
-from kafkalike.model.removal import GroupPast, Taking, Undone, groups_past, plan_undo
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

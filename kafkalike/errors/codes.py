@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from functools import cache
 from typing import Final
 
-from kafkalike.errors import base, client, consuming, groups, producing, storage, topics
+from kafkalike.errors import base, client, consuming, groups, producing, replicas, storage, topics
 from kafkalike.errors.base import BrokerResponseError, UnknownError
 from kafkalike.errors.never_raised import brokers, records, security
 from kafkalike.errors.never_raised import client as other_client
@@ -17,6 +17,7 @@ _MODULES: Final = (
     consuming,
     groups,
     producing,
+    replicas,
     storage,
     topics,
     brokers,

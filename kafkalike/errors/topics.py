@@ -73,6 +73,30 @@ class PolicyViolationError(BrokerResponseError):
     errno = 44
 
 
+class MirrorTopicError(PolicyViolationError):
+    """The topic is a read-only copy of another cluster's: only its mirror writes to it until it is promoted.
+
+    Args:
+        topic: its name.
+        source: root of the cluster that it is a copy of.
+        phase: `following`, or `promoting` when a promotion has begun and is not through.
+    """
+
+    def __init__(self, topic: str, source: str, phase: str = "following") -> None:
+        self.topic = topic
+        self.source = source
+        self.phase = phase
+        left = " (a promotion has begun: run it again)" if phase == "promoting" else ""
+        super().__init__(
+            f"topic {topic!r} is a read-only mirror of {source}{left}; `kafkalike mirror promote` makes it a topic "
+            "that can be written"
+        )
+
+
+class MirrorError(BrokerResponseError):
+    """A mirror cannot go on: its source is another topic by now, or has something else than its copy."""
+
+
 class UnknownTopicIdError(InvalidMetadataError, BrokerResponseError):
     """There is no topic with this id."""
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 from typing import Any, cast
 
@@ -10,7 +11,7 @@ from kafkalike.config.storage import check_options
 from kafkalike.errors import KafkaConfigurationError, KafkaConnectionError, KafkaStorageError
 from kafkalike.log.cluster.delta_cluster import DeltaCluster, open_cluster
 from kafkalike.log.port import Cluster
-from kafkalike.log.table.layout import CLUSTER_METADATA
+from kafkalike.log.table.layout import BROKERS, CLUSTER_METADATA
 
 
 def connect(
@@ -26,7 +27,8 @@ def connect(
     Args:
         bootstrap_servers: a path or URI (`./kafkalike-data`, `s3a://bucket/log`); several folders as a list, or with
             commas between them, which are the brokers of one cluster, and any one that is there suffices once it was
-            made; an opened `Cluster`; or None for the environment variable `KAFKALIKE_BOOTSTRAP_SERVERS`, else `./kafkalike-data`.
+            made; an opened `Cluster`; or None for the environment variable `KAFKALIKE_BOOTSTRAP_SERVERS`, else
+            `./kafkalike-data`.
         storage_options: of an object store: a dict by the names that obstore and deltalake share. Environment variables
             such as `AWS_ACCESS_KEY_ID` say what it does not.
         to_read: for a client that writes nothing. What it reads does not rest on what is tried out, which takes five
@@ -82,7 +84,7 @@ def _opened(bootstrap_servers: Any, storage_options: Any) -> Cluster:  # noqa: A
             raise KafkaConfigurationError("storage_options are for a root, and bootstrap_servers is an opened cluster")
         return root
     roots = _split(root)
-    if len(roots) > 1:
+    if len(roots) > 1 or ("://" not in root and os.path.exists(f"{root}/{BROKERS}")):  # noqa: PTH110 - quick
         from kafkalike.log.cluster.replicated.opening import open_several
 
         if options:

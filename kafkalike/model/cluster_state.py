@@ -19,6 +19,7 @@ from kafkalike.errors import UnknownTopicOrPartitionError
 from kafkalike.model.broker_rows import BROKER, REPLICAS, broker_of, broker_value, replicas_of, replicas_value
 from kafkalike.model.brokers import Broker, ReplicatedTable
 from kafkalike.model.frozen_map import Draft, FrozenMap
+from kafkalike.model.mirrored import FORMAT, Mirrored, Phase, dump_mirror, load_mirror
 from kafkalike.model.names import TopicId, TopicName
 from kafkalike.model.row_value import UNREADABLE, VERSION, as_text, damaged, flag, row_value, text, whole
 from kafkalike.model.topic import LogStart, TopicInfo
@@ -27,8 +28,9 @@ TABLE: Final = "__cluster_metadata"
 
 TOPIC: Final = "topic"
 LOG_START: Final = "log_start"
+MIRROR: Final = "mirror"
 
-VERSIONS: Final = {TOPIC: 1, LOG_START: 2, BROKER: 1, REPLICAS: 1}
+VERSIONS: Final = {TOPIC: 1, LOG_START: 2, BROKER: 1, REPLICAS: 1, MIRROR: FORMAT}
 """The newest format of each kind of row. A log start of format 1 is that of one partition."""
 
 
@@ -39,7 +41,7 @@ class MetadataRow:
     seq: int
     time_ms: int
     kind: str
-    """`topic`, `log_start`, `broker` or `replicas`."""
+    """`topic`, `log_start`, `broker`, `replicas` or `mirror`."""
     topic: str
     """Empty in a row about a broker; a control table's name in one about its replicas."""
     topic_id: str
@@ -92,7 +94,7 @@ def broker_row(seq: int, time_ms: int, broker: Broker, change: str, *, removed: 
 
 
 def replicas_row(
-    seq: int, time_ms: int, table: ReplicatedTable, change: str, topic: str, topic_id: str = ""
+    seq: int, time_ms: int, table: ReplicatedTable, change: str, *, topic: str, topic_id: str = ""
 ) -> MetadataRow:
     """The row that says who has a table from now on.
 
@@ -157,6 +159,19 @@ def log_start_row(
     )
 
 
+def mirror_row(seq: int, info: TopicInfo, mirrored: Mirrored, change: str) -> MetadataRow:
+    """The row that says how a copy of another cluster's topic stands from now on; its time is `mirrored.time_ms`."""
+    return MetadataRow(
+        seq=seq,
+        time_ms=mirrored.time_ms,
+        kind=MIRROR,
+        topic=info.name,
+        topic_id=info.topic_id,
+        change=change,
+        value=dump_mirror(mirrored),
+    )
+
+
 def moved_text(moves: Mapping[int, Move]) -> str:
     """The moves of a row, for people."""
     if len(moves) == 1:
@@ -187,7 +202,7 @@ def _dump(moved: LogStartsMoved) -> str:
     return json.dumps(value, separators=(",", ":"))
 
 
-Said = TopicChange | LogStartsMoved | BrokerChange | ReplicatedTable
+Said = TopicChange | LogStartsMoved | BrokerChange | ReplicatedTable | Mirrored
 
 
 def parse_row(row: MetadataRow) -> Said:
@@ -205,6 +220,8 @@ def parse_row(row: MetadataRow) -> Said:
             return _log_starts_moved(value)
         if row.kind == REPLICAS:
             return replicas_of(value)
+        if row.kind == MIRROR:
+            return load_mirror(value, row.time_ms)
         broker, removed = broker_of(value)
         return BrokerChange(broker=broker, removed=removed)
     except UNREADABLE as cause:
@@ -254,6 +271,8 @@ class ClusterState:
     """The highest id that a broker ever had."""
     replicas: FrozenMap[str, ReplicatedTable] = field(default_factory=FrozenMap)
     """By location of the table."""
+    mirrors: FrozenMap[str, Mirrored] = field(default_factory=FrozenMap)
+    """By topic id, of topics that are copies of another cluster's."""
 
     @property
     def used_names(self) -> AbstractSet[str]:
@@ -305,6 +324,7 @@ class _Draft:
         self._brokers = Draft(state.brokers)
         self._last_broker = state.last_broker
         self._replicas = Draft(state.replicas)
+        self._mirrors = Draft(state.mirrors)
         self._own: dict[str, dict[int, LogStart]] = {}
         """Log starts by topic id that nobody else sees yet: copied once, however many rows move them."""
         self._moved: dict[str, str] = {}
@@ -325,6 +345,7 @@ class _Draft:
             self._brokers.frozen(),
             self._last_broker,
             self._replicas.frozen(),
+            self._mirrors.frozen(),
         )
 
     def apply(self, row: MetadataRow) -> None:
@@ -335,6 +356,8 @@ class _Draft:
             self._apply_log_starts(row, change)
         elif isinstance(change, ReplicatedTable):
             self._replicas.put(change.location, change)
+        elif isinstance(change, Mirrored):
+            self._apply_mirror(row, change)
         else:
             self._apply_broker(change)
         self.seq = row.seq
@@ -352,12 +375,25 @@ class _Draft:
             self._gone.put(info.name, info)
             self._topics.drop(info.name)
             self._log_starts.drop(info.topic_id)
+            self._mirrors.drop(info.topic_id)
             self._replicas.drop(info.location)
             self._own.pop(info.topic_id, None)
             return
-        starts = self._log_starts.get(info.topic_id)
-        self._topics.put(info.name, replace(info, log_starts=starts) if starts else info)
+        starts, mirror = self._log_starts.get(info.topic_id), self._mirrors.get(info.topic_id)
+        known = replace(info, log_starts=starts or {}, mirror=mirror) if starts or mirror else info
+        self._topics.put(info.name, known)
         self._gone.drop(info.name)
+
+    def _apply_mirror(self, row: MetadataRow, mirrored: Mirrored) -> None:
+        """A promoted copy is a topic like any other."""
+        mirror = None if mirrored.phase is Phase.PROMOTED else mirrored
+        if mirror is None:
+            self._mirrors.drop(row.topic_id)
+        else:
+            self._mirrors.put(row.topic_id, mirror)
+        info = self._topics.get(row.topic)
+        if info is not None and info.topic_id == row.topic_id:
+            self._topics.put(row.topic, replace(info, mirror=mirror))
 
     def _apply_log_starts(self, row: MetadataRow, moved: LogStartsMoved) -> None:
         known = self._log_starts.get(row.topic_id) or {}

@@ -12,8 +12,17 @@ from typing import Final
 
 from kafkalike.model.broker_rows import REPLICAS
 from kafkalike.model.brokers import ReplicatedTable
-from kafkalike.model.cluster_state import BrokerChange, LogStartsMoved, MetadataRow, TopicChange, parse_row, trimmed
+from kafkalike.model.cluster_state import (
+    MIRROR,
+    BrokerChange,
+    LogStartsMoved,
+    MetadataRow,
+    TopicChange,
+    parse_row,
+    trimmed,
+)
 from kafkalike.model.group_state import OFFSET, TRANSACTION, GroupRow, GroupsState
+from kafkalike.model.mirrored import Mirrored
 
 MERGE_FACTOR: Final = 4
 """A file of a control table is written again when the rows after it are more than this part of its own."""
@@ -42,9 +51,9 @@ def files_to_merge(rows: Sequence[int]) -> int:
 def kept_metadata_rows(
     rows: Sequence[MetadataRow], since_ms: int, moves_at_most: int | None = None
 ) -> list[MetadataRow]:
-    """The last row of each topic, broker and table with replicas, the highest log starts, and recent rows for people.
+    """The last row of each topic, broker, mirror and table with replicas, the highest log starts, and recent rows.
 
-    Of topics that are gone neither log starts nor replicas stay.
+    Of topics that are gone neither log starts nor replicas nor mirrors stay.
 
     Of a row that only stays for log starts which are the highest, the other partitions go.
 
@@ -61,25 +70,25 @@ def kept_metadata_rows(
     last: dict[object, int] = {}
     about: dict[int, object] = {}
     living: dict[str, str] = {}
+    moved_before: dict[str, int] = {}
     for row in rows:
         said = parse_row(row)
-        if isinstance(said, TopicChange):
-            about[row.seq] = row.topic
-            living[row.topic] = "" if said.deleted else row.topic_id
-        elif isinstance(said, BrokerChange):
-            about[row.seq] = said.broker.id
-        elif isinstance(said, ReplicatedTable):
-            about[row.seq] = row.topic, row.topic_id, said.location
-        else:
+        if isinstance(said, LogStartsMoved):
             moved[row.seq] = said
             continue
+        if isinstance(said, TopicChange):
+            living[row.topic] = "" if said.deleted else row.topic_id
+            if said.deleted:
+                # An id may come back, as a mirror of what was its own mirror: that begins anew.
+                moved_before[row.topic_id] = row.seq
+        about[row.seq] = _subject(row, said)
         last[about[row.seq]] = row.seq
-    highest = _highest(rows, moved)
+    highest = _highest([row for row in rows if row.seq > moved_before.get(row.topic_id, 0)], moved)
     told = _told(rows, moved, since_ms, moves_at_most)
     kept = []
     for row in rows:
         newest = row.seq in about and last[about[row.seq]] == row.seq
-        if newest and row.kind == REPLICAS and row.topic_id:
+        if newest and row.kind in {REPLICAS, MIRROR} and row.topic_id:
             newest = living.get(row.topic) == row.topic_id
         if row is rows[-1] or row.seq in told or newest:
             kept.append(row)
@@ -88,6 +97,19 @@ def kept_metadata_rows(
         elif row.seq in highest and living.get(row.topic) == row.topic_id:
             kept.append(trimmed(row, moved[row.seq], highest[row.seq]))
     return kept
+
+
+def _subject(row: MetadataRow, said: TopicChange | BrokerChange | ReplicatedTable | Mirrored) -> object:
+    """What a row is about: of the rows about one thing the last one counts."""
+    match said:
+        case TopicChange():
+            return row.topic
+        case BrokerChange():
+            return said.broker.id
+        case ReplicatedTable():
+            return row.topic, row.topic_id, said.location
+        case Mirrored():
+            return MIRROR, row.topic_id
 
 
 def _highest(rows: Sequence[MetadataRow], moved: Mapping[int, LogStartsMoved]) -> dict[int, list[int]]:

@@ -6,6 +6,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from kafkalike.clock import utc_text
+from kafkalike.errors import MirrorTopicError
+from kafkalike.model.mirrored import Mirrored
 from kafkalike.model.names import TopicId, TopicName
 
 
@@ -36,6 +38,17 @@ class TopicInfo:
     log_starts: Mapping[int, LogStart] = field(default_factory=dict)
     """Only the partitions whose log start was moved."""
     created_ms: int = 0
+    mirror: Mirrored | None = None
+    """Of which cluster's topic it is a read-only copy; None for a topic of this cluster's own."""
+
+    def check_own(self) -> None:
+        """Refuse a change of a topic that is a read-only copy.
+
+        Raises:
+            MirrorTopicError: it is; says of what.
+        """
+        if self.mirror is not None:
+            raise MirrorTopicError(self.name, self.mirror.source, self.mirror.phase)
 
     def log_start(self, partition: int) -> int:
         """First offset of a partition that may be read."""

@@ -31,6 +31,7 @@ class Batch:
     """Records of one topic on their way into one append."""
 
     __slots__ = (
+        "alone",
         "born",
         "fields",
         "full",
@@ -64,6 +65,8 @@ class Batch:
         """The rows as columns, once the sender has it."""
         self.refused: Mapping[int, Exception] = {}
         """Why single records cannot be written, by row."""
+        self.alone = False
+        """Whether it is appended by itself: it was refused together with others."""
         self.puzzled = False
         """Whether it was refused for the sake of a record that could not be found."""
 

@@ -16,6 +16,7 @@ from kafkalike.clock import Clock, Deadline
 from kafkalike.errors import IllegalStateError, KafkaTimeoutError
 from kafkalike.model.topic import TopicInfo
 from kafkalike.producer.batches import WIDTH, Batch, Row, TopicQueue
+from kafkalike.producer.joined import JoinedBatch, goes_with
 from kafkalike.producer.outcome import Outcome
 
 if TYPE_CHECKING:
@@ -266,7 +267,7 @@ class Buffer:
                 for queue in self._turns:
                     due = self._due(queue, now)
                     if due <= now:
-                        return queue, self._start(queue)
+                        return queue, self._start_all(queue, now)
                     soonest = min(soonest, due)
                 if self.refusal is not None and not self._turns:
                     return None
@@ -289,6 +290,16 @@ class Buffer:
         if queue.batches:
             self._turns[queue] = None
         return batch
+
+    def _start_all(self, queue: TopicQueue, now: float) -> Batch:
+        """The first batch of a topic, and those behind it that go into the same append."""
+        parts = [self._start(queue)]
+        size = parts[0].size
+        # In a transaction each one is staged by itself.
+        while self.gate is None and queue.batches and goes_with(parts[-1], queue.batches[0], size, now):
+            parts.append(self._start(queue))
+            size += parts[-1].size
+        return parts[0] if len(parts) == 1 else JoinedBatch(parts)
 
     def put_back(self, queue: TopicQueue, batch: Batch, retry_at: float) -> None:
         """Put a batch before all others of its topic, to be taken again at a monotonic time (s). Caller: sender."""

@@ -16,6 +16,7 @@ from kafkalike.config.producer import ProducerConfig
 from kafkalike.errors import (
     KafkaError,
     KafkaTimeoutError,
+    NotEnoughReplicasAfterAppendError,
     TopicDeletedError,
     UnknownOutcomeError,
 )
@@ -27,6 +28,7 @@ from kafkalike.model.batch import RecordBatch
 from kafkalike.producer import at_exit
 from kafkalike.producer.batches import Batch, TopicQueue
 from kafkalike.producer.buffer import Buffer
+from kafkalike.producer.joined import JoinedBatch, parts_of
 from kafkalike.producer.metrics import Metrics
 from kafkalike.producer.open_logs import OpenLogs
 from kafkalike.producer.routing import Router
@@ -153,8 +155,9 @@ class Sender:
                 # Nothing is left but after SystemExit in a callback or the like. Nobody must wait for it for ever.
                 buffer.close()
                 left = buffer.empty()
-                if job is not None and not job[1].outcome.done and job[1] not in left:
-                    self._fail([job[1]], UnknownOutcomeError("append of a thread that was ended", UNKNOWN_ID))
+                under_way = [part for part in parts_of(job[1]) if not part.outcome.done] if job is not None else []
+                ended = UnknownOutcomeError("append of a thread that was ended", UNKNOWN_ID)
+                self._fail([part for part in under_way if part not in left], ended)
                 self._fail(left, KafkaError("the producer's thread was ended; the record was not written"))
             finally:
                 at_exit.ALIVE.discard(self)
@@ -172,6 +175,9 @@ class Sender:
         try:
             log = self._prepare(queue, batch)
             done = self._append(log, batch)
+        except NotEnoughReplicasAfterAppendError as error:
+            # They are there: sent again, they would be there twice.
+            self._fail([batch], error)
         except TopicDeletedError as error:
             self._fail([batch, *self._buffer.retire(queue)], error)
         except RECORD_ERRORS as error:
@@ -228,6 +234,12 @@ class Sender:
 
         A batch that came as columns has one outcome: it fails as a whole.
         """
+        if isinstance(batch, JoinedBatch):
+            # Each by itself: then only those fail that have such records.
+            for part in reversed(batch.parts):
+                part.alone = True
+                self._buffer.put_back(queue, part, self._clock.monotonic())
+            return
         log, records = queue.log, batch.columns()
         if not isinstance(records, RecordBatch):
             self._fail([batch], error)
@@ -249,6 +261,10 @@ class Sender:
 
     def _try_again_or_fail(self, queue: TopicQueue, batch: Batch, error: KafkaError) -> None:
         """Put a batch back when it may help and there is time; never when its outcome is unknown."""
+        if isinstance(batch, JoinedBatch):
+            for part in reversed(batch.parts):
+                self._try_again_or_fail(queue, part, error)
+            return
         again = self._clock.monotonic() + self._config.retry_backoff_ms / 1000
         if not error.retriable or batch.retries >= self._config.retries:
             self._fail([batch], error)
@@ -270,6 +286,10 @@ class Sender:
 
     def _settle(self, batch: Batch, ranges: Mapping[int, range] | None, append_time_ms: int | None) -> None:
         """Give the futures their offsets, and errors for refused records."""
+        if isinstance(batch, JoinedBatch):
+            for part, own in batch.shares(ranges or {}):
+                self._settle(part, own, append_time_ms)
+            return
         topic = batch.outcome.topic
         if batch.refused:
             self.metrics.of_topic(topic).failed += len(batch.refused)
@@ -281,7 +301,7 @@ class Sender:
 
     def _fail(self, batches: Iterable[Batch], error: Exception) -> None:
         """Give the futures the error: not written, or unknown."""
-        for batch in batches:
+        for batch in (part for given in batches for part in parts_of(given)):
             topic = batch.outcome.topic
             records = len(batch)
             self.metrics.of_topic(topic).failed += records

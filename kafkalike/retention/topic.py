@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterator, KeysView
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
@@ -12,12 +13,13 @@ from kafkalike import faults
 from kafkalike.clock import Clock, Deadline
 from kafkalike.config.maintenance import MaintenanceConfig
 from kafkalike.errors import TopicDeletedError
+from kafkalike.log.mirrors.data_files import LEFT_MS
 from kafkalike.log.topic.topic_log import DeltaTopicLog
 from kafkalike.log.upkeep.change import COMMIT_TIMEOUT_MS, delete_dead
 from kafkalike.log.upkeep.compact import Compacted, DuePass, checkpoints_of, compact
 from kafkalike.log.upkeep.merge import merge
 from kafkalike.log.upkeep.tasks import Tasks
-from kafkalike.log.upkeep.vacuum import Delays, leftovers, log_reach_ms, vacuum
+from kafkalike.log.upkeep.vacuum import ORPHAN_MS, Delays, leftovers, log_reach_ms, vacuum
 from kafkalike.model.compaction import plan_compaction
 from kafkalike.model.merging import Run, plan_merges
 from kafkalike.model.retention import RetentionPlan, plan_retention
@@ -82,6 +84,12 @@ class TopicWork:
         log = self._cluster.log(self._report.topic)
         if log.info.topic_id != self.topic_id:
             raise TopicDeletedError(self._report.topic, self.topic_id, log.info.topic_id)
+        if isinstance(log, DeltaTopicLog) and log.info.mirror is not None:
+            # Its source's maintenance is mirrored; what that takes out of the table is removed here.
+            if "vacuum" in self._settings.works:
+                self._progress("vacuum")
+                self._vacuum(log, MaintenanceConfig.from_properties(self._cluster.server.effective(log.info.configs)))
+            return
         if isinstance(log, DeltaTopicLog):
             # In a table that a foreign writer has rewound, files that look dead may be all that is left of its records.
             log.ready_to_append()
@@ -245,11 +253,14 @@ class TopicWork:
                 f"files stay for {reach} ms and not for {longest} ms after they left the table: its log goes no "
                 "further back (delta.logRetentionDuration)"
             )
-        due = leftovers(files, live, self._settings.clock.now_ms(), delays)
+        mirror = log.info.mirror
+        # What no version of a mirror names is most probably what its next one will name.
+        orphan_ms = ORPHAN_MS if mirror is None else LEFT_MS if mirror.version >= 0 else math.inf
+        due = leftovers(files, live, self._settings.clock.now_ms(), delays, orphan_ms)
         if self._settings.dry_run:
             report.vacuumed_files, report.vacuumed_bytes = len(due), sum(file.size for file in due)
             return
-        if any(not file.was_live for file in due):
+        if mirror is None and any(not file.was_live for file in due):
             # A writer that was stopped before its commit may have one of them in hand.
             log.fence(Deadline(self._settings.clock, COMMIT_TIMEOUT_MS))
         for file in vacuum(files, due, live, exclusive, self._stop):

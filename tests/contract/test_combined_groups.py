@@ -28,7 +28,7 @@ from kafkalike.errors import (
 from kafkalike.group.membership import Membership
 from kafkalike.group.offsets import GroupOffsets
 from kafkalike.log.cluster.delta_cluster import DeltaCluster
-from kafkalike.log.table import combined_rows, combining, waiting_files
+from kafkalike.log.table import appends, combined_rows, waiting_files
 from kafkalike.log.table.layout import CONSUMER_OFFSETS
 from kafkalike.log.table.sealed import sealed
 from kafkalike.log.table.shared_changes import PendingChange, SharedChanges
@@ -43,7 +43,7 @@ from tests.tools.commits import Told, commit_label, decided, judge, member_of, m
 from tests.tools.effort import seeds
 from tests.tools.everywhere import EverywhereStore, Mood, SimulatedClock
 
-SEEDS = seeds(300, 60)
+SEEDS = seeds(120, 60)
 MUTANT_SEEDS = 400
 """Within so many trials a fault must be found."""
 
@@ -187,7 +187,7 @@ def _takes_what_is_taken(patch: pytest.MonkeyPatch) -> None:
 
 
 def _makes_it_on_any_version(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(combining.At, "holds", lambda _self, _state: True)
+    patch.setattr(appends.At, "holds", lambda _self, _state: True)
 
 
 def _takes_nothing_back(patch: pytest.MonkeyPatch) -> None:

@@ -27,7 +27,7 @@ from kafkalike.errors import (
 )
 from kafkalike.log.cluster.delta_cluster import DeltaCluster
 from kafkalike.log.inspect.commits import list_commits
-from kafkalike.log.table import combining, waiting_files
+from kafkalike.log.table import appends, combining, waiting_files
 from kafkalike.log.table.actions import log_name
 from kafkalike.log.table.commit_file import lines_of
 from kafkalike.log.table.layout import CLUSTER_METADATA
@@ -192,7 +192,7 @@ def _takes_what_is_taken(patch: pytest.MonkeyPatch) -> None:
 
 
 def _makes_it_on_any_version(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(combining.At, "holds", lambda _self, _state: True)
+    patch.setattr(appends.At, "holds", lambda _self, _state: True)
 
 
 def _takes_nothing_back(patch: pytest.MonkeyPatch) -> None:

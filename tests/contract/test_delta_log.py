@@ -28,6 +28,7 @@ from kafkalike.log.store.parquet import open_parquet
 from kafkalike.log.table.actions import log_name, parse_commit
 from kafkalike.log.table.checkpoints.make import INTERVAL as CHECKPOINT_INTERVAL
 from kafkalike.log.table.log_files import last_checkpoint
+from kafkalike.log.topic import topic_log
 from kafkalike.log.topic.topic_log import DeltaTopicLog
 from kafkalike.model.appends import TxnId
 from kafkalike.model.names import TopicName
@@ -238,8 +239,13 @@ def test_an_append_gives_up_when_others_hold_the_topic(log: DeltaTopicLog, root:
 
 
 @pytest.mark.slow
-def test_an_append_goes_on_while_a_stopped_process_holds_the_topic(log: DeltaTopicLog, root: str) -> None:
+def test_an_append_goes_on_while_a_stopped_process_holds_the_topic(
+    cluster: DeltaCluster, root: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """The version's file decides, not the lock; after the first wait it is only tried for a moment."""
+    cluster.create_topic("orders", 1, {})
+    monkeypatch.setattr(topic_log, "PATIENCE_SECONDS", 0.5)
+    log = connect(root).log("orders")
     with TableLock(f"{root}/__locks", "orders").held():
         for value in (b"a", b"b"):
             log.append(batch(value), timeout_ms=30_000)

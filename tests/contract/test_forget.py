@@ -7,15 +7,16 @@ import re
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from deltalake import DeltaTable
+from deltalake import DeltaTable, write_deltalake
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from kafkalike import ForgetReport, KafkaConsumer, KafkaProducer, TopicPartition, forget, fork
-from kafkalike.clock import SYSTEM_CLOCK
-from kafkalike.dead_letters.topics import settings as letter_settings
+from kafkalike.clock import SYSTEM_CLOCK, Deadline
+from kafkalike.corrections.forget import _Paper
 from kafkalike.errors import (
     CorruptRecordError,
     IllegalArgumentError,
@@ -23,12 +24,14 @@ from kafkalike.errors import (
     UnknownTopicOrPartitionError,
     UnsupportedVersionError,
 )
-from kafkalike.log.connect import connect
 from kafkalike.log.inspect.certificate import check_certificate
 from kafkalike.log.inspect.history import topic_history
+from kafkalike.log.upkeep.change import publish_or_discard
+from kafkalike.log.upkeep.merge import merge
 from kafkalike.model.batch import RecordBatch
-from kafkalike.model.certificate import Certificate, parse_certificate
-from kafkalike.model.removal import Taking
+from kafkalike.model.corrections.certificate import Certificate, parse_certificate
+from kafkalike.model.corrections.removal import Taking
+from kafkalike.model.dead_letters.letters import OFFSET, PARTITION, TOPIC
 from kafkalike.partitioner import partition_for_key
 from kafkalike.testing import MemoryCluster
 from tests.tools.clusters import only_on_disk
@@ -49,9 +52,9 @@ def root(any_root: str) -> str:
     return any_root
 
 
-def filled(root: str, partitions: int = 1, appends: int = 4, **configs: str) -> DeltaTopicLog:
+def filled(root: str, partitions: int = 1, appends: int = 4, configs: dict[str, str] | None = None) -> DeltaTopicLog:
     """A topic with appends that each have the key, and four others, in the partitions that murmur2 names."""
-    log = topic(root, "t", partitions, configs)
+    log = topic(root, "t", partitions, configs or {})
     for turn in range(appends):
         made = RecordBatch()
         for key in (b"a", KEY, b"b", None, b"c"):
@@ -208,15 +211,9 @@ def test_the_log_end_outlives_records_that_a_foreign_writer_has_appended(root: s
     """No commit of ours has recorded it before."""
     log = filled(root, 1, appends=1)
     table = pq.read_table(Path(root, "t", log.segments(0)[0].path))
-    late = table.slice(0, 1)
-    late = late.set_column(0, "offset", [[7]]) if late.column_names[0] == "offset" else late
-    import pyarrow as pa
-
     columns = {name: table.column(name).slice(1, 1) for name in table.column_names}
     columns["offset"] = pa.array([7], pa.int64())
     columns["partition"] = pa.array([0], pa.int32())
-    from deltalake import write_deltalake
-
     write_deltalake(f"{root}/t", pa.table(columns), mode="append")
     log.refresh()
     assert log.log_end(0) == 8
@@ -235,7 +232,7 @@ def test_the_log_end_outlives_records_that_a_foreign_writer_has_appended(root: s
 
 
 def test_a_consumer_in_the_middle_and_its_group_go_on(root: str) -> None:
-    log = filled(root, 1, **AT_ONCE)
+    log = filled(root, 1, configs=AT_ONCE)
     with KafkaConsumer("t", bootstrap_servers=root, group_id="g", auto_offset_reset="earliest") as consumer:
         first = consumer.poll(timeout_ms=5000, max_records=3)[TopicPartition("t", 0)]
 
@@ -272,18 +269,15 @@ def test_what_is_appended_meanwhile_stays_and_is_no_part_of_the_certificate(
 ) -> None:
     log = filled(root, 1)
     end = log.log_end(0)
-    import kafkalike.log.upkeep.remove as module
-
-    publish = module.publish_or_discard
 
     def late(*args: Any) -> int | None:
         open_cluster(root).log("t").append(keyed((KEY.decode("latin-1"), "late"), at_ms=NOW))
         made = RecordBatch()
         made.add(0, KEY, b"late", NOW)
         open_cluster(root).log("t").append(made)
-        return publish(*args)
+        return publish_or_discard(*args)
 
-    monkeypatch.setattr(module, "publish_or_discard", late)
+    monkeypatch.setattr("kafkalike.log.upkeep.remove.publish_or_discard", late)
 
     report = forget("t", root, keys=KEY, execute=True)
 
@@ -297,15 +291,9 @@ def test_files_that_another_run_replaces_meanwhile_cost_a_second_look(
     root: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """As a maintenance run of another machine does where a root has no locks."""
-    log = filled(root, 1, appends=6, **AT_ONCE)
+    log = filled(root, 1, appends=6, configs=AT_ONCE)
     before = rows(log)
-    import kafkalike.log.upkeep.remove as module
-    from kafkalike.clock import Deadline
-    from kafkalike.log.upkeep.change import publish
-    from kafkalike.log.upkeep.merge import merge
-
     calls: list[int] = []
-    real = module.publish_or_discard
 
     def beside(*args: Any) -> int | None:
         calls.append(1)
@@ -313,10 +301,9 @@ def test_files_that_another_run_replaces_meanwhile_cost_a_second_look(
             other = open_cluster(root).log("t")
             run = tuple(other.segments(0))
             assert len(list(merge(other, other.files, [run], "other", [], budget=Deadline(SYSTEM_CLOCK, None)))) == 1
-        return real(*args)
+        return publish_or_discard(*args)
 
-    monkeypatch.setattr(module, "publish_or_discard", beside)
-    del publish
+    monkeypatch.setattr("kafkalike.log.upkeep.remove.publish_or_discard", beside)
 
     report = forget("t", root, keys=KEY, execute=True)
 
@@ -360,11 +347,9 @@ def test_a_tombstone_tells_readers_and_is_written_once(root: str) -> None:
 
 
 def test_dead_letters_of_the_topic_are_forgotten_and_those_of_others_stay(root: str) -> None:
-    from kafkalike.model.dead_letters.letters import OFFSET, PARTITION, TOPIC
-
     filled(root, 1)
     cluster = open_cluster(root)
-    cluster.create_topic("t.dlq", 2, letter_settings({}))
+    cluster.create_topic("t.dlq", 2, {})
     made = RecordBatch()
     for partition, source in enumerate(["t", "u"]):
         headers = [(TOPIC, source.encode()), (PARTITION, b"0"), (OFFSET, b"1")]
@@ -477,7 +462,7 @@ def test_a_certificate_of_other_keys_or_another_root_is_refused(root: str) -> No
     with pytest.raises(IllegalArgumentError, match="not the keys"):
         check_certificate(open_cluster(root), certificate, [b"other"])
     with pytest.raises(IllegalArgumentError, match="is about"):
-        check_certificate(connect("/nowhere"), certificate)
+        check_certificate(open_cluster("/nowhere"), certificate)
 
 
 def test_a_topic_that_is_deleted_since_leaves_nothing_to_find(root: str) -> None:
@@ -496,8 +481,6 @@ def test_an_unfinished_run_is_gone_on_with_and_its_certificate_has_all(
     log = filled(root, 3)
     before = rows(log)
     paper = tmp_path / "certificate.json"
-    from kafkalike.corrections.forget import _Paper
-
     put, calls = _Paper.put, []
 
     def cut_off(self: _Paper, certificate: Certificate) -> None:

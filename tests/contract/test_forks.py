@@ -163,8 +163,9 @@ def test_a_version_whose_files_are_gone_is_refused_and_nothing_is_made(root: str
 
 
 def test_bad_calls_are_refused_by_name(root: str, log: DeltaTopicLog) -> None:
+    fork("t", "new", root)
     with pytest.raises(TopicAlreadyExistsError):
-        fork("t", "new", root) and fork("t", "new", root)
+        fork("t", "new", root)
     with pytest.raises(UnknownTopicOrPartitionError):
         fork("nothing", "other", root)
     for as_of in (-1, True, "1", 1.5, 99):

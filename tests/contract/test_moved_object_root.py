@@ -79,7 +79,8 @@ def test_a_root_moves_to_a_bucket_and_back(server: ObjectServer, tmp_path: Path)
 @pytest.mark.timeout(300)
 def test_a_copy_in_two_rounds_is_a_backup_while_records_are_written(server: ObjectServer) -> None:
     """The first round takes what it finds; the second one what the commits that it found need."""
-    root, written, stop = "s3://bucket/live", [], threading.Event()
+    root, stop = "s3://bucket/live", threading.Event()
+    written: list[int] = []
     sent(root, server.options, b"first")
 
     def write() -> None:

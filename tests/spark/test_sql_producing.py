@@ -6,13 +6,14 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Iterator
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 import pytest
-from pyspark.errors import PySparkException
+from pyspark.errors import AnalysisException, PySparkException
 
 from kafkalike import KafkaProducer
 from kafkalike.log.cluster.delta_cluster import DeltaCluster
+from kafkalike.spark import register_sql
 from tests.tools.findings import errors_of
 from tests.tools.records import all_records
 
@@ -57,23 +58,57 @@ def test_a_view_of_texts_takes_texts(spark: SparkSession, root: str, cluster: De
     assert all_records(root, "texts") == {0: [(0, "v")]}
 
 
-@pytest.mark.parametrize(
-    "statement",
-    [
-        "DELETE FROM {} WHERE offset = 0",
-        "UPDATE {} SET value = X'61'",
-        "MERGE INTO {} t USING (SELECT 1 AS o) s ON t.offset = s.o WHEN MATCHED THEN DELETE",
-        "TRUNCATE TABLE {}",
-        "INSERT OVERWRITE {} (value) VALUES (X'61')",
-    ],
+STATEMENTS: Final = (
+    ("DELETE FROM {} WHERE offset = 0", "kafkalike delete-records"),
+    ("UPDATE {} SET value = X'61'", "max_by"),
+    ("MERGE INTO {} t USING (SELECT 1 AS o) s ON t.offset = s.o WHEN MATCHED THEN DELETE", "max_by"),
+    ("TRUNCATE TABLE {}", "kafkalike delete-records"),
+    ("INSERT OVERWRITE {} (value) VALUES (X'61')", "cannot be overwritten"),
 )
-def test_nothing_but_an_insert_changes_a_topic(spark: SparkSession, root: str, table: str, statement: str) -> None:
+
+
+def test_nothing_but_an_insert_changes_a_topic(spark: SparkSession, root: str, table: str) -> None:
+    """Neither through the view that takes inserts, nor through the one that `register_sql` makes; it says what does."""
+    register_sql(spark, root)
     spark.sql(f"INSERT INTO {table} (value, partition) VALUES (X'61', 0)")
 
-    with pytest.raises(PySparkException):
-        spark.sql(statement.format(table)).collect()
+    for view in (table, "orders"):
+        for statement, instead in STATEMENTS:
+            with pytest.raises(AnalysisException, match=rf"{instead}.* Spark said: "):
+                spark.sql(statement.format(view)).collect()
+    with pytest.raises(AnalysisException, match="CREATE TEMPORARY VIEW"):
+        spark.sql("INSERT INTO orders (value) VALUES (X'61')")
 
     assert all_records(root, "orders") == {0: [(0, "a")], 1: []}
+
+
+def test_what_is_wrong_with_an_insert_and_with_other_tables_is_told_by_spark_alone(
+    spark: SparkSession, table: str
+) -> None:
+    spark.sql("CREATE OR REPLACE TEMPORARY VIEW other AS SELECT 1 AS a")
+
+    for statement in (f"INSERT INTO {table} (value) VALUES (1)", "TRUNCATE TABLE other", "UPDATE missing SET a = 1"):
+        with pytest.raises(PySparkException) as raised:
+            spark.sql(statement)
+        assert "Spark said" not in str(raised.value)
+
+
+def test_an_error_is_raised_and_not_logged_as_well(
+    spark: SparkSession, table: str, capfd: pytest.CaptureFixture[str]
+) -> None:
+    """PySpark logs those with a place in the text as JSON, with all frames of the JVM."""
+    with pytest.raises(PySparkException):
+        spark.sql(f"TRUNCATE TABLE {table}")
+
+    assert capfd.readouterr().err == ""
+
+
+def test_a_table_that_nothing_could_open_is_not_made(spark: SparkSession, root: str) -> None:
+    """With Delta's catalog; the test's session has it."""
+    with pytest.raises(AnalysisException, match="use CREATE TEMPORARY VIEW"):
+        spark.sql(f"CREATE TABLE unusable USING kafkalike OPTIONS (`kafka.bootstrap.servers` '{root}', topic 'orders')")
+
+    assert not spark.catalog.tableExists("unusable")
 
 
 def test_inserts_beside_producers_lose_and_double_nothing(spark: SparkSession, root: str, table: str) -> None:

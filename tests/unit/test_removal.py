@@ -7,14 +7,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from kafkalike.errors import IllegalArgumentError
-from kafkalike.model.certificate import (
+from kafkalike.model.corrections.certificate import (
     Certificate,
     FileHash,
     TopicForgotten,
     VersionMade,
     parse_certificate,
 )
-from kafkalike.model.removal import (
+from kafkalike.model.corrections.removal import (
     GroupPast,
     KeyFound,
     Taking,

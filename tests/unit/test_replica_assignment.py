@@ -12,8 +12,8 @@ from kafkalike.errors import InvalidReplicationAssignmentError, InvalidReplicati
 from kafkalike.model.replication.assignment import alternated, assigned, check_assignment, check_factor
 
 
-def test_without_racks_the_example_of_kafkas_documentation():
-    brokers = dict.fromkeys(range(5))
+def test_without_racks_the_example_of_kafkas_documentation() -> None:
+    brokers: dict[int, str | None] = dict.fromkeys(range(5))
 
     found = assigned(brokers, 10, 3, start=0, shift=0)
 
@@ -31,8 +31,8 @@ def test_without_racks_the_example_of_kafkas_documentation():
     ]
 
 
-def test_with_racks_the_example_of_kip_36():
-    racks = {0: "rack1", 1: "rack3", 2: "rack3", 3: "rack2", 4: "rack2", 5: "rack1"}
+def test_with_racks_the_example_of_kip_36() -> None:
+    racks: dict[int, str | None] = {0: "rack1", 1: "rack3", 2: "rack3", 3: "rack2", 4: "rack2", 5: "rack1"}
 
     found = assigned(racks, 6, 3, start=0, shift=0)
 
@@ -40,16 +40,16 @@ def test_with_racks_the_example_of_kip_36():
     assert found == [(0, 3, 1), (3, 1, 5), (1, 5, 4), (5, 4, 2), (4, 2, 0), (2, 0, 3)]
 
 
-def test_partitions_that_are_added_go_on_where_the_others_ended():
-    brokers = dict.fromkeys(range(4))
+def test_partitions_that_are_added_go_on_where_the_others_ended() -> None:
+    brokers: dict[int, str | None] = dict.fromkeys(range(4))
 
     whole = assigned(brokers, 12, 2, start=1, shift=0)
 
     assert whole[5:] == assigned(brokers, 7, 2, start=1, shift=1, first_partition=5)
 
 
-def test_the_shift_rises_at_the_first_partition_too_when_it_begins_a_round():
-    brokers = dict.fromkeys(range(4))
+def test_the_shift_rises_at_the_first_partition_too_when_it_begins_a_round() -> None:
+    brokers: dict[int, str | None] = dict.fromkeys(range(4))
 
     assert assigned(brokers, 1, 2, start=0, shift=0, first_partition=4) == [(0, 2)]
 
@@ -60,7 +60,9 @@ def _racks() -> st.SearchStrategy[dict[int, str | None]]:
 
 
 @given(brokers=_racks(), partitions=st.integers(1, 30), data=st.data())
-def test_replicas_are_on_different_brokers_and_racks_and_spread_evenly(brokers, partitions, data):
+def test_replicas_are_on_different_brokers_and_racks_and_spread_evenly(
+    brokers: dict[int, str | None], partitions: int, data: st.DataObject
+) -> None:
     factor = data.draw(st.integers(1, len(brokers)))
     start, shift = data.draw(st.integers(0, 20)), data.draw(st.integers(0, 20))
 
@@ -76,21 +78,21 @@ def test_replicas_are_on_different_brokers_and_racks_and_spread_evenly(brokers, 
 
 
 @given(size=st.integers(1, 8), data=st.data())
-def test_a_whole_number_of_rounds_gives_each_broker_as_many_replicas(size, data):
+def test_a_whole_number_of_rounds_gives_each_broker_as_many_replicas(size: int, data: st.DataObject) -> None:
     factor = data.draw(st.integers(1, size))
     found = assigned(dict.fromkeys(range(size)), size * 3, factor, start=data.draw(st.integers(0, 9)), shift=0)
 
     assert set(Counter(b for replicas in found for b in replicas).values()) == {3 * factor}
 
 
-def test_more_replicas_than_brokers_are_refused_in_kafkas_words():
+def test_more_replicas_than_brokers_are_refused_in_kafkas_words() -> None:
     with pytest.raises(InvalidReplicationFactorError, match="Replication factor: 3 larger than available brokers: 2"):
         check_factor(3, 2)
     with pytest.raises(InvalidReplicationFactorError, match="larger than 0"):
         check_factor(0, 2)
 
 
-def test_some_brokers_without_a_rack_are_refused():
+def test_some_brokers_without_a_rack_are_refused() -> None:
     with pytest.raises(InvalidReplicationAssignmentError, match="Not all brokers have rack information"):
         assigned({1: "a", 2: None}, 1, 1, start=0, shift=0)
 
@@ -107,10 +109,10 @@ def test_some_brokers_without_a_rack_are_refused():
         ({0: [1, 4]}, "no broker 4"),
     ],
 )
-def test_an_assignment_by_hand_is_refused_as_in_kafka(assignment, why):
+def test_an_assignment_by_hand_is_refused_as_in_kafka(assignment: dict[int, list[int]], why: str) -> None:
     with pytest.raises(InvalidReplicationAssignmentError, match=why):
         check_assignment(assignment, {1: None, 2: None, 3: None})
 
 
-def test_an_assignment_by_hand_is_taken():
+def test_an_assignment_by_hand_is_taken() -> None:
     check_assignment({0: [1, 2], 1: [3, 1]}, {1: None, 2: None, 3: None})

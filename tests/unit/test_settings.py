@@ -51,7 +51,7 @@ def test_every_topic_setting_has_a_server_default() -> None:
         ("compression.type", "brotli"),
         ("compression.type", "GZIP"),
         ("message.timestamp.type", "createtime"),
-        ("min.insync.replicas", "2"),
+        ("min.insync.replicas", "0"),
     ],
 )
 def test_a_bad_value_is_refused_with_what_would_be_right(name: str, text: str) -> None:

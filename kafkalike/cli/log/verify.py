@@ -116,7 +116,7 @@ def _certified(cluster: Cluster, path: str, keys: Sequence[bytes]) -> Report:
     """
     from kafkalike.log.cluster.delta_cluster import DeltaCluster
     from kafkalike.log.inspect.certificate import check_certificate
-    from kafkalike.model.certificate import parse_certificate
+    from kafkalike.model.corrections.certificate import parse_certificate
 
     if not isinstance(cluster, DeltaCluster):
         message = "a cluster in memory has no files to check"

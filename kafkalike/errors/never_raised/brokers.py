@@ -8,12 +8,6 @@ from __future__ import annotations
 from kafkalike.errors.base import BrokerResponseError, InvalidMetadataError, RetriableError
 
 
-class BrokerNotAvailableError(BrokerResponseError):
-    """Kafka's error 8: broker not available."""
-
-    errno = 8
-
-
 class ReplicaNotAvailableError(InvalidMetadataError, BrokerResponseError):
     """Kafka's error 9: replica not available."""
 
@@ -102,30 +96,6 @@ class StaleBrokerEpochError(BrokerResponseError):
     """Kafka's error 77: stale broker epoch."""
 
     errno = 77
-
-
-class PreferredLeaderNotAvailableError(InvalidMetadataError, BrokerResponseError):
-    """Kafka's error 80: preferred leader not available."""
-
-    errno = 80
-
-
-class EligibleLeadersNotAvailableError(InvalidMetadataError, BrokerResponseError):
-    """Kafka's error 83: eligible leaders not available."""
-
-    errno = 83
-
-
-class ElectionNotNeededError(InvalidMetadataError, BrokerResponseError):
-    """Kafka's error 84: election not needed."""
-
-    errno = 84
-
-
-class NoReassignmentInProgressError(BrokerResponseError):
-    """Kafka's error 85: no reassignment in progress."""
-
-    errno = 85
 
 
 class ResourceNotFoundError(BrokerResponseError):

@@ -14,12 +14,6 @@ class InvalidFetchRequestError(BrokerResponseError):
     errno = 4
 
 
-class NotEnoughReplicasAfterAppendError(RetriableError, BrokerResponseError):
-    """Kafka's error 20: not enough replicas after append."""
-
-    errno = 20
-
-
 class InvalidRequiredAcksError(BrokerResponseError):
     """Kafka's error 21: invalid required acks."""
 

@@ -72,7 +72,7 @@ class ClusterBase(abc.ABC):
         return None
 
     @abc.abstractmethod
-    def _create_table(self, name: TopicName, location: str, placed: tuple[int, ...] | None) -> TopicId:
+    def _create_table(self, name: TopicName, location: str, placed: tuple[int, ...] | None = None) -> TopicId:
         """Make an empty table, or take one that is there, and return its id.
 
         Args:
@@ -106,7 +106,7 @@ class ClusterBase(abc.ABC):
         """Brokers and replicas."""
         from kafkalike.log.cluster.single_broker import SingleBroker
 
-        return SingleBroker(self)
+        return SingleBroker(self.root, self.topics, self.topic, lambda: self.metadata.refresh().seq)
 
     @abc.abstractmethod
     def log(self, name: str, *, since: float = math.inf) -> TopicLog:
@@ -171,7 +171,7 @@ class ClusterBase(abc.ABC):
             rows = [topic_row(state.seq + 1, now, info, "created")]
             if placed is not None:
                 table = first_replicas(location, placed)
-                rows.append(replicas_row(state.seq + 2, now, table, "created", info.name, info.topic_id))
+                rows.append(replicas_row(state.seq + 2, now, table, "created", topic=info.name, topic_id=info.topic_id))
             return rows
 
         while True:
@@ -244,6 +244,7 @@ class ClusterBase(abc.ABC):
         after: list[TopicInfo] = []
 
         def plan(state: ClusterState) -> Sequence[MetadataRow]:
+            state.require(checked).check_own()
             edited = edit(state.require(checked))
             after[:] = [edited]
             if validate_only or edited == state.topics[checked]:
@@ -269,6 +270,7 @@ class ClusterBase(abc.ABC):
 
         def plan(state: ClusterState) -> Sequence[MetadataRow]:
             info = state.require(name)
+            info.check_own()
             if topic_id is not None and info.topic_id != topic_id:
                 raise TopicDeletedError(name, topic_id, info.topic_id)
             risen: dict[int, int] = {}

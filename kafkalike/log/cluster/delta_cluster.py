@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import contextlib
 import math
-import os
 import shutil
 import uuid
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import replace
 from functools import cached_property, partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
@@ -16,7 +16,13 @@ from kafkalike import faults
 from kafkalike.clock import SYSTEM_CLOCK, Clock, Deadline
 from kafkalike.config.server import ServerConfig
 from kafkalike.config.storage import StorageOptions
-from kafkalike.errors import KafkaConfigurationError, KafkaError, KafkaStorageError
+from kafkalike.errors import (
+    KafkaConfigurationError,
+    KafkaError,
+    KafkaStorageError,
+    MirrorError,
+    TopicAlreadyExistsError,
+)
 from kafkalike.log.cluster.base import ClusterBase, OutdatedError
 from kafkalike.log.cluster.topic_folders import (
     check_first,
@@ -36,7 +42,6 @@ from kafkalike.log.table.actions import log_name
 from kafkalike.log.table.commit_file import creation
 from kafkalike.log.table.control_log import DeltaControlLog
 from kafkalike.log.table.layout import (
-    BROKERS,
     CLUSTER_METADATA,
     CONSUMER_OFFSETS,
     DELETED,
@@ -55,9 +60,10 @@ from kafkalike.log.table.root_format import check_root_format
 from kafkalike.log.table.row_table import RowTable
 from kafkalike.log.table.table import Table
 from kafkalike.log.topic.segment_files import segment_of
-from kafkalike.model.cluster_state import ClusterState, MetadataRow
+from kafkalike.model.cluster_state import ClusterState, MetadataRow, mirror_row, topic_row
 from kafkalike.model.group_state import GroupRow, GroupsState
 from kafkalike.model.leases import Leases
+from kafkalike.model.mirrored import Mirrored
 from kafkalike.model.names import TopicId, TopicName
 from kafkalike.model.topic import TopicInfo
 
@@ -268,18 +274,23 @@ class DeltaCluster(ClusterBase):
     def _location(self, name: TopicName, *, used_before: bool) -> str:
         return location_of(name, used_before=used_before)
 
-    def _create_table(self, name: TopicName, location: str, placed: tuple[int, ...] | None) -> TopicId:
+    def _create_table(self, name: TopicName, location: str, placed: tuple[int, ...] | None = None) -> TopicId:
         del placed
+        return self._make_table(name, location, str(uuid.uuid4()))
+
+    def _make_table(self, name: TopicName, location: str, table_id: str, content: bytes | None = None) -> TopicId:
+        """Make an empty table, with a first version of its own or a given one; see `_create_table`."""
         files = self.store.at(location)
         # The metadata survive a power failure, so the table that they name must.
-        table, table_id = Table(files, self.clock, to_segment=segment_of, durable=True), str(uuid.uuid4())
-        content = creation(
-            table_id,
-            TOPIC_SCHEMA,
-            partition_by=["partition"],
-            properties=TOPIC_TABLE_PROPERTIES,
-            time_ms=self.clock.now_ms(),
-        )
+        table = Table(files, self.clock, to_segment=segment_of, durable=True)
+        if content is None:
+            content = creation(
+                table_id,
+                TOPIC_SCHEMA,
+                partition_by=["partition"],
+                properties=TOPIC_TABLE_PROPERTIES,
+                time_ms=self.clock.now_ms(),
+            )
         try:
             if self.store.reach == "machine":
                 self._make_room(name, location)
@@ -299,6 +310,64 @@ class DeltaCluster(ClusterBase):
             message = f"the table of topic {name!r} cannot be created: there is another table at {files.uri}"
             raise KafkaStorageError(message)
         return TopicId(str(found.metadata()["id"]))
+
+    def create_mirror(self, source: TopicInfo, mirrored: Mirrored, first: bytes | None) -> TopicInfo:
+        """Make a read-only copy of another cluster's topic, of the same id, which holds nothing yet.
+
+        Args:
+            source: the topic.
+            mirrored: how the copy stands.
+            first: the first version of its table; None where its log no longer has it.
+
+        Raises:
+            TopicAlreadyExistsError: there is a topic of that name.
+            MirrorError: files of a deleted topic of the same id are still there, or the cluster has several roots.
+        """
+        self._check_may_mirror()
+        made: list[TopicInfo] = []
+
+        def plan(state: ClusterState) -> Sequence[MetadataRow]:
+            if source.name in state.topics:
+                message = f"topic {source.name!r} already exists"
+                raise TopicAlreadyExistsError(message)
+            self._check_gone(source, state)
+            location = self._location(source.name, used_before=state.was_used(source.name))
+            topic_id = self._make_table(source.name, location, source.topic_id, first)
+            if topic_id != source.topic_id:
+                message = f"topic {source.name!r} is being created by somebody else"
+                raise TopicAlreadyExistsError(message)
+            info = replace(source, location=location, log_starts={}, mirror=mirrored)
+            made.append(info)
+            return [
+                topic_row(state.seq + 1, mirrored.time_ms, info, "created"),
+                mirror_row(state.seq + 2, info, mirrored, f"made a mirror of {mirrored.source}"),
+            ]
+
+        while True:
+            try:
+                self.metadata.transact(plan)
+            except OutdatedError:
+                continue
+            except TopicAlreadyExistsError:
+                self._discard(made)
+                raise
+            self._discard(made[:-1])
+            return made[-1]
+
+    def _check_may_mirror(self) -> None:
+        """A table at one root can be a copy, version by version."""
+
+    def _check_gone(self, source: TopicInfo, state: ClusterState) -> None:
+        """Refuse an id that was deleted here as long as its files are there: nobody could tell the two apart."""
+        last = state.gone.get(source.name)
+        if last is None or last.topic_id != source.topic_id or self.store.reach == "machine":
+            return
+        if LogFiles.listed(self.store.at(last.location)).commits:
+            message = (
+                f"topic {source.name!r} was deleted here, and its files are still there: run `kafkalike maintain` "
+                "until they are gone, then mirror it"
+            )
+            raise MirrorError(message)
 
     def _make_room(self, name: TopicName, location: str) -> None:
         """Look whether a new table may be made at a place, and remove what a killed deletion has left."""
@@ -378,10 +447,16 @@ class DeltaCluster(ClusterBase):
             clock=self.clock,
             open_appends=self.open_appends,
             schemas=lambda: self.schemas,
+            in_sync=self._in_sync,
         )
         log = DeltaTopicLog(home, info)
         log.refresh(metadata=False)
         return log
+
+    def _in_sync(self, info: TopicInfo) -> int:
+        """How many replicas of a topic are in sync, as far as is known."""
+        table = self.metadata.state.replicas.get(info.location)
+        return 1 if table is None else len(table.registration.in_sync)
 
     def open_ahead(self, names: Iterable[str]) -> Mapping[str, DeltaTopicLog]:
         """Open the logs of several topics side by side."""
@@ -423,10 +498,6 @@ def open_cluster(root: str, storage_options: StorageOptions | None = None) -> De
         if storage_options:
             message = f"storage_options are for object stores, and {root} is a folder of this machine"
             raise KafkaConfigurationError(message)
-        if os.path.exists(f"{normalised}/{BROKERS}"):  # noqa: PTH110 - each client of a single root does this
-            from kafkalike.log.cluster.replicated.opening import open_several
-
-            return open_several([normalised])
         return DeltaCluster(LocalStore(normalised))
     # They bring obstore or deltalake: 0.1 s, and a runtime with threads that a fork does not survive.
     from kafkalike.log.store.objects import open_objects

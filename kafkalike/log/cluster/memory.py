@@ -76,7 +76,7 @@ class MemoryCluster(ClusterBase):
         del used_before
         return name
 
-    def _create_table(self, name: str, location: str, placed: tuple[int, ...] | None) -> TopicId:
+    def _create_table(self, name: str, location: str, placed: tuple[int, ...] | None = None) -> TopicId:
         del name, location, placed
         topic_id = TopicId(str(uuid.uuid4()))
         self._tables[topic_id] = MemoryTable()

@@ -12,7 +12,7 @@ import pyarrow as pa
 
 from kafkalike.clock import Deadline
 from kafkalike.config.topic import TopicConfig
-from kafkalike.errors import OffsetOutOfRangeError, TopicDeletedError
+from kafkalike.errors import NotEnoughReplicasError, OffsetOutOfRangeError, TopicDeletedError
 from kafkalike.log.cluster.base import ClusterBase
 from kafkalike.log.port import TopicLog
 from kafkalike.log.topic.chunk import CHUNK_SCHEMA, Chunk
@@ -134,6 +134,8 @@ class MemoryTopicLog:
     ) -> Appended:
         """Write the records."""
         del timeout_ms
+        if self.config.min_isr > 1:
+            raise NotEnoughReplicasError(f"{self.info.name}: 1 replica is in sync; nothing was written")
         return self.add(batch if isinstance(batch, RecordBatch) else batch.records(), codec, txn)
 
     @property

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import TYPE_CHECKING, Literal, NoReturn
 
 from kafkalike.errors import (
@@ -13,24 +13,53 @@ from kafkalike.errors import (
     NoReassignmentInProgressError,
 )
 from kafkalike.model.brokers import ONLY_BROKER, Broker, Replicas, ReplicateReport
+from kafkalike.model.metadata_quorum import MetadataQuorum, QuorumMember, Recovery
 
 if TYPE_CHECKING:
-    from kafkalike.log.cluster.base import ClusterBase
+    from kafkalike.model.topic import TopicInfo
 
 
 class SingleBroker:
     """One root: broker 1 has everything. See `Replication`.
 
     Args:
-        cluster: at that root.
+        root: what the cluster is called.
+        topics: all of its topics, fresh.
+        topic: one topic by its name; raises where there is none.
+        seq: number of the last row of the metadata, fresh.
     """
 
-    def __init__(self, cluster: ClusterBase) -> None:
-        self._cluster = cluster
+    def __init__(
+        self,
+        root: str,
+        topics: Callable[[], Mapping[str, TopicInfo]],
+        topic: Callable[[str], TopicInfo],
+        seq: Callable[[], int],
+    ) -> None:
+        self._root = root
+        self._topics = topics
+        self._topic = topic
+        self._seq = seq
 
     def brokers(self) -> Sequence[Broker]:
         """The one there is."""
-        return [Broker(id=ONLY_BROKER, uri=self._cluster.root)]
+        return [Broker(id=ONLY_BROKER, uri=self._root)]
+
+    def quorum(self) -> MetadataQuorum:
+        """It decides alone."""
+        version = self._seq()
+        only = QuorumMember(
+            broker=ONLY_BROKER, uri=self._root, id=str(ONLY_BROKER), votes=True, version=version, time_ms=None
+        )
+        return MetadataQuorum(cluster_id="", epoch=0, members=[only])
+
+    def recover(
+        self, source: str | None = None, voters: Collection[int] | None = None, *, dry_run: bool = False
+    ) -> Recovery:
+        """There is nothing to recover."""
+        del source, voters, dry_run
+        version = self._seq()
+        return Recovery(lost=(), voters=(ONLY_BROKER,), version=version, sure=True)
 
     def alive(self, broker: int) -> bool:
         """Whether it is that one."""
@@ -39,17 +68,17 @@ class SingleBroker:
     def replicas(self, topic: str, *, ends: bool = False) -> Replicas:
         """One."""
         del ends
-        self._cluster.topic(topic)
+        self._topic(topic)
         return Replicas(topic=topic, leader=ONLY_BROKER, epoch=0, replicas=(ONLY_BROKER,), isr=(ONLY_BROKER,))
 
     def tables(self) -> Sequence[str]:
         """The topics."""
-        return sorted(self._cluster.topics())
+        return sorted(self._topics())
 
     def elect_leader(self, topic: str, kind: Literal["preferred", "unclean"] = "preferred") -> Replicas:
         """Not needed."""
         del kind
-        self._cluster.topic(topic)
+        self._topic(topic)
         raise ElectionNotNeededError(f"Leader election not needed for topic {topic}: broker {ONLY_BROKER} leads")
 
     def reassign(self, topic: str, assigned: Sequence[int] | None) -> Replicas:

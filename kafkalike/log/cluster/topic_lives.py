@@ -65,8 +65,11 @@ def fate_of(state: ClusterState, found: Found, deleted: Mapping[str, str]) -> Fa
         found: what lies there.
         deleted: folders by the ids of tables whose topics somebody was about to delete; these may live all the same.
     """
-    if not may_be_dead(state, found.folder) or (found.table_id and live_topic(state, found.table_id)):
+    if not may_be_dead(state, found.folder):
         return Fate.STAYS
+    if found.table_id and live_topic(state, found.table_id):
+        # A topic that was deleted, and has come back as a mirror of its former copy, has another folder now.
+        return Fate.GOES if deleted.get(found.table_id) == found.folder else Fate.STAYS
     later = LATER_LIFE.fullmatch(found.folder)
     dead = {topic_id: folder for topic_id, folder in deleted.items() if live_topic(state, topic_id) is None}
     last = state.gone.get(later["name"] if later else found.folder)

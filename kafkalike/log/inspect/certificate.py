@@ -11,8 +11,8 @@ from kafkalike.log.inspect.findings import Finding, Report
 from kafkalike.log.inspect.key_bytes import keys_left
 from kafkalike.log.table.layout import DELETED, STAGING, TRANSACTIONS
 from kafkalike.log.topic.whole_files import read_segment, sha256_of
-from kafkalike.model.certificate import Certificate, TopicForgotten
-from kafkalike.model.removal import runs_of, within
+from kafkalike.model.corrections.certificate import Certificate, TopicForgotten
+from kafkalike.model.corrections.removal import runs_of, within
 
 if TYPE_CHECKING:
     from kafkalike.log.cluster.delta_cluster import DeltaCluster

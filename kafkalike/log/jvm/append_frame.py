@@ -20,6 +20,7 @@ from pyspark.errors import PySparkException
 from kafkalike.expr.sink import arrow_columns
 from kafkalike.log.jvm.java_errors import innermost
 from kafkalike.log.jvm.job_errors import raise_refusal
+from kafkalike.log.jvm.prompt_answer import PromptAnswer
 from kafkalike.log.jvm.remote import check_same_root, is_remote
 from kafkalike.log.jvm.task_number import task_number
 from kafkalike.log.runs.files import Numbering, Written
@@ -75,13 +76,17 @@ def keeping(spark: SparkSession) -> Writing:
 def run_job(frame: DataFrame, target: Target, folder: Folder) -> list[TaskResult]:
     """Compute the DataFrame and stage its records."""
     try:
-        rows = arrow_columns(frame).mapInArrow(partial(_stage, target, folder), "result BINARY").collect()
+        rows = (
+            arrow_columns(frame).mapInArrow(partial(_stage, PromptAnswer(), target, folder), "result BINARY").collect()
+        )
     except (PySparkException, Py4JError, OSError) as cause:
         raise_refusal(target.topic or "the write", cause)
     return [pickle.loads(row["result"]) for row in rows]  # noqa: S301 - made by `_stage`
 
 
-def _stage(target: Target, folder: Folder, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+def _stage(
+    _: PromptAnswer, target: Target, folder: Folder, batches: Iterable[pa.RecordBatch]
+) -> Iterator[pa.RecordBatch]:
     """One task of the job; Spark takes results only as rows."""
     yield pa.RecordBatch.from_pydict({"result": [pickle.dumps(stage_topics(target, folder, batches, task_number()))]})
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import os
 import re
 import subprocess
@@ -12,6 +13,7 @@ from typing import Any, Final
 
 from pyspark import SparkContext
 from pyspark.errors import PySparkRuntimeError
+from pyspark.logger import PySparkLogger
 from pyspark.sql import SparkSession
 from pyspark.sql.utils import is_remote as is_remote_mode
 
@@ -51,6 +53,9 @@ SESSION_CONF: Final = {
 }
 """What `kafkalike/conf/spark-defaults.conf` says as well, for spark-submit; a test keeps the two equal."""
 
+QUERY_LOGGERS: Final = ("SQLQueryContextLogger", "DataFrameQueryContextLogger")
+"""Where PySpark logs each error of a query that it raises, as JSON with all of the JVM's frames."""
+
 JAVA: Final = 17
 """The oldest Java that Spark 4.2 runs on."""
 
@@ -85,7 +90,7 @@ def session(
             `**{"spark.x.y": "z"}`.
 
     Returns:
-        The session. Settings that only count when a JVM starts have no effect on one that runs already. Warnings of
+        The session. Errors of queries are raised and not logged as well. Settings that only count when a JVM starts have no effect on one that runs already. Warnings of
         its JVM go to standard error, less those that say nothing (`LOG4J`); name another file with
         `-Dlog4j2.configurationFile=` in `spark.driver.extraJavaOptions`. With `spark.remote`, or where a session of
         Spark Connect runs, one of that server, whose jars and static settings are its own.
@@ -93,6 +98,8 @@ def session(
     Raises:
         KafkaConfigurationError: there is no Java, or one that is too old.
     """
+    for name in QUERY_LOGGERS:
+        PySparkLogger.getLogger(name).setLevel(logging.CRITICAL)
     # Workers must be the same Python as the driver: another one may lack the packages.
     os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
     builder = SparkSession.builder.appName(app_name)

@@ -21,6 +21,7 @@ from kafkalike.errors import IllegalArgumentError, IllegalStateError, KafkaError
 from kafkalike.log.jvm.remote import need_jvm
 from kafkalike.log.store.object_root import object_root
 from kafkalike.log.store.objects import open_objects
+from kafkalike.model.checkpoint_mark import MARK
 from kafkalike.model.structs import TopicPartition
 
 if TYPE_CHECKING:
@@ -32,9 +33,6 @@ if TYPE_CHECKING:
 METADATA: Final = "metadata"
 OFFSETS: Final = "offsets"
 COMMITS: Final = "commits"
-
-MARK: Final = "kafkalike:offsets"
-"""Stands beside the topics in the offsets of `format("kafkalike")`; no topic's name has a colon."""
 
 _URI: Final = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*:")
 

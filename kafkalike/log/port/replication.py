@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from typing import Literal, Protocol
 
 from kafkalike.model.brokers import Broker, Replicas, ReplicateReport
+from kafkalike.model.metadata_quorum import MetadataQuorum, Recovery
 
 
 class Replication(Protocol):
@@ -16,6 +17,35 @@ class Replication(Protocol):
 
     def brokers(self) -> Sequence[Broker]:
         """All brokers, fresh, by id."""
+        ...
+
+    def quorum(self) -> MetadataQuorum:
+        """Who decides about topics, leaders and brokers, and how far each of them is, asked now.
+
+        Raises:
+            KafkaStorageError: no root in reach says who votes.
+        """
+        ...
+
+    def recover(
+        self, source: str | None = None, voters: Collection[int] | None = None, *, dry_run: bool = False
+    ) -> Recovery:
+        """Have other voters take over from roots that are lost for good, and take these out of all chains.
+
+        Never to be run where they may come back by themselves: see `kafkalike recover --help`.
+
+        Args:
+            source: a root that is left; None: whichever is.
+            voters: ids of brokers that are to vote, one, three or five; None: as many of those left as voted before.
+            dry_run: only say what would be done, and what is lost.
+
+        Returns:
+            What was done; nothing where all voters answer, and no others are wanted.
+
+        Raises:
+            KafkaConfigurationError: the source is no root of the cluster, or these brokers cannot vote.
+            KafkaStorageError: a root that is left gives no answer any more; it is to be run again.
+        """
         ...
 
     def alive(self, broker: int) -> bool:

@@ -246,12 +246,14 @@ class LocalStore(NearStore):
         os.makedirs(self.path(folder) if folder else self.uri, mode=0o700, exist_ok=True)  # noqa: PTH103
 
     def copy(self, source: str, target: Store, name: str) -> bool:
-        """Share a file by a hard link where the disk allows it, else copy it."""
+        """Share a file by a hard link where the disk allows it, else copy it; one that is there stays as it is."""
         assert isinstance(target, LocalStore)
         target._refuse_link(name)  # noqa: SLF001 - another of the same class
         target._make_folder_of(name)  # noqa: SLF001
         try:
             os.link(self.path(source), target.path(name))
+        except FileExistsError:
+            return False
         except OSError:
             shutil.copyfile(self.path(source), target.path(name))
             return False

@@ -7,177 +7,29 @@ do not race each other.
 from __future__ import annotations
 
 import contextlib
-import threading
 from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
-from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import AbstractContextManager
-from contextvars import copy_context
 from functools import partial
-from typing import TYPE_CHECKING, Any, Final, TypeVar
-from weakref import WeakValueDictionary
+from typing import TYPE_CHECKING, Final, TypeVar
 
 import pyarrow as pa
 
-from kafkalike.clock import SYSTEM_CLOCK
 from kafkalike.config.storage import SentOptions, StorageOptions, resolve_options
 from kafkalike.errors import KafkaError, TopicAuthorizationFailedError
 from kafkalike.log.store.hadoop import hadoop_settings
-from kafkalike.log.store.looks import Looks
-from kafkalike.log.store.object_client import ObjectClient, check_process
+from kafkalike.log.store.object_client import check_process
 from kafkalike.log.store.object_files import RangeFile, UploadFile
-from kafkalike.log.store.object_leases import ObjectLeases
-from kafkalike.log.store.object_root import ObjectRoot, object_root
+from kafkalike.log.store.object_root import object_root
 from kafkalike.log.store.port import NOW, Entry, NotStoredError, Pace, Reach, Store
-from kafkalike.log.store.probe import Proof, probe
-from kafkalike.log.store.queue import Queues
+from kafkalike.log.store.shared_root import SharedRoot, shared_root
 from kafkalike.model.leases import Leases
 
 if TYPE_CHECKING:
     from kafkalike.clock import Deadline
 
-LEASES: Final = "__leases"
-"""Folder of the heartbeats of group members."""
-
-CLOCK_SECONDS: Final = 600.0
-"""How long the distance between the clocks is taken to be what it was."""
-
 TABLE_LOG: Final = "_delta_log"
 
-THREADS: Final = 32
-"""Requests of one process to one root that are made side by side, at most, beside those of its own threads."""
-
-FETCHED_BYTES: Final = 64 * 1024 * 1024
-"""What one process holds of objects that it has fetched ahead, at most."""
-
-KNOWN_TAGS: Final = 4096
-"""Objects of which it is remembered what the storage called their contents: they are asked for right after the put."""
-
 T = TypeVar("T")
-
-
-class _Fetched:
-    """Objects that were fetched ahead, each until it is read once; the oldest ones go first. Thread-safe."""
-
-    def __init__(self) -> None:
-        self._mutex = threading.Lock()
-        self._held: dict[str, bytes] = {}
-        self._size = 0
-
-    def put(self, name: str, content: bytes) -> None:
-        """Hold an object."""
-        self.pop(name)
-        with self._mutex:
-            self._held[name] = content
-            self._size += len(content)
-            while self._size > FETCHED_BYTES:
-                self._size -= len(self._held.pop(next(iter(self._held))))
-
-    def pop(self, name: str) -> bytes | None:
-        """Give an object away."""
-        with self._mutex:
-            content = self._held.pop(name, None)
-            self._size -= len(content or b"")
-            return content
-
-
-class _Tags:
-    """What the storage calls contents that this process has put, see `Entry.tag`; the latest ones. Thread-safe."""
-
-    def __init__(self) -> None:
-        self._mutex = threading.Lock()
-        self._known: dict[str, str] = {}
-
-    def put(self, name: str, tag: str) -> None:
-        """Note one."""
-        with self._mutex:
-            self._known.pop(name, None)
-            self._known[name] = tag
-            if len(self._known) > KNOWN_TAGS:
-                del self._known[next(iter(self._known))]
-
-    def get(self, name: str) -> str:
-        """One; empty where it is not known."""
-        return self._known.get(name, "")
-
-
-class _Root:
-    """What the stores of one root share in this process.
-
-    Args:
-        root: the place.
-        options: what its client is made with.
-    """
-
-    def __init__(self, root: ObjectRoot, options: StorageOptions) -> None:
-        self.client = ObjectClient(root, options)
-        self.place = root
-        self.options = options
-        self.queues = Queues()
-        self.leases = ObjectLeases(self.client, LEASES)
-        self.looks = Looks()
-        self.fetched = _Fetched()
-        self.tags = _Tags()
-        self._threads = ThreadPoolExecutor(THREADS, thread_name_prefix="kafkalike-requests")
-        self._mutex = threading.Lock()
-        self._shared: WeakValueDictionary[Hashable, Any] = WeakValueDictionary()
-        self._shared_mutex = threading.Lock()
-        self._proof: Proof | None = None
-        self._looked = 0.0
-
-    def shared(self, name: Hashable, make: Callable[[], T]) -> T:
-        """See `Store.shared`."""
-        with self._shared_mutex:
-            found: T | None = self._shared.get(name)
-            if found is None:
-                found = self._shared[name] = make()
-            return found
-
-    def started(self, call: Callable[[], T]) -> Future[T] | None:
-        """Begin a call in another thread; None where there can be none, as at the interpreter's end."""
-        check_process()
-        try:
-            # With the caller's deadline.
-            return self._threads.submit(copy_context().run, call)
-        except RuntimeError:
-            return None
-
-    def prove(self, *, again: bool = False) -> Proof:
-        """Try the storage out, unless that was done and went well.
-
-        Raises:
-            UnsafeStorageError, KafkaConnectionError, PermissionError: see `probe`.
-        """
-        proof = self._proof
-        if proof is None or again:
-            with self._mutex:
-                if self._proof is None or again:
-                    self._looked = SYSTEM_CLOCK.monotonic()
-                    self._proof = probe(self.client)
-                proof = self._proof
-        return proof
-
-    def now_ns(self) -> int:
-        """The storage's time, by the machine's clock and how far the two were apart a while ago."""
-        old = SYSTEM_CLOCK.monotonic() - self._looked > CLOCK_SECONDS
-        try:
-            ahead_ns = self.prove(again=old).ahead_ns
-        except PermissionError:
-            # Who may not write has no use for the storage's time but to show it.
-            ahead_ns = 0
-        return SYSTEM_CLOCK.now_ms() * 1_000_000 + ahead_ns
-
-
-_roots: dict[tuple[str, StorageOptions], _Root] = {}
-_roots_mutex = threading.Lock()
-
-
-def _root_of(root: ObjectRoot, options: StorageOptions) -> _Root:
-    """The one of this process: a root that was tried out need not be tried again."""
-    with _roots_mutex:
-        found = _roots.get((root.uri, options))
-        if found is None:
-            found = _roots[root.uri, options] = _Root(root, options)
-        return found
 
 
 def open_objects(
@@ -201,7 +53,7 @@ def open_objects(
     check_process()
     options = resolve_options(root.provider, given, environ)
     root = root.in_account(options)
-    return ObjectStore(_root_of(root, options), root.uri)
+    return ObjectStore(shared_root(root, options), root.uri)
 
 
 def _reopened(uri: str, folder: str, options: StorageOptions | None = None) -> ObjectStore:
@@ -224,7 +76,7 @@ class ObjectStore:
         sent: whether it is to be sent to a Spark job; see `for_tasks`.
     """
 
-    def __init__(self, root: _Root, root_uri: str, folder: str = "", *, sent: bool = False) -> None:
+    def __init__(self, root: SharedRoot, root_uri: str, folder: str = "", *, sent: bool = False) -> None:
         self._root = root
         self._sent = sent
         self._root_uri = root_uri

@@ -19,7 +19,8 @@ from kafkalike import faults
 from kafkalike.clock import Deadline, within
 from kafkalike.errors import KafkaError, KafkaTimeoutError
 from kafkalike.log.table.actions import APPEND
-from kafkalike.log.table.combining import At, CombinedAppends, Made
+from kafkalike.log.table.appends import At, Made
+from kafkalike.log.table.combining import CombinedAppends
 from kafkalike.log.table.log_cleaner import Helpers, LogCleaner
 from kafkalike.log.table.open_appends import OpenAppends
 from kafkalike.log.table.row_table import MERGE_INTERVAL, RowTable

@@ -30,6 +30,9 @@ STAGING: Final = "__staging"
 TRANSACTIONS: Final = "__transactions"
 """Where the records of transactions wait until these are committed, a folder for each."""
 
+MIRRORS: Final = "__mirrors"
+"""What mirrors have decided to bring, until all topics have it; and how far they have seen their sources."""
+
 DELETED: Final = "__deleted"
 """Where the tables of deleted topics go while their files are being removed."""
 

@@ -157,7 +157,8 @@ class LogCleaner:
 
     def _cleaned(self, version: int | None, table_id: str) -> bool:
         known: list[Snapshot] = []
-        return all([self._cleaned_copy(files, version, table_id, known) for files in self._files.copies()])
+        done = [self._cleaned_copy(files, version, table_id, known) for files in self._files.copies()]
+        return all(done)
 
     def _cleaned_copy(self, files: Store, version: int | None, table_id: str, known: list[Snapshot]) -> bool:
         """Clean up one replica's log, or the only one.

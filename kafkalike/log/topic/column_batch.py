@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import difflib
 from collections import Counter
-from collections.abc import Collection
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
@@ -118,6 +118,15 @@ def _first_of_each_head(column: pa.Array) -> set[int]:
     codes = heads.indices.drop_null().to_numpy()
     rows = np.flatnonzero(~Slices.of(pa.chunked_array([column])).null)
     return set(rows[np.unique(codes, return_index=True)[1]].tolist())
+
+
+def joined(batches: Sequence[ColumnBatch]) -> ColumnBatch:
+    """The records of several batches, one behind the other."""
+    return ColumnBatch(
+        table=pa.concat_tables([batch.table for batch in batches]).combine_chunks(),
+        partitions=np.concatenate([batch.partitions for batch in batches]),
+        sizes=np.concatenate([batch.sizes for batch in batches]),
+    )
 
 
 def column_batch(data: Any, now_ms: int) -> ColumnBatch:  # noqa: ANN401 - whatever speaks Arrow

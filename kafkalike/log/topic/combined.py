@@ -14,7 +14,8 @@ from kafkalike import faults
 from kafkalike.clock import Deadline
 from kafkalike.errors import KafkaError
 from kafkalike.log.table.actions import APPEND, Add
-from kafkalike.log.table.combining import At, CombinedAppends, Made
+from kafkalike.log.table.appends import At, Made
+from kafkalike.log.table.combining import CombinedAppends
 from kafkalike.log.table.open_appends import OpenAppends
 from kafkalike.log.table.state import Still, TableState, end_app
 from kafkalike.log.table.table import Change, Done, Landed, Plan, Table

@@ -123,7 +123,9 @@ class DataFile:
 
     def keys_of(self, group: int) -> list[pa.Array]:
         """The keys of a row group, without its other columns."""
-        found = self._file.iter_batches(batch_size=MAX_ROWS, row_groups=[group], columns=[KEY])
+        found = self._file.iter_batches(
+            batch_size=MAX_ROWS, row_groups=[group], columns=[KEY], use_threads=not self._small
+        )
         return [batch.column(0).cast(pa.binary()) for batch in found]
 
     def _may_hold(self, group: pq.RowGroupMetaData, hashes: Sequence[int]) -> bool:

@@ -58,6 +58,8 @@ class Home:
     """Appends of this process that may land still."""
     schemas: SchemasOf
     """The registry, opened when a topic asks for it."""
+    in_sync: Callable[[TopicInfo], int] = lambda _: 1
+    """How many replicas of a topic are in sync, as far as is known."""
 
 
 class FollowedTopic:
@@ -119,6 +121,9 @@ class FollowedTopic:
         current = known.topics.get(self.info.name)
         if current is None or current.topic_id != self.info.topic_id:
             raise TopicDeletedError(self.info.name, self.info.topic_id, current.topic_id if current else None)
+        if self.info.mirror is not None and current.mirror is None:
+            # What its promotion has put into the table counts from now on.
+            self.refresh_table()
         self.info = current
 
     def look_anew(self, pace: Pace = NOW) -> None:
@@ -176,6 +181,9 @@ class FollowedTopic:
     @property
     def last_transaction(self) -> int:
         """Number of the last decided transaction that the topic has, as of the last `refresh`; 0 for none."""
+        if self.info.mirror is not None:
+            # Numbers of another cluster.
+            return 0
         return self._table.state.txns.get(TRANSACTIONS, 0)
 
     @property

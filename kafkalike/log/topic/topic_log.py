@@ -9,11 +9,16 @@ from typing import TYPE_CHECKING, Final, TypeVar
 
 from kafkalike import faults
 from kafkalike.clock import SYSTEM_CLOCK, Deadline
-from kafkalike.errors import LogCorruptError, UnsupportedVersionError
+from kafkalike.errors import (
+    LogCorruptError,
+    NotEnoughReplicasAfterAppendError,
+    NotEnoughReplicasError,
+    UnsupportedVersionError,
+)
 from kafkalike.log.store.port import NOW, Pace
 from kafkalike.log.table.actions import APPEND, TableCommit
 from kafkalike.log.table.log_cleaner import LogCleaner
-from kafkalike.log.table.state import EndsAt, LastOf, Requirement, Still, TableState, end_app
+from kafkalike.log.table.state import FENCE, EndsAt, LastOf, Requirement, Still, TableState, end_app
 from kafkalike.log.table.table import Change, Done, Landed, Plan, Questions
 from kafkalike.log.table.turns import Turns
 from kafkalike.log.topic.append_times import timed
@@ -23,7 +28,7 @@ from kafkalike.log.topic.foreign_rules import append_refusal
 from kafkalike.log.topic.known_writes import find_commit, find_write, names_of, ranges_of
 from kafkalike.log.topic.segment_files import segment_of
 from kafkalike.log.topic.validate import codec_for
-from kafkalike.model.appends import Appended, TxnId
+from kafkalike.model.appends import TRANSACTIONS, Appended, TxnId
 from kafkalike.model.batch import RecordBatch
 from kafkalike.model.offsets import plan_offsets
 from kafkalike.model.topic import TopicInfo
@@ -90,6 +95,7 @@ class DeltaTopicLog(FollowedTopic):
             return self._append(payload, codec, deadline, txn)
 
     def _append(self, payload: Payload, codec: str, deadline: Deadline, txn: TxnId | None) -> Appended:
+        self._check_in_sync()
         if self._combined is not None:
             appended = self._combined.bring(payload, codec, txn, deadline)
             faults.point("append.after_commit")
@@ -103,6 +109,7 @@ class DeltaTopicLog(FollowedTopic):
             if isinstance(landed, Done):
                 return landed.value
         faults.point("append.after_commit")
+        self._check_still_in_sync()
         ranges = ranges_of(segment_of(add, self.files) for add in landed.change.adds)
         return Appended(version=landed.version, ranges=ranges, append_time_ms=landed.change.time_ms)
 
@@ -110,6 +117,7 @@ class DeltaTopicLog(FollowedTopic):
         done = self.already_appended(txn)
         if done is not None:
             return Done(done)
+        self._check_in_sync()
         info, config, now = self.info, self.config, self.clock.now_ms()
         payload.check(info, config, now)
         counts = payload.counts()
@@ -134,6 +142,28 @@ class DeltaTopicLog(FollowedTopic):
             note=append_note(now, txn, state.txns),
             requires=requires,
         )
+
+    def _check_in_sync(self) -> None:
+        """Refuse an append where too few replicas are in sync; before anything is written.
+
+        Raises:
+            NotEnoughReplicasError: fewer than `min.insync.replicas` says.
+        """
+        wanted = self.config.min_isr
+        if wanted > 1 and (there := self._home.in_sync(self.info)) < wanted:
+            raise NotEnoughReplicasError(f"{self.info.name}: {_few(there, wanted)}; nothing was written")
+
+    def _check_still_in_sync(self) -> None:
+        """Say that replicas were taken out while an append was written.
+
+        Raises:
+            NotEnoughReplicasAfterAppendError: fewer are left than `min.insync.replicas` says.
+        """
+        wanted = self.config.min_isr
+        if wanted > 1 and (there := self._home.in_sync(self.info)) < wanted:
+            raise NotEnoughReplicasAfterAppendError(
+                f"{self.info.name}: the records were written, and {_few(there, wanted)}"
+            )
 
     @contextlib.contextmanager
     def exclusive(self, deadline: Deadline) -> Iterator[None]:
@@ -178,14 +208,37 @@ class DeltaTopicLog(FollowedTopic):
         with self.exclusive(deadline):
             self._table.fence(deadline)
 
+    def seal_mirror(self, application: str, deadline: Deadline) -> None:
+        """End what a mirror writes: a version without content takes the place of the next one that it could bring.
+
+        Numbers of decided transactions begin anew with it, as those of this cluster.
+
+        Args:
+            application: Delta application that says it was done; it is done once.
+            deadline: until when to try.
+
+        Raises:
+            KafkaTimeoutError, KafkaStorageError, UnknownOutcomeError: see `Table.change`.
+        """
+
+        def plan(state: TableState) -> Change | Done[None]:
+            if application in state.txns:
+                return Done(None)
+            return Change(operation=FENCE, time_ms=self.clock.now_ms(), txns={application: 1, TRANSACTIONS: 0})
+
+        with self.exclusive(deadline):
+            self._table.change(plan, deadline)
+
     def ready_to_append(self, pace: Pace = NOW) -> None:
         """Refresh, and refuse a table that a foreign writer has replaced, or whose log end has been taken back.
 
         Raises:
+            MirrorTopicError: the topic is a read-only copy.
             LogCorruptError: appending would give offsets out for the second time.
             UnsupportedVersionError: the table has a property or a column rule that we do not honour.
         """
         self.look_anew(pace)
+        self.info.check_own()
         self._table.durable = self.config.flush
         refusal = self._append_refusal(self._table.state)
         if refusal is not None:
@@ -249,3 +302,8 @@ class DeltaTopicLog(FollowedTopic):
     def find_commit(self, wanted: Callable[[TableCommit], bool]) -> TableCommit | None:
         """The newest commit that fits, among those the log still holds."""
         return find_commit(self.files, wanted)
+
+
+def _few(there: int, wanted: int) -> str:
+    replicas = "replica is" if there == 1 else "replicas are"
+    return f"{there} {replicas} in sync, and min.insync.replicas={wanted}"

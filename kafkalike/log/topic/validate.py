@@ -71,6 +71,7 @@ def check_batch(
 
     Raises:
         IllegalArgumentError: the batch is empty.
+        MirrorTopicError: the topic is a read-only copy.
         UnknownTopicOrPartitionError: a partition the topic does not have.
         MessageSizeTooLargeError: a record above `max.message.bytes`.
         InvalidTimestampError: a time that is negative, too large, or outside `message.timestamp.*.max.ms`.
@@ -80,6 +81,7 @@ def check_batch(
     if not batch.partitions:
         message = f"nothing to append to {info.name!r}: the batch is empty"
         raise IllegalArgumentError(message)
+    info.check_own()
     low, high = min(batch.partitions), max(batch.partitions)
     if low < 0 or high >= info.num_partitions:
         wrong = low if low < 0 else high

@@ -145,7 +145,8 @@ def _clear_deleted(cluster: DeltaCluster, folder: Path) -> list[str]:
     problems = []
     for table in found:
         info = live_topic(state, topic_id_of(table.name))
-        if info is None:
+        if info is None or Path(cluster.root, info.location, "_delta_log").is_dir():
+            # Of a topic that has come back as a mirror of its former copy, this is the table of its life before.
             shutil.rmtree(table, ignore_errors=True)
         else:
             problems.append(

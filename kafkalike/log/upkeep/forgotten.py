@@ -10,8 +10,8 @@ from kafkalike.log.table.actions import Add, TableCommit, log_name, parse_commit
 from kafkalike.log.topic.notes import RUN_KEY
 from kafkalike.log.topic.segment_files import segment_of, versions
 from kafkalike.log.topic.whole_files import read_segment, sha256_of
-from kafkalike.model.certificate import FileHash, VersionMade
-from kafkalike.model.removal import runs_of
+from kafkalike.model.corrections.certificate import FileHash, VersionMade
+from kafkalike.model.corrections.removal import runs_of
 
 if TYPE_CHECKING:
     from kafkalike.log.topic.topic_log import DeltaTopicLog

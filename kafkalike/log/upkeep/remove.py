@@ -18,7 +18,7 @@ from kafkalike.log.upkeep.change import COMMIT_TIMEOUT_MS, Change, discard_all, 
 from kafkalike.log.upkeep.removing import Removed, Removing, find_and_remove
 from kafkalike.log.upkeep.tasks import IN_PROCESS, Tasks
 from kafkalike.log.upkeep.vacuum import Leftover, vacuum
-from kafkalike.model.removal import Taking, count
+from kafkalike.model.corrections.removal import Taking, count
 
 if TYPE_CHECKING:
     from kafkalike.log.cluster.delta_cluster import DeltaCluster
@@ -181,7 +181,9 @@ def ready_to_remove(log: DeltaTopicLog) -> None:
         PolicyViolationError: the table is append-only.
         UnsupportedVersionError: a foreign writer has asked something of it that we do not honour.
         LogCorruptError: it is damaged, was replaced or rewound.
+        UnsafeStorageError: its files can only be read here.
     """
+    log.files.check_writable()
     log.ready_to_append()
     log.check_removable()
     log.check_sound()

@@ -22,9 +22,9 @@ from kafkalike.log.topic.data_file import DataFile, FlawError, Reading, longs
 from kafkalike.log.topic.whole_files import BATCH_BYTES, read_segment, sha256_of
 from kafkalike.log.upkeep.replacing import Replacement, check_apart, groups, losing, replaced
 from kafkalike.log.upkeep.rewrite import Mask
-from kafkalike.model.certificate import FileHash
+from kafkalike.model.corrections.certificate import FileHash
+from kafkalike.model.corrections.removal import KeyFound, Runs, Taking, runs_of, within
 from kafkalike.model.dead_letters.letters import read_context
-from kafkalike.model.removal import KeyFound, Runs, Taking, runs_of, within
 from kafkalike.model.segments import Segment
 
 if TYPE_CHECKING:

@@ -108,7 +108,7 @@ def copy_topic(
         raise IllegalArgumentError(message)
     info = cluster.topic(topic)
     files = cluster.files_of(info)
-    cluster.store.check_writable()
+    files.check_writable()
     # What that version names and the newest one does not, the next maintenance run might remove.
     with _no_vacuum(cluster, topic):
         return _copied(cluster, info, files, version, new=new, run=run, work=work)

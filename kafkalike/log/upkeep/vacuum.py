@@ -65,7 +65,9 @@ class Leftover:
     """A commit has taken it out, so no writer is about to commit it."""
 
 
-def leftovers(files: Store, live: Callable[[], Collection[str]], now_ms: int, delays: Delays) -> list[Leftover]:
+def leftovers(
+    files: Store, live: Callable[[], Collection[str]], now_ms: int, delays: Delays, orphan_ms: float = ORPHAN_MS
+) -> list[Leftover]:
     """The files that may go now.
 
     Args:
@@ -74,6 +76,7 @@ def leftovers(files: Store, live: Callable[[], Collection[str]], now_ms: int, de
             meanwhile counts as live.
         now_ms: the time, ms.
         delays: how long files stay.
+        orphan_ms: age, ms, from which on a file goes that no commit has named.
 
     Raises:
         LogCorruptError: the table's log cannot be read.
@@ -86,7 +89,7 @@ def leftovers(files: Store, live: Callable[[], Collection[str]], now_ms: int, de
         return litter
     # What no commit in sight has taken out is either long gone from the table, or young and never was in it; to tell
     # the two apart for a young file, commits must be read back to when it was written.
-    young = [time_ms for _, time_ms in unnamed.values() if now_ms - time_ms < ORPHAN_MS]
+    young = [time_ms for _, time_ms in unnamed.values() if now_ms - time_ms < orphan_ms]
     horizon = min([now_ms - max(delays.deleted_ms, delays.replaced_ms), *(time_ms - SLACK_MS for time_ms in young)])
     removed = _removal_times(files, unnamed, horizon)
     due = []
@@ -95,7 +98,7 @@ def leftovers(files: Store, live: Callable[[], Collection[str]], now_ms: int, de
             when, deleted = removed[path]
             old = now_ms - when >= (delays.deleted_ms if deleted else delays.replaced_ms)
         else:
-            old = now_ms - time_ms >= max(ORPHAN_MS, delays.deleted_ms)
+            old = now_ms - time_ms >= max(orphan_ms, delays.deleted_ms)
         if old:
             due.append(Leftover(path, size, was_live=path in removed))
     return [*due, *litter]

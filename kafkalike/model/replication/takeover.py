@@ -28,7 +28,6 @@ from kafkalike.model.replication.registers import (
     proposing,
 )
 
-
 NEXT: Final = -1
 """The slot of a set's registers in which its successors are decided. It is never closed."""
 

@@ -8,6 +8,7 @@ from typing import Any
 from pyspark.sql.datasource import DataSourceReader, InputPartition
 
 from kafkalike.errors import IllegalArgumentError
+from kafkalike.log.jvm.prompt_answer import PromptAnswer
 from kafkalike.model.structs import TopicPartition
 from kafkalike.spark.format.committed import where_it_stands
 from kafkalike.spark.format.loss import report_loss
@@ -35,6 +36,7 @@ class BatchReader(DataSourceReader):
     def __init__(self, options: SourceOptions) -> None:
         check_batch(options)
         self._options = options
+        self._prompt = PromptAnswer()
 
     @plainly
     def partitions(self) -> list[InputPartition]:

@@ -20,6 +20,7 @@ from kafkalike.spark.format.modes import explain_modes
 from kafkalike.spark.format.named import plainly
 from kafkalike.spark.format.options import SourceOptions, parse_options, warn_without_meaning
 from kafkalike.spark.format.parts import columns_of, ddl
+from kafkalike.spark.format.statements import explain_statements
 
 FORMAT: Final = "kafkalike"
 
@@ -114,6 +115,7 @@ def register_format(
     """
     spark.dataSource.register(with_storage(KafkalikeSource, storage_options))
     explain_modes(FORMAT)
+    explain_statements(FORMAT)
 
 
 def check_storage(storage_options: Any) -> StorageOptions | None:  # noqa: ANN401 - see `connect`

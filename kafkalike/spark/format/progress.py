@@ -7,9 +7,8 @@ from collections.abc import Mapping
 from typing import Any, Final
 
 from kafkalike.clock import Clock
-from kafkalike.group.offsets import GroupOffsets, Membership
-from kafkalike.log.jvm.stream_checkpoint import MARK
 from kafkalike.log.port import Cluster
+from kafkalike.model.checkpoint_mark import MARK
 from kafkalike.model.structs import OffsetAndMetadata, TopicPartition
 from kafkalike.spark.format.positions import offsets_of
 
@@ -26,6 +25,9 @@ def commit_progress(
         CommitFailedError: the group has members.
         KafkaError: the offsets could not be written.
     """
+    # Only here: most queries show no group.
+    from kafkalike.group.offsets import GroupOffsets, Membership
+
     known = {tp: OffsetAndMetadata(at) for tp, at in offsets.items() if tp.topic in topic_ids}
     membership = Membership(group_id=group_id, client_id=CLIENT)
     GroupOffsets.of(cluster, clock).commit(membership, known, topic_ids)

@@ -12,6 +12,7 @@ from pyspark.sql.types import StructType
 
 from kafkalike.errors import IllegalArgumentError
 from kafkalike.log.connect import connect_delta, connect_to_write
+from kafkalike.log.jvm.prompt_answer import PromptAnswer
 from kafkalike.log.jvm.task_number import task_number
 from kafkalike.log.staged.commit import Commit, begin, commit_results
 from kafkalike.log.staged.folder import JobPlace, job_place
@@ -63,6 +64,7 @@ class BatchWriter(DataSourceArrowWriter):
         self._target = begin(cluster, options.topic, options.txn, codec=options.codec, timestamps=options.timestamps)
         self._folder = job_place(cluster.store)
         self._folder.make()
+        self._prompt = PromptAnswer()
 
     @plainly
     def write(self, iterator: Iterator[RecordBatch]) -> WriterCommitMessage:

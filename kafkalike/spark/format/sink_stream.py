@@ -18,6 +18,7 @@ from pyspark.sql.types import StructType
 from kafkalike import faults
 from kafkalike.errors import IllegalArgumentError
 from kafkalike.log.connect import open_named
+from kafkalike.log.jvm.prompt_answer import PromptAnswer
 from kafkalike.log.jvm.stream_checkpoint import BatchOffsets, checkpoint_at
 from kafkalike.log.jvm.task_number import task_number
 from kafkalike.log.staged.commit import begin
@@ -69,6 +70,7 @@ class StreamSink(DataSourceStreamArrowWriter):
         self._target = begin(cluster, options.topic, codec=options.codec, timestamps=options.timestamps)
         self._folder = _folder(cluster, options.checkpoint or "")
         self._folder.make()
+        self._prompt = PromptAnswer()
 
     @plainly
     def write(self, iterator: Iterator[RecordBatch]) -> WriterCommitMessage:

@@ -18,6 +18,7 @@ from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadLimit, ReadMa
 
 from kafkalike.clock import SYSTEM_CLOCK, Clock
 from kafkalike.errors import DataLossError, KafkaError
+from kafkalike.log.jvm.prompt_answer import PromptAnswer
 from kafkalike.spark.format.committed import where_it_stands
 from kafkalike.spark.format.loss import report_loss
 from kafkalike.spark.format.named import plain_rows
@@ -70,7 +71,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     def __getstate__(self) -> dict[str, Any]:
         """What tasks get: nothing of the planner's."""
-        return {"_options": self._options}
+        return {"_options": self._options, "_prompt": PromptAnswer()}
 
     @property
     def _topics(self) -> Topics:

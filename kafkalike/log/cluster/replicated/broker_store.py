@@ -4,17 +4,23 @@ from __future__ import annotations
 
 import errno
 import json
+import math
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, NamedTuple
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
+from kafkalike.clock import SYSTEM_CLOCK
 from kafkalike.log.store.local import LocalStore
 from kafkalike.log.store.port import NOW, Entry, Pace
 from kafkalike.log.table.layout import BROKERS
 
 if TYPE_CHECKING:
     from kafkalike.clock import Deadline
+
+
+SIGN_SECONDS: Final = 10.0
+"""How often what a root says of itself is read: in between it is enough that it says something."""
 
 
 class Sign(NamedTuple):
@@ -37,14 +43,14 @@ class Sign(NamedTuple):
         ).encode()
 
 
-def sign_of(store: LocalStore) -> Sign | None:
+def sign_of(store: LocalStore, name: str = BROKERS) -> Sign | None:
     """What a root says of itself; None where it is the root of no such cluster, or not there.
 
     Raises:
         OSError: it cannot be read.
         ValueError: it is damaged.
     """
-    found = store.look(BROKERS)
+    found = store.look(name)
     if found is None:
         return None
     try:
@@ -52,7 +58,7 @@ def sign_of(store: LocalStore) -> Sign | None:
         roots = {int(broker): str(uri) for broker, uri in said["roots"].items()}
         return Sign(str(said["cluster"]), int(said["broker"]), roots, tuple(map(int, said.get("voters", ()))))
     except (KeyError, TypeError, AttributeError) as cause:
-        message = f"{store.uri}/{BROKERS} is damaged: {cause!r}"
+        message = f"{store.uri}/{name} is damaged: {cause!r}"
         raise ValueError(message) from cause
 
 
@@ -63,6 +69,10 @@ class Founding:
     done: bool
     voters: tuple[int, ...] = ()
     """Brokers that are, or shall be, its first voters."""
+    cluster: str = ""
+    """Its id, once it was made."""
+    checked: dict[str, float] = field(default_factory=dict)
+    """When the whole sign of a root was read, by its URI."""
 
 
 class BrokerStore(LocalStore):
@@ -93,10 +103,21 @@ class BrokerStore(LocalStore):
         """Raise `OSError` unless the root is there and is a broker's."""
         if not self._founding.done:
             return
+        uri, now = self._plain.uri, SYSTEM_CLOCK.monotonic()
         try:
-            self._plain.size(BROKERS)
-        except FileNotFoundError as cause:
-            raise OSError(errno.ESTALE, f"the root {self._plain.uri} is not there") from cause
+            if now - self._founding.checked.get(uri, -math.inf) < SIGN_SECONDS:
+                self._plain.size(BROKERS)
+                return
+            sign = sign_of(self._plain)
+        except FileNotFoundError:
+            sign = None
+        except ValueError as cause:
+            raise OSError(errno.ESTALE, str(cause)) from cause
+        if sign is None:
+            raise OSError(errno.ESTALE, f"the root {uri} is not there")
+        if sign.cluster != self._founding.cluster or sign.roots.get(sign.broker) != uri:
+            raise OSError(errno.ESTALE, f"{uri} has a root of another cluster, or another broker's")
+        self._founding.checked[uri] = now
 
     def is_there(self) -> bool:
         """Whether the root is there and is a broker's."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from typing import TYPE_CHECKING, Literal
 
 from kafkalike.clock import Deadline
@@ -19,16 +19,18 @@ from kafkalike.errors import (
 )
 from kafkalike.log.cluster.replicated.broker_store import sign_of
 from kafkalike.log.cluster.replicated.controller import owner
-from kafkalike.log.cluster.replicated.opening import local_root
+from kafkalike.log.cluster.replicated.founding import local_root
+from kafkalike.log.cluster.replicated.recovery import Recoveries
 from kafkalike.log.cluster.replicated.tables import TableHelper
 from kafkalike.log.store.local import LocalStore
 from kafkalike.log.table.layout import BROKERS, CONTROL_TABLES
 from kafkalike.model.brokers import Broker, ReplicaEnd, Replicas, ReplicatedTable, ReplicateReport
 from kafkalike.model.cluster_state import ClusterState, MetadataRow, broker_row, replicas_row
+from kafkalike.model.metadata_quorum import MetadataQuorum, Recovery
 from kafkalike.model.replication.assignment import check_factor
 
 if TYPE_CHECKING:
-    from kafkalike.log.cluster.replicated.cluster import ReplicatedCluster
+    from kafkalike.log.cluster.replicated.home import BrokerHome
 
 
 class Brokers:
@@ -38,7 +40,7 @@ class Brokers:
         cluster: whose.
     """
 
-    def __init__(self, cluster: ReplicatedCluster) -> None:
+    def __init__(self, cluster: BrokerHome) -> None:
         self._cluster = cluster
         self._store = cluster.store
 
@@ -53,6 +55,16 @@ class Brokers:
 
     def _state(self) -> ClusterState:
         return self._cluster.metadata.refresh()
+
+    def quorum(self) -> MetadataQuorum:
+        """Who decides on the metadata."""
+        return Recoveries(self._cluster).describe()
+
+    def recover(
+        self, source: str | None = None, voters: Collection[int] | None = None, *, dry_run: bool = False
+    ) -> Recovery:
+        """Go on without roots that are lost."""
+        return Recoveries(self._cluster).recover(source, voters, dry_run=dry_run)
 
     def alive(self, broker: int) -> bool:
         """Whether its root answers."""
@@ -165,7 +177,7 @@ class Brokers:
         changed = ReplicatedTable(location=table.location, assigned=wanted, registration=table.registration)
         name, topic_id = owner(state, table.location)
         change = f"replicas shall be {', '.join(map(str, wanted))}"
-        return replicas_row(seq, self._cluster.clock.now_ms(), changed, change, name, topic_id)
+        return replicas_row(seq, self._cluster.clock.now_ms(), changed, change, topic=name, topic_id=topic_id)
 
     def reassigning(self) -> Mapping[str, Replicas]:
         """Topics whose replicas are not those that they shall have."""

@@ -19,12 +19,15 @@ from kafkalike.errors import (
     KafkaConnectionError,
     KafkaError,
     KafkaStorageError,
+    MirrorError,
 )
 from kafkalike.log.cluster.delta_cluster import DeltaCluster, turns_of
 from kafkalike.log.cluster.replicated.broker_store import BrokerStore, Founding
+from kafkalike.log.cluster.replicated.brokers import Brokers
 from kafkalike.log.cluster.replicated.controller import FixedController, MetadataController, Place
+from kafkalike.log.cluster.replicated.founding import found_cluster
+from kafkalike.log.cluster.replicated.home import BrokerHome
 from kafkalike.log.cluster.replicated.metadata import PatientControlLog
-from kafkalike.log.cluster.replicated.opening import found_cluster
 from kafkalike.log.cluster.replicated.roots import SeveralRoots
 from kafkalike.log.cluster.replicated.voters import first_voters, metadata_root
 from kafkalike.log.cluster.topic_folders import location_of, put_aside
@@ -46,7 +49,6 @@ from kafkalike.model.names import TopicId, TopicName
 from kafkalike.model.replication.assignment import assigned, check_assignment, check_factor
 
 if TYPE_CHECKING:
-    from kafkalike.log.cluster.replicated.brokers import Brokers
     from kafkalike.log.store.port import Store
     from kafkalike.model.topic import TopicInfo
 
@@ -63,6 +65,7 @@ class ReplicatedCluster(DeltaCluster):
     Args:
         roots: by broker id; the first one has the metadata.
         founding: whether the cluster was made.
+        reopen: the roots' URIs, joined by commas → their store, in another process.
         server: server defaults; those of the first root's own file that is there when None.
         clock: time and waiting.
     """
@@ -75,13 +78,14 @@ class ReplicatedCluster(DeltaCluster):
         roots: Mapping[int, LocalStore],
         founding: Founding,
         *,
+        reopen: Callable[[str], Store],
         server: ServerConfig | None = None,
         clock: Clock = SYSTEM_CLOCK,
     ) -> None:
         self._roots = dict(roots)
         self._founding = founding
         self._found_mutex = threading.RLock()
-        self._founded = founding.done
+        self._founded = False
         stores = {broker: BrokerStore(root, founding) for broker, root in roots.items()}
         first = next((s for _, s in sorted(stores.items()) if s.is_there()), None)
         settings = ServerConfig.load(first.uri if first else None) if server is None else server
@@ -90,10 +94,11 @@ class ReplicatedCluster(DeltaCluster):
         several = SeveralRoots(
             stores,
             metadata_root(stores, founding, clock),
-            clock,
-            int(settings.get("replica.lag.time.max.ms")),
-            self._controller_of,
-            self._open_root,
+            clock=clock,
+            lag_ms=int(settings.get("replica.lag.time.max.ms")),
+            controller_of=self._controller_of,
+            opened=self._open_root,
+            reopen=reopen,
         )
         root = ",".join(root.uri for _, root in sorted(roots.items()))
         super().__init__(several, server=settings, clock=clock, root=root)
@@ -126,10 +131,16 @@ class ReplicatedCluster(DeltaCluster):
         with self._found_mutex:
             if self._founded:
                 return
-            found_cluster(self._roots, self._founding.voters)
-            self._founding.done = True
+            if not self._founding.done:
+                self._founding.cluster = found_cluster(self._roots, self._founding.voters)
+                self._founding.done = True
             self._founded = True
-            self.metadata.transact(self._first_brokers)
+            try:
+                # Whoever has signed the roots may have been killed before this.
+                self.metadata.transact(self._first_brokers)
+            except BaseException:
+                self._founded = False
+                raise
 
     def _first_brokers(self, state: ClusterState) -> Sequence[MetadataRow]:
         if state.last_broker:
@@ -145,9 +156,16 @@ class ReplicatedCluster(DeltaCluster):
     @cached_property
     def replication(self) -> Brokers:
         """Brokers and replicas."""
-        from kafkalike.log.cluster.replicated.brokers import Brokers
-
-        return Brokers(self)
+        home = BrokerHome(
+            root=self.root,
+            store=self.store,
+            metadata=self.metadata,
+            server=self.server,
+            clock=self.clock,
+            usable=self.usable,
+            controller_of=self._controller_of,
+        )
+        return Brokers(home)
 
     def usable(self, state: ClusterState) -> dict[int, str | None]:
         """Racks of the brokers that answer and may get new replicas, by id."""
@@ -216,7 +234,7 @@ class ReplicatedCluster(DeltaCluster):
         del used_before
         return location_of(TopicName(name[:LONGEST_NAME]), used_before=True)
 
-    def _create_table(self, name: TopicName, location: str, placed: tuple[int, ...] | None) -> TopicId:
+    def _create_table(self, name: TopicName, location: str, placed: tuple[int, ...] | None = None) -> TopicId:
         assert placed is not None
         registration = first_replicas(location, placed).registration
         replicas = TableReplicas(
@@ -241,6 +259,13 @@ class ReplicatedCluster(DeltaCluster):
             message = f"the table of topic {name!r} cannot be created: {cause}"
             raise KafkaStorageError(message) from cause
         return TopicId(table_id)
+
+    def _check_may_mirror(self) -> None:
+        message = (
+            f"{self.root} has several roots: what they write into a table's log about its replicas would take versions "
+            "that belong to the source; mirror to a cluster of one root"
+        )
+        raise MirrorError(message)
 
     def _discard_table(self, info: TopicInfo) -> None:
         for broker in self.store.alive():

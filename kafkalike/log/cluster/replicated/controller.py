@@ -108,7 +108,7 @@ class MetadataController:
             if self._location in state.replicas:
                 return []
             table = place(state, self._location)
-            return [replicas_row(state.seq + 1, self._clock.now_ms(), table, "created", self._location)]
+            return [replicas_row(state.seq + 1, self._clock.now_ms(), table, "created", topic=self._location)]
 
         self._metadata.transact(plan)
         return self.look()
@@ -120,7 +120,7 @@ def registered_row(
     """The row that registers something else of a table."""
     changed = ReplicatedTable(location=table.location, assigned=table.assigned, registration=after)
     name, topic_id = owner(state, table.location)
-    return replicas_row(state.seq + 1, now_ms, changed, change, name, topic_id)
+    return replicas_row(state.seq + 1, now_ms, changed, change, topic=name, topic_id=topic_id)
 
 
 def owner(state: ClusterState, location: str) -> tuple[str, str]:

@@ -1,4 +1,4 @@
-"""SeveralRoots: the roots of a cluster as one store: a table is where it is registered, everything else where it fits."""
+"""SeveralRoots: the roots of a cluster as one store: a table is where it is registered, all else where it fits."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from kafkalike.clock import Clock
 from kafkalike.config.storage import SentOptions
 from kafkalike.errors import KafkaConnectionError, KafkaStorageError
 from kafkalike.log.cluster.replicated.broker_store import BrokerStore
-from kafkalike.log.cluster.replicated.voters import MetadataRoot
+from kafkalike.log.cluster.replicated.voters import Voters
 from kafkalike.log.store.local import LocalStore
 from kafkalike.log.store.near import NearStore
 from kafkalike.log.store.port import NOW, Entry, Pace, Reach, Store
@@ -47,16 +47,19 @@ class SeveralRoots(NearStore):
         lag_ms: `replica.lag.time.max.ms`.
         controller_of: what is registered of the table in a folder.
         opened: a broker id → its root, where it was added since.
+        reopen: URIs, joined by commas → such a store in another process.
     """
 
     def __init__(
         self,
         roots: Mapping[int, BrokerStore],
-        metadata_root: MetadataRoot,
+        metadata_root: Voters,
+        *,
         clock: Clock,
         lag_ms: int,
         controller_of: Callable[[str], TableController],
         opened: Callable[[int], BrokerStore],
+        reopen: Callable[[str], Store],
     ) -> None:
         self.roots = dict(roots)
         self.metadata_root = metadata_root
@@ -64,6 +67,7 @@ class SeveralRoots(NearStore):
         self.lag_ms = lag_ms
         self._controller_of = controller_of
         self._opened = opened
+        self._reopen = reopen
         self._tables: dict[str, TableReplicas] = {}
 
     def __repr__(self) -> str:
@@ -157,9 +161,7 @@ class SeveralRoots(NearStore):
 
     def __reduce__(self) -> tuple[Callable[[str], Store], tuple[str]]:
         """Elsewhere it is opened anew."""
-        from kafkalike.log.cluster.replicated.opening import reopened
-
-        return reopened, (",".join(root.uri for _, root in sorted(self.roots.items())),)
+        return self._reopen, (",".join(root.uri for _, root in sorted(self.roots.items())),)
 
     def sent_options(self) -> SentOptions | None:
         """None."""
@@ -226,10 +228,10 @@ class SeveralRoots(NearStore):
         if first and rest:
             self.at(first).make_folder(rest)
 
-    def copy(self, source: str, target: Store, name: str) -> None:
+    def copy(self, source: str, target: Store, name: str) -> bool:
         """Give a file to another store."""
         store, rest = self._split(source)
-        store.copy(rest, target, name)
+        return store.copy(rest, target, name)
 
     def discard(self, name: str) -> None:
         """Try to remove a file."""

@@ -32,7 +32,7 @@ from kafkalike.model.replication.values import (
 )
 
 if TYPE_CHECKING:
-    from kafkalike.log.cluster.replicated.cluster import ReplicatedCluster
+    from kafkalike.log.cluster.replicated.home import BrokerHome
     from kafkalike.model.brokers import ReplicatedTable
 
 T = TypeVar("T")
@@ -49,12 +49,12 @@ class TableHelper:
         location: the table's folder.
     """
 
-    def __init__(self, cluster: ReplicatedCluster, location: str) -> None:
+    def __init__(self, cluster: BrokerHome, location: str) -> None:
         self._cluster = cluster
         self._location = location
         self._replicas = cluster.store.replicas(location)
         self._roots = self._replicas.roots
-        self._controller = cluster._controller_of(location)  # noqa: SLF001 - of the same package
+        self._controller = cluster.controller_of(location)
 
     def _table(self) -> ReplicatedTable:
         return self._cluster.metadata.refresh().replicas[self._location]
@@ -87,7 +87,7 @@ class TableHelper:
         return failed
 
     def _evict(self, failed: list[str]) -> None:
-        """Take out who gives no answer; and where nobody in sync does, elect who may lack records, if that is wanted."""
+        """Take out who gives no answer; where nobody in sync does, elect who may lack records, if that is wanted."""
         registered = self._table().registration
         gone = [replica for replica in registered.chain if not self._alive(replica.broker)]
         if set(registered.in_sync) <= set(gone):
@@ -101,10 +101,8 @@ class TableHelper:
             self._replicas.report(replica)
 
     def _is_unclean_allowed(self) -> bool:
-        state = self._cluster.metadata.state
-        info = next((info for info in state.topics.values() if info.location == self._location), None)
-        settings = self._cluster.server.effective({} if info is None else info.configs)
-        return info is not None and settings["unclean.leader.election.enable"] == "true"
+        settings = self._cluster.settings(self._cluster.metadata.state, self._location)
+        return settings is not None and settings["unclean.leader.election.enable"] == "true"
 
     def _let_in(self, failed: list[str]) -> None:
         for broker in self._table().assigned:
@@ -135,9 +133,8 @@ class TableHelper:
             self.lead(preferred)
 
     def _min_isr(self) -> int:
-        state = self._cluster.metadata.state
-        info = next((info for info in state.topics.values() if info.location == self._location), None)
-        return 1 if info is None else int(self._cluster.server.effective(info.configs)["min.insync.replicas"])
+        settings = self._cluster.settings(self._cluster.metadata.state, self._location)
+        return 1 if settings is None else int(settings["min.insync.replicas"])
 
     # --- steps ---------------------------------------------------------------------------------
 

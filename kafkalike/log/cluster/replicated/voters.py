@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping
-from typing import Final, Protocol
+from typing import Final
 
 from kafkalike.clock import SYSTEM_CLOCK, Clock
 from kafkalike.errors import KafkaConfigurationError
@@ -21,21 +21,8 @@ FEWEST: Final = 3
 """Roots from which on several vote: two could not lose one of them."""
 
 
-class MetadataRoot(Protocol):
-    """Where `__cluster_metadata` is."""
-
-    @property
-    def brokers(self) -> Collection[int]:
-        """Brokers that it needs."""
-        ...
-
-    def at(self, folder: str) -> Store:
-        """The store of that folder, or of one below it."""
-        ...
-
-
 class Voters:
-    """Several roots vote.
+    """Where `__cluster_metadata` is.
 
     Args:
         table: what they have in common.
@@ -46,12 +33,12 @@ class Voters:
 
     @property
     def brokers(self) -> Collection[int]:
-        """Who votes."""
+        """Who votes: brokers that it needs."""
         voters = self.table.voters
         return () if voters is None else [voter.broker for voter in voters.voters]
 
     def at(self, folder: str) -> Store:
-        """The store of a folder."""
+        """The store of that folder, or of one below it."""
         below = folder.partition("/")[2]
         return self.table.at(below) if below else self.table
 

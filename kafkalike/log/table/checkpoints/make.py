@@ -64,6 +64,14 @@ def make_checkpoint(store: Store, snapshot: Snapshot, now_ms: int) -> None:
     Raises:
         OSError, pa.ArrowException: it cannot be written.
     """
+    content, actions = checkpoint_of(snapshot, now_ms)
+    # Whole or not at all: readers list the folder, and take what they find.
+    store.replace(checkpoint_name(snapshot.newest), content)
+    name_last(store, snapshot.newest, actions)
+
+
+def checkpoint_of(snapshot: Snapshot, now_ms: int) -> tuple[bytes, int]:
+    """The file of a checkpoint, and how many actions it has. See `make_checkpoint`."""
     columns = _in_force(snapshot)
     properties = snapshot.metadata().get("configuration") or {}
     horizon = now_ms - duration_ms(properties, DELETED_FILES_STAY)
@@ -71,9 +79,12 @@ def make_checkpoint(store: Store, snapshot: Snapshot, now_ms: int) -> None:
     table = one_each(columns)
     buffer = pa.BufferOutputStream()
     pq.write_table(table, buffer, compression="snappy", use_dictionary=False, write_statistics=False)
-    # Whole or not at all: readers list the folder, and take what they find.
-    store.replace(checkpoint_name(snapshot.newest), buffer.getvalue().to_pybytes())
-    store.replace(LAST_CHECKPOINT, json.dumps({"version": snapshot.newest, "size": table.num_rows}).encode())
+    return buffer.getvalue().to_pybytes(), table.num_rows
+
+
+def name_last(store: Store, version: int, actions: int) -> None:
+    """Name a checkpoint as the last one, where readers of Delta begin."""
+    store.replace(LAST_CHECKPOINT, json.dumps({"version": version, "size": actions}).encode())
 
 
 def _removed_after(removed: pa.StructArray, horizon_ms: int) -> pa.StructArray:

@@ -137,10 +137,11 @@ class Copies(NearStore):
         del folder
         self._refuse()
 
-    def copy(self, source: str, target: Store, name: str) -> None:
+    def copy(self, source: str, target: Store, name: str) -> bool:
         """Give a file to another store."""
         with target.open_output(name) as stream:
             stream.write(self.read(source))
+        return False
 
     def discard(self, name: str) -> None:
         """Refused, which is harmless."""

@@ -23,7 +23,7 @@ from kafkalike.log.store.near import NearStore
 from kafkalike.log.store.port import NOW, Entry, NotStoredError, Pace, Reach, Store
 from kafkalike.log.table.actions import log_name, version_of
 from kafkalike.log.table.log_files import LAST_CHECKPOINT, LogFiles
-from kafkalike.log.table.replicas.voter_files import QUORUM, MetadataVersion, Voter, identity_name
+from kafkalike.log.table.replicas.voter_files import QUORUM, MetadataVersion, Voter, identity_name, open_name
 from kafkalike.log.table.replicas.voter_roots import VoterRoots
 from kafkalike.model.leases import Leases
 from kafkalike.model.replication.quorum import (
@@ -139,7 +139,8 @@ class QuorumStore(NearStore):
         silent = [voter for voter in voters.voters if not self.answers(voter)]
         if len(silent) <= len(voters.voters) - majority(len(voters.voters)):
             return f"{self.uri}: other voters are taking over; `kafkalike recover` goes on where that stopped"
-        left = [self.folder_of(voter).uri for voter in voters.voters if voter not in silent]
+        others = (voter for voter in (*voters.voters, *voters.observers) if voter not in silent)
+        left = [self.folder_of(voter).uri for voter in others if self.answers(voter)]
         named = "; ".join(f"broker {v.broker} at {v.uri}: {self.roots.failures.get(v, 'no answer')}" for v in silent)
         return (
             f"{len(silent)} of the {len(voters.voters)} voters that decide about topics, leaders and brokers do not answer "
@@ -149,11 +150,39 @@ class QuorumStore(NearStore):
 
     def answers(self, voter: Voter) -> bool:
         """Whether a voter answers."""
+        return self.last_of(voter) is not None
+
+    def last_of(self, voter: Voter) -> int | None:
+        """The last version that a voter has; None when it gives no answer."""
         try:
-            self.roots.do(LastVersion(voter))
+            last: int = self.roots.do(LastVersion(voter))
         except UnreachableVoterError:
-            return False
-        return True
+            return None
+        return last
+
+    def is_open(self, voters: VoterSet) -> bool:
+        """Whether a majority of voters may vote: nobody has taken over, and they have from those before.
+
+        Those that do not answer count as if they might.
+        """
+        closed = 0
+        for voter in voters.voters:
+            try:
+                self.folder_of(voter).size(open_name(voter))
+            except FileNotFoundError:
+                closed += 1
+            except OSError:
+                continue
+        return closed <= len(voters.voters) - majority(len(voters.voters))
+
+    def set_of(self, epoch: int) -> VoterSet | None:
+        """The voters of an epoch, as any root in reach says."""
+        for folder in self._folders.values():
+            with contextlib.suppress(OSError):
+                for found in self.roots.sets_at(folder):
+                    if found.epoch == epoch:
+                        return found
+        return None
 
     def bring_all(self) -> None:
         """Bring each voter that answers to the newest version.
@@ -385,10 +414,11 @@ class QuorumStore(NearStore):
         if self.voters is not None:
             self._at_majority(lambda each: each.make_folder(folder))
 
-    def copy(self, source: str, target: Store, name: str) -> None:
+    def copy(self, source: str, target: Store, name: str) -> bool:
         """Give a file to another store."""
         with target.open_output(name) as stream:
             stream.write(self.read(source))
+        return False
 
     def size(self, name: str) -> int:
         """Bytes of a file."""

@@ -225,15 +225,17 @@ class ReplicatedStore(NearStore):
 
     def replace(self, name: str, content: bytes) -> None:
         """Refused: what is not a version is each replica's own; see `copies`."""
+        del content
         raise OSError(errno.EINVAL, f"{name} cannot be replaced on several roots")
 
     def make_folder(self, folder: str) -> None:
         """Nothing: a version's put makes what it needs."""
 
-    def copy(self, source: str, target: Store, name: str) -> None:
+    def copy(self, source: str, target: Store, name: str) -> bool:
         """Give a file to another store."""
         with target.open_output(name) as stream:
             stream.write(self.read(source))
+        return False
 
     def discard(self, name: str) -> None:
         """Try to remove a file that nobody names."""

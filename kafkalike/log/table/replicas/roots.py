@@ -14,6 +14,7 @@ from typing import Any, Final, Protocol, TypeVar
 
 import pyarrow.parquet as pq
 
+from kafkalike import faults
 from kafkalike.clock import SYSTEM_CLOCK, Clock
 from kafkalike.errors import LogCorruptError
 from kafkalike.log.store.port import NotStoredError, Store
@@ -22,7 +23,7 @@ from kafkalike.log.table.checkpoints.make import make_checkpoint
 from kafkalike.log.table.log_files import LogFiles
 from kafkalike.log.table.replicas.live_files import live_files
 from kafkalike.log.table.replicas.version_file import VersionFile, newest_configuration, seal
-from kafkalike.log.table.snapshot import Snapshot, load_snapshot
+from kafkalike.log.table.snapshot import load_snapshot
 from kafkalike.model.replication import acts
 from kafkalike.model.replication.values import Registration, Replica, UnreachableError, View
 
@@ -216,6 +217,10 @@ class ReplicaRoots:
                     self._down_since.pop(replica, None)
                 return found
 
+    def note_answer(self, replica: Replica) -> None:
+        """Begin anew to count for how long a replica gives no answer."""
+        self._down_since.pop(replica, None)
+
     def note_down(self, replica: Replica) -> int:
         """Note that a replica gives no answer; returns since how many ms."""
         now = self._clock.now_ms()
@@ -275,6 +280,7 @@ class ReplicaRoots:
 
     def _put(self, act: acts.Put) -> bool:
         assert isinstance(act.content, VersionFile)
+        faults.point("replicas.before_put")
         store, began = self._there(act.replica), SYSTEM_CLOCK.monotonic()
         made = store.put_if_absent(log_name(act.version), act.content.data, durable=self.durable)
         if made and self.is_sure(act.replica, act.version):
@@ -349,6 +355,7 @@ class ReplicaRoots:
 
     def _supply(self, act: acts.Supply) -> None:
         assert isinstance(act.content, VersionFile)
+        faults.point("replicas.before_supply")
         store = self._store_of(act.replica)
         for add in act.content.commit.adds:
             self._supply_file(store, act.replica, add, act.source)

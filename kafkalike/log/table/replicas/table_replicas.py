@@ -7,6 +7,7 @@ look costs one look at the leader, and a version one put at each member.
 from __future__ import annotations
 
 import errno
+import logging
 import threading
 from collections.abc import Callable, Sequence
 from typing import Final, Protocol
@@ -34,7 +35,13 @@ TRIES: Final = 5
 ASK_SECONDS: Final = 1.0
 """How often a process that sees nothing new makes sure that it looks at the leader that is registered."""
 
+_log = logging.getLogger(__name__)
+
 _SEAL: Final = APPLICATION.encode()
+
+
+class ControllerAwayError(NotStoredError):
+    """A replica gives no answer, and nobody can say who is to go on without it."""
 
 
 class TableController(Controller, Protocol):
@@ -213,6 +220,11 @@ class TableReplicas:
             return None
         try:
             mended = self._mended(view, UnreachableError(leader))
+        except ControllerAwayError as away:
+            # Nobody can lead instead of it: what is published can be read, and nothing else will be.
+            _log.warning("%s: %s", self.uri, away)
+            self.roots.note_answer(leader)
+            return None
         except NotStoredError:
             raise cause from None
         return self.published(view.end + 1) if view.end < mended.end else None
@@ -256,7 +268,9 @@ class TableReplicas:
         except NoReplicaLeftError:
             raise self._nobody(failed) from None
         except KafkaError as cause:
-            raise NotStoredError(errno.EIO, f"broker {failed.replica.broker} gives no answer, and {cause}") from cause
+            raise ControllerAwayError(
+                errno.EIO, f"broker {failed.replica.broker} gives no answer, and {cause}"
+            ) from cause
         self._advance(view)
         return view
 

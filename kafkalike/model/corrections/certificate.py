@@ -11,7 +11,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any, Final
 
 from kafkalike.errors import IllegalArgumentError
-from kafkalike.model.removal import Runs, digest, fingerprint
+from kafkalike.model.corrections.removal import Runs, digest, fingerprint
 
 KIND: Final = "kafkalike certificate of forgotten keys"
 FORMAT: Final = 1

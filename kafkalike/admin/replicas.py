@@ -1,0 +1,326 @@
+"""Replicas: brokers and topics in; where replicas are, leaders elected, replicas assigned anew out.
+
+All partitions of a topic are in one table, so they have the same replicas and the same leader: what is asked for one of
+them is done for all of them, and what would part them is refused.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any, Final
+
+from kafkalike.admin.base import AdminBase, as_names, outcome, raise_first
+from kafkalike.errors import (
+    BrokerResponseError,
+    ElectionNotNeededError,
+    IllegalArgumentError,
+    InvalidReplicationAssignmentError,
+    KafkaStorageError,
+    LeaderNotAvailableError,
+)
+from kafkalike.model.brokers import ONLY_BROKER, Broker, Replicas
+from kafkalike.model.structs import TopicPartition
+
+PREFERRED: Final = 0
+UNCLEAN: Final = 1
+
+UNKNOWN: Final = -1
+"""A size or a lag that is not known."""
+
+TopicPartitions = Mapping[str, Sequence[int]] | Sequence[str] | None
+"""`{topic: [partitions]}`, or topics with all of their partitions, or None for all topics."""
+
+
+class ReplicaOperations(AdminBase):
+    """Brokers, replicas and leaders."""
+
+    def describe_cluster(self) -> dict[str, Any]:
+        """The cluster: `{cluster_id, controller_id, brokers: [{broker_id, host, port, rack, is_fenced}]}`.
+
+        A broker is a storage root: `host` is where it is, and `port` is -1. One whose root gives no answer is fenced.
+        `cluster_id` is what `bootstrap_servers` named.
+        """
+        replication = self._cluster.replication
+        brokers = [self._broker(broker) for broker in replication.brokers()]
+        alive = [broker["broker_id"] for broker in brokers if not broker["is_fenced"]]
+        return {
+            "cluster_id": self._cluster.root,
+            "controller_id": min(alive, default=-1),
+            "brokers": brokers,
+        }
+
+    def _broker(self, broker: Broker) -> dict[str, Any]:
+        return {
+            "broker_id": broker.id,
+            "host": broker.uri,
+            "port": -1,
+            "rack": broker.rack,
+            "is_fenced": not self._cluster.replication.alive(broker.id),
+        }
+
+    def elect_leaders(
+        self,
+        election_type: int | str,
+        topic_partitions: TopicPartitions = None,
+        timeout_ms: float | None = None,
+        raise_errors: bool = True,  # noqa: FBT001, FBT002 - kafka-python's signature
+    ) -> dict[str, Any]:
+        """Let preferred replicas lead, or one that is out of sync where nobody in sync gives an answer.
+
+        Args:
+            election_type: 0 or `PREFERRED`; 1 or `UNCLEAN`, which may lose records and says which in the cluster's
+                metadata. Kafka's enumeration will do.
+            topic_partitions: see `TopicPartitions`.
+            timeout_ms: without effect.
+            raise_errors: raise the first error, after all topics were tried; not that an election was not needed.
+
+        Returns:
+            `{"error_code": 0, "replica_election_results": [{topic, partition_result: [{partition_id, error_code,
+            error_message}]}]}`.
+
+        Raises:
+            PreferredLeaderNotAvailableError: the preferred replica is not in sync.
+            EligibleLeadersNotAvailableError: no replica gives an answer.
+            UnknownTopicOrPartitionError: no such topic.
+            IllegalArgumentError: no such type of election.
+        """
+        del timeout_ms
+        kind = _election(election_type)
+        results: list[dict[str, Any]] = []
+        errors: list[BrokerResponseError | None] = []
+        for topic, partitions in self._several(topic_partitions).items():
+            error = None
+            try:
+                if kind == PREFERRED:
+                    self._cluster.replication.elect_leader(topic, "preferred")
+                else:
+                    self._cluster.replication.elect_leader(topic, "unclean")
+            except BrokerResponseError as refused:
+                error = refused
+            errors.append(None if isinstance(error, ElectionNotNeededError) else error)
+            entry = outcome(topic, error)
+            result = [
+                {"partition_id": p, "error_code": entry["error_code"], "error_message": entry["error_message"]}
+                for p in partitions
+            ]
+            results.append({"topic": topic, "partition_result": result})
+        if raise_errors:
+            raise_first(errors)
+        return {"error_code": 0, "replica_election_results": results}
+
+    def perform_leader_election(
+        self,
+        election_type: int | str,
+        topic_partitions: TopicPartitions = None,
+        timeout_ms: float | None = None,
+        raise_errors: bool = True,  # noqa: FBT001, FBT002
+    ) -> dict[str, Any]:
+        """The older name of `elect_leaders`."""
+        return self.elect_leaders(election_type, topic_partitions, timeout_ms, raise_errors)
+
+    def alter_partition_reassignments(
+        self, reassignments: Mapping[TopicPartition, Sequence[int] | None], timeout_ms: float | None = None
+    ) -> dict[TopicPartition, type[BrokerResponseError] | None]:
+        """Say which brokers shall have replicas; `kafkalike replicate` and maintenance carry it out.
+
+        Args:
+            reassignments: broker ids by partition, the preferred leader first; None takes a move back that is not
+                finished. All partitions of a topic are to be given, with the same ids.
+            timeout_ms: without effect.
+
+        Returns:
+            By partition, the class of the error, or None where it was accepted: `InvalidReplicationAssignmentError` for
+            brokers that do not exist or for partitions that differ, `NoReassignmentInProgressError`,
+            `UnknownTopicOrPartitionError`.
+
+        Raises:
+            ValueError: an empty list, or ids that are no ints.
+        """
+        del timeout_ms
+        wanted: dict[str, dict[int, tuple[int, ...] | None]] = {}
+        for tp, replicas in reassignments.items():
+            wanted.setdefault(tp.topic, {})[tp.partition] = _ids(tp, replicas)
+        results: dict[TopicPartition, type[BrokerResponseError] | None] = {}
+        for topic, by_partition in wanted.items():
+            error: type[BrokerResponseError] | None = None
+            try:
+                self._reassign(topic, by_partition)
+            except BrokerResponseError as refused:
+                error = type(refused)
+            results |= {TopicPartition(topic, p): error for p in by_partition}
+        return results
+
+    def _reassign(self, topic: str, by_partition: Mapping[int, tuple[int, ...] | None]) -> None:
+        info = self._cluster.topic(topic)
+        different = set(by_partition.values())
+        if len(different) > 1 or set(by_partition) != set(info.partitions):
+            message = (
+                f"topic {topic}: all partitions of a topic are in one table, so all {info.num_partitions} are to be "
+                "given, with the same brokers in the same order"
+            )
+            raise InvalidReplicationAssignmentError(message)
+        (replicas,) = different
+        self._cluster.replication.reassign(topic, replicas)
+
+    def list_partition_reassignments(
+        self,
+        topic_partitions: Mapping[str, Sequence[int]] | Sequence[TopicPartition] | None = None,
+        timeout_ms: float | None = None,
+    ) -> dict[TopicPartition, dict[str, list[int]]]:
+        """Partitions whose replicas are not where they shall be; also where one has fallen out of sync.
+
+        Args:
+            topic_partitions: `{topic: [partitions]}`, or partitions; None for all.
+            timeout_ms: without effect.
+
+        Returns:
+            `{TopicPartition: {replicas, adding_replicas, removing_replicas}}`.
+        """
+        del timeout_ms
+        topics = self._cluster.topics()
+        asked = _partitions(topic_partitions)
+        found: dict[TopicPartition, dict[str, list[int]]] = {}
+        for name, replicas in sorted(self._cluster.replication.reassigning().items()):
+            if name not in topics:
+                continue
+            now = [*replicas.isr, *([] if replicas.joining is None else [replicas.joining])]
+            adding = [broker for broker in replicas.replicas if broker not in replicas.isr]
+            removing = [broker for broker in now if broker not in replicas.replicas]
+            every = {"replicas": [*replicas.replicas, *removing], "adding_replicas": adding}
+            for p in topics[name].partitions:
+                if asked is None or (name, p) in asked:
+                    found[TopicPartition(name, p)] = {**every, "removing_replicas": removing}
+        return found
+
+    def describe_log_dirs(
+        self, topic_partitions: TopicPartitions = None, brokers: Sequence[int] | None = None
+    ) -> list[dict[str, Any]]:
+        """Bytes on disk by partition: live data files, without deleted ones that maintenance has not removed yet.
+
+        Args:
+            topic_partitions: see `TopicPartitions`.
+            brokers: broker ids; None for all.
+
+        Returns:
+            `[{broker, log_dirs: [{error_code, log_dir, topics: [{name, partitions: [{partition_index,
+            partition_size, offset_lag, is_future_key}]}], total_bytes, usable_bytes}]}]`. Of a replica that is behind,
+            sizes and lag are -1; a root that gives no answer has `error_code` 56 and no topics.
+        """
+        wanted = self._several(topic_partitions, known_only=True)
+        replicas = {name: self._cluster.replication.replicas(name, ends=True) for name in wanted}
+        usage = {name: self._cluster.disk_usage(name) for name in wanted if replicas[name].leader != -1}
+        return [
+            {"broker": broker.id, "log_dirs": [self._log_dir(broker, wanted, replicas, usage)]}
+            for broker in self._cluster.replication.brokers()
+            if brokers is None or broker.id in brokers
+        ]
+
+    def _log_dir(
+        self,
+        broker: Broker,
+        wanted: Mapping[str, Sequence[int]],
+        replicas: Mapping[str, Replicas],
+        usage: Mapping[str, Mapping[int, int]],
+    ) -> dict[str, Any]:
+        alive = self._cluster.replication.alive(broker.id)
+        topics = [
+            {"name": name, "partitions": _sizes(broker.id, partitions, replicas[name], usage.get(name, {}))}
+            for name, partitions in wanted.items()
+            if alive and _has(replicas[name], broker.id)
+        ]
+        return {
+            "error_code": 0 if alive else KafkaStorageError.errno,
+            "log_dir": broker.uri,
+            "topics": topics,
+            "total_bytes": -1,
+            "usable_bytes": -1,
+        }
+
+    def _several(self, given: TopicPartitions, *, known_only: bool = False) -> dict[str, Sequence[int]]:
+        """Partitions by topic; all of those of a topic that is named alone."""
+        known = self._cluster.topics()
+        if isinstance(given, Mapping):
+            wanted = {str(name): list(partitions) for name, partitions in given.items()}
+            if known_only:
+                return {
+                    name: [p for p in partitions if p in known[name].partitions] if name in known else partitions
+                    for name, partitions in wanted.items()
+                }
+            return dict(wanted)
+        names = sorted(known) if given is None else as_names(given, "topic_partitions")
+        if known_only:
+            return {name: list(self._cluster.topic(name).partitions) for name in names}
+        return {name: list(known[name].partitions) if name in known else [] for name in names}
+
+    def replicas_of(self, name: str) -> Replicas:
+        """Where a topic is; in a cluster of one root, without asking anything."""
+        if not self._cluster.metadata.state.replicas:
+            return Replicas(topic=name, leader=ONLY_BROKER, epoch=0, replicas=(ONLY_BROKER,), isr=(ONLY_BROKER,))
+        return self._cluster.replication.replicas(name)
+
+
+def partition_entry(partition: int, replicas: Replicas) -> dict[str, Any]:
+    """What Kafka's metadata says about a partition."""
+    return {
+        "error_code": 0 if replicas.leader != -1 else LeaderNotAvailableError.errno,
+        "partition_index": partition,
+        "leader_id": replicas.leader,
+        "leader_epoch": replicas.epoch,
+        "replica_nodes": list(replicas.replicas),
+        "isr_nodes": sorted(replicas.isr),
+        "offline_replicas": sorted(set(replicas.offline) & set(replicas.replicas)),
+    }
+
+
+def _has(replicas: Replicas, broker: int) -> bool:
+    return broker in replicas.replicas or broker in replicas.isr or broker == replicas.joining
+
+
+def _sizes(
+    broker: int, partitions: Sequence[int], replicas: Replicas, usage: Mapping[int, int]
+) -> list[dict[str, Any]]:
+    ends = {end.broker: end.version for end in replicas.ends}
+    even = not ends or (ends.get(broker) is not None and ends[broker] == ends.get(replicas.leader))
+    return [
+        {
+            "partition_index": p,
+            "partition_size": usage.get(p, UNKNOWN) if even else UNKNOWN,
+            "offset_lag": 0 if even else UNKNOWN,
+            "is_future_key": False,
+        }
+        for p in partitions
+    ]
+
+
+def _election(given: object) -> int:
+    """A type of election by its number, its name, or a member of an enumeration."""
+    value = getattr(given, "value", given)
+    name = str(getattr(given, "name", given)).upper()
+    for number, known in ((PREFERRED, "PREFERRED"), (UNCLEAN, "UNCLEAN")):
+        if (type(value) is int and value == number) or name == known:
+            return number
+    message = f"the type of an election is 0 (PREFERRED) or 1 (UNCLEAN), not {given!r}"
+    raise IllegalArgumentError(message)
+
+
+def _ids(tp: TopicPartition, replicas: Sequence[int] | None) -> tuple[int, ...] | None:
+    if replicas is None:
+        return None
+    found = tuple(replicas)
+    if not found:
+        message = f"{tp.topic}-{tp.partition}: the replicas are empty; None takes a reassignment back"
+        raise ValueError(message)
+    if not all(type(broker) is int for broker in found):
+        message = f"{tp.topic}-{tp.partition}: replicas are ids of brokers, ints, not {list(found)}"
+        raise ValueError(message)
+    return found
+
+
+def _partitions(
+    given: Mapping[str, Sequence[int]] | Sequence[TopicPartition] | None,
+) -> set[tuple[str, int]] | None:
+    if given is None:
+        return None
+    if isinstance(given, Mapping):
+        return {(topic, p) for topic, partitions in given.items() for p in partitions}
+    return {(tp.topic, tp.partition) for tp in given}

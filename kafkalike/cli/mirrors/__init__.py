@@ -1,0 +1,1 @@
+"""Commands about copies of topics in other clusters."""

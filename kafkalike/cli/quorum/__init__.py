@@ -1,0 +1,1 @@
+"""Commands about who decides on the metadata of a cluster."""

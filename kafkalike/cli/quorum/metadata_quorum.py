@@ -1,0 +1,126 @@
+"""`kafkalike metadata-quorum describe`: who decides about topics, leaders and brokers, with Kafka's columns."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Sequence
+from typing import TYPE_CHECKING, Final
+
+import click
+
+from kafkalike.cli.environment import Environment, pass_environment
+from kafkalike.cli.options import bootstrap_option, command_config_option, version_option
+from kafkalike.cli.suggesting import SuggestingGroup
+
+if TYPE_CHECKING:
+    from kafkalike.model.metadata_quorum import MetadataQuorum, QuorumMember
+
+HEADS: Final = (
+    "NodeId",
+    "DirectoryId",
+    "LogEndOffset",
+    "Lag",
+    "LastFetchTimestamp",
+    "LastCaughtUpTimestamp",
+    "Status",
+)
+
+
+@click.group(
+    "metadata-quorum",
+    cls=SuggestingGroup,
+    epilog="Example: kafkalike metadata-quorum --bootstrap-server /mnt/a,/mnt/b,/mnt/c describe --status",
+    context_settings={"help_option_names": ["--help"]},
+)
+@bootstrap_option("--bootstrap-controller")
+@command_config_option()
+@version_option
+@click.pass_context
+def metadata_quorum(context: click.Context, /, *, bootstrap_server: str | None, command_config: str | None) -> None:
+    """Describe the voters that decide about topics, leaders and brokers.
+
+    They are roots, on which nothing runs: nobody leads, and each change is decided by a majority of them.
+    """
+    context.meta["where"] = (bootstrap_server, command_config)
+
+
+@metadata_quorum.command(epilog="Example: kafkalike metadata-quorum describe --replication --human-readable")
+@click.option("--status", is_flag=True, help="How far the metadata are, and who votes.")
+@click.option("--replication", is_flag=True, help="How far each voter and each copy is.")
+@click.option("--human-readable", is_flag=True, help="With --replication: times as text.")
+@pass_environment
+@click.pass_context
+def describe(
+    context: click.Context, environment: Environment, /, *, status: bool, replication: bool, human_readable: bool
+) -> None:
+    """Describe the voters.
+
+    Versions of the table __cluster_metadata are the offsets here. Kafka's LeaderId is -1, as nobody leads; LeaderEpoch
+    says how many times others have taken over.
+    """
+    if status == replication:
+        raise click.UsageError("One of --status or --replication must be specified with describe sub-command")
+    quorum = environment.cluster_of(*context.meta["where"]).replication.quorum()
+    for line in status_lines(quorum) if status else replication_lines(quorum, human=human_readable):
+        click.echo(line)
+
+
+def status_lines(quorum: MetadataQuorum) -> Iterator[str]:
+    """What `--status` prints."""
+    lags = [quorum.version - m.version for m in quorum.members if m.version is not None]
+    values = {
+        "ClusterId": quorum.cluster_id,
+        "LeaderId": -1,
+        "LeaderEpoch": quorum.epoch,
+        "HighWatermark": quorum.version + 1,
+        "MaxFollowerLag": max(lags, default=0),
+        "MaxFollowerLagTimeMs": -1 if not any(lags) else max(_lag_ms(quorum, m) for m in quorum.members),
+        "CurrentVoters": json.dumps([_named(m) for m in quorum.members if m.votes]),
+        "CurrentObservers": json.dumps([_named(m) for m in quorum.members if not m.votes]),
+    }
+    for name, value in values.items():
+        yield f"{name + ':':<23} {value}"
+
+
+def _lag_ms(quorum: MetadataQuorum, member: QuorumMember) -> int:
+    newest = max((m.time_ms for m in quorum.members if m.version == quorum.version and m.time_ms), default=0)
+    return 0 if member.version in {None, quorum.version} or not member.time_ms else max(0, newest - member.time_ms)
+
+
+def _named(member: QuorumMember) -> dict[str, object]:
+    return {"id": member.broker, "directoryId": member.id, "endpoints": [member.uri]}
+
+
+def replication_lines(quorum: MetadataQuorum, *, human: bool) -> Iterator[str]:
+    """What `--replication` prints: a line for each voter and each copy, those that give no answer with -1."""
+    rows: list[Sequence[str]] = [HEADS]
+    for member in quorum.members:
+        answers = member.version is not None
+        end = -1 if member.version is None else member.version + 1
+        lag = -1 if member.version is None else quorum.version - member.version
+        caught_up = member.time_ms if lag == 0 else None
+        kind = "Voter" if member.votes else "Observer"
+        rows.append(
+            (
+                str(member.broker),
+                member.id,
+                str(end),
+                str(lag),
+                _time(member.time_ms, human=human),
+                _time(caught_up, human=human),
+                kind if answers else f"{kind} (no answer)",
+            )
+        )
+    widths = [max(len(row[at]) for row in rows) for at in range(len(HEADS))]
+    for row in rows:
+        yield "\t".join(f"{value:<{width}}" for value, width in zip(row, widths, strict=True)).rstrip()
+
+
+def _time(time_ms: int | None, *, human: bool) -> str:
+    if time_ms is None:
+        return "-1"
+    if not human:
+        return str(time_ms)
+    from datetime import UTC, datetime
+
+    return datetime.fromtimestamp(time_ms / 1000, UTC).isoformat(timespec="milliseconds")

@@ -1,0 +1,34 @@
+"""Home: what those who work for the brokers and replicas of a cluster need of it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+
+from kafkalike.clock import Clock
+from kafkalike.config.server import ServerConfig
+from kafkalike.log.cluster.replicated.controller import MetadataController
+from kafkalike.log.cluster.replicated.metadata import PatientControlLog
+from kafkalike.log.cluster.replicated.roots import SeveralRoots
+from kafkalike.model.cluster_state import ClusterState, MetadataRow
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BrokerHome:
+    """A cluster of several roots."""
+
+    root: str
+    """What it is called."""
+    store: SeveralRoots
+    metadata: PatientControlLog[ClusterState, MetadataRow]
+    server: ServerConfig
+    clock: Clock
+    usable: Callable[[ClusterState], dict[int, str | None]]
+    """Racks of the brokers that answer and may get new replicas, by id."""
+    controller_of: Callable[[str], MetadataController]
+    """What is registered of the table in a folder."""
+
+    def settings(self, state: ClusterState, location: str) -> Mapping[str, str] | None:
+        """The settings in effect of the topic whose table lies in a folder; None for a control table."""
+        info = next((info for info in state.topics.values() if info.location == location), None)
+        return None if info is None else self.server.effective(info.configs)

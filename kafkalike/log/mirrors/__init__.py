@@ -1,0 +1,1 @@
+"""Mirrors: topics of one cluster in, the same tables in another cluster out."""

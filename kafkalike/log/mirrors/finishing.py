@@ -1,0 +1,168 @@
+"""Finishing: decided passes of mirrors in, all of their topics and groups brought to them; by whoever comes."""
+
+from __future__ import annotations
+
+import zlib
+from collections.abc import Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING, Final
+
+from kafkalike import faults
+from kafkalike.clock import SYSTEM_CLOCK
+from kafkalike.errors import KafkaError, LogCorruptError, MirrorError
+from kafkalike.log.mirrors.manifest import Manifest, Part, load_manifest, pass_name
+from kafkalike.log.table.actions import log_name
+from kafkalike.log.table.checkpoints.make import checkpoint_name, name_last
+from kafkalike.log.table.damage import storage_errors
+from kafkalike.log.table.layout import MIRRORS
+from kafkalike.log.table.log_files import LogFiles, last_checkpoint
+from kafkalike.model.mirrors.offsets import offset_rows
+
+if TYPE_CHECKING:
+    from kafkalike.log.cluster.delta_cluster import DeltaCluster
+    from kafkalike.log.store.port import Store
+    from kafkalike.model.cluster_state import ClusterState
+    from kafkalike.model.group_state import GroupRow, GroupsState
+    from kafkalike.model.topic import TopicInfo
+
+LONG_SECONDS: Final = 600.0
+"""A helper that was stopped for so long between a look and a put may have put below a checkpoint."""
+
+
+def finish_all(target: DeltaCluster, problems: dict[str, KafkaError]) -> Iterator[str]:
+    """Bring all decided passes of a cluster's mirrors to their end.
+
+    Args:
+        target: the cluster with the mirrors.
+        problems: gets, by topic, what went wrong; the other topics go on.
+
+    Yields:
+        A word after each act.
+    """
+    with storage_errors(target.store.uri):
+        state = target.metadata.refresh()
+        for run in sorted({mirrored.run for mirrored in state.mirrors.values() if mirrored.run}):
+            content = target.store.at(MIRRORS).look(pass_name(run))
+            if content is not None:
+                manifest = load_manifest(content, f"{target.store.uri}/{MIRRORS}/{pass_name(run)}")
+                yield from finish(target, manifest, problems)
+
+
+def finish(target: DeltaCluster, manifest: Manifest, problems: dict[str, KafkaError]) -> Iterator[str]:
+    """Bring a decided pass to its end: versions, then committed offsets, then its files go.
+
+    Each step is done once, however many do it, and however often.
+    """
+    failed = False
+    for part in manifest.parts:
+        info = mirror_of(target.metadata.state, part)
+        if info is None:
+            # Deleted, or promoted: then it had this pass before.
+            continue
+        try:
+            yield from _publish(target, info, part)
+        except KafkaError as error:
+            problems[part.name] = error
+            failed = True
+    faults.point("mirror.before_offsets")
+    yield "published"
+    _bring_offsets(target, manifest)
+    yield "offsets"
+    if failed:
+        return
+    faults.point("mirror.before_removal")
+    mirrors = target.store.at(MIRRORS)
+    for part in manifest.parts:
+        if part.checkpoint:
+            mirrors.remove(part.checkpoint)
+    mirrors.remove(pass_name(manifest.run))
+    yield "removed"
+
+
+def mirror_of(state: ClusterState, part: Part) -> TopicInfo | None:
+    """The topic of a part, as long as it is a mirror."""
+    info = state.topics.get(part.name)
+    return info if info is not None and info.topic_id == part.topic_id and info.mirror is not None else None
+
+
+def _bring_offsets(target: DeltaCluster, manifest: Manifest) -> None:
+    if not manifest.offsets:
+        return
+
+    def plan(state: GroupsState) -> Sequence[GroupRow]:
+        mirrors = target.metadata.refresh().mirrors
+        began: Mapping[str, int] = {topic_id: mirrored.began_ms for topic_id, mirrored in mirrors.items()}
+        return offset_rows(state, manifest.offsets, began, manifest.groups_version)
+
+    target.groups.transact(plan)
+
+
+def _publish(target: DeltaCluster, info: TopicInfo, part: Part) -> Iterator[str]:
+    files = target.files_of(info)
+    looked = SYSTEM_CLOCK.monotonic()
+    found = LogFiles.listed(files)
+    end = max((*found.commits, *found.checkpoints), default=-1)
+    if part.checkpoint and end <= part.last:
+        yield from _restart(target, files, part)
+    for version, content in enumerate(part.versions, start=part.first):
+        # The one that it ends with is compared; those before it were put before it.
+        if version < end:
+            continue
+        faults.point("mirror.before_version")
+        try:
+            if files.put_if_absent(log_name(version), content.encode(), durable=part.durable):
+                _drop_if_late(files, version, looked)
+            elif files.look(log_name(version)) != content.encode():
+                _check_not_promoted(target, info, part, version)
+                return
+        except FileNotFoundError:
+            # The topic was deleted meanwhile, with its folder.
+            return
+        yield "version"
+    if part.checkpoint and last_checkpoint(files) < part.first:
+        # The last of it: a reader who follows has seen by now that the log has gone on.
+        name_last(files, part.first, part.actions)
+        yield "named"
+
+
+def _restart(target: DeltaCluster, files: Store, part: Part) -> Iterator[str]:
+    """Put a checkpoint; those who follow the table see that its version is there, and load anew."""
+    content = target.store.at(MIRRORS).look(part.checkpoint)
+    if content is None:
+        # Somebody else has finished the pass, and tidied up.
+        if checkpoint_name(part.first).rpartition("/")[2] in {e.name for e in files.list("_delta_log")}:
+            return
+        raise LogCorruptError(f"{target.store.uri}/{MIRRORS}/{part.checkpoint} is gone: {part.name} cannot go on")
+    if zlib.crc32(content) != part.checksum:
+        raise LogCorruptError(f"{target.store.uri}/{MIRRORS}/{part.checkpoint} is damaged: {part.name} cannot go on")
+    faults.point("mirror.before_checkpoint")
+    files.replace(checkpoint_name(part.first), content)
+    yield "checkpoint"
+
+
+def _drop_if_late(files: Store, version: int, looked: float) -> None:
+    """Take a version back that was put below a checkpoint, where clean-up had made room for it."""
+    if SYSTEM_CLOCK.monotonic() - looked < LONG_SECONDS:
+        return
+    found = LogFiles.listed(files, max(version - 1, 0))
+    if version - 1 not in found.commits and any(checkpoint > version for checkpoint in found.checkpoints):
+        files.discard(log_name(version))
+
+
+def _check_not_promoted(target: DeltaCluster, info: TopicInfo, part: Part, version: int) -> None:
+    """Refuse a mirror that somebody has written to; one that was promoted meanwhile goes its own way.
+
+    Raises:
+        MirrorError: the next version is not the source's.
+    """
+    if mirror_of(target.metadata.refresh(), part) is not None:
+        raise diverged(info, version)
+
+
+def diverged(info: TopicInfo, version: int) -> MirrorError:
+    """The error for a mirror that has something else than its source."""
+    assert info.mirror is not None
+    return MirrorError(
+        f"{info.name}: version {version} of the mirror's table is not that of {info.mirror.source}: the table there "
+        "was repaired or restored, or somebody has written to the mirror. Promote it if it has what is wanted, or "
+        "delete it and mirror the topic anew"
+    )

@@ -1,0 +1,82 @@
+"""Values of mirrors: how a copy of another cluster's topic stands, and the row that says it."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import Any, Final
+
+from kafkalike.model.row_value import VERSION, text, whole
+
+FORMAT: Final = 1
+"""Newest format of a `mirror` row. Releases that know no mirrors refuse the kind of row: they would write to one."""
+
+
+class Phase(StrEnum):
+    """What may be done with a mirror."""
+
+    FOLLOWING = "following"
+    """It is brought what its source has. Nothing else may be written to it."""
+    PROMOTING = "promoting"
+    """It is becoming a topic like any other: it gets no more of its source, and nothing may be written to it yet."""
+    PROMOTED = "promoted"
+    """It is a topic like any other."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Mirrored:
+    """How a topic stands that is a copy."""
+
+    source: str
+    """Root of the cluster that it is a copy of: an absolute path or a URI, as this cluster's mirrors reach it."""
+    phase: Phase = Phase.FOLLOWING
+    version: int = -1
+    """Version of its table that the last decided pass brings it to; -1 before the first one."""
+    groups_version: int = 0
+    """Version of the source's `__consumer_offsets` that the same pass has the committed offsets of."""
+    run: str = ""
+    """Id of that pass."""
+    seal: str = ""
+    """Id of its promotion; empty before."""
+    began_ms: int
+    """When it was made a mirror, ms."""
+    time_ms: int = 0
+    """Time of its last pass or change, ms."""
+
+
+def dump_mirror(mirrored: Mirrored) -> str:
+    """The `value` of a `mirror` row."""
+    value = {
+        VERSION: FORMAT,
+        "source": mirrored.source,
+        "phase": mirrored.phase.value,
+        "version": mirrored.version,
+        "groups_version": mirrored.groups_version,
+        "run": mirrored.run,
+        "seal": mirrored.seal,
+        "began_ms": mirrored.began_ms,
+    }
+    return json.dumps(value, sort_keys=True)
+
+
+def load_mirror(value: Mapping[str, Any], time_ms: int) -> Mirrored:
+    """What a `mirror` row says.
+
+    Raises:
+        LookupError, TypeError, ValueError: it is damaged.
+    """
+    version = value["version"]
+    if version != -1:
+        version = whole(value, "version")
+    return Mirrored(
+        source=text(value, "source"),
+        phase=Phase(text(value, "phase")),
+        version=version,
+        groups_version=whole(value, "groups_version"),
+        run=text(value, "run"),
+        seal=text(value, "seal"),
+        began_ms=whole(value, "began_ms"),
+        time_ms=time_ms,
+    )

@@ -1,0 +1,121 @@
+"""Statements: SQL that Spark refuses on a topic in, the same refusal with what to do instead out.
+
+Spark and Delta refuse to change a topic's view, each in words about tables. A Python source has no say there, so the
+error is told anew where it comes back, as with modes. What runs is the same, but for one statement: with Delta's
+catalog `CREATE TABLE … USING kafkalike` would make a table that nothing can use, and is refused.
+"""
+
+from __future__ import annotations
+
+import re
+import sys
+from functools import wraps
+from typing import Any, Final
+
+from pyspark.errors import AnalysisException, PySparkException
+
+from kafkalike.spark.format.parts import TYPES
+
+_SESSIONS: Final = ("pyspark.sql.session", "pyspark.sql.classic.session", "pyspark.sql.connect.session")
+
+SOURCE_COLUMNS: Final = tuple(name for name in TYPES if name != "headers")
+"""What a view of a topic begins with."""
+
+CATALOG: Final = "spark.sql.catalog.spark_catalog"
+
+_NAME: Final = r"(?:`[^`]+`|\w+)"
+_CHANGE: Final = re.compile(
+    r"\s*(DELETE\s+FROM|UPDATE|MERGE\s+INTO|TRUNCATE\s+TABLE|INSERT\s+OVERWRITE(?:\s+TABLE)?|INSERT\s+INTO(?:\s+TABLE)?)"
+    rf"\s+({_NAME}(?:\s*\.\s*{_NAME})*)",
+    re.IGNORECASE,
+)
+_TABLE: Final = re.compile(
+    r"\s*CREATE\s+(?:OR\s+REPLACE\s+)?(?:EXTERNAL\s+)?TABLE\s.*?\sUSING\s+`?(\w+)`?", re.IGNORECASE | re.DOTALL
+)
+
+_DELETED: Final = (
+    "records of a topic are deleted by `kafkalike delete-records` or by its retention.ms, those of a key by a record "
+    "of it with a null value in a compacted topic"
+)
+_REPLACED: Final = (
+    "a record of a topic is replaced by a newer one of its key: write that, and read max_by(value, offset) of each key; "
+    "a compacted topic keeps only the newest"
+)
+_ADDED: Final = (
+    "a topic's view is for reading: write with kafkalike.spark.write, or INSERT INTO a view that was made by CREATE "
+    "TEMPORARY VIEW … USING kafkalike OPTIONS (…)"
+)
+INSTEAD: Final = {
+    "DELETE": _DELETED,
+    "TRUNCATE": _DELETED,
+    "UPDATE": _REPLACED,
+    "MERGE": _REPLACED,
+    "INSERT OVERWRITE": "a topic cannot be overwritten, only added to: INSERT INTO; " + _DELETED,
+    "INSERT INTO": _ADDED,
+}
+"""What to do instead of a statement, by its first words."""
+
+
+def change_of(statement: str) -> tuple[str, str] | None:
+    """What a statement would do, as in `INSTEAD`, and to what; None for one that changes no rows of a table."""
+    found = _CHANGE.match(statement)
+    if found is None:
+        return None
+    words = found[1].upper().split()
+    return " ".join(words[:2]) if words[0] == "INSERT" else words[0], found[2]
+
+
+def makes_table(statement: str) -> str | None:
+    """Of which format a table is that a statement makes; None for any other statement."""
+    found = _TABLE.match(statement)
+    return None if found is None else found[1].lower()
+
+
+def explain_statements(source: str) -> None:
+    """Let `SparkSession.sql` say what to do instead where Spark refuses to change a topic.
+
+    Args:
+        source: name of the format.
+    """
+    for module in _SESSIONS:
+        session = getattr(sys.modules.get(module), "SparkSession", None)
+        own = None if session is None else vars(session).get("sql")
+        if own is not None and source not in getattr(own, "explained", ()):
+            session.sql = _explained(own, source)  # type: ignore[union-attr]
+
+
+def _explained(sql: Any, source: str) -> Any:  # noqa: ANN401 - PySpark's method
+    @wraps(sql)
+    def explained(self: Any, sqlQuery: str, *args: Any, **kwargs: Any) -> Any:  # noqa: ANN401, N803 - Spark's name
+        if makes_table(sqlQuery) == source and self.conf.get(CATALOG, None) is not None:
+            raise AnalysisException(
+                f"with Delta's catalog Spark opens no table USING {source}: use CREATE TEMPORARY VIEW … USING {source} "
+                f"OPTIONS (…), or a session without {CATALOG}"
+            )
+        try:
+            return sql(self, sqlQuery, *args, **kwargs)
+        except PySparkException as error:
+            instead = _instead(self, sqlQuery, error, source)
+            if instead is None:
+                raise
+            said = f"{instead}. Spark said: {str(error).strip().partition(chr(10))[0]}"
+        raise AnalysisException(said)
+
+    explained.explained = (*getattr(sql, "explained", ()), source)  # type: ignore[attr-defined]
+    return explained
+
+
+def _instead(spark: Any, statement: str, error: PySparkException, source: str) -> str | None:  # noqa: ANN401
+    change = change_of(statement)
+    if change is None:
+        return None
+    kind, target = change
+    if kind == "INSERT INTO" and "UNSUPPORTED_INSERT" not in str(error):
+        # Refused for what is inserted.
+        return None
+    try:
+        columns = spark.table(target).columns
+    except PySparkException:
+        return None
+    of_topic = tuple(columns[: len(SOURCE_COLUMNS)]) == SOURCE_COLUMNS
+    return INSTEAD[kind] if of_topic or f"`{source}`" in str(error) or f": {source}" in str(error) else None

@@ -1,0 +1,367 @@
+"""A cluster of several storage roots: topics with replicas go on, and lose nothing, when roots are lost."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import warnings
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from deltalake import DeltaTable
+
+from kafkalike import KafkaConsumer, KafkaProducer
+from kafkalike.clock import SYSTEM_CLOCK
+from kafkalike.errors import (
+    InvalidReplicationAssignmentError,
+    InvalidReplicationFactorError,
+    KafkaConfigurationError,
+    NotEnoughReplicasError,
+)
+from kafkalike.log.cluster.replicated.cluster import ReplicatedCluster
+from kafkalike.log.connect import connect
+from kafkalike.log.inspect.verify import verify
+from kafkalike.model.batch import RecordBatch
+from tests.tools.clusters import on_three_disks
+
+LAG_MS = 200
+FAST = {"replica.lag.time.max.ms": str(LAG_MS)}
+
+
+@pytest.fixture
+def roots(tmp_path: Path) -> list[Path]:
+    return [tmp_path / str(n) for n in (1, 2, 3)]
+
+
+def opened(roots: list[Path]) -> ReplicatedCluster:
+    """As another process would."""
+    return on_three_disks(roots[0].parent, **FAST)
+
+
+def away(roots: list[Path], broker: int) -> None:
+    roots[broker - 1].rename(roots[broker - 1].with_suffix(".gone"))
+
+
+def back(roots: list[Path], broker: int) -> None:
+    roots[broker - 1].with_suffix(".gone").rename(roots[broker - 1])
+
+
+def batch(*values: str) -> RecordBatch:
+    made = RecordBatch()
+    for value in values:
+        made.add(0, None, value.encode(), SYSTEM_CLOCK.now_ms())
+    return made
+
+
+def values(cluster: ReplicatedCluster, topic: str = "t") -> list[str]:
+    with KafkaConsumer(
+        topic,
+        bootstrap_servers=cluster,
+        auto_offset_reset="earliest",
+        enable_auto_commit=False,
+        consumer_timeout_ms=300,
+    ) as consumer:
+        return [message.value.decode() for message in consumer]
+
+
+def content(root: Path, location: str) -> dict[str, bytes]:
+    """Versions and data files of a replica."""
+    table = root / location
+    files = [*table.glob("_delta_log/*.json"), *table.glob("partition=*/*.parquet")]
+    return {str(file.relative_to(table)): file.read_bytes() for file in files}
+
+
+def assert_same(roots: list[Path], cluster: ReplicatedCluster, topic: str = "t") -> None:
+    location = cluster.topic(topic).location
+    first, *others = [content(root, location) for root in roots]
+    assert first
+    assert all(other == first for other in others)
+    assert not verify(cluster, [topic]).findings
+
+
+def test_three_replicas_on_two_brokers_are_refused_with_kafkas_sentence(tmp_path: Path) -> None:
+    cluster = connect([tmp_path / "a", tmp_path / "b"])
+
+    with pytest.raises(
+        InvalidReplicationFactorError, match=r"Replication factor: 3 larger than available brokers: 2\."
+    ):
+        cluster.create_topic("t", 1, {}, replication_factor=3)
+    with pytest.raises(InvalidReplicationFactorError, match="larger than 0"):
+        cluster.create_topic("t", 1, {}, replication_factor=0)
+    assert not cluster.topics()
+
+
+def test_two_partitions_with_two_replicas_over_three_brokers(roots: list[Path]) -> None:
+    cluster = opened(roots)
+    for topic in ("a", "b", "c"):
+        cluster.create_topic(topic, 2, {}, replication_factor=2)
+
+    described = [cluster.replication.replicas(topic) for topic in ("a", "b", "c")]
+
+    assert [len(each.replicas) for each in described] == [2, 2, 2]
+    assert {each.leader for each in described} == {1, 2, 3}
+    assert all(set(each.isr) == set(each.replicas) for each in described)
+    for each in described:
+        location = cluster.topic(each.topic).location
+        assert {n for n in (1, 2, 3) if (roots[n - 1] / location).exists()} == set(each.replicas)
+
+
+def test_an_assignment_by_hand(roots: list[Path]) -> None:
+    cluster = opened(roots)
+    cluster.create_topic("t", 2, {}, assignments={0: [3, 1], 1: [3, 1]})
+
+    assert cluster.replication.replicas("t").replicas == (3, 1)
+    assert cluster.replication.replicas("t").leader == 3
+    with pytest.raises(InvalidReplicationAssignmentError, match="one table"):
+        cluster.create_topic("u", 2, {}, assignments={0: [3, 1], 1: [1, 2]})
+    with pytest.raises(InvalidReplicationAssignmentError, match="no broker 7"):
+        cluster.create_topic("u", 1, {}, assignments={0: [3, 7]})
+
+
+def test_one_root_suffices_to_find_the_others(roots: list[Path]) -> None:
+    opened(roots).create_topic("t", 1, {})
+
+    for root in roots:
+        assert "t" in connect(str(root)).topics()
+        assert [broker.uri for broker in connect(str(root)).replication.brokers()] == list(map(str, roots))
+
+
+def test_roots_of_different_clusters_and_single_ones_are_refused(tmp_path: Path, roots: list[Path]) -> None:
+    opened(roots).create_topic("t", 1, {})
+    connect([tmp_path / "x", tmp_path / "y"]).create_topic("t", 1, {})
+    connect(tmp_path / "single").create_topic("t", 1, {})
+    (tmp_path / "empty").mkdir()
+
+    with pytest.raises(KafkaConfigurationError, match="different clusters"):
+        connect([roots[0], tmp_path / "x"])
+    with pytest.raises(KafkaConfigurationError, match="is not a root of the cluster"):
+        connect([roots[0], tmp_path / "single"])
+    with pytest.raises(KafkaConfigurationError, match="is not a root of the cluster"):
+        connect([roots[0], tmp_path / "empty"])
+    with pytest.raises(KafkaConfigurationError, match="cluster of one root"):
+        connect([tmp_path / "single", tmp_path / "new"])
+    with pytest.raises(KafkaConfigurationError, match="named twice"):
+        connect([roots[0], roots[0]])
+    with pytest.raises(KafkaConfigurationError, match="folders of this machine"):
+        connect("s3://bucket/a,s3://bucket/b")
+
+
+@pytest.mark.parametrize("gone", [1, 2, 3])
+def test_clients_go_on_without_a_root_and_it_comes_back(roots: list[Path], gone: int) -> None:
+    """Broker 1 leads the topic, 2 the groups; no client is made anew, and none waits for more than the lag and 5 s."""
+    cluster = opened(roots)
+    cluster.create_topic("t", 1, {})
+    with (
+        KafkaProducer(bootstrap_servers=opened(roots)) as producer,
+        KafkaConsumer("t", bootstrap_servers=opened(roots), group_id="g", auto_offset_reset="earliest") as consumer,
+    ):
+        got: list[str] = []
+
+        def produce(*words: str) -> None:
+            for word in words:
+                producer.send("t", word.encode()).get(timeout=LAG_MS / 1000 + 5)
+
+        def poll(total: int) -> None:
+            for _ in range(60):
+                for messages in consumer.poll(timeout_ms=100).values():
+                    got.extend(message.value.decode() for message in messages)
+                if len(got) >= total:
+                    return
+
+        produce("a", "b")
+        poll(2)
+        consumer.commit()
+
+        away(roots, gone)
+        produce("c", "d")
+        poll(4)
+        consumer.commit()
+
+        assert got == ["a", "b", "c", "d"]
+        registered = cluster.replication.replicas("t")
+        assert set(registered.isr) == {1, 2, 3} - {gone}
+        assert registered.offline == (gone,)
+        assert registered.leader != gone
+
+        back(roots, gone)
+        report = cluster.replication.replicate()
+        assert not report.failed
+        assert report.joined["t"] == [gone]
+        produce("e")
+        poll(5)
+        consumer.commit()
+    assert got == list("abcde")
+    assert cluster.replication.replicas("t").isr[0] == cluster.replication.replicas("t").replicas[0]
+    assert_same(roots, cluster)
+    assert [sorted(cluster.replication.replicas(n).isr) for n in ("t", "__consumer_offsets")] == [[1, 2, 3]] * 2
+
+
+def test_two_of_three_roots_are_lost_for_good(roots: list[Path]) -> None:
+    """Who is at work reads on what was acknowledged, and is told that nothing can be written."""
+    cluster = opened(roots)
+    cluster.create_topic("t", 1, {})
+    log = cluster.log("t")
+    log.append(batch("a"))
+    shutil.rmtree(roots[0])
+    log.append(batch("b"))
+    shutil.rmtree(roots[1])
+
+    assert values(cluster) == ["a", "b"]
+    rows = DeltaTable(str(roots[2] / cluster.topic("t").location)).to_pyarrow_table()
+    assert sorted(rows.column("value").to_pylist()) == [b"a", b"b"]
+
+
+def test_an_empty_folder_in_the_place_of_a_root_is_no_root(roots: list[Path]) -> None:
+    cluster = opened(roots)
+    cluster.create_topic("t", 1, {})
+    cluster.log("t").append(batch("a"))
+    away(roots, 3)
+    roots[2].mkdir()
+
+    cluster.log("t").append(batch("b"))
+
+    assert set(cluster.replication.replicas("t").isr) == {1, 2}
+    assert not any(roots[2].iterdir())
+    assert cluster.replication.replicate(["t"]).failed
+    cluster.replication.add_broker(str(roots[2]), id=3)
+    assert not cluster.replication.replicate(["t"]).failed
+    assert_same(roots, cluster)
+
+
+def test_too_few_replicas_in_sync_are_refused_before_anything_is_written(roots: list[Path]) -> None:
+    cluster = opened(roots)
+    cluster.create_topic("t", 1, {"min.insync.replicas": "3"})
+    cluster.log("t").append(batch("a"))
+    with KafkaProducer(bootstrap_servers=opened(roots), retries=0) as producer:
+        away(roots, 2)
+        opened(roots).replication.replicas("t")
+        first = producer.send("t", b"b")
+        with pytest.raises(Exception, match=r"min\.insync\.replicas=3"):
+            first.get(timeout=10)
+        with pytest.raises(NotEnoughReplicasError, match=r"2 replicas are in sync.*nothing was written"):
+            producer.send("t", b"c").get(timeout=10)
+    back(roots, 2)
+    cluster.replication.replicate()
+    cluster.log("t").append(batch("d"))
+    assert values(cluster) == ["a", "b", "d"]
+
+
+def test_replicas_are_moved_and_a_broker_is_added_drained_and_removed(tmp_path: Path, roots: list[Path]) -> None:
+    cluster = opened(roots)
+    cluster.create_topic("t", 1, {}, assignments={0: [1, 2]})
+    log = cluster.log("t")
+    log.append(batch("a"))
+    added = cluster.replication.add_broker(str(tmp_path / "4"), rack="r")
+    assert (added.id, added.rack) == (4, "r")
+
+    cluster.replication.reassign("t", [4, 3])
+    log.append(batch("b"))
+    assert "t" in cluster.replication.reassigning()
+    assert not cluster.replication.replicate(["t"]).failed
+    log.append(batch("c"))
+
+    moved = cluster.replication.replicas("t", ends=True)
+    assert (moved.leader, set(moved.isr)) == (4, {4, 3})
+    assert len({end.version for end in moved.ends}) == 1
+    assert values(opened(roots)) == ["a", "b", "c"]
+    assert "t" in cluster.replication.drain(4)
+    assert not cluster.replication.replicate().failed
+    assert 4 not in cluster.replication.replicas("t").isr
+    log.append(batch("d"))
+    cluster.replication.remove_broker(4)
+    assert [broker.id for broker in cluster.replication.brokers()] == [1, 2, 3]
+    assert values(opened(roots)) == ["a", "b", "c", "d"]
+
+
+def test_an_unclean_election_is_recorded_and_clients_see_the_log_that_is_left(roots: list[Path]) -> None:
+    cluster = opened(roots)
+    cluster.create_topic("t", 1, {}, assignments={0: [3, 2]})
+    log = cluster.log("t")
+    log.append(batch("a"))
+    away(roots, 2)
+    log.append(batch("lost"))
+    away(roots, 3)
+    back(roots, 2)
+
+    elected = cluster.replication.elect_leader("t", "unclean")
+
+    assert elected.leader == 2
+    assert len(elected.losses) == 1
+    assert values(opened(roots)) == ["a"]
+    opened(roots).log("t").append(batch("b"))
+    log.refresh()
+    log.append(batch("c"))
+    assert values(cluster) == ["a", "b", "c"]
+    back(roots, 3)
+    assert not cluster.replication.replicate().failed
+    assert set(cluster.replication.replicas("t").isr) == {2, 3}
+    assert values(opened(roots)) == ["a", "b", "c"]
+
+
+def test_transactions_survive_the_loss_of_a_root(roots: list[Path]) -> None:
+    cluster = opened(roots)
+    cluster.create_topic("t", 1, {})
+    with KafkaProducer(bootstrap_servers=opened(roots), transactional_id="x") as producer:
+        producer.init_transactions()
+        producer.begin_transaction()
+        producer.send("t", b"a")
+        away(roots, 2)
+        producer.send("t", b"b")
+        producer.commit_transaction()
+    assert values(cluster) == ["a", "b"]
+
+
+def killed(action: Callable[[], object], place: str) -> None:
+    """Run it in a forked child that is killed at a place."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", DeprecationWarning)
+        child = os.fork()
+    if child == 0:
+        name, _, visit = place.partition("@")
+        os.environ["KAFKALIKE_FAULT"] = f"{name}:kill@{visit or 1}"
+        try:
+            action()
+        finally:
+            os._exit(7)
+    _, status = os.waitpid(child, 0)
+    assert os.WIFSIGNALED(status)
+    assert os.WTERMSIG(status) == signal.SIGKILL
+
+
+PLACES = [*(f"replicas.before_supply@{n}" for n in (1, 2, 3)), *(f"replicas.before_put@{n}" for n in (1, 2, 3))]
+
+
+@pytest.mark.parametrize("place", [*PLACES, "append.after_commit"])
+def test_a_writer_killed_between_any_two_acts(roots: list[Path], place: str) -> None:
+    """Its records are there once, or not at all, on all roots alike."""
+    cluster = opened(roots)
+    cluster.create_topic("t", 1, {})
+    cluster.log("t").append(batch("a"))
+
+    killed(lambda: opened(roots).log("t").append(batch("b")), place)
+
+    decided = place in {"replicas.before_put@2", "replicas.before_put@3", "append.after_commit"}
+    opened(roots).log("t").append(batch("c"))
+    assert values(cluster) == (["a", "b", "c"] if decided else ["a", "c"])
+    location = cluster.topic("t").location
+    logs = [{k: v for k, v in content(root, location).items() if k.startswith("_delta_log")} for root in roots]
+    assert logs[0] == logs[1] == logs[2]
+    assert not verify(cluster, ["t"]).findings
+
+
+def test_a_single_root_is_as_it_was(tmp_path: Path) -> None:
+    """Nothing of brokers is written there, and nothing of it is loaded."""
+    program = (
+        "import sys; from kafkalike.log.connect import connect; c = connect(sys.argv[1]); c.create_topic('t', 1, {});"
+        "print([m for m in sys.modules if 'replicated' in m or 'table.replicas' in m])"
+    )
+    run = subprocess.run(
+        [sys.executable, "-c", program, str(tmp_path / "r")], capture_output=True, text=True, check=True
+    )
+
+    assert run.stdout.strip() == "[]"
+    assert sorted(entry.name for entry in (tmp_path / "r").iterdir()) == ["__cluster_metadata", "__locks", "t"]
