@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 from pathlib import Path
+from typing import Any
 
 import pytest
 from obstore.store import LocalStore, S3Store
@@ -50,7 +51,8 @@ def sent(root: str, options: dict[str, str] | None, *values: bytes) -> None:
 
 def read(root: str, options: dict[str, str] | None) -> list[bytes | None]:
     """What a group reads on, and commits."""
-    how = {"group_id": "g", "auto_offset_reset": "earliest", "consumer_timeout_ms": 1500, "storage_options": options}
+    how: dict[str, Any] = {"group_id": "g", "auto_offset_reset": "earliest", "consumer_timeout_ms": 1500}
+    how["storage_options"] = options
     with KafkaConsumer("t", bootstrap_servers=root, **how) as consumer:
         return [record.value for record in consumer]
 
