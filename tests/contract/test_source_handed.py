@@ -11,6 +11,7 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
+from pyspark.serializers import SpecialLengths
 from pyspark.sql.streaming import python_streaming_source_runner as runner
 
 from kafkalike.errors import DataLossError
@@ -44,7 +45,7 @@ class Asked:
         self.said = _int(got)
         self.rows: list[dict[str, Any]] = []
         if self.said == HANDED:
-            assert _int(got) == runner.SpecialLengths.START_ARROW_STREAM
+            assert _int(got) == SpecialLengths.START_ARROW_STREAM
             self.rows = pa.ipc.open_stream(got).read_all().to_pylist()
 
 
