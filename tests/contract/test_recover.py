@@ -130,8 +130,8 @@ def test_a_newer_epoch_of_a_tables_own_log_counts(roots: Roots) -> None:
     cluster = roots.open()
     kept = roots.path / "kept"
     shutil.copytree(Path(roots.uris[2], "__cluster_metadata"), kept)
-    location = cluster.topic("orders").location
-    TableHelper(cluster.home, location).take_out(1)
+    cluster.replication.reassign("orders", [2, 3])
+    cluster.replication.replicate(["orders"])
     roots.lose(1, 2)
     shutil.rmtree(Path(roots.uris[2], "__cluster_metadata"))
     shutil.copytree(kept, Path(roots.uris[2], "__cluster_metadata"))

@@ -23,12 +23,14 @@ def write(asked: dict[str, Any]) -> None:
     sent = 0
     with Recorder(asked["history"], asked["name"], asked["topic"]) as recorder:
         while True:
-            records = [(chance.choice(asked["partitions"]), f"{asked['name']}-{sent + n}") for n in range(chance.randint(1, 4))]
+            records = [
+                (chance.choice(asked["partitions"]), f"{asked['name']}-{sent + n}") for n in range(chance.randint(1, 4))
+            ]
             sent += len(records)
             done = recorder.send(
                 records, partial(lambda some: offsets_of(some, dict(log.append(batch_of(some)).ranges)), records)
             )
-            time.sleep(0.005 if done else 0.2)
+            time.sleep(asked["pause_ms"] / 1000 if done else 0.2)
 
 
 def replicate(asked: dict[str, Any]) -> None:
@@ -53,7 +55,7 @@ def control(asked: dict[str, Any]) -> None:
             with contextlib.suppress(KafkaError):
                 cluster.create_topic(name, 1, {}, replication_factor=1)
                 told.write(json.dumps(name) + "\n")
-            time.sleep(0.2)
+            time.sleep(0.2 + asked["pause_ms"] / 100)
 
 
 if __name__ == "__main__":
