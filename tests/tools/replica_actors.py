@@ -22,7 +22,19 @@ from tests.tools.replica_roots import Content, ControllerError, Roots, Steps, li
 class Actor:
     """Somebody who carries out one task after the other, and may stop anywhere."""
 
-    __slots__ = ("epoch", "error", "memory", "name", "send", "sleeps", "steps", "surely_put", "throw", "unmade", "world")
+    __slots__ = (
+        "epoch",
+        "error",
+        "memory",
+        "name",
+        "send",
+        "sleeps",
+        "steps",
+        "surely_put",
+        "throw",
+        "unmade",
+        "world",
+    )
 
     def __init__(self, world: Roots, name: str, task: Callable[[Roots, Actor], Steps]) -> None:
         self.world = world
