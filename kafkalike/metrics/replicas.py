@@ -5,7 +5,7 @@ Names are those of kafka_exporter where it has them. A replica's lag is that of 
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Final
 
 from prometheus_client.core import GaugeMetricFamily
@@ -40,7 +40,7 @@ def broker_families(cluster: Cluster) -> Iterator[GaugeMetricFamily]:
 
 
 def _of_partitions(topics: dict[str, Replicas], counts: dict[str, int]) -> Iterator[GaugeMetricFamily]:
-    figures = {
+    figures: dict[str, tuple[str, Callable[[Replicas], float]]] = {
         "kafka_topic_partition_leader": ("Broker that leads; -1 for none.", lambda r: r.leader),
         "kafka_topic_partition_replicas": ("Replicas that there shall be.", lambda r: len(r.replicas)),
         "kafka_topic_partition_in_sync_replica": ("Replicas in sync.", lambda r: len(r.isr)),

@@ -101,7 +101,7 @@ def _generate(admin: KafkaAdminClient, file: str | None, brokers: str | None, *,
         raise IllegalArgumentError(message) from cause
     current = _current(admin, topics)
     factors = {tp.topic: len(replicas) for tp, replicas in current.items()}
-    proposed = {}
+    proposed: dict[TopicPartition, list[int]] = {}
     for number, topic in enumerate(topics):
         # A topic is one table, so its partitions go together; topics follow each other in the round.
         (replicas,) = assigned(wanted, 1, factors[topic], start=number, shift=number // len(wanted))
