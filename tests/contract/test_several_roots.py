@@ -5,8 +5,6 @@ from __future__ import annotations
 import os
 import shutil
 import signal
-import subprocess
-import sys
 import warnings
 from collections.abc import Callable
 from pathlib import Path
@@ -352,20 +350,6 @@ def test_a_writer_killed_between_any_two_acts(roots: list[Path], place: str) -> 
     logs = [{k: v for k, v in content(root, location).items() if k.startswith("_delta_log")} for root in roots]
     assert logs[0] == logs[1] == logs[2]
     assert not verify(cluster, ["t"]).findings
-
-
-def test_a_single_root_is_as_it_was(tmp_path: Path) -> None:
-    """Nothing of brokers is written there, and nothing of it is loaded."""
-    program = (
-        "import sys; from kafkalike.log.connect import connect; c = connect(sys.argv[1]); c.create_topic('t', 1, {});"
-        "print([m for m in sys.modules if 'replicated' in m or 'table.replicas' in m])"
-    )
-    run = subprocess.run(
-        [sys.executable, "-c", program, str(tmp_path / "r")], capture_output=True, text=True, check=True
-    )
-
-    assert run.stdout.strip() == "[]"
-    assert sorted(entry.name for entry in (tmp_path / "r").iterdir()) == ["__cluster_metadata", "__locks", "t"]
 
 
 def test_maintenance_keeps_replicas_the_same(roots: list[Path]) -> None:

@@ -31,6 +31,8 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 
+Entries = list[Entry]
+
 LOG: Final = "_delta_log"
 _MARK: Final = MARK.rpartition("/")[2]
 
@@ -151,7 +153,7 @@ class ReplicatedStore(NearStore):
                 found.setdefault(entry.name, entry)
         return list(found.values())
 
-    def _listed_log(self, folder: str, *, deep: bool, after: str) -> list[Entry]:
+    def _listed_log(self, folder: str, *, deep: bool, after: str) -> Entries:
         view = self.replicas.view()
         self._lineage = self.replicas.lineage
         if view is None:
