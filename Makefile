@@ -15,7 +15,7 @@ loop := following loading settling state table
 measured := kafkalike.model $(addprefix kafkalike.log.table.,$(loop))
 step = @printf '\n== %s\n' "$@: $(1)"
 
-.PHONY: help setup setup-browser setup-stores objects demo demo-s3 check test fmt lint types arch graph unit spark processes coverage mutants soak wheel-pythons recipes e2e bench bench-kafka reference docs lock clean
+.PHONY: help setup setup-browser setup-stores objects demo demo-s3 check test fmt lint types arch graph unit spark processes coverage mutants soak soak-replicas wheel-pythons recipes e2e bench bench-kafka reference docs lock clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z0-9]+:.*## /{printf "  make %-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -101,6 +101,11 @@ mutants: setup ## one small fault at a time in the same modules: do the tests no
 soak: setup setup-stores ## longer trials of crashes, races and interrupts, some hours
 	$(call step,pytest)
 	@$(pytest) -m soak tests/processes tests/unit/test_group_simulation.py tests/unit/test_schema_simulation.py tests/contract/test_interrupts.py tests/contract/test_schema_interrupts.py tests/e2e tests/spark
+
+soak-replicas: setup ## half an hour of roots that vanish, fill up and turn read-only under kill -9, judged; and many simulated histories
+	$(call step,pytest)
+	@$(pytest) -n 0 -s -m soak tests/processes/test_replicas_history.py
+	@$(pytest) -n 0 -m soak tests/unit/test_registers_simulation.py tests/unit/test_quorum_simulation.py
 
 wheel-pythons: setup ## the wheel on Python 3.11, 3.12 and 3.13, each in a fresh environment, as a new user; says which are missing here
 	$(call step,pytest)

@@ -16,11 +16,18 @@ from dataclasses import dataclass, field, replace
 from typing import Any, Final, NamedTuple
 
 from kafkalike.errors import UnknownTopicOrPartitionError
-from kafkalike.model.broker_rows import BROKER, REPLICAS, broker_of, broker_value, replicas_of, replicas_value
 from kafkalike.model.brokers import Broker, ReplicatedTable
 from kafkalike.model.frozen_map import Draft, FrozenMap
 from kafkalike.model.mirrored import FORMAT, Mirrored, Phase, dump_mirror, load_mirror
 from kafkalike.model.names import TopicId, TopicName
+from kafkalike.model.replication.broker_rows import (
+    BROKER,
+    REPLICAS,
+    broker_of,
+    broker_value,
+    replicas_of,
+    replicas_value,
+)
 from kafkalike.model.row_value import UNREADABLE, VERSION, as_text, damaged, flag, row_value, text, whole
 from kafkalike.model.topic import LogStart, TopicInfo
 

@@ -110,6 +110,7 @@ READ: Final[Mapping[str, View]] = {
     "/checks": others.checks,
     "/checks/{id}": others.check,
     "/cluster": others.cluster,
+    "/replicas": others.replicas,
     "/metrics": others.metrics,
 }
 """Pages that change nothing, by their path."""

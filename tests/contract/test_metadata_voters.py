@@ -15,6 +15,7 @@ from kafkalike.log.table.commit_file import Commit
 from kafkalike.log.table.layout import CLUSTER_METADATA
 from kafkalike.log.table.replicas.voter_roots import VoterRoots
 from kafkalike.model.replication.takeover import VoterSet, taking_over
+from kafkalike.testing import ManualClock
 from tests.tools.effort import examples
 from tests.tools.voters import KilledError, VoterFolders
 
@@ -54,13 +55,29 @@ def test_without_a_majority_nothing_is_changed_and_what_is_known_can_be_read(vot
     for gone in (2, 3):
         voters.take_away(gone)
 
-    with pytest.raises(KafkaStorageError, match="2 of the 3 voters.*broker 2 at.*broker 3 at.*kafkalike recover"):
+    with pytest.raises(KafkaStorageError, match=r"2 of the 3 voters.*broker 2 at.*broker 3 at.*kafkalike recover"):
         client.create("b")
 
     assert list(voters.client().log.refresh().topics) == ["a"]
     voters.give_back(3)
     client.create("c")
     assert voters.client().topics() == ["a", "c"]
+
+
+@pytest.mark.parametrize("slow", [1, 2, 3])
+def test_a_voter_that_is_slow_is_waited_for_once(voters: VoterFolders, slow: int) -> None:
+    clock = ManualClock()
+    client = voters.with_slow(slow, clock, 5.0)
+    client.create("a")
+    client.log.refresh()
+    began = clock.monotonic()
+
+    for n in range(5):
+        client.create(f"b{n}")
+
+    assert clock.monotonic() - began <= 10.0
+    voters.client().create("c")
+    assert voters.last(1) == voters.last(2) == voters.last(3)
 
 
 def test_an_empty_folder_in_a_voters_place_does_not_vote(voters: VoterFolders) -> None:
@@ -108,7 +125,7 @@ def test_many_clients_at_once(voters: VoterFolders) -> None:
 
 
 @pytest.mark.parametrize("last_happens", [False, True])
-def test_a_process_killed_between_any_two_requests(tmp_path: Path, last_happens: bool) -> None:
+def test_a_process_killed_between_any_two_requests(tmp_path: Path, *, last_happens: bool) -> None:
     """Whoever comes next goes on, and nothing of what was shown is gone."""
     base = VoterFolders(tmp_path / "base")
     base.client().create("a")
@@ -180,9 +197,8 @@ def test_others_take_over_from_a_voter_that_is_lost(voters: VoterFolders) -> Non
     spare = str(voters.path / "root4")
     before = client.store.voters
     assert before is not None
-    after = VoterSet(
-        1, tuple(voters.voter(n, 1) for n in (1, 3)) + (voters.voter(1, 1)._replace(broker=4, id="1.4", uri=spare),)
-    )
+    fourth = voters.voter(1, 1)._replace(broker=4, id="1.4", uri=spare)
+    after = VoterSet(1, (voters.voter(1, 1), voters.voter(3, 1), fourth))
 
     taken = VoterRoots(client.store.folder_of, SYSTEM_CLOCK, "a test").carry_out(taking_over(before, after))
 

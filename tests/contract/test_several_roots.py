@@ -5,8 +5,6 @@ from __future__ import annotations
 import os
 import shutil
 import signal
-import subprocess
-import sys
 import warnings
 from collections.abc import Callable
 from pathlib import Path
@@ -26,6 +24,7 @@ from kafkalike.log.cluster.replicated.cluster import ReplicatedCluster
 from kafkalike.log.connect import connect
 from kafkalike.log.inspect.verify import verify
 from kafkalike.model.batch import RecordBatch
+from kafkalike.retention.run import maintain
 from tests.tools.clusters import on_three_disks
 
 LAG_MS = 200
@@ -353,15 +352,34 @@ def test_a_writer_killed_between_any_two_acts(roots: list[Path], place: str) -> 
     assert not verify(cluster, ["t"]).findings
 
 
-def test_a_single_root_is_as_it_was(tmp_path: Path) -> None:
-    """Nothing of brokers is written there, and nothing of it is loaded."""
-    program = (
-        "import sys; from kafkalike.log.connect import connect; c = connect(sys.argv[1]); c.create_topic('t', 1, {});"
-        "print([m for m in sys.modules if 'replicated' in m or 'table.replicas' in m])"
-    )
-    run = subprocess.run(
-        [sys.executable, "-c", program, str(tmp_path / "r")], capture_output=True, text=True, check=True
-    )
+def test_maintenance_keeps_replicas_the_same(roots: list[Path]) -> None:
+    """Merged files, compaction, retention, checkpoints, clean-up of logs and of files that nobody needs."""
+    cluster = opened(roots)
+    settings = {"cleanup.policy": "compact", "kafkalike.replaced.file.delay.ms": "0", "min.cleanable.dirty.ratio": "0"}
+    cluster.create_topic("t", 1, settings)
+    log = cluster.log("t")
+    for number in range(110):
+        made = RecordBatch()
+        made.add(0, b"key%d" % (number % 3), b"%d" % number, SYSTEM_CLOCK.now_ms())
+        log.append(made)
+    cluster.helpers.wait()
 
-    assert run.stdout.strip() == "[]"
-    assert sorted(entry.name for entry in (tmp_path / "r").iterdir()) == ["__cluster_metadata", "__locks", "t"]
+    report = maintain(cluster, clock=SYSTEM_CLOCK)
+
+    assert not report.failed, report
+    assert set(values(opened(roots))) >= {"107", "108", "109"}
+    location = cluster.topic("t").location
+    assert_same(roots, cluster)
+    checkpoints = [
+        {path.name: path.read_bytes() for path in (root / location).rglob("*.checkpoint.parquet")} for root in roots
+    ]
+    assert checkpoints[0]
+    assert checkpoints[0] == checkpoints[1] == checkpoints[2]
+    away(roots, 1)
+    made = RecordBatch()
+    made.add(0, b"key", b"x", SYSTEM_CLOCK.now_ms())
+    log.append(made)
+    assert "x" in values(cluster)
+    back(roots, 1)
+    assert not cluster.replication.replicate().failed
+    assert_same(roots, cluster)

@@ -1,8 +1,8 @@
 """Many histories of replicas, under any Python from 3.9 on: `pypy3 tests/tools/many_histories.py replicas 10 20`.
 
 PyPy plays them many times as fast as CPython, and speaks an older Python: what it cannot run of the pure modules is an
-alias for types, `A | B`, which is replaced as they are loaded. It prints how many were played, and the seeds of those that broke an
-obligation.
+alias for types, `A | B`, which is replaced as they are loaded. It prints how many were played, and the seeds of those
+that broke an obligation.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ PURE = ("kafkalike.model.replication", "tests.tools.replica_", "tests.tools.quor
 class Aliases(ast.NodeTransformer):
     """`Act = Read | Put` becomes `Act = "Read | Put"`: annotations are texts anyway."""
 
-    def visit_Assign(self, node: ast.Assign) -> ast.Assign:  # noqa: N802 - the name that ast asks for
+    def visit_Assign(self, node: ast.Assign) -> ast.Assign:
         if isinstance(node.value, ast.BinOp) and isinstance(node.value.op, ast.BitOr):
             node.value = ast.copy_location(ast.Constant(ast.unparse(node.value)), node.value)
         return node
@@ -56,7 +56,8 @@ def main(what: str, first: int, last: int) -> None:
     sys.meta_path.insert(0, Pure())
     from tests.tools import quorum_world, replica_world
 
-    began, counts, broken = time.monotonic(), Counter(), 0  # type: Any
+    counts: Any = Counter()
+    began, broken = time.monotonic(), 0
     for seed in range(first, last):
         try:
             if what == "voters":

@@ -220,7 +220,7 @@ class Voters:
         ]
         return max(found, default=None)
 
-    def do(self, client: Client | None, act: Any) -> Any:
+    def do(self, client: Client | None, act: Any) -> Any:  # noqa: C901, PLR0911, PLR0912 - one branch for each act
         root = self.roots[act.voter.root]
         known = act.voter.epoch in root.marks
         if isinstance(act, registers.ReadRow):
@@ -307,7 +307,7 @@ class Voters:
             root.files |= {self.truth[v].name for v in range(source.checkpoint + 1) if self.truth[v].opens is None}
             root.checkpoint = source.checkpoint
             self.counts["copied"] += 1
-        return source.checkpoint
+        return int(source.checkpoint)
 
     def clean(self, root: Root, act: Clean) -> None:
         if act.what == "checkpoint":

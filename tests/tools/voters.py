@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from kafkalike.clock import SYSTEM_CLOCK
+from kafkalike.clock import SYSTEM_CLOCK, Clock
 from kafkalike.log.cluster.replicated.voters import found_voter
 from kafkalike.log.store.local import LocalStore
 from kafkalike.log.store.port import Store
@@ -21,6 +21,7 @@ from kafkalike.log.table.row_table import RowTable
 from kafkalike.model.cluster_state import ClusterState, MetadataRow, topic_row
 from kafkalike.model.names import TopicId, TopicName
 from kafkalike.model.topic import TopicInfo
+from kafkalike.testing import ManualClock
 
 
 class KilledError(BaseException):
@@ -58,6 +59,25 @@ class QuickStore(LocalStore):
         """Not in tests."""
 
 
+class SlowStore(QuickStore):
+    """A folder whose disk takes a time for each put and look."""
+
+    def __init__(self, uri: str, clock: ManualClock, seconds: float, root: Any = None) -> None:
+        super().__init__(uri, root)
+        self._clock, self._seconds = clock, seconds
+
+    def at(self, folder: str) -> SlowStore:
+        return SlowStore(f"{self.uri}/{folder}", self._clock, self._seconds, self._root)
+
+    def read(self, name: str) -> bytes:
+        self._clock.sleep(self._seconds)
+        return super().read(name)
+
+    def put_if_absent(self, name: str, content: bytes, *, durable: bool = False) -> bool:
+        self._clock.sleep(self._seconds)
+        return super().put_if_absent(name, content, durable=durable)
+
+
 class MortalStore(LocalStore):
     """A folder that a process asks for as long as it lives."""
 
@@ -73,7 +93,8 @@ class MortalStore(LocalStore):
         return found
 
     def put_if_absent(self, name: str, content: bytes, *, durable: bool = False) -> bool:
-        return bool(self._life.ask(lambda: super(MortalStore, self).put_if_absent(name, content, durable=False)))
+        del durable
+        return bool(self._life.ask(lambda: super(MortalStore, self).put_if_absent(name, content)))
 
     def replace(self, name: str, content: bytes) -> None:
         self._life.ask(lambda: super(MortalStore, self).replace(name, content))
@@ -98,11 +119,11 @@ class MortalStore(LocalStore):
 class VoterClient:
     """A process that changes the metadata."""
 
-    def __init__(self, roots: Mapping[int, Store]) -> None:
+    def __init__(self, roots: Mapping[int, Store], clock: Clock = SYSTEM_CLOCK) -> None:
         folders = {broker: root.at(CLUSTER_METADATA) for broker, root in roots.items()}
-        self.store = QuorumStore(folders, lambda voter: QuickStore(voter.uri).at(CLUSTER_METADATA), SYSTEM_CLOCK)
+        self.store = QuorumStore(folders, lambda voter: QuickStore(voter.uri).at(CLUSTER_METADATA), clock)
         table: RowTable[ClusterState, MetadataRow] = RowTable(
-            _Root(self.store), CLUSTER_METADATA, METADATA_SCHEMA, MetadataRow, ClusterState, clock=SYSTEM_CLOCK
+            _Root(self.store), CLUSTER_METADATA, METADATA_SCHEMA, MetadataRow, ClusterState, clock=clock
         )
         self.log = DeltaControlLog(table, helpers=Helpers(), patience=0.05, properties=METADATA_TABLE_PROPERTIES)
 
@@ -137,6 +158,10 @@ class VoterFolders:
 
     def client(self) -> VoterClient:
         return VoterClient({broker: QuickStore(uri) for broker, uri in self.uris.items()})
+
+    def with_slow(self, broker: int, clock: ManualClock, seconds: float) -> VoterClient:
+        roots: dict[int, Store] = {n: QuickStore(uri) for n, uri in self.uris.items()}
+        return VoterClient({**roots, broker: SlowStore(self.uris[broker], clock, seconds)}, clock)
 
     def mortal(self, requests: int, *, last_happens: bool) -> VoterClient:
         life = Life(requests, last_happens=last_happens)

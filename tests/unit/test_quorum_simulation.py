@@ -13,7 +13,7 @@ import pytest
 from kafkalike.model.replication import quorum, registers, takeover
 from kafkalike.model.replication.registers import Standing, UnreachableVoterError
 from tests.tools import quorum_world
-from tests.tools.effort import examples
+from tests.tools.effort import examples, seeds
 from tests.tools.quorum_world import Content, Voters, play
 
 STEPS = 1_500
@@ -146,3 +146,11 @@ def test_a_record_without_data_says_who_took_over() -> None:
 
     assert opened == set(range(1, max(world.sets) + 1)) or world.dead
     assert all(isinstance(content, Content) for content in world.truth.values())
+
+
+@pytest.mark.soak
+@pytest.mark.timeout(0)
+def test_no_history_of_many_voters_breaks_an_obligation() -> None:
+    """Other seeds, or those of KAFKALIKE_SEEDS; `tests/tools/many_histories.py` is faster."""
+    for seed in seeds(100_000, 100_000):
+        play(10**6 + seed, STEPS)

@@ -176,7 +176,7 @@ def half_is_enough(patch: pytest.MonkeyPatch) -> None:
 def what_was_accepted_is_overlooked(patch: pytest.MonkeyPatch) -> None:
     real = registers._asked
 
-    def asked(slot: int, rows: Any, request: Request, opening: bool) -> Steps:
+    def asked(slot: int, rows: Any, request: Request, opening: bool) -> Steps:  # noqa: FBT001 - as the real one
         found = yield from real(slot, rows, request, opening)
         return [voted._replace(accepted=None) for voted in found]
 

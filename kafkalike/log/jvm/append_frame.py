@@ -117,7 +117,9 @@ def _write_small(
         return in_threads(staged, files, jobs)
     context, size = spark.sparkContext, sum(run.bytes for runs, _ in jobs for run in runs)
     most = SPREAD_BYTES if files.reach == "machine" else FAR_SPREAD_BYTES
-    if size > most and not (context.master or "local").startswith("local"):
+    # Replicas are written by this process, which knows who they are.
+    alone = files.copies() == [files]
+    if alone and size > most and not (context.master or "local").startswith("local"):
         # The stores go with the function: what is parallelized is written to a file first.
         write = partial(write_anew, staged.for_tasks(), files.for_tasks())
         try:

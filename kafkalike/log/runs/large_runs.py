@@ -177,6 +177,9 @@ def give_to_topic(staged: Store, run: LargeRun, files: Store, name: str, start: 
         OSError: the storage refused, or the file is damaged.
     """
     offsets = range(start, start + run.rows)
+    if files.copies() != [files]:
+        # There is no one file that could be numbered in place, or linked.
+        return False
     try:
         if keep:
             return _number_copy(staged, run, files, name, offsets)

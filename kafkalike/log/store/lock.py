@@ -98,9 +98,9 @@ class TableLock:
         turnstile = FileLock(self._path + TURN, thread_local=False)
         table = FileLock(self._path, thread_local=False)
         try:
-            _take(turnstile, limit, meanwhile, FIRST_POLL_SECONDS)
+            _take(turnstile, self._folder, limit, meanwhile, FIRST_POLL_SECONDS)
             try:
-                _take(table, limit, meanwhile, POLL_SECONDS)
+                _take(table, self._folder, limit, meanwhile, POLL_SECONDS)
             finally:
                 with _plainly():
                     turnstile.release()
@@ -146,11 +146,12 @@ def _file_name(name: str) -> str:
     return f"{name[:LONGEST_NAME]}~{hashlib.sha256(name.encode()).hexdigest()[:16]}"
 
 
-def _take(lock: FileLock, limit: Deadline, meanwhile: Callable[[], object], pause: float) -> None:
+def _take(lock: FileLock, folder: Path, limit: Deadline, meanwhile: Callable[[], object], pause: float) -> None:
     """Try again and again, more often with time.
 
     Raises:
         Timeout: the time is up.
+        FileNotFoundError: the folder was there, and is not any more.
     """
     # A clock that a test turns does not run while this waits.
     begun, left = SYSTEM_CLOCK.monotonic(), limit.remaining()
@@ -165,5 +166,8 @@ def _take(lock: FileLock, limit: Deadline, meanwhile: Callable[[], object], paus
         else:
             return
         meanwhile()
+        if not folder.is_dir():
+            # It was there, and went with its root: to make it anew would be to make it below a mount point.
+            raise FileNotFoundError(errno.ENOENT, "the folder of locks is gone", str(folder))
         rest = max(0.0, 1 - waited / LONG_SECONDS)
         SYSTEM_CLOCK.sleep(min(POLL_SECONDS + (pause - POLL_SECONDS) * rest, left - waited))

@@ -15,7 +15,7 @@ from kafkalike.errors import CorruptRecordError, KafkaTimeoutError
 from kafkalike.log.upkeep.change import Change, publish, publish_or_discard, still_live
 from kafkalike.log.upkeep.cleaning import Cleaning, Looked, clean
 from kafkalike.log.upkeep.replacing import Replacement
-from kafkalike.log.upkeep.tasks import IN_PROCESS, Tasks
+from kafkalike.log.upkeep.tasks import IN_PROCESS, Tasks, where_possible
 from kafkalike.model.compaction import Cleaned, CompactionPlan, cleaner_app
 
 if TYPE_CHECKING:
@@ -132,7 +132,7 @@ def compact(
             )
 
     try:
-        for piece in tasks.run(clean, jobs(), budget):
+        for piece in where_possible(tasks, files).run(clean, jobs(), budget):
             if isinstance(piece, Replacement):
                 begun[piece.partition].replace(piece)
             else:

@@ -15,7 +15,7 @@ from kafkalike.clock import Deadline
 from kafkalike.errors import CorruptRecordError
 from kafkalike.log.upkeep.change import NOT_COMMITTED, Change, discard_all, publish_or_discard, still_live
 from kafkalike.log.upkeep.rewrite import codec_of, rewrite
-from kafkalike.log.upkeep.tasks import IN_PROCESS, Tasks
+from kafkalike.log.upkeep.tasks import IN_PROCESS, Tasks, where_possible
 
 if TYPE_CHECKING:
     from kafkalike.log.store.port import Store
@@ -70,7 +70,7 @@ def merge(
     """
     compression = log.config.compression_type
     jobs = (_Round(files.for_tasks(), tuple(round_), compression, log.fenced) for round_ in _rounds(runs))
-    for written in tasks.run(_write, takewhile(lambda _: not budget.expired(), jobs), budget):
+    for written in where_possible(tasks, files).run(_write, takewhile(lambda _: not budget.expired(), jobs), budget):
         problems += [why for run, why in written.problems if still_live(log, run)]
         if not (written.removes and _put_in_place(log, written, run_id)):
             continue

@@ -16,7 +16,7 @@ from kafkalike.errors import CorruptRecordError, KafkaTimeoutError
 from kafkalike.log.table.log_cleaner import maintenance_turn
 from kafkalike.log.upkeep.change import COMMIT_TIMEOUT_MS, Change, discard_all, publish_or_discard, still_live
 from kafkalike.log.upkeep.removing import Removed, Removing, find_and_remove
-from kafkalike.log.upkeep.tasks import IN_PROCESS, Tasks
+from kafkalike.log.upkeep.tasks import IN_PROCESS, Tasks, where_possible
 from kafkalike.log.upkeep.vacuum import Leftover, vacuum
 from kafkalike.model.corrections.removal import Taking, count
 
@@ -144,7 +144,7 @@ class Remover:
             for partition, taking in sorted(takings.items())
         ]
         try:
-            for piece in self._tasks.run(find_and_remove, jobs, self._budget):
+            for piece in where_possible(self._tasks, log.files).run(find_and_remove, jobs, self._budget):
                 done.update(s.path for s in piece.replacement.removes)
                 yield piece
         except CorruptRecordError as cause:

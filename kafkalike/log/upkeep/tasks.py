@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterable, Iterator
 from typing import Protocol, TypeVar
 
 from kafkalike.clock import Deadline
+from kafkalike.log.store.port import Store
 
 Job = TypeVar("Job")
 Piece = TypeVar("Piece")
@@ -46,3 +47,8 @@ class InProcess:
 
 
 IN_PROCESS = InProcess()
+
+
+def where_possible(tasks: Tasks, files: Store) -> Tasks:
+    """These tasks, where they can write a table's files; replicas are written by this process, which knows them."""
+    return tasks if files.copies() == [files] else IN_PROCESS

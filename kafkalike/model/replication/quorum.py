@@ -120,7 +120,7 @@ def confirming(version: int, voters: Sequence[Voter]) -> Generator[Act, Any, Non
         yield from publishing(version, content, voters)
 
 
-def putting(version: int, content: Hashable, voters: Sequence[Voter]) -> Generator[Act, Any, Hashable]:
+def putting(version: int, content: Hashable, voters: Sequence[Voter]) -> Generator[Act, Any, Any]:
     """Have a content decided for a version, whose predecessor is known to be decided, or learn which one is.
 
     Its data files must be at a majority.
@@ -144,7 +144,7 @@ def putting(version: int, content: Hashable, voters: Sequence[Voter]) -> Generat
     return found
 
 
-def published(version: int, voters: Sequence[Voter]) -> Generator[Act, Any, Hashable | None]:
+def published(version: int, voters: Sequence[Voter]) -> Generator[Act, Any, Any]:
     """What any voter in reach has as a version."""
     for voter in voters:
         try:
@@ -218,7 +218,7 @@ def _copied(voter: Voter, last: int, sources: Sequence[Voter]) -> Generator[Act,
     return False
 
 
-def _learned(version: int, voters: Sequence[Voter]) -> Generator[Act, Any, Hashable | None]:
+def _learned(version: int, voters: Sequence[Voter]) -> Generator[Act, Any, Any]:
     """What was decided and is published nowhere in reach; None when that cannot be said now."""
     try:
         found = yield from proposing(version, voters, (yield NewProposer()), UNDECIDED)

@@ -16,7 +16,7 @@ have been there, or other voters have taken over, what the row says counts for n
 from __future__ import annotations
 
 from collections.abc import Generator, Hashable, Sequence
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeAlias
 
 
 class Ballot(NamedTuple):
@@ -81,8 +81,8 @@ class VotersReplacedError(Exception):
     """Other voters decide now, or will."""
 
 
-Voter = Hashable
-"""What a voter is called."""
+Voter: TypeAlias = Any
+"""What a voter is called: any value that can be hashed."""
 
 
 class ReadRow(NamedTuple):

@@ -121,22 +121,7 @@ def taking_over(before: VoterSet, after: VoterSet, *, lossy: bool = False) -> Ge
         UnreachableVoterError: an old one answers no longer. The same.
     """
     assert after.epoch == before.epoch + 1
-    try:
-        found = yield from proposing(NEXT, before.voters, (yield NewProposer()), after, opening=True)
-    except NoMajorityError:
-        if not lossy:
-            raise
-        found = after
-    if found != after:
-        raise OtherTakeoverError(found)
-    reached = yield from _marked(before.voters, after)
-    sure = len(reached) >= majority(len(before.voters))
-    if not sure and not lossy:
-        raise NoMajorityError
-    if lossy:
-        reached = (*reached, *(yield from _marked(before.observers, after)))
-    if not reached:
-        raise NoMajorityError
+    reached, sure = yield from _stopped(before, after, lossy=lossy)
     lasts: dict[Voter, int] = {}
     for voter in reached:
         lasts[voter] = yield LastVersion(voter)
@@ -170,6 +155,29 @@ def _marked(before: Sequence[Voter], after: VoterSet) -> Generator[Act, Any, tup
             raise OtherTakeoverError(found)
         reached.append(voter)
     return tuple(reached)
+
+
+def _stopped(before: VoterSet, after: VoterSet, *, lossy: bool) -> Generator[Act, Any, tuple[tuple[Voter, ...], bool]]:
+    """Let the old voters decide who comes next, and then nothing more.
+
+    Returns:
+        Who answers, and whether that is a majority of the voters.
+    """
+    try:
+        found: Any = yield from proposing(NEXT, before.voters, (yield NewProposer()), after, opening=True)
+    except NoMajorityError:
+        if not lossy:
+            raise
+        found = after
+    if found != after:
+        raise OtherTakeoverError(found)
+    reached = yield from _marked(before.voters, after)
+    sure = len(reached) >= majority(len(before.voters))
+    if lossy:
+        reached = (*reached, *(yield from _marked(before.observers, after)))
+    if not reached or not (sure or lossy):
+        raise NoMajorityError
+    return reached, sure
 
 
 def _prepared(

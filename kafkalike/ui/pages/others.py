@@ -22,6 +22,9 @@ FINDINGS: Final = 200
 
 SUBJECTS: Final = 100
 
+TABLES: Final = 25
+"""Tables of a page of replicas: each root is asked about each."""
+
 
 def transactions(request: Request) -> Response:
     """Transactional ids with their last transaction."""
@@ -223,6 +226,22 @@ def cluster(request: Request) -> Response:
         requests=dict(desk.cluster.requests),
         topics=len(desk.topics()),
         groups=len(desk.cluster.groups.refresh().groups),
+    )
+
+
+def replicas(request: Request) -> Response:
+    """Which brokers have replicas of which topics, and who is not in sync."""
+    replication = site(request).desk.cluster.replication
+    wanted = asked(request, "q").lower()
+    some, at, pages = paged(request, [name for name in replication.tables() if wanted in name.lower()], TABLES)
+    return page(
+        request,
+        "replicas.html",
+        brokers=[(broker, replication.alive(broker.id)) for broker in replication.brokers()],
+        tables=[replication.replicas(name, ends=True) for name in some],
+        at=at,
+        pages=pages,
+        q=asked(request, "q"),
     )
 
 

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
 import errno
 import json
 import math
+import os
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
@@ -165,9 +167,17 @@ class BrokerStore(LocalStore):
         return super().put_if_absent(name, content, durable=durable)
 
     def make_folder(self, folder: str) -> None:
-        """Make a folder."""
+        """Make a folder, and those between it and the root; never the root."""
         self.check_there()
-        super().make_folder(folder)
+        if not self._founding.done:
+            super().make_folder(folder)
+            return
+        path = self._plain.uri
+        for part in self.path(folder).removeprefix(path).strip("/").split("/"):
+            path = f"{path}/{part}"
+            with contextlib.suppress(FileExistsError):
+                os.mkdir(path, 0o700)  # noqa: PTH102
+                self._root.synced.discard(path)
 
     def turn(
         self, name: str, deadline: Deadline, meanwhile: Callable[[], object] = lambda: None

@@ -98,6 +98,7 @@ class ReplicatedCluster(DeltaCluster):
             lag_ms=int(settings.get("replica.lag.time.max.ms")),
             controller_of=self._controller_of,
             opened=self._open_root,
+            is_out=self._is_out,
             reopen=reopen,
         )
         root = ",".join(root.uri for _, root in sorted(roots.items()))
@@ -126,21 +127,23 @@ class ReplicatedCluster(DeltaCluster):
 
     def _found(self) -> None:
         """Make the cluster, unless it is. Caller: before the first change of its metadata."""
+        if not self._founded:
+            with self._found_mutex:
+                self._found_once()
+
+    def _found_once(self) -> None:
         if self._founded:
             return
-        with self._found_mutex:
-            if self._founded:
-                return
-            if not self._founding.done:
-                self._founding.cluster = found_cluster(self._roots, self._founding.voters)
-                self._founding.done = True
-            self._founded = True
-            try:
-                # Whoever has signed the roots may have been killed before this.
-                self.metadata.transact(self._first_brokers)
-            except BaseException:
-                self._founded = False
-                raise
+        if not self._founding.done:
+            self._founding.cluster = found_cluster(self._roots, self._founding.voters)
+            self._founding.done = True
+        self._founded = True
+        try:
+            # Whoever has signed the roots may have been killed before this.
+            self.metadata.transact(self._first_brokers)
+        except BaseException:
+            self._founded = False
+            raise
 
     def _first_brokers(self, state: ClusterState) -> Sequence[MetadataRow]:
         if state.last_broker:
@@ -156,7 +159,12 @@ class ReplicatedCluster(DeltaCluster):
     @cached_property
     def replication(self) -> Brokers:
         """Brokers and replicas."""
-        home = BrokerHome(
+        return Brokers(self.home)
+
+    @property
+    def home(self) -> BrokerHome:
+        """What those who work for its brokers and replicas need of it."""
+        return BrokerHome(
             root=self.root,
             store=self.store,
             metadata=self.metadata,
@@ -165,7 +173,6 @@ class ReplicatedCluster(DeltaCluster):
             usable=self.usable,
             controller_of=self._controller_of,
         )
-        return Brokers(home)
 
     def usable(self, state: ClusterState) -> dict[int, str | None]:
         """Racks of the brokers that answer and may get new replicas, by id."""
@@ -174,6 +181,11 @@ class ReplicatedCluster(DeltaCluster):
             for broker in state.brokers.values()
             if not broker.draining and self.store.root_of(broker.id).is_there()
         }
+
+    def _is_out(self, broker: int) -> bool:
+        """Whether a broker is out of sync with some table that it shall have, as far as is known."""
+        tables = self.metadata.state.replicas.values()
+        return any(broker in table.assigned and broker not in table.isr for table in tables)
 
     def _place(
         self, state: ClusterState, partitions: int, factor: int, assignments: Mapping[int, Sequence[int]] | None

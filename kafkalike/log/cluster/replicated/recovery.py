@@ -238,8 +238,8 @@ class Recoveries:
         newest = max(ends, default=None)
         if newest is not None and newest.epoch > registered.epoch:
             said.append(
-                f"{table.location}: the metadata that are left say epoch {registered.epoch}, its log says {newest.epoch}: "
-                f"broker {newest.replica.broker} leads from here on, in a new epoch"
+                f"{table.location}: the metadata that are left say epoch {registered.epoch}, its log says "
+                f"{newest.epoch}: broker {newest.replica.broker} leads from here on, in a new epoch"
             )
         elif all(replica.broker not in alive for replica in registered.in_sync):
             who = ", ".join(str(replica.broker) for replica in registered.in_sync)
@@ -247,8 +247,8 @@ class Recoveries:
                 said.append(f"{table.location}: no replica is left; its records are lost")
             else:
                 said.append(
-                    f"{table.location}: no replica in sync is left (brokers {who} were); broker {newest.replica.broker} "
-                    f"has records up to version {newest.version}"
+                    f"{table.location}: no replica in sync is left (brokers {who} were); "
+                    f"broker {newest.replica.broker} has records up to version {newest.version}"
                     + (f", log ends by partition {newest.ends}" if newest.ends else "")
                     + ": later ones are lost once it is elected unclean"
                 )

@@ -33,6 +33,9 @@ T = TypeVar("T")
 AT_ONE: Final = frozenset({STAGING, DELETED, DAMAGED, LEASES, LOCKS})
 """Folders that are not the same on all roots: what is in them is of this moment, or of one root."""
 
+SURE_MS: Final = 1000
+"""How long a root must be away, ms, before it counts that it was taken out of another table."""
+
 MOST_LEASES: Final = 3
 """Roots that get a heartbeat: any one of them that both see is enough."""
 
@@ -47,6 +50,7 @@ class SeveralRoots(NearStore):
         lag_ms: `replica.lag.time.max.ms`.
         controller_of: what is registered of the table in a folder.
         opened: a broker id → its root, where it was added since.
+        is_out: whether a broker is out of sync with some table that it shall have, as far as is known.
         reopen: URIs, joined by commas → such a store in another process.
     """
 
@@ -59,6 +63,7 @@ class SeveralRoots(NearStore):
         lag_ms: int,
         controller_of: Callable[[str], TableController],
         opened: Callable[[int], BrokerStore],
+        is_out: Callable[[int], bool],
         reopen: Callable[[str], Store],
     ) -> None:
         self.roots = dict(roots)
@@ -68,6 +73,9 @@ class SeveralRoots(NearStore):
         self._controller_of = controller_of
         self._opened = opened
         self._reopen = reopen
+        self._is_out = is_out
+        self._down_since: dict[int, int] = {}
+        """Since when, ms, roots have not been there."""
         self._tables: dict[str, TableReplicas] = {}
 
     def __repr__(self) -> str:
@@ -80,6 +88,18 @@ class SeveralRoots(NearStore):
         if found is None:
             found = self.roots[broker] = self._opened(broker)
         return found
+
+    def down_ms(self, broker: int) -> int:
+        """For how long a root has not been there, ms; 0 where it is.
+
+        Where it was taken out of the chain of another table, somebody else has waited for it already.
+        """
+        if self.root_of(broker).is_there():
+            self._down_since.pop(broker, None)
+            return 0
+        now = self._clock.now_ms()
+        down_ms = now - self._down_since.setdefault(broker, now)
+        return max(down_ms, self.lag_ms) if down_ms >= SURE_MS and self._is_out(broker) else down_ms
 
     def alive(self) -> list[int]:
         """Brokers whose roots answer, in order."""
@@ -105,7 +125,8 @@ class SeveralRoots(NearStore):
                 lambda replica: self.root_of(replica.broker).at(folder_of(location, replica)),
                 self._controller_of(location),
                 self._clock,
-                self.lag_ms,
+                lag_ms=self.lag_ms,
+                down_before=lambda replica: self.down_ms(replica.broker),
             )
             found = self._tables.setdefault(location, made)
         return found

@@ -13,6 +13,7 @@ import json
 import logging
 from collections.abc import Callable, Generator, Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager
+from functools import partial
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 import pyarrow as pa
@@ -127,7 +128,7 @@ class QuorumStore(NearStore):
             except (NoMajorityError, VotersReplacedError) as cause:
                 before, voters = voters, self.look_for_voters()
                 assert voters is not None
-                if voters != before:
+                if voters != before or self.roots.forgive():
                     continue
                 raise OSError(self.why(voters)) from cause
             except FellBehindError as cause:
@@ -143,9 +144,9 @@ class QuorumStore(NearStore):
         left = [self.folder_of(voter).uri for voter in others if self.answers(voter)]
         named = "; ".join(f"broker {v.broker} at {v.uri}: {self.roots.failures.get(v, 'no answer')}" for v in silent)
         return (
-            f"{len(silent)} of the {len(voters.voters)} voters that decide about topics, leaders and brokers do not answer "
-            f"({named}). Nothing about these can be changed until enough of them are back. If they are lost for good, see "
-            f"`kafkalike recover --from {_root_of(left[0]) if left else 'ROOT'} --dry-run`"
+            f"{len(silent)} of the {len(voters.voters)} voters that decide about topics, leaders and brokers do not "
+            f"answer ({named}). Nothing about these can be changed until enough of them are back. If they are lost for "
+            f"good, see `kafkalike recover --from {_root_of(left[0]) if left else 'ROOT'} --dry-run`"
         )
 
     def answers(self, voter: Voter) -> bool:
@@ -154,6 +155,7 @@ class QuorumStore(NearStore):
 
     def last_of(self, voter: Voter) -> int | None:
         """The last version that a voter has; None when it gives no answer."""
+        self.roots.forgive()
         try:
             last: int = self.roots.do(LastVersion(voter))
         except UnreachableVoterError:
@@ -206,12 +208,14 @@ class QuorumStore(NearStore):
         wanted = MetadataVersion(content)
         found = self._decide(lambda voters: putting(version, wanted, voters))
         self._inform(version, found)
-        return found == wanted
+        return bool(found == wanted)
 
     def _inform(self, version: int, content: MetadataVersion) -> None:
         """Copy what was decided to those that have no vote, where they answer."""
         voters = self._voters
-        for observer in () if voters is None else voters.observers:
+        if voters is None:
+            return
+        for observer in voters.observers:
             with contextlib.suppress(UnreachableVoterError):
                 self.roots.carry_out(bringing(observer, version, content, voters.voters, voters.voters))
 
@@ -381,7 +385,7 @@ class QuorumStore(NearStore):
                 newest = max((version for name in found if (version := version_of(name)) is not None), default=-1)
                 if newest >= 0:
                     # Who lists it shows it.
-                    self._decide(lambda each: confirming(newest, each))
+                    self._decide(partial(confirming, newest))
             return list(found.values())
         return []
 

@@ -31,6 +31,8 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 
+Entries = list[Entry]
+
 LOG: Final = "_delta_log"
 _MARK: Final = MARK.rpartition("/")[2]
 
@@ -100,8 +102,12 @@ class ReplicatedStore(NearStore):
         return self._reader().at(folder)
 
     def for_tasks(self) -> Store:
-        """What reads files, from the leader or another one in sync."""
-        return self._reader()
+        """This store; another process gets one that reads, see `__reduce__`."""
+        return self
+
+    def __reduce__(self) -> tuple[type[Copies], tuple[Sequence[Store]]]:
+        """Elsewhere it is read only: from the leader, or another one in sync."""
+        return Copies, ([self.replicas.store_of(replica) for replica in self.replicas.in_sync()],)
 
     def _reader(self) -> Copies:
         return Copies([self.replicas.store_of(replica) for replica in self.replicas.in_sync()])
@@ -147,7 +153,7 @@ class ReplicatedStore(NearStore):
                 found.setdefault(entry.name, entry)
         return list(found.values())
 
-    def _listed_log(self, folder: str, *, deep: bool, after: str) -> list[Entry]:
+    def _listed_log(self, folder: str, *, deep: bool, after: str) -> Entries:
         view = self.replicas.view()
         self._lineage = self.replicas.lineage
         if view is None:

@@ -16,7 +16,7 @@ import pyarrow.parquet as pq
 
 from kafkalike import faults
 from kafkalike.clock import SYSTEM_CLOCK, Clock
-from kafkalike.errors import LogCorruptError
+from kafkalike.errors import KafkaError, LogCorruptError
 from kafkalike.log.store.port import NotStoredError, Store
 from kafkalike.log.table.actions import Add, log_name
 from kafkalike.log.table.checkpoints.make import make_checkpoint
@@ -33,6 +33,9 @@ MARK: Final = "_delta_log/_replica"
 """A file that each replica has: where it is missing, nothing else that is missing means anything."""
 
 FIRST_WAIT_SECONDS: Final = 0.05
+
+LONGEST_WAIT_SECONDS: Final = 1.0
+"""Longest wait between two tries; then it is asked, too, whether somebody else has taken the replica out."""
 
 _NEVER: Final = (2**63, -math.inf)
 
@@ -79,6 +82,7 @@ class ReplicaRoots:
         clock: time and waiting.
         lag_ms: `replica.lag.time.max.ms`: for how long one that does not answer is asked again.
         durable: whether commits and data must survive a power failure.
+        down_before: for how long a replica is known to give no answer, ms, besides what is seen here.
     """
 
     def __init__(
@@ -89,12 +93,16 @@ class ReplicaRoots:
         *,
         lag_ms: int = 30_000,
         durable: bool = False,
+        down_before: Callable[[Replica], int] = lambda _: 0,
     ) -> None:
+        self._down_before = down_before
         self._store_of = store_of
         self._controller = controller
         self._clock = clock
         self._lag_ms = lag_ms
         self.durable = durable
+        self._seen_epoch = -1
+        """Of the registration that was seen last."""
         self._made: dict[str, bytes] = {}
         """Data files of this process's own versions that are not published yet, by path."""
         self._checkpoints: dict[Replica, int] = {}
@@ -181,7 +189,9 @@ class ReplicaRoots:
 
     def _done(self, act: acts.Act, landing: Landing | None) -> Any:  # noqa: ANN401 - what an act comes to
         if isinstance(act, acts.LookAtController):
-            return self._controller.look()
+            registered = self._controller.look()
+            self._seen_epoch = registered.epoch
+            return registered
         if isinstance(act, acts.Register):
             return self._controller.change(act.before, act.after)
         if isinstance(act, acts.NewSeal):
@@ -201,10 +211,10 @@ class ReplicaRoots:
                 if landing is not None and not isinstance(cause, NotStoredError):
                     landing.stored = True
                 left = self._lag_ms - self.note_down(replica)
-                if left <= 0:
+                if left <= 0 or self._is_out(replica):
                     raise UnreachableError(replica) from cause
                 self._clock.sleep(min(wait, left / 1000))
-                wait *= 2
+                wait = min(2 * wait, LONGEST_WAIT_SECONDS)
             except BaseException:
                 # An interrupt, in the middle of a put.
                 if landing is not None:
@@ -224,7 +234,15 @@ class ReplicaRoots:
     def note_down(self, replica: Replica) -> int:
         """Note that a replica gives no answer; returns since how many ms."""
         now = self._clock.now_ms()
-        return now - self._down_since.setdefault(replica, now)
+        return max(now - self._down_since.setdefault(replica, now), self._down_before(replica))
+
+    def _is_out(self, replica: Replica) -> bool:
+        """Whether somebody else has taken a replica out meanwhile."""
+        with contextlib.suppress(KafkaError, OSError):
+            registered = self._controller.look()
+            # One that is to be let in is not in the chain either, and is waited for.
+            return registered.epoch > self._seen_epoch and replica not in registered.chain
+        return False
 
     def _whole(self, replica: Replica, act: acts.Act) -> Any:  # noqa: ANN401 - what an act comes to
         """Do an act. A log that lacks something is damaged only where the replica is there still."""

@@ -73,6 +73,7 @@ class TableReplicas:
         controller: what is registered of it.
         clock: time and waiting.
         lag_ms: `replica.lag.time.max.ms`.
+        down_before: see `ReplicaRoots`.
     """
 
     def __init__(
@@ -81,10 +82,12 @@ class TableReplicas:
         store_of: Callable[[Replica], Store],
         controller: TableController,
         clock: Clock,
+        *,
         lag_ms: int,
+        down_before: Callable[[Replica], int] = lambda _: 0,
     ) -> None:
         self.uri = uri
-        self.roots = ReplicaRoots(self.store_of, controller, clock, lag_ms=lag_ms)
+        self.roots = ReplicaRoots(self.store_of, controller, clock, lag_ms=lag_ms, down_before=down_before)
         self._make_store = store_of
         self._stores: dict[Replica, Store] = {}
         self.lineage = 0

@@ -1,4 +1,4 @@
-"""Voter files: what voters of the metadata keep beside the table, as values and as bytes; and what the files are called.
+"""Voter files: what voters of the metadata keep beside the table, as values and as bytes, and under which names.
 
 In the table's folder of each voter, with `<id>` for its name in a set of voters:
 

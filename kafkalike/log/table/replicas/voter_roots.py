@@ -44,6 +44,11 @@ T = TypeVar("T")
 PAUSE_SECONDS: Final = 0.01
 """Longest first wait of a proposer that met another one; it doubles with each try, up to a hundred times that."""
 
+SLOW_SECONDS: Final = 2.0
+"""A voter that takes so long for one act is passed over for a while, where the others are enough."""
+
+PASSED_OVER_SECONDS: Final = 30.0
+
 
 class VoterRoots:
     """Carries courses out.
@@ -52,14 +57,24 @@ class VoterRoots:
         store_of: a voter → the folder of the metadata on its root.
         clock: time and waiting.
         why: what a version says that records a takeover.
+        jitter: random number from 0 to 1, for the wait after meeting another proposer.
     """
 
-    def __init__(self, store_of: Callable[[Voter], Store], clock: Clock, why: str = "") -> None:
+    def __init__(
+        self,
+        store_of: Callable[[Voter], Store],
+        clock: Clock,
+        why: str = "",
+        jitter: Callable[[], float] = random.random,
+    ) -> None:
         self._store_of = store_of
         self._clock = clock
         self._why = why
+        self._jitter = jitter
         self._lasts: dict[Voter, int] = {}
         """The last version that was seen at a voter; it only grows."""
+        self._slow_until: dict[Voter, float] = {}
+        """Voters that are passed over, and until when."""
         self.failures: dict[Voter, OSError] = {}
         """Why a voter gave no answer the last time that it did not."""
         self._carriers: Mapping[type, Callable[[Any], Any]] = {
@@ -100,23 +115,37 @@ class VoterRoots:
             UnreachableVoterError: the voter gives no answer.
         """
         if isinstance(act, registers.Pause):
-            self._clock.sleep(random.random() * PAUSE_SECONDS * 2 ** min(act.attempt, 7))
+            self._clock.sleep(self._jitter() * PAUSE_SECONDS * 2 ** min(act.attempt, 7))
             return None
         if isinstance(act, quorum.NewProposer):
             return uuid.uuid4().hex
         if isinstance(act, takeover.NewRecord):
             return record(act.after, act.reached, self._clock.now_ms(), self._why)
+        began = self._clock.monotonic()
+        if began < self._slow_until.get(act.voter, began):
+            raise UnreachableVoterError("it was slow")
         try:
             return self._carriers[type(act)](act)
         except (OSError, KafkaError) as cause:
             failed = cause if isinstance(cause, OSError) else OSError(str(cause))
             self.failures[act.voter] = failed
             raise UnreachableVoterError(str(failed)) from cause
+        finally:
+            ended = self._clock.monotonic()
+            if ended - began > SLOW_SECONDS:
+                self._slow_until[act.voter] = ended + PASSED_OVER_SECONDS
+
+    def forgive(self) -> bool:
+        """Ask those again that were slow; returns whether there are any."""
+        found = any(until > self._clock.monotonic() for until in self._slow_until.values())
+        self._slow_until.clear()
+        return found
 
     # --- registers -----------------------------------------------------------------------------
 
     def _read_row(self, act: registers.ReadRow) -> list[registers.Request]:
-        store, found = self._store_of(act.voter), []
+        store = self._store_of(act.voter)
+        found: list[registers.Request] = []
         while True:
             content = store.look(register_name(act.voter, act.slot, act.since + len(found)))
             if content is None:

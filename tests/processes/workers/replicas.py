@@ -1,0 +1,63 @@
+"""Worker of a cluster of several roots: writes, helps, or changes the metadata, whatever the roots do."""
+
+import contextlib
+import json
+import random
+import time
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+from kafkalike.errors import KafkaError
+from kafkalike.log.connect import connect
+from tests.jepsen.history import Recorder
+from tests.processes.workers.common import orders, wait_for_go
+from tests.processes.workers.produce import batch_of, offsets_of
+
+
+def write(asked: dict[str, Any]) -> None:
+    """Append unique values, and record each append."""
+    log = connect(asked["roots"]).log(asked["topic"])
+    chance = random.Random(asked["name"])
+    wait_for_go()
+    sent = 0
+    with Recorder(asked["history"], asked["name"], asked["topic"]) as recorder:
+        while True:
+            records = [
+                (chance.choice(asked["partitions"]), f"{asked['name']}-{sent + n}") for n in range(chance.randint(1, 4))
+            ]
+            sent += len(records)
+            done = recorder.send(
+                records, partial(lambda some: offsets_of(some, dict(log.append(batch_of(some)).ranges)), records)
+            )
+            time.sleep(asked["pause_ms"] / 1000 if done else 0.2)
+
+
+def replicate(asked: dict[str, Any]) -> None:
+    """Bring replicas back, again and again."""
+    cluster = connect(asked["roots"])
+    wait_for_go()
+    while True:
+        with contextlib.suppress(KafkaError):
+            cluster.replication.replicate()
+        time.sleep(0.2)
+
+
+def control(asked: dict[str, Any]) -> None:
+    """Create topics, and note those that are there for sure."""
+    cluster = connect(asked["roots"])
+    wait_for_go()
+    number = 0
+    with Path(asked["history"]).open("a", buffering=1, encoding="utf-8") as told:
+        while True:
+            number += 1
+            name = f"{asked['name']}.{number}"
+            with contextlib.suppress(KafkaError):
+                cluster.create_topic(name, 1, {}, replication_factor=1)
+                told.write(json.dumps(name) + "\n")
+            time.sleep(0.2 + asked["pause_ms"] / 100)
+
+
+if __name__ == "__main__":
+    given = orders()
+    {"write": write, "replicate": replicate, "control": control}[given["role"]](given)
