@@ -57,6 +57,8 @@ def parse(args: list[str]) -> None:
         command: click.Command = app
         parent = context
         while isinstance(command, click.Group):
+            if not words and command.invoke_without_command:
+                return
             name, found, words = command.resolve_command(parent, words)
             assert found is not None
             if HELP & set(words):
