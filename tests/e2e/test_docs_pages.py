@@ -17,6 +17,8 @@ SAID = {
     "console.md": [],
     "groups.md": [],
     "index.md": ["RecordMetadata", "[b'tea']", "PartitionCount: 2"],
+    "mirrors.md": ["customers"],
+    "replicas.md": ["Created topic orders.", "LeaderId"],
     "operations.md": ["billing", "TransactionalId", "0 errors", "Created topic orders."],
     "recipes.md": ["Created topic orders."],
     "retention.md": ["nothing was changed", "append      10 records", "orders-before"],
@@ -51,6 +53,12 @@ def world_of(page: str, folder: Path) -> Iterator[World]:
                 world.replaced = {"serve_appends(9309)": "serve_appends(0)"}
                 # The page aborts it: then there is nothing to end.
                 until.callback(producer.close)
+            case "mirrors.md":
+                filled(folder, "orders", "customers", root="near")
+            case "replicas.md":
+                for disk in "abc":
+                    (folder / disk).mkdir()
+                world.replaced = {"/mnt/": f"{folder}/"}
             case "retention.md":
                 filled(folder, "orders")
                 world.replaced = {
