@@ -20,6 +20,7 @@ from kafkalike.group.offsets import GroupOffsets, Membership
 from kafkalike.log.cluster.delta_cluster import DeltaCluster
 from kafkalike.log.connect import connect_delta
 from kafkalike.log.mirrors.mirroring import Mirroring
+from kafkalike.log.mirrors.promoting import promoting
 from kafkalike.log.table.actions import log_name
 from kafkalike.log.table.log_files import LogFiles
 from kafkalike.mirror import Mirror, describe, promote
@@ -418,6 +419,20 @@ def test_a_pass_is_not_decided_once_a_promotion_has_begun(source: DeltaCluster, 
     assert rest(late).overtaken
     fill(target, "own")
     assert values(target, "t") == [b"a", b"b", b"own"]
+
+
+def test_a_pass_is_not_decided_while_a_promotion_is_under_way(source: DeltaCluster, target: DeltaCluster) -> None:
+    """It has looked for decided passes already."""
+    mirror(source, target)
+    fill(source, "c")
+    late = steps_of(source, target)
+    until(late, "manifest")
+    promotion = promoting(target, ["t"])
+    until(promotion, "promoting")
+
+    assert rest(late).overtaken
+    assert rest(promotion) == {"t": 2}
+    assert values(target, "t") == [b"a", b"b"]
 
 
 def test_a_promotion_brings_what_was_decided_without_the_source(source: DeltaCluster, target: DeltaCluster) -> None:
