@@ -13,6 +13,7 @@ import pytest
 from kafkalike import KafkaConsumer, KafkaProducer
 from kafkalike.admin import KafkaAdminClient
 from kafkalike.cli import main
+from kafkalike.cli.mirrors.mirror import HEADS
 from kafkalike.clock import SYSTEM_CLOCK
 from kafkalike.errors import MirrorError, MirrorTopicError
 from kafkalike.group.offsets import GroupOffsets, Membership
@@ -538,10 +539,7 @@ def test_the_command_mirrors_describes_and_promotes(tmp_path: Path, capsys: pyte
     out, err = capsys.readouterr()
     lines = out.splitlines()
     assert lines[0].startswith("t: version -1 -> 1, ")
-    assert (
-        lines[1].split()
-        == "TOPIC PHASE VERSION SOURCE-VERSION LAG-VERSIONS LAG-BYTES LAG-SECONDS LAST-IN-STEP SOURCE".split()
-    )
+    assert lines[1].split() == list(HEADS)
     assert lines[2].split()[:7] == ["t", "following", "1", "1", "0", "0", "0.000"]
     assert lines[3] == "Promoted topic t at version 1 of its source."
     assert err.splitlines() == [
