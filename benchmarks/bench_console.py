@@ -46,6 +46,7 @@ PAGES = (
     "/dead-letters",
     "/checks",
     "/cluster",
+    "/replicas",
 )
 
 

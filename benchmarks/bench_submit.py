@@ -42,7 +42,7 @@ def submit(options: list[str], env: Mapping[str, str], *arguments: str) -> None:
     """Run spark-submit to its end."""
     command = [str(Path(sys.executable).with_name("spark-submit")), *options, *arguments]
     done = subprocess.run(command, env={**os.environ, **env}, capture_output=True, text=True, check=False)
-    assert done.returncode == 0, done.stderr[-3_000:]
+    assert done.returncode == 0, f"{command}: {done.returncode}: {done.stdout[-1_000:]} {done.stderr[-3_000:]}"
 
 
 def main() -> None:
@@ -55,7 +55,7 @@ def main() -> None:
         frame.write.parquet(f"{folder}/files")
         write(frame, "orders", root)
         spark.stop()
-        copy = Path(folder, "copy.py")
+        copy = Path(folder, "plain_copy.py")
         copy.write_text(COPY)
         kafkalike = str(Path(sys.executable).with_name("kafkalike"))
         conf = {"SPARK_CONF_DIR": told(kafkalike, "conf-path")}

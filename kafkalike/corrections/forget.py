@@ -2,18 +2,16 @@
 
 from __future__ import annotations
 
-import contextlib
 import os
-import secrets
 import uuid
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any
 
 from kafkalike.clock import SYSTEM_CLOCK, Clock, Deadline
 from kafkalike.config.maintenance import MaintenanceConfig
-from kafkalike.corrections.places import copies_of, lies_below, opened, tasks_of
+from kafkalike.corrections.paper import Paper, begun_paper
+from kafkalike.corrections.places import copies_of, opened, tasks_of
 from kafkalike.corrections.report import ForgetReport, Parts
 from kafkalike.errors import IllegalArgumentError, UnknownTopicOrPartitionError
 from kafkalike.log.upkeep.change import COMMIT_TIMEOUT_MS
@@ -23,20 +21,18 @@ from kafkalike.log.upkeep.removing import merged_keys
 from kafkalike.log.upkeep.vacuum import WAITING_MS
 from kafkalike.model.batch import RecordBatch
 from kafkalike.model.cluster_state import TopicChange, parse_row
-from kafkalike.model.corrections.certificate import Certificate, TopicForgotten, VersionMade, parse_certificate
-from kafkalike.model.corrections.removal import KeyFound, Taking, fingerprint, joined, runs_of, tombstones_wanted
+from kafkalike.model.corrections.certificate import Certificate, TopicForgotten, VersionMade
+from kafkalike.model.corrections.removal import KeyFound, Taking, joined, runs_of, tombstones_wanted
 from kafkalike.model.dead_letters.letters import SUFFIX
 from kafkalike.model.names import check_topic_name
+from kafkalike.model.transactions.views import TransactionState as State
 from kafkalike.partitioner import partition_for_key
-from kafkalike.version import user_and_host
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
     from kafkalike.log.cluster.delta_cluster import DeltaCluster
     from kafkalike.log.topic.topic_log import DeltaTopicLog
-
-_SALT_BYTES: Final = 32
 
 
 def forget(
@@ -105,7 +101,7 @@ def forget(
     for name in names:
         if name not in known:
             raise UnknownTopicOrPartitionError(f"topic {name!r} does not exist")
-    paper = _paper(cluster, certificate, keys=wanted, topic=topic, reason=reason, clock=clock) if execute else None
+    paper = begun_paper(cluster, certificate, keys=wanted, topic=topic, reason=reason, clock=clock) if execute else None
     run = _Run(
         cluster=cluster,
         keys=wanted,
@@ -143,79 +139,6 @@ def _letter_topics(topic: str, known: Mapping[str, Any], named: Iterable[str] | 
     return [check_topic_name(name) for name in dict.fromkeys(several) if name != topic]
 
 
-class _Paper:
-    """A certificate, and the file that it is written to.
-
-    Args:
-        certificate: as it stands.
-        path: where it is written; None keeps it in memory.
-    """
-
-    def __init__(self, certificate: Certificate, path: Path | None) -> None:
-        self.certificate = certificate
-        self._path = path
-
-    def put(self, certificate: Certificate) -> None:
-        """Write it down; who reads the file meanwhile finds the old one or the new one, whole."""
-        self.certificate = certificate
-        if self._path is None:
-            return
-        beside = self._path.with_name(f".{self._path.name}.{uuid.uuid4().hex}.tmp")
-        try:
-            beside.write_text(certificate.to_json(), encoding="utf-8")
-            beside.replace(self._path)
-        except BaseException:
-            beside.unlink(missing_ok=True)
-            raise
-
-
-def _paper(
-    cluster: DeltaCluster,
-    given: str | os.PathLike[str] | None,
-    *,
-    keys: frozenset[bytes],
-    topic: str,
-    reason: str,
-    clock: Clock,
-) -> _Paper:
-    path = None if given is None else Path(given).absolute()
-    if path is not None:
-        if lies_below(path, cluster):
-            raise IllegalArgumentError(f"the certificate {path} would lie below the root; it must be kept elsewhere")
-        with contextlib.suppress(FileNotFoundError):
-            return _Paper(_gone_on_with(path, cluster, keys, topic), path)
-    salt = secrets.token_bytes(_SALT_BYTES)
-    made = Certificate(
-        run=uuid.uuid4().hex,
-        root=cluster.root,
-        began_ms=clock.now_ms(),
-        who="@".join(user_and_host()),
-        reason=reason,
-        salt=salt,
-        fingerprints=tuple(sorted(fingerprint(salt, key) for key in keys)),
-    )
-    paper = _Paper(made, path)
-    paper.put(made)
-    return paper
-
-
-def _gone_on_with(path: Path, cluster: DeltaCluster, keys: frozenset[bytes], topic: str) -> Certificate:
-    """The certificate of a run that was cut off.
-
-    Raises:
-        FileNotFoundError: there is none.
-    """
-    found = parse_certificate(path.read_text(encoding="utf-8"))
-    if found.finished:
-        raise IllegalArgumentError(f"the certificate {path} is of a run that is finished; name another file")
-    if not found.about(sorted(keys)) or found.root != cluster.root:
-        raise IllegalArgumentError(f"the certificate {path} is of another run, with other keys or at another root")
-    topics = {one.topic for one in found.topics if one.source is None}
-    if topics - {topic}:
-        raise IllegalArgumentError(f"the certificate {path} is about topic {', '.join(sorted(topics))}, not {topic}")
-    return found
-
-
 @dataclass(slots=True, kw_only=True)
 class _Run:
     """One run."""
@@ -226,7 +149,7 @@ class _Run:
     tombstone: bool
     source: str
     """The topic; letters of others stay."""
-    paper: _Paper | None
+    paper: Paper | None
     """None in a dry run."""
     id: str
     budget: Deadline
@@ -293,8 +216,14 @@ class _Run:
 
     def _open_transactions(self, names: Sequence[str]) -> tuple[str, ...]:
         """Transactional ids with records for these topics that nobody reads yet."""
-        found = self.cluster.transactions.open_for()
-        return tuple(sorted(one.transactional_id for one in found if set(one.topics).intersection(names)))
+        transactions = self.cluster.transactions
+        found = {one.transactional_id for one in transactions.open_for() if set(one.topics).intersection(names)}
+        # Decided a moment ago: its producer is bringing it in.
+        decided = [one.transactional_id for one in transactions.listed() if one.state is State.PREPARE_COMMIT]
+        for one in transactions.described(decided).values() if decided else ():
+            if set(one.unapplied).intersection(names):
+                found.add(one.transactional_id)
+        return tuple(sorted(found))
 
     # --- one topic -----------------------------------------------------------------------------
 
@@ -345,7 +274,7 @@ class _Run:
     def _writes_tombstones(self, log: DeltaTopicLog) -> bool:
         return self.tombstone and log.info.name == self.source
 
-    def _forget(self, log: DeltaTopicLog, paper: _Paper) -> None:
+    def _forget(self, log: DeltaTopicLog, paper: Paper) -> None:
         log.refresh()
         takings = self._takings(log)
         about = self._begun(log, paper)
@@ -375,7 +304,7 @@ class _Run:
         self.gone_after_ms = max(self.gone_after_ms, self.cluster.clock.now_ms() + delay)
         log.clean_log()
 
-    def _begun(self, log: DeltaTopicLog, paper: _Paper) -> TopicForgotten:
+    def _begun(self, log: DeltaTopicLog, paper: Paper) -> TopicForgotten:
         """What the certificate says of a topic, with what a run that was killed could not write down."""
         info = log.info
         known = paper.certificate.topic(info.topic_id)

@@ -74,6 +74,7 @@ def fork(
         IllegalArgumentError: `new` is `topic`, a cluster in memory, no such version, or a time without a zone or to
             which the log does not reach.
         UnsafeStorageError: a root that can only be read.
+        MirrorTopicError: the topic is a read-only copy of another cluster's.
         UnknownTopicOrPartitionError, TopicAlreadyExistsError, InvalidTopicError, InvalidGroupIdError: bad names.
         UnknownMemberIdError: a group has members; the topic was made, and this group's offsets and those of later ones
             were not taken over.

@@ -21,6 +21,7 @@ from kafkalike.errors import KafkaError
 from kafkalike.lag.measure import GroupLag, Lags
 from kafkalike.log.connect import check_there
 from kafkalike.metrics.process import AppendCollector
+from kafkalike.metrics.replicas import broker_families, mirror_families
 from kafkalike.metrics.snapshot import GroupView, group_views
 from kafkalike.metrics.transactions import TransactionCounter, TransactionFigures
 from kafkalike.model.lag import PartitionIndex, total
@@ -178,7 +179,8 @@ class ClusterCollector(Collector):
             self._errors += 1
             _log.warning("topic %r cannot be read: %s", name, error)
         yield sound
-        yield GaugeMetricFamily("kafka_brokers", "1: the storage root.", value=1)
+        yield from broker_families(self._lags.cluster)
+        yield from mirror_families(self._lags.cluster, self._clock.now_ms())
         counts = GaugeMetricFamily("kafka_topic_partitions", "Partitions of a topic.", labels=("topic",))
         for name, info in sorted(self._lags.topics.items()):
             counts.add_metric((name,), info.num_partitions)

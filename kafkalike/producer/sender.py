@@ -8,7 +8,7 @@ from __future__ import annotations
 import logging
 import os
 import threading
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Final
 
 from kafkalike.clock import Clock
@@ -155,9 +155,9 @@ class Sender:
                 # Nothing is left but after SystemExit in a callback or the like. Nobody must wait for it for ever.
                 buffer.close()
                 left = buffer.empty()
-                under_way = [part for part in parts_of(job[1]) if not part.outcome.done] if job is not None else []
+                under_way: Sequence[Batch] = () if job is None else parts_of(job[1])
                 ended = UnknownOutcomeError("append of a thread that was ended", UNKNOWN_ID)
-                self._fail([part for part in under_way if part not in left], ended)
+                self._fail([part for part in under_way if not part.outcome.done and part not in left], ended)
                 self._fail(left, KafkaError("the producer's thread was ended; the record was not written"))
             finally:
                 at_exit.ALIVE.discard(self)

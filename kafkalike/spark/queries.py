@@ -24,6 +24,7 @@ from kafkalike.log.jvm.parsed_sql import has_parser, parsed
 from kafkalike.model.sql_names import own_names, sql_name
 from kafkalike.model.sql_reading import own_tables, refusal, relations
 from kafkalike.spark.sql import register_sql
+from kafkalike.spark.sql_names import quoted
 from kafkalike.spark.tables import SCHEMAS
 
 if TYPE_CHECKING:
@@ -92,6 +93,8 @@ class Queries:
         if not has_parser(spark):
             raise KafkaConfigurationError("a client of Spark Connect cannot say what a statement would do")
         self._spark = spark.newSession()
+        # `${env:AWS_SECRET_ACCESS_KEY}` would be the secret, and `${…}` a word that is not in the text that is judged.
+        self._spark.conf.set("spark.sql.variable.substitute", "false")
         self._cluster = cluster
         self.seconds = seconds
         self._clock = clock
@@ -159,9 +162,11 @@ class Queries:
         real = own_names(topics)
         views = {sql_name(name): name for name in topics} | {name: name for name in real}
         why = refusal(text, plan, {*views, *SCHEMAS})
-        clashing = [name for name in own_tables(plan) if name.lower() in {view.lower() for view in (*views, *SCHEMAS)}]
+        known = {view.lower() for view in (*views, *SCHEMAS)}
+        # Where WITH does not reach, its name would be that of the other table.
+        clashing = [n for n in own_tables(plan) if n.lower() in known or self._spark.catalog.tableExists(quoted(n))]
         if clashing:
-            why = why or f"{clashing[0][:80]!r} is a view already"
+            why = why or f"there is a view or table {clashing[0][:80]!r} already"
         if why:
             raise IllegalArgumentError(why)
         named = {name.lower() for name in relations(plan)}

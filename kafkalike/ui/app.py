@@ -104,12 +104,14 @@ READ: Final[Mapping[str, View]] = {
     "/schemas": others.schemas,
     "/schema": others.schema,
     "/dead-letters": others.dead_letters,
+    "/dead-letters/all": others.dead_letter_rows,
     "/letters": others.letters,
     "/sql": sql.sql,
     "/sql/{id}": sql.statement,
     "/checks": others.checks,
     "/checks/{id}": others.check,
     "/cluster": others.cluster,
+    "/replicas": others.replicas,
     "/metrics": others.metrics,
 }
 """Pages that change nothing, by their path."""

@@ -19,6 +19,7 @@ from kafkalike.errors import (
     InvalidTopicError,
     KafkaConfigurationError,
     KafkaTimeoutError,
+    NoReassignmentInProgressError,
     OffsetOutOfRangeError,
     TopicAlreadyExistsError,
     UnknownTopicOrPartitionError,
@@ -69,7 +70,9 @@ def test_creating_says_what_was_created(admin: KafkaAdminClient) -> None:
 
     (topic,) = result["topics"]
     assert topic["topic_id"] == admin.describe_topics(["t"])[0]["topic_id"]
-    assert (topic["error_code"], topic["num_partitions"], topic["replication_factor"]) == (0, 2, 1)
+    (described,) = admin.describe_topics(["t"])
+    assert (topic["error_code"], topic["num_partitions"]) == (0, 2)
+    assert topic["replication_factor"] == len(described["partitions"][0]["replica_nodes"])
     assert topic["configs"] == {"retention.ms": {"value": "5"}}
 
 
@@ -113,15 +116,31 @@ def test_a_replication_factor_that_is_none_is_refused(admin: KafkaAdminClient, f
 def test_more_replicas_than_roots_are_refused_in_kafkas_words(admin: KafkaAdminClient) -> None:
     """More replicas than roots are refused in kafkas words."""
     with pytest.raises(InvalidReplicationFactorError) as caught:
-        admin.create_topics([NewTopic("t", 1, 3)])
+        admin.create_topics([NewTopic("t", 1, 9)])
 
-    assert str(caught.value) == "Replication factor: 3 larger than available brokers: 1."
+    brokers = len(admin.describe_cluster()["brokers"])
+    assert str(caught.value) == f"Replication factor: 9 larger than available brokers: {brokers}."
 
 
-def test_a_replica_assignment_is_refused(admin: KafkaAdminClient) -> None:
-    """A replica assignment is refused."""
+@pytest.mark.parametrize("assignment", [{0: [99]}, {1: [1]}, {0: ["x"]}, {0: 1}], ids=str)
+def test_a_replica_assignment_that_cannot_be_is_refused(admin: KafkaAdminClient, assignment: Any) -> None:
+    """A replica assignment that cannot be is refused."""
     with pytest.raises(InvalidReplicationAssignmentError):
-        admin.create_topics([NewTopic("t", replica_assignments={0: [1]})])
+        admin.create_topics([NewTopic("t", replica_assignments=assignment)])
+
+    assert admin.list_topics() == []
+
+
+def test_a_replica_assignment_says_how_many_partitions_there_are(admin: KafkaAdminClient) -> None:
+    """And excludes other numbers, as in Kafka."""
+    admin.create_topics([NewTopic("t", replica_assignments={0: [1], 1: [1]})])
+
+    (topic,) = admin.describe_topics(["t"])
+    assert [p["replica_nodes"] for p in topic["partitions"]] == [[1], [1]]
+    with pytest.raises(InvalidRequestError, match="replication factor must be -1"):
+        admin.create_topics([NewTopic("u", -1, 1, replica_assignments={0: [1]})])
+    with pytest.raises(InvalidRequestError, match="number of partitions must be -1"):
+        admin.create_topics([NewTopic("u", 3, replica_assignments={0: [1]})])
 
 
 @pytest.mark.parametrize(
@@ -187,7 +206,10 @@ def test_describing_says_leader_and_replicas_of_each_partition(admin: KafkaAdmin
     (topic,) = admin.describe_topics(["t"])
 
     assert [p["partition_index"] for p in topic["partitions"]] == [0, 1]
-    assert all((p["leader_id"], p["replica_nodes"], p["isr_nodes"]) == (1, [1], [1]) for p in topic["partitions"])
+    for p in topic["partitions"]:
+        assert p["leader_id"] == p["replica_nodes"][0]
+        assert p["isr_nodes"] == sorted(p["replica_nodes"])
+        assert (p["error_code"], p["offline_replicas"]) == (0, [])
 
 
 def test_describing_what_is_not_there_has_an_error_code(admin: KafkaAdminClient) -> None:
@@ -357,8 +379,11 @@ def test_disk_use_is_said_by_partition(cluster: Cluster, admin: KafkaAdminClient
     admin.create_topics({"t": {"num_partitions": 2}})
     fill_at(cluster, "t", 1, partition=1)
 
-    ((topic,),) = [d["topics"] for d in admin.describe_log_dirs()[0]["log_dirs"]]
+    leader = admin.describe_topics(["t"])[0]["partitions"][0]["leader_id"]
+    (found,) = admin.describe_log_dirs(brokers=[leader])
+    ((topic,),) = [d["topics"] for d in found["log_dirs"]]
 
+    assert found["broker"] == leader
     sizes = [p["partition_size"] for p in topic["partitions"]]
     assert sizes[0] == 0 < sizes[1]
 
@@ -541,7 +566,7 @@ def test_offsets_of_an_earlier_life_of_a_topic_are_not_listed(cluster: Cluster, 
 
 @pytest.mark.parametrize(
     "method",
-    ["create_acls", "describe_acls", "elect_leaders", "describe_features"],
+    ["create_acls", "describe_acls", "alter_replica_log_dirs", "describe_features"],
 )
 def test_what_does_not_exist_here_says_so(admin: KafkaAdminClient, method: str) -> None:
     """What does not exist here says so."""
@@ -549,12 +574,42 @@ def test_what_does_not_exist_here_says_so(admin: KafkaAdminClient, method: str) 
         getattr(admin, method)([])
 
 
-def test_the_root_is_the_one_broker(cluster: Cluster, admin: KafkaAdminClient) -> None:
-    """The root is the one broker."""
+def test_each_root_is_a_broker(cluster: Cluster, admin: KafkaAdminClient) -> None:
+    """Each root is a broker."""
     described = admin.describe_cluster()
 
     assert described["controller_id"] == 1
-    assert [b["host"] for b in described["brokers"]] == [cluster.root]
+    assert ",".join(b["host"] for b in described["brokers"]) == cluster.root
+    assert [b["is_fenced"] for b in described["brokers"]] == [False] * len(described["brokers"])
+
+
+def test_an_election_that_is_not_needed_is_said_and_no_error(admin: KafkaAdminClient) -> None:
+    """As in Kafka: the preferred replica leads already."""
+    admin.create_topics({"t": {"num_partitions": 2}})
+
+    found = admin.elect_leaders("PREFERRED", ["t"])
+
+    (topic,) = found["replica_election_results"]
+    assert [(p["partition_id"], p["error_code"]) for p in topic["partition_result"]] == [(0, 84), (1, 84)]
+    with pytest.raises(IllegalArgumentError, match="type of an election"):
+        admin.elect_leaders(7)
+    with pytest.raises(UnknownTopicOrPartitionError):
+        admin.elect_leaders(0, {"no": [0]})
+
+
+def test_reassignments_are_answered_by_partition(admin: KafkaAdminClient) -> None:
+    """With the class of an error, or None."""
+    admin.create_topics([NewTopic("t", replica_assignments={0: [1], 1: [1]})])
+    t0, t1 = TopicPartition("t", 0), TopicPartition("t", 1)
+
+    assert admin.alter_partition_reassignments({t0: [1], t1: [1]}) == {t0: None, t1: None}
+    assert admin.alter_partition_reassignments({t0: [1]}) == {t0: InvalidReplicationAssignmentError}
+    assert admin.alter_partition_reassignments({t0: [99], t1: [99]})[t0] is InvalidReplicationAssignmentError
+    assert admin.alter_partition_reassignments({t0: None, t1: None})[t0] is NoReassignmentInProgressError
+    assert admin.list_partition_reassignments() == {}
+    for wrong in ([], ["1"]):
+        with pytest.raises(ValueError, match="replicas"):
+            admin.alter_partition_reassignments({t0: wrong})  # type: ignore[dict-item]
 
 
 def test_a_closed_client_refuses_calls(cluster: Cluster) -> None:

@@ -16,21 +16,25 @@ from hypothesis import strategies as st
 
 from kafkalike import ForgetReport, KafkaConsumer, KafkaProducer, TopicPartition, forget, fork
 from kafkalike.clock import SYSTEM_CLOCK, Deadline
-from kafkalike.corrections.forget import _Paper
+from kafkalike.corrections.paper import Paper
 from kafkalike.errors import (
     CorruptRecordError,
     IllegalArgumentError,
+    MirrorTopicError,
     PolicyViolationError,
     UnknownTopicOrPartitionError,
     UnsupportedVersionError,
 )
 from kafkalike.log.inspect.certificate import check_certificate
 from kafkalike.log.inspect.history import topic_history
+from kafkalike.log.inspect.key_bytes import keys_left
 from kafkalike.log.upkeep.change import publish_or_discard
 from kafkalike.log.upkeep.merge import merge
+from kafkalike.log.upkeep.remove import Remover
+from kafkalike.mirror import Mirror
 from kafkalike.model.batch import RecordBatch
 from kafkalike.model.corrections.certificate import Certificate, parse_certificate
-from kafkalike.model.corrections.removal import Taking
+from kafkalike.model.corrections.removal import Taking, runs_of
 from kafkalike.model.dead_letters.letters import OFFSET, PARTITION, TOPIC
 from kafkalike.partitioner import partition_for_key
 from kafkalike.testing import MemoryCluster
@@ -191,6 +195,32 @@ def test_any_records_of_any_keys_go_as_the_rule_says(
     stored = [pq.read_table(Path(root, "t", path)).column("key").to_pylist() for path in live]
     # Below the log start too.
     assert not chosen.intersection(key for column in stored for key in column)
+
+
+@settings(deadline=None, max_examples=25)
+@given(data=st.data())
+def test_what_is_found_is_what_the_rule_says(data: st.DataObject, tmp_path_factory: pytest.TempPathFactory) -> None:
+    """By key, by offset, up to a bound and but for what is spared; over files of one record and of several."""
+    log = topic(str(tmp_path_factory.mktemp("rule")), "t", 1, {})
+    keys = data.draw(st.lists(st.lists(st.sampled_from([b"a", b"b", None]), min_size=1, max_size=4), max_size=4))
+    for some in keys:
+        made = RecordBatch()
+        for key in some:
+            made.add(0, key, b"v", NOW)
+        log.append(made)
+    offsets = st.integers(0, 16)
+    taking = Taking(
+        below=data.draw(offsets),
+        keys=frozenset(data.draw(st.sets(st.sampled_from([b"a", b"b", b"c"])))),
+        offsets=runs_of(data.draw(st.sets(offsets, max_size=5))),
+        spared=frozenset(data.draw(st.sets(offsets, max_size=3))),
+    )
+
+    remover = Remover(log, "r", work="forget", facts={}, budget=Deadline(SYSTEM_CLOCK, None))
+    found = [offset for piece in remover.found({0: taking}) for run in piece.offsets for offset in run]
+
+    flat = [key for some in keys for key in some]
+    assert found == [offset for offset, key in enumerate(flat) if taking.takes(offset, key)]
 
 
 def test_a_partition_that_loses_all_of_its_records_goes_on_where_it_was(root: str) -> None:
@@ -481,15 +511,15 @@ def test_an_unfinished_run_is_gone_on_with_and_its_certificate_has_all(
     log = filled(root, 3)
     before = rows(log)
     paper = tmp_path / "certificate.json"
-    put, calls = _Paper.put, []
+    put, calls = Paper.put, []
 
-    def cut_off(self: _Paper, certificate: Certificate) -> None:
+    def cut_off(self: Paper, certificate: Certificate) -> None:
         calls.append(1)
         if len(calls) == 3:
             raise KeyboardInterrupt
         put(self, certificate)
 
-    monkeypatch.setattr(_Paper, "put", cut_off)
+    monkeypatch.setattr(Paper, "put", cut_off)
     with pytest.raises(KeyboardInterrupt):
         forget("t", root, keys=[KEY, b"a"], execute=True, certificate=paper)
     monkeypatch.undo()
@@ -538,6 +568,29 @@ def test_records_of_an_open_transaction_are_told_of(root: str) -> None:
         assert findings(root, report.certificate, KEY) == {"key-not-gone"}
         producer.commit_transaction()
     assert forget("t", root, keys=KEY, execute=True, now=True).records == 1
+
+
+def test_a_mirror_gets_the_version_that_took_the_records_and_its_own_upkeep_removes_the_files(
+    root: str, tmp_path: Path
+) -> None:
+    """At the mirror itself nothing may be taken, nor copied."""
+    source = str(tmp_path / "source")
+    filled(source, 1, configs=AT_ONCE)
+    Mirror(open_cluster(source), open_cluster(root)).run()
+
+    forget("t", source, keys=KEY, execute=True, now=True)
+    Mirror(open_cluster(source), open_cluster(root)).run()
+    upkeep(root, works=["vacuum"])
+
+    mirrored = open_cluster(root).log("t")
+    assert rows(mirrored) == rows(open_cluster(source).log("t"))
+    assert not any(row[0] == KEY for row in rows(mirrored).values())
+    assert list(keys_left(mirrored.files, "t", [KEY])) == []
+    assert forget("t", root, keys="a").records == 4
+    for refused in (lambda: forget("t", root, keys="a", execute=True), lambda: fork("t", "new", root)):
+        with pytest.raises(MirrorTopicError, match="read-only mirror"):
+            refused()
+    assert set(open_cluster(root).topics()) == {"t"}
 
 
 # --- refused ---------------------------------------------------------------------------------------

@@ -16,7 +16,7 @@ from tests.contract.test_send_arrow import records, sent_values
 
 
 @contextmanager
-def held(producer: KafkaProducer, topic: str) -> Iterator[None]:
+def held(producer: KafkaProducer, topic: str, **columns: Any) -> Iterator[None]:
     """While it lasts nothing is appended: the sender's thread is in a callback."""
     inside, go_on = threading.Event(), threading.Event()
 
@@ -24,7 +24,7 @@ def held(producer: KafkaProducer, topic: str) -> Iterator[None]:
         inside.set()
         go_on.wait(60)
 
-    producer.send_arrow(topic, records(value=["first"])).add_callback(wait)
+    producer.send_arrow(topic, records(value=["first"], **columns)).add_callback(wait)
     assert inside.wait(60)
     try:
         yield
@@ -85,16 +85,12 @@ def test_a_batch_that_is_refused_fails_alone(cluster: Cluster, make: Callable[..
     cluster.create_topic("t", 1, {"cleanup.policy": "compact"})
     producer = make()
 
-    inside, go_on = threading.Event(), threading.Event()
-    first = producer.send_arrow("t", records(key=["k"], value=["first"]))
-    first.add_callback(lambda _: (inside.set(), go_on.wait(60)))
-    assert inside.wait(60)
-    sent = [
-        producer.send_arrow("t", records(key=["k"], value=["a"])),
-        producer.send_arrow("t", records(value=["b"])),
-        producer.send_arrow("t", records(key=["k"], value=["c"])),
-    ]
-    go_on.set()
+    with held(producer, "t", key=["k"]):
+        sent = [
+            producer.send_arrow("t", records(key=["k"], value=["a"])),
+            producer.send_arrow("t", records(value=["b"])),
+            producer.send_arrow("t", records(key=["k"], value=["c"])),
+        ]
     producer.flush()
 
     with pytest.raises(InvalidRecordError):

@@ -11,6 +11,7 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
+from pyspark.serializers import SpecialLengths
 from pyspark.sql.streaming import python_streaming_source_runner as runner
 
 from kafkalike.errors import DataLossError
@@ -44,7 +45,7 @@ class Asked:
         self.said = _int(got)
         self.rows: list[dict[str, Any]] = []
         if self.said == HANDED:
-            assert _int(got) == runner.SpecialLengths.START_ARROW_STREAM
+            assert _int(got) == SpecialLengths.START_ARROW_STREAM
             self.rows = pa.ipc.open_stream(got).read_all().to_pylist()
 
 
@@ -72,8 +73,7 @@ def offsets_of(rows: list[dict[str, Any]]) -> list[tuple[int, int]]:
     return [(row["partition"], row["offset"]) for row in rows]
 
 
-@pytest.fixture
-def root(root: str) -> str:
+def filled(root: str) -> str:
     cluster: Any = connect(root)
     cluster.create_topic("t", 2, {})
     fill(cluster, "t", "a", "b", "c")
@@ -81,8 +81,14 @@ def root(root: str) -> str:
     return root
 
 
-def test_a_small_batch_is_handed_over_with_the_partition_that_a_task_could_read(root: str) -> None:
-    mine = reader(root)
+@pytest.fixture
+def root(root: str) -> str:
+    return filled(root)
+
+
+def test_a_small_batch_is_handed_over_with_the_partition_that_a_task_could_read(any_root: str) -> None:
+    """From a disk and from object stores."""
+    mine = reader(filled(any_root))
 
     asked = Asked(mine)
 

@@ -1,12 +1,13 @@
 """Tables that notebooks show."""
 
+import httpx
 import pytest
 
 from kafkalike.consumer import KafkaConsumer
 from kafkalike.errors import GroupIdNotFoundError, UnknownTopicOrPartitionError
 from kafkalike.log.port import Cluster
 from kafkalike.producer import KafkaProducer
-from kafkalike.ui.notebook import group, lag, topic
+from kafkalike.ui.notebook import console, group, lag, topic
 
 NAME = "<b>g</b>"
 
@@ -37,3 +38,14 @@ def test_a_topic_a_group_and_all_lag_are_tables(cluster: Cluster) -> None:
         topic("none", cluster)
     with pytest.raises(GroupIdNotFoundError):
         group("none", cluster)
+
+
+def test_the_console_itself_is_served_from_a_notebook(cluster: Cluster) -> None:
+    """In this process, until it is stopped."""
+    shown = console(cluster, read_only=True)
+    try:
+        answer = httpx.get(f"{shown.url}/topics", headers={"authorization": f"Bearer {shown.token}"})
+        assert "read-only" in answer.text
+    finally:
+        shown.stop()
+    assert not shown.running

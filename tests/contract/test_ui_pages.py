@@ -108,7 +108,7 @@ GROUP = f"g/{CANARY}"
         ("/group/reset", {"id": GROUP, "topic": "orders", "to": "earliest"}, "Nothing is changed yet"),
         ("/transactions", {}, "No transactional ids"),
         ("/schemas", {}, "No subjects"),
-        ("/dead-letters", {}, "No topic holds dead letters"),
+        ("/dead-letters/all", {}, "No topic holds dead letters"),
         ("/letters", {"topic": "orders"}, "orders"),
         ("/checks", {}, "Nothing was checked yet"),
         ("/cluster", {}, "Root"),
@@ -461,3 +461,23 @@ def test_a_form_that_does_not_come_is_not_waited_for(browser: Browser, monkeypat
     asyncio.run(gate(scope, receive, send))
 
     assert told[0]["status"] == 408
+
+
+def test_replicas_are_shown_with_those_that_give_no_answer(tmp_path: Path) -> None:
+    """Of a cluster with several roots; one root has no replicas."""
+    roots = [str(tmp_path / f"root-{number}") for number in range(3)]
+    for root in roots:
+        Path(root).mkdir()
+    cluster = connect(",".join(roots))
+    cluster.create_topic("orders", 1, {}, replication_factor=3)
+    browser = Browser(cluster)
+    browser.get("/topics")
+
+    sound = browser.get("/replicas", q="orders")
+    Path(roots[2]).rename(tmp_path / "gone")
+    broken = browser.get("/replicas", q="orders")
+
+    assert "in sync" in sound
+    assert "no answer" not in sound
+    assert "gives no answer" in broken
+    assert "has one root" in Browser(MemoryCluster()).get("/replicas")

@@ -10,6 +10,7 @@ from datetime import UTC, datetime, timedelta
 from ipaddress import ip_address
 from pathlib import Path
 
+import pytest
 from cryptography import x509
 from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec
@@ -90,3 +91,13 @@ def test_a_schema_comes_from_standard_input(kafkalike: Run) -> None:
 
     assert (done.returncode, done.stderr) == (0, "")
     assert kafkalike("schemas", "get", "--subject", "s").stdout == '"long"\n'
+
+
+@pytest.mark.parametrize("service", ["ui", "schema-registry"])
+def test_a_key_without_its_certificate_is_wrong_usage(kafkalike: Run, tmp_path: Path, service: str) -> None:
+    """The same words and exit code for all that serve."""
+    (tmp_path / "key.pem").write_text("")
+
+    done = kafkalike(service, "--tls-key-file", "key.pem", "--port", "0")
+
+    assert (done.returncode, "--tls-key-file needs --tls-cert-file" in done.stderr) == (2, True)

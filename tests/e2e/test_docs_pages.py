@@ -17,6 +17,8 @@ SAID = {
     "console.md": [],
     "groups.md": [],
     "index.md": ["RecordMetadata", "[b'tea']", "PartitionCount: 2"],
+    "mirrors.md": ["orders: version -1 -> ", "following", "Promoted topic orders"],
+    "replicas.md": ["Replicas: 1,2,3", "in sync", "0 errors"],
     "operations.md": ["billing", "TransactionalId", "0 errors", "Created topic orders."],
     "recipes.md": ["Created topic orders."],
     "retention.md": ["nothing was changed", "append      10 records", "orders-before"],
@@ -34,12 +36,20 @@ def world_of(page: str, folder: Path) -> Iterator[World]:
             case "console.md":
                 filled(folder, "orders")
                 read_by(folder, "bills", "orders")
+                world.names["spark"] = None  # the page of SQL has its own test
             case "groups.md":
                 filled(folder, "orders")
                 read_by(folder, "billing", "orders")
                 admin = KafkaAdminClient(bootstrap_servers=str(folder / "kafkalike-data"))
                 admin.alter_group_offsets("billing", {TopicPartition("orders", 0): OffsetAndMetadata(0)})
                 world.names["handle"] = _once
+            case "mirrors.md":
+                filled(folder, "orders")
+                read_by(folder, "billing", "orders")
+            case "replicas.md":
+                for disk in "abc":
+                    (folder / disk).mkdir()
+                world.replaced = {"/mnt/": f"{folder}/"}
             case "operations.md":
                 filled(folder, "orders", "customers", partitions=3)
                 read_by(folder, "billing", "orders", "customers")
@@ -47,6 +57,7 @@ def world_of(page: str, folder: Path) -> Iterator[World]:
                 producer.init_transactions()
                 producer.begin_transaction()
                 producer.send("orders", b"never committed").get(timeout=10)
+                world.replaced = {"serve_appends(9309)": "serve_appends(0)"}
                 # The page aborts it: then there is nothing to end.
                 until.callback(producer.close)
             case "retention.md":

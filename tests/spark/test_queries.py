@@ -123,6 +123,27 @@ def test_whatever_else_is_refused_and_does_nothing(queries: Queries, filled: str
     assert sorted(tmp_path.iterdir()) == before
 
 
+def test_no_secret_of_the_process_is_put_into_a_statement(queries: Queries, spark: SparkSession) -> None:
+    """Spark puts variables of the environment and settings in place of `${…}` otherwise."""
+    spark.conf.set("spark.kafkalike.test", "hidden")
+    for name in ("env:HOME", "system:user.home", "spark.kafkalike.test", "hivevar:x"):
+        assert ran(queries, f"SELECT '${{{name}}}'").rows == [[f"${{{name}}}"]]
+    spark.conf.unset("spark.kafkalike.test")
+
+
+def test_with_takes_no_name_that_a_table_of_the_catalog_has(queries: Queries, spark: SparkSession) -> None:
+    """Beside the part that WITH reaches, the name would be that of the table."""
+    spark.sql("CREATE TABLE kept_elsewhere USING delta AS SELECT 1 AS x")
+    try:
+        with pytest.raises(IllegalArgumentError, match="already"):
+            ran(
+                queries,
+                "SELECT * FROM (WITH kept_elsewhere AS (SELECT 2) SELECT * FROM kept_elsewhere), kept_elsewhere",
+            )
+    finally:
+        spark.sql("DROP TABLE kept_elsewhere")
+
+
 ENDLESS = "SELECT count(*) FROM range(1000000000) a CROSS JOIN range(1000000000) b WHERE a.id * b.id % 7 = 8"
 
 

@@ -22,6 +22,7 @@ import sys
 import time
 import uuid
 from collections.abc import Mapping
+from html import unescape
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any, ClassVar, Final
 from urllib.parse import parse_qs, quote, unquote, urlsplit
@@ -174,7 +175,7 @@ class Door(BaseHTTPRequestHandler):
         headers = {name: text for name, text in self.headers.items() if name.lower() not in HOP}
         self._client.request(self.command, self.path, self._content() or None, headers)
         answer = self._client.getresponse()
-        content = answer.read()
+        content = _after(answer.read(), parse_qs(urlsplit(self.path).query).get("start-after", [""])[-1])
         self.send_response(answer.status)
         for name, text in answer.getheaders():
             if name.lower() not in HOP:
@@ -184,6 +185,16 @@ class Door(BaseHTTPRequestHandler):
         self.end_headers()
         if self.command != "HEAD":
             self.wfile.write(content)
+
+
+def _after(listed: bytes, start: str) -> bytes:
+    """A list of objects after a name, which fake-gcs-server takes for one of all."""
+    if not start:
+        return listed
+    return _LISTED.sub(lambda one: b"" if unescape(one[1].decode()) <= start else one[0], listed)
+
+
+_LISTED: Final = re.compile(rb"<Contents>.*?<Key>(.*?)</Key>.*?</Contents>", re.DOTALL)
 
 
 def _etag(found: Mapping[str, Any]) -> str:

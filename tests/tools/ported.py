@@ -406,7 +406,7 @@ def headers_there_and_back(side: Side) -> Rows:
 
 
 def copy_of_all_columns(side: Side) -> Rows:
-    """A topic written into another with all its columns: the sink ignores `offset`, `timestamp` and the rest, not `partition`."""
+    """A topic written into another with all its columns: the sink takes `partition`, not `offset` and `timestamp`."""
     side.send("events", "a", "b")
     side.write(side.read("events").drop("topic"), "copies")
     return rows(side.read("copies").selectExpr("partition", "offset", "CAST(value AS STRING)", "timestampType"))

@@ -511,8 +511,21 @@ def test_a_withdrawal_that_gets_no_answer_is_no_refusal() -> None:
     steps = course.withdrawing(Waiting(1, "a", 1))
     next(steps)
 
-    with pytest.raises(UnknownOutcomeError):
+    with pytest.raises(UnknownOutcomeError, match=r"append beside others.*a-1"):
         steps.throw(KafkaStorageError("no answer"))
+
+
+def test_a_withdrawal_that_comes_too_late_is_none() -> None:
+    """A version that is there has it: nothing more is asked or made."""
+    part, placed = Waiting(1, "a", 1), Placed(1, 3, {})
+    steps = course.withdrawing(part)
+    acts = [next(steps), steps.send(None)]
+
+    with pytest.raises(StopIteration) as end:
+        steps.send(Seen(4, Taken(0, {"a": placed}), 0.0))
+
+    assert acts == [Withdraw(part), Look()]
+    assert end.value.value == placed
 
 
 def test_a_withdrawal_ends_with_the_version_that_may_have_it() -> None:

@@ -52,12 +52,13 @@ def test_an_interrupt_at_any_line_leaves_none_behind(nth: int) -> None:
         return trace
 
     with contextlib.suppress(KeyboardInterrupt):
+        before = sys.gettrace()
         sys.settrace(trace)
         try:
             with within(Deadline(ManualClock(), 5_000)):
                 pass
         finally:
-            sys.settrace(None)
+            sys.settrace(before)
 
     assert time_left() == float("inf")
 

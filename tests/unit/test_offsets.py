@@ -2,10 +2,23 @@
 
 from collections import Counter
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kafkalike.model.offsets import Gap, Overlap, assign_offsets, gaps_and_overlaps, plan_offsets, requirements
+from kafkalike.errors import IllegalArgumentError
+from kafkalike.model.offsets import (
+    MAX_OFFSET,
+    Gap,
+    Overlap,
+    assign_offsets,
+    gaps_and_overlaps,
+    plan_offsets,
+    requirements,
+    shifted,
+    storable,
+)
+from kafkalike.model.structs import TopicPartition
 
 partition_lists = st.lists(st.integers(0, 4), max_size=30)
 ranges = st.tuples(st.integers(0, 20), st.integers(1, 6)).map(lambda run: range(run[0], run[0] + run[1]))

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from kafkalike.errors import CommitFailedError
+from kafkalike.errors import CommitFailedError, FencedInstanceIdError
 from kafkalike.model.combining.offset_commit import OffsetCommit, Position, load_commit
 from kafkalike.model.combining.units import InTurn, in_turn
 from kafkalike.model.group_roster import Member, Roster
@@ -189,8 +189,21 @@ def test_nobody_else_commits_for_a_member() -> None:
             commit(generation, member)(state)
 
 
+def test_a_static_member_is_told_that_another_one_has_its_name() -> None:
+    """By its instance id: to its member id alone the group would be unknown."""
+    other = Member(member_id="other", since=4, group_instance_id="i")
+    state = GroupsState().applied([roster_row(1, "g", Roster(generation=4, members={"other": other}))])
+
+    with pytest.raises(FencedInstanceIdError):
+        commit(4)(state)
+
+
 def test_a_commit_is_loaded_as_it_was_dumped() -> None:
+    """At the time of the machine, too."""
+    late = replace(commit(4), time_ms=1_800_000_000_000)
+
     assert load_commit(commit(4).dumped()) == commit(4)
+    assert load_commit(late.dumped()) == late
 
 
 @pytest.mark.parametrize(

@@ -28,6 +28,9 @@ if TYPE_CHECKING:
 @click.option("--topic", metavar="REGEX", help="Topics to check; default all.")
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON object.")
 @click.option("--strict", is_flag=True, help="Warnings are errors.")
+@click.option(
+    "--replicas", is_flag=True, help="Also compare the replicas of each table, byte by byte, up to what is published."
+)
 @click.option("--repair", is_flag=True, help="Say how damaged tables would be repaired; do it with --execute.")
 @click.option("--execute", is_flag=True, help="Repair them, then check.")
 @click.option(
@@ -48,6 +51,7 @@ def verify(
     topic: str | None,
     as_json: bool,
     strict: bool,
+    replicas: bool,
     repair: bool,
     execute: bool,
     certificate: str | None,
@@ -66,6 +70,9 @@ def verify(
 
     With --certificate, the files that held forgotten records must be gone, and no such record be back. With the keys
     also: no record with one in any file of these topics. Their bytes elsewhere, as in values, are a warning.
+
+    With --replicas, all replicas in sync must have the same versions and data files; those that are not in sync, or
+    whose root gives no answer, are a warning.
 
     Exit code 0: sound, 1: something is wrong.
     """
@@ -94,6 +101,10 @@ def verify(
         raise UnknownTopicOrPartitionError(message)
     with _progress(cluster, names, verify_run.total_bytes) as advance:
         report = verify_run.verify(cluster, names, advance)
+    if replicas:
+        from kafkalike.log.inspect.replica_check import check_replicas
+
+        report.findings += check_replicas(cluster, allowed)
     _print(report, as_json=as_json, strict=strict)
 
 

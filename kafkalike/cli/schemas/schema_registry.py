@@ -73,9 +73,9 @@ def schema_registry(environment: Environment, options: _Options) -> None:
     from kafkalike.schemas.http.serving import RegistryServer
     from kafkalike.schemas.service.service import RegistryService
 
+    tls = certificate(options.tls_cert_file, options.tls_key_file)
     cluster = environment.cluster_of(options.bootstrap_server, options.command_config)
     credentials = _credentials(options)
-    tls = certificate(options.tls_cert_file, options.tls_key_file)
     with Interrupt() as interrupt:
         server = RegistryServer(
             RegistryService(cluster, read_only=options.read_only, clock=environment.clock),

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from base64 import urlsafe_b64encode
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 from uuid import UUID
@@ -25,10 +25,12 @@ from kafkalike.errors import IllegalArgumentError, TopicAlreadyExistsError
 
 if TYPE_CHECKING:
     from kafkalike.admin import KafkaAdminClient
+    from kafkalike.model.brokers import Replicas
 
 ALLOWED: Final[Mapping[str, frozenset[str]]] = {
     "partitions": frozenset({"create", "alter"}),
     "replication_factor": frozenset({"create"}),
+    "replica_assignment": frozenset({"create"}),
     "config": frozenset({"create"}),
     "if_not_exists": frozenset({"create"}),
     "if_exists": frozenset({"alter", "delete", "describe"}),
@@ -64,6 +66,7 @@ class TopicsOptions:
     topic_id: str | None
     partitions: int | None
     replication_factor: int | None
+    replica_assignment: str | None
     config: tuple[str, ...]
     if_not_exists: bool
     if_exists: bool
@@ -86,18 +89,26 @@ class TopicsOptions:
 @click.option("--topic", help="Topic; except for --create a regular expression that must match the whole name.")
 @click.option("--topic-id", help="Topic by id, as --describe prints it or as a UUID, with --describe.")
 @click.option("--partitions", type=int, help="Number of partitions; default num.partitions of the server, 1.")
-@click.option("--replication-factor", type=int, help="Number of replicas: 1, as there is one storage root.")
+@click.option(
+    "--replication-factor", type=int, help="Number of replicas; default default.replication.factor of the server, 1."
+)
+@click.option(
+    "--replica-assignment",
+    metavar="IDS",
+    help="Brokers of each partition, the leader first, such as 1:2,1:2: the same for all partitions of a topic.",
+)
 @click.option("--config", multiple=True, metavar="NAME=VALUE", help="Setting of the new topic; may be repeated.")
 @click.option("--if-not-exists", is_flag=True, help="With --create: do nothing when the topic exists.")
 @click.option("--if-exists", is_flag=True, help="Do nothing when no topic matches.")
 @click.option("--exclude-internal", is_flag=True, help="Always so: kafkalike's own tables are no topics.")
 @click.option("--topics-with-overrides", is_flag=True, help="With --describe: only topics with settings of their own.")
-@click.option("--under-replicated-partitions", is_flag=True, help="With --describe: none, with one root.")
-@click.option("--unavailable-partitions", is_flag=True, help="With --describe: none, with one root.")
-@click.option("--under-min-isr-partitions", is_flag=True, help="With --describe: none, with one root.")
-@click.option("--at-min-isr-partitions", is_flag=True, help="With --describe: all, with one root.")
+@click.option("--under-replicated-partitions", is_flag=True, help="With --describe: those that lack a replica.")
+@click.option("--unavailable-partitions", is_flag=True, help="With --describe: those whose leader gives no answer.")
+@click.option(
+    "--under-min-isr-partitions", is_flag=True, help="With --describe: fewer in sync than min.insync.replicas."
+)
+@click.option("--at-min-isr-partitions", is_flag=True, help="With --describe: as many in sync as min.insync.replicas.")
 @without_effect("--partition-size-limit-per-response", "there are no responses to page")
-@refused("--replica-assignment", "one storage root holds every partition")
 @refused("--delete-config", "settings are altered with 'kafkalike configs --alter --delete-config'")
 @refused("--zookeeper", "there is no ZooKeeper; --bootstrap-server names the storage root")
 @version_option
@@ -180,6 +191,12 @@ def _create(admin: KafkaAdminClient, options: TopicsOptions) -> Iterator[str]:
         spec["num_partitions"] = options.partitions
     if options.replication_factor is not None:
         spec["replication_factor"] = options.replication_factor
+    if options.replica_assignment is not None:
+        if options.partitions is not None or options.replication_factor is not None:
+            other = "partitions" if options.partitions is not None else "replication-factor"
+            message = f'Option "[replica-assignment]" can\'t be used with option "[{other}]"'
+            raise click.UsageError(message)
+        spec["assignments"] = parse_assignment(options.replica_assignment)
     try:
         admin.create_topics({options.topic: spec})
     except TopicAlreadyExistsError:
@@ -218,9 +235,10 @@ def _describe(admin: KafkaAdminClient, options: TopicsOptions) -> Iterator[str]:
         own = overrides.get(topic["name"], {})
         if report is None and (own or not options.topics_with_overrides):
             yield _topic_line(topic, own)
-        # With one root no partition lacks a replica, and each is at its minimum of one.
-        if report == "at_min_isr_partitions" or (report is None and not options.topics_with_overrides):
-            yield from (_partition_line(topic["name"], partition) for partition in topic["partitions"])
+        if report is not None or not options.topics_with_overrides:
+            replicas = admin.replicas_of(topic["name"])
+            if report is None or REPORTS[report](replicas):
+                yield from (_partition_line(topic["name"], partition) for partition in topic["partitions"])
 
 
 def _overrides(admin: KafkaAdminClient, names: list[str]) -> dict[str, dict[str, str]]:
@@ -252,7 +270,7 @@ def _topic_line(topic: Mapping[str, Any], configs: Mapping[str, str]) -> str:
         f"Topic: {topic['name']}",
         f"TopicId: {kafka_uuid(topic['topic_id'])}",
         f"PartitionCount: {len(topic['partitions'])}",
-        "ReplicationFactor: 1",
+        f"ReplicationFactor: {len(topic['partitions'][0]['replica_nodes'])}",
         f"Configs: {','.join(f'{name}={value}' for name, value in configs.items())}",
     )
     return "\t".join(fields)
@@ -263,13 +281,39 @@ def _partition_line(topic: str, partition: Mapping[str, Any]) -> str:
         "",
         f"Topic: {topic}",
         f"Partition: {partition['partition_index']}",
-        f"Leader: {partition['leader_id']}",
+        f"Leader: {'none' if partition['leader_id'] < 0 else partition['leader_id']}",
         f"Replicas: {','.join(map(str, partition['replica_nodes']))}",
         f"Isr: {','.join(map(str, partition['isr_nodes']))}",
         "Elr: ",
         "LastKnownElr: ",
     )
     return "\t".join(fields)
+
+
+REPORTS: Final[Mapping[str, Callable[[Replicas], bool]]] = {
+    "under_replicated_partitions": lambda replicas: replicas.under_replicated,
+    "unavailable_partitions": lambda replicas: replicas.leader < 0,
+    "under_min_isr_partitions": lambda replicas: len(replicas.isr) < replicas.min_isr,
+    "at_min_isr_partitions": lambda replicas: len(replicas.isr) == replicas.min_isr,
+}
+"""Which topics a report is about."""
+
+
+def parse_assignment(text: str) -> dict[int, list[int]]:
+    """Kafka's `--replica-assignment`: brokers by partition, partitions by commas and brokers by colons.
+
+    Raises:
+        IllegalArgumentError: it is none.
+
+    >>> parse_assignment("1:2,1:2")
+    {0: [1, 2], 1: [1, 2]}
+    """
+    try:
+        found = [[int(broker) for broker in partition.split(":")] for partition in text.split(",")]
+    except ValueError as cause:
+        message = f"a replica assignment is a list such as 1:2,1:2, not {text!r}"
+        raise IllegalArgumentError(message) from cause
+    return dict(enumerate(found))
 
 
 RUN: Final = {"list": _list, "describe": _describe, "create": _create, "alter": _alter, "delete": _delete}

@@ -64,11 +64,12 @@ def ui(environment: Environment, options: _Options) -> None:
     from kafkalike.metrics.prometheus import exposition
     from kafkalike.ui.serving import ConsoleServer
 
-    cluster = environment.cluster_of(options.bootstrap_server, options.command_config)
-    check_there(cluster)
     if options.spark and options.read_only:
         message = "--read-only and --spark exclude each other: statements are work for Spark"
         raise click.UsageError(message)
+    tls = certificate(options.tls_cert_file, options.tls_key_file)
+    cluster = environment.cluster_of(options.bootstrap_server, options.command_config)
+    check_there(cluster)
     registry = exposition(cluster, environment.clock)
     with Interrupt() as interrupt:
         server = ConsoleServer(
@@ -78,7 +79,7 @@ def ui(environment: Environment, options: _Options) -> None:
             token=os.environ.get(TOKEN) or None if options.token else "",
             read_only=options.read_only,
             allowed_hosts=options.allowed_hosts,
-            certificate=certificate(options.tls_cert_file, options.tls_key_file),
+            certificate=tls,
             metrics=lambda: generate_latest(registry),
             queries=_queries(cluster, environment) if options.spark else None,
             clock=environment.clock,

@@ -15,7 +15,6 @@ from kafkalike.config.topic import TOPIC_PROPERTIES
 from kafkalike.errors import (
     InvalidConfigurationError,
     InvalidPartitionsError,
-    InvalidReplicationAssignmentError,
     OffsetOutOfRangeError,
     PolicyViolationError,
     TopicAlreadyExistsError,
@@ -27,7 +26,7 @@ from kafkalike.model.brokers import ONLY_BROKER, first_replicas
 from kafkalike.model.cluster_state import ClusterState, MetadataRow, log_start_row, replicas_row, topic_row
 from kafkalike.model.group_state import GroupRow, GroupsState
 from kafkalike.model.names import TopicId, TopicName, check_topic_name
-from kafkalike.model.replication.assignment import check_factor
+from kafkalike.model.replication.assignment import check_assignment, check_factor
 from kafkalike.model.topic import TopicInfo
 
 if TYPE_CHECKING:
@@ -66,9 +65,8 @@ class ClusterBase(abc.ABC):
         del state, partitions
         if factor != -1:
             check_factor(factor, 1)
-        if assignments and any(list(brokers) != [ONLY_BROKER] for brokers in assignments.values()):
-            message = f"this cluster has one root, broker {ONLY_BROKER}: there is no other one to assign"
-            raise InvalidReplicationAssignmentError(message)
+        if assignments:
+            check_assignment(assignments, {ONLY_BROKER: None})
         return None
 
     @abc.abstractmethod

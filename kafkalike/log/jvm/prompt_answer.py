@@ -11,9 +11,10 @@ import contextlib
 import os
 import socket
 import sys
+from types import FrameType
 from typing import Any, Final
 
-QUICK: Final = getattr(socket, "TCP_QUICKACK", None)
+QUICK: Final[int | None] = getattr(socket, "TCP_QUICKACK", None)
 """Linux has it; elsewhere nothing is done."""
 
 
@@ -35,8 +36,8 @@ def acknowledge() -> None:
 
     Nothing is lost where Spark's socket is not found.
     """
-    read = _input() if QUICK is not None else None
-    if read is None:
+    read = None if QUICK is None else _input()
+    if QUICK is None or read is None:
         return
     # Over a Unix socket there is nothing to set.
     with contextlib.suppress(OSError, ValueError), socket.socket(fileno=os.dup(read.fileno())) as spark:
@@ -45,9 +46,9 @@ def acknowledge() -> None:
 
 def _input() -> Any:  # noqa: ANN401 - a file
     """What Spark's worker reads from, in one of the calls that led here."""
-    frame = sys._getframe(1)  # noqa: SLF001 - Spark does not say it elsewhere
+    frame: FrameType | None = sys._getframe(1)  # noqa: SLF001 - Spark does not say it elsewhere
     while frame is not None:
         if str(frame.f_globals.get("__name__", "")).startswith("pyspark.") and "infile" in frame.f_locals:
             return frame.f_locals["infile"]
-        frame = frame.f_back  # type: ignore[assignment]
+        frame = frame.f_back
     return None

@@ -90,10 +90,11 @@ def session(
             `**{"spark.x.y": "z"}`.
 
     Returns:
-        The session. Errors of queries are raised and not logged as well. Settings that only count when a JVM starts have no effect on one that runs already. Warnings of
-        its JVM go to standard error, less those that say nothing (`LOG4J`); name another file with
-        `-Dlog4j2.configurationFile=` in `spark.driver.extraJavaOptions`. With `spark.remote`, or where a session of
-        Spark Connect runs, one of that server, whose jars and static settings are its own.
+        The session. Errors of queries are raised and not logged as well. Settings that only count when a JVM starts
+        have no effect on one that runs already. Warnings of its JVM go to standard error, less those that say nothing
+        (`LOG4J`); name another file with `-Dlog4j2.configurationFile=` in `spark.driver.extraJavaOptions`. With
+        `spark.remote`, or where a session of Spark Connect runs, one of that server, whose jars and static settings are
+        its own.
 
     Raises:
         KafkaConfigurationError: there is no Java, or one that is too old.

@@ -10,11 +10,13 @@ from kafkalike import faults
 from kafkalike.clock import SYSTEM_CLOCK
 from kafkalike.errors import KafkaError, LogCorruptError, MirrorError
 from kafkalike.log.mirrors.manifest import Manifest, Part, load_manifest, pass_name
-from kafkalike.log.table.actions import log_name
+from kafkalike.log.table.actions import log_name, parse_commit
 from kafkalike.log.table.checkpoints.make import checkpoint_name, name_last
+from kafkalike.log.table.commit_file import Commit
 from kafkalike.log.table.damage import storage_errors
 from kafkalike.log.table.layout import MIRRORS
 from kafkalike.log.table.log_files import LogFiles, last_checkpoint
+from kafkalike.log.table.state import REPAIR
 from kafkalike.model.mirrors.offsets import offset_rows
 
 if TYPE_CHECKING:
@@ -118,8 +120,11 @@ def _publish(target: DeltaCluster, info: TopicInfo, part: Part) -> Iterator[str]
             # The topic was deleted meanwhile, with its folder.
             return
         yield "version"
+    if part.checkpoint and part.after + 1 < part.first:
+        # Who follows the table looks for this version alone, and loads the table anew because of it.
+        files.put_if_absent(log_name(part.after + 1), _jump(part), durable=part.durable)
+        yield "jumped"
     if part.checkpoint and last_checkpoint(files) < part.first:
-        # The last of it: a reader who follows has seen by now that the log has gone on.
         name_last(files, part.first, part.actions)
         yield "named"
 
@@ -137,6 +142,14 @@ def _restart(target: DeltaCluster, files: Store, part: Part) -> Iterator[str]:
     faults.point("mirror.before_checkpoint")
     files.replace(checkpoint_name(part.first), content)
     yield "checkpoint"
+
+
+def _jump(part: Part) -> bytes:
+    """A version in the place of the first one that a mirror jumps over; below a checkpoint, it counts no more."""
+    time_ms = parse_commit(part.first, part.versions[0].encode(), part.name).timestamp_ms
+    note = {"mirror": f"goes on at version {part.first}"}
+    version = part.after + 1
+    return Commit(version=version, time_ms=time_ms, operation=REPAIR, append_id=part.checkpoint, note=note).content()
 
 
 def _drop_if_late(files: Store, version: int, looked: float) -> None:

@@ -45,6 +45,8 @@ class Part:
     """Its CRC-32."""
     actions: int = 0
     """How many actions it has."""
+    after: int = -1
+    """With a checkpoint, the last version that the topic had before it."""
     durable: bool = False
     """Whether commits of the topic must survive a power failure."""
 

@@ -194,7 +194,10 @@ class Reading:
         for version in mine:
             if version in theirs and version > 0:
                 before, now = self.target.look(log_name(version)), self.source.look(log_name(version))
-                if before is not None and now is not None and before != now:
+                if before is None or now is None or before == now:
+                    continue
+                # In the place of what a mirror has jumped over stands what says so.
+                if parse_commit(version, before, self.target.uri).operation != REPAIR:
                     raise diverged(self.info, version)
 
     def _restart(self, wanted: int) -> Generator[str, None, Part | None]:
@@ -231,6 +234,7 @@ class Reading:
             checkpoint=name,
             checksum=zlib.crc32(checkpoint),
             actions=actions,
+            after=max(self.info.mirror.version, 0) if self.info.mirror is not None else 0,
             durable=self.durable,
         )
 

@@ -90,12 +90,20 @@ def _with_schemas(
 
 def _of_letters(cluster: DeltaCluster, infos: Mapping[str, TopicInfo]) -> dict[str, Rules]:
     """Rules of dead-letter topics that do not exist: letters are longer than their records, and of any age."""
-    names = {default_topic(name): info for name, info in infos.items()}
-    return {
-        name: _rules(cluster, name, cluster.server.num_partitions, _config(cluster, _letters_configs(cluster, source)))
-        for name, source in names.items()
-        if name not in infos
-    }
+    made: dict[frozenset[tuple[str, str]], Rules] = {}
+    found: dict[str, Rules] = {}
+    for source, info in infos.items():
+        name = default_topic(source)
+        if name in infos:
+            continue
+        # No schemas are checked there, so topics of the same settings have the same rules.
+        settings = frozenset(info.configs.items())
+        rules = made.get(settings)
+        if rules is None:
+            config = _config(cluster, _letters_configs(cluster, info))
+            rules = made[settings] = _rules(cluster, name, cluster.server.num_partitions, config)
+        found[name] = rules
+    return found
 
 
 def _letters_configs(cluster: DeltaCluster, source: TopicInfo) -> dict[str, str]:

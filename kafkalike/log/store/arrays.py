@@ -1,8 +1,9 @@
 """Arrays: NumPy numbers and Python bytes in, Arrow arrays out; and Arrow's numbers in, NumPy's out.
 
-`pyarrow.array` and `pyarrow.scalar` look for pandas objects in whatever they are given and import pandas for it: up to a
-second at the first record that a process sends. `to_numpy` and `pyarrow.compute` with a Python number do so, too. `cast`, `filter` and
-`is_valid` import `pyarrow.compute`, which takes 30 ms of whoever opens a cluster. Buffers say what they hold.
+`pyarrow.array` and `pyarrow.scalar` look for pandas objects in whatever they are given and import pandas for it: up to
+a second at the first record that a process sends. `to_numpy` and `pyarrow.compute` with a Python number do so, too.
+`cast`, `filter` and `is_valid` import `pyarrow.compute`, which takes 30 ms of whoever opens a cluster. Buffers say what
+they hold.
 """
 
 from __future__ import annotations

@@ -29,6 +29,9 @@ _READING = Reading(batch_bytes=16 * 1024 * 1024)
 ROW_BYTES: Final = 512
 """What a record takes beside its bytes."""
 
+NOTHING: Final = numbers(np.array([0], np.int64), pa.int64())[0]
+"""Zero; a Python number would import pandas."""
+
 
 @dataclass(frozen=True, slots=True)
 class Searched:
@@ -137,7 +140,9 @@ class _Kept:
         meant = (offsets >= floor) & (offsets < self._wanted.below)
         if not meant.any():
             return
-        part = pa.Table.from_batches([rows]).filter(pa.array(meant))
+        part = pa.Table.from_batches([rows])
+        if not meant.all():
+            part = part.take(numbers(np.flatnonzero(meant), pa.int64()))
         self._parts.append(part)
         self._size += _bytes_of(part)
         if self._size > 2 * self._wanted.most_bytes:
@@ -168,7 +173,7 @@ def _sizes(rows: pa.Table) -> np.ndarray[tuple[int], np.dtype[np.int64]]:
     """Bytes that each row takes as a record, roughly."""
     sizes = np.full(rows.num_rows, ROW_BYTES, np.int64)
     for name in ("key", "value"):
-        lengths = pc.fill_null(pc.cast(pc.binary_length(rows.column(name)), pa.int64()), 0).combine_chunks()
+        lengths = pc.fill_null(pc.cast(pc.binary_length(rows.column(name)), pa.int64()), NOTHING).combine_chunks()
         sizes += longs(lengths)
     sizes += int(rows.column("headers").nbytes) // max(1, rows.num_rows)
     return sizes

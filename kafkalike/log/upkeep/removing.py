@@ -19,7 +19,8 @@ from kafkalike.clock import Deadline
 from kafkalike.errors import CorruptRecordError, KafkaStorageError, KafkaTimeoutError
 from kafkalike.log.store.parquet import UNREADABLE, is_storage_error
 from kafkalike.log.topic.data_file import DataFile, FlawError, Reading, longs
-from kafkalike.log.topic.whole_files import BATCH_BYTES, read_segment, sha256_of
+from kafkalike.log.topic.segment_files import sha256_of
+from kafkalike.log.topic.segment_rows import WHOLE_BATCH_BYTES, read_segment
 from kafkalike.log.upkeep.replacing import Replacement, check_apart, groups, losing, replaced
 from kafkalike.log.upkeep.rewrite import Mask
 from kafkalike.model.corrections.certificate import FileHash
@@ -32,6 +33,9 @@ if TYPE_CHECKING:
 
 FILTERED_KEYS: Final = 64
 """Most keys that Bloom filters are asked for: of more, each row group would be likely to have one by chance alone."""
+
+FEW: Final = 8
+"""So many times as many keys as there are records make it cheaper to look each record up."""
 
 Longs = np.ndarray[tuple[int], np.dtype[np.int64]]
 
@@ -89,10 +93,11 @@ def find_and_remove(job: Removing, budget: Deadline) -> Iterator[Removed]:
         KafkaTimeoutError: the time is over; what was handed out may be committed.
     """
     check_apart(job.segments)
+    keys = _Keys(job.taking.keys)
     for group in groups([s for s in job.segments if s.start < job.taking.below]):
         if budget.expired():
             raise KafkaTimeoutError(f"partition {job.partition}: time ran out; what was done stays, run it again")
-        taken = {s.path: rows for s in group if (rows := _taken(job, s)) is not None}
+        taken = {s.path: rows for s in group if (rows := _taken(job, s, keys)) is not None}
         masks = {path: rows.kept for path, rows in taken.items()}
         for run in losing(group, masks):
             yield _removed(job, run, [taken[s.path] for s in run], masks)
@@ -142,10 +147,33 @@ def merged_keys(below: Mapping[bytes, KeyFound], above: Mapping[bytes, KeyFound]
     return found
 
 
-def _taken(job: Removing, segment: Segment) -> _Rows | None:
+class _Keys:
+    """Keys that are looked for.
+
+    Args:
+        keys: in clear.
+    """
+
+    def __init__(self, keys: frozenset[bytes]) -> None:
+        self.keys = keys
+        self._array = pa.array(sorted(keys), pa.binary())
+
+    def among(self, column: pa.Array | pa.ChunkedArray) -> Mask:
+        """Which of some keys are wanted; a null is not."""
+        if not self.keys:
+            return np.zeros(len(column), np.bool_)
+        if len(column) * FEW < len(self.keys):
+            # pyarrow would make a table of all that are wanted, for each call.
+            return np.fromiter((key in self.keys for key in column.to_pylist()), np.bool_, len(column))
+        found = pc.is_in(column, value_set=self._array)
+        parts = found.chunks if isinstance(found, pa.ChunkedArray) else [found]
+        return np.concatenate([np.asarray(part) for part in parts] or [np.zeros(0, np.bool_)])
+
+
+def _taken(job: Removing, segment: Segment, keys: _Keys) -> _Rows | None:
     """The rows of a file that go; None where there are none."""
     taking = job.taking
-    if not within(taking.offsets, segment.offsets) and not _may_have_keys(job.files, segment, taking.keys):
+    if not within(taking.offsets, segment.offsets) and not _may_have_keys(job.files, segment, keys):
         return None
     columns = ["offset"]
     if taking.keys:
@@ -156,29 +184,25 @@ def _taken(job: Removing, segment: Segment) -> _Rows | None:
         columns.append("value")
     masks: list[Mask] = []
     offsets: list[Longs] = []
-    keys: dict[bytes, KeyFound] = {}
-    wanted = pa.array(sorted(taking.keys), pa.binary())
+    by_key: dict[bytes, KeyFound] = {}
     for table in read_segment(job.files, segment, tuple(columns)):
-        goes = _goes(table, taking, wanted)
+        goes = _goes(table, taking, keys)
         masks.append(~goes)
         if not goes.any():
             continue
         gone = table.filter(pa.array(goes))
         offsets.append(longs(gone.column("offset").combine_chunks()))
         if job.by_key:
-            keys = merged_keys(keys, _by_key(gone))
+            by_key = merged_keys(by_key, _by_key(gone))
     if not offsets:
         return None
-    return _Rows(np.concatenate(masks), np.concatenate(offsets), keys)
+    return _Rows(np.concatenate(masks), np.concatenate(offsets), by_key)
 
 
-def _goes(table: pa.Table, taking: Taking, wanted: pa.Array) -> Mask:
+def _goes(table: pa.Table, taking: Taking, keys: _Keys) -> Mask:
     """Which of some rows go; see `Taking.takes`."""
     offsets = longs(table.column("offset").combine_chunks())
-    goes = np.zeros(len(offsets), np.bool_)
-    if len(wanted):
-        # A null is in no set of keys.
-        goes |= _bools(pc.is_in(table.column("key"), value_set=wanted))
+    goes = keys.among(table.column("key")) if keys.keys else np.zeros(len(offsets), np.bool_)
     for run in within(taking.offsets, range(int(offsets[0]), int(offsets[-1]) + 1)):
         goes[np.searchsorted(offsets, run.start) : np.searchsorted(offsets, run.stop)] = True
     goes &= offsets < taking.below
@@ -188,10 +212,6 @@ def _goes(table: pa.Table, taking: Taking, wanted: pa.Array) -> Mask:
         for at in np.flatnonzero(goes).tolist():
             goes[at] = _is_letter_of(table.column("headers")[at].as_py(), taking.source)
     return goes
-
-
-def _bools(column: pa.ChunkedArray) -> Mask:
-    return np.concatenate([np.asarray(part) for part in column.chunks] or [np.zeros(0, np.bool_)])
 
 
 def _is_letter_of(headers: list[dict[str, Any]] | None, source: str) -> bool:
@@ -209,22 +229,22 @@ def _by_key(rows: pa.Table) -> dict[bytes, KeyFound]:
     return found
 
 
-def _may_have_keys(files: Store, segment: Segment, keys: frozenset[bytes]) -> bool:
+def _may_have_keys(files: Store, segment: Segment, keys: _Keys) -> bool:
     """Whether a file has one of some keys, as far as its Bloom filters and its column of keys say.
 
     Raises:
         CorruptRecordError: it is damaged.
         KafkaStorageError: the storage cannot be read now, or the file is gone.
     """
-    if not keys:
+    if not keys.keys:
         return False
     where = f"partition {segment.partition}: offsets [{segment.start}, {segment.stop}): {files.uri}/{segment.path}"
-    wanted = pa.array(sorted(keys), pa.binary())
     try:
-        file = DataFile(files, segment, Reading(columns=("key", "offset"), batch_bytes=BATCH_BYTES))
+        file = DataFile(files, segment, Reading(columns=("key", "offset"), batch_bytes=WHOLE_BATCH_BYTES))
         try:
-            asked = file.groups_with(keys) if len(keys) <= FILTERED_KEYS else range(len(file.groups))
-            return any(pc.any(pc.is_in(part, value_set=wanted)).as_py() for at in asked for part in file.keys_of(at))
+            few = len(keys.keys) <= FILTERED_KEYS
+            asked = file.groups_with(keys.keys) if few else range(len(file.groups))
+            return any(keys.among(part).any() for at in asked for part in file.keys_of(at))
         finally:
             file.close()
     except FlawError as cause:

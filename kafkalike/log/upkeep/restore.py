@@ -107,6 +107,8 @@ def copy_topic(
         )
         raise IllegalArgumentError(message)
     info = cluster.topic(topic)
+    # Its source would not know of the copy, and nobody who forgets a key there.
+    info.check_own()
     files = cluster.files_of(info)
     files.check_writable()
     # What that version names and the newest one does not, the next maintenance run might remove.

@@ -16,7 +16,7 @@ from kafkalike.spark.format.mark import MarkedReader
 from kafkalike.spark.format.parts import Part, read_part
 
 if TYPE_CHECKING:
-    import pyarrow as pa
+    from pyarrow import RecordBatch
 
     from kafkalike.spark.format.stream import Json
 
@@ -41,7 +41,7 @@ class HandingReader(MarkedReader):
     so for the records. This reader says yes where it has read the batch, and until the records were asked for.
     """
 
-    _handed: Sequence[pa.RecordBatch] | None = None
+    _handed: Sequence[RecordBatch] | None = None
     """The records of the batch that Spark has just asked for, if it is to take them from here."""
 
     def partitions(self, start: Json, end: Json) -> list[InputPartition]:
@@ -52,18 +52,19 @@ class HandingReader(MarkedReader):
             self._handed = read_small(made[0])
         return made
 
-    @property
-    def __class__(self) -> type[Any]:  # type: ignore[override]
-        """What `isinstance` looks at besides the type."""
+    def _seen_as(self) -> type[Any]:
         return type(self) if self._handed is None else Simple
 
-    def getCache(self, start: Json, end: Json) -> Iterator[pa.RecordBatch]:  # noqa: ARG002, N802 - Spark's name
+    __class__ = property(_seen_as)
+    """What `isinstance` looks at besides the type."""
+
+    def getCache(self, start: Json, end: Json) -> Iterator[RecordBatch]:  # noqa: ARG002, N802 - Spark's name
         """The records of the batch, once."""
         batches, self._handed = self._handed, None
         return iter(batches or ())
 
 
-def read_small(partition: InputPartition) -> list[pa.RecordBatch] | None:
+def read_small(partition: InputPartition) -> list[RecordBatch] | None:
     """The records of an input partition; None where a task is to read them: they are many, or cannot be read.
 
     A task tells an error to the user as it always does.
@@ -77,7 +78,7 @@ def read_small(partition: InputPartition) -> list[pa.RecordBatch] | None:
         return None
 
 
-def _up_to(most: int, batches: Iterable[pa.RecordBatch]) -> list[pa.RecordBatch] | None:
+def _up_to(most: int, batches: Iterable[RecordBatch]) -> list[RecordBatch] | None:
     found, size = [], 0
     for batch in batches:
         size += batch.nbytes

@@ -38,8 +38,8 @@ _DELETED: Final = (
     "of it with a null value in a compacted topic"
 )
 _REPLACED: Final = (
-    "a record of a topic is replaced by a newer one of its key: write that, and read max_by(value, offset) of each key; "
-    "a compacted topic keeps only the newest"
+    "a record of a topic is replaced by a newer one of its key: write that, and read max_by(value, offset) of each "
+    "key; a compacted topic keeps only the newest"
 )
 _ADDED: Final = (
     "a topic's view is for reading: write with kafkalike.spark.write, or INSERT INTO a view that was made by CREATE "

@@ -22,6 +22,9 @@ FINDINGS: Final = 200
 
 SUBJECTS: Final = 100
 
+TABLES: Final = 25
+"""Tables of a page of replicas: each root is asked about each."""
+
 
 def transactions(request: Request) -> Response:
     """Transactional ids with their last transaction."""
@@ -114,9 +117,13 @@ def check_schema(request: Request) -> Response:
 
 
 def dead_letters(request: Request) -> Response:
+    """The page of topics of dead letters; they come when it stands, as all topics are looked into."""
+    return page(request, "dead_letters.html", topics=None)
+
+
+def dead_letter_rows(request: Request) -> Response:
     """Topics of dead letters."""
-    topics = site(request).desk.letters.topics()
-    return page(request, "dead_letters.html", topics=topics)
+    return page(request, "dead_letters.html", topics=site(request).desk.letters.topics())
 
 
 def letters(request: Request) -> Response:
@@ -223,6 +230,22 @@ def cluster(request: Request) -> Response:
         requests=dict(desk.cluster.requests),
         topics=len(desk.topics()),
         groups=len(desk.cluster.groups.refresh().groups),
+    )
+
+
+def replicas(request: Request) -> Response:
+    """Which brokers have replicas of which topics, and who is not in sync."""
+    replication = site(request).desk.cluster.replication
+    wanted = asked(request, "q").lower()
+    some, at, pages = paged(request, [name for name in replication.tables() if wanted in name.lower()], TABLES)
+    return page(
+        request,
+        "replicas.html",
+        brokers=[(broker, replication.alive(broker.id)) for broker in replication.brokers()],
+        tables=[replication.replicas(name, ends=True) for name in some],
+        at=at,
+        pages=pages,
+        q=asked(request, "q"),
     )
 
 

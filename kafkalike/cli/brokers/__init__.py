@@ -1,0 +1,1 @@
+"""Commands about brokers, which are storage roots, and replicas."""
