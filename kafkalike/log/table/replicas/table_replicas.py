@@ -363,17 +363,23 @@ class TableReplicas:
         except BaseException as cause:
             self.forget()
             if not isinstance(cause, (FellBehindError, NoReplicaLeftError, KafkaError, OSError)):
+                self._forget_files(content)
                 raise
             if landing.stored:
+                self._forget_files(content)
                 raise UnknownOutcomeError(f"commit to {self.uri}", content.append_id) from cause
             if isinstance(cause, FellBehindError):
                 return False
             raise NotStoredError(errno.EIO, f"no replica of {self.uri} takes it: {cause}") from cause
         self._advance(view)
         if made:
-            for add in content.commit.adds:
-                self.roots.forget(add.path)
+            self._forget_files(content)
         return made
+
+    def _forget_files(self, content: VersionFile) -> None:
+        """Nobody puts this content again."""
+        for add in content.commit.adds:
+            self.roots.forget(add.path)
 
     def _created(self, data: bytes) -> bool:
         """Make the first version at all members; the seal that names them comes after it."""
