@@ -14,7 +14,7 @@ from kafkalike.group.offsets import GroupOffsets
 from kafkalike.log.connect import connect
 from kafkalike.model.dead_letters.letters import SUFFIX, read_context
 from kafkalike.model.dead_letters.replayed import Replayed
-from kafkalike.model.names import check_topic_name
+from kafkalike.model.names import TopicId, check_topic_name
 from kafkalike.model.structs import TopicPartition
 
 if TYPE_CHECKING:
@@ -59,6 +59,8 @@ class DeadLetters:
     ) -> None:
         self._cluster = connect(bootstrap_servers, storage_options)
         self._clock = clock
+        self._first_records: dict[TopicId, bool] = {}
+        """Whether the first record of a topic was a letter: there may be thousands of topics to look into."""
 
     def topics(self, named: Collection[str] = (), group: str = GROUP) -> Sequence[DeadLetterTopic]:
         """Dead-letter topics with what is in them; reads all of their headers.
@@ -150,12 +152,18 @@ class DeadLetters:
     def _holds_letters(self, topic: str) -> bool:
         if topic.endswith(SUFFIX):
             return True
+        topic_id = self._cluster.topic(topic).topic_id
+        known = self._first_records.get(topic_id)
+        if known is not None:
+            return known
         log = self._cluster.log(topic)
         for partition in log.info.partitions:
             chunk = log.reader(partition, log.log_start(partition)).read(_LOOK_BYTES)
             if chunk is not None:
                 headers = chunk.split(1)[0].columns().headers
-                return bool(headers) and read_context(headers[0]) is not None  # type: ignore[index]
+                found = bool(headers) and read_context(headers[0]) is not None  # type: ignore[index]
+                self._first_records[topic_id] = found
+                return found
         return False
 
     def _summary(self, topic: str, group: str) -> DeadLetterTopic:

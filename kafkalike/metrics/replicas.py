@@ -5,7 +5,7 @@ Names are those of kafka_exporter where it has them. A replica's lag is that of 
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Final
 
 from prometheus_client.core import GaugeMetricFamily
@@ -18,7 +18,7 @@ REPLICA: Final = ("topic", "broker")
 
 
 def broker_families(cluster: Cluster) -> Iterator[GaugeMetricFamily]:
-    """Brokers, and where topics have replicas; only the brokers of a cluster of one root.
+    """Brokers, and where topics have replicas; of a cluster of one root only how many brokers it has.
 
     Raises:
         KafkaError: the cluster cannot be read.
@@ -26,13 +26,13 @@ def broker_families(cluster: Cluster) -> Iterator[GaugeMetricFamily]:
     replication = cluster.replication
     brokers = replication.brokers()
     yield GaugeMetricFamily("kafka_brokers", "Brokers, which are storage roots.", value=len(brokers))
+    state = cluster.metadata.state
+    if not state.replicas:
+        return
     up = GaugeMetricFamily("kafkalike_broker_up", "Whether its root gives an answer.", labels=("broker", "root"))
     for broker in brokers:
         up.add_metric((str(broker.id), broker.uri), replication.alive(broker.id))
     yield up
-    state = cluster.metadata.state
-    if not state.replicas:
-        return
     topics = {name: replication.replicas(name, ends=True) for name in replication.tables() if name in state.topics}
     counts = {name: state.topics[name].num_partitions for name in topics}
     yield from _of_partitions(topics, counts)
@@ -40,7 +40,7 @@ def broker_families(cluster: Cluster) -> Iterator[GaugeMetricFamily]:
 
 
 def _of_partitions(topics: dict[str, Replicas], counts: dict[str, int]) -> Iterator[GaugeMetricFamily]:
-    figures = {
+    figures: dict[str, tuple[str, Callable[[Replicas], float]]] = {
         "kafka_topic_partition_leader": ("Broker that leads; -1 for none.", lambda r: r.leader),
         "kafka_topic_partition_replicas": ("Replicas that there shall be.", lambda r: len(r.replicas)),
         "kafka_topic_partition_in_sync_replica": ("Replicas in sync.", lambda r: len(r.isr)),

@@ -17,10 +17,7 @@ from typing import Any, Final, NamedTuple
 
 from kafkalike.errors import UnknownTopicOrPartitionError
 from kafkalike.model.brokers import Broker, ReplicatedTable
-from kafkalike.model.frozen_map import Draft, FrozenMap
-from kafkalike.model.mirrored import FORMAT, Mirrored, Phase, dump_mirror, load_mirror
-from kafkalike.model.names import TopicId, TopicName
-from kafkalike.model.replication.broker_rows import (
+from kafkalike.model.brokers.rows import (
     BROKER,
     REPLICAS,
     broker_of,
@@ -28,6 +25,9 @@ from kafkalike.model.replication.broker_rows import (
     replicas_of,
     replicas_value,
 )
+from kafkalike.model.frozen_map import Draft, FrozenMap
+from kafkalike.model.mirrored import FORMAT, Mirrored, Phase, dump_mirror, load_mirror
+from kafkalike.model.names import TopicId, TopicName
 from kafkalike.model.row_value import UNREADABLE, VERSION, as_text, damaged, flag, row_value, text, whole
 from kafkalike.model.topic import LogStart, TopicInfo
 

@@ -11,6 +11,7 @@ from collections.abc import Mapping, Sequence
 from typing import Final
 
 from kafkalike.model.brokers import ReplicatedTable
+from kafkalike.model.brokers.rows import REPLICAS
 from kafkalike.model.cluster_state import (
     MIRROR,
     BrokerChange,
@@ -22,7 +23,6 @@ from kafkalike.model.cluster_state import (
 )
 from kafkalike.model.group_state import OFFSET, TRANSACTION, GroupRow, GroupsState
 from kafkalike.model.mirrored import Mirrored
-from kafkalike.model.replication.broker_rows import REPLICAS
 
 MERGE_FACTOR: Final = 4
 """A file of a control table is written again when the rows after it are more than this part of its own."""

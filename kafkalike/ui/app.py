@@ -104,6 +104,7 @@ READ: Final[Mapping[str, View]] = {
     "/schemas": others.schemas,
     "/schema": others.schema,
     "/dead-letters": others.dead_letters,
+    "/dead-letters/all": others.dead_letter_rows,
     "/letters": others.letters,
     "/sql": sql.sql,
     "/sql/{id}": sql.statement,

@@ -609,7 +609,7 @@ def test_reassignments_are_answered_by_partition(admin: KafkaAdminClient) -> Non
     assert admin.list_partition_reassignments() == {}
     for wrong in ([], ["1"]):
         with pytest.raises(ValueError, match="replicas"):
-            admin.alter_partition_reassignments({t0: wrong})
+            admin.alter_partition_reassignments({t0: wrong})  # type: ignore[dict-item]
 
 
 def test_a_closed_client_refuses_calls(cluster: Cluster) -> None:

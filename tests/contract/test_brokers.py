@@ -216,9 +216,9 @@ def test_verify_finds_replicas_that_are_not_the_same(roots: str, capsys: pytest.
 
     found = lines(capsys, "verify", "--replicas", "--topic", "t", code=1)
 
-    assert [line for line in found if "replica:" in line] == [
-        f"ERROR t: replica: replicas of t: broker 2: {path} is not that of the leader",
-        f"ERROR t: replica: replicas of t: broker 3: _delta_log/{1:020d}.json is not that of the leader",
+    assert [line for line in found if "replica-differs:" in line] == [
+        f"ERROR t: replica-differs: replicas of t: broker 2: {path} is not that of the leader",
+        f"ERROR t: replica-differs: replicas of t: broker 3: _delta_log/{1:020d}.json is not that of the leader",
     ]
 
 

@@ -22,8 +22,8 @@ from kafkalike.log.connect import connect
 from kafkalike.log.port import PartitionReader
 from kafkalike.log.store.local import LocalStore
 from kafkalike.log.topic.open_files import open_files as kept_open
+from kafkalike.log.topic.segment_rows import read_segment
 from kafkalike.log.topic.topic_log import DeltaTopicLog
-from kafkalike.log.topic.whole_files import read_segment
 from kafkalike.model.batch import RecordBatch
 from kafkalike.model.structs import OffsetAndTimestamp
 from kafkalike.retention import maintain

@@ -80,6 +80,17 @@ def test_a_voter_that_is_slow_is_waited_for_once(voters: VoterFolders, slow: int
     assert voters.last(1) == voters.last(2) == voters.last(3)
 
 
+@pytest.mark.parametrize("full", [1, 2, 3])
+def test_a_full_disk_leaves_no_half_of_a_file(voters: VoterFolders, full: int) -> None:
+    voters.client().create("a")
+
+    voters.with_full(full).create("b")
+
+    assert voters.client().topics() == ["a", "b"]
+    voters.client().create("c")
+    assert voters.table(1) == voters.table(2) == voters.table(3)
+
+
 def test_an_empty_folder_in_a_voters_place_does_not_vote(voters: VoterFolders) -> None:
     client = voters.client()
     client.create("a")

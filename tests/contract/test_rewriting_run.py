@@ -302,7 +302,7 @@ def test_keys_that_do_not_fit_into_the_buffer_take_several_runs(
     root: str, monkeypatch: pytest.MonkeyPatch, read_at_a_time: int
 ) -> None:
     """Each run goes on where the one before stopped, in the middle of a file too; memory stays bounded."""
-    monkeypatch.setattr("kafkalike.log.topic.whole_files.BATCH_ROWS", read_at_a_time)
+    monkeypatch.setattr("kafkalike.log.topic.segment_rows.WHOLE_ROWS", read_at_a_time)
     monkeypatch.setattr("kafkalike.log.upkeep.cleaning.CHUNK_ROWS", 100)
     log = topic(root, "t", 1, EAGER)
     for turn in range(4):

@@ -108,7 +108,7 @@ GROUP = f"g/{CANARY}"
         ("/group/reset", {"id": GROUP, "topic": "orders", "to": "earliest"}, "Nothing is changed yet"),
         ("/transactions", {}, "No transactional ids"),
         ("/schemas", {}, "No subjects"),
-        ("/dead-letters", {}, "No topic holds dead letters"),
+        ("/dead-letters/all", {}, "No topic holds dead letters"),
         ("/letters", {"topic": "orders"}, "orders"),
         ("/checks", {}, "Nothing was checked yet"),
         ("/cluster", {}, "Root"),

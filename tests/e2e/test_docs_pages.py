@@ -17,6 +17,8 @@ SAID = {
     "console.md": [],
     "groups.md": [],
     "index.md": ["RecordMetadata", "[b'tea']", "PartitionCount: 2"],
+    "mirrors.md": ["orders: version -1 -> ", "following", "Promoted topic orders"],
+    "replicas.md": ["Replicas: 1,2,3", "in sync", "0 errors"],
     "operations.md": ["billing", "TransactionalId", "0 errors", "Created topic orders."],
     "recipes.md": ["Created topic orders."],
     "retention.md": ["nothing was changed", "append      10 records", "orders-before"],
@@ -41,6 +43,13 @@ def world_of(page: str, folder: Path) -> Iterator[World]:
                 admin = KafkaAdminClient(bootstrap_servers=str(folder / "kafkalike-data"))
                 admin.alter_group_offsets("billing", {TopicPartition("orders", 0): OffsetAndMetadata(0)})
                 world.names["handle"] = _once
+            case "mirrors.md":
+                filled(folder, "orders")
+                read_by(folder, "billing", "orders")
+            case "replicas.md":
+                for disk in "abc":
+                    (folder / disk).mkdir()
+                world.replaced = {"/mnt/": f"{folder}/"}
             case "operations.md":
                 filled(folder, "orders", "customers", partitions=3)
                 read_by(folder, "billing", "orders", "customers")

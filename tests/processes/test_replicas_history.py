@@ -222,7 +222,7 @@ class Trial:
 
 
 def come_back(disk: Path) -> None:
-    """Nobody may have written in its place meanwhile, below a mount point. Locks may be there: filelock makes folders."""
+    """Nobody may have written in its place, below a mount point. Locks may be there: filelock makes folders."""
     place = disk / "root"
     made = [each.name for each in place.iterdir()] if place.exists() else []
     assert set(made) <= {"__locks"}, made

@@ -31,8 +31,10 @@ PLAIN: Final = (
     "console.md",
     "groups.md",
     "index.md",
+    "mirrors.md",
     "operations.md",
     "recipes.md",
+    "replicas.md",
     "retention.md",
     "testing.md",
 )

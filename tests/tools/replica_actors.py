@@ -22,13 +22,29 @@ from tests.tools.replica_roots import Content, ControllerError, Roots, Steps, li
 class Actor:
     """Somebody who carries out one task after the other, and may stop anywhere."""
 
-    __slots__ = ("error", "memory", "name", "send", "sleeps", "steps", "throw", "world")
+    __slots__ = (
+        "epoch",
+        "error",
+        "memory",
+        "name",
+        "send",
+        "sleeps",
+        "steps",
+        "surely_put",
+        "throw",
+        "unmade",
+        "world",
+    )
 
     def __init__(self, world: Roots, name: str, task: Callable[[Roots, Actor], Steps]) -> None:
         self.world = world
         self.name = name
         self.sleeps = 0
         self.memory: dict[str, Any] = {}
+        self.unmade: dict[Replica, tuple[int, int]] = {}
+        """As `ReplicaRoots` has it: no time passes here, so it holds until clean-up has been there."""
+        self.surely_put: dict[Replica, tuple[int, int]] = {}
+        self.epoch = -1
         self.steps: Steps | None = task(world, self)
         self.send: Any = None
 
@@ -62,11 +78,27 @@ class Actor:
 
     def read(self, act: acts.Read) -> Content | None:
         self.reach(act.replica)
-        return self.world.table(act.replica).log.get(act.version)
+        table = self.world.table(act.replica)
+        found = table.log.get(act.version)
+        if found is None and self.is_sure(act.replica, act.version):
+            self.unmade[act.replica] = act.version, table.cleanings
+        return found
+
+    def is_sure(self, replica: Replica, version: int) -> bool:
+        """Whether clean-up cannot have emptied a version's place."""
+        unmade, cleanings = self.unmade.get(replica, (0, -1))
+        return version >= unmade and self.world.table(replica).cleanings == cleanings
 
     def checkpoint(self, act: acts.Checkpoint) -> int:
         self.reach(act.replica)
-        return self.world.table(act.replica).checkpoint
+        table, about = self.world.table(act.replica), act.about
+        sure = about is not None and (
+            self.is_sure(act.replica, about) or self.surely_put.get(act.replica) == (about, table.cleanings)
+        )
+        if about is not None and sure:
+            return min(table.checkpoint, about - 1)
+        self.unmade[act.replica] = max(table.last, table.checkpoint) + 1, table.cleanings
+        return table.checkpoint
 
     def supply(self, act: acts.Supply) -> None:
         self.reach(act.replica)
@@ -85,6 +117,11 @@ class Actor:
 
     def look_at_controller(self, _act: acts.LookAtController) -> Registration:
         self.reach_controller()
+        if self.world.registered.epoch != self.epoch:
+            # A replica that left and came back has a checkpoint over what it lacks.
+            self.epoch = self.world.registered.epoch
+            self.unmade.clear()
+            self.surely_put.clear()
         return self.world.registered
 
     def register(self, act: acts.Register) -> bool:
@@ -147,7 +184,12 @@ class Actor:
             else:
                 world.put(act.replica, act.version, act.content)  # type: ignore[arg-type]
             raise UnreachableError(act.replica)
-        return world.put(act.replica, act.version, act.content)  # type: ignore[arg-type]
+        made = world.put(act.replica, act.version, act.content)  # type: ignore[arg-type]
+        if made and self.is_sure(act.replica, act.version):
+            cleanings = world.table(act.replica).cleanings
+            self.surely_put[act.replica] = act.version, cleanings
+            self.unmade[act.replica] = act.version + 1, cleanings
+        return made
 
 
 class Call(NamedTuple):

@@ -31,12 +31,14 @@ class Content(NamedTuple):
 class Table:
     """A replica on its root."""
 
-    __slots__ = ("checkpoint", "files", "last", "log", "state")
+    __slots__ = ("checkpoint", "cleanings", "files", "last", "log", "state")
 
     def __init__(self) -> None:
         self.log: dict[int, Content] = {}
         self.last = -1
         self.checkpoint = -1
+        self.cleanings = 0
+        """How often clean-up has removed versions."""
         self.state: State | None = None
         """What the checkpoint says."""
         self.files: set[str] = set()
@@ -198,8 +200,10 @@ class Roots:
     def discard(self, replica: Replica, below: int) -> None:
         table = self.table(replica)
         assert below <= table.checkpoint
-        for version in [number for number in table.log if number < below]:
+        gone = [number for number in table.log if number < below]
+        for version in gone:
             del table.log[version]
+        table.cleanings += bool(gone)
         self.counts["clean"] += 1
 
     def register(self, before: Registration, after: Registration) -> bool:

@@ -2,7 +2,8 @@
 
 from typing import Any
 
-from kafkalike.model.combining.parts import OWN, PARTS_KEY, Waiting, ids_of, ranges_of_write, to_note
+from kafkalike.model.appends import TRANSACTIONS
+from kafkalike.model.combining.parts import OWN, PARTS_KEY, Waiting, ids_of, parts_of, ranges_of_write, to_note
 
 
 def note() -> dict[str, Any]:
@@ -25,3 +26,16 @@ def test_a_write_that_is_not_named_has_none() -> None:
 
 def test_people_are_told_of_those_that_waited() -> None:
     assert ids_of(note()) == ("ab-1", "cd-9")
+
+
+def test_people_are_told_what_each_append_has_brought() -> None:
+    """The commit's own writer has no name; a transaction its number, another named write none."""
+    decided = {PARTS_KEY: to_note([(Waiting(1, "ef", 2), {1: range(4, 6)}, (TRANSACTIONS, 12))])}
+
+    assert parts_of(note()) == [
+        ("", {0: range(3)}, None),
+        ("ab-1", {0: range(3, 5), 1: range(2)}, None),
+        ("cd-9", {0: range(5, 6)}, None),
+    ]
+    assert parts_of(decided) == [("ef-2", {1: range(4, 6)}, 12)]
+    assert parts_of({}) == []

@@ -289,3 +289,21 @@ def test_a_damaged_end_is_told_as_where_the_whole_log_is_listed() -> None:
 
     assert state.version == 4
     assert state.damage is not None
+
+
+def test_a_table_that_is_not_there_is_asked_for_by_its_first_version() -> None:
+    """For a while; then the log is listed again, as one may begin later."""
+    far = Far()
+    first, far.store._disk.files = dict(far.store._disk.files), {}
+    asked = []
+    for seconds in (0.0, 1.0, FAR_RECHECK_SECONDS):
+        far.clock.sleep(seconds)
+        with pytest.raises(FileNotFoundError):
+            far.table.refresh()
+        asked.append(sorted({call.split()[0] for call in far.calls()}))
+    far.store._disk.files.update(first)
+
+    assert far.table.refresh()
+    assert far.table.state.version == 0
+    assert asked[1] == ["read"]
+    assert asked[0] == asked[2] == ["list", "read"]

@@ -7,8 +7,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kafkalike.errors import InvalidGroupIdError, InvalidTopicError
-from kafkalike.model.names import check_group_id, check_topic_name
+from kafkalike.errors import IllegalArgumentError, InvalidGroupIdError, InvalidTopicError
+from kafkalike.model.names import check_group_id, check_topic_name, check_transactional_id
 from kafkalike.model.sql_names import SQL_RESERVED, own_names, sql_name, topic_of_sql_name
 
 LEGAL = string.ascii_letters + string.digits + "._-"
@@ -86,6 +86,21 @@ def test_a_group_needs_a_text(group: object) -> None:
 def test_a_group_may_have_any_name(group: str) -> None:
     """It is data, never a path or SQL."""
     assert check_group_id(group) == group
+
+
+def test_a_name_with_half_a_sign_cannot_be_stored() -> None:
+    """It has no bytes."""
+    with pytest.raises(InvalidGroupIdError, match="half of a surrogate pair"):
+        check_group_id("g\ud800")
+    with pytest.raises(IllegalArgumentError, match="valid text that is not empty"):
+        check_transactional_id("x\ud800")
+
+
+@pytest.mark.parametrize("given", [None, 0, b"x", ""])
+def test_a_transactional_id_is_a_text(given: object) -> None:
+    with pytest.raises(IllegalArgumentError, match="valid text that is not empty"):
+        check_transactional_id(given)
+    assert check_transactional_id("é 1") == "é 1"
 
 
 @given(topic=topics | tricky)

@@ -5,10 +5,12 @@ from __future__ import annotations
 import pytest
 
 from kafkalike.errors import CommitFailedError, UnknownTopicOrPartitionError
-from kafkalike.model.group_roster import Member, Roster
 from kafkalike.model.group_state import GroupsState, roster_row, transaction_rows
+from kafkalike.model.groups.roster import Member, Roster
+from kafkalike.model.names import TopicId, TopicName
 from kafkalike.model.structs import OffsetAndMetadata, TopicPartition
-from kafkalike.model.transactions.claims import GroupClaim
+from kafkalike.model.topic import TopicInfo
+from kafkalike.model.transactions.claims import GroupClaim, check_partitions
 from kafkalike.model.transactions.rules import Wanted, plan_commit, plan_init
 from kafkalike.model.transactions.values import Attempt, Entries, WriteName
 
@@ -74,3 +76,15 @@ def test_a_decision_keeps_the_name_of_its_write() -> None:
     kept = state.transactions["q"].committed
     assert kept is not None
     assert (kept.name, kept.seq, kept.groups) == (NAME, decided.seq, ())
+
+
+def test_offsets_of_a_partition_that_is_not_there_are_refused() -> None:
+    """A topic that is not there is left to whoever makes rows of them."""
+    info = TopicInfo(name=TopicName("t"), topic_id=TopicId("id"), num_partitions=2, configs={}, location="t")
+    there, gone, unknown = (TopicPartition(*at) for at in (("t", 1), ("t", 2), ("u", 7)))
+
+    position, claim = OffsetAndMetadata(1), GroupClaim(group_id="g")
+
+    check_partitions({claim: {there: position, unknown: position}}, {"t": info})
+    with pytest.raises(UnknownTopicOrPartitionError, match="t-2 does not exist; nothing was committed"):
+        check_partitions({claim: {gone: position}}, {"t": info})

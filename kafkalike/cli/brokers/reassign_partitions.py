@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
 
-from kafkalike.cli.environment import Environment, pass_environment
+from kafkalike.cli.environment import Environment, pass_options
 from kafkalike.cli.options import bootstrap_option, command_config_option, version_option, without_effect
 from kafkalike.errors import IllegalArgumentError, NoReassignmentInProgressError
 from kafkalike.model.replication.assignment import assigned
@@ -21,6 +22,25 @@ if TYPE_CHECKING:
 NO_THROTTLE = "copying is not throttled"
 
 Assignment = Mapping[TopicPartition, Sequence[int]]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ReassignOptions:
+    """The command line, as click has read it."""
+
+    bootstrap_server: str | None
+    command_config: str | None
+    generate: bool
+    execute: bool
+    verify: bool
+    cancel: bool
+    do_list: bool
+    topics_to_move_json_file: str | None
+    broker_list: str | None
+    disable_rack_aware: bool
+    reassignment_json_file: str | None
+    additional: bool
+    preserve_throttles: bool
 
 
 @click.command(
@@ -44,28 +64,28 @@ Assignment = Mapping[TopicPartition, Sequence[int]]
 @without_effect("--replica-alter-log-dirs-throttle", NO_THROTTLE)
 @without_effect("--timeout", "nothing is waited for")
 @version_option
-@pass_environment
-def reassign_partitions(environment: Environment, /, **given: Any) -> None:  # noqa: ANN401 - what click passes
+@pass_options(ReassignOptions)
+def reassign_partitions(environment: Environment, options: ReassignOptions) -> None:
     """Move replicas to other brokers. All partitions of a topic have the same ones."""
-    actions = [name for name in ("generate", "execute", "verify", "cancel", "do_list") if given[name]]
+    actions = [name for name in ("generate", "execute", "verify", "cancel", "do_list") if getattr(options, name)]
     if len(actions) != 1:
         message = "Command must include exactly one action: --generate, --execute, --verify, --cancel, --list"
         raise click.UsageError(message)
     (action,) = actions
-    file = given["reassignment_json_file"]
-    if action in {"execute", "verify", "cancel"} and file is None:
+    file = options.reassignment_json_file
+    runs = {"execute": _execute, "verify": _verify, "cancel": _cancel}
+    if action in runs and file is None:
         message = f'Missing required argument "[reassignment-json-file]" for --{action}'
         raise click.UsageError(message)
-    with environment.admin(given["bootstrap_server"], given["command_config"]) as admin:
+    with environment.admin(options.bootstrap_server, options.command_config) as admin:
         if action == "generate":
-            _generate(
-                admin, given["topics_to_move_json_file"], given["broker_list"], aware=not given["disable_rack_aware"]
-            )
+            aware = not options.disable_rack_aware
+            _generate(admin, options.topics_to_move_json_file, options.broker_list, aware=aware)
         elif action == "do_list":
             _list(admin)
         else:
-            wanted = parse_reassignment(Path(file).read_bytes())
-            sound = {"execute": _execute, "verify": _verify, "cancel": _cancel}[action](admin, wanted)
+            assert file is not None, "checked before"
+            sound = runs[action](admin, parse_reassignment(Path(file).read_bytes()))
             click.get_current_context().exit(0 if sound else 1)
 
 
@@ -81,7 +101,7 @@ def _generate(admin: KafkaAdminClient, file: str | None, brokers: str | None, *,
         raise IllegalArgumentError(message) from cause
     current = _current(admin, topics)
     factors = {tp.topic: len(replicas) for tp, replicas in current.items()}
-    proposed = {}
+    proposed: dict[TopicPartition, list[int]] = {}
     for number, topic in enumerate(topics):
         # A topic is one table, so its partitions go together; topics follow each other in the round.
         (replicas,) = assigned(wanted, 1, factors[topic], start=number, shift=number // len(wanted))

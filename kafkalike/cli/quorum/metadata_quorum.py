@@ -13,7 +13,7 @@ from kafkalike.cli.options import bootstrap_option, command_config_option, versi
 from kafkalike.cli.suggesting import SuggestingGroup
 
 if TYPE_CHECKING:
-    from kafkalike.model.metadata_quorum import MetadataQuorum, QuorumMember
+    from kafkalike.model.replication.quorum_members import MetadataQuorum, QuorumMember
 
 HEADS: Final = (
     "NodeId",

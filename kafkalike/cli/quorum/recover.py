@@ -12,7 +12,7 @@ from kafkalike.cli.environment import Environment, pass_environment
 from kafkalike.cli.options import bootstrap_option, command_config_option, version_option
 
 if TYPE_CHECKING:
-    from kafkalike.model.metadata_quorum import Recovery
+    from kafkalike.model.replication.quorum_members import Recovery
 
 
 @click.command(epilog="Example: kafkalike recover --from /mnt/a --dry-run")

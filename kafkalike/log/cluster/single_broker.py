@@ -13,7 +13,7 @@ from kafkalike.errors import (
     NoReassignmentInProgressError,
 )
 from kafkalike.model.brokers import ONLY_BROKER, Broker, Replicas, ReplicateReport
-from kafkalike.model.metadata_quorum import MetadataQuorum, QuorumMember, Recovery
+from kafkalike.model.replication.quorum_members import MetadataQuorum, QuorumMember, Recovery
 
 if TYPE_CHECKING:
     from kafkalike.model.topic import TopicInfo

@@ -10,7 +10,8 @@ from kafkalike.errors import CorruptRecordError, IllegalArgumentError
 from kafkalike.log.inspect.findings import Finding, Report
 from kafkalike.log.inspect.key_bytes import keys_left
 from kafkalike.log.table.layout import DELETED, STAGING, TRANSACTIONS
-from kafkalike.log.topic.whole_files import read_segment, sha256_of
+from kafkalike.log.topic.segment_files import sha256_of
+from kafkalike.log.topic.segment_rows import read_segment
 from kafkalike.model.corrections.certificate import Certificate, TopicForgotten
 from kafkalike.model.corrections.removal import runs_of, within
 

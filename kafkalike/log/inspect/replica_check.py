@@ -7,7 +7,7 @@ What a replica has beyond that was not acknowledged, and what lies at or below i
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterator
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING
 
 from kafkalike.errors import KafkaError
 from kafkalike.log.inspect.findings import Finding
@@ -20,12 +20,6 @@ if TYPE_CHECKING:
     from kafkalike.log.cluster.replicated.cluster import ReplicatedCluster
     from kafkalike.log.port import Cluster
     from kafkalike.log.store.port import Store
-
-KIND: Final = "replica"
-"""Kind of what is said of replicas that are not the same."""
-
-BEHIND: Final = "replica-behind"
-"""Kind of what is said of those that are not in sync, or whose root gives no answer."""
 
 
 def check_replicas(
@@ -56,14 +50,17 @@ def _table(
     for broker in described.replicas:
         if broker in described.offline:
             yield Finding(
-                kind=BEHIND, message=_said(name, f"broker {broker} gives no answer"), topic=topic, warning=True
+                kind="replica-behind",
+                message=_said(name, f"broker {broker} gives no answer"),
+                topic=topic,
+                warning=True,
             )
         elif broker not in described.isr:
             yield Finding(
-                kind=BEHIND, message=_said(name, f"broker {broker} is not in sync"), topic=topic, warning=True
+                kind="replica-behind", message=_said(name, f"broker {broker} is not in sync"), topic=topic, warning=True
             )
     if described.leader < 0:
-        yield Finding(kind=KIND, message=_said(name, "its leader gives no answer"), topic=topic)
+        yield Finding(kind="replica-differs", message=_said(name, "its leader gives no answer"), topic=topic)
         return
     info = cluster.metadata.state.topics.get(name)
     replicas = cluster.store.replicas(name if info is None else info.location)
@@ -75,13 +72,15 @@ def _table(
         live = {segment.path for segment in load_table(leader, segment_of, published).index} if topic else set()
         for _, replica in sorted(members.items()):
             for message in _different(leader, replicas.store_of(replica), published, live, progress):
-                yield Finding(kind=KIND, message=_said(name, f"broker {replica.broker}: {message}"), topic=topic)
+                yield Finding(
+                    kind="replica-differs", message=_said(name, f"broker {replica.broker}: {message}"), topic=topic
+                )
     except (KafkaError, OSError) as error:
-        yield Finding(kind=KIND, message=_said(name, str(error)), topic=topic)
+        yield Finding(kind="replica-differs", message=_said(name, str(error)), topic=topic)
 
 
 def _behind(name: str, topic: str | None, what: str) -> Finding:
-    return Finding(kind=BEHIND, message=_said(name, what), topic=topic, warning=True)
+    return Finding(kind="replica-behind", message=_said(name, what), topic=topic, warning=True)
 
 
 def _said(name: str, what: str) -> str:

@@ -6,7 +6,7 @@ from collections.abc import Collection, Mapping, Sequence
 from typing import Literal, Protocol
 
 from kafkalike.model.brokers import Broker, Replicas, ReplicateReport
-from kafkalike.model.metadata_quorum import MetadataQuorum, Recovery
+from kafkalike.model.replication.quorum_members import MetadataQuorum, Recovery
 
 
 class Replication(Protocol):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 from datetime import datetime
 from typing import Final
 
@@ -10,6 +11,9 @@ from kafkalike.log.store.parquet import open_parquet
 from kafkalike.log.store.port import Store
 from kafkalike.log.table.actions import Add, version_of
 from kafkalike.model.segments import Segment
+
+PART_BYTES: Final = 1024 * 1024
+"""Bytes read at a time where nothing is decoded."""
 
 _BOUNDS: Final = {"offset", "timestamp"}
 """Columns whose smallest and largest values say what a file covers."""
@@ -83,3 +87,17 @@ def _segment_from_file(add: Add, partition: int, files: Store) -> Segment:
 def versions(files: Store) -> list[int]:
     """Table versions whose commit file still exists, in order."""
     return sorted(v for entry in files.list("_delta_log") if (v := version_of(entry.name)) is not None)
+
+
+def sha256_of(files: Store, name: str) -> str:
+    """SHA-256 of a file's content.
+
+    Raises:
+        FileNotFoundError: there is none.
+        OSError: the storage does not answer.
+    """
+    hashed = hashlib.sha256()
+    with files.open_input(name) as stream:
+        while part := stream.read(PART_BYTES):
+            hashed.update(part)
+    return hashed.hexdigest()

@@ -10,22 +10,26 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Callable, Iterator
-from typing import TYPE_CHECKING, NoReturn
+from typing import TYPE_CHECKING, Final, NoReturn
 
 import numpy as np
+import pyarrow as pa
 
 from kafkalike.errors import CorruptRecordError, DataLossError, KafkaError, KafkaStorageError
 from kafkalike.log.store.parquet import UNREADABLE, is_storage_error
-from kafkalike.log.topic.data_file import WHOLE_BYTES, DataFile, FlawError, Longs, Reading, longs
+from kafkalike.log.topic.data_file import COLUMNS, WHOLE_BYTES, DataFile, FlawError, Longs, Reading, longs
 from kafkalike.log.topic.offset_proof import OffsetProof, is_dense
 from kafkalike.log.topic.open_files import open_files
 from kafkalike.log.topic.unsorted_file import in_order
 
 if TYPE_CHECKING:
-    import pyarrow as pa
-
     from kafkalike.log.store.port import Store
     from kafkalike.model.segments import Segment
+
+
+WHOLE_ROWS: Final = 65_536
+WHOLE_BATCH_BYTES: Final = 16 * 1024 * 1024
+"""Rows decoded at a time at most, and about how many bytes, where a file is read from its beginning to its end."""
 
 
 class MissingInsideError(DataLossError):
@@ -247,3 +251,30 @@ class SegmentRows:
 
 def _offsets(batch: pa.RecordBatch) -> Longs:
     return longs(batch.column("offset"))
+
+
+def read_segment(files: Store, segment: Segment, columns: tuple[str, ...] = COLUMNS) -> Iterator[pa.Table]:
+    """The rows of a segment in offset order, some ten thousand at a time.
+
+    Args:
+        files: the topic's table.
+        segment: a live one.
+        columns: columns of `CHUNK_SCHEMA` to read, `offset` among them.
+
+    Raises:
+        CorruptRecordError: it cannot be read, is no file of a topic, or does not hold what the log says.
+        KafkaStorageError: the storage cannot be read now.
+    """
+    reading = Reading(columns=columns, batch_bytes=WHOLE_BATCH_BYTES, max_rows=WHOLE_ROWS)
+    rows = SegmentRows(files, segment, segment.start, reading, name=f"partition {segment.partition}")
+    try:
+        while (batch := rows.next()) is not None:
+            yield pa.Table.from_batches([batch])
+    except FileNotFoundError as cause:
+        message = f"{files.uri}/{segment.path} is missing, so its partition is left as it is"
+        raise CorruptRecordError(message) from cause
+    except CorruptRecordError as cause:
+        message = f"{cause}. Its partition is left as it is"
+        raise CorruptRecordError(message) from cause
+    finally:
+        rows.close()

@@ -19,7 +19,7 @@ import pyarrow.compute as pc
 
 from kafkalike.clock import Deadline
 from kafkalike.log.store.parquet import open_parquet
-from kafkalike.log.topic.whole_files import read_segment
+from kafkalike.log.topic.segment_rows import read_segment
 from kafkalike.log.upkeep.replacing import Replacement, check_apart, groups, losing, replaced
 from kafkalike.log.upkeep.rewrite import Mask
 from kafkalike.model.compaction import CompactionPlan

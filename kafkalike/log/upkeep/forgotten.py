@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING
 from kafkalike.errors import CorruptRecordError, KafkaStorageError
 from kafkalike.log.table.actions import Add, TableCommit, log_name, parse_commit
 from kafkalike.log.topic.notes import RUN_KEY
-from kafkalike.log.topic.segment_files import segment_of, versions
-from kafkalike.log.topic.whole_files import read_segment, sha256_of
+from kafkalike.log.topic.segment_files import segment_of, sha256_of, versions
+from kafkalike.log.topic.segment_rows import read_segment
 from kafkalike.model.corrections.certificate import FileHash, VersionMade
 from kafkalike.model.corrections.removal import runs_of
 

@@ -19,7 +19,8 @@ from kafkalike.clock import Deadline
 from kafkalike.errors import CorruptRecordError, KafkaStorageError, KafkaTimeoutError
 from kafkalike.log.store.parquet import UNREADABLE, is_storage_error
 from kafkalike.log.topic.data_file import DataFile, FlawError, Reading, longs
-from kafkalike.log.topic.whole_files import BATCH_BYTES, read_segment, sha256_of
+from kafkalike.log.topic.segment_files import sha256_of
+from kafkalike.log.topic.segment_rows import WHOLE_BATCH_BYTES, read_segment
 from kafkalike.log.upkeep.replacing import Replacement, check_apart, groups, losing, replaced
 from kafkalike.log.upkeep.rewrite import Mask
 from kafkalike.model.corrections.certificate import FileHash
@@ -239,7 +240,7 @@ def _may_have_keys(files: Store, segment: Segment, keys: _Keys) -> bool:
         return False
     where = f"partition {segment.partition}: offsets [{segment.start}, {segment.stop}): {files.uri}/{segment.path}"
     try:
-        file = DataFile(files, segment, Reading(columns=("key", "offset"), batch_bytes=BATCH_BYTES))
+        file = DataFile(files, segment, Reading(columns=("key", "offset"), batch_bytes=WHOLE_BATCH_BYTES))
         try:
             few = len(keys.keys) <= FILTERED_KEYS
             asked = file.groups_with(keys.keys) if few else range(len(file.groups))

@@ -16,7 +16,7 @@ from kafkalike.log.store.parquet import ROW_GROUP_BYTES, ROW_GROUP_ROWS, key_fil
 from kafkalike.log.table.actions import Add
 from kafkalike.log.topic.batch_payload import PARQUET_CODECS, segment_name, segment_stats
 from kafkalike.log.topic.chunk import CHUNK_SCHEMA
-from kafkalike.log.topic.whole_files import read_segment
+from kafkalike.log.topic.segment_rows import read_segment
 from kafkalike.model.segments import Segment
 
 if TYPE_CHECKING:

@@ -117,9 +117,13 @@ def check_schema(request: Request) -> Response:
 
 
 def dead_letters(request: Request) -> Response:
+    """The page of topics of dead letters; they come when it stands, as all topics are looked into."""
+    return page(request, "dead_letters.html", topics=None)
+
+
+def dead_letter_rows(request: Request) -> Response:
     """Topics of dead letters."""
-    topics = site(request).desk.letters.topics()
-    return page(request, "dead_letters.html", topics=topics)
+    return page(request, "dead_letters.html", topics=site(request).desk.letters.topics())
 
 
 def letters(request: Request) -> Response:

@@ -26,8 +26,8 @@ from kafkalike.log.store.local import LocalStore
 from kafkalike.log.table.layout import BROKERS, CONTROL_TABLES
 from kafkalike.model.brokers import Broker, ReplicaEnd, Replicas, ReplicatedTable, ReplicateReport
 from kafkalike.model.cluster_state import ClusterState, MetadataRow, broker_row, replicas_row
-from kafkalike.model.metadata_quorum import MetadataQuorum, Recovery
 from kafkalike.model.replication.assignment import check_factor
+from kafkalike.model.replication.quorum_members import MetadataQuorum, Recovery
 
 if TYPE_CHECKING:
     from kafkalike.log.cluster.replicated.home import BrokerHome

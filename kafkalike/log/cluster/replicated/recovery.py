@@ -23,8 +23,8 @@ from kafkalike.log.table.replicas.voter_files import Voter
 from kafkalike.log.table.replicas.voter_roots import VoterRoots
 from kafkalike.log.table.row_files import ROWS, seq_segment
 from kafkalike.log.topic.segment_files import segment_of
-from kafkalike.model.metadata_quorum import MetadataQuorum, QuorumMember, Recovery
 from kafkalike.model.replication.membership import without
+from kafkalike.model.replication.quorum_members import MetadataQuorum, QuorumMember, Recovery
 from kafkalike.model.replication.registers import (
     NoMajorityError,
     UnreachableVoterError,

@@ -179,6 +179,18 @@ class ReplicaRoots:
         except StopIteration as end:
             return end.value  # type: ignore[no-any-return]
 
+    def note_epoch(self, epoch: int) -> None:
+        """Take note of the epoch that is registered. Of one that is new, what was seen before says nothing.
+
+        A replica that left and came back has a checkpoint over what it lacks: the place of a version may be empty
+        there, though it was made.
+        """
+        if epoch != self._seen_epoch:
+            self._seen_epoch = epoch
+            self._unmade.clear()
+            self._surely_put.clear()
+            self._proven.clear()
+
     def do(self, act: acts.End) -> Any:  # noqa: ANN401 - what an act comes to
         """Do one act, once.
 
@@ -190,7 +202,7 @@ class ReplicaRoots:
     def _done(self, act: acts.Act, landing: Landing | None) -> Any:  # noqa: ANN401 - what an act comes to
         if isinstance(act, acts.LookAtController):
             registered = self._controller.look()
-            self._seen_epoch = registered.epoch
+            self.note_epoch(registered.epoch)
             return registered
         if isinstance(act, acts.Register):
             return self._controller.change(act.before, act.after)

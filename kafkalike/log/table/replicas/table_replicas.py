@@ -288,6 +288,7 @@ class TableReplicas:
             if registered is None:
                 return None
             seen: Seen = {}
+            self.roots.note_epoch(registered.epoch)
             self._read_ahead(registered.leader, -1)
             try:
                 view, _, _ = self.roots.carry_out(opening(seen, repair=False))
