@@ -26,7 +26,7 @@ from kafkalike.log.table.log_files import LogFiles
 from kafkalike.mirror import Mirror, describe, promote
 from kafkalike.model.structs import OffsetAndMetadata, TopicPartition
 from kafkalike.retention import maintain
-from tests.tools.clusters import on_disk
+from tests.tools.clusters import on_disk, on_three_disks
 from tests.tools.findings import errors_of
 from tests.tools.mirror_world import MirrorWorld
 from tests.tools.records import batch
@@ -583,3 +583,23 @@ def test_an_admin_may_delete_a_mirror(source: DeltaCluster, target: DeltaCluster
     KafkaAdminClient(bootstrap_servers=target).delete_topics(["t"])
 
     assert "t" not in target.topics()
+
+
+def test_a_cluster_of_several_roots_is_mirrored_to_one_of_one_root(tmp_path: Path) -> None:
+    """While one of its roots is away, too; the other way round it is refused."""
+    source, target = on_three_disks(tmp_path / "a", **{"replica.lag.time.max.ms": "1"}), on_disk(tmp_path / "b")
+    source.create_topic("t", 1, {})
+    fill(source, "a")
+    assert Mirror(source, target).run().sound
+    (tmp_path / "a" / "3").rename(tmp_path / "a" / "away")
+    fill(source, "b")
+
+    passed = Mirror(source, target).run()
+
+    assert passed.sound, passed
+    assert values(target, "t") == [b"a", b"b"]
+    promote(target, "t")
+    fill(target, "c")
+    assert values(target, "t") == [b"a", b"b", b"c"]
+    with pytest.raises(MirrorError, match="has several roots"):
+        Mirror(target, on_three_disks(tmp_path / "c"))
