@@ -311,7 +311,8 @@ class TableReplicas:
             seen: Seen = {}
             try:
                 view, _, _ = self.roots.carry_out(opening(seen, repair=True))
-            except FellBehindError:
+            except (FellBehindError, UnreachableError):
+                # Another one may have gone meanwhile.
                 continue
             except NoReplicaLeftError:
                 raise self._nobody(failed) from None
