@@ -13,15 +13,12 @@ from kafkalike.log.mirrors.finishing import finish_all
 from kafkalike.log.mirrors.reading import new_run
 from kafkalike.log.table.damage import storage_errors
 from kafkalike.model.cluster_state import MetadataRow, mirror_row
-from kafkalike.model.mirrored import Phase
+from kafkalike.model.mirrored import SEAL, Phase
 
 if TYPE_CHECKING:
     from kafkalike.log.cluster.delta_cluster import DeltaCluster
     from kafkalike.model.cluster_state import ClusterState
     from kafkalike.model.topic import TopicInfo
-
-SEAL: Final = "kafkalike.promoted/"
-"""Beginning of the Delta application that says a promotion was done."""
 
 TIMEOUT_MS: Final = 60_000
 
