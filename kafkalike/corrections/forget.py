@@ -11,9 +11,10 @@ from typing import TYPE_CHECKING, Any
 from kafkalike.clock import SYSTEM_CLOCK, Clock, Deadline
 from kafkalike.config.maintenance import MaintenanceConfig
 from kafkalike.corrections.paper import Paper, begun_paper
-from kafkalike.corrections.places import copies_of, opened, tasks_of
+from kafkalike.corrections.places import opened, tasks_of
 from kafkalike.corrections.report import ForgetReport, Parts
 from kafkalike.errors import IllegalArgumentError, UnknownTopicOrPartitionError
+from kafkalike.log.cluster.copies import copies_of
 from kafkalike.log.upkeep.change import COMMIT_TIMEOUT_MS
 from kafkalike.log.upkeep.forgotten import versions_of_run
 from kafkalike.log.upkeep.remove import Remover, ready_to_remove, remove_files, without_maintenance
@@ -171,7 +172,6 @@ class _Run:
             if self.paper is not None:
                 ready_to_remove(log)
             log.refresh()
-        copies = tuple(sorted({copy for log in logs for copy in copies_of(self.cluster, log)}))
         if self.paper is not None:
             # What is decided belongs to the topic, whether its producer has brought it there or not.
             self.cluster.transactions.help(logs, Deadline(self.cluster.clock, COMMIT_TIMEOUT_MS))
@@ -181,8 +181,9 @@ class _Run:
                 continue
             with without_maintenance(self.cluster, log.info.name):
                 self._forget(log, self.paper)
-        waiting = self._open_transactions(names)
-        return self._report(copies, waiting)
+        # Afterwards: one that was made meanwhile has what was there before.
+        copies = tuple(copies_of(self.cluster, logs))
+        return self._report(copies, self._open_transactions(names))
 
     def _report(self, copies: tuple[str, ...], waiting: tuple[str, ...]) -> ForgetReport:
         finished: Certificate | None = None
@@ -276,6 +277,8 @@ class _Run:
 
     def _forget(self, log: DeltaTopicLog, paper: Paper) -> None:
         log.refresh()
+        # Refused where another run has the file, before anything is done.
+        paper.put(paper.certificate)
         takings = self._takings(log)
         about = self._begun(log, paper)
         about = replace(about, looked_at=dict(about.looked_at) | {p: taking.below for p, taking in takings.items()})

@@ -22,6 +22,7 @@ from kafkalike.log.connect import connect_delta
 from kafkalike.log.mirrors.mirroring import Mirroring
 from kafkalike.log.mirrors.promoting import promoting
 from kafkalike.log.table.actions import log_name
+from kafkalike.log.table.layout import MIRRORS
 from kafkalike.log.table.log_files import LogFiles
 from kafkalike.mirror import Mirror, describe, promote
 from kafkalike.model.structs import OffsetAndMetadata, TopicPartition
@@ -444,6 +445,35 @@ def test_a_promotion_brings_what_was_decided_without_the_source(source: DeltaClu
 
     assert promote(target, "t") == {"t": 3}
     assert values(target, "t") == [b"a", b"b", b"c"]
+
+
+@pytest.mark.parametrize("harm", ["gone", "damaged"])
+def test_a_decided_pass_whose_file_is_lost_is_said_and_only_force_promotes_without_it(
+    source: DeltaCluster, target: DeltaCluster, harm: str
+) -> None:
+    """What a promotion says it has, it has; and one lost file does not keep a target from being used for ever."""
+    source.create_topic("other", 1, {})
+    mirror(source, target)
+    fill(source, "c")
+    until(steps_of(source, target), "decided")
+    mirrors = target.store.at(MIRRORS)
+    (name,) = [entry.name for entry in mirrors.list() if entry.name.endswith(".pass")]
+    content = mirrors.read(name)
+    mirrors.remove(name)
+    if harm == "damaged":
+        mirrors.replace(name, content[:-9])
+    fill(source, "late", topic="other")
+
+    passed = mirror(source, connect_delta(target.root))
+
+    assert "was decided for this mirror cannot be brought" in passed.topics["t"].problem
+    assert passed.topics["other"].problem == ""
+    assert values(target, "other") == [b"late"]
+    with pytest.raises(MirrorError, match="--force takes it as it is"):
+        promote(target, "t")
+    assert promote(target, "t", force=True) == {"t": 2}
+    fill(target, "own")
+    assert values(target, "t") == [b"a", b"b", b"own"]
 
 
 def steps_of(source: DeltaCluster, target: DeltaCluster) -> Any:
