@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 from pathlib import Path
 
 import pytest
@@ -97,3 +98,15 @@ def test_a_root_in_anothers_place_counts_as_away(roots: list[Path], tmp_path: Pa
     fill(opened(*roots), "t", "b")
 
     assert values(*reversed(roots)) == ["a", "b"]
+
+
+@pytest.mark.parametrize("hindered", [0, 1, 2])
+def test_writers_queue_elsewhere_where_a_root_lets_nobody_queue(roots: list[Path], hindered: int) -> None:
+    """Such as one that is read-only: queues are for fairness alone."""
+    locks = roots[hindered] / "__locks"
+    shutil.rmtree(locks, ignore_errors=True)
+    locks.write_text("in the way")
+
+    fill(opened(*roots), "t", "b")
+
+    assert values(*roots) == ["a", "b"]
