@@ -115,8 +115,8 @@ class Brokers:
         in_sync = broker in table.isr
         if not self.alive(broker):
             return ReplicaEnd(broker=broker, in_sync=in_sync, version=None, bytes=None)
-        version, size = TableHelper(self._cluster, table.location).end_of(broker)
-        return ReplicaEnd(broker=broker, in_sync=in_sync, version=version, bytes=size)
+        version, size, time_ms = TableHelper(self._cluster, table.location).end_of(broker)
+        return ReplicaEnd(broker=broker, in_sync=in_sync, version=version, bytes=size, time_ms=time_ms)
 
     # --- leaders -------------------------------------------------------------------------------
 
