@@ -146,8 +146,8 @@ SERVER_PROPERTIES: Final = PropertySet(
             name="broker.rack",
             parse=str,
             default="",
-            doc="Rack of the root that has this file, as of the moment in which it becomes a broker: replicas of a topic "
-            "go to different racks, and consumers with the same `client_rack` read from it.",
+            doc="Rack of the root that has this file, as of the moment in which it becomes a broker: replicas of a "
+            "topic go to different racks, and consumers with the same `client_rack` read from it.",
         ),
         Property(
             name="replica.lag.time.max.ms",

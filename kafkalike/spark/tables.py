@@ -46,7 +46,8 @@ SCHEMAS: Final[Mapping[str, str]] = {
     "records MAP<STRING, MAP<INT, BIGINT>>, unapplied ARRAY<STRING>, groups ARRAY<STRING>",
     "brokers": "broker_id INT, uri STRING, rack STRING, up BOOLEAN, draining BOOLEAN",
     "replicas": "topic STRING, partition INT, leader INT, leader_epoch INT, replicas ARRAY<INT>, isr ARRAY<INT>, "
-    "offline_replicas ARRAY<INT>, lag_versions MAP<INT, BIGINT>, lag_bytes MAP<INT, BIGINT>, lag_seconds MAP<INT, DOUBLE>",
+    "offline_replicas ARRAY<INT>, lag_versions MAP<INT, BIGINT>, lag_bytes MAP<INT, BIGINT>, "
+    "lag_seconds MAP<INT, DOUBLE>",
 }
 """Columns of each table.
 
@@ -59,10 +60,10 @@ last three hours; rates are of the 15 minutes before it, `catch_up_seconds` is N
 led to its state, `start_timestamp` is of an open one, `records` counts those of a committed one by topic and partition,
 `unapplied` are the topics that do not have it yet, `groups` those whose offsets it committed.
 
-`brokers` has a row for each storage root, `up` says whether it answers. `replicas` has a row for each partition: `leader`
-is -1 where none answers, and the lags say by broker how far a replica is behind the leader, in versions of the table,
-bytes of its data files, and seconds between their last versions; a value is NULL where a root gives no answer. All
-partitions of a topic have the same. A cluster of one root has one broker, 1, which leads all.
+`brokers` has a row for each storage root, `up` says whether it answers. `replicas` has a row for each partition:
+`leader` is -1 where its root gives no answer, and the lags say by broker how far a replica is behind the leader, in
+versions of the table, bytes of its data files, and seconds between their last versions; a value that nobody knows is
+NULL. All partitions of a topic have the same. A cluster of one root has one broker, 1, which leads all, and no lags.
 """
 
 Row = tuple[Any, ...]

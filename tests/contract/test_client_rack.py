@@ -36,7 +36,11 @@ def opened(roots: list[Path]) -> ReplicatedCluster:
 
 
 def data_files(root: Path) -> list[Path]:
-    return [path for path in root.rglob("*.parquet") if path.relative_to(root).parts[0].startswith("t") and "_delta_log" not in path.parts]
+    return [
+        path
+        for path in root.rglob("*.parquet")
+        if path.relative_to(root).parts[0].startswith("t") and "_delta_log" not in path.parts
+    ]
 
 
 def damage(root: Path) -> None:
@@ -108,7 +112,7 @@ def test_what_the_near_replica_lacks_another_one_gives(roots: list[Path]) -> Non
     assert values([str(roots[0])], "b") == [b"v0"]
 
 
-def test_what_nobody_in_sync_has_a_joining_replica_gives(roots: list[Path]) -> None:
+def test_what_the_leader_and_another_one_lack_the_last_one_gives(roots: list[Path]) -> None:
     """Data files do not change, so whoever has one has the right one."""
     for root in roots[:2]:
         for path in data_files(root):

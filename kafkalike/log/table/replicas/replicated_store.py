@@ -62,9 +62,7 @@ class ReplicatedStore(NearStore):
         is_near: whether a broker is in the rack of who reads; None: it has none.
     """
 
-    def __init__(
-        self, replicas: TableReplicas, root: Store, is_near: Callable[[int], bool] | None = None
-    ) -> None:
+    def __init__(self, replicas: TableReplicas, root: Store, is_near: Callable[[int], bool] | None = None) -> None:
         self.replicas = replicas
         self._root = root
         self._is_near = is_near
@@ -229,7 +227,7 @@ class ReplicatedStore(NearStore):
         return (*known, *(replica for replica in self.replicas.members() if replica not in known))
 
     def _from_any(self, name: str, read: Callable[[Store], T]) -> T:
-        """Ask for a file: log files from the leader, data files as `_with_data` says; the next where there is no answer."""
+        """Ask for a file: a log file of the leader, a data file as `_with_data` says; then whoever comes next."""
         failed: OSError | None = None
         for replica in self.replicas.in_sync() if name.startswith(LOG) else self._with_data():
             store = self.replicas.store_of(replica)
