@@ -51,6 +51,7 @@ class SeveralRoots(NearStore):
         opened: a broker id → its root, where it was added since.
         is_out: whether a broker is out of sync with some table that it shall have, as far as is known.
         reopen: URIs, joined by commas → such a store in another process.
+        is_near: whether a broker is in the rack of those who read here; None: nobody has said where they are.
     """
 
     def __init__(
@@ -64,6 +65,7 @@ class SeveralRoots(NearStore):
         opened: Callable[[int], BrokerStore],
         is_out: Callable[[int], bool],
         reopen: Callable[[str], Store],
+        is_near: Callable[[int], bool] | None = None,
     ) -> None:
         self.roots = dict(roots)
         self.metadata_root = metadata_root
@@ -73,6 +75,7 @@ class SeveralRoots(NearStore):
         self._opened = opened
         self._reopen = reopen
         self._is_out = is_out
+        self._is_near = is_near
         self._down_since: dict[int, int] = {}
         """Since when, ms, roots have not been there."""
         self._tables: dict[str, TableReplicas] = {}
@@ -170,7 +173,7 @@ class SeveralRoots(NearStore):
             return Spread(
                 self.replicas(CONSUMER_OFFSETS), lambda replica: self.root_of(replica.broker).at(folder), self._clock
             )
-        table = ReplicatedStore(self.replicas(first), self)
+        table = ReplicatedStore(self.replicas(first), self, self._is_near)
         return table.at(rest) if rest else table
 
     def _split(self, name: str) -> tuple[Store, str]:
