@@ -84,8 +84,8 @@ def test_a_fork_that_is_made_while_a_run_begins_is_named(
     assert "file-not-gone" in findings(root, report.certificate)
 
 
-@pytest.mark.parametrize("is_source_gone", [False, True])
-def test_a_fork_as_of_before_the_run_is_found(root: str, log: DeltaTopicLog, is_source_gone: bool) -> None:
+@pytest.mark.parametrize("source", ["there", "deleted"])
+def test_a_fork_as_of_before_the_run_is_found(root: str, log: DeltaTopicLog, source: str) -> None:
     """It was made after the certificate, from files that waited to be removed."""
     version = log.version
     report = forget("t", root, keys=KEY, execute=True)
@@ -94,7 +94,7 @@ def test_a_fork_as_of_before_the_run_is_found(root: str, log: DeltaTopicLog, is_
     clock = ShiftedClock()
     clock.ahead_ms = 25 * HOUR_MS
     upkeep(root, clock=clock)
-    if is_source_gone:
+    if source == "deleted":
         open_cluster(root).delete_topic("t")
 
     assert "file-not-gone" in findings(root, report.certificate)
