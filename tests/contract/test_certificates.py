@@ -16,6 +16,7 @@ from kafkalike.errors import IllegalArgumentError
 from kafkalike.log.inspect.certificate import check_certificate
 from kafkalike.log.table.actions import log_name
 from kafkalike.log.topic.topic_log import DeltaTopicLog
+from kafkalike.log.upkeep.remove import without_maintenance
 from kafkalike.log.upkeep.vacuum import ORPHAN_MS
 from kafkalike.model.batch import RecordBatch
 from kafkalike.model.corrections.certificate import Certificate, parse_certificate
@@ -69,7 +70,7 @@ def test_a_fork_of_a_fork_that_was_deleted_is_named(root: str, log: DeltaTopicLo
 def test_a_fork_that_is_made_while_a_run_begins_is_named(
     root: str, log: DeltaTopicLog, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    alone = forgetting.without_maintenance
+    alone = without_maintenance
 
     @contextlib.contextmanager
     def after_a_fork(cluster: Any, name: str) -> Any:
