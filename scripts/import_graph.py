@@ -31,7 +31,7 @@ TOP: Final = "top"
 LAYERS: Final = (
     ("jvm",),
     (TOP,),
-    ("inspect", "staged", "upkeep"),
+    ("inspect", "mirrors", "staged", "upkeep"),
     ("cluster",),
     ("transactions",),
     ("port", "runs"),

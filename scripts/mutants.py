@@ -85,7 +85,7 @@ PARTS: Final[Mapping[str, Part]] = {
         tests=_unit("held_letters", "replayed_letters"),
     ),
     "model": Part(
-        modules=("kafkalike/model/*.py",),
+        modules=("kafkalike/model/*.py", "kafkalike/model/groups/*.py"),
         tests=_unit(
             "assignment",
             "assignors",

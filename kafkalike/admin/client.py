@@ -11,6 +11,7 @@ from kafkalike.admin.configs import ConfigOperations
 from kafkalike.admin.group_changes import GroupChangeOperations
 from kafkalike.admin.groups import GroupOperations
 from kafkalike.admin.offsets import OffsetOperations
+from kafkalike.admin.quorum import QuorumOperations
 from kafkalike.admin.topics import TopicOperations
 from kafkalike.admin.transactions import TransactionOperations
 from kafkalike.admin.unsupported import UnsupportedOperations
@@ -30,6 +31,7 @@ class KafkaAdminClient(
     GroupOperations,
     GroupChangeOperations,
     TransactionOperations,
+    QuorumOperations,
     UnsupportedOperations,
 ):
     """Looks at and changes topics, partitions, settings, groups and transactions. No JVM is started; not thread-safe.

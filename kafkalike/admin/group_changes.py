@@ -25,8 +25,8 @@ from kafkalike.errors import (
 from kafkalike.group.expiry import dead_members, removal
 from kafkalike.group.offsets import check_position
 from kafkalike.log.port import TopicLog
-from kafkalike.model.group_roster import Roster
 from kafkalike.model.group_state import OFFSET, GroupRow, GroupsState
+from kafkalike.model.groups.roster import Roster
 from kafkalike.model.names import check_group_id
 from kafkalike.model.offset_expiry import deletion_rows
 from kafkalike.model.structs import (

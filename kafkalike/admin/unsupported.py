@@ -12,7 +12,7 @@ _ACLS: Final = (
 )
 _ONE_ROOT: Final = "a broker is one storage root, with one log directory; alter_partition_reassignments moves replicas"
 _NO_USERS: Final = "there are no users and passwords; the storage knows who may access it"
-_NO_QUORUM: Final = "there is no controller quorum and no wire protocol"
+_NO_PROTOCOL: Final = "there is no wire protocol, and no feature level of a cluster"
 
 
 def _refuse(method: str, reason: str) -> NoReturn:
@@ -42,8 +42,7 @@ class UnsupportedOperations:
     alter_user_scram_credentials = _refused("alter_user_scram_credentials", _NO_USERS)
     describe_user_scram_credentials = _refused("describe_user_scram_credentials", _NO_USERS)
 
-    describe_metadata_quorum = _refused("describe_metadata_quorum", _NO_QUORUM)
-    describe_features = _refused("describe_features", _NO_QUORUM)
-    update_features = _refused("update_features", _NO_QUORUM)
-    api_versions = _refused("api_versions", _NO_QUORUM)
-    get_broker_version_data = _refused("get_broker_version_data", _NO_QUORUM)
+    describe_features = _refused("describe_features", _NO_PROTOCOL)
+    update_features = _refused("update_features", _NO_PROTOCOL)
+    api_versions = _refused("api_versions", _NO_PROTOCOL)
+    get_broker_version_data = _refused("get_broker_version_data", _NO_PROTOCOL)

@@ -143,6 +143,13 @@ SERVER_PROPERTIES: Final = PropertySet(
             "fewer.",
         ),
         Property(
+            name="broker.rack",
+            parse=str,
+            default="",
+            doc="Rack of the root that has this file, as of the moment in which it becomes a broker: replicas of a "
+            "topic go to different racks, and consumers with the same `client_rack` read from it.",
+        ),
+        Property(
             name="replica.lag.time.max.ms",
             parse=whole(0, INT_MAX),
             default="30000",

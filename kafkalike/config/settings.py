@@ -145,6 +145,9 @@ class ConsumerSettings(TypedDict, total=False):
         `Cluster`. None takes the environment variable `KAFKALIKE_BOOTSTRAP_SERVERS`, else `./kafkalike-data`.
         Kafka: host and port of brokers.
     client_id (str, default 'kafkalike'): Name of this client; shown beside the offsets it commits.
+    client_rack (str, default ''): Rack where this client is, as brokers have it in `broker.rack`: of a cluster of
+        several roots, data files are read at a replica there that is in sync, else at the leader. Without effect on
+        a cluster of one root.
     consumer_timeout_ms (float, default inf, ms): ms without a record after which iteration ends. Infinity or -1:
         never. Kafka: kafka-python's; not in the Java client.
     default_api_timeout_ms (float, default 60000, ms): ms that `commit` may take when no timeout is given.
@@ -215,7 +218,7 @@ class ConsumerSettings(TypedDict, total=False):
         variables say what it does not. Never shown. Kafka: not there.
     value_deserializer (Any, default None): `Deserializer`, or a callable of the bytes; None leaves bytes.
     Without effect, for ported code: api_version, api_version_auto_timeout_ms, bootstrap_timeout_ms, check_crcs,
-        client_dns_lookup, client_rack, connections_max_idle_ms, enable_incremental_fetch_sessions,
+        client_dns_lookup, connections_max_idle_ms, enable_incremental_fetch_sessions,
         max_in_flight_requests_per_connection, metric_group_prefix, metrics_num_samples, metrics_sample_window_ms,
         net, receive_buffer_bytes, receive_message_max_bytes, reconnect_backoff_max_ms, reconnect_backoff_ms,
         send_buffer_bytes, socket_connection_setup_timeout_max_ms, socket_connection_setup_timeout_ms.
@@ -226,6 +229,7 @@ class ConsumerSettings(TypedDict, total=False):
     auto_offset_reset: str
     bootstrap_servers: Any
     client_id: str
+    client_rack: str
     consumer_timeout_ms: float
     default_api_timeout_ms: float
     default_offset_commit_callback: Callable[[Any, Any], Any] | None
@@ -261,7 +265,6 @@ class ConsumerSettings(TypedDict, total=False):
     bootstrap_timeout_ms: float
     check_crcs: bool
     client_dns_lookup: str
-    client_rack: str
     connections_max_idle_ms: float
     enable_incremental_fetch_sessions: bool
     max_in_flight_requests_per_connection: int

@@ -19,7 +19,7 @@ from kafkalike.errors import FencedInstanceIdError, IllegalStateError, KafkaErro
 from kafkalike.group.member import GroupMember
 from kafkalike.group.pacemaker import Pacemaker
 from kafkalike.model import assignment as rule
-from kafkalike.model.group_roster import Roster
+from kafkalike.model.groups.roster import Roster
 from kafkalike.model.structs import TopicPartition
 from kafkalike.model.topic import TopicInfo
 

@@ -75,7 +75,12 @@ class KafkaConsumer(Questions, Places):
             key_given=config.key_deserializer,
             value_given=config.value_deserializer,
         )
-        cluster = connect(config.bootstrap_servers, config.storage_options, to_read=config.group_id is None)
+        cluster = connect(
+            config.bootstrap_servers,
+            config.storage_options,
+            to_read=config.group_id is None,
+            client_rack=config.client_rack,
+        )
         self.config = config.at(cluster.heartbeat_ms, configs)
         self._context = Context.of(cluster, self.config, clock)
         self._build = builder(deserializers, self._context)

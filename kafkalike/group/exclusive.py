@@ -11,7 +11,7 @@ from kafkalike.group.member import GroupMember
 from kafkalike.group.membership import MemberSettings, Membership
 from kafkalike.group.pacemaker import Pacemaker
 from kafkalike.log.port import Cluster
-from kafkalike.model.group_protocol import EXCLUSIVE, Scheme, Subscriber
+from kafkalike.model.groups.protocol import EXCLUSIVE, Scheme, Subscriber
 from kafkalike.model.structs import TopicPartition
 
 SESSION_MS: Final = 10_000

@@ -9,9 +9,9 @@ from typing import Final
 
 from kafkalike.clock import Clock
 from kafkalike.log.port import Cluster
-from kafkalike.model.group_protocol import Known, leave
-from kafkalike.model.group_roster import Roster
 from kafkalike.model.group_state import Group, GroupRow, GroupsState, roster_row
+from kafkalike.model.groups.protocol import Known, leave
+from kafkalike.model.groups.roster import Roster
 from kafkalike.model.leases import Leases
 from kafkalike.model.offset_expiry import MINUTE_MS, deletion_rows, expired, orphaned
 from kafkalike.model.structs import TopicPartition

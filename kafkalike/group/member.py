@@ -1,6 +1,6 @@
 """GroupMember: one member's side of the group protocol; what it wants in, what it owns out.
 
-The rules are in `kafkalike.model.group_protocol`; here they meet the table of groups, the leases and the clock.
+The rules are in `kafkalike.model.groups.protocol`; here they meet the table of groups, the leases and the clock.
 """
 
 from __future__ import annotations
@@ -25,9 +25,9 @@ from kafkalike.group.membership import Counts, MemberSettings, Membership, Topic
 from kafkalike.group.store import GroupStore, RosterStore
 from kafkalike.group.watch import Watch
 from kafkalike.log.port import Cluster
-from kafkalike.model import group_protocol as protocol
-from kafkalike.model.group_protocol import Known
-from kafkalike.model.group_roster import Member, Roster
+from kafkalike.model.groups import protocol
+from kafkalike.model.groups.protocol import Known
+from kafkalike.model.groups.roster import Member, Roster
 from kafkalike.model.leases import Leases
 from kafkalike.model.structs import TopicPartition
 

@@ -49,7 +49,7 @@ class GroupOffsets:
         Whether the member is still one is looked at where the rows will stand, by whoever writes them, so a member that
         was stopped and wakes up late cannot overwrite its successor's offsets. A client outside the membership
         (generation -1) may commit only while the group has no members. The rules are
-        `kafkalike.model.group_protocol.check_commit`.
+        `kafkalike.model.groups.protocol.check_commit`.
 
         In an object store other processes may write the rows: see decision 029.
 

@@ -8,10 +8,10 @@ from collections.abc import Callable, Iterable, Mapping
 from kafkalike.clock import Clock
 from kafkalike.group.membership import MemberSettings
 from kafkalike.group.store import RosterStore
-from kafkalike.model import group_protocol as protocol
-from kafkalike.model.group_protocol import Known
-from kafkalike.model.group_roster import Member, Roster
-from kafkalike.model.group_sessions import Sessions
+from kafkalike.model.groups import protocol
+from kafkalike.model.groups.protocol import Known
+from kafkalike.model.groups.roster import Member, Roster
+from kafkalike.model.groups.sessions import Sessions
 from kafkalike.model.leases import Leases
 
 log = logging.getLogger(__name__)

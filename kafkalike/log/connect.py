@@ -19,6 +19,7 @@ def connect(
     storage_options: Any = None,  # noqa: ANN401 - what a user may give
     *,
     to_read: bool = False,
+    client_rack: str = "",
 ) -> Cluster:
     """Open the cluster that `bootstrap_servers` names; no folder is made before the first write.
 
@@ -33,13 +34,15 @@ def connect(
             such as `AWS_ACCESS_KEY_ID` say what it does not.
         to_read: for a client that writes nothing. What it reads does not rest on what is tried out, which takes five
             requests; the table of topics is read instead. A write, should there be one, is preceded by the trial.
+        client_rack: where the client is: of a cluster of several roots data files are read at one in this rack that is
+            in sync, else at the leader. Without effect on a cluster of one root.
 
     Raises:
         KafkaConfigurationError: for anything else; for several roots that are no folders, or not of one cluster.
         UnsafeStorageError: when the storage cannot keep several writers apart.
         KafkaConnectionError: when an object store gives no answer, or has no such bucket.
     """
-    cluster = _opened(bootstrap_servers, storage_options)
+    cluster = _opened(bootstrap_servers, storage_options, client_rack)
     if isinstance(cluster, DeltaCluster):
         if to_read and cluster.store.far:
             _look(cluster)
@@ -59,20 +62,27 @@ def _look(cluster: DeltaCluster) -> None:
 def open_named(
     bootstrap_servers: Any = None,  # noqa: ANN401 - see `connect`
     storage_options: Any = None,  # noqa: ANN401 - see `connect`
+    client_rack: str = "",
 ) -> DeltaCluster:
     """A cluster of tables, of which nothing is asked yet.
 
     Raises:
         KafkaConfigurationError: as `connect`, and for a cluster in memory.
     """
-    cluster = _opened(bootstrap_servers, storage_options)
+    cluster = _opened(bootstrap_servers, storage_options, client_rack)
     if not isinstance(cluster, DeltaCluster):
         message = f"Spark works on Delta tables, and the cluster {cluster.root!r} has none"
         raise KafkaConfigurationError(message)
     return cluster
 
 
-def _opened(bootstrap_servers: Any, storage_options: Any) -> Cluster:  # noqa: ANN401 - see `connect`
+def _opened(bootstrap_servers: Any, storage_options: Any, client_rack: str = "") -> Cluster:  # noqa: ANN401
+    found = _somewhere(bootstrap_servers, storage_options)
+    in_rack = getattr(found, "in_rack", None) if client_rack else None
+    return found if in_rack is None else cast("Cluster", in_rack(client_rack))
+
+
+def _somewhere(bootstrap_servers: Any, storage_options: Any) -> Cluster:  # noqa: ANN401 - see `connect`
     try:
         options = check_options(storage_options)
     except ValueError as cause:
@@ -117,13 +127,14 @@ def check_there(cluster: Cluster) -> None:
 def connect_delta(
     bootstrap_servers: Any = None,  # noqa: ANN401 - see `connect`
     storage_options: Any = None,  # noqa: ANN401 - see `connect`
+    client_rack: str = "",
 ) -> DeltaCluster:
     """The same for Spark, which needs tables to read and write.
 
     Raises:
         KafkaConfigurationError: for a cluster in memory, too.
     """
-    cluster = open_named(bootstrap_servers, storage_options)
+    cluster = open_named(bootstrap_servers, storage_options, client_rack)
     cluster.store.try_out()
     return cluster
 

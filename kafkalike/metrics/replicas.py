@@ -65,18 +65,16 @@ def _of_partitions(topics: dict[str, Replicas], counts: dict[str, int]) -> Itera
 def _of_replicas(topics: dict[str, Replicas]) -> Iterator[GaugeMetricFamily]:
     versions = GaugeMetricFamily("kafkalike_replica_lag_versions", "Versions behind the leader.", labels=REPLICA)
     size = GaugeMetricFamily("kafkalike_replica_lag_bytes", "Bytes of data files behind the leader.", labels=REPLICA)
+    late = GaugeMetricFamily(
+        "kafkalike_replica_lag_seconds", "From its last version to the leader's last one.", labels=REPLICA
+    )
     for name, replicas in topics.items():
-        ends = {end.broker: end for end in replicas.ends}
-        leader = ends.get(replicas.leader)
-        if leader is None or leader.version is None or leader.bytes is None:
-            continue
-        for broker, end in ends.items():
+        for broker, lag in replicas.lags().items():
             # Of a root that gives no answer nothing is known.
-            if end.version is not None and end.bytes is not None:
-                versions.add_metric((name, str(broker)), max(leader.version - end.version, 0))
-                size.add_metric((name, str(broker)), max(leader.bytes - end.bytes, 0))
-    yield versions
-    yield size
+            for family, value in ((versions, lag.versions), (size, lag.bytes), (late, lag.seconds)):
+                if value is not None:
+                    family.add_metric((name, str(broker)), value)
+    yield from (versions, size, late)
 
 
 def mirror_families(cluster: Cluster, now_ms: int) -> Iterator[GaugeMetricFamily]:

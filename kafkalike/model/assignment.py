@@ -19,8 +19,8 @@ from dataclasses import dataclass, replace
 from typing import Literal, assert_never
 
 from kafkalike.errors import FencedInstanceIdError
-from kafkalike.model.group_protocol import owed
-from kafkalike.model.group_roster import Partitions, Roster
+from kafkalike.model.groups.protocol import owed
+from kafkalike.model.groups.roster import Partitions, Roster
 from kafkalike.model.structs import TopicPartition
 
 Held = Mapping[TopicPartition, str | None]

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final
 
 from kafkalike.model.frozen_map import Draft, FrozenMap
-from kafkalike.model.group_roster import PROTOCOL_TYPE, ROSTER_VERSION, Member, Roster, dump_roster, load_roster
+from kafkalike.model.groups.roster import PROTOCOL_TYPE, ROSTER_VERSION, Member, Roster, dump_roster, load_roster
 from kafkalike.model.row_value import UNREADABLE, damaged, row_value
 from kafkalike.model.structs import CommittedOffset, GroupState, OffsetAndMetadata, TopicPartition
 
@@ -68,7 +68,7 @@ class GroupRow:
     """Who committed; in a `member` row, whose doing the change was."""
     client_id: str = ""
     value: str = ""
-    """`member` rows: the roster as JSON, see `kafkalike.model.group_roster`. `transaction` rows: see
+    """`member` rows: the roster as JSON, see `kafkalike.model.groups.roster`. `transaction` rows: see
     `kafkalike.model.transactions.rows`. Empty in `offset` rows."""
     time_ms: int
 

@@ -6,7 +6,16 @@ from collections import Counter
 from collections.abc import Iterable
 from typing import Final
 
-SQL_RESERVED: Final = ("topics", "partitions", "consumer_offsets", "lag", "lag_history", "transactions")
+SQL_RESERVED: Final = (
+    "topics",
+    "partitions",
+    "consumer_offsets",
+    "lag",
+    "lag_history",
+    "transactions",
+    "brokers",
+    "replicas",
+)
 """Views of the cluster itself; a topic of such a name gets another view name."""
 
 

@@ -1,4 +1,4 @@
-"""Tables: a cluster in, rows about its topics, partitions, offsets, lag and transactions out; live in SQL.
+"""Tables: a cluster in, rows about its topics, offsets, lag, transactions, brokers and replicas out; live in SQL.
 
 A Python data source (`kafkalike_tables`), so that each query asks the cluster anew. It reads Delta logs and the
 offsets table in-process: no record is read.
@@ -7,6 +7,7 @@ offsets table in-process: no record is read.
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Callable, Iterator, Mapping
 from datetime import UTC, datetime
 from typing import Any, ClassVar, Final
@@ -43,6 +44,10 @@ SCHEMAS: Final[Mapping[str, str]] = {
     "transactions": "transactional_id STRING, producer_id BIGINT, producer_epoch INT, state STRING, number BIGINT, "
     "reason STRING, client_id STRING, timeout_ms BIGINT, start_timestamp TIMESTAMP, change_timestamp TIMESTAMP, "
     "records MAP<STRING, MAP<INT, BIGINT>>, unapplied ARRAY<STRING>, groups ARRAY<STRING>",
+    "brokers": "broker_id INT, uri STRING, rack STRING, up BOOLEAN, draining BOOLEAN",
+    "replicas": "topic STRING, partition INT, leader INT, leader_epoch INT, replicas ARRAY<INT>, isr ARRAY<INT>, "
+    "offline_replicas ARRAY<INT>, lag_versions MAP<INT, BIGINT>, lag_bytes MAP<INT, BIGINT>, "
+    "lag_seconds MAP<INT, DOUBLE>",
 }
 """Columns of each table.
 
@@ -54,9 +59,17 @@ last three hours; rates are of the 15 minutes before it, `catch_up_seconds` is N
 `transactions` has a row for each transactional id that is not forgotten, with its last transaction: `reason` says what
 led to its state, `start_timestamp` is of an open one, `records` counts those of a committed one by topic and partition,
 `unapplied` are the topics that do not have it yet, `groups` those whose offsets it committed.
+
+`brokers` has a row for each storage root, `up` says whether it answers. `replicas` has a row for each partition:
+`leader` is -1 where its root gives no answer, and the lags say by broker how far a replica is behind the leader, in
+versions of the table, bytes of its data files, and seconds between their last versions; a value that nobody knows is
+NULL. All partitions of a topic have the same. A cluster of one root has one broker, 1, which leads all, and no lags.
 """
 
 Row = tuple[Any, ...]
+
+_PASSWORD: Final = re.compile(r"(?<=//)[^/@:]*:[^/@]*@")
+"""A user and a password in a URI; the container in `abfss://container@account` is none."""
 
 
 def topics(cluster: Cluster) -> Iterator[Row]:
@@ -172,6 +185,33 @@ def transactions(cluster: Cluster) -> Iterator[Row]:
         )
 
 
+def brokers(cluster: Cluster) -> Iterator[Row]:
+    """Rows of `brokers`."""
+    replication = cluster.replication
+    for broker in replication.brokers():
+        yield (broker.id, _PASSWORD.sub("", broker.uri), broker.rack, replication.alive(broker.id), broker.draining)
+
+
+def replicas(cluster: Cluster) -> Iterator[Row]:
+    """Rows of `replicas`."""
+    for name, info in sorted(cluster.topics().items()):
+        found = cluster.replication.replicas(name, ends=True)
+        lags = found.lags()
+        for p in info.partitions:
+            yield (
+                name,
+                p,
+                found.leader,
+                found.epoch,
+                list(found.replicas),
+                list(found.isr),
+                list(found.offline),
+                {broker: lag.versions for broker, lag in lags.items()},
+                {broker: lag.bytes for broker, lag in lags.items()},
+                {broker: lag.seconds for broker, lag in lags.items()},
+            )
+
+
 def _time(time_ms: int) -> datetime:
     return datetime.fromtimestamp(time_ms / 1000, UTC)
 
@@ -183,6 +223,8 @@ ROWS: Final[Mapping[str, Callable[[Cluster], Iterator[Row]]]] = {
     "lag": lag,
     "lag_history": lag_history,
     "transactions": transactions,
+    "brokers": brokers,
+    "replicas": replicas,
 }
 
 

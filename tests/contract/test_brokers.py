@@ -107,11 +107,14 @@ def test_replicate_lets_a_root_that_came_back_in_again(roots: str, capsys: pytes
     fill(opened(roots), "t", "c")
     away.rename(Path(roots, "3"))
     before = lines(capsys, "replicate", "--describe", "--topic", "t")
+    described = lines(capsys, "replicate", "--describe", "--topic", "t", "--json")
 
     assert lines(capsys, "replicate", "--topic", "t") == ["t: in sync on 3"]
     assert [line.split()[:2] for line in before[1:]] == [["t", "1"], ["t", "2"], ["t", "3"]]
     assert "out of sync" in before[3]
     after = [json.loads(line) for line in lines(capsys, "replicate", "--describe", "--topic", "t", "--json")]
+    assert json.loads(described[2])["lag_seconds"] > 0
+    assert [row["lag_seconds"] for row in after] == [0, 0, 0]
     assert [(row["role"], row["lag_versions"]) for row in after] == [("leader", 0), ("in sync", 0), ("in sync", 0)]
     assert lines(capsys, "verify", "--replicas")[-1] == "0 errors, 0 warnings"
 
@@ -216,9 +219,9 @@ def test_verify_finds_replicas_that_are_not_the_same(roots: str, capsys: pytest.
 
     found = lines(capsys, "verify", "--replicas", "--topic", "t", code=1)
 
-    assert [line for line in found if "replica:" in line] == [
-        f"ERROR t: replica: replicas of t: broker 2: {path} is not that of the leader",
-        f"ERROR t: replica: replicas of t: broker 3: _delta_log/{1:020d}.json is not that of the leader",
+    assert [line for line in found if "replica-differs:" in line] == [
+        f"ERROR t: replica-differs: replicas of t: broker 2: {path} is not that of the leader",
+        f"ERROR t: replica-differs: replicas of t: broker 3: _delta_log/{1:020d}.json is not that of the leader",
     ]
 
 
@@ -241,3 +244,5 @@ def test_figures_say_who_leads_and_who_is_behind(roots: str) -> None:
     assert float(found['kafkalike_replica_lag_versions{broker="3",topic="t"}']) > 0
     assert float(found['kafkalike_replica_lag_bytes{broker="3",topic="t"}']) > 0
     assert found['kafkalike_replica_lag_versions{broker="2",topic="t"}'] == "0.0"
+    assert float(found['kafkalike_replica_lag_seconds{broker="3",topic="t"}']) > 0
+    assert found['kafkalike_replica_lag_seconds{broker="2",topic="t"}'] == "0.0"

@@ -35,9 +35,9 @@ from kafkalike.log.table.shared_changes import PendingChange, SharedChanges
 from kafkalike.model.combining import offset_commit, units
 from kafkalike.model.combining.offset_commit import OffsetCommit, Position, load_commit
 from kafkalike.model.combining.parts import Taken
-from kafkalike.model.group_protocol import check_commit
-from kafkalike.model.group_roster import Member
 from kafkalike.model.group_state import OFFSET, GroupRow, GroupsState, roster_row
+from kafkalike.model.groups.protocol import check_commit
+from kafkalike.model.groups.roster import Member
 from kafkalike.model.structs import OffsetAndMetadata, TopicPartition
 from tests.tools.commits import Told, commit_label, decided, judge, member_of, moved, offset_row, offsets_of
 from tests.tools.effort import seeds

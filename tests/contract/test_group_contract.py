@@ -21,7 +21,7 @@ from kafkalike.group.exclusive import held_alone
 from kafkalike.group.offsets import GroupOffsets
 from kafkalike.log.port import Cluster
 from kafkalike.model.batch import RecordBatch
-from kafkalike.model.group_protocol import Subscriber
+from kafkalike.model.groups.protocol import Subscriber
 from kafkalike.model.structs import GroupState, OffsetAndMetadata, TopicPartition
 from kafkalike.testing import ManualClock
 from tests.tools.consumer import Diary, Make, outlive, turns

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import resource
 import shutil
 import threading
 from pathlib import Path
@@ -64,6 +65,22 @@ def test_without_a_majority_nothing_is_changed_and_what_is_known_can_be_read(vot
     assert voters.client().topics() == ["a", "c"]
 
 
+def test_a_file_that_a_full_disk_cut_off_is_not_there(voters: VoterFolders) -> None:
+    """It would be read before the whole ones that others have."""
+    client = voters.client()
+    client.create("a")
+    limits = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (100, limits[1]))
+    try:
+        with pytest.raises(OSError, match="voters"):
+            client.store.write("part-x.parquet", b"x" * 1000)
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, limits)
+
+    with pytest.raises(FileNotFoundError):
+        client.store.size("part-x.parquet")
+
+
 @pytest.mark.parametrize("slow", [1, 2, 3])
 def test_a_voter_that_is_slow_is_waited_for_once(voters: VoterFolders, slow: int) -> None:
     clock = ManualClock()
@@ -78,6 +95,17 @@ def test_a_voter_that_is_slow_is_waited_for_once(voters: VoterFolders, slow: int
     assert clock.monotonic() - began <= 10.0
     voters.client().create("c")
     assert voters.last(1) == voters.last(2) == voters.last(3)
+
+
+@pytest.mark.parametrize("full", [1, 2, 3])
+def test_a_full_disk_leaves_no_half_of_a_file(voters: VoterFolders, full: int) -> None:
+    voters.client().create("a")
+
+    voters.with_full(full).create("b")
+
+    assert voters.client().topics() == ["a", "b"]
+    voters.client().create("c")
+    assert voters.table(1) == voters.table(2) == voters.table(3)
 
 
 def test_an_empty_folder_in_a_voters_place_does_not_vote(voters: VoterFolders) -> None:

@@ -20,13 +20,14 @@ from kafkalike.group.offsets import GroupOffsets, Membership
 from kafkalike.log.cluster.delta_cluster import DeltaCluster
 from kafkalike.log.connect import connect_delta
 from kafkalike.log.mirrors.mirroring import Mirroring
+from kafkalike.log.mirrors.promoting import promoting
 from kafkalike.log.table.actions import log_name
 from kafkalike.log.table.layout import MIRRORS
 from kafkalike.log.table.log_files import LogFiles
 from kafkalike.mirror import Mirror, describe, promote
 from kafkalike.model.structs import OffsetAndMetadata, TopicPartition
 from kafkalike.retention import maintain
-from tests.tools.clusters import on_disk
+from tests.tools.clusters import on_disk, on_three_disks
 from tests.tools.findings import errors_of
 from tests.tools.mirror_world import MirrorWorld
 from tests.tools.records import batch
@@ -421,6 +422,20 @@ def test_a_pass_is_not_decided_once_a_promotion_has_begun(source: DeltaCluster, 
     assert values(target, "t") == [b"a", b"b", b"own"]
 
 
+def test_a_pass_is_not_decided_while_a_promotion_is_under_way(source: DeltaCluster, target: DeltaCluster) -> None:
+    """It has looked for decided passes already."""
+    mirror(source, target)
+    fill(source, "c")
+    late = steps_of(source, target)
+    until(late, "manifest")
+    promotion = promoting(target, ["t"])
+    until(promotion, "promoting")
+
+    assert rest(late).overtaken
+    assert rest(promotion) == {"t": 2}
+    assert values(target, "t") == [b"a", b"b"]
+
+
 def test_a_promotion_brings_what_was_decided_without_the_source(source: DeltaCluster, target: DeltaCluster) -> None:
     """The mirror was killed and the source is gone."""
     mirror(source, target)
@@ -598,3 +613,23 @@ def test_an_admin_may_delete_a_mirror(source: DeltaCluster, target: DeltaCluster
     KafkaAdminClient(bootstrap_servers=target).delete_topics(["t"])
 
     assert "t" not in target.topics()
+
+
+def test_a_cluster_of_several_roots_is_mirrored_to_one_of_one_root(tmp_path: Path) -> None:
+    """While one of its roots is away, too; the other way round it is refused."""
+    source, target = on_three_disks(tmp_path / "a", **{"replica.lag.time.max.ms": "1"}), on_disk(tmp_path / "b")
+    source.create_topic("t", 1, {})
+    fill(source, "a")
+    assert Mirror(source, target).run().sound
+    (tmp_path / "a" / "3").rename(tmp_path / "a" / "away")
+    fill(source, "b")
+
+    passed = Mirror(source, target).run()
+
+    assert passed.sound, passed
+    assert values(target, "t") == [b"a", b"b"]
+    promote(target, "t")
+    fill(target, "c")
+    assert values(target, "t") == [b"a", b"b", b"c"]
+    with pytest.raises(MirrorError, match="has several roots"):
+        Mirror(target, on_three_disks(tmp_path / "c"))

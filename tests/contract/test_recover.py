@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from kafkalike.admin import KafkaAdminClient
 from kafkalike.log.cluster.replicated.cluster import ReplicatedCluster
 from kafkalike.log.connect import connect
 from tests.tools.cli import call
@@ -70,6 +71,36 @@ def test_the_voters_are_described_with_kafkas_columns(roots: Roots) -> None:
     assert [row[0].strip() for row in rows] == ["1", "2", "3"]
     assert [row[-1].strip() for row in rows] == ["Voter", "Voter", "Voter (no answer)"]
     assert rows[0][2].strip() == said["HighWatermark"].strip()
+
+
+def test_the_admin_client_describes_the_voters_in_kafka_pythons_shape(roots: Roots) -> None:
+    roots.lose(3)
+    with KafkaAdminClient(bootstrap_servers=roots.open()) as admin:
+        described = admin.describe_metadata_quorum()
+
+    (topic,) = described["topics"]
+    (partition,) = topic["partitions"]
+    voters = partition["current_voters"]
+    assert (topic["topic_name"], partition["partition_index"], partition["leader_id"]) == ("__cluster_metadata", 0, -1)
+    assert partition["observers"] == []
+    assert [voter["replica_id"] for voter in voters] == [1, 2, 3]
+    end = partition["high_watermark"]
+    assert end > 1
+    assert [voter["log_end_offset"] for voter in voters] == [end, end, -1]
+    assert [voter["last_caught_up_timestamp"] > 0 for voter in voters] == [True, True, False]
+    assert [node["listeners"][0]["host"] for node in described["nodes"]] == roots.uris
+
+
+def test_two_roots_have_a_voter_and_an_observer_and_one_root_a_voter(tmp_path: Path) -> None:
+    two = [str(tmp_path / "a"), str(tmp_path / "b")]
+    found = []
+    for servers in (two, str(tmp_path / "c")):
+        with KafkaAdminClient(bootstrap_servers=servers) as admin:
+            admin.create_topics({"t": {"num_partitions": 1, "replication_factor": 1}})
+            (partition,) = admin.describe_metadata_quorum()["topics"][0]["partitions"]
+            found.append([[r["replica_id"] for r in partition[of]] for of in ("current_voters", "observers")])
+
+    assert found == [[[1], [2]], [[1], []]]
 
 
 def test_one_lost_voter_is_replaced_and_nothing_is_lost(roots: Roots) -> None:

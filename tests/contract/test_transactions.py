@@ -33,8 +33,8 @@ from kafkalike.log.store.local import LocalStore
 from kafkalike.log.store.memory import MemoryStore
 from kafkalike.log.transactions.staging import Staging
 from kafkalike.model.appends import Appended
-from kafkalike.model.group_roster import Member, Roster
 from kafkalike.model.group_state import roster_row
+from kafkalike.model.groups.roster import Member, Roster
 from kafkalike.model.structs import OffsetAndMetadata, TopicPartition
 from kafkalike.model.transactions.claims import GroupClaim
 from kafkalike.model.transactions.values import Attempt, StagedFile

@@ -47,6 +47,8 @@ def world_of(page: str, folder: Path) -> Iterator[World]:
                 filled(folder, "orders")
                 read_by(folder, "billing", "orders")
             case "replicas.md":
+                for disk in "abc":
+                    (folder / disk).mkdir()
                 world.replaced = {"/mnt/": f"{folder}/"}
             case "operations.md":
                 filled(folder, "orders", "customers", partitions=3)

@@ -26,6 +26,22 @@ def numbers(spark: SparkSession, start: int, stop: int) -> DataFrame:
     return spark.range(start, stop).select(F.col("id").cast("string").alias("value"))
 
 
+def check_tables(spark: SparkSession, folders: list[Path]) -> None:
+    """`brokers` and `replicas` are live: also of a root that is away."""
+    away = folders[2].rename(folders[2].with_name("away"))
+    brokers = spark.sql("SELECT broker_id, uri, rack, up FROM brokers ORDER BY broker_id").collect()
+    columns = "topic, partition, leader, leader_epoch, sort_array(replicas), sort_array(isr), offline_replicas"
+    replicas = spark.sql(f"SELECT {columns} FROM replicas WHERE leader <> 3 ORDER BY ALL").collect()  # noqa: S608
+    lags = spark.sql("SELECT lag_versions, lag_bytes, lag_seconds FROM replicas WHERE leader <> 3").collect()
+    away.rename(folders[2])
+    assert [tuple(row) for row in brokers] == [
+        (n, str(folder), None, n < 3) for n, folder in enumerate(folders, start=1)
+    ]
+    assert {row[1] for row in replicas} == {0, 1}
+    assert all(tuple(row)[3:] == (0, [1, 2, 3], [1, 2, 3], [3]) for row in replicas)
+    assert all(dict(value) == {1: 0, 2: 0, 3: None} for row in lags for value in row)
+
+
 def test_spark_writes_and_reads_topics_with_replicas(spark: SparkSession, tmp_path: Path) -> None:
     folders = [tmp_path / name for name in "abc"]
     roots = ",".join(map(str, folders))
@@ -41,6 +57,7 @@ def test_spark_writes_and_reads_topics_with_replicas(spark: SparkSession, tmp_pa
     assert (counted(spark, roots, "t"), counted(spark, roots, "u")) == (150, 50)
     register_sql(spark, bootstrap_servers=roots)
     assert spark.sql("SELECT count(*) FROM t").collect()[0][0] == 150
+    check_tables(spark, folders)
     leader = folders[cluster.replication.replicas("t").leader - 1]
     plan = spark.read.format("kafkalike").option("kafka.bootstrap.servers", roots).option("subscribe", "t").load()
     leader.rename(tmp_path / "gone")

@@ -10,9 +10,9 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from kafkalike.group.offsets import Membership
-from kafkalike.model.group_protocol import check_commit
-from kafkalike.model.group_roster import Member
 from kafkalike.model.group_state import OFFSET, GroupRow, GroupsState, roster_row
+from kafkalike.model.groups.protocol import check_commit
+from kafkalike.model.groups.roster import Member
 from kafkalike.model.structs import OffsetAndMetadata, TopicPartition
 
 SIZES: Mapping[str, int] = {"c": 2, "r": 1, "d": 4, "f": 1}

@@ -27,8 +27,8 @@ from kafkalike.group.member import GroupMember
 from kafkalike.group.membership import MemberSettings, Membership, Topics
 from kafkalike.group.store import Change
 from kafkalike.model import assignment as rule
-from kafkalike.model import group_protocol as protocol
-from kafkalike.model.group_roster import Roster
+from kafkalike.model.groups import protocol
+from kafkalike.model.groups.roster import Roster
 from kafkalike.model.names import TopicId, TopicName
 from kafkalike.model.structs import GroupState, TopicPartition
 from kafkalike.model.topic import TopicInfo

@@ -28,8 +28,8 @@ from kafkalike.errors import (
 )
 from kafkalike.model.appends import Appended
 from kafkalike.model.control_rows import kept_group_rows
-from kafkalike.model.group_roster import Member, Roster
 from kafkalike.model.group_state import TRANSACTION, GroupRow, GroupsState, roster_row, transaction_rows
+from kafkalike.model.groups.roster import Member, Roster
 from kafkalike.model.structs import OffsetAndMetadata, TopicPartition
 from kafkalike.model.transactions import acts, course, settling, upkeep
 from kafkalike.model.transactions.claims import GroupClaim

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import errno
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -10,7 +11,7 @@ from typing import Any
 from kafkalike.clock import SYSTEM_CLOCK, Clock
 from kafkalike.log.cluster.replicated.voters import found_voter
 from kafkalike.log.store.local import LocalStore
-from kafkalike.log.store.port import Store
+from kafkalike.log.store.port import NotStoredError, Store
 from kafkalike.log.table.actions import log_name
 from kafkalike.log.table.control_log import DeltaControlLog
 from kafkalike.log.table.layout import CLUSTER_METADATA, METADATA_SCHEMA, METADATA_TABLE_PROPERTIES
@@ -76,6 +77,25 @@ class SlowStore(QuickStore):
     def put_if_absent(self, name: str, content: bytes, *, durable: bool = False) -> bool:
         self._clock.sleep(self._seconds)
         return super().put_if_absent(name, content, durable=durable)
+
+
+class FullStore(QuickStore):
+    """A folder whose disk is full: a new file has a name and no content."""
+
+    def at(self, folder: str) -> FullStore:
+        return FullStore(f"{self.uri}/{folder}", self._root)
+
+    def open_output(self, name: str) -> Any:
+        super().open_output(name).close()
+        raise OSError(errno.ENOSPC, "No space left on device", name)
+
+    def put_if_absent(self, name: str, content: bytes, *, durable: bool = False) -> bool:
+        del content, durable
+        raise NotStoredError(errno.ENOSPC, "No space left on device", name)
+
+    def replace(self, name: str, content: bytes) -> None:
+        del content
+        raise OSError(errno.ENOSPC, "No space left on device", name)
 
 
 class MortalStore(LocalStore):
@@ -158,6 +178,10 @@ class VoterFolders:
 
     def client(self) -> VoterClient:
         return VoterClient({broker: QuickStore(uri) for broker, uri in self.uris.items()})
+
+    def with_full(self, broker: int) -> VoterClient:
+        roots: dict[int, Store] = {n: QuickStore(uri) for n, uri in self.uris.items()}
+        return VoterClient({**roots, broker: FullStore(self.uris[broker])})
 
     def with_slow(self, broker: int, clock: ManualClock, seconds: float) -> VoterClient:
         roots: dict[int, Store] = {n: QuickStore(uri) for n, uri in self.uris.items()}

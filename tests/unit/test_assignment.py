@@ -16,7 +16,6 @@ from hypothesis import strategies as st
 from kafkalike.errors import FencedInstanceIdError
 from kafkalike.group.assignors import schemes_of
 from kafkalike.model import assignment as rule
-from kafkalike.model import group_protocol as protocol
 from kafkalike.model.assignment import (
     Assigned,
     Assigning,
@@ -37,7 +36,8 @@ from kafkalike.model.assignment import (
     Waiting,
     step,
 )
-from kafkalike.model.group_roster import Member, Roster
+from kafkalike.model.groups import protocol
+from kafkalike.model.groups.roster import Member, Roster
 from kafkalike.model.structs import TopicPartition
 from tests.tools.effort import examples
 

@@ -28,7 +28,7 @@ HELP = {"--help", "--version"}
 FILES = {"ini", "json", "yaml", "mermaid"}
 """Languages of blocks that are files; `tests/e2e/test_recipes.py` checks them."""
 
-MOST_NOT_RUN = 5
+MOST_NOT_RUN = 8
 
 
 def shell_lines(page: str) -> list[str]:
@@ -56,7 +56,8 @@ def parse(args: list[str]) -> None:
         words = [*context._protected_args, *context.args]
         command: click.Command = app
         parent = context
-        while isinstance(command, click.Group):
+        # A group may do something by itself, as `mirror` does.
+        while isinstance(command, click.Group) and (words or not command.invoke_without_command):
             name, found, words = command.resolve_command(parent, words)
             assert found is not None
             if HELP & set(words):

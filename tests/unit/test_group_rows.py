@@ -6,7 +6,6 @@ from dataclasses import replace
 import pytest
 
 from kafkalike.errors import LogCorruptError
-from kafkalike.model.group_roster import dump_roster
 from kafkalike.model.group_state import (
     MEMBER,
     OFFSET,
@@ -17,6 +16,7 @@ from kafkalike.model.group_state import (
     Roster,
     roster_row,
 )
+from kafkalike.model.groups.roster import dump_roster
 from kafkalike.model.offset_expiry import deletion_rows
 from kafkalike.model.structs import OffsetAndMetadata, TopicPartition
 

@@ -15,7 +15,7 @@ from kafkalike.errors import (
     RebalanceInProgressError,
     UnknownMemberCommitError,
 )
-from kafkalike.model.group_protocol import (
+from kafkalike.model.groups.protocol import (
     EXCLUSIVE,
     Known,
     Scheme,
@@ -27,7 +27,7 @@ from kafkalike.model.group_protocol import (
     release,
     renew,
 )
-from kafkalike.model.group_roster import Member, Partitions, Roster, dump_roster, load_roster
+from kafkalike.model.groups.roster import Member, Partitions, Roster, dump_roster, load_roster
 from kafkalike.model.structs import TopicPartition
 
 T0, T1, T2 = (TopicPartition("t", p) for p in range(3))

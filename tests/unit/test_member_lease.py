@@ -5,7 +5,7 @@ from collections.abc import Callable
 import pytest
 
 from kafkalike.group.store import Change
-from kafkalike.model.group_roster import Roster
+from kafkalike.model.groups.roster import Roster
 from tests.tools.group_world import SESSION, Actor, World
 
 

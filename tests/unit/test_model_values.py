@@ -9,9 +9,9 @@ from kafkalike.model.appends import TxnId
 from kafkalike.model.batch import RecordBatch
 from kafkalike.model.cluster_state import ClusterState, MetadataRow
 from kafkalike.model.compaction import HOLES, cleaner_app
-from kafkalike.model.group_protocol import Assign, Known, Scheme, join
-from kafkalike.model.group_roster import Member, Roster
 from kafkalike.model.group_state import OFFSET, GroupRow, GroupsState, roster_row
+from kafkalike.model.groups.protocol import Assign, Known, Scheme, join
+from kafkalike.model.groups.roster import Member, Roster
 from kafkalike.model.lag import PartitionIndex
 from kafkalike.model.lag_history import CommitIndex, GrowthIndex, Moment, history
 from kafkalike.model.names import TopicId, TopicName

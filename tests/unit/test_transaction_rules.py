@@ -20,8 +20,8 @@ from kafkalike.errors import (
     TransactionalIdNotFoundError,
     UnknownTopicOrPartitionError,
 )
-from kafkalike.model.group_roster import Member, Roster
 from kafkalike.model.group_state import GroupsState, roster_row, transaction_rows
+from kafkalike.model.groups.roster import Member, Roster
 from kafkalike.model.structs import ConsumerGroupMetadata, OffsetAndMetadata, TopicPartition
 from kafkalike.model.transactions.claims import GroupClaim, offset_commit
 from kafkalike.model.transactions.rules import (

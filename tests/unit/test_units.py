@@ -13,8 +13,8 @@ from hypothesis import strategies as st
 from kafkalike.errors import CommitFailedError, FencedInstanceIdError
 from kafkalike.model.combining.offset_commit import OffsetCommit, Position, load_commit
 from kafkalike.model.combining.units import InTurn, in_turn
-from kafkalike.model.group_roster import Member, Roster
 from kafkalike.model.group_state import GroupRow, GroupsState, roster_row
+from kafkalike.model.groups.roster import Member, Roster
 from tests.tools.effort import examples
 
 

@@ -16,7 +16,7 @@ from kafkalike.errors import KafkaError, UnknownTopicOrPartitionError
 if TYPE_CHECKING:
     from kafkalike.log.port import Cluster
 
-HEADS: Final = ("TABLE", "BROKER", "ROLE", "VERSION", "LAG-VERSIONS", "LAG-BYTES")
+HEADS: Final = ("TABLE", "BROKER", "ROLE", "VERSION", "LAG-VERSIONS", "LAG-BYTES", "LAG-S")
 
 
 @click.command(epilog="Example: kafkalike replicate --every 30s")
@@ -97,18 +97,19 @@ def _describe(cluster: Cluster, topic: str | None, *, as_json: bool) -> None:
     rows = []
     for name in _names(cluster, topic):
         replicas = cluster.replication.replicas(name, ends=True)
-        ends = {end.broker: end for end in replicas.ends}
-        leader = ends.get(replicas.leader)
-        for broker, end in ends.items():
-            role = "leader" if broker == replicas.leader else "in sync" if end.in_sync else "out of sync"
+        lags = replicas.lags()
+        for end in replicas.ends:
+            lag = lags[end.broker]
+            role = "leader" if end.broker == replicas.leader else "in sync" if end.in_sync else "out of sync"
             rows.append(
                 {
                     "table": name,
-                    "broker": broker,
+                    "broker": end.broker,
                     "role": role if end.version is not None else f"{role}, gives no answer",
                     "version": end.version,
-                    "lag_versions": None if leader is None else _behind(leader.version, end.version),
-                    "lag_bytes": None if leader is None else _behind(leader.bytes, end.bytes),
+                    "lag_versions": lag.versions,
+                    "lag_bytes": lag.bytes,
+                    "lag_seconds": lag.seconds,
                 }
             )
     if as_json:
@@ -118,8 +119,3 @@ def _describe(cluster: Cluster, topic: str | None, *, as_json: bool) -> None:
     texts = [tuple("-" if value is None else str(value) for value in row.values()) for row in rows]
     for line in table_lines([HEADS, *texts]):
         click.echo(line)
-
-
-def _behind(leader: int | None, own: int | None) -> int | None:
-    """How far a replica is behind the leader; None where one of them gives no answer."""
-    return None if leader is None or own is None else max(leader - own, 0)

@@ -96,18 +96,16 @@ def replication_lines(quorum: MetadataQuorum, *, human: bool) -> Iterator[str]:
     rows: list[Sequence[str]] = [HEADS]
     for member in quorum.members:
         answers = member.version is not None
-        end = -1 if member.version is None else member.version + 1
         lag = -1 if member.version is None else quorum.version - member.version
-        caught_up = member.time_ms if lag == 0 else None
         kind = "Voter" if member.votes else "Observer"
         rows.append(
             (
                 str(member.broker),
                 member.id,
-                str(end),
+                str(member.log_end),
                 str(lag),
                 _time(member.time_ms, human=human),
-                _time(caught_up, human=human),
+                _time(quorum.caught_up_ms(member), human=human),
                 kind if answers else f"{kind} (no answer)",
             )
         )

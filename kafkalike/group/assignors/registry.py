@@ -8,7 +8,7 @@ from kafkalike.errors import KafkaConfigurationError
 from kafkalike.group.assignors.base import PartitionAssignor
 from kafkalike.group.assignors.plain import RangePartitionAssignor, RoundRobinPartitionAssignor
 from kafkalike.group.assignors.sticky import CooperativeStickyAssignor, StickyPartitionAssignor
-from kafkalike.model.group_protocol import EXCLUSIVE, Scheme
+from kafkalike.model.groups.protocol import EXCLUSIVE, Scheme
 
 DEFAULT_STRATEGY: Final[tuple[str, ...]] = ("range", "roundrobin")
 """kafka-python's default."""

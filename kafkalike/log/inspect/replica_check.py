@@ -60,7 +60,7 @@ def _table(
                 kind="replica-behind", message=_said(name, f"broker {broker} is not in sync"), topic=topic, warning=True
             )
     if described.leader < 0:
-        yield Finding(kind="replica", message=_said(name, "its leader gives no answer"), topic=topic)
+        yield Finding(kind="replica-differs", message=_said(name, "its leader gives no answer"), topic=topic)
         return
     info = cluster.metadata.state.topics.get(name)
     replicas = cluster.store.replicas(name if info is None else info.location)
@@ -72,9 +72,10 @@ def _table(
         live = {segment.path for segment in load_table(leader, segment_of, published).index} if topic else set()
         for _, replica in sorted(members.items()):
             for message in _different(leader, replicas.store_of(replica), published, live, progress):
-                yield Finding(kind="replica", message=_said(name, f"broker {replica.broker}: {message}"), topic=topic)
+                said = _said(name, f"broker {replica.broker}: {message}")
+                yield Finding(kind="replica-differs", message=said, topic=topic)
     except (KafkaError, OSError) as error:
-        yield Finding(kind="replica", message=_said(name, str(error)), topic=topic)
+        yield Finding(kind="replica-differs", message=_said(name, str(error)), topic=topic)
 
 
 def _behind(name: str, topic: str | None, what: str) -> Finding:

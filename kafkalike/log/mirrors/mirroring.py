@@ -100,6 +100,9 @@ class Mirroring:
         target: the cluster with the copies.
         topics: which topics, by name.
         groups: which groups' committed offsets, by id.
+
+    Raises:
+        MirrorError: both are the same cluster, or the target has several roots.
     """
 
     def __init__(
@@ -112,6 +115,7 @@ class Mirroring:
         if source.root == target.root:
             message = f"source and target are the same cluster, {source.root}"
             raise MirrorError(message)
+        target.check_may_mirror()
         self._source = source
         self._target = target
         self._topics = topics

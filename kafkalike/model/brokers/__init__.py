@@ -69,6 +69,20 @@ class ReplicaEnd:
     """Its last table version; None: its root gives no answer."""
     bytes: int | None
     """Of its data files; None: its root gives no answer."""
+    time_ms: int | None = None
+    """When its last version was made, ms since the epoch; None: not known, as its root gives no answer, or as its log
+    has a checkpoint in that version's place."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ReplicaLag:
+    """How far a replica is behind the leader; what is not known is None."""
+
+    versions: int | None = None
+    bytes: int | None = None
+    """Of data files."""
+    seconds: float | None = None
+    """From the time of its last version to that of the leader's."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -99,6 +113,27 @@ class Replicas:
     def under_replicated(self) -> bool:
         """Whether a broker that shall have a replica is not in sync."""
         return not set(self.replicas) <= set(self.isr)
+
+    def lags(self) -> Mapping[int, ReplicaLag]:
+        """How far each replica is behind the leader, by broker; empty unless it was asked how far they are.
+
+        Of those that have the leader's version the seconds are 0, whatever clocks wrote it.
+        """
+        ends = {end.broker: end for end in self.ends}
+        leader = ends.get(self.leader)
+        return {broker: ReplicaLag() if leader is None else _lag(leader, end) for broker, end in ends.items()}
+
+
+def _lag(leader: ReplicaEnd, end: ReplicaEnd) -> ReplicaLag:
+    versions = _behind(leader.version, end.version)
+    late_ms = 0 if versions == 0 else _behind(leader.time_ms, end.time_ms)
+    return ReplicaLag(
+        versions=versions, bytes=_behind(leader.bytes, end.bytes), seconds=None if late_ms is None else late_ms / 1000
+    )
+
+
+def _behind(leader: int | None, own: int | None) -> int | None:
+    return None if leader is None or own is None else max(leader - own, 0)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

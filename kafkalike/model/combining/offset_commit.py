@@ -10,8 +10,8 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from kafkalike.model.combining.checked_json import INT32, list_of, text, whole
-from kafkalike.model.group_protocol import check_commit
 from kafkalike.model.group_state import OFFSET, GroupRow, GroupsState
+from kafkalike.model.groups.protocol import check_commit
 from kafkalike.model.offsets import MAX_OFFSET
 
 KIND: Final = "offsets"

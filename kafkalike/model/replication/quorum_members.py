@@ -21,6 +21,11 @@ class QuorumMember:
     time_ms: int | None
     """When that was written there, ms since the epoch, by the root's own clock."""
 
+    @property
+    def log_end(self) -> int:
+        """Kafka's `LogEndOffset`: the version after the last one; -1: it gives no answer."""
+        return -1 if self.version is None else self.version + 1
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MetadataQuorum:
@@ -35,6 +40,10 @@ class MetadataQuorum:
     def version(self) -> int:
         """The newest version that anybody in reach has; -1 when there is none."""
         return max((m.version for m in self.members if m.version is not None), default=-1)
+
+    def caught_up_ms(self, member: QuorumMember) -> int | None:
+        """When a member got the newest version, ms since the epoch; None: it has not, or nobody knows."""
+        return member.time_ms if member.version == self.version else None
 
     @property
     def majority(self) -> bool:

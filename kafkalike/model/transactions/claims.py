@@ -6,8 +6,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from kafkalike.errors import UnknownTopicOrPartitionError
-from kafkalike.model.group_protocol import check_commit
-from kafkalike.model.group_roster import Roster
+from kafkalike.model.groups.protocol import check_commit
+from kafkalike.model.groups.roster import Roster
 from kafkalike.model.structs import ConsumerGroupMetadata, OffsetAndMetadata, TopicPartition
 from kafkalike.model.topic import TopicInfo
 from kafkalike.model.transactions.groups import Groups

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Protocol
 
-from kafkalike.model.group_roster import Roster
+from kafkalike.model.groups.roster import Roster
 from kafkalike.model.transactions.unsettled import Dues
 from kafkalike.model.transactions.values import Standing
 

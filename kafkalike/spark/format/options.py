@@ -39,6 +39,7 @@ MAX_PARTS: Final = 1_000_000
 GROUP: Final = "kafka.group.id"
 GROUP_TOO: Final = "group_id"
 """The same, as Python's functions call it."""
+RACK: Final = "kafka.client.rack"
 RESET: Final = "kafka.auto.offset.reset"
 RESETS: Final = ("earliest", "latest", "none")
 COMMITTED: Final = "committed"
@@ -69,6 +70,7 @@ KNOWN: Final = (
     GROUP_TOO,
     RESET,
     "kafka.isolation.level",
+    RACK,
 )
 """Options with a meaning."""
 
@@ -136,6 +138,8 @@ class SourceOptions:
     min_offsets_per_trigger: int | None
     max_trigger_delay_ms: int
     group_id: str | None
+    client_rack: str
+    """Where files are read first; see `kafkalike.log.connect.connect`."""
     given: frozenset[str]
     """Options that were given, by the names of `KNOWN`."""
 
@@ -173,6 +177,7 @@ def parse_options(given: Mapping[str, str], storage: SentOptions | None = None) 
         min_offsets_per_trigger=minimum,
         max_trigger_delay_ms=duration_ms(options.get("maxTriggerDelay", "15m")),
         group_id=group,
+        client_rack=options.get(RACK, ""),
         given=frozenset(options),
     )
 

@@ -19,7 +19,7 @@ from kafkalike.errors import (
 )
 from kafkalike.log.cluster.replicated.broker_store import sign_of
 from kafkalike.log.cluster.replicated.controller import owner
-from kafkalike.log.cluster.replicated.founding import local_root
+from kafkalike.log.cluster.replicated.founding import local_root, rack_of
 from kafkalike.log.cluster.replicated.recovery import Recoveries
 from kafkalike.log.cluster.replicated.tables import TableHelper
 from kafkalike.log.store.local import LocalStore
@@ -115,8 +115,8 @@ class Brokers:
         in_sync = broker in table.isr
         if not self.alive(broker):
             return ReplicaEnd(broker=broker, in_sync=in_sync, version=None, bytes=None)
-        version, size = TableHelper(self._cluster, table.location).end_of(broker)
-        return ReplicaEnd(broker=broker, in_sync=in_sync, version=version, bytes=size)
+        version, size, time_ms = TableHelper(self._cluster, table.location).end_of(broker)
+        return ReplicaEnd(broker=broker, in_sync=in_sync, version=version, bytes=size, time_ms=time_ms)
 
     # --- leaders -------------------------------------------------------------------------------
 
@@ -229,7 +229,7 @@ class Brokers:
                 message = f"{root.uri} is a broker already"
                 raise KafkaConfigurationError(message)
             self._sign(root, number, state)
-            made[:] = [Broker(id=number, uri=root.uri, rack=rack)]
+            made[:] = [Broker(id=number, uri=root.uri, rack=rack or rack_of(root))]
             return [broker_row(state.seq + 1, self._cluster.clock.now_ms(), made[0], "added")]
 
         self._cluster.metadata.transact(plan)

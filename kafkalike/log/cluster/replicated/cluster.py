@@ -25,7 +25,7 @@ from kafkalike.log.cluster.delta_cluster import DeltaCluster, turns_of
 from kafkalike.log.cluster.replicated.broker_store import BrokerStore, Founding
 from kafkalike.log.cluster.replicated.brokers import Brokers
 from kafkalike.log.cluster.replicated.controller import FixedController, MetadataController, Place
-from kafkalike.log.cluster.replicated.founding import found_cluster
+from kafkalike.log.cluster.replicated.founding import found_cluster, rack_of
 from kafkalike.log.cluster.replicated.home import BrokerHome
 from kafkalike.log.cluster.replicated.metadata import PatientControlLog
 from kafkalike.log.cluster.replicated.roots import SeveralRoots
@@ -68,6 +68,7 @@ class ReplicatedCluster(DeltaCluster):
         reopen: the roots' URIs, joined by commas → their store, in another process.
         server: server defaults; those of the first root's own file that is there when None.
         clock: time and waiting.
+        client_rack: where data files are read first: at a root of this rack that is in sync; empty: at the leader.
     """
 
     store: SeveralRoots
@@ -81,8 +82,11 @@ class ReplicatedCluster(DeltaCluster):
         reopen: Callable[[str], Store],
         server: ServerConfig | None = None,
         clock: Clock = SYSTEM_CLOCK,
+        client_rack: str = "",
     ) -> None:
         self._roots = dict(roots)
+        self._client_rack = client_rack
+        self._reopen = reopen
         self._founding = founding
         self._found_mutex = threading.RLock()
         self._founded = False
@@ -100,9 +104,33 @@ class ReplicatedCluster(DeltaCluster):
             opened=self._open_root,
             is_out=self._is_out,
             reopen=reopen,
+            is_near=self._is_near if client_rack else None,
         )
         root = ",".join(root.uri for _, root in sorted(roots.items()))
         super().__init__(several, server=settings, clock=clock, root=root)
+
+    def in_rack(self, client_rack: str) -> ReplicatedCluster:
+        """The same cluster for a client that is in a rack: it reads data files at a root there that is in sync.
+
+        What is published is what the leader shows, whoever is asked for files.
+
+        Args:
+            client_rack: its name, as brokers have it; empty: the leader is asked.
+        """
+        if client_rack == self._client_rack:
+            return self
+        return ReplicatedCluster(
+            self._roots,
+            self._founding,
+            reopen=self._reopen,
+            server=self.server,
+            clock=self.clock,
+            client_rack=client_rack,
+        )
+
+    def _is_near(self, broker: int) -> bool:
+        known = self.metadata.state.brokers.get(broker)
+        return known is not None and known.rack == self._client_rack
 
     def _metadata_log(self) -> DeltaControlLog[ClusterState, MetadataRow]:
         return PatientControlLog(
@@ -150,7 +178,7 @@ class ReplicatedCluster(DeltaCluster):
             return []
         now = self.clock.now_ms()
         return [
-            broker_row(state.seq + at, now, Broker(id=broker, uri=root.uri), "added")
+            broker_row(state.seq + at, now, Broker(id=broker, uri=root.uri, rack=rack_of(root)), "added")
             for at, (broker, root) in enumerate(sorted(self._roots.items()), start=1)
         ]
 
@@ -272,7 +300,8 @@ class ReplicatedCluster(DeltaCluster):
             raise KafkaStorageError(message) from cause
         return TopicId(table_id)
 
-    def _check_may_mirror(self) -> None:
+    def check_may_mirror(self) -> None:
+        """Refused: replicas write of themselves into the log."""
         message = (
             f"{self.root} has several roots: what they write into a table's log about its replicas would take versions "
             "that belong to the source; mirror to a cluster of one root"

@@ -11,6 +11,7 @@ import uuid
 from collections.abc import Mapping
 from typing import Final
 
+from kafkalike.config.server import ServerConfig
 from kafkalike.errors import KafkaConfigurationError, KafkaConnectionError, LogCorruptError
 from kafkalike.log.cluster.replicated.broker_store import Sign, sign_of
 from kafkalike.log.cluster.replicated.voters import found_voter
@@ -39,6 +40,15 @@ def local_root(root: str) -> str:
         message = f"several roots must be folders of this machine so far, and {root} is none"
         raise KafkaConfigurationError(message)
     return normalised
+
+
+def rack_of(root: LocalStore) -> str | None:
+    """The rack that the root's `server.properties` names; None where it names none.
+
+    Raises:
+        InvalidConfigurationError: the file holds a bad setting.
+    """
+    return ServerConfig.load(root.uri).get("broker.rack").strip() or None
 
 
 def said_by(root: str) -> Sign | None:

@@ -14,6 +14,7 @@ from kafkalike.errors import (
     KafkaError,
     KafkaStorageError,
 )
+from kafkalike.log.table.actions import log_name
 from kafkalike.log.table.commit_file import Commit
 from kafkalike.log.table.layout import CONSUMER_OFFSETS, TRANSACTIONS
 from kafkalike.log.table.replicas.version_file import VersionFile
@@ -62,17 +63,22 @@ class TableHelper:
     def _alive(self, broker: int) -> bool:
         return self._cluster.store.root_of(broker).is_there()
 
-    def end_of(self, broker: int) -> tuple[int | None, int | None]:
-        """The last version of a broker's replica, and bytes of its data files; None where it gives no answer."""
+    def end_of(self, broker: int) -> tuple[int | None, int | None, int | None]:
+        """The last version of a broker's replica, bytes of its data files, and when that version was made.
+
+        None where it gives no answer; the time also where the log has a checkpoint in that version's place.
+        """
         registered = self._table().registration
         replica = next((r for r in registered.chain if r.broker == broker), Replica(broker, registered.life))
         store = self._replicas.store_of(replica)
         try:
             version: int = self._roots.do(End(replica))
-            return version, sum(entry.size for entry in store.list(deep=True) if entry.name.endswith(".parquet"))
+            last = store.look(log_name(version))
+            size = sum(entry.size for entry in store.list(deep=True) if entry.name.endswith(".parquet"))
+            return version, size, None if last is None else VersionFile(last).commit.timestamp_ms
         except OSError:
             # It is there, and has no replica yet.
-            return (-1, 0) if self._alive(broker) else (None, None)
+            return (-1, 0, None) if self._alive(broker) else (None, None, None)
 
     # --- one run -------------------------------------------------------------------------------
 

@@ -336,12 +336,8 @@ class QuorumStore(NearStore):
         Raises:
             OSError: it is not.
         """
-
-        def put(folder: Store) -> None:
-            with folder.open_output(name) as stream:
-                stream.write(content)
-
-        self._at_majority(put)
+        # Whole or not at all: what a full disk cut off would be read before what others have.
+        self._at_majority(lambda folder: folder.replace(name, content))
 
     def sync(self, name: str) -> None:
         """Make a file survive a power failure, at a majority."""

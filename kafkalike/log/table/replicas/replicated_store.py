@@ -2,7 +2,8 @@
 
 A version is made and seen by the courses of `kafkalike.model.replication`. A data file is kept in memory until its
 version is put: then each member gets it before the first one says that the version is there. What is published can be
-read from any member in sync: the leader is asked first, and another one where it has no answer.
+read from any member in sync: the leader is asked first, and another one where it has no answer. Data files of those who
+say in which rack they are come from a member there, if one is in sync (Kafka's KIP-392).
 """
 
 from __future__ import annotations
@@ -25,6 +26,7 @@ from kafkalike.log.table.replicas.copies import Copies
 from kafkalike.log.table.replicas.roots import MARK
 from kafkalike.log.table.replicas.table_replicas import TableReplicas
 from kafkalike.model.leases import Leases
+from kafkalike.model.replication.values import Replica
 
 if TYPE_CHECKING:
     from kafkalike.clock import Deadline
@@ -57,11 +59,13 @@ class ReplicatedStore(NearStore):
     Args:
         replicas: the table's.
         root: the cluster's files, for turns and heartbeats.
+        is_near: whether a broker is in the rack of who reads; None: it has none.
     """
 
-    def __init__(self, replicas: TableReplicas, root: Store) -> None:
+    def __init__(self, replicas: TableReplicas, root: Store, is_near: Callable[[int], bool] | None = None) -> None:
         self.replicas = replicas
         self._root = root
+        self._is_near = is_near
         self._lineage: int | None = None
 
     def __repr__(self) -> str:
@@ -106,8 +110,8 @@ class ReplicatedStore(NearStore):
         return self
 
     def __reduce__(self) -> tuple[type[Copies], tuple[Sequence[Store]]]:
-        """Elsewhere it is read only: from the leader, or another one in sync."""
-        return Copies, ([self.replicas.store_of(replica) for replica in self.replicas.in_sync()],)
+        """Elsewhere it is read only: data files, from the near one, the leader, or another one that has them."""
+        return Copies, ([self.replicas.store_of(replica) for replica in self._with_data()],)
 
     def _reader(self) -> Copies:
         return Copies([self.replicas.store_of(replica) for replica in self.replicas.in_sync()])
@@ -211,10 +215,21 @@ class ReplicatedStore(NearStore):
             return len(made)
         return self._from_any(name, lambda store: store.size(name))
 
+    def _with_data(self) -> Sequence[Replica]:
+        """Who is asked for a data file, in turn: who is near and in sync, the leader, others in sync, any member.
+
+        Data files have names of their own and do not change, so whoever has one has the right one.
+        """
+        known = self.replicas.in_sync()
+        if self._is_near is not None:
+            # The leader stays the first of those that are as near as it is.
+            known = sorted(known, key=lambda replica: not self._is_near(replica.broker))
+        return (*known, *(replica for replica in self.replicas.members() if replica not in known))
+
     def _from_any(self, name: str, read: Callable[[Store], T]) -> T:
-        """Ask the leader, and where it does not have a data file, or gives no answer, another one."""
+        """Ask for a file: a log file of the leader, a data file as `_with_data` says; then whoever comes next."""
         failed: OSError | None = None
-        for replica in self.replicas.in_sync():
+        for replica in self.replicas.in_sync() if name.startswith(LOG) else self._with_data():
             store = self.replicas.store_of(replica)
             try:
                 return read(store)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
-from kafkalike.model.group_roster import Member
+from kafkalike.model.groups.roster import Member
 
 NS_PER_MS = 1_000_000
 

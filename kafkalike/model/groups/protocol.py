@@ -26,7 +26,7 @@ from kafkalike.errors import (
     RebalanceInProgressError,
     UnknownMemberCommitError,
 )
-from kafkalike.model.group_roster import Member, Partitions, Roster, TopicCounts
+from kafkalike.model.groups.roster import Member, Partitions, Roster, TopicCounts
 from kafkalike.model.structs import TopicPartition
 
 EXCLUSIVE: Final = "exclusive"

@@ -1,0 +1,157 @@
+"""Clients in a rack read data files from the replica there, and from another one where it cannot give them."""
+
+from __future__ import annotations
+
+import pickle
+from pathlib import Path
+
+import pytest
+
+from kafkalike import KafkaConsumer
+from kafkalike.errors import CorruptRecordError, InvalidConfigurationError
+from kafkalike.log.cluster.replicated.cluster import ReplicatedCluster
+from kafkalike.log.connect import connect
+from kafkalike.model.structs import TopicPartition
+from tests.tools.cli import call
+from tests.tools.records import batch
+
+
+@pytest.fixture
+def roots(tmp_path: Path) -> list[Path]:
+    """Three roots in racks a, b and c; topic t on all of them, led by the first one."""
+    folders = [tmp_path / name for name in ("1", "2", "3")]
+    for folder, rack in zip(folders, "abc", strict=True):
+        folder.mkdir()
+        (folder / "server.properties").write_text(f"broker.rack={rack}\nreplica.lag.time.max.ms=1\n")
+    cluster = opened(folders)
+    cluster.create_topic("t", 1, {}, assignments={0: [1, 2, 3]})
+    cluster.log("t").append(batch((0, "v0")))
+    return folders
+
+
+def opened(roots: list[Path]) -> ReplicatedCluster:
+    found = connect(list(map(str, roots)))
+    assert isinstance(found, ReplicatedCluster)
+    return found
+
+
+def data_files(root: Path) -> list[Path]:
+    return [
+        path
+        for path in root.rglob("*.parquet")
+        if path.relative_to(root).parts[0].startswith("t") and "_delta_log" not in path.parts
+    ]
+
+
+def damage(root: Path) -> None:
+    """Whoever reads there says so."""
+    for path in data_files(root):
+        path.write_bytes(b"\0" * path.stat().st_size)
+
+
+def values(roots: object, rack: str) -> list[bytes]:
+    """What a consumer in a rack reads; to be given within a second."""
+    with KafkaConsumer(bootstrap_servers=roots, client_rack=rack, auto_offset_reset="earliest") as consumer:
+        consumer.assign([TopicPartition("t", 0)])
+        found = consumer.poll(10_000)
+        return [record.value for records in found.values() for record in records]
+
+
+def test_brokers_have_the_racks_that_their_roots_name(roots: list[Path], tmp_path: Path) -> None:
+    fourth = tmp_path / "4"
+    fourth.mkdir()
+    (fourth / "server.properties").write_text("broker.rack = d \n")
+    cluster = opened(roots)
+    cluster.replication.add_broker(str(fourth))
+    assert [broker.rack for broker in cluster.replication.brokers()] == ["a", "b", "c", "d"]
+
+    done = call(cluster, "brokers", "add", "--id", "2", "--rack", "z", str(roots[1]))
+
+    assert done.code == 0
+    assert [broker.rack for broker in cluster.replication.brokers()] == ["a", "z", "c", "d"]
+
+
+def test_a_rack_that_cannot_be_read_is_an_error_before_the_cluster_is_made(tmp_path: Path) -> None:
+    folders = [tmp_path / "1", tmp_path / "2"]
+    folders[1].mkdir()
+    (folders[1] / "server.properties").write_text("num.partitions=none\n")
+
+    with pytest.raises(InvalidConfigurationError, match=r"2/server.properties"):
+        opened(folders).create_topic("t", 1, {}, replication_factor=2)
+
+
+@pytest.mark.parametrize(("rack", "near"), [("a", 0), ("b", 1), ("c", 2), ("elsewhere", 0), ("", 0)])
+def test_a_consumer_reads_the_replica_of_its_rack_else_the_leader(roots: list[Path], rack: str, near: int) -> None:
+    """All others are damaged, and nobody notices; then this one is."""
+    for root in roots:
+        if root != roots[near]:
+            damage(root)
+    assert values(list(map(str, roots)), rack) == [b"v0"]
+
+    damage(roots[near])
+    with pytest.raises(CorruptRecordError):
+        values(list(map(str, roots)), rack)
+
+
+def test_a_replica_that_is_out_of_sync_is_not_read(roots: list[Path]) -> None:
+    away = roots[1].rename(roots[1].with_name("away"))
+    opened(roots).log("t").append(batch((0, "v1")))
+    away.rename(roots[1])
+    damage(roots[1])
+
+    assert values(list(map(str, roots)), "b") == [b"v0", b"v1"]
+
+
+def test_what_the_near_replica_lacks_another_one_gives(roots: list[Path]) -> None:
+    """A file, or the root."""
+    for path in data_files(roots[1]):
+        path.unlink()
+    assert values(list(map(str, roots)), "b") == [b"v0"]
+
+    roots[1].rename(roots[1].with_name("away"))
+    assert values([str(roots[0])], "b") == [b"v0"]
+
+
+def test_what_the_leader_and_another_one_lack_the_last_one_gives(roots: list[Path]) -> None:
+    """Data files do not change, so whoever has one has the right one."""
+    for root in roots[:2]:
+        for path in data_files(root):
+            path.unlink()
+
+    assert values(list(map(str, roots)), "a") == [b"v0"]
+
+
+def test_what_is_published_is_what_the_leader_shows(roots: list[Path]) -> None:
+    """A version that only the near replica has, as its writer is in the middle of the chain, is read by nobody."""
+    cluster = opened(roots)
+    (near,) = roots[2].glob("t*/_delta_log")
+    newest = max(near.glob("*.json"))
+    number = int(newest.stem)
+    ahead = near / f"{number + 1:020d}.json"
+    ahead.write_bytes(newest.read_bytes())
+
+    log = cluster.in_rack("c").log("t")
+
+    assert (log.log_end(0), values(list(map(str, roots)), "c")) == (1, [b"v0"])
+
+
+def test_an_opened_cluster_serves_consumers_of_several_racks(roots: list[Path]) -> None:
+    """Each reads where it is; Spark's tasks too."""
+    cluster = opened(roots)
+    damage(roots[0])
+
+    assert values(cluster, "b") == values(cluster, "c") == [b"v0"]
+    with pytest.raises(CorruptRecordError):
+        values(cluster, "")
+    assert cluster.in_rack("") is cluster
+    sent = pickle.loads(pickle.dumps(cluster.in_rack("c").log("t").files))  # noqa: S301 - as Spark sends it
+    assert Path(sent.uri).parent == roots[2]
+
+
+def test_a_cluster_of_one_root_takes_a_rack_without_effect(tmp_path: Path) -> None:
+    """As Kafka's brokers do that have no selector that looks at racks."""
+    cluster = connect(str(tmp_path / "one"))
+    cluster.create_topic("t", 1, {})
+    cluster.log("t").append(batch((0, "v0")))
+
+    assert values(str(tmp_path / "one"), "a") == [b"v0"]
