@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from kafkalike.clock import SYSTEM_CLOCK, Clock, Deadline
 from kafkalike.config.maintenance import MaintenanceConfig
+from kafkalike.corrections.beside import lying_about
 from kafkalike.corrections.paper import Paper, begun_paper
 from kafkalike.corrections.places import opened, tasks_of
 from kafkalike.corrections.report import ForgetReport, Parts
@@ -19,7 +20,7 @@ from kafkalike.log.upkeep.change import COMMIT_TIMEOUT_MS
 from kafkalike.log.upkeep.forgotten import versions_of_run
 from kafkalike.log.upkeep.remove import Remover, ready_to_remove, remove_files, without_maintenance
 from kafkalike.log.upkeep.removing import merged_keys
-from kafkalike.log.upkeep.vacuum import WAITING_MS
+from kafkalike.log.upkeep.vacuum import ORPHAN_MS, WAITING_MS
 from kafkalike.model.batch import RecordBatch
 from kafkalike.model.cluster_state import TopicChange, parse_row
 from kafkalike.model.corrections.certificate import Certificate, TopicForgotten, VersionMade
@@ -298,9 +299,16 @@ class _Run:
             about = replace(about, versions=(*about.versions, made))
             paper.put(paper.certificate.with_topic(about))
         config = MaintenanceConfig.from_properties(self.cluster.server.effective(log.info.configs))
-        delay = 0 if self.now else max(config.replaced_delay_ms, config.file_delete_delay_ms)
-        if self.now:
-            self.files_removed += len(remove_files(log, sorted({f.path for v in about.versions for f in v.removed})))
+        usual = max(config.replaced_delay_ms, config.file_delete_delay_ms)
+        delay = 0 if self.now else usual
+        if delay < ORPHAN_MS:
+            before, unnamed = lying_about(log, self.keys, self.cluster.clock.now_ms())
+            if self.now:
+                taken = {file.path for made in about.versions for file in made.removed}
+                self.files_removed += len(remove_files(log, sorted(taken | before)))
+            if unnamed:
+                # A writer may be about to commit one of them, as far as anybody can tell.
+                delay = max(usual, ORPHAN_MS)
         if self.cluster.store.far:
             # What waited beside the table, and was never removed by who took it.
             delay = max(delay, WAITING_MS)

@@ -133,9 +133,7 @@ def begun_paper(
     return paper
 
 
-def _gone_on_with(
-    text: str, path: Path, cluster: DeltaCluster, keys: frozenset[bytes], topic: str
-) -> Certificate:
+def _gone_on_with(text: str, path: Path, cluster: DeltaCluster, keys: frozenset[bytes], topic: str) -> Certificate:
     """The certificate of a run that was cut off.
 
     Raises:

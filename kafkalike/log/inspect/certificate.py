@@ -37,8 +37,8 @@ def check_certificate(
 
     That is: none of the files is left that held the records; no offset of theirs has a record; the files that took
     their place are as they were, as far as they are still there. With the keys, also: no record with one is left in any
-    file below the folders of the topics and of their copies, live or not, nor in any folder that is no topic's; and their bytes
-    stand nowhere there, which is a warning, as values and other keys may have them.
+    file below the folders of the topics and of their copies, live or not, nor in any folder that is no topic's; and
+    their bytes stand nowhere there, which is a warning, as values and other keys may have them.
 
     Args:
         cluster: where the topics are.
