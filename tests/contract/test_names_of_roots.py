@@ -110,3 +110,16 @@ def test_writers_queue_elsewhere_where_a_root_lets_nobody_queue(roots: list[Path
     fill(opened(*roots), "t", "b")
 
     assert values(*roots) == ["a", "b"]
+
+
+def test_a_removed_root_comes_back_as_a_new_broker(roots: list[Path], tmp_path: Path) -> None:
+    """At the same place, once it is empty; it is not signed as the one that was removed."""
+    added = opened(*roots).replication.add_broker(str(tmp_path / "4"))
+    cluster = opened(*roots)
+    assert (added.id, cluster.replication.remove_broker(4)) == (4, None)
+    shutil.rmtree(tmp_path / "4")
+
+    assert cluster.replication.add_broker(str(tmp_path / "4")).id == 5
+
+    assert cluster.store.root_of(5).is_there()
+    assert opened(tmp_path / "4").store.root_of(5).is_there()

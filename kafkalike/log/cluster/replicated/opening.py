@@ -53,7 +53,7 @@ def open_several(roots: Sequence[str], *, server: ServerConfig | None = None) ->
     for root, path in zip(named, real, strict=True):
         if path not in places_of.values() and os.path.exists(root):  # noqa: PTH110
             raise _stranger(root, signs)
-    if all(places_of[sign.broker] != os.path.realpath(root) for root, sign in signs.items()):
+    if all(places_of.get(sign.broker) != os.path.realpath(root) for root, sign in signs.items()):
         raise _stranger(min(signs), signs)
     said = next(iter(signs.values()))
     return _cluster(said._replace(roots=known), Founding(done=True, voters=said.voters, cluster=said.cluster), server)
@@ -65,7 +65,7 @@ def _stranger(root: str, signs: Mapping[str, Sign]) -> KafkaConfigurationError:
     if sign is None:
         message = f"{root} is not a root of the cluster of {min(signs)}: add it with `kafkalike brokers add`"
     else:
-        message = f"{root} is that of broker {sign.broker}, whose root is {sign.roots[sign.broker]}: put it there again"
+        message = f"{root} is that of broker {sign.broker}, whose root is {sign.roots.get(sign.broker)}: put it there again"
     return KafkaConfigurationError(message)
 
 
