@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 from kafkalike.admin.base import AdminBase
-from kafkalike.log.table.layout import CLUSTER_METADATA
 
 if TYPE_CHECKING:
     from kafkalike.model.replication.quorum_members import MetadataQuorum, QuorumMember
 
-UNKNOWN = -1
+METADATA_TOPIC: Final = "__cluster_metadata"
+"""Kafka's name of the log that a quorum decides; the table here has it, too."""
+
+UNKNOWN: Final = -1
 
 
 class QuorumOperations(AdminBase):
@@ -43,7 +45,7 @@ class QuorumOperations(AdminBase):
             "error": None,
         }
         return {
-            "topics": [{"topic_name": CLUSTER_METADATA, "partitions": [described]}],
+            "topics": [{"topic_name": METADATA_TOPIC, "partitions": [described]}],
             "nodes": [
                 {"node_id": m.broker, "listeners": [{"name": "CONTROLLER", "host": m.uri, "port": UNKNOWN}]}
                 for m in quorum.members

@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
+from pyspark.errors import PythonException
 from pyspark.sql import functions as F  # noqa: N812
 
 from kafkalike.log.connect import connect
@@ -17,9 +18,9 @@ if TYPE_CHECKING:
 pytestmark = pytest.mark.timeout(300)
 
 
-def counted(spark: SparkSession, roots: str, topic: str) -> int:
+def counted(spark: SparkSession, roots: str, topic: str, rack: str = "") -> int:
     frame = spark.read.format("kafkalike").option("kafka.bootstrap.servers", roots).option("subscribe", topic)
-    return frame.load().select("value").distinct().count()
+    return frame.option("kafka.client.rack", rack).load().select("value").distinct().count()
 
 
 def numbers(spark: SparkSession, start: int, stop: int) -> DataFrame:
@@ -35,7 +36,7 @@ def check_tables(spark: SparkSession, folders: list[Path]) -> None:
     lags = spark.sql("SELECT lag_versions, lag_bytes, lag_seconds FROM replicas WHERE leader <> 3").collect()
     away.rename(folders[2])
     assert [tuple(row) for row in brokers] == [
-        (n, str(folder), None, n < 3) for n, folder in enumerate(folders, start=1)
+        (n, str(folder), folder.name, n < 3) for n, folder in enumerate(folders, start=1)
     ]
     assert {row[1] for row in replicas} == {0, 1}
     assert all(tuple(row)[3:] == (0, [1, 2, 3], [1, 2, 3], [3]) for row in replicas)
@@ -45,6 +46,9 @@ def check_tables(spark: SparkSession, folders: list[Path]) -> None:
 def test_spark_writes_and_reads_topics_with_replicas(spark: SparkSession, tmp_path: Path) -> None:
     folders = [tmp_path / name for name in "abc"]
     roots = ",".join(map(str, folders))
+    for folder in folders:
+        folder.mkdir()
+        (folder / "server.properties").write_text(f"broker.rack={folder.name}\n")
     cluster = connect(roots)
     register_format(spark)
     for topic in ("t", "u"):
@@ -63,3 +67,9 @@ def test_spark_writes_and_reads_topics_with_replicas(spark: SparkSession, tmp_pa
     leader.rename(tmp_path / "gone")
     assert plan.count() == 150
     (tmp_path / "gone").rename(leader)
+    # Who reads in another rack does not read there.
+    for path in leader.glob("t*/**/part-*.parquet"):
+        path.write_bytes(b"\0" * path.stat().st_size)
+    assert counted(spark, roots, "t", rack="a" if leader != folders[0] else "b") == 150
+    with pytest.raises(PythonException, match=r"t-[01]"):
+        counted(spark, roots, "t", rack=leader.name)

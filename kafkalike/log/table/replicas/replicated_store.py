@@ -220,10 +220,10 @@ class ReplicatedStore(NearStore):
 
         Data files have names of their own and do not change, so whoever has one has the right one.
         """
-        known = self.replicas.in_sync()
-        if self._is_near is not None:
+        known, is_near = self.replicas.in_sync(), self._is_near
+        if is_near is not None:
             # The leader stays the first of those that are as near as it is.
-            known = sorted(known, key=lambda replica: not self._is_near(replica.broker))
+            known = sorted(known, key=lambda replica: not is_near(replica.broker))
         return (*known, *(replica for replica in self.replicas.members() if replica not in known))
 
     def _from_any(self, name: str, read: Callable[[Store], T]) -> T:
