@@ -18,7 +18,9 @@ from tests.tools.records import fill, open_log, records_of
 
 def opened(*roots: Path) -> ReplicatedCluster:
     """The cluster of these roots, as a process opens it that waits for nobody."""
-    return open_several([str(root) for root in roots], server=ServerConfig.from_properties({"replica.lag.time.max.ms": "1"}))
+    return open_several(
+        [str(root) for root in roots], server=ServerConfig.from_properties({"replica.lag.time.max.ms": "1"})
+    )
 
 
 @pytest.fixture
