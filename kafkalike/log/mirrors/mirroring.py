@@ -112,6 +112,7 @@ class Mirroring:
         if source.root == target.root:
             message = f"source and target are the same cluster, {source.root}"
             raise MirrorError(message)
+        target.check_may_mirror()
         self._source = source
         self._target = target
         self._topics = topics

@@ -65,7 +65,9 @@ def _stranger(root: str, signs: Mapping[str, Sign]) -> KafkaConfigurationError:
     if sign is None:
         message = f"{root} is not a root of the cluster of {min(signs)}: add it with `kafkalike brokers add`"
     else:
-        message = f"{root} is that of broker {sign.broker}, whose root is {sign.roots.get(sign.broker)}: put it there again"
+        message = (
+            f"{root} is that of broker {sign.broker}, whose root is {sign.roots.get(sign.broker)}: put it there again"
+        )
     return KafkaConfigurationError(message)
 
 

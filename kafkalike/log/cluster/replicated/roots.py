@@ -272,9 +272,7 @@ class SeveralRoots(NearStore):
         store.sync(rest)
 
     @contextlib.contextmanager
-    def turn(
-        self, name: str, deadline: Deadline, meanwhile: Callable[[], object] = lambda: None
-    ) -> Iterator[None]:
+    def turn(self, name: str, deadline: Deadline, meanwhile: Callable[[], object] = lambda: None) -> Iterator[None]:
         """Queue at the first root that takes it: for fairness alone, so that two who see different ones do no harm."""
         with contextlib.ExitStack() as held:
             self._queue(held, name, deadline, meanwhile)
