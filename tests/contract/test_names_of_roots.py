@@ -9,9 +9,11 @@ import pytest
 
 from kafkalike.admin import KafkaAdminClient
 from kafkalike.config.server import ServerConfig
-from kafkalike.errors import KafkaConfigurationError
+from kafkalike.errors import KafkaConfigurationError, MirrorError
 from kafkalike.log.cluster.replicated.cluster import ReplicatedCluster
 from kafkalike.log.cluster.replicated.opening import open_several
+from kafkalike.log.connect import connect_delta
+from kafkalike.mirror import Mirror
 from kafkalike.model.structs import NewTopic
 from tests.tools.records import fill, open_log, records_of
 
@@ -125,3 +127,15 @@ def test_a_removed_root_comes_back_as_a_new_broker(roots: list[Path], tmp_path: 
 
     assert cluster.store.root_of(5).is_there()
     assert opened(tmp_path / "4").store.root_of(5).is_there()
+
+
+def test_mirrors_in_several_roots_are_refused_before_anything_is_written(roots: list[Path], tmp_path: Path) -> None:
+    """And a cluster of one root is not told to be mirrored there."""
+    single = connect_delta(str(tmp_path / "single"))
+    single.create_topic("x", 1, {})
+    with pytest.raises(MirrorError, match="mirror to a cluster of one root"):
+        Mirror(str(tmp_path / "single"), ",".join(map(str, roots))).run()
+    with pytest.raises(KafkaConfigurationError, match="name it alone"):
+        opened(tmp_path / "single", tmp_path / "new")
+
+    assert not list(tmp_path.glob("*/__mirrors"))

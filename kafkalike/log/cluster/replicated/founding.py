@@ -139,7 +139,7 @@ def check_unused(root: str) -> None:
     if is_broker(root) or "_quorum" in table.folders() or not LogFiles.listed(table).commits:
         return
     message = (
-        f"the root {root} is a cluster of one root; name it alone. Copy its topics into a cluster of several roots "
-        "with `kafkalike mirror`"
+        f"the root {root} is a cluster of one root, and cannot become part of one of several roots so far: name it "
+        "alone, or write its records into a new cluster"
     )
     raise KafkaConfigurationError(message)
