@@ -1,9 +1,9 @@
 """SQL: a cluster in, a view for each topic and for the cluster itself, and functions for parts of a topic, out.
 
 `topics`, `partitions`, `consumer_offsets`, `lag`, `lag_history`, `transactions`, `brokers` and `replicas` are live; a
-topic's view is the topic as `kafkalike.spark.read` gives it. Names follow `kafkalike.model.sql_names.sql_name`: `orders` is `orders`, and
-`a.b` is `a__db`. A name that is a number or a keyword to SQL, such as a topic `2024`, is put between backticks in a
-query.
+topic's view is the topic as `kafkalike.spark.read` gives it. Names follow `kafkalike.model.sql_names.sql_name`:
+`orders` is `orders`, and `a.b` is `a__db`. A name that is a number or a keyword to SQL, such as a topic `2024`, is put
+between backticks in a query.
 """
 
 from __future__ import annotations
