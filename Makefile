@@ -100,7 +100,10 @@ mutants: setup ## one small fault at a time in the same modules: do the tests no
 
 soak: setup setup-stores ## longer trials of crashes, races and interrupts, some hours
 	$(call step,pytest)
-	@$(pytest) -m soak tests/processes tests/unit/test_group_simulation.py tests/unit/test_schema_simulation.py tests/contract/test_interrupts.py tests/contract/test_schema_interrupts.py tests/e2e tests/spark
+	@$(pytest) -m soak tests/processes tests/unit/test_group_simulation.py tests/unit/test_schema_simulation.py \
+	    tests/unit/test_transaction_simulation.py tests/unit/test_replication_simulation.py \
+	    tests/contract/test_interrupts.py tests/contract/test_schema_interrupts.py \
+	    tests/contract/test_schema_bytes.py tests/contract/test_transaction_storage.py tests/e2e tests/spark
 
 soak-replicas: setup ## half an hour of roots that vanish, fill up and turn read-only under kill -9, judged; and many simulated histories
 	$(call step,pytest)

@@ -8,22 +8,32 @@ from importlib import import_module
 from typing import Any
 
 
-def lazy_names(package: str, homes: Mapping[str, str]) -> tuple[Callable[[str], Any], Callable[[], list[str]]]:
+def lazy_names(
+    package: str, homes: Mapping[str, str], extra: str | None = None
+) -> tuple[Callable[[str], Any], Callable[[], list[str]]]:
     """Make `__getattr__` and `__dir__` of a package.
 
     Args:
         package: its `__name__`.
         homes: module that defines each public name.
+        extra: the extra that brings what these modules import beyond kafkalike's own packages.
 
     Returns:
-        The two functions; the first raises AttributeError for other names.
+        The two functions; the first raises AttributeError for other names, and ModuleNotFoundError, which says what
+        to install, where the extra is missing.
     """
 
     def load(name: str) -> Any:  # noqa: ANN401 - any public name
         home = homes.get(name)
         if home is None:
             raise AttributeError(f"module {package!r} has no attribute {name!r}")
-        value = getattr(import_module(home), name)
+        try:
+            value = getattr(import_module(home), name)
+        except ModuleNotFoundError as cause:
+            if extra is None:
+                raise
+            message = f"{name} needs {cause.name}: pip install 'kafkalike[{extra}]'"
+            raise ModuleNotFoundError(message, name=cause.name, path=cause.path) from cause
         vars(sys.modules[package])[name] = value
         return value
 

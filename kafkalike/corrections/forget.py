@@ -10,15 +10,17 @@ from typing import TYPE_CHECKING, Any
 
 from kafkalike.clock import SYSTEM_CLOCK, Clock, Deadline
 from kafkalike.config.maintenance import MaintenanceConfig
+from kafkalike.corrections.beside import lying_about
 from kafkalike.corrections.paper import Paper, begun_paper
-from kafkalike.corrections.places import copies_of, opened, tasks_of
+from kafkalike.corrections.places import opened, tasks_of
 from kafkalike.corrections.report import ForgetReport, Parts
 from kafkalike.errors import IllegalArgumentError, UnknownTopicOrPartitionError
+from kafkalike.log.cluster.copies import copies_of
 from kafkalike.log.upkeep.change import COMMIT_TIMEOUT_MS
 from kafkalike.log.upkeep.forgotten import versions_of_run
 from kafkalike.log.upkeep.remove import Remover, ready_to_remove, remove_files, without_maintenance
 from kafkalike.log.upkeep.removing import merged_keys
-from kafkalike.log.upkeep.vacuum import WAITING_MS
+from kafkalike.log.upkeep.vacuum import ORPHAN_MS, WAITING_MS
 from kafkalike.model.batch import RecordBatch
 from kafkalike.model.cluster_state import TopicChange, parse_row
 from kafkalike.model.corrections.certificate import Certificate, TopicForgotten, VersionMade
@@ -171,7 +173,6 @@ class _Run:
             if self.paper is not None:
                 ready_to_remove(log)
             log.refresh()
-        copies = tuple(sorted({copy for log in logs for copy in copies_of(self.cluster, log)}))
         if self.paper is not None:
             # What is decided belongs to the topic, whether its producer has brought it there or not.
             self.cluster.transactions.help(logs, Deadline(self.cluster.clock, COMMIT_TIMEOUT_MS))
@@ -181,8 +182,9 @@ class _Run:
                 continue
             with without_maintenance(self.cluster, log.info.name):
                 self._forget(log, self.paper)
-        waiting = self._open_transactions(names)
-        return self._report(copies, waiting)
+        # Afterwards: one that was made meanwhile has what was there before.
+        copies = tuple(copies_of(self.cluster, logs))
+        return self._report(copies, self._open_transactions(names))
 
     def _report(self, copies: tuple[str, ...], waiting: tuple[str, ...]) -> ForgetReport:
         finished: Certificate | None = None
@@ -276,6 +278,8 @@ class _Run:
 
     def _forget(self, log: DeltaTopicLog, paper: Paper) -> None:
         log.refresh()
+        # Refused where another run has the file, before anything is done.
+        paper.put(paper.certificate)
         takings = self._takings(log)
         about = self._begun(log, paper)
         about = replace(about, looked_at=dict(about.looked_at) | {p: taking.below for p, taking in takings.items()})
@@ -295,9 +299,16 @@ class _Run:
             about = replace(about, versions=(*about.versions, made))
             paper.put(paper.certificate.with_topic(about))
         config = MaintenanceConfig.from_properties(self.cluster.server.effective(log.info.configs))
-        delay = 0 if self.now else max(config.replaced_delay_ms, config.file_delete_delay_ms)
-        if self.now:
-            self.files_removed += len(remove_files(log, sorted({f.path for v in about.versions for f in v.removed})))
+        usual = max(config.replaced_delay_ms, config.file_delete_delay_ms)
+        delay = 0 if self.now else usual
+        if delay < ORPHAN_MS:
+            before, unnamed = lying_about(log, self.keys, self.cluster.clock.now_ms())
+            if self.now:
+                taken = {file.path for made in about.versions for file in made.removed}
+                self.files_removed += len(remove_files(log, sorted(taken | before)))
+            if unnamed:
+                # A writer may be about to commit one of them, as far as anybody can tell.
+                delay = max(usual, ORPHAN_MS)
         if self.cluster.store.far:
             # What waited beside the table, and was never removed by who took it.
             delay = max(delay, WAITING_MS)

@@ -5,7 +5,9 @@ from __future__ import annotations
 import contextlib
 import os
 import secrets
+import sys
 import uuid
+from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
@@ -28,24 +30,61 @@ class Paper:
     Args:
         certificate: as it stands.
         path: where it is written; None keeps it in memory.
+        there: what the file has; None where there is none.
     """
 
-    def __init__(self, certificate: Certificate, path: Path | None) -> None:
+    def __init__(self, certificate: Certificate, path: Path | None, there: str | None = None) -> None:
         self.certificate = certificate
         self._path = path
+        self._there = there
 
     def put(self, certificate: Certificate) -> None:
-        """Write it down; who reads the file meanwhile finds the old one or the new one, whole."""
-        self.certificate = certificate
+        """Write it down; who reads the file meanwhile finds the old one or the new one, whole.
+
+        Raises:
+            IllegalArgumentError: somebody else has written to the file: what two runs wrote there in turn would lack
+                what the other one has done.
+        """
         if self._path is None:
+            self.certificate = certificate
             return
+        text = certificate.to_json()
         beside = self._path.with_name(f".{self._path.name}.{uuid.uuid4().hex}.tmp")
-        try:
-            beside.write_text(certificate.to_json(), encoding="utf-8")
-            beside.replace(self._path)
-        except BaseException:
-            beside.unlink(missing_ok=True)
-            raise
+        with _alone(self._path.parent):
+            if _text_of(self._path) != self._there:
+                raise IllegalArgumentError(f"another run writes to the certificate {self._path}; name another file")
+            try:
+                beside.write_text(text, encoding="utf-8")
+                beside.replace(self._path)
+            except BaseException:
+                beside.unlink(missing_ok=True)
+                raise
+            self.certificate, self._there = certificate, text
+
+
+@contextlib.contextmanager
+def _alone(folder: Path) -> Iterator[None]:
+    """Keep other runs from writing to a folder's certificates, where the system has such locks."""
+    if sys.platform == "win32":
+        yield
+        return
+    import fcntl
+
+    handle = os.open(folder, os.O_RDONLY)
+    try:
+        with contextlib.suppress(OSError):
+            fcntl.flock(handle, fcntl.LOCK_EX)
+        yield
+    finally:
+        os.close(handle)
+
+
+def _text_of(path: Path) -> str | None:
+    """What a file has, as far as it is text; None where there is none."""
+    try:
+        return path.read_text(encoding="utf-8", errors="replace")
+    except FileNotFoundError:
+        return None
 
 
 def begun_paper(
@@ -74,8 +113,11 @@ def begun_paper(
     if path is not None:
         if lies_below(path, cluster):
             raise IllegalArgumentError(f"the certificate {path} would lie below the root; it must be kept elsewhere")
-        with contextlib.suppress(FileNotFoundError):
-            return Paper(_gone_on_with(path, cluster, keys, topic), path)
+        if path.is_dir() or not path.parent.is_dir():
+            raise IllegalArgumentError(f"the certificate {path} cannot be written: name a file in a folder that exists")
+        there = _text_of(path)
+        if there is not None:
+            return Paper(_gone_on_with(there, path, cluster, keys, topic), path, there)
     salt = secrets.token_bytes(_SALT_BYTES)
     made = Certificate(
         run=uuid.uuid4().hex,
@@ -91,13 +133,13 @@ def begun_paper(
     return paper
 
 
-def _gone_on_with(path: Path, cluster: DeltaCluster, keys: frozenset[bytes], topic: str) -> Certificate:
+def _gone_on_with(text: str, path: Path, cluster: DeltaCluster, keys: frozenset[bytes], topic: str) -> Certificate:
     """The certificate of a run that was cut off.
 
     Raises:
-        FileNotFoundError: there is none.
+        IllegalArgumentError: it is none that this run may go on with.
     """
-    found = parse_certificate(path.read_text(encoding="utf-8"))
+    found = parse_certificate(text)
     if found.finished:
         raise IllegalArgumentError(f"the certificate {path} is of a run that is finished; name another file")
     if not found.about(sorted(keys)) or found.root != cluster.root:

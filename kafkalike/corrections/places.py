@@ -1,4 +1,4 @@
-"""Places: where corrections are made: the cluster, its tasks, the topics that were made from another one."""
+"""Places: where corrections are made: the cluster, and its tasks."""
 
 from __future__ import annotations
 
@@ -8,13 +8,10 @@ from typing import TYPE_CHECKING, Any
 from kafkalike.errors import IllegalArgumentError
 from kafkalike.log.cluster.delta_cluster import DeltaCluster
 from kafkalike.log.connect import check_there, connect
-from kafkalike.log.upkeep.restore import copied_to
 from kafkalike.log.upkeep.tasks import IN_PROCESS, Tasks
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
-
-    from kafkalike.log.topic.topic_log import DeltaTopicLog
 
 
 def opened(bootstrap_servers: Any, storage_options: Any, *, writes: bool) -> DeltaCluster:  # noqa: ANN401 - see `connect`
@@ -47,17 +44,3 @@ def tasks_of(spark: SparkSession | None) -> Tasks:
     from kafkalike.log.jvm.tasks_spark import SparkTasks
 
     return SparkTasks(spark)
-
-
-def copies_of(cluster: DeltaCluster, log: DeltaTopicLog) -> list[str]:
-    """Topics that were forked or restored from one, and from those, as far as they still exist."""
-    by_id = {str(info.topic_id): name for name, info in cluster.topics().items()}
-    found: list[str] = []
-    waiting = [log]
-    while waiting:
-        for topic_id in copied_to(waiting.pop()):
-            name = by_id.get(topic_id)
-            if name is not None and name not in found:
-                found.append(name)
-                waiting.append(cluster.log(name))
-    return found

@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 import uuid
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from kafkalike.clock import SYSTEM_CLOCK, Clock, Deadline
 from kafkalike.corrections.places import opened, tasks_of
 from kafkalike.corrections.report import Parts, UndoReport
-from kafkalike.errors import IllegalArgumentError, UnknownTopicOrPartitionError
+from kafkalike.errors import IllegalArgumentError, KafkaTimeoutError, UnknownTopicOrPartitionError
 from kafkalike.log.inspect.appends import FoundAppend, find_append, find_transaction, reaches_back_to
+from kafkalike.log.upkeep.change import COMMIT_TIMEOUT_MS
 from kafkalike.log.upkeep.remove import Remover, ready_to_remove, without_maintenance
 from kafkalike.model.corrections.removal import GroupPast, Taking, Undone, groups_past, plan_undo
 from kafkalike.model.group_state import standing_of
@@ -58,7 +59,8 @@ def undo(
 
     Raises:
         IllegalArgumentError: the history of these topics has no such append, as far as it reaches back; it is part of a
-            transaction that has written to topics which are not named; or all of it is below the log start.
+            transaction that has written to topics which are not named, or of one of another cluster, as the topic was
+            a mirror then; or all of it is below the log start.
         UnknownTopicOrPartitionError, InvalidTopicError: no such topic.
         PolicyViolationError: the table is append-only.
         UnsupportedVersionError, LogCorruptError: foreign writers have made a table of it that we do not write to.
@@ -146,6 +148,11 @@ class _Run:
         one = next(iter(found.values()))
         if one.transaction is None:
             return found, None
+        if one.is_foreign:
+            raise IllegalArgumentError(
+                f"append {self.append} is part of transaction {one.transaction} of the cluster that this topic is, or "
+                "was, a mirror of: nobody can say here which records there are of it"
+            )
         parts = self._parts_of(one.transaction, one.time_ms)
         others = sorted(parts.keys() - logs.keys())
         if others:
@@ -162,6 +169,8 @@ class _Run:
             IllegalArgumentError: a topic's history does not reach back so far, so that nobody knows.
         """
         said = self._decided_topics(number)
+        if said is not None:
+            self._bring(number, said)
         parts: dict[str, FoundAppend] = {}
         for name, info in self.cluster.topics().items():
             if said is not None and info.topic_id not in said:
@@ -179,8 +188,26 @@ class _Run:
                 )
         return parts
 
+    def _bring(self, number: int, topic_ids: Collection[str]) -> None:
+        """Bring a decided transaction into the topics that do not have it yet: else it would come after its undoing.
+
+        Raises:
+            KafkaTimeoutError: it is a dry run, which writes nothing; or others were at the topic for a minute.
+        """
+        late = []
+        for name, info in self.cluster.topics().items():
+            if info.topic_id in topic_ids:
+                log = self.cluster.log(name)
+                log.refresh()
+                late += [name] if log.last_transaction < number else []
+        if late and not self.execute:
+            raise KafkaTimeoutError(f"transaction {number} is being brought into {', '.join(late)}: try again")
+        if late:
+            self.cluster.transactions.cut(late, Deadline(self.cluster.clock, COMMIT_TIMEOUT_MS))
+
     def _decided_topics(self, number: int) -> set[str] | None:
         """Ids of the topics of a transaction, by the row that decided it; None where that is gone."""
+        self.cluster.groups.refresh()
         for row in self.cluster.groups.rows:
             if row.seq == number:
                 standing = standing_of(row)

@@ -40,7 +40,7 @@ class Mirror:
 
     Raises:
         KafkaConfigurationError, KafkaConnectionError, UnsafeStorageError: see `kafkalike.log.connect.connect`.
-        MirrorError: both are the same cluster.
+        MirrorError: both are the same cluster, or the target has several roots.
     """
 
     def __init__(

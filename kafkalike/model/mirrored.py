@@ -10,6 +10,10 @@ from typing import Any, Final
 
 from kafkalike.model.row_value import VERSION, text, whole
 
+SEAL: Final = "kafkalike.promoted/"
+"""Beginning of the Delta application that says a promotion was done. Versions of the table up to its own are those of
+the source: their transactions have numbers of another cluster."""
+
 FORMAT: Final = 1
 """Newest format of a `mirror` row. Releases that know no mirrors refuse the kind of row: they would write to one."""
 

@@ -9,6 +9,9 @@ from typing import Final
 from kafkalike.errors import IllegalArgumentError
 from kafkalike.model.structs import TopicPartition
 
+MARK: Final = "kafkalike:offsets"
+"""Stands beside the topics in the offsets of a checkpoint of `format("kafkalike")`; no topic's name has a colon."""
+
 MAX_OFFSET: Final = 2**63 - 1
 """Largest value of Delta's BIGINT, so the largest offset."""
 

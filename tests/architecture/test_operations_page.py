@@ -7,7 +7,7 @@ from pathlib import Path
 PROJECT = Path(__file__).parents[2]
 PAGE = (PROJECT / "docs" / "operations.md").read_text(encoding="utf-8")
 
-WORDS = {"gap", "overlap", "schema", "table"}
+WORDS = {"gap", "overlap", "replica", "schema", "table"}
 """Kinds of findings that are a word; all others have a hyphen."""
 KIND = re.compile(r"[a-z]+(-[a-z]+)+")
 NO_KINDS = {"read-only", "append-only"}

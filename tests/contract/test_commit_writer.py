@@ -2,6 +2,7 @@
 
 import json
 import os
+import re
 from pathlib import Path
 
 from deltalake import DeltaTable
@@ -23,6 +24,6 @@ def test_the_history_of_a_topic_names_user_host_and_process(root: str) -> None:
     told = call(cluster, "history", "t", "--kind", "append")
     as_json = [json.loads(line) for line in call(cluster, "history", "t", "--json").out.splitlines()]
 
-    assert told.out.rstrip().endswith(f", {who})")
+    assert re.search(rf", {re.escape(who)}, append [0-9a-f]{{32}}\)$", told.out.rstrip())
     assert [event["who"] for event in as_json if event["version"] is not None] == [who, who]
     assert [entry["userName"] for entry in DeltaTable(str(Path(root, "t"))).history()] == [user, user]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import resource
 import shutil
 import threading
 from pathlib import Path
@@ -62,6 +63,22 @@ def test_without_a_majority_nothing_is_changed_and_what_is_known_can_be_read(vot
     voters.give_back(3)
     client.create("c")
     assert voters.client().topics() == ["a", "c"]
+
+
+def test_a_file_that_a_full_disk_cut_off_is_not_there(voters: VoterFolders) -> None:
+    """It would be read before the whole ones that others have."""
+    client = voters.client()
+    client.create("a")
+    limits = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (100, limits[1]))
+    try:
+        with pytest.raises(OSError, match="voters"):
+            client.store.write("part-x.parquet", b"x" * 1000)
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, limits)
+
+    with pytest.raises(FileNotFoundError):
+        client.store.size("part-x.parquet")
 
 
 @pytest.mark.parametrize("slow", [1, 2, 3])

@@ -22,11 +22,12 @@ from kafkalike.log.connect import connect_delta
 from kafkalike.log.mirrors.mirroring import Mirroring
 from kafkalike.log.mirrors.promoting import promoting
 from kafkalike.log.table.actions import log_name
+from kafkalike.log.table.layout import MIRRORS
 from kafkalike.log.table.log_files import LogFiles
 from kafkalike.mirror import Mirror, describe, promote
 from kafkalike.model.structs import OffsetAndMetadata, TopicPartition
 from kafkalike.retention import maintain
-from tests.tools.clusters import on_disk
+from tests.tools.clusters import on_disk, on_three_disks
 from tests.tools.findings import errors_of
 from tests.tools.mirror_world import MirrorWorld
 from tests.tools.records import batch
@@ -446,6 +447,35 @@ def test_a_promotion_brings_what_was_decided_without_the_source(source: DeltaClu
     assert values(target, "t") == [b"a", b"b", b"c"]
 
 
+@pytest.mark.parametrize("harm", ["gone", "damaged"])
+def test_a_decided_pass_whose_file_is_lost_is_said_and_only_force_promotes_without_it(
+    source: DeltaCluster, target: DeltaCluster, harm: str
+) -> None:
+    """What a promotion says it has, it has; and one lost file does not keep a target from being used for ever."""
+    source.create_topic("other", 1, {})
+    mirror(source, target)
+    fill(source, "c")
+    until(steps_of(source, target), "decided")
+    mirrors = target.store.at(MIRRORS)
+    (name,) = [entry.name for entry in mirrors.list() if entry.name.endswith(".pass")]
+    content = mirrors.read(name)
+    mirrors.remove(name)
+    if harm == "damaged":
+        mirrors.replace(name, content[:-9])
+    fill(source, "late", topic="other")
+
+    passed = mirror(source, connect_delta(target.root))
+
+    assert "was decided for this mirror cannot be brought" in passed.topics["t"].problem
+    assert passed.topics["other"].problem == ""
+    assert values(target, "other") == [b"late"]
+    with pytest.raises(MirrorError, match="--force takes it as it is"):
+        promote(target, "t")
+    assert promote(target, "t", force=True) == {"t": 2}
+    fill(target, "own")
+    assert values(target, "t") == [b"a", b"b", b"own"]
+
+
 def steps_of(source: DeltaCluster, target: DeltaCluster) -> Any:
     """A pass of another process, act by act."""
     return Mirroring(on_disk(source.root), target, lambda _: True, lambda _: True).steps()
@@ -583,3 +613,23 @@ def test_an_admin_may_delete_a_mirror(source: DeltaCluster, target: DeltaCluster
     KafkaAdminClient(bootstrap_servers=target).delete_topics(["t"])
 
     assert "t" not in target.topics()
+
+
+def test_a_cluster_of_several_roots_is_mirrored_to_one_of_one_root(tmp_path: Path) -> None:
+    """While one of its roots is away, too; the other way round it is refused."""
+    source, target = on_three_disks(tmp_path / "a", **{"replica.lag.time.max.ms": "1"}), on_disk(tmp_path / "b")
+    source.create_topic("t", 1, {})
+    fill(source, "a")
+    assert Mirror(source, target).run().sound
+    (tmp_path / "a" / "3").rename(tmp_path / "a" / "away")
+    fill(source, "b")
+
+    passed = Mirror(source, target).run()
+
+    assert passed.sound, passed
+    assert values(target, "t") == [b"a", b"b"]
+    promote(target, "t")
+    fill(target, "c")
+    assert values(target, "t") == [b"a", b"b", b"c"]
+    with pytest.raises(MirrorError, match="has several roots"):
+        Mirror(target, on_three_disks(tmp_path / "c"))

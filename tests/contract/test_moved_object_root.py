@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -16,14 +17,14 @@ from tests.tools.object_servers import BUCKET, S3, ObjectServer, running
 
 
 @pytest.fixture(scope="module")
-def server(tmp_path_factory: pytest.TempPathFactory):  # noqa: ANN201 - a generator of one server
+def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ObjectServer]:
     with running(S3, tmp_path_factory.mktemp("s3")) as found:
         yield found
 
 
 def in_bucket(server: ObjectServer, prefix: str) -> S3Store:
     """A place of the bucket, as any tool that copies sees it."""
-    options = dict(server.options)
+    options: Any = dict(server.options)
     allow = options.pop("allow_http")
     return S3Store(BUCKET, prefix=prefix, config=options, client_options={"allow_http": allow == "true"})
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import signal
 from pathlib import Path
 
 import pytest
@@ -9,9 +11,15 @@ from deltalake import DeltaTable
 
 from kafkalike import KafkaConsumer, KafkaProducer, TopicPartition, undo
 from kafkalike.clock import SYSTEM_CLOCK
-from kafkalike.errors import IllegalArgumentError, PolicyViolationError, UnknownTopicOrPartitionError
+from kafkalike.errors import (
+    IllegalArgumentError,
+    KafkaTimeoutError,
+    PolicyViolationError,
+    UnknownTopicOrPartitionError,
+)
 from kafkalike.log.inspect.history import topic_history
 from kafkalike.log.topic.topic_log import DeltaTopicLog
+from kafkalike.mirror import Mirror, promote
 from kafkalike.model.appends import TxnId
 from kafkalike.model.batch import RecordBatch
 from tests.tools.clusters import only_on_disk
@@ -139,12 +147,7 @@ def two(root: str) -> str:
     """The id of what a transaction has brought into `a`, and into `b` too, after an append of its own to each."""
     for name in ("a", "b"):
         topic(root, name, 1, {}).append(batch(f"{name}0", at_ms=NOW))
-    with KafkaProducer(bootstrap_servers=root, transactional_id="x") as producer:
-        producer.init_transactions()
-        producer.begin_transaction()
-        for name in ("a", "b"):
-            producer.send(name, value=f"{name}1".encode())
-        producer.commit_transaction()
+    transacted(root, ("a", "a1"), ("b", "b1"))
     return ids(root, "a")[1]
 
 
@@ -175,6 +178,66 @@ def test_a_transaction_of_whose_topics_nobody_knows_any_more_is_refused(root: st
 
     with pytest.raises(IllegalArgumentError, match="the history of b does not reach back so far"):
         undo("a", two, root, execute=True)
+
+
+@only_on_disk("any_root")
+def test_a_transaction_whose_producer_died_between_its_topics_is_undone_in_all_of_them(
+    root: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It is decided, so it would come into the other one after its undoing."""
+    for name in ("a", "b"):
+        topic(root, name, 1, {}).append(batch(f"{name}0", at_ms=NOW))
+    pid = os.fork()
+    if not pid:
+        monkeypatch.setenv("KAFKALIKE_FAULT", "transaction.before_apply:kill@2")
+        monkeypatch.setattr("kafkalike.faults._visits", {})
+        try:
+            transacted(root, ("a", "a1"), ("b", "b1"))
+        finally:
+            os._exit(1)
+    assert os.waitpid(pid, 0)[1] == signal.SIGKILL
+    (has,) = [name for name in ("a", "b") if len(ids(root, name)) == 2]
+    append = ids(root, has)[1]
+
+    with pytest.raises(KafkaTimeoutError, match="is being brought into"):
+        undo(has, append, root)
+    with pytest.raises(IllegalArgumentError, match="as well"):
+        undo(has, append, root, execute=True)
+    report = undo(["a", "b"], append, root, execute=True)
+
+    assert report.records == 2
+    assert (all_records(root, "a"), all_records(root, "b")) == ({0: [(0, "a0")]}, {0: [(0, "b0")]})
+
+
+def test_a_transaction_of_a_mirrors_source_is_not_taken_for_one_of_its_own_cluster(root: str, tmp_path: Path) -> None:
+    """Both clusters count theirs from the beginning."""
+    source = str(tmp_path / "source")
+    topic(source, "t", 1, {})
+    transacted(source, ("t", "theirs"))
+    Mirror(open_cluster(source), open_cluster(root)).run()
+    (theirs,) = ids(source)
+    with pytest.raises(IllegalArgumentError, match="was, a mirror of"):
+        undo("t", theirs, root)
+    promote(root, "t")
+    transacted(root, ("t", "mine"))
+    before = all_records(root)
+
+    with pytest.raises(IllegalArgumentError, match="was, a mirror of"):
+        undo("t", theirs, root, execute=True)
+
+    assert all_records(root) == before == {0: [(0, "theirs"), (1, "mine")]}
+    assert undo("t", ids(root)[1], root, execute=True).records == 1
+    assert all_records(root) == {0: [(0, "theirs")]}
+
+
+def transacted(root: str, *sent: tuple[str, str]) -> None:
+    """Send values to topics by one transaction."""
+    with KafkaProducer(bootstrap_servers=root, transactional_id="x") as producer:
+        producer.init_transactions()
+        producer.begin_transaction()
+        for name, value in sent:
+            producer.send(name, value=value.encode())
+        producer.commit_transaction()
 
 
 def test_what_the_history_does_not_have_is_refused(root: str, log: DeltaTopicLog) -> None:

@@ -106,3 +106,38 @@ assert len(find_records("orders", sys.argv[1], key=b"k").records) == 1
 sys.exit("pandas" in sys.modules)
 """
     subprocess.run([sys.executable, "-c", code, root], check=True, timeout=120)
+
+
+def test_what_needs_an_extra_that_is_not_installed_says_how_to_install_it(root: str) -> None:
+    """The registry itself needs none."""
+    code = """
+import sys
+from importlib import import_module
+
+class Missing:
+    def find_spec(self, name, path=None, target=None):
+        if name.split(".")[0] in {"fastavro", "google", "httpx", "jsonschema", "re2", "referencing"}:
+            raise ModuleNotFoundError(f"No module named {name!r}", name=name)
+
+sys.meta_path.insert(0, Missing())
+from kafkalike.errors import KafkaConfigurationError
+from kafkalike.schemas import Registry, RemoteRegistry, Schema
+
+def refused(kind, do):
+    try:
+        do()
+    except kind as error:
+        assert "pip install 'kafkalike[schemas]'" in str(error), repr(error)
+    else:
+        raise AssertionError("nothing was missing")
+
+for part in ("Serializer", "Deserializer"):
+    for form in ("Avro", "Protobuf", "JSON"):
+        refused(ModuleNotFoundError, lambda: getattr(import_module("kafkalike.schemas"), form + part))
+registry = Registry(sys.argv[1])
+assert registry.get_subjects() == []
+for text, form in (('syntax = "proto3"; message M {}', "PROTOBUF"), ('{"type": "object"}', "JSON")):
+    refused(KafkaConfigurationError, lambda: registry.register_schema("t", Schema(text, form)))
+refused(KafkaConfigurationError, lambda: RemoteRegistry({"url": "http://127.0.0.1:1"}))
+"""
+    subprocess.run([sys.executable, "-c", code, root], check=True, timeout=120)

@@ -13,6 +13,7 @@ import importlib.machinery
 import importlib.util
 import sys
 import time
+import typing
 from collections import Counter
 from pathlib import Path
 from types import ModuleType
@@ -54,6 +55,7 @@ class Pure(importlib.abc.MetaPathFinder, importlib.abc.Loader):
 def main(what: str, first: int, last: int) -> None:
     """Play the histories of seeds from `first` to before `last`, of `replicas` or of `voters`."""
     sys.meta_path.insert(0, Pure())
+    vars(typing).setdefault("TypeAlias", object())
     from tests.tools import quorum_world, replica_world
 
     counts: Any = Counter()

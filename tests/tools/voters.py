@@ -90,9 +90,11 @@ class FullStore(QuickStore):
         raise OSError(errno.ENOSPC, "No space left on device", name)
 
     def put_if_absent(self, name: str, content: bytes, *, durable: bool = False) -> bool:
+        del content, durable
         raise NotStoredError(errno.ENOSPC, "No space left on device", name)
 
     def replace(self, name: str, content: bytes) -> None:
+        del content
         raise OSError(errno.ENOSPC, "No space left on device", name)
 
 

@@ -266,7 +266,7 @@ def a_former_heads_suffix_is_believed(patch: pytest.MonkeyPatch) -> None:
         yield from ()
         return True
 
-    patch.setattr(joining, "_is_right", right)
+    patch.setattr(joining, "is_right", right)
 
 
 @mutant

@@ -323,7 +323,7 @@ class DeltaCluster(ClusterBase):
             TopicAlreadyExistsError: there is a topic of that name.
             MirrorError: files of a deleted topic of the same id are still there, or the cluster has several roots.
         """
-        self._check_may_mirror()
+        self.check_may_mirror()
         made: list[TopicInfo] = []
 
         def plan(state: ClusterState) -> Sequence[MetadataRow]:
@@ -354,8 +354,12 @@ class DeltaCluster(ClusterBase):
             self._discard(made[:-1])
             return made[-1]
 
-    def _check_may_mirror(self) -> None:
-        """A table at one root can be a copy, version by version."""
+    def check_may_mirror(self) -> None:
+        """Refuse to have mirrors, where a table cannot be a copy version by version.
+
+        Raises:
+            MirrorError: the cluster has several roots.
+        """
 
     def _check_gone(self, source: TopicInfo, state: ClusterState) -> None:
         """Refuse an id that was deleted here as long as its files are there: nobody could tell the two apart."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from kafkalike.log.table.actions import TableCommit, log_name, parse_commit
@@ -11,6 +11,7 @@ from kafkalike.log.topic.known_writes import ranges_of
 from kafkalike.log.topic.notes import maintenance_of, transaction_of
 from kafkalike.log.topic.segment_files import segment_of, versions
 from kafkalike.model.combining.parts import parts_of
+from kafkalike.model.mirrored import SEAL
 
 if TYPE_CHECKING:
     from kafkalike.log.topic.topic_log import DeltaTopicLog
@@ -27,6 +28,8 @@ class FoundAppend:
     """Its offsets, by partition."""
     transaction: int | None
     """Number of the transaction whose records it brought; None for an append of its own."""
+    is_foreign: bool = False
+    """Whether a mirror has brought it, so that the number is that of a transaction of another cluster."""
 
 
 def appends_in(commit: TableCommit, log: DeltaTopicLog) -> Iterator[FoundAppend]:
@@ -62,10 +65,14 @@ def find_append(log: DeltaTopicLog, append_id: str) -> FoundAppend | None:
         KafkaStorageError, LogCorruptError: the log cannot be read.
     """
     found: list[FoundAppend] = []
+    is_foreign = log.info.mirror is not None
 
     def holds(commit: TableCommit) -> bool:
+        nonlocal is_foreign
+        is_foreign = is_foreign or _is_promotion(commit)
         if commit.append_id == append_id or append_id in _ids(commit):
-            found.extend(one for one in appends_in(commit, log) if one.id == append_id)
+            mine = (one for one in appends_in(commit, log) if one.id == append_id)
+            found.extend(replace(one, is_foreign=is_foreign) for one in mine)
         return bool(found)
 
     log.find_commit(holds)
@@ -73,17 +80,25 @@ def find_append(log: DeltaTopicLog, append_id: str) -> FoundAppend | None:
 
 
 def find_transaction(log: DeltaTopicLog, number: int) -> FoundAppend | None:
-    """What a transaction brought into a topic, as far back as the table's log reaches; None for nothing."""
+    """What a transaction brought into a topic, as far back as the table's log reaches; None for nothing.
+
+    What a mirror has brought before it was promoted has numbers of another cluster, and is not looked at.
+    """
     if log.last_transaction < number:
         return None
     found: list[FoundAppend] = []
 
     def holds(commit: TableCommit) -> bool:
         found.extend(one for one in appends_in(commit, log) if one.transaction == number)
-        return bool(found)
+        return bool(found) or _is_promotion(commit)
 
     log.find_commit(holds)
     return found[0] if found else None
+
+
+def _is_promotion(commit: TableCommit) -> bool:
+    """Whether a version ended what a mirror had brought."""
+    return any(app.startswith(SEAL) for app in commit.txns)
 
 
 def reaches_back_to(log: DeltaTopicLog, time_ms: int) -> bool:

@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Final
 
 from kafkalike.clock import utc_text
 from kafkalike.errors import CorruptRecordError, IllegalArgumentError
+from kafkalike.log.cluster.copies import copies_of, made_from
 from kafkalike.log.inspect.findings import Finding, Report
 from kafkalike.log.inspect.key_bytes import keys_left
-from kafkalike.log.table.layout import DELETED, STAGING, TRANSACTIONS
+from kafkalike.log.table.layout import BROKERS, CONTROL_TABLES, LEASES, LOCKS
 from kafkalike.log.topic.segment_files import sha256_of
 from kafkalike.log.topic.segment_rows import read_segment
 from kafkalike.model.corrections.certificate import Certificate, TopicForgotten
@@ -20,8 +21,9 @@ if TYPE_CHECKING:
     from kafkalike.log.store.port import Store
     from kafkalike.log.topic.topic_log import DeltaTopicLog
 
-BESIDE: Final = (STAGING, TRANSACTIONS, DELETED)
-"""Folders of the root in which records of any topic may wait, to come or to go."""
+NO_RECORDS: Final = frozenset({*CONTROL_TABLES, LEASES, LOCKS, BROKERS})
+"""Folders of the root that are no topic's, and never have a record. In all others records of any topic may wait, to
+come or to go, or lie aside: those of transactions and jobs, deleted topics, what a repair kept, what mirrors staged."""
 
 
 def check_certificate(
@@ -35,8 +37,8 @@ def check_certificate(
 
     That is: none of the files is left that held the records; no offset of theirs has a record; the files that took
     their place are as they were, as far as they are still there. With the keys, also: no record with one is left in any
-    file below the topics' folders, live or not, nor where records of transactions and Spark jobs wait; and their bytes
-    stand nowhere there, which is a warning, as values and other keys may have them.
+    file below the folders of the topics and of their copies, live or not, nor in any folder that is no topic's; and
+    their bytes stand nowhere there, which is a warning, as values and other keys may have them.
 
     Args:
         cluster: where the topics are.
@@ -57,26 +59,39 @@ def check_certificate(
         message = "the run is not finished: give its file to `kafkalike forget` again"
         report.findings.append(Finding(kind="certificate-unfinished", message=message))
     locations: dict[str, str | None] = {}
+    known = cluster.topics()
+    copies = {name: known[name].location for name in _copies_now(cluster, certificate) if name in known}
     for topic in certificate.topics:
         locations[topic.location] = topic.topic
-        _check_topic(cluster, certificate, topic, report)
-    for name in certificate.copies:
-        info = cluster.topics().get(name)
-        if info is not None:
-            locations[info.location] = name
+        _check_topic(cluster, certificate, topic, copies, report)
+    locations |= {location: name for name, location in copies.items()}
     if keys:
-        for folder in BESIDE:
-            locations[folder] = None
+        others = NO_RECORDS | {info.location for info in known.values()}
+        locations |= dict.fromkeys([folder for folder in cluster.store.folders() if folder not in others])
         for folder, owner in locations.items():
             spared = _tombstones(certificate, folder)
             report.findings += keys_left(cluster.store.at(folder), owner, keys, spared, progress)
     return report
 
 
-def _check_topic(cluster: DeltaCluster, certificate: Certificate, topic: TopicForgotten, report: Report) -> None:
+def _copies_now(cluster: DeltaCluster, certificate: Certificate) -> set[str]:
+    """The topics that were forked or restored from those of a certificate, since then too."""
+    known = {str(info.topic_id): name for name, info in cluster.topics().items()}
+    ids = {topic.topic_id for topic in certificate.topics}
+    found = set(copies_of(cluster, [cluster.log(known[one]) for one in sorted(ids & known.keys())]))
+    gone = ids - known.keys()
+    return {*certificate.copies, *found, *(made_from(cluster, gone) if gone else ())}
+
+
+def _check_topic(
+    cluster: DeltaCluster,
+    certificate: Certificate,
+    topic: TopicForgotten,
+    copies: Mapping[str, str],
+    report: Report,
+) -> None:
     report.topics += 1
-    folders = [topic.location]
-    folders += [info.location for name in certificate.copies if (info := cluster.topics().get(name)) is not None]
+    folders = dict.fromkeys([topic.location, *copies.values()])
     for made in topic.versions:
         for file in made.removed:
             for folder in folders:

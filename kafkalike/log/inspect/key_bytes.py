@@ -62,6 +62,25 @@ def keys_left(
             progress(size)
 
 
+def has_record(files: Store, name: str, keys: Collection[bytes]) -> bool:
+    """Whether a data file has a record with one of some keys; one that cannot be read may have.
+
+    Raises:
+        FileNotFoundError: it is gone.
+        OSError: the storage does not answer.
+    """
+    search = _Search(files, keys, ())
+    try:
+        with open_parquet(files, name) as file:
+            return any("key" in b.schema.names and search.among(b.column("key")) for b in file.iter_batches())
+    except FileNotFoundError:
+        raise
+    except UNREADABLE as cause:
+        if is_storage_error(cause):
+            raise
+        return True
+
+
 class _Search:
     """One search.
 
@@ -87,6 +106,10 @@ class _Search:
         elif not has_spared and (decoded or self._raw(name)):
             message = f"{self._files.uri}/{name} has the bytes of such a key, in a value, a header or another key"
             yield Finding(kind="key-bytes", message=message, topic=topic, warning=True)
+
+    def among(self, column: pa.Array) -> bool:
+        """Whether a column of keys has one."""
+        return bool(pc.any(pc.is_in(column.cast(pa.binary()), value_set=self._wanted)).as_py())
 
     def _raw(self, name: str) -> bool:
         """Whether a file has the bytes of a key as it is."""

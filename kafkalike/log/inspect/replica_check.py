@@ -72,9 +72,8 @@ def _table(
         live = {segment.path for segment in load_table(leader, segment_of, published).index} if topic else set()
         for _, replica in sorted(members.items()):
             for message in _different(leader, replicas.store_of(replica), published, live, progress):
-                yield Finding(
-                    kind="replica-differs", message=_said(name, f"broker {replica.broker}: {message}"), topic=topic
-                )
+                said = _said(name, f"broker {replica.broker}: {message}")
+                yield Finding(kind="replica-differs", message=said, topic=topic)
     except (KafkaError, OSError) as error:
         yield Finding(kind="replica-differs", message=_said(name, str(error)), topic=topic)
 

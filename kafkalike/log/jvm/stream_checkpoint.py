@@ -21,7 +21,7 @@ from kafkalike.errors import IllegalArgumentError, IllegalStateError, KafkaError
 from kafkalike.log.jvm.remote import need_jvm
 from kafkalike.log.store.object_root import object_root
 from kafkalike.log.store.objects import open_objects
-from kafkalike.model.checkpoint_mark import MARK
+from kafkalike.model.offsets import MARK
 from kafkalike.model.structs import TopicPartition
 
 if TYPE_CHECKING:

@@ -45,8 +45,52 @@ def finish_all(target: DeltaCluster, problems: dict[str, KafkaError]) -> Iterato
         for run in sorted({mirrored.run for mirrored in state.mirrors.values() if mirrored.run}):
             content = target.store.at(MIRRORS).look(pass_name(run))
             if content is not None:
-                manifest = load_manifest(content, f"{target.store.uri}/{MIRRORS}/{pass_name(run)}")
+                try:
+                    manifest = load_manifest(content, f"{target.store.uri}/{MIRRORS}/{pass_name(run)}")
+                except LogCorruptError as cause:
+                    _note_lost(state, run, str(cause), problems)
+                    continue
                 yield from finish(target, manifest, problems)
+
+
+def find_lost(target: DeltaCluster, problems: dict[str, KafkaError]) -> None:
+    """Name the mirrors of which a decided pass can never be brought, as its file is gone.
+
+    Args:
+        target: the cluster with the mirrors.
+        problems: gets them.
+    """
+    with storage_errors(target.store.uri):
+        state = target.metadata.refresh()
+        for name, info in state.topics.items():
+            mirror = info.mirror
+            if name in problems or mirror is None or not mirror.run:
+                continue
+            # In this order: who brings a pass to its end removes its file last.
+            if target.store.at(MIRRORS).look(pass_name(mirror.run)) is not None:
+                continue
+            if not has_version(target.files_of(info), max(mirror.version, 0)):
+                problems[name] = _lost(name, f"{target.store.uri}/{MIRRORS}/{pass_name(mirror.run)} is gone")
+
+
+def has_version(files: Store, version: int) -> bool:
+    """Whether a mirror's table has a version, or a later checkpoint."""
+    if files.look(log_name(version)) is not None:
+        return True
+    return max(LogFiles.listed(files, version).checkpoints, default=-1) >= version
+
+
+def _note_lost(state: ClusterState, run: str, why: str, problems: dict[str, KafkaError]) -> None:
+    for name, info in state.topics.items():
+        if info.mirror is not None and info.mirror.run == run:
+            problems[name] = _lost(name, why)
+
+
+def _lost(name: str, why: str) -> LogCorruptError:
+    return LogCorruptError(
+        f"{name}: what was decided for this mirror cannot be brought: {why}. Delete it and mirror the topic anew, or "
+        "promote it as it is, by force"
+    )
 
 
 def finish(target: DeltaCluster, manifest: Manifest, problems: dict[str, KafkaError]) -> Iterator[str]:

@@ -26,9 +26,9 @@ from kafkalike.errors import (
     TopicDeletedError,
 )
 from kafkalike.log.mirrors.data_files import DataFiles
-from kafkalike.log.mirrors.finishing import finish, finish_all
+from kafkalike.log.mirrors.finishing import find_lost, finish, finish_all
 from kafkalike.log.mirrors.manifest import Manifest, Part, pass_name
-from kafkalike.log.mirrors.reading import CutTooOldError, Reading, first_version, new_run
+from kafkalike.log.mirrors.reading import CutTooOldError, Reading, UnfinishedError, first_version, new_run
 from kafkalike.log.table.damage import storage_errors
 from kafkalike.log.table.layout import MIRRORS
 from kafkalike.log.table.log_cleaner import LogCleaner
@@ -100,6 +100,9 @@ class Mirroring:
         target: the cluster with the copies.
         topics: which topics, by name.
         groups: which groups' committed offsets, by id.
+
+    Raises:
+        MirrorError: both are the same cluster, or the target has several roots.
     """
 
     def __init__(
@@ -112,6 +115,7 @@ class Mirroring:
         if source.root == target.root:
             message = f"source and target are the same cluster, {source.root}"
             raise MirrorError(message)
+        target.check_may_mirror()
         self._source = source
         self._target = target
         self._topics = topics
@@ -147,7 +151,11 @@ class Mirroring:
                     yield from self._pass(passed)
                     break
                 except CutTooOldError as cause:
-                    if not left:
+                    lost: dict[str, KafkaError] = {}
+                    if isinstance(cause, UnfinishedError):
+                        find_lost(self._target, lost)
+                        _note(passed, lost)
+                    if not left and not lost:
                         message = f"{self._source.root} removes what its mirror needs faster than it can be copied"
                         raise KafkaTimeoutError(message) from cause
             yield from self._look_after(passed)

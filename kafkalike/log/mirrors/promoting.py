@@ -9,19 +9,16 @@ from typing import TYPE_CHECKING, Final
 from kafkalike import faults
 from kafkalike.clock import Deadline
 from kafkalike.errors import KafkaError, MirrorError
-from kafkalike.log.mirrors.finishing import finish_all
+from kafkalike.log.mirrors.finishing import find_lost, finish_all
 from kafkalike.log.mirrors.reading import new_run
 from kafkalike.log.table.damage import storage_errors
 from kafkalike.model.cluster_state import MetadataRow, mirror_row
-from kafkalike.model.mirrored import Phase
+from kafkalike.model.mirrored import SEAL, Phase
 
 if TYPE_CHECKING:
     from kafkalike.log.cluster.delta_cluster import DeltaCluster
     from kafkalike.model.cluster_state import ClusterState
     from kafkalike.model.topic import TopicInfo
-
-SEAL: Final = "kafkalike.promoted/"
-"""Beginning of the Delta application that says a promotion was done."""
 
 TIMEOUT_MS: Final = 60_000
 
@@ -70,6 +67,7 @@ def promoting(
         yield from _mark(target, wanted, Phase.PROMOTING, seal)
         problems: dict[str, KafkaError] = {}
         yield from finish_all(target, problems)
+        find_lost(target, problems)
         for name, problem in problems.items():
             if name in wanted and not force:
                 message = f"{name} cannot be promoted as a moment of its source; --force takes it as it is: {problem}"
@@ -81,7 +79,8 @@ def promoting(
                 continue
             faults.point("mirror.before_seal")
             log = target.log(name)
-            versions[name] = max(mirror.version, 0)
+            # By force it may have less than what was decided.
+            versions[name] = max(min(mirror.version, log.version) if name in problems else mirror.version, 0)
             log.seal_mirror(SEAL + mirror.seal, Deadline(target.clock, TIMEOUT_MS))
             yield "sealed"
         faults.point("mirror.before_promoted")

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 from kafkalike import faults
 from kafkalike.errors import KafkaError, LogCorruptError
 from kafkalike.log.mirrors.data_files import DataFiles, MissingSourceFileError
-from kafkalike.log.mirrors.finishing import diverged
+from kafkalike.log.mirrors.finishing import diverged, has_version
 from kafkalike.log.mirrors.manifest import Part, checkpoint_file
 from kafkalike.log.table.actions import Add, TableCommit, log_name, parse_commit
 from kafkalike.log.table.checkpoints.make import checkpoint_of
@@ -76,7 +76,7 @@ class Reading:
         """
         assert self.info.mirror is not None
         end = max(self.info.mirror.version, 0)
-        if not self._has(end):
+        if not has_version(self.target, end):
             raise UnfinishedError
         if wanted == end and self.info.mirror.version >= 0:
             self._check_next(wanted)
@@ -115,12 +115,6 @@ class Reading:
                     return found
                 found[version] = content
         return found
-
-    def _has(self, version: int) -> bool:
-        """Whether the mirror's table has a version, or a later checkpoint."""
-        if self.target.look(log_name(version)) is not None:
-            return True
-        return max(LogFiles.listed(self.target, version).checkpoints, default=-1) >= version
 
     def _same(self, end: int) -> bool | None:
         """Whether the mirror's last version is the source's; None when the source's log no longer has it."""

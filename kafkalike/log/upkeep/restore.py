@@ -27,6 +27,7 @@ from kafkalike.errors import (
     UnknownTopicOrPartitionError,
     UnsupportedVersionError,
 )
+from kafkalike.log.cluster.copies import COPY_APP, ORIGIN_APP, origin_ids, origins_of
 from kafkalike.log.store.port import Store
 from kafkalike.log.table.actions import Add, log_name, parse_commit
 from kafkalike.log.table.loading import load_table
@@ -45,10 +46,6 @@ if TYPE_CHECKING:
 
 Work = Literal["restore", "fork"]
 """What it is for; the reason that is noted at the log starts of the new topic, and in its history."""
-
-COPY_APP: Final = "kafkalike.copy/"
-"""Applications of this name, followed by a topic's id, have as their version the table version that was copied into it:
-so who forgets a key is told of the copies."""
 
 COPIED_BESIDE: Final = 32
 """Files that are asked for side by side."""
@@ -116,11 +113,6 @@ def copy_topic(
         return _copied(cluster, info, files, version, new=new, run=run, work=work)
 
 
-def copied_to(log: DeltaTopicLog) -> list[str]:
-    """Ids of the topics that were made from one, whether they exist still or not; as of the log's last refresh."""
-    return [app.removeprefix(COPY_APP) for app in log.apps(COPY_APP)]
-
-
 def _copied(
     cluster: DeltaCluster, info: TopicInfo, files: Store, version: int | None, *, new: str, run: str, work: Work
 ) -> Copied:
@@ -142,12 +134,14 @@ def _copied(
     log = cluster.log(new)
     if log.info.topic_id != made.topic_id:
         raise TopicDeletedError(new, made.topic_id, log.info.topic_id)
-    change = Change(work=work, adds=adds, fenced=log.fenced, txns=earlier.holes, facts=facts)
+    origins = {f"{ORIGIN_APP}{topic_id}": version for topic_id in (info.topic_id, *origin_ids(source))}
+    change = Change(work=work, adds=adds, fenced=log.fenced, txns={**earlier.holes, **origins}, facts=facts)
     shared = 0
     # A linked file is as old as the first one: to a maintenance run it would look like what a dead writer has left.
     with _no_vacuum(cluster, new):
         try:
-            _note_copy(source, made, version, run)
+            for origin in (source, *(cluster.log(one.name) for one in origins_of(cluster, source))):
+                _note_copy(origin, made, f"{topic} version {version}", version, run)
         except (KafkaError, OSError) as cause:
             # Nobody who forgets a key there would be told of the copy.
             left = _unmade(cluster, made)
@@ -173,15 +167,15 @@ def _copied(
     return Copied(info=made, version=version, files=len(adds), shared=shared)
 
 
-def _note_copy(source: DeltaTopicLog, made: TopicInfo, version: int, run: str) -> None:
-    """Note in the source's table that there is a copy, before there is one.
+def _note_copy(source: DeltaTopicLog, made: TopicInfo, what: str, version: int, run: str) -> None:
+    """Note in a topic's table that there is a copy, before there is one.
 
     A table that nobody may write to, such as one that a foreign writer has rewound, can be copied all the same.
     """
     change = Change(
         work="forked",
         txns={f"{COPY_APP}{made.topic_id}": version},
-        facts={"into": made.name, "from version": version},
+        facts={"into": made.name, "from": what},
     )
     with contextlib.suppress(LogCorruptError, UnsupportedVersionError):
         publish(source, change, run)

@@ -275,13 +275,30 @@ def sealing(view: View, registered: Registration, seen: Seen) -> Generator[Act, 
 
 
 def bringing(replica: Replica, source: Replica, last: int) -> Generator[Act, Any, None]:
-    """Bring a replica that has caught up before to a version, from one that has it."""
+    """Bring a replica that has caught up before to a version, from one that has it.
+
+    Raises:
+        OtherBytesError: a late helper of an older configuration has put something else there meanwhile.
+    """
     end = yield End(replica)
-    if end < (yield Checkpoint(source)):
-        end = yield CopyCheckpoint(source, replica)
+    if max(end, 0) <= (yield Checkpoint(source)):
+        yield CopyCheckpoint(source, replica)
+        # Above the checkpoint there may be what others have put.
+        end = yield End(replica)
+    if not (yield from is_right(replica, source, end)):
+        raise OtherBytesError(replica)
     for version in range(end + 1, last + 1):
         content = yield from reading(source, version)
         if content is None:
             raise FellBehindError
         yield Supply(replica, content, source)
         yield from putting(replica, version, content)
+
+
+def is_right(replica: Replica, leader: Replica, version: int) -> Generator[Act, Any, bool]:
+    """Whether a replica's last version is the leader's, and so all before it: each was put after the one before."""
+    if (yield Checkpoint(replica)) >= version:
+        return True
+    mine = yield Read(replica, version)
+    theirs = yield from reading(leader, version)
+    return mine is not None and bool(mine == theirs)

@@ -24,7 +24,7 @@ from kafkalike.model.replication.acts import (
     Register,
     Supply,
 )
-from kafkalike.model.replication.course import Seen, check_not_cleaned, following, reading, sealing
+from kafkalike.model.replication.course import Seen, check_not_cleaned, following, is_right, sealing
 from kafkalike.model.replication.membership import chosen_unclean, confirmed, with_joining, without
 from kafkalike.model.replication.values import Registration, Replica, View
 
@@ -45,10 +45,14 @@ def catching_up(replica: Replica, leader: Replica, view: View) -> Generator[Act,
     while end < view.end:
         if max(end, 0) <= (yield Checkpoint(leader)):
             # Its own versions cannot be compared any more, and need not be: they are below the checkpoint then.
-            end = yield CopyCheckpoint(leader, replica)
+            covered = yield CopyCheckpoint(leader, replica)
+            end = yield End(replica)
+            if end != covered:
+                # Above the checkpoint there is what late helpers have put, right or not.
+                continue
             if end >= view.end:
                 break
-        elif end >= 0 and not (yield from _is_right(replica, leader, end)):
+        elif end >= 0 and not (yield from is_right(replica, leader, end)):
             yield MakeCheckpoint(leader, view.end)
             continue
         content = yield from _above_checkpoint(leader, end + 1)
@@ -59,16 +63,7 @@ def catching_up(replica: Replica, leader: Replica, view: View) -> Generator[Act,
             yield MakeCheckpoint(leader, view.end)
             continue
         end += 1
-    return (yield from _is_right(replica, leader, end))
-
-
-def _is_right(replica: Replica, leader: Replica, version: int) -> Generator[Act, Any, bool]:
-    """Whether a replica's last version is the leader's, and so all before it: each was put after the one before."""
-    if (yield Checkpoint(replica)) >= version:
-        return True
-    mine = yield Read(replica, version)
-    theirs = yield from reading(leader, version)
-    return mine is not None and bool(mine == theirs)
+    return (yield from is_right(replica, leader, end))
 
 
 def _above_checkpoint(leader: Replica, version: int) -> Generator[Act, Any, Any]:

@@ -18,7 +18,7 @@ from pyspark.sql.datasource import InputPartition
 from pyspark.sql.streaming.datasource import ReadLimit
 
 from kafkalike.errors import CheckpointMismatchError
-from kafkalike.model.checkpoint_mark import MARK
+from kafkalike.model.offsets import MARK
 from kafkalike.spark.format.named import plainly
 from kafkalike.spark.format.stream import Json, StreamReader
 

@@ -8,7 +8,7 @@ from typing import Any, Final
 
 from kafkalike.clock import Clock
 from kafkalike.log.port import Cluster
-from kafkalike.model.checkpoint_mark import MARK
+from kafkalike.model.offsets import MARK
 from kafkalike.model.structs import OffsetAndMetadata, TopicPartition
 from kafkalike.spark.format.positions import offsets_of
 

@@ -253,10 +253,11 @@ class Brokers:
         if said is None or (said.cluster, said.broker) != (own.cluster, broker):
             message = f"{root.uri} is a root of another cluster, or another broker"
             raise KafkaConfigurationError(message)
-        for other in self._store.alive():
-            # So that any of them suffices to find the new one.
-            store = LocalStore(self._store.roots[other].uri)
-            store.replace(BROKERS, own._replace(broker=other, roots=where).content())
+        for other in state.brokers:
+            # So that any of them suffices to find the new one; a root that was removed may be the new one's by now.
+            if other != broker and self._store.root_of(other).is_there():
+                store = LocalStore(self._store.root_of(other).uri)
+                store.replace(BROKERS, own._replace(broker=other, roots=where).content())
 
     def drain(self, broker: int) -> Sequence[str]:
         """Assign what is there to others."""

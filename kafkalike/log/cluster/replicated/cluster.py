@@ -300,7 +300,8 @@ class ReplicatedCluster(DeltaCluster):
             raise KafkaStorageError(message) from cause
         return TopicId(table_id)
 
-    def _check_may_mirror(self) -> None:
+    def check_may_mirror(self) -> None:
+        """Refused: replicas write of themselves into the log."""
         message = (
             f"{self.root} has several roots: what they write into a table's log about its replicas would take versions "
             "that belong to the source; mirror to a cluster of one root"

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from kafkalike.errors import KafkaConfigurationError
@@ -29,7 +29,8 @@ def open_several(roots: Sequence[str], *, server: ServerConfig | None = None) ->
         LogCorruptError: what one says of itself cannot be read.
     """
     named = [local_root(root) for root in roots]
-    doubled = next((root for root in named if named.count(root) > 1), None)
+    real = [os.path.realpath(root) for root in named]
+    doubled = next((root for root, path in zip(named, real, strict=True) if real.count(path) > 1), None)
     if doubled is not None:
         message = f"the root {doubled} is named twice"
         raise KafkaConfigurationError(message)
@@ -45,14 +46,29 @@ def open_several(roots: Sequence[str], *, server: ServerConfig | None = None) ->
         message = f"the roots {', '.join(sorted(signs))} are of different clusters"
         raise KafkaConfigurationError(message)
     known: dict[int, str] = {}
-    for root, sign in signs.items():
-        known = {**sign.roots, **known, sign.broker: root}
-    strangers = [root for root in named if root not in known.values() and os.path.exists(root)]  # noqa: PTH110
-    if strangers:
-        message = f"{strangers[0]} is not a root of the cluster of {min(signs)}: add it with `kafkalike brokers add`"
-        raise KafkaConfigurationError(message)
+    for sign in signs.values():
+        known = {**sign.roots, **known}
+    # Links are other names of the same root. One that stands elsewhere is no root: its place counts as away.
+    places_of = {broker: os.path.realpath(root) for broker, root in known.items()}
+    for root, path in zip(named, real, strict=True):
+        if path not in places_of.values() and os.path.exists(root):  # noqa: PTH110
+            raise _stranger(root, signs)
+    if all(places_of.get(sign.broker) != os.path.realpath(root) for root, sign in signs.items()):
+        raise _stranger(min(signs), signs)
     said = next(iter(signs.values()))
     return _cluster(said._replace(roots=known), Founding(done=True, voters=said.voters, cluster=said.cluster), server)
+
+
+def _stranger(root: str, signs: Mapping[str, Sign]) -> KafkaConfigurationError:
+    """What to say of a root that stands where none of the cluster is."""
+    sign = signs.get(root)
+    if sign is None:
+        message = f"{root} is not a root of the cluster of {min(signs)}: add it with `kafkalike brokers add`"
+    else:
+        message = (
+            f"{root} is that of broker {sign.broker}, whose root is {sign.roots.get(sign.broker)}: put it there again"
+        )
+    return KafkaConfigurationError(message)
 
 
 def _cluster(sign: Sign, founding: Founding, server: ServerConfig | None) -> ReplicatedCluster:

@@ -3,15 +3,14 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from contextlib import AbstractContextManager
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Final, TypeVar
 
 import pyarrow as pa
 
 from kafkalike.clock import Clock
 from kafkalike.config.storage import SentOptions
-from kafkalike.errors import KafkaConnectionError, KafkaStorageError
+from kafkalike.errors import KafkaConnectionError, KafkaError, KafkaStorageError, TopicAuthorizationFailedError
 from kafkalike.log.cluster.replicated.broker_store import BrokerStore
 from kafkalike.log.cluster.replicated.voters import Voters
 from kafkalike.log.store.local import LocalStore
@@ -117,7 +116,10 @@ class SeveralRoots(NearStore):
         for _, root in sorted(self.roots.items()):
             if root.is_there():
                 return root
-        raise KafkaConnectionError(f"none of the roots {', '.join(r.uri for r in self.roots.values())} is there")
+        raise self._none()
+
+    def _none(self) -> KafkaConnectionError:
+        return KafkaConnectionError(f"none of the roots {', '.join(r.uri for r in self.roots.values())} is there")
 
     def replicas(self, location: str) -> TableReplicas:
         """The replicas of the table in a folder."""
@@ -272,11 +274,26 @@ class SeveralRoots(NearStore):
         store, rest = self._split(name)
         store.sync(rest)
 
-    def turn(
-        self, name: str, deadline: Deadline, meanwhile: Callable[[], object] = lambda: None
-    ) -> AbstractContextManager[None]:
-        """Queue at the first root that answers: for fairness alone, so that two who see different ones do no harm."""
-        return self.first().turn(name, deadline, meanwhile)
+    @contextlib.contextmanager
+    def turn(self, name: str, deadline: Deadline, meanwhile: Callable[[], object] = lambda: None) -> Iterator[None]:
+        """Queue at the first root that takes it: for fairness alone, so that two who see different ones do no harm."""
+        with contextlib.ExitStack() as held:
+            self._queue(held, name, deadline, meanwhile)
+            yield
+
+    def _queue(
+        self, held: contextlib.ExitStack, name: str, deadline: Deadline, meanwhile: Callable[[], object]
+    ) -> None:
+        refused: KafkaError | OSError | None = None
+        for broker in self.alive():
+            try:
+                held.enter_context(self.roots[broker].turn(name, deadline, meanwhile))
+            except (TopicAuthorizationFailedError, KafkaStorageError, OSError) as cause:
+                # It is read-only, or full, or was lost just now: its replicas are taken out when they are written.
+                refused = refused or cause
+            else:
+                return
+        raise refused or self._none()
 
     def forget_turns(self, names: Iterable[str]) -> int:
         """Remove what queues have left at the roots that answer."""

@@ -336,7 +336,7 @@ class QuorumStore(NearStore):
         Raises:
             OSError: it is not.
         """
-        # Whole or not at all: of a disk that is full a file would stay that has a name and no content.
+        # Whole or not at all: what a full disk cut off would be read before what others have.
         self._at_majority(lambda folder: folder.replace(name, content))
 
     def sync(self, name: str) -> None:

@@ -13,12 +13,14 @@ from collections.abc import Callable, Sequence
 from typing import Final, Protocol
 
 from kafkalike.clock import SYSTEM_CLOCK, Clock
-from kafkalike.errors import KafkaError, UnknownOutcomeError
+from kafkalike.errors import KafkaError, LogCorruptError, UnknownOutcomeError
 from kafkalike.log.store.port import NotStoredError, Store
 from kafkalike.log.table.actions import log_name
-from kafkalike.log.table.replicas.roots import Controller, Landing, ReplicaRoots
+from kafkalike.log.table.log_files import LogFiles
+from kafkalike.log.table.replicas.roots import FIRST_WAIT_SECONDS, Controller, Landing, ReplicaRoots
 from kafkalike.log.table.replicas.version_file import APPLICATION, VersionFile
 from kafkalike.model.replication.course import Seen, StaleError, appending, following, mending, opening
+from kafkalike.model.replication.membership import without
 from kafkalike.model.replication.values import (
     FellBehindError,
     NoReplicaLeftError,
@@ -93,6 +95,7 @@ class TableReplicas:
         self.lineage = 0
         """Rises when the log was found to be another one: after an unclean election."""
         self._controller = controller
+        self._clock = clock
         self._lag_ms = lag_ms
         self._mutex = threading.Lock()
         self._view: View | None = None
@@ -297,7 +300,7 @@ class TableReplicas:
                 if view.configuration.epoch < registered.epoch:
                     view = self._mended(view, StaleError(registered.leader))
             except UnreachableError as failed:
-                return self._repaired(failed)
+                return None if self._is_unmade(registered) else self._repaired(failed)
             except FellBehindError:
                 continue
             self._note_lineage(view)
@@ -305,13 +308,21 @@ class TableReplicas:
             return view
         raise OSError(errno.EAGAIN, f"{self.uri} is being cleaned up faster than it can be read")
 
+    def _is_unmade(self, registered: Registration) -> bool:
+        """Whether it was registered, and who was to make it has not begun: no root answers that it has some of it."""
+        try:
+            return not any(LogFiles.listed(self.store_of(replica)).commits for replica in registered.in_sync)
+        except (OSError, LogCorruptError):
+            return False
+
     def _repaired(self, failed: UnreachableError) -> View:
         """Get to know the log without a leader that gives no answer."""
         for _ in range(TRIES):
             seen: Seen = {}
             try:
                 view, _, _ = self.roots.carry_out(opening(seen, repair=True))
-            except FellBehindError:
+            except (FellBehindError, UnreachableError):
+                # Another one may have gone meanwhile.
                 continue
             except NoReplicaLeftError:
                 raise self._nobody(failed) from None
@@ -363,39 +374,65 @@ class TableReplicas:
         except BaseException as cause:
             self.forget()
             if not isinstance(cause, (FellBehindError, NoReplicaLeftError, KafkaError, OSError)):
+                self._forget_files(content)
                 raise
             if landing.stored:
+                self._forget_files(content)
                 raise UnknownOutcomeError(f"commit to {self.uri}", content.append_id) from cause
             if isinstance(cause, FellBehindError):
                 return False
             raise NotStoredError(errno.EIO, f"no replica of {self.uri} takes it: {cause}") from cause
         self._advance(view)
         if made:
-            for add in content.commit.adds:
-                self.roots.forget(add.path)
+            self._forget_files(content)
         return made
+
+    def _forget_files(self, content: VersionFile) -> None:
+        """Nobody puts this content again."""
+        for add in content.commit.adds:
+            self.roots.forget(add.path)
 
     def _created(self, data: bytes) -> bool:
         """Make the first version at all members; the seal that names them comes after it."""
-        registered = self._controller.registered() or self._controller.found()
-        decided = data
-        stored = False
-        for replica in registered.chain:
-            try:
-                self.roots.make_replica(replica)
-                store = self.store_of(replica)
-                stored = store.put_if_absent(log_name(0), decided, durable=self.roots.durable) or stored
-                found = store.read(log_name(0))
-            except OSError as cause:
-                if stored:
-                    raise UnknownOutcomeError(
-                        f"creation of {self.uri} at broker {replica.broker}: {cause}", VersionFile(data).append_id
-                    ) from cause
-                raise NotStoredError(errno.EIO, f"broker {replica.broker} gives no answer: {cause}") from cause
-            if replica == registered.chain[0]:
-                decided = found
-            elif found != decided:
-                raise NotStoredError(errno.EEXIST, f"there is another table at broker {replica.broker}")
+        stored, again = False, True
+        while again:
+            again = False
+            registered = self._controller.registered() or self._controller.found()
+            decided = data
+            for replica in registered.chain:
+                try:
+                    self.roots.make_replica(replica)
+                    store = self.store_of(replica)
+                    stored = store.put_if_absent(log_name(0), decided, durable=self.roots.durable) or stored
+                    found = store.read(log_name(0))
+                except OSError as cause:
+                    if again := self._waited(replica, registered):
+                        break
+                    if stored:
+                        raise UnknownOutcomeError(
+                            f"creation of {self.uri} at broker {replica.broker}: {cause}", VersionFile(data).append_id
+                        ) from cause
+                    raise NotStoredError(errno.EIO, f"broker {replica.broker} gives no answer: {cause}") from cause
+                if replica == registered.chain[0]:
+                    decided = found
+                elif found != decided:
+                    raise NotStoredError(errno.EEXIST, f"there is another table at broker {replica.broker}")
         self.forget()
         self._open()
         return decided == data
+
+    def _waited(self, replica: Replica, registered: Registration) -> bool:
+        """Wait for a member that does not take the table; after `lag_ms` it is left out, so that the others have it.
+
+        Returns:
+            False where that is not to be.
+        """
+        left_ms = self._lag_ms - self.roots.note_down(replica)
+        if left_ms > 0:
+            self._clock.sleep(min(FIRST_WAIT_SECONDS, left_ms / 1000))
+            return True
+        try:
+            self._controller.change(registered, without(registered, replica))
+        except (NoReplicaLeftError, KafkaError, OSError):
+            return False
+        return True

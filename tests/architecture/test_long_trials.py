@@ -1,0 +1,28 @@
+"""Each long trial is run by a target of the Makefile: what nobody runs shows nothing."""
+
+import re
+from pathlib import Path
+
+PROJECT = Path(__file__).parents[2]
+MARK = "pytest.mark." + "soak"
+
+
+def targets() -> set[str]:
+    """Files and folders of tests that a command of the Makefile selects by the mark `soak`."""
+    text = (PROJECT / "Makefile").read_text(encoding="utf-8").replace("\\\n", " ")
+    commands = [line for line in text.splitlines() if re.search(r"-m (soak|\"soak or not soak\")", line)]
+    return {word for line in commands for word in line.split() if word.startswith("tests/")}
+
+
+def test_each_long_trial_is_run_by_a_target() -> None:
+    trials = [path for path in (PROJECT / "tests").rglob("test_*.py") if MARK in path.read_text(encoding="utf-8")]
+
+    chosen = [PROJECT / target for target in targets()]
+    left_out = {
+        str(path.relative_to(PROJECT))
+        for path in trials
+        if not any(path == target or target in path.parents for target in chosen)
+    }
+
+    assert all(target.exists() for target in chosen)
+    assert left_out == set()

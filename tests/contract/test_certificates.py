@@ -1,0 +1,176 @@
+"""Certificates of forgotten keys: what they must find, and not say, when others are at work at the same time."""
+
+from __future__ import annotations
+
+import contextlib
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from kafkalike import forget, fork
+from kafkalike.cli import main
+from kafkalike.clock import SYSTEM_CLOCK
+from kafkalike.corrections import forget as forgetting
+from kafkalike.errors import IllegalArgumentError
+from kafkalike.log.inspect.certificate import check_certificate
+from kafkalike.log.table.actions import log_name
+from kafkalike.log.topic.topic_log import DeltaTopicLog
+from kafkalike.log.upkeep.remove import without_maintenance
+from kafkalike.log.upkeep.vacuum import ORPHAN_MS
+from kafkalike.model.batch import RecordBatch
+from kafkalike.model.corrections.certificate import Certificate, parse_certificate
+from tests.tools.clusters import only_on_disk
+from tests.tools.records import all_records
+from tests.tools.upkeep import HOUR_MS, ShiftedClock, open_cluster, topic, upkeep
+
+NOW = SYSTEM_CLOCK.now_ms()
+KEY = b"forget-me-0123456789"
+
+
+@pytest.fixture
+def root(any_root: str) -> str:
+    """A new one on a disk, and in object stores."""
+    return any_root
+
+
+@pytest.fixture
+def log(root: str) -> DeltaTopicLog:
+    """Four appends that each have the key."""
+    log = topic(root, "t", 1, {"kafkalike.merge.min.age.ms": "0"})
+    for turn in range(4):
+        made = RecordBatch()
+        for key in (b"a", KEY, None):
+            made.add(0, key, b"%d" % turn, NOW + turn)
+        log.append(made)
+    return log
+
+
+def findings(root: str, certificate: Certificate | None, *keys: bytes) -> set[str]:
+    """Kinds of what is wrong with a certificate."""
+    assert certificate is not None
+    return {f.kind for f in check_certificate(open_cluster(root), certificate, keys).findings}
+
+
+# --- copies ----------------------------------------------------------------------------------------
+
+
+def test_a_fork_of_a_fork_that_was_deleted_is_named(root: str, log: DeltaTopicLog) -> None:
+    fork("t", "between", root)
+    fork("between", "last", root)
+    open_cluster(root).delete_topic("between")
+
+    report = forget("t", root, keys=KEY, execute=True, now=True)
+
+    assert report.copies == ("last",)
+    assert "key-not-gone" in findings(root, report.certificate, KEY)
+
+
+@only_on_disk("any_root")
+def test_a_fork_that_is_made_while_a_run_begins_is_named(
+    root: str, log: DeltaTopicLog, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    alone = without_maintenance
+
+    @contextlib.contextmanager
+    def after_a_fork(cluster: Any, name: str) -> Any:
+        fork("t", "copy", root)
+        with alone(cluster, name):
+            yield
+
+    monkeypatch.setattr(forgetting, "without_maintenance", after_a_fork)
+    report = forget("t", root, keys=KEY, execute=True, now=True)
+
+    assert report.copies == ("copy",)
+    assert "file-not-gone" in findings(root, report.certificate)
+
+
+@pytest.mark.parametrize("source", ["there", "deleted"])
+def test_a_fork_as_of_before_the_run_is_found(root: str, log: DeltaTopicLog, source: str) -> None:
+    """It was made after the certificate, from files that waited to be removed."""
+    version = log.version
+    report = forget("t", root, keys=KEY, execute=True)
+
+    fork("t", "back", root, as_of=version)
+    clock = ShiftedClock()
+    clock.ahead_ms = 25 * HOUR_MS
+    upkeep(root, clock=clock)
+    if source == "deleted":
+        open_cluster(root).delete_topic("t")
+
+    assert "file-not-gone" in findings(root, report.certificate)
+    assert "key-not-gone" in findings(root, report.certificate, KEY)
+
+
+# --- files that no table names ---------------------------------------------------------------------
+
+
+def test_files_that_were_merged_before_go_at_once_too(root: str, log: DeltaTopicLog) -> None:
+    upkeep(root)
+    before = all_records(root)
+
+    report = forget("t", root, keys=KEY, execute=True, now=True)
+
+    assert (report.records, report.files_removed) == (4, 5)
+    assert findings(root, report.certificate, KEY) == set()
+    assert all_records(root) == {0: [(o, v) for o, v in before[0] if o % 3 != 1]}
+
+
+@only_on_disk("any_root")
+def test_what_a_killed_writer_has_left_is_waited_for(root: str, log: DeltaTopicLog) -> None:
+    """Nobody can tell whether its writer is alive, so it stays for an hour, and the certificate says so."""
+    (path, *_) = [segment.path for segment in log.segments(0)]
+    Path(root, "t", f"{path[:-8]}-left.parquet").write_bytes(Path(root, "t", path).read_bytes())
+
+    report = forget("t", root, keys=KEY, execute=True, now=True)
+
+    assert report.gone_after_ms >= NOW + ORPHAN_MS
+    assert findings(root, report.certificate, KEY) == {"key-not-gone"}
+
+
+@only_on_disk("any_root")
+def test_what_a_repair_has_put_aside_is_searched(root: str, log: DeltaTopicLog) -> None:
+    Path(root, "t", log_name(log.version)).write_bytes(b"")
+    main(["verify", "--repair", "--execute", "--bootstrap-server", root])
+
+    report = forget("t", root, keys=KEY, execute=True, now=True)
+
+    assert report.records == 3
+    assert findings(root, report.certificate, KEY) == {"key-not-gone"}
+
+
+# --- the file --------------------------------------------------------------------------------------
+
+
+def test_two_runs_do_not_write_one_certificate(
+    root: str, log: DeltaTopicLog, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The second one takes the first for one that was killed; what it writes down must not be lost."""
+    paper = tmp_path / "certificate.json"
+    go = forgetting._Run.go
+
+    def second_first(self: Any, names: Any) -> Any:
+        monkeypatch.undo()
+        forget("t", root, keys=KEY, execute=True, certificate=paper)
+        return go(self, names)
+
+    monkeypatch.setattr(forgetting._Run, "go", second_first)
+    with pytest.raises(IllegalArgumentError, match="another run writes to the certificate"):
+        forget("t", root, keys=KEY, execute=True, certificate=paper)
+
+    certificate = parse_certificate(paper.read_text())
+    assert [topic.records for topic in certificate.topics] == [4]
+    assert findings(root, certificate) == {"file-not-gone"}
+
+
+def test_a_certificate_that_cannot_be_written_or_read_is_refused_first(
+    root: str, log: DeltaTopicLog, tmp_path: Path
+) -> None:
+    before = log.version
+    (tmp_path / "bytes.json").write_bytes(b"\xff\xfe")
+
+    for name in (".", "nowhere/c.json", "bytes.json"):
+        with pytest.raises(IllegalArgumentError, match="certificate"):
+            forget("t", root, keys=KEY, execute=True, certificate=tmp_path / name)
+    log.refresh()
+    assert log.version == before
