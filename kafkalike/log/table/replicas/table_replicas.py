@@ -394,7 +394,7 @@ class TableReplicas:
 
     def _created(self, data: bytes) -> bool:
         """Make the first version at all members; the seal that names them comes after it."""
-        stored, again = False, True
+        stored, again, decided = False, True, b""
         while again:
             again = False
             registered = self._controller.registered() or self._controller.found()
