@@ -6,7 +6,7 @@ import os
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
-from kafkalike.errors import KafkaConfigurationError
+from kafkalike.errors import KafkaConfigurationError, LogCorruptError
 from kafkalike.log.cluster.replicated.broker_store import Founding, Sign
 from kafkalike.log.cluster.replicated.cluster import ReplicatedCluster
 from kafkalike.log.cluster.replicated.founding import check_unused, claimed_by, local_root, said_by
@@ -37,7 +37,18 @@ def open_several(roots: Sequence[str], *, server: ServerConfig | None = None) ->
     begun = next((sign for root in named if (sign := claimed_by(root)) is not None), None)
     if begun is not None:
         return _cluster(begun, Founding(done=False), server)
-    signs = {root: sign for root in named if (sign := said_by(root)) is not None}
+    signs: dict[str, Sign] = {}
+    damaged: LogCorruptError | None = None
+    for root in named:
+        try:
+            sign = said_by(root)
+        except LogCorruptError as cause:
+            # It counts as away, as long as another one says where it is.
+            damaged = cause
+        else:
+            signs |= {} if sign is None else {root: sign}
+    if damaged is not None and not signs:
+        raise damaged
     if not signs:
         for root in named:
             check_unused(root)
