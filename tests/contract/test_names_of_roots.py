@@ -9,7 +9,7 @@ import pytest
 
 from kafkalike.admin import KafkaAdminClient
 from kafkalike.config.server import ServerConfig
-from kafkalike.errors import KafkaConfigurationError, MirrorError
+from kafkalike.errors import KafkaConfigurationError, LogCorruptError, MirrorError
 from kafkalike.log.cluster.replicated.cluster import ReplicatedCluster
 from kafkalike.log.cluster.replicated.opening import open_several
 from kafkalike.log.connect import connect_delta
@@ -120,8 +120,7 @@ def test_a_removed_root_comes_back_as_a_new_broker(roots: list[Path], tmp_path: 
     """At the same place, once it is empty; it is not signed as the one that was removed."""
     added = opened(*roots).replication.add_broker(str(tmp_path / "4"))
     cluster = opened(*roots)
-    cluster.replication.remove_broker(4)
-    assert added.id == 4
+    cluster.replication.remove_broker(added.id)
     shutil.rmtree(tmp_path / "4")
 
     assert cluster.replication.add_broker(str(tmp_path / "4")).id == 5
@@ -140,3 +139,15 @@ def test_mirrors_in_several_roots_are_refused_before_anything_is_written(roots: 
         opened(tmp_path / "single", tmp_path / "new")
 
     assert not list(tmp_path.glob("*/__mirrors"))
+
+
+@pytest.mark.parametrize("damaged", [0, 1, 2])
+def test_a_root_whose_sign_is_damaged_counts_as_away(roots: list[Path], damaged: int) -> None:
+    """Alone it is refused by name."""
+    (roots[damaged] / "__brokers").write_text("{bro")
+
+    fill(opened(*roots), "t", "b")
+
+    assert values(*roots) == ["a", "b"]
+    with pytest.raises(LogCorruptError, match="__brokers is damaged"):
+        opened(roots[damaged])

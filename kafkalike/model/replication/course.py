@@ -205,8 +205,18 @@ def opening(seen: Seen, *, repair: bool) -> Generator[Act, Any, tuple[View, View
     Returns:
         The view; the checkpoint's, and where that is.
     """
-    registered, loaded, source = yield from finding(repair=repair)
-    view = yield from following(loaded or UNSEEN, seen, registered)
+    while True:
+        registered, loaded, source = yield from finding(repair=repair)
+        try:
+            view = yield from following(loaded or UNSEEN, seen, registered)
+        except ReplicaError as failed:
+            # It could be loaded, and gives no answer about what comes next.
+            if not repair or failed.replica not in registered.chain:
+                raise
+            yield Register(registered, without(registered, failed.replica))
+            seen.clear()
+        else:
+            break
     if repair:
         view = yield from mending(view, StaleError(source), seen)
     return view, loaded, source

@@ -59,7 +59,7 @@ def sign_of(store: LocalStore, name: str = BROKERS) -> Sign | None:
         said: Any = json.loads(found)
         roots = {int(broker): str(uri) for broker, uri in said["roots"].items()}
         return Sign(str(said["cluster"]), int(said["broker"]), roots, tuple(map(int, said.get("voters", ()))))
-    except (KeyError, TypeError, AttributeError) as cause:
+    except (KeyError, TypeError, AttributeError, ValueError) as cause:
         message = f"{store.uri}/{name} is damaged: {cause!r}"
         raise ValueError(message) from cause
 

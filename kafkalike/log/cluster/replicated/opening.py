@@ -6,7 +6,7 @@ import os
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
-from kafkalike.errors import KafkaConfigurationError
+from kafkalike.errors import KafkaConfigurationError, LogCorruptError
 from kafkalike.log.cluster.replicated.broker_store import Founding, Sign
 from kafkalike.log.cluster.replicated.cluster import ReplicatedCluster
 from kafkalike.log.cluster.replicated.founding import check_unused, claimed_by, local_root, said_by
@@ -37,7 +37,7 @@ def open_several(roots: Sequence[str], *, server: ServerConfig | None = None) ->
     begun = next((sign for root in named if (sign := claimed_by(root)) is not None), None)
     if begun is not None:
         return _cluster(begun, Founding(done=False), server)
-    signs = {root: sign for root in named if (sign := said_by(root)) is not None}
+    signs = _signs(named)
     if not signs:
         for root in named:
             check_unused(root)
@@ -45,18 +45,45 @@ def open_several(roots: Sequence[str], *, server: ServerConfig | None = None) ->
     if len({sign.cluster for sign in signs.values()}) > 1:
         message = f"the roots {', '.join(sorted(signs))} are of different clusters"
         raise KafkaConfigurationError(message)
+    known = _places(dict(zip(named, real, strict=True)), signs)
+    said = next(iter(signs.values()))
+    return _cluster(said._replace(roots=known), Founding(done=True, voters=said.voters, cluster=said.cluster), server)
+
+
+def _signs(named: Sequence[str]) -> dict[str, Sign]:
+    """What roots say of themselves; one that is damaged counts as away, as long as another one says where it is."""
+    signs: dict[str, Sign] = {}
+    damaged: LogCorruptError | None = None
+    for root in named:
+        try:
+            sign = said_by(root)
+        except LogCorruptError as cause:
+            damaged = cause
+        else:
+            signs |= {} if sign is None else {root: sign}
+    if damaged is not None and not signs:
+        raise damaged
+    return signs
+
+
+def _places(named: Mapping[str, str], signs: Mapping[str, Sign]) -> dict[int, str]:
+    """Where the brokers' roots are, by id.
+
+    Args:
+        named: roots, and what they are without links.
+        signs: what they say of themselves.
+    """
     known: dict[int, str] = {}
     for sign in signs.values():
         known = {**sign.roots, **known}
     # Links are other names of the same root. One that stands elsewhere is no root: its place counts as away.
-    places_of = {broker: os.path.realpath(root) for broker, root in known.items()}
-    for root, path in zip(named, real, strict=True):
-        if path not in places_of.values() and os.path.exists(root):  # noqa: PTH110
+    places = {broker: os.path.realpath(root) for broker, root in known.items()}
+    for root, path in named.items():
+        if path not in places.values() and os.path.exists(root):  # noqa: PTH110
             raise _stranger(root, signs)
-    if all(places_of.get(sign.broker) != os.path.realpath(root) for root, sign in signs.items()):
+    if all(places.get(sign.broker) != named[root] for root, sign in signs.items()):
         raise _stranger(min(signs), signs)
-    said = next(iter(signs.values()))
-    return _cluster(said._replace(roots=known), Founding(done=True, voters=said.voters, cluster=said.cluster), server)
+    return known
 
 
 def _stranger(root: str, signs: Mapping[str, Sign]) -> KafkaConfigurationError:
