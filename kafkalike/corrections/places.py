@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from kafkalike.errors import IllegalArgumentError
+from kafkalike.errors import IllegalArgumentError, UnsafeStorageError
 from kafkalike.log.cluster.delta_cluster import DeltaCluster
 from kafkalike.log.connect import check_there, connect
 from kafkalike.log.upkeep.tasks import IN_PROCESS, Tasks
@@ -19,12 +19,18 @@ def opened(bootstrap_servers: Any, storage_options: Any, *, writes: bool) -> Del
 
     Raises:
         IllegalArgumentError: one in memory, whose topics have no files.
-        UnsafeStorageError: it can only be read, and is to be written.
+        UnsafeStorageError: it has several roots, or can only be read and is to be written.
     """
     cluster = connect(bootstrap_servers, storage_options)
     if not isinstance(cluster, DeltaCluster):
         raise IllegalArgumentError("topics of a cluster in memory have no files that could be written anew")
     check_there(cluster)
+    if len(cluster.replication.brokers()) > 1:
+        message = (
+            f"{cluster.root} has several roots: records are not forgotten, undone or forked there, as nothing would say "
+            "whether replicas that are away still have them"
+        )
+        raise UnsafeStorageError(message)
     if writes:
         cluster.store.check_writable()
     return cluster

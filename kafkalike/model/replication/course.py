@@ -205,6 +205,7 @@ def opening(seen: Seen, *, repair: bool) -> Generator[Act, Any, tuple[View, View
     Returns:
         The view; the checkpoint's, and where that is.
     """
+    view = UNSEEN
     while True:
         registered, loaded, source = yield from finding(repair=repair)
         try:
