@@ -27,8 +27,8 @@ def opened(bootstrap_servers: Any, storage_options: Any, *, writes: bool) -> Del
     check_there(cluster)
     if len(cluster.replication.brokers()) > 1:
         message = (
-            f"{cluster.root} has several roots: records are not forgotten, undone or forked there, as nothing would say "
-            "whether replicas that are away still have them"
+            f"{cluster.root} has several roots: records are not forgotten, undone or forked there, as nothing would "
+            "say whether replicas that are away still have them"
         )
         raise UnsafeStorageError(message)
     if writes:
