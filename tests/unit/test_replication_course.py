@@ -37,8 +37,11 @@ def test_a_version_that_refused_a_put_and_is_gone_means_that_this_process_is_lat
 
 
 def test_a_version_that_the_source_lacks_means_that_this_process_is_late() -> None:
+    fourth = Content("a")
+    last_is_right = (-1, fourth, fourth, -1)
+
     with pytest.raises(FellBehindError):
-        answered(course.bringing(TWO, ONE, 5), 4, -1, None, -1)
+        answered(course.bringing(TWO, ONE, 5), 4, -1, *last_is_right, None, -1)
 
 
 def test_the_log_of_a_replica_that_lacks_the_last_version_is_not_cleaned_up() -> None:
