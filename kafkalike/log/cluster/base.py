@@ -172,6 +172,21 @@ class ClusterBase(abc.ABC):
                 rows.append(replicas_row(state.seq + 2, now, table, "created", topic=info.name, topic_id=info.topic_id))
             return rows
 
+        return self._landed(plan, made)
+
+    def _landed(self, plan: Callable[[ClusterState], Sequence[MetadataRow]], made: Sequence[TopicInfo]) -> TopicInfo:
+        """Carry out a plan that makes a topic with its table, and remove the tables of those tries that did not land.
+
+        Args:
+            plan: makes the rows, and adds the topic that it has made a table for to `made`.
+            made: the topics of all tries.
+
+        Returns:
+            The topic of the try that landed.
+
+        Raises:
+            TopicAlreadyExistsError: somebody else has made the topic.
+        """
         while True:
             try:
                 self.metadata.transact(plan)

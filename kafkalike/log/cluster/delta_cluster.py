@@ -343,16 +343,7 @@ class DeltaCluster(ClusterBase):
                 mirror_row(state.seq + 2, info, mirrored, f"made a mirror of {mirrored.source}"),
             ]
 
-        while True:
-            try:
-                self.metadata.transact(plan)
-            except OutdatedError:
-                continue
-            except TopicAlreadyExistsError:
-                self._discard(made)
-                raise
-            self._discard(made[:-1])
-            return made[-1]
+        return self._landed(plan, made)
 
     def check_may_mirror(self) -> None:
         """Refuse to have mirrors, where a table cannot be a copy version by version.

@@ -394,7 +394,7 @@ class TableReplicas:
 
     def _created(self, data: bytes) -> bool:
         """Make the first version at all members; the seal that names them comes after it."""
-        stored, again, decided = False, True, b""
+        stored, again, decided = False, True, data
         while again:
             again = False
             registered = self._controller.registered() or self._controller.found()
