@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 import re
 from collections.abc import Callable, Collection, Iterable, Mapping
+from datetime import datetime
 from pathlib import Path
 from typing import Any, Final, TypeVar
 
@@ -266,3 +267,28 @@ def topic_filter(pattern: str | None) -> Callable[[str], bool]:
         message = f"{pattern!r} is an invalid regex: {cause}"
         raise click.UsageError(message) from cause
     return lambda name: compiled.fullmatch(name) is not None
+
+
+def whole_or_time(text: str, option: str, whole: str) -> int | datetime:
+    """A whole number, or a time in ISO 8601.
+
+    Args:
+        text: what was given.
+        option: the option that it was given to.
+        whole: what a whole number says there.
+
+    Raises:
+        click.UsageError: it is neither.
+
+    >>> whole_or_time("12", "--as-of", "a version")
+    12
+    >>> whole_or_time("2026-01-01T00:00:00+00:00", "--as-of", "a version").isoformat()
+    '2026-01-01T00:00:00+00:00'
+    """
+    if text.isdecimal():
+        return int(text)
+    try:
+        return datetime.fromisoformat(text).astimezone()
+    except ValueError as cause:
+        message = f"{option} must be {whole} or a time such as 2026-01-01T00:00:00Z, not {text!r}"
+        raise click.UsageError(message) from cause

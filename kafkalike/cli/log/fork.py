@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import json
-from datetime import datetime
 
 import click
 
 from kafkalike.cli.environment import Environment, pass_environment
-from kafkalike.cli.options import bootstrap_option, command_config_option, version_option
+from kafkalike.cli.options import bootstrap_option, command_config_option, version_option, whole_or_time
 
 
 @click.command(epilog="Example: kafkalike fork orders orders-trial --as-of 2026-01-01T00:00:00Z")
@@ -51,7 +50,7 @@ def fork(
     """
     from kafkalike.corrections.fork import fork as run
 
-    moment = None if as_of is None else parse_as_of(as_of)
+    moment = None if as_of is None else whole_or_time(as_of, "--as-of", "a version")
     cluster = environment.cluster_of(bootstrap_server, command_config)
     made = run(topic, new, cluster, as_of=moment, groups=groups, clock=environment.clock)
     if as_json:
@@ -61,23 +60,3 @@ def fork(
     click.echo(f"Created topic {new} with what {topic} held at version {made.version}: {made.files} files, {room}.")
     for group in made.groups:
         click.echo(f"Group {group} stands where it stands in {topic}.")
-
-
-def parse_as_of(text: str) -> int | datetime:
-    """A version, or a time in ISO 8601.
-
-    Raises:
-        click.UsageError: it is neither.
-
-    >>> parse_as_of("12")
-    12
-    >>> parse_as_of("2026-01-01T00:00:00+00:00").isoformat()
-    '2026-01-01T00:00:00+00:00'
-    """
-    if text.isdecimal():
-        return int(text)
-    try:
-        return datetime.fromisoformat(text).astimezone()
-    except ValueError as cause:
-        message = f"--as-of must be a version or a time such as 2026-01-01T00:00:00Z, not {text!r}"
-        raise click.UsageError(message) from cause

@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-from datetime import datetime
-
 import click
 
 from kafkalike.cli.environment import Environment, pass_environment
-from kafkalike.cli.options import bootstrap_option, command_config_option, version_option
+from kafkalike.cli.options import bootstrap_option, command_config_option, version_option, whole_or_time
 from kafkalike.cuts.take import snapshot
 
 
@@ -38,26 +36,6 @@ def snapshot_command(
     at: str | None,
 ) -> None:
     """Print versions of topics, and committed offsets of groups, that show all or nothing of every transaction."""
-    moment = None if at is None else parse_moment(at)
+    moment = None if at is None else whole_or_time(at, "--at", "ms since 1970")
     cluster = environment.cluster_of(bootstrap_server, command_config)
     click.echo(snapshot(topics, cluster, groups=groups, at=moment, clock=environment.clock).to_json())
-
-
-def parse_moment(text: str) -> datetime | int:
-    """A time as ms or ISO 8601.
-
-    Raises:
-        click.UsageError: it is neither.
-
-    >>> parse_moment("1700000000000")
-    1700000000000
-    >>> parse_moment("2026-01-01T00:00:00+00:00").isoformat()
-    '2026-01-01T00:00:00+00:00'
-    """
-    if text.isdecimal():
-        return int(text)
-    try:
-        return datetime.fromisoformat(text).astimezone()
-    except ValueError as cause:
-        message = f"--at must be ms since 1970 or a time such as 2026-01-01T00:00:00Z, not {text!r}"
-        raise click.UsageError(message) from cause
