@@ -8,28 +8,33 @@ import pytest
 from hypothesis import settings
 from pyspark.sql import SparkSession
 
-from tests.tools.effort import QUICK
+from tests.tools.effort import LEVEL
+from tests.tools.kinds import ABOVE_THE_LOG, SEVERAL
 
 TESTS = Path(__file__).parent
 FOLDER_MARKS = {"spark": "spark", "processes": "processes", "e2e": "e2e"}
 
 # No deadline: two cores shared with a JVM say nothing about how long an example takes.
-# CI takes the same examples each time, so that a red run is the change's doing, and half as many, so that it is done in
-# 20 minutes; a developer's run looks further. `make check` takes a few of them.
-settings.register_profile("dev", deadline=None)
-settings.register_profile("ci", deadline=None, derandomize=True, database=None, print_blob=True, max_examples=50)
-settings.register_profile("quick", settings.get_profile("ci"), max_examples=8)
-settings.load_profile("quick" if QUICK else "ci" if os.environ.get("CI") else "dev")
+# CI takes the same examples each time, so that a red run is the change's doing; a developer's run takes others each
+# time. `make check` takes a few of them, `make test-all` more.
+COUNT = {"quick": 8, "usual": 50, "all": 100}[LEVEL]
+settings.register_profile("dev", deadline=None, max_examples=COUNT)
+settings.register_profile("ci", deadline=None, derandomize=True, database=None, print_blob=True, max_examples=COUNT)
+settings.load_profile("ci" if LEVEL == "quick" or os.environ.get("CI") else "dev")
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Mark each test by its folder, so that `-m "not spark"` works without a line in each file."""
+    """Mark each test by its folder, so that `-m "not spark"` works without a line in each file; and those over three
+    roots that only `make test-all` runs."""
     for item in items:
         folder = item.path.relative_to(TESTS).parts[0] if item.path.is_relative_to(TESTS) else ""
         if folder in FOLDER_MARKS:
             item.add_marker(FOLDER_MARKS[folder])
         if "spark" in getattr(item, "fixturenames", ()):
             item.add_marker("spark")
+        callspec = getattr(item, "callspec", None)
+        if callspec is not None and SEVERAL in callspec.params.values() and item.path.stem in ABOVE_THE_LOG:
+            item.add_marker("replicas")
 
 
 @pytest.fixture
