@@ -22,8 +22,8 @@ settings.register_profile("dev", deadline=None, max_examples=COUNT)
 settings.register_profile("ci", deadline=None, derandomize=True, database=None, print_blob=True, max_examples=COUNT)
 settings.load_profile("ci" if LEVEL == "quick" or os.environ.get("CI") else "dev")
 
-# A JVM of a test lives for seconds: what the better compiler gains later costs more than the test. Measured on a session
-# and five small writes and reads: 29 instead of 46 seconds of processor time. spark-submit reads it, in each process.
+# A JVM of a test lives for seconds: what the better compiler gains later costs more than the test. Measured on a
+# session and five small writes and reads: 29 instead of 46 seconds of processor time. spark-submit reads it.
 os.environ.setdefault("SPARK_SUBMIT_OPTS", "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC")
 
 

@@ -71,7 +71,7 @@ class Told(ConsumerRebalanceListener):
 
 
 def every_line(clock: ManualClock, before: int, take: Callable[[KafkaConsumer, Got], None], **configs: Any) -> Iterator:  # type: ignore[type-arg]
-    """Consumers one of whose calls was interrupted, each some lines further on, with what the application got of them."""
+    """Consumers one of whose calls was interrupted, each some lines further on, with what the application got."""
     line = 0
     while True:
         line += STEP
