@@ -2,8 +2,9 @@
 
     python scripts/mutants.py [--part model] [PATTERN …]
 
-mutmut makes the faults, and runs for each the tests that reach the changed function, the quickest first. It reads its
-settings from the folder that it stands in and cannot be told to use some tests for some modules; so each part gets a
+mutmut makes the faults, and runs for each the tests that reach the changed function, the quickest first;
+`mutant_trials.py` makes its trials cheaper, and their order random: what a stopped run has found is a sample. It reads
+its settings from the folder that it stands in and cannot be told to use some tests for some modules; so each part gets a
 folder of its own, `build/mutants/<part>`. What is known of unchanged functions stays there from run to run.
 
 A PATTERN picks mutants by name, such as `kafkalike.model.offsets.*`, and tries them again.
@@ -29,7 +30,7 @@ ROOT: Final = Path(__file__).parents[1]
 
 BUILD: Final = ROOT / "build" / "mutants"
 
-MUTMUT: Final = str(Path(sys.executable).with_name("mutmut"))
+MUTMUT: Final = (sys.executable, str(ROOT / "scripts" / "mutant_trials.py"))
 
 MEMORY: Final = 8 << 30
 """Bytes of address space that a trial may take: some faults make a loop that gathers things for ever."""
@@ -40,7 +41,7 @@ NOTICED: Final = frozenset({"killed", "timeout", "segfault"})
 COPIED: Final = ("conf", "docs", "jobs", "scripts")
 """What tests read beside the code."""
 
-QUICK: Final = {"CI": "true", "KAFKALIKE_TESTS": "quick", "KAFKALIKE_SCHEDULES": "150"}
+QUICK: Final = {"CI": "true", "KAFKALIKE_TESTS": "mutants", "KAFKALIKE_SCHEDULES": "150"}
 """The same few examples of each property in each run: what these find, all examples find too."""
 
 
@@ -150,8 +151,8 @@ def settings(part: Part) -> dict[str, Any]:
             "no:cacheprovider",
         ],
         "pytest_add_cli_args_test_selection": list(part.tests),
-        # Five times as long as the tests take without a fault, and 20 s: a busy machine must not look like a fault.
-        "timeout_multiplier": 5.0,
+        # The limit of a trial is one of CPU, in mutant_trials.py; this one ends those that only wait.
+        "timeout_multiplier": 100.0,
         "timeout_constant": 4.0,
         "track_dependencies": False,
         "use_git_change_detection": False,
@@ -182,7 +183,7 @@ def prepare(name: str, part: Part) -> Path:
 def results(folder: Path) -> Iterator[tuple[str, str]]:
     """Name and ending of each mutant."""
     listed = subprocess.run(  # noqa: S603  # the command is ours
-        [MUTMUT, "results", "--all", "true"], cwd=folder, check=True, capture_output=True, text=True
+        [*MUTMUT, "results", "--all", "true"], cwd=folder, check=True, capture_output=True, text=True
     )
     for line in listed.stdout.splitlines():
         name, _, ending = line.strip().rpartition(": ")
@@ -220,6 +221,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--part", choices=list(PARTS), action="append", help="all parts when left out")
     parser.add_argument("--report", action="store_true", help="only tell what earlier runs have found")
+    parser.add_argument("--children", type=int, default=os.cpu_count() or 1, help="trials at a time")
     parser.add_argument("patterns", nargs="*", metavar="PATTERN")
     options = parser.parse_args(arguments)
     for name in options.part or PARTS:
@@ -229,7 +231,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         if not options.report:
             resource.setrlimit(resource.RLIMIT_AS, (MEMORY, resource.getrlimit(resource.RLIMIT_AS)[1]))
             tried = subprocess.run(  # noqa: S603  # the command is ours
-                [MUTMUT, "run", *options.patterns], cwd=folder, check=False, env=os.environ | QUICK
+                [*MUTMUT, "run", "--max-children", str(options.children), *options.patterns], cwd=folder, check=False, env=os.environ | QUICK
             )
             if tried.returncode:
                 return tried.returncode

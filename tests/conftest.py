@@ -5,10 +5,10 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from hypothesis import settings
+from hypothesis import Phase, settings
 from pyspark.sql import SparkSession
 
-from tests.tools.effort import QUICK
+from tests.tools.effort import EFFORT
 
 TESTS = Path(__file__).parent
 FOLDER_MARKS = {"spark": "spark", "processes": "processes", "e2e": "e2e"}
@@ -19,7 +19,9 @@ FOLDER_MARKS = {"spark": "spark", "processes": "processes", "e2e": "e2e"}
 settings.register_profile("dev", deadline=None)
 settings.register_profile("ci", deadline=None, derandomize=True, database=None, print_blob=True, max_examples=50)
 settings.register_profile("quick", settings.get_profile("ci"), max_examples=8)
-settings.load_profile("quick" if QUICK else "ci" if os.environ.get("CI") else "dev")
+# A mutant is noticed by the first example that fails; nobody reads a smaller one.
+settings.register_profile("mutants", settings.get_profile("quick"), phases=(Phase.explicit, Phase.generate))
+settings.load_profile(EFFORT if EFFORT != "all" else "ci" if os.environ.get("CI") else "dev")
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:

@@ -1,6 +1,7 @@
 """Effort: how long a test may search in, a number of examples out.
 
-`make check` sets KAFKALIKE_TESTS=quick and tries few examples; `make test` tries all of them.
+`make check` sets KAFKALIKE_TESTS=quick and tries few examples; `make test` tries all of them. `make mutants` sets
+KAFKALIKE_TESTS=mutants, and tries as few as `make check`.
 A long trial tries other seeds, in pieces: KAFKALIKE_SEEDS=2000-4000 is those from 2000 to 3999.
 """
 
@@ -9,16 +10,19 @@ import os
 NAME = "KAFKALIKE_TESTS"
 
 
-def _quick() -> bool:
+def _asked() -> str:
     found = os.environ.get(NAME, "all")
-    if found not in {"all", "quick"}:
-        message = f"{NAME} is {found!r}; it may be 'quick' or 'all'"
+    if found not in {"all", "quick", "mutants"}:
+        message = f"{NAME} is {found!r}; it may be 'quick', 'mutants' or 'all'"
         raise ValueError(message)
-    return found == "quick"
+    return found
 
 
-QUICK = _quick()
-"""Whether this run is `make check`."""
+EFFORT = _asked()
+"""What this run is for."""
+
+QUICK = EFFORT != "all"
+"""Whether this run tries few examples."""
 
 
 def examples(everything: int, quick: int) -> int:
