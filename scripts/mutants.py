@@ -85,6 +85,20 @@ PARTS: Final[Mapping[str, Part]] = {
         modules=("kafkalike/model/dead_letters/*.py",),
         tests=_unit("held_letters", "replayed_letters"),
     ),
+    "replication": Part(
+        modules=("kafkalike/model/replication/*.py",),
+        tests=_unit(
+            "quorum_simulation",
+            "registers_simulation",
+            "replica_assignment",
+            "replication_course",
+            "replication_simulation",
+        ),
+    ),
+    "corrections": Part(
+        modules=("kafkalike/model/corrections/*.py",),
+        tests=_unit("removal"),
+    ),
     "model": Part(
         modules=("kafkalike/model/*.py", "kafkalike/model/groups/*.py"),
         tests=_unit(
