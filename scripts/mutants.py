@@ -99,6 +99,14 @@ PARTS: Final[Mapping[str, Part]] = {
         modules=("kafkalike/model/corrections/*.py",),
         tests=_unit("removal"),
     ),
+    "brokers": Part(
+        modules=("kafkalike/model/brokers/*.py",),
+        tests=_unit("brokers"),
+    ),
+    "mirrors": Part(
+        modules=("kafkalike/model/mirrors/*.py", "kafkalike/model/mirrored.py"),
+        tests=_unit("mirror_rules"),
+    ),
     "model": Part(
         modules=("kafkalike/model/*.py", "kafkalike/model/groups/*.py"),
         tests=_unit(
@@ -142,12 +150,17 @@ PARTS: Final[Mapping[str, Part]] = {
 
 
 def modules_of(part: Part) -> list[str]:
-    """Paths of the modules of a part; packages' own files have nothing to change.
+    """Paths of the modules of a part.
 
     mutmut would take a star for any path, and the modules of folders below with it.
     """
-    found = (path for glob in part.modules for path in ROOT.glob(glob) if path.stem != "__init__")
+    found = (path for glob in part.modules for path in ROOT.glob(glob) if _has_code(path))
     return sorted(str(path.relative_to(ROOT)) for path in found)
+
+
+def _has_code(path: Path) -> bool:
+    """Whether there is something to change: the own files of most packages only say what is in them."""
+    return path.stem != "__init__" or "\ndef " in path.read_text(encoding="utf-8")
 
 
 def settings(part: Part) -> dict[str, Any]:
