@@ -196,6 +196,20 @@ def test_the_first_version_of_a_subject_is_made_once(remote: bool) -> None:  # n
             client.register_first("t", first)
 
 
+def test_associations_are_refused_by_name(http: httpx.Client) -> None:
+    """Nobody has one, so that strategies which ask for them go by the topic's name."""
+    for path in ("subjects/s", "resources/t", "resources/-/t"):
+        assert http.get(f"/associations/{path}").json() == []
+    answers = [http.post("/associations", json={}), http.put("/associations", json={})]
+    for answer in (*answers, http.delete("/associations/resources/t")):
+        assert (answer.status_code, answer.json()["error_code"]) == (422, 42205)
+        assert "associations of topics with subjects are not kept here" in answer.json()["message"]
+    registry = Registry(MemoryCluster())
+    for act in (registry.create_association, registry.delete_associations):
+        with pytest.raises(SchemaRegistryError, match="are not kept here"):
+            act("t")
+
+
 def test_only_who_is_known_is_answered() -> None:
     """By a token or a user; what is compared is not shown."""
     allowed = credentials(["", "# nobody", "secret-token"], ["ann:pass:word"])
