@@ -61,6 +61,9 @@ _CODE: Final = re.compile(r"<Code>([^<]{1,100})</Code>")
 _MESSAGE: Final = re.compile(r"<Message>([^<\n]{1,200})")
 _NO_BUCKET: Final = ("NoSuchBucket", "ContainerNotFound", "The specified bucket does not exist")
 
+_NO_ANSWER: Final = re.compile(r"^(429|500|502|503|504) |timed out|error sending request", re.IGNORECASE)
+"""Of errors: the storage said nothing, or that it is busy. Any of them may be asked again later."""
+
 _SURELY_THERE: Final = ("412 ", "304 ", "BlobAlreadyExists")
 """Of answers to a conditional put: there is an object. S3's 409 says only that somebody was at it just then."""
 
@@ -301,7 +304,7 @@ class ObjectClient:
             return (NotStoredError if conditional else OSError)(errno.ENXIO, text, where)
         if missing:
             return FileNotFoundError(errno.ENOENT, "there is no such object", where)
-        return OSError(errno.ETIMEDOUT if "timed out" in text.lower() else errno.EIO, text, where)
+        return OSError(errno.ETIMEDOUT if _NO_ANSWER.search(text) else errno.EIO, text, where)
 
     def _told(self, text: str) -> str:
         """The useful part of obstore's message. A server that refuses a signature repeats what was signed: not that."""
