@@ -102,6 +102,7 @@ class ObjectClient:
 
     def __init__(self, root: ObjectRoot, options: StorageOptions) -> None:
         self.uri = root.uri
+        self.address = options.get("endpoint") or ""
         self._place = root
         self._options = options
         self._counts = Counter(dict.fromkeys(KINDS, 0))
