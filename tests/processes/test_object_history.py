@@ -22,14 +22,14 @@ from tests.tools.upkeep import AT_ONCE, HOUR_MS
 
 PRODUCE = "tests.processes.workers.produce"
 UPKEEP = "tests.processes.workers.upkeep"
-WRITERS, MEMBERS = 8, 4
+WRITERS, MEMBERS = int(os.environ.get("KAFKALIKE_HISTORY_WRITERS", "8")), 4
 SECONDS = float(os.environ.get("KAFKALIKE_HISTORY_SECONDS", "inf"))
 """A long trial ends after these, whatever it has come to; it says how many appends that were."""
 PATIENCE = 600.0
 """Seconds to wait for a run of maintenance, and for the members, when the writers have ended."""
-LONG = {"most": 500, "fetch_min_bytes": 100_000, "fetch_max_wait_ms": 2000}
-"""What members of a long trial are told: they poll and commit every two seconds, so that the machine has time for
-appends."""
+LONG = {"most": 500, "fetch_min_bytes": 100_000, "fetch_max_wait_ms": 2000, "default_api_timeout_ms": 600_000}
+"""What members of a long trial are told: they commit every two seconds, so that the machine has time for appends, and
+wait for minutes for a server that the machine has no time for."""
 KILLED = ("writer", "maintenance", "member", "writer")
 """What is killed, in turn; which of them, chance says."""
 

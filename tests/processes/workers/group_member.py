@@ -89,6 +89,7 @@ def main() -> None:
         max_poll_records=asked.get("most", 50),
         fetch_min_bytes=asked.get("fetch_min_bytes", 1),
         fetch_max_wait_ms=asked.get("fetch_max_wait_ms", 500),
+        default_api_timeout_ms=asked.get("default_api_timeout_ms", 60_000),
     )
     wait_for_go()
     stop = told_to_stop()
