@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import uuid
 from collections.abc import Iterable, Mapping, Sequence
@@ -14,8 +15,8 @@ from kafkalike.corrections.beside import lying_about
 from kafkalike.corrections.paper import Paper, begun_paper
 from kafkalike.corrections.places import opened, tasks_of
 from kafkalike.corrections.report import ForgetReport, Parts
-from kafkalike.errors import IllegalArgumentError, UnknownTopicOrPartitionError
-from kafkalike.log.cluster.copies import copies_of
+from kafkalike.errors import IllegalArgumentError, KafkaError, UnknownTopicOrPartitionError
+from kafkalike.log.cluster.copies import Relatives, origin_ids, relatives_of
 from kafkalike.log.upkeep.change import COMMIT_TIMEOUT_MS
 from kafkalike.log.upkeep.forgotten import versions_of_run
 from kafkalike.log.upkeep.remove import Remover, ready_to_remove, remove_files, without_maintenance
@@ -183,10 +184,28 @@ class _Run:
             with without_maintenance(self.cluster, log.info.name):
                 self._forget(log, self.paper)
         # Afterwards: one that was made meanwhile has what was there before.
-        copies = tuple(copies_of(self.cluster, logs))
-        return self._report(copies, self._open_transactions(names))
+        relatives = relatives_of(self.cluster, [str(log.info.topic_id) for log in logs])
+        return self._report(relatives, self._held(logs, relatives), self._open_transactions(names))
 
-    def _report(self, copies: tuple[str, ...], waiting: tuple[str, ...]) -> ForgetReport:
+    def _held(self, logs: Sequence[DeltaTopicLog], relatives: Relatives) -> dict[str, int | None]:
+        """How many records with one of the keys the other topics have that these have files in common with."""
+        # Of dead letters of other topics nothing is to go.
+        letters = [str(log.info.topic_id) for log in logs if log.info.name != self.source]
+        of_letters = relatives_of(self.cluster, letters).names if letters else ()
+        held: dict[str, int | None] = {}
+        for name in relatives.names:
+            source = self.source if name in of_letters else None
+            held[name] = None
+            # All is done that was to be done here: whatever is wrong there, this run has not failed.
+            with contextlib.suppress(KafkaError):
+                log = self.cluster.log(name)
+                pieces = self._remover(log).found(self._takings_of(log, self._chosen(log, source), source))
+                held[name] = sum(len(run) for piece in pieces for run in piece.offsets)
+        return held
+
+    def _report(
+        self, relatives: Relatives, held: Mapping[str, int | None], waiting: tuple[str, ...]
+    ) -> ForgetReport:
         finished: Certificate | None = None
         if self.paper is not None:
             finished = replace(
@@ -195,7 +214,9 @@ class _Run:
                 ended_ms=self.cluster.clock.now_ms(),
                 gone_after_ms=self.gone_after_ms,
                 open_transactions=waiting,
-                copies=copies,
+                copies=relatives.copies,
+                origins=relatives.origins,
+                held=held,
             )
             self.paper.put(finished)
         done = () if finished is None else finished.topics
@@ -212,7 +233,9 @@ class _Run:
             gone_after_ms=self.gone_after_ms,
             files_removed=self.files_removed,
             open_transactions=waiting,
-            copies=copies,
+            copies=relatives.copies,
+            origins=relatives.origins,
+            held=held,
             certificate=finished,
         )
 
@@ -233,28 +256,39 @@ class _Run:
         """What is to go, by partition, of what is there now."""
         name, partitions = log.info.name, log.info.partitions
         source = self.source if name != self.source else None
-        if source is not None or self.all_partitions:
-            chosen = dict.fromkeys(partitions, self.keys)
-        else:
-            chosen = self._hashed(log)
+        chosen = self._chosen(log, source)
+        if source is None:
             self.not_looked_at = tuple(p for p in partitions if p not in chosen)
         self.looked_at[name] = tuple(sorted(chosen))
+        return self._takings_of(log, chosen, source)
+
+    def _takings_of(
+        self, log: DeltaTopicLog, chosen: Mapping[int, frozenset[bytes]], source: str | None
+    ) -> dict[int, Taking]:
         return {
             p: Taking(below=log.log_end(p), keys=keys, source=source) for p, keys in chosen.items() if log.log_end(p)
         }
+
+    def _chosen(self, log: DeltaTopicLog, source: str | None) -> dict[int, frozenset[bytes]]:
+        """The keys by the partitions that are looked at."""
+        if source is not None or self.all_partitions:
+            return dict.fromkeys(log.info.partitions, self.keys)
+        return self._hashed(log)
 
     def _hashed(self, log: DeltaTopicLog) -> dict[int, frozenset[bytes]]:
         """The keys by the partitions that murmur2 names, for all numbers of partitions that are known of."""
         info = log.info
         numbers = {info.num_partitions}
+        # What a copy began with was sent to the topic that it was made from.
+        ids = {str(info.topic_id), *origin_ids(log)}
         for row in self.cluster.metadata.rows:
-            if row.topic_id == info.topic_id and isinstance(said := parse_row(row), TopicChange):
+            if row.topic_id in ids and isinstance(said := parse_row(row), TopicChange):
                 numbers.add(said.info.num_partitions)
         found: dict[int, set[bytes]] = {}
         for key in self.keys:
             for number in numbers:
                 found.setdefault(partition_for_key(key, number), set()).add(key)
-        return {p: frozenset(keys) for p, keys in sorted(found.items())}
+        return {p: frozenset(keys) for p, keys in sorted(found.items()) if p in info.partitions}
 
     def _remover(self, log: DeltaTopicLog) -> Remover:
         facts: dict[str, Any] = {"keys": len(self.keys)}

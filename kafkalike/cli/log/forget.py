@@ -137,8 +137,9 @@ def lines(report: ForgetReport, certificate: str | None) -> Iterator[str]:
         )
     for name in report.open_transactions:
         yield f"Transaction {name!r} is open: what it commits later is not forgotten; run this again then"
-    for name in report.copies:
-        yield f"Topic {name} was forked or restored from it, and keeps its own copy: forget the key there too"
+    for names, what in ((report.copies, "was forked or restored from it"), (report.origins, "has the same origin")):
+        for name in names:
+            yield f"Topic {name} {what}, and {_held(report.held.get(name))}"
     if not report.executed:
         yield NO_EXECUTE
         return
@@ -150,6 +151,12 @@ def lines(report: ForgetReport, certificate: str | None) -> Iterator[str]:
         else:
             yield f"'kafkalike maintain' removes the files from {utc_text(report.gone_after_ms)} on"
     yield f"Certificate: {certificate}" if certificate else "No certificate was kept: --certificate FILE does"
+
+
+def _held(records: int | None) -> str:
+    if records is None:
+        return "cannot be read: forget the keys there too"
+    return f"has {records} records of the keys: forget them there too" if records else "has no record of the keys"
 
 
 def part_lines(parts: Iterable[PartitionPart]) -> Iterator[str]:
