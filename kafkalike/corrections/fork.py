@@ -96,9 +96,7 @@ def fork(
     else:
         version = as_of
     run = uuid.uuid4().hex
-    copied = copy_topic(
-        cluster, info.name, check_topic_name(new), run, version=version, at_ms=at_ms, work="fork"
-    )
+    copied = copy_topic(cluster, info.name, check_topic_name(new), run, version=version, at_ms=at_ms, work="fork")
     log = cluster.log(new)
     offsets = GroupOffsets.of(cluster, clock)
     ids: dict[str, str] = {info.name: info.topic_id}

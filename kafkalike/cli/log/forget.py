@@ -40,6 +40,7 @@ class ForgetOptions:
     reason: str
     now: bool
     certificate: str | None
+    wait_minutes: float | None
     max_minutes: float | None
     as_json: bool
 
@@ -75,6 +76,13 @@ class ForgetOptions:
     help="Write what was done there, for 'kafkalike verify --certificate'; one of an unfinished run is gone on with.",
 )
 @click.option(
+    "--wait-minutes",
+    type=click.FloatRange(min=0, min_open=True),
+    metavar="MINUTES",
+    help="Wait so long for transactions that are open now, so that their records go too; where one goes on, nothing is "
+    "done.",
+)
+@click.option(
     "--max-minutes",
     type=click.FloatRange(min=0, min_open=True),
     metavar="MINUTES",
@@ -95,7 +103,11 @@ def forget(environment: Environment, options: ForgetOptions) -> None:
     if not keys:
         message = "--key or --key-file is needed"
         raise click.UsageError(message)
-    for flag, given in {"certificate": options.certificate, "now": options.now}.items():
+    for flag, given in {
+        "certificate": options.certificate,
+        "now": options.now,
+        "wait-minutes": options.wait_minutes,
+    }.items():
         if given and not options.execute:
             message = f"--{flag} needs --execute"
             raise click.UsageError(message)
@@ -111,6 +123,7 @@ def forget(environment: Environment, options: ForgetOptions) -> None:
         reason=options.reason,
         now=options.now,
         certificate=options.certificate,
+        wait_ms=(options.wait_minutes or 0) * 60_000,
         timeout_ms=None if options.max_minutes is None else options.max_minutes * 60_000,
         spark=environment.spark(),
         clock=environment.clock,
@@ -136,7 +149,8 @@ def lines(report: ForgetReport, certificate: str | None) -> Iterator[str]:
             "--all-partitions does"
         )
     for name in report.open_transactions:
-        yield f"Transaction {name!r} is open: what it commits later is not forgotten; run this again then"
+        later = "what it commits later is not forgotten; run this again then, or with --wait-minutes"
+        yield f"Transaction {name!r} is open: {later}"
     for names, what in ((report.copies, "was forked or restored from it"), (report.origins, "has the same origin")):
         for name in names:
             yield f"Topic {name} {what}, and {_held(report.held.get(name))}"

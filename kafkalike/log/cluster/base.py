@@ -151,9 +151,7 @@ class ClusterBase(abc.ABC):
     ) -> TopicInfo:
         """Create a topic; see `Cluster.create_topic`.
 
-        Args:
-            name: see there, and so for all but the last one.
-            begins: where the logs of some partitions begin; nobody ever sees the topic without that.
+        `begins` says where the logs of some partitions begin; nobody ever sees the topic without that.
         """
         checked = check_topic_name(name)
         settings = TOPIC_PROPERTIES.check_all(configs)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Final
 
 from kafkalike.clock import utc_text
@@ -38,7 +38,8 @@ def check_certificate(
     That is: none of the files is left that held the records; no offset of theirs has a record; the files that took
     their place are as they were, as far as they are still there. With the keys, also: no record with one is left in any
     file below the folders of the topics, of their copies and of those they are copies of, live or not, nor in any
-    folder that is no topic's; and their bytes stand nowhere there, which is a warning, as values and other keys may have them.
+    folder that is no topic's; and their bytes stand nowhere there, which is a warning, as values and other keys may
+    have them.
 
     Args:
         cluster: where the topics are.
@@ -88,18 +89,7 @@ def _check_topic(
     report: Report,
 ) -> None:
     report.topics += 1
-    folders: dict[str, str | None] = dict.fromkeys([topic.location])
-    folders |= {folder: name for name, folder in copies.items() if folder != topic.location}
-    for made in topic.versions:
-        for file in made.removed:
-            for folder, other in folders.items():
-                if _is_there(cluster.store.at(folder), file.path):
-                    due = utc_text(certificate.gone_after_ms)
-                    why = f"maintenance removes it from {due} on" if other is None else f"forget the keys in {other} too"
-                    message = f"{folder}/{file.path} is there still: {why}"
-                    report.findings.append(
-                        Finding(kind="file-not-gone", message=message, topic=topic.topic, partition=made.partition)
-                    )
+    report.findings += _files_left(cluster, certificate, topic, copies)
     info = cluster.topics().get(topic.topic)
     if info is None or info.topic_id != topic.topic_id:
         # With the topic all of its records went.
@@ -144,6 +134,24 @@ def _check_topic(
             for file in made.added
             if _hash_now(log.files, file.path) not in {None, file.sha256}
         ]
+
+
+def _files_left(
+    cluster: DeltaCluster, certificate: Certificate, topic: TopicForgotten, copies: Mapping[str, str]
+) -> Iterator[Finding]:
+    """Files that held the records and are there still: the topic's, or by the same names those of its relatives."""
+    folders: dict[str, str | None] = dict.fromkeys([topic.location])
+    folders |= {folder: name for name, folder in copies.items() if folder != topic.location}
+    for made in topic.versions:
+        for file in made.removed:
+            for folder, other in folders.items():
+                if not _is_there(cluster.store.at(folder), file.path):
+                    continue
+                why = f"maintenance removes it from {utc_text(certificate.gone_after_ms)} on"
+                if other is not None:
+                    why = f"forget the keys in {other} too"
+                message = f"{folder}/{file.path} is there still: {why}"
+                yield Finding(kind="file-not-gone", message=message, topic=topic.topic, partition=made.partition)
 
 
 def _live(log: DeltaTopicLog, partition: int, offsets: Sequence[range]) -> list[Any]:
