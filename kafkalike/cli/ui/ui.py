@@ -95,7 +95,8 @@ def ui(environment: Environment, options: _Options) -> None:
 
 def _queries(cluster: Cluster, environment: Environment) -> Queries:
     from kafkalike.spark import session
-    from kafkalike.spark.queries import Queries
+    from kafkalike.spark.queries import RESULT_SIZE, Queries
 
-    spark = environment.spark() or session("kafkalike-ui", bootstrap_servers=cluster)
+    own = {"spark.driver.maxResultSize": RESULT_SIZE}
+    spark = environment.spark() or session("kafkalike-ui", bootstrap_servers=cluster, **own)
     return Queries(spark, cluster, clock=environment.clock)
