@@ -5,7 +5,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from hypothesis import settings
+from hypothesis import Phase, settings
 from pyspark.sql import SparkSession
 
 from tests.tools.effort import LEVEL
@@ -17,10 +17,13 @@ FOLDER_MARKS = {"spark": "spark", "processes": "processes", "e2e": "e2e"}
 # No deadline: two cores shared with a JVM say nothing about how long an example takes.
 # CI takes the same examples each time, so that a red run is the change's doing; a developer's run takes others each
 # time. `make check` takes a few of them, `make test-all` more.
-COUNT = {"quick": 8, "usual": 50, "all": 100}[LEVEL]
+COUNT = {"mutants": 8, "quick": 8, "usual": 50, "all": 100}[LEVEL]
 settings.register_profile("dev", deadline=None, max_examples=COUNT)
 settings.register_profile("ci", deadline=None, derandomize=True, database=None, print_blob=True, max_examples=COUNT)
-settings.load_profile("ci" if LEVEL == "quick" or os.environ.get("CI") else "dev")
+# A mutant is noticed by the first example that fails; nobody reads a smaller one.
+settings.register_profile("mutants", settings.get_profile("ci"), phases=(Phase.explicit, Phase.generate))
+CHOSEN = "mutants" if LEVEL == "mutants" else "ci" if LEVEL == "quick" or os.environ.get("CI") else "dev"
+settings.load_profile(CHOSEN)
 
 # A JVM of a test lives for seconds: what the better compiler gains later costs more than the test. Measured on a
 # session and five small writes and reads: 29 instead of 46 seconds of processor time. spark-submit reads it.

@@ -2,6 +2,7 @@
 
 | KAFKALIKE_TESTS | who sets it | how many examples |
 | --- | --- | --- |
+| `mutants` | `make mutants` | fewer than few: most faults show in any of them |
 | `quick` | `make check` | few |
 | `usual` | nobody, and so `make test` has it | a third of all |
 | `all` | `make test-all`, `make soak` | all |
@@ -12,7 +13,9 @@ A long trial tries other seeds, in pieces: KAFKALIKE_SEEDS=2000-4000 is those fr
 import os
 
 NAME = "KAFKALIKE_TESTS"
-LEVELS = ("quick", "usual", "all")
+LEVELS = ("mutants", "quick", "usual", "all")
+FEWEST = 10
+"""Examples below which a search shows too little."""
 SHARE = 3
 """`make test` tries one of so many: on two cores all of them take half of its time."""
 
@@ -40,7 +43,9 @@ def examples(everything: int, quick: int, level: str = LEVEL) -> int:
     Returns:
         What `make test` tries lies between the two.
     """
-    if level == "quick":
+    if level == "mutants" and everything >= quick:
+        return min(quick, max(quick // 4, FEWEST))
+    if level in {"mutants", "quick"}:
         return quick
     if level == "all":
         return everything
