@@ -129,7 +129,7 @@ def test_records_on_the_disk_of_the_machine_are_numbered_as_those_in_the_store(
 
 @pytest.mark.parametrize("full", [False, True])
 def test_a_task_that_outlives_its_job_leaves_nothing_on_the_disk(
-    cluster: DeltaCluster, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, full: bool
+    cluster: DeltaCluster, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, *, full: bool
 ) -> None:
     """And what it says is refused: nothing is written of a job whose records are gone."""
     cluster.create_topic("a", 1, {})
