@@ -26,8 +26,9 @@ from kafkalike.log.staged.scratch import scratch_folder
 from kafkalike.log.staged.targets import target_of
 from kafkalike.log.staged.topics import Folder, Target, TaskResult, stage_topics
 from kafkalike.log.store.port import Entry
-from tests.tools.clusters import OBJECT_STORES, object_store
+from tests.tools.clusters import object_store
 from tests.tools.fault_proxy import fault_proxy
+from tests.tools.kinds import OBJECT_STORES
 from tests.tools.object_servers import S3, ObjectServer
 from tests.tools.records import everything
 
