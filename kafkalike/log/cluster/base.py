@@ -26,7 +26,6 @@ from kafkalike.model.brokers import ONLY_BROKER, first_replicas
 from kafkalike.model.cluster_state import ClusterState, MetadataRow, log_start_row, replicas_row, topic_row
 from kafkalike.model.group_state import GroupRow, GroupsState
 from kafkalike.model.names import TopicId, TopicName, check_topic_name
-from kafkalike.model.replication.assignment import check_assignment, check_factor
 from kafkalike.model.topic import TopicInfo
 
 if TYPE_CHECKING:
@@ -62,6 +61,8 @@ class ClusterBase(abc.ABC):
         Raises:
             InvalidReplicationFactorError, InvalidReplicationAssignmentError: it cannot be so.
         """
+        from kafkalike.model.replication.assignment import check_assignment, check_factor
+
         del state, partitions
         if factor != -1:
             check_factor(factor, 1)
