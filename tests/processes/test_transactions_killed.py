@@ -17,7 +17,9 @@ from kafkalike.log.port import Cluster
 from kafkalike.model.structs import TopicPartition
 from kafkalike.model.transactions.views import TransactionState
 from tests.processes.conftest import ObjectRoot
+from tests.processes.workers.transact import work
 from tests.tools.children import run
+from tests.tools.clusters import on_disk
 from tests.tools.partitions import partition_values
 from tests.tools.shim import fault, preloaded
 
@@ -28,11 +30,12 @@ NEW = [b"new.0", b"new.1"]
 
 
 def worker(root: str, do: str, value: str, *, point: str = "", offset: int = 0, **orders: Any) -> str:
-    """Let a process do something; with a point, it is killed there."""
-    place, _, visit = point.partition("@")
-    env = {"KAFKALIKE_FAULT": f"{place}:kill@{visit or 1}"} if point else {}
+    """Let another client do something; with a point, it is a process of its own and is killed there."""
     asked = {"root": root, "do": do, "value": value, "offset": offset, "id": "id", **orders}
-    return run(WORKER, asked, env, expected=KILLED if point else 0).strip()
+    if not point:
+        return work(asked, on_disk(root))
+    place, _, visit = point.partition("@")
+    return run(WORKER, asked, {"KAFKALIKE_FAULT": f"{place}:kill@{visit or 1}"}, expected=KILLED).strip()
 
 
 def values(cluster: Cluster) -> list[bytes | None]:
