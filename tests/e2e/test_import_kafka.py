@@ -74,8 +74,14 @@ def start_import(kafka: str, root: Path, checkpoint: Path, *more: str) -> subpro
     environment = {name: value for name, value in os.environ.items() if name != "SPARK_HOME"} | {
         "SPARK_CONF_DIR": str(CONF)
     }
-    streams = {"stdout": subprocess.PIPE, "stderr": subprocess.STDOUT} if more else {}
-    return subprocess.Popen(command, cwd=REPOSITORY, env=environment, start_new_session=True, **streams)
+    return subprocess.Popen(
+        command,
+        cwd=REPOSITORY,
+        env=environment,
+        start_new_session=True,
+        stdout=subprocess.PIPE if more else None,
+        stderr=subprocess.STDOUT if more else None,
+    )
 
 
 SEND = """
