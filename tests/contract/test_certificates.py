@@ -20,7 +20,7 @@ from kafkalike.log.upkeep.remove import without_maintenance
 from kafkalike.log.upkeep.vacuum import ORPHAN_MS
 from kafkalike.model.batch import RecordBatch
 from kafkalike.model.corrections.certificate import Certificate, parse_certificate
-from tests.tools.clusters import only_on_disk
+from tests.tools.kinds import only_on_disk
 from tests.tools.records import all_records
 from tests.tools.upkeep import HOUR_MS, ShiftedClock, open_cluster, topic, upkeep
 

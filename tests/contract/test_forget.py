@@ -39,8 +39,8 @@ from kafkalike.model.corrections.removal import Taking, runs_of
 from kafkalike.model.dead_letters.letters import OFFSET, PARTITION, TOPIC
 from kafkalike.partitioner import partition_for_key
 from kafkalike.testing import MemoryCluster
-from tests.tools.clusters import only_on_disk
 from tests.tools.findings import errors_of, kinds_of
+from tests.tools.kinds import only_on_disk
 from tests.tools.records import all_records
 from tests.tools.upkeep import AT_ONCE, EAGER, ShiftedClock, keyed, open_cluster, pairs_of, topic, upkeep
 

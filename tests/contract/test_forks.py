@@ -23,8 +23,8 @@ from kafkalike.log.inspect.history import topic_history
 from kafkalike.log.store.local import LocalStore
 from kafkalike.log.topic.topic_log import DeltaTopicLog
 from kafkalike.testing import MemoryCluster
-from tests.tools.clusters import only_on_disk
 from tests.tools.findings import errors_of
+from tests.tools.kinds import only_on_disk
 from tests.tools.records import all_records, batch
 from tests.tools.upkeep import AT_ONCE, HOUR_MS, ShiftedClock, open_cluster, topic, upkeep
 
