@@ -214,7 +214,7 @@ def answers(spark: SparkSession) -> bool:
 
 def end_jobs(spark: SparkSession, group: str) -> None:
     """End the jobs of a group, and those that it is yet to begin."""
-    spark.sparkContext._jsc.sc().cancelJobGroupAndFutureJobs(group)  # type: ignore[attr-defined]  # noqa: SLF001 - Python has no name for it
+    spark.sparkContext._jsc.sc().cancelJobGroupAndFutureJobs(group)  # noqa: SLF001 - Python has no name for it
 
 
 def session_at_hand(app_name: str) -> SparkSession | None:
