@@ -87,7 +87,7 @@ def all_doors(shown: Shown, root: str, folder: Path) -> None:
     shown.tried(lambda: Mirror(root, f"{root}-copy", "t", source_options=options, target_options=options).run())
     shown.tried(lambda: describe(connect(f"{root}-copy", options)))
     shown.tried(lambda: promote(f"{root}-copy", "t", storage_options=options))
-    shown.tried(lambda: maintain(root, storage_options=options))
+    shown.tried(lambda: maintain(connect_delta(root, options), clock=SYSTEM_CLOCK))
     shown.tried(lambda: Registry(root, storage_options=options).latest("t-value"))
     shown.tried(lambda: KafkaAdminClient(bootstrap_servers=root, storage_options=options).describe_cluster())
     for line in (
@@ -108,7 +108,7 @@ def pages(shown: Shown, cluster: DeltaCluster) -> None:
     client = TestClient(console(desk, Guard(token=TOKEN, port=80)), base_url="http://localhost")
     client.get("/", params={"token": TOKEN})
     for path in READ:
-        made = path.format_map({"name": "t", "partition:int": 0, "offset:int": 0, "part": "value", "id": "1"})
+        made = path.replace(":int", "").format(name="t", partition=0, offset=0, part="value", id="1")
         query = {"id": "g", "subject": "t-value", "topic": "t", "group": "g"}
         shown.texts.append(client.get(made, params=query).text)
     desk.close()
