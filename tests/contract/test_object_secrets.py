@@ -56,10 +56,11 @@ class Shown:
         """What a command prints, with the options in a file."""
         conf = folder / "client.properties"
         conf.write_text("".join(f"storage.options.{name}={value}\n" for name, value in self.options.items()))
-        out = io.StringIO()
+        out = io.TextIOWrapper(io.BytesIO(), write_through=True)
         with contextlib.redirect_stdout(out), contextlib.redirect_stderr(out):
             self.tried(lambda: main([*line, "--bootstrap-server", root, "--command-config", str(conf)]))
-        self.texts.append(out.getvalue())
+        out.seek(0)
+        self.texts.append(out.read())
 
 
 @pytest.fixture(params=OBJECT_STORES)
@@ -144,5 +145,6 @@ def test_no_secret_is_shown_or_stored_by_what_works_on_a_root(
         files += [log.read(entry.name) for entry in log.list()]
     text = "\n".join([*shown.texts, *refused.texts, caplog.text]) + str(files) + (tmp_path / "c").read_text()
     assert [secret for secret in SECRETS if secret in text] == []
-    assert "403" in text
+    assert "InvalidToken" in text if server.kind == S3 else "403" in text
+    assert "AttributeError" not in text
     assert len(files) > 10
