@@ -28,9 +28,7 @@ def sending_on(status: int) -> Iterator[tuple[int, list[str], list[str]]]:
 
 @pytest.mark.parametrize("kind", [S3, AZURE, GOOGLE])
 @pytest.mark.parametrize("status", [301, 302, 303, 307, 308])
-def test_no_request_goes_where_an_answer_sends_it(
-    kind: str, status: int, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_no_request_goes_where_an_answer_sends_it(kind: str, status: int, monkeypatch: pytest.MonkeyPatch) -> None:
     for name in ("http_proxy", "https_proxy", "all_proxy"):
         monkeypatch.delenv(name, raising=False)
         monkeypatch.delenv(name.upper(), raising=False)
@@ -54,7 +52,7 @@ def test_no_request_goes_where_an_answer_sends_it(
 @pytest.mark.slow
 def test_who_is_sent_on_is_told_so() -> None:
     with sending_on(307) as (here, _, elsewhere):
-        client = ObjectClient(*asking(ObjectServer(S3, here), session_token="a-token"))
+        client = ObjectClient(*asking(ObjectServer(S3, here), session_token="a-token"))  # noqa: S106 - of nobody
 
         with within(Deadline(SYSTEM_CLOCK, 100)), pytest.raises(OSError, match="sent on to another address") as told:
             client.get("a")

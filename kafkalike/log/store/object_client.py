@@ -335,7 +335,7 @@ class ObjectClient:
 
 
 def make_client(root: ObjectRoot, options: StorageOptions, retries: int, patience: float = PATIENCE[0]) -> Client:
-    """obstore's client of a root; it asks no host but those that `no_others` knows.
+    """The client of a root that obstore has; it asks no host but those that `no_others` knows.
 
     Args:
         root: the place.
