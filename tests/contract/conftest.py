@@ -14,7 +14,8 @@ from kafkalike.log.port import Cluster
 from kafkalike.log.store.memory import MemoryStore
 from kafkalike.producer import KafkaProducer
 from kafkalike.testing import ManualClock, MemoryCluster
-from tests.tools.clusters import DISK, OBJECT_STORES, SEVERAL, THREE_ROOTS, on_disk, on_three_disks
+from tests.tools.clusters import on_disk, on_three_disks
+from tests.tools.kinds import DISK, OBJECT_STORES, SEVERAL, THREE_ROOTS
 from tests.tools.object_servers import KINDS, ObjectServer, in_environment, running
 
 Opener = Callable[..., Cluster]

@@ -28,8 +28,8 @@ from kafkalike.log.table.state import end_app
 from kafkalike.log.topic.batch_payload import segment_stats
 from kafkalike.log.topic.topic_log import DeltaTopicLog
 from kafkalike.testing import ManualClock
-from tests.tools.clusters import OBJECT_STORES
 from tests.tools.fault_proxy import fault_proxy
+from tests.tools.kinds import OBJECT_STORES
 from tests.tools.object_servers import BUCKET, S3, ObjectServer
 from tests.tools.records import batch, everything, open_log
 

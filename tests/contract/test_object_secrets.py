@@ -26,7 +26,7 @@ from kafkalike.schemas import Registry, Schema, open_registry
 from kafkalike.ui.app import READ, console
 from kafkalike.ui.desk import Desk
 from kafkalike.ui.guard import Guard
-from tests.tools.clusters import OBJECT_STORES
+from tests.tools.kinds import OBJECT_STORES
 from tests.tools.object_servers import AZURE_KEY, KEY, KEY_ID, S3, ObjectServer
 from tests.tools.registries import served
 

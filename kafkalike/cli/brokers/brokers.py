@@ -3,23 +3,16 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterator, Sequence
-from typing import Any, Final, TypeVar
+from collections.abc import Iterator, Sequence
+from typing import Final
 
 import click
 
 from kafkalike.cli.environment import Environment, pass_environment
-from kafkalike.cli.options import bootstrap_option, command_config_option, version_option
+from kafkalike.cli.options import cluster_options, version_option
 from kafkalike.cli.suggesting import SuggestingGroup
 
-F = TypeVar("F", bound=Callable[..., Any])
-
 HEADS: Final = ("ID", "RACK", "STATE", "LEADS", "REPLICAS", "OUT-OF-SYNC", "ROOT")
-
-
-def _where(command: F) -> F:
-    """The options that name the cluster."""
-    return bootstrap_option()(command_config_option()(command))
 
 
 @click.group(
@@ -33,14 +26,14 @@ def brokers() -> None:
 
 
 @brokers.command("list")
-@_where
+@cluster_options
 @click.option("--json", "as_json", is_flag=True, help="One JSON object per broker.")
 @pass_environment
 def list_(
     environment: Environment, /, *, bootstrap_server: str | None, command_config: str | None, as_json: bool
 ) -> None:
     """Print brokers with the tables that they lead, and have replicas of."""
-    replication = environment.cluster_of(bootstrap_server, command_config).replication
+    replication = environment.existing(bootstrap_server, command_config).replication
     tables = [replication.replicas(name) for name in replication.tables()]
     found = []
     for broker in replication.brokers():
@@ -71,7 +64,7 @@ def _state(*, draining: bool, alive: bool) -> str:
 
 
 @brokers.command()
-@_where
+@cluster_options
 @click.argument("root")
 @click.option("--rack", help="Kafka's broker.rack: readers with this client.rack read from it.")
 @click.option("--id", "broker", type=click.IntRange(min=1), help="Its id; default the next one.")
@@ -87,20 +80,20 @@ def add(
     broker: int | None,
 ) -> None:
     """Add a storage root. It gets replicas of new topics, and of those that are reassigned to it."""
-    replication = environment.cluster_of(bootstrap_server, command_config).replication
+    replication = environment.existing(bootstrap_server, command_config).replication
     made = replication.add_broker(root, rack=rack, id=broker)
     click.echo(f"Added broker {made.id} at {made.uri}.")
 
 
 @brokers.command()
-@_where
+@cluster_options
 @click.argument("broker", type=int)
 @pass_environment
 def drain(
     environment: Environment, /, *, bootstrap_server: str | None, command_config: str | None, broker: int
 ) -> None:
     """Put no new replicas on a broker, and assign those that it has to others; `kafkalike replicate` moves them."""
-    replication = environment.cluster_of(bootstrap_server, command_config).replication
+    replication = environment.existing(bootstrap_server, command_config).replication
     left = replication.drain(broker)
     if left:
         click.echo(f"Broker {broker} is being drained; it still has {', '.join(left)}: run kafkalike replicate.")
@@ -109,7 +102,7 @@ def drain(
 
 
 @brokers.command()
-@_where
+@cluster_options
 @click.argument("broker", type=int)
 @click.option("--lost", is_flag=True, help="Also with replicas there: it never comes back.")
 @pass_environment
@@ -123,7 +116,7 @@ def remove(
     lost: bool,
 ) -> None:
     """Take a broker out of the cluster. Nothing on it is deleted."""
-    environment.cluster_of(bootstrap_server, command_config).replication.remove_broker(broker, lost=lost)
+    environment.existing(bootstrap_server, command_config).replication.remove_broker(broker, lost=lost)
     click.echo(f"Removed broker {broker}.")
 
 
