@@ -267,9 +267,16 @@ class DeltaCluster(ClusterBase):
 
     def table_uri(self, info: TopicInfo) -> str:
         """Where Spark finds a topic's table."""
+        return self._uri_at(info.location)
+
+    def first_table_uri(self, name: TopicName) -> str:
+        """Where it finds the table of the first topic of a name; later ones lie elsewhere."""
+        return self._uri_at(self._location(name, used_before=False))
+
+    def _uri_at(self, location: str) -> str:
         # Spark has S3 under this scheme alone.
         root = f"s3a{self.root[2:]}" if self.root.startswith("s3:") else self.root
-        return f"{root}/{info.location}"
+        return f"{root}/{location}"
 
     def _location(self, name: TopicName, *, used_before: bool) -> str:
         return location_of(name, used_before=used_before)

@@ -13,9 +13,9 @@ from kafkalike.errors import (
     NoReassignmentInProgressError,
 )
 from kafkalike.model.brokers import ONLY_BROKER, Broker, Replicas, ReplicateReport
-from kafkalike.model.replication.quorum_members import MetadataQuorum, QuorumMember, Recovery
 
 if TYPE_CHECKING:
+    from kafkalike.model.replication.quorum_members import MetadataQuorum, Recovery
     from kafkalike.model.topic import TopicInfo
 
 
@@ -47,6 +47,8 @@ class SingleBroker:
 
     def quorum(self) -> MetadataQuorum:
         """It decides alone."""
+        from kafkalike.model.replication.quorum_members import MetadataQuorum, QuorumMember
+
         version = self._seq()
         only = QuorumMember(
             broker=ONLY_BROKER, uri=self._root, id=str(ONLY_BROKER), votes=True, version=version, time_ms=None
@@ -57,6 +59,8 @@ class SingleBroker:
         self, source: str | None = None, voters: Collection[int] | None = None, *, dry_run: bool = False
     ) -> Recovery:
         """There is nothing to recover."""
+        from kafkalike.model.replication.quorum_members import Recovery
+
         del source, voters, dry_run
         version = self._seq()
         return Recovery(lost=(), voters=(ONLY_BROKER,), version=version, sure=True)

@@ -71,9 +71,7 @@ def append_staged(cluster: DeltaCluster, frame: DataFrame, target: Target, how: 
         )
 
 
-def _place(
-    cluster: DeltaCluster, spark: SparkSession, target: Target, how: Commit
-) -> AbstractContextManager[Folder]:
+def _place(cluster: DeltaCluster, spark: SparkSession, target: Target, how: Commit) -> AbstractContextManager[Folder]:
     """Where a write stages its records. What is decided for several topics others must find, who may be elsewhere."""
     if cluster.store.reach == "everywhere" and target.topic is not None and not how.offsets:
         near = tasks_here(spark)
