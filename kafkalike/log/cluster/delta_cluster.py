@@ -153,7 +153,7 @@ class DeltaCluster(ClusterBase):
 
     def _groups_log(self) -> DeltaControlLog[GroupsState, GroupRow]:
         combined = None
-        if self.store.reach == "everywhere":
+        if self.store.combines:
             # Kept while any client has it: with it, one look of the process tells all its members.
             combined = self.store.shared(("groups", self.clock), self._combined_groups)
         return DeltaControlLog(
