@@ -153,7 +153,7 @@ class DeltaCluster(ClusterBase):
 
     def _groups_log(self) -> DeltaControlLog[GroupsState, GroupRow]:
         combined = None
-        if self.store.reach == "everywhere":
+        if self.store.combines:
             # Kept while any client has it: with it, one look of the process tells all its members.
             combined = self.store.shared(("groups", self.clock), self._combined_groups)
         return DeltaControlLog(
@@ -267,9 +267,7 @@ class DeltaCluster(ClusterBase):
 
     def table_uri(self, info: TopicInfo) -> str:
         """Where Spark finds a topic's table."""
-        # Spark has S3 under this scheme alone.
-        root = f"s3a{self.root[2:]}" if self.root.startswith("s3:") else self.root
-        return f"{root}/{info.location}"
+        return spark_uri(f"{self.root}/{info.location}")
 
     def _location(self, name: TopicName, *, used_before: bool) -> str:
         return location_of(name, used_before=used_before)
@@ -476,6 +474,11 @@ class DeltaCluster(ClusterBase):
 def turns_of(location: str) -> list[str]:
     """What writers of a topic queue for, whose table has this folder."""
     return [location, cleaning_turn(location), maintenance_turn(location)]
+
+
+def spark_uri(uri: str) -> str:
+    """A place as Spark calls it: it has S3 under another scheme."""
+    return f"s3a{uri[2:]}" if uri.startswith("s3:") else uri
 
 
 def open_cluster(root: str, storage_options: StorageOptions | None = None) -> DeltaCluster:

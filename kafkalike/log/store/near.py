@@ -22,6 +22,11 @@ class NearStore:
         return False
 
     @property
+    def combines(self) -> bool:
+        """Nothing is gained."""
+        return False
+
+    @property
     def requests(self) -> Mapping[str, int]:
         """None that anybody counts."""
         return {}

@@ -89,6 +89,13 @@ class Store(Protocol):
         ...
 
     @property
+    def combines(self) -> bool:
+        """Whether writers spare requests for each other: appends wait beside the table for whoever commits next, commits
+        are joined, and plans are made beside looks. Not where a version is made at several places.
+        """
+        ...
+
+    @property
     def requests(self) -> Mapping[str, int]:
         """Requests that this process has made of the root's storage by kind, such as `get`; empty where none count."""
         ...

@@ -61,7 +61,7 @@ class DeltaTopicLog(FollowedTopic):
         self._cleaner = LogCleaner(home.store, info.location, home.helpers, self.clock)
         self._refusal: tuple[Mapping[str, str], str, str | None] | None = None
         self._combined: CombinedTopic | None = None
-        if self.files.reach == "everywhere":
+        if self.files.combines:
             # Only there appends are combined: a process that has a local root need not load how.
             from kafkalike.log.topic.combined import CombinedTopic
 
@@ -182,9 +182,9 @@ class DeltaTopicLog(FollowedTopic):
     def look_for_append(self) -> None:
         """Look at what an append must have seen, as `change_for_append` does; see `ready_to_append` for the errors."""
         looked = SYSTEM_CLOCK.monotonic()
-        if self.files.far:
+        if self.files.combines:
             self.files.beside(self._questions())
-        self.ready_to_append(Pace(since=looked) if self.files.far else NOW)
+        self.ready_to_append(Pace(since=looked) if self.files.combines else NOW)
 
     def change_for_append(self, plan: Plan[T], deadline: Deadline) -> Landed | Done[T]:
         """Change the topic's table; the plan may be made beside the look, of what is known."""

@@ -67,6 +67,7 @@ class ReplicatedStore(NearStore):
         self._root = root
         self._is_near = is_near
         self._lineage: int | None = None
+        self._sent = False
 
     def __repr__(self) -> str:
         """For error messages."""
@@ -80,8 +81,20 @@ class ReplicatedStore(NearStore):
 
     @property
     def reach(self) -> Reach:
-        """A folder of this machine, on each root."""
-        return "machine"
+        """That of the leader's root."""
+        known = self.replicas.in_sync()
+        return self.replicas.store_of(known[0]).reach if known else self._root.reach
+
+    @property
+    def far(self) -> bool:
+        """Whether the root is where data files are read first."""
+        known = self._with_data()
+        return self.replicas.store_of(known[0]).far if known else self._root.far
+
+    def beside(self, calls: Sequence[Callable[[], T]]) -> list[T]:
+        """Make calls, side by side where the root is far that is asked first."""
+        known = self._with_data() if len(calls) > 1 else ()
+        return self.replicas.store_of(known[0]).beside(calls) if known else super().beside(calls)
 
     def copies(self) -> Sequence[Store]:
         """The replicas in sync that answer, each for itself; the leader first."""
@@ -106,23 +119,26 @@ class ReplicatedStore(NearStore):
         return self._reader().at(folder)
 
     def for_tasks(self) -> Store:
-        """This store; another process gets one that reads, see `__reduce__`."""
-        return self
+        """This store, with what its storages need; another process gets one that reads, see `__reduce__`."""
+        sent = object.__new__(ReplicatedStore)
+        sent.__dict__.update(self.__dict__, _sent=True)
+        return sent
 
     def __reduce__(self) -> tuple[type[Copies], tuple[Sequence[Store]]]:
         """Elsewhere it is read only: data files, from the near one, the leader, or another one that has them."""
-        return Copies, ([self.replicas.store_of(replica) for replica in self._with_data()],)
+        stores = (self.replicas.store_of(replica) for replica in self._with_data())
+        return Copies, ([store.for_tasks() if self._sent else store for store in stores],)
 
     def _reader(self) -> Copies:
         return Copies([self.replicas.store_of(replica) for replica in self.replicas.in_sync()])
 
     def sent_options(self) -> SentOptions | None:
-        """None."""
-        return None
+        """The cluster's."""
+        return self._root.sent_options()
 
     def hadoop_settings(self) -> Mapping[str, str]:
-        """Nothing."""
-        return {}
+        """The cluster's."""
+        return self._root.hadoop_settings()
 
     # --- versions ------------------------------------------------------------------------------
 
@@ -131,7 +147,7 @@ class ReplicatedStore(NearStore):
         version = _version(name)
         if version is None:
             return super().look(name, pace)
-        found = self.replicas.look(version)
+        found = self.replicas.look(version, pace)
         if self._lineage is None:
             self._lineage = self.replicas.lineage
         elif self._lineage != self.replicas.lineage:

@@ -9,12 +9,13 @@ import contextlib
 import math
 import secrets
 from collections.abc import Callable, Generator, Mapping, Sequence
+from functools import partial
 from typing import Any, Final, Protocol, TypeVar
 
 from kafkalike import faults
 from kafkalike.clock import SYSTEM_CLOCK, Clock
 from kafkalike.errors import KafkaError, LogCorruptError
-from kafkalike.log.store.port import NotStoredError, Store
+from kafkalike.log.store.port import NOW, NotStoredError, Pace, Store
 from kafkalike.log.table.actions import log_name
 from kafkalike.log.table.checkpoints.make import make_checkpoint
 from kafkalike.log.table.log_files import LogFiles
@@ -255,7 +256,9 @@ class ReplicaRoots:
         """
         store, mark = self._store_of(replica), str(tuple(replica)).encode()
         now = SYSTEM_CLOCK.monotonic()
-        if now - self._marked.get(replica, -math.inf) < MARK_SECONDS and store.size(MARK) == len(mark):
+        known = now - self._marked.get(replica, -math.inf) < MARK_SECONDS
+        # No mount is missing where a root is far, so that it was there a moment ago is enough.
+        if known and (store.far or store.size(MARK) == len(mark)):
             return store
         if store.read(MARK) == mark:
             self._marked[replica] = now
@@ -268,7 +271,7 @@ class ReplicaRoots:
         found = self.look(act.replica, act.version)
         return None if found is None else VersionFile(found)
 
-    def look(self, replica: Replica, version: int) -> bytes | None:
+    def look(self, replica: Replica, version: int, pace: Pace = NOW) -> bytes | None:
         """The content of a version of a replica; None when there is none.
 
         Raises:
@@ -278,11 +281,11 @@ class ReplicaRoots:
         proven = self._proven.get(replica)
         if proven is not None and version in proven:
             return proven[version]
-        found = self._store_of(replica).look(log_name(version))
+        found = self._store_of(replica).look(log_name(version), pace)
         if found is not None:
             return found
         self._there(replica)
-        if self.is_sure(replica, version):
+        if not pace.waits and self.is_sure(replica, version):
             self._unmade[replica] = version, began
         return None
 
@@ -343,7 +346,8 @@ class ReplicaRoots:
         if len(wanted) <= 1:
             return
         store = self._there(replica)
-        found = {version: store.look(log_name(version)) for version in wanted}
+        contents = store.beside([partial(store.look, log_name(version)) for version in wanted])
+        found = dict(zip(wanted, contents, strict=True))
         newest, _ = self._listed(replica)
         self._proven[replica] = {v: content for v, content in found.items() if content is not None and v > newest}
 

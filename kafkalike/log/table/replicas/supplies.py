@@ -73,7 +73,9 @@ class Supplies:
         """
         store = self._store_of(replica)
         for add in adds:
-            if not _has(store, add):
+            # A new file has a name of its own: where a request takes long it is not looked for first.
+            new = source is None and add.path in self._made
+            if (new and store.far) or not _has(store, add):
                 content = self._content(add, replica, source, partly=partly)
                 if content is not None:
                     self._put(store, replica, add.path, content)

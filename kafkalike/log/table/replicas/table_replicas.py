@@ -14,7 +14,7 @@ from typing import Final, Protocol
 
 from kafkalike.clock import SYSTEM_CLOCK, Clock
 from kafkalike.errors import KafkaError, LogCorruptError, UnknownOutcomeError
-from kafkalike.log.store.port import NotStoredError, Store
+from kafkalike.log.store.port import NOW, NotStoredError, Pace, Store
 from kafkalike.log.table.actions import log_name
 from kafkalike.log.table.log_files import LogFiles
 from kafkalike.log.table.replicas.roots import FIRST_WAIT_SECONDS, Controller, Landing, ReplicaRoots
@@ -160,8 +160,12 @@ class TableReplicas:
         """Begin from nothing at the next look."""
         self._view = None
 
-    def look(self, version: int) -> bytes | None:
+    def look(self, version: int, pace: Pace = NOW) -> bytes | None:
         """A version's file; None where none is published.
+
+        Args:
+            version: which one.
+            pace: which answers of other looks of this process will do.
 
         Raises:
             OSError: nobody in sync answers, for as long as a replica may lag.
@@ -172,7 +176,7 @@ class TableReplicas:
         if version > view.end + 1:
             view = self._followed(view)
         if version == view.end + 1:
-            return self._next(view)
+            return self._next(view, pace)
         return self.published(version) if version <= view.end else None
 
     def published(self, version: int) -> bytes | None:
@@ -193,10 +197,10 @@ class TableReplicas:
             raise failed
         return None
 
-    def _next(self, view: View) -> bytes | None:
+    def _next(self, view: View, pace: Pace) -> bytes | None:
         leader, version = view.configuration.leader, view.end + 1
         try:
-            content = self.roots.look(leader, version)
+            content = self.roots.look(leader, version, pace)
         except OSError as cause:
             return self._without(view, leader, cause)
         if content is None:
