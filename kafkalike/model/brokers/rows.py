@@ -53,7 +53,7 @@ def replicas_value(table: ReplicatedTable) -> str:
         "chain": list(map(list, registered.chain)),
         "joining": None if registered.joining is None else list(registered.joining),
         "life": registered.life,
-        "losses": [[loss.epoch, loss.replica, loss.kept, loss.chain] for loss in registered.losses],
+        "losses": [[loss.epoch, loss.replica, loss.kept, loss.chain, loss.files] for loss in registered.losses],
     }
     return json.dumps(value, sort_keys=True)
 
@@ -67,8 +67,9 @@ def replicas_of(value: Mapping[str, Any]) -> ReplicatedTable:
         joining=None if joining is None else _replica(joining),
         life=whole(value, "life"),
         losses=tuple(
-            Loss(int(epoch), _replica(replica), int(kept), tuple(map(_replica, chain)))
-            for epoch, replica, kept, chain in value["losses"]
+            # Rows of the first release do not count files.
+            Loss(int(epoch), _replica(replica), int(kept), tuple(map(_replica, chain)), *map(int, files))
+            for epoch, replica, kept, chain, *files in value["losses"]
         ),
     )
     if not registration.in_sync:

@@ -108,6 +108,7 @@ class Brokers:
             losses=tuple(
                 f"epoch {loss.epoch}: broker {loss.replica.broker} was chosen, whose log ended at version {loss.kept}; "
                 f"brokers {', '.join(str(replica.broker) for replica in loss.chain)} were in the chain before"
+                + (f"; {loss.files} data files that its log names are lost" if loss.files else "")
                 for loss in registered.losses
             ),
         )

@@ -23,7 +23,7 @@ from kafkalike.log.store.port import NOW, Entry, Pace, Reach, Store
 from kafkalike.log.table.actions import version_of
 from kafkalike.log.table.damage import DamagedFileError
 from kafkalike.log.table.replicas.copies import Copies
-from kafkalike.log.table.replicas.roots import MARK
+from kafkalike.log.table.replicas.supplies import MARK
 from kafkalike.log.table.replicas.table_replicas import TableReplicas
 from kafkalike.model.leases import Leases
 from kafkalike.model.replication.values import Replica
@@ -199,7 +199,7 @@ class ReplicatedStore(NearStore):
 
     def read(self, name: str) -> bytes:
         """Content of a file."""
-        made = self.replicas.roots.content_of(name)
+        made = self.replicas.roots.supplies.content_of(name)
         if made is not None:
             return made
         version = _version(name)
@@ -212,21 +212,21 @@ class ReplicatedStore(NearStore):
 
     def open_input(self, name: str, buffer_size: int = 0) -> pa.NativeFile:
         """Open a file for reading."""
-        made = self.replicas.roots.content_of(name)
+        made = self.replicas.roots.supplies.content_of(name)
         if made is not None:
             return pa.BufferReader(made)
         return self._from_any(name, lambda store: store.open_input(name, buffer_size))
 
     def read_range(self, name: str, start: int, stop: int) -> pa.Buffer:
         """Bytes of a file."""
-        made = self.replicas.roots.content_of(name)
+        made = self.replicas.roots.supplies.content_of(name)
         if made is not None:
             return pa.py_buffer(made[start:stop])
         return self._from_any(name, lambda store: store.read_range(name, start, stop))
 
     def size(self, name: str) -> int:
         """Bytes of a file."""
-        made = self.replicas.roots.content_of(name)
+        made = self.replicas.roots.supplies.content_of(name)
         if made is not None:
             return len(made)
         return self._from_any(name, lambda store: store.size(name))
@@ -258,7 +258,7 @@ class ReplicatedStore(NearStore):
 
     def open_output(self, name: str) -> pa.NativeFile:
         """A stream that makes a new data file, which members get with the version that names it."""
-        return pa.PythonFile(Made(lambda content: self.replicas.roots.made(name, content)), "w")
+        return pa.PythonFile(Made(lambda content: self.replicas.roots.supplies.made(name, content)), "w")
 
     def replace(self, name: str, content: bytes) -> None:
         """Refused: what is not a version is each replica's own; see `copies`."""
@@ -276,7 +276,7 @@ class ReplicatedStore(NearStore):
 
     def discard(self, name: str) -> None:
         """Try to remove a file that nobody names."""
-        self.replicas.roots.forget(name)
+        self.replicas.roots.supplies.forget(name)
         if _version(name) is not None:
             # A version is never taken back.
             return
@@ -285,7 +285,7 @@ class ReplicatedStore(NearStore):
 
     def remove(self, name: str) -> None:
         """Remove a file that nobody needs, on all roots that answer."""
-        self.replicas.roots.forget(name)
+        self.replicas.roots.supplies.forget(name)
         for replica in self.replicas.members():
             store = self.replicas.store_of(replica)
             if _is_there(store):
@@ -293,7 +293,7 @@ class ReplicatedStore(NearStore):
 
     def sync(self, name: str) -> None:
         """Make a file survive a power failure; one that is not put yet will, as its version does."""
-        if self.replicas.roots.content_of(name) is not None:
+        if self.replicas.roots.supplies.content_of(name) is not None:
             return
         for store in self.copies():
             with contextlib.suppress(FileNotFoundError):

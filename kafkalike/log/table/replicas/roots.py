@@ -7,31 +7,25 @@ from __future__ import annotations
 
 import contextlib
 import math
-import posixpath
 import secrets
 from collections.abc import Callable, Generator, Mapping, Sequence
 from functools import partial
 from typing import Any, Final, Protocol, TypeVar
 
-import pyarrow.parquet as pq
-
 from kafkalike import faults
 from kafkalike.clock import SYSTEM_CLOCK, Clock
 from kafkalike.errors import KafkaError, LogCorruptError
 from kafkalike.log.store.port import NOW, NotStoredError, Pace, Store
-from kafkalike.log.table.actions import Add, log_name
+from kafkalike.log.table.actions import log_name
 from kafkalike.log.table.checkpoints.make import make_checkpoint
 from kafkalike.log.table.log_files import LogFiles
-from kafkalike.log.table.replicas.live_files import live_files
-from kafkalike.log.table.replicas.version_file import VersionFile, newest_configuration, seal
+from kafkalike.log.table.replicas.supplies import MARK, Supplies, txns_of
+from kafkalike.log.table.replicas.version_file import LostFile, VersionFile, newest_configuration, seal
 from kafkalike.log.table.snapshot import load_snapshot
 from kafkalike.model.replication import acts
 from kafkalike.model.replication.values import Registration, Replica, UnreachableError, View
 
 T = TypeVar("T")
-
-MARK: Final = "_delta_log/_replica"
-"""A file that each replica has: where it is missing, nothing else that is missing means anything."""
 
 FIRST_WAIT_SECONDS: Final = 0.05
 
@@ -104,8 +98,8 @@ class ReplicaRoots:
         self.durable = durable
         self._seen_epoch = -1
         """Of the registration that was seen last."""
-        self._made: dict[str, bytes] = {}
-        """Data files of this process's own versions that are not published yet, by path."""
+        self.supplies = Supplies(store_of, self._there, lambda: controller.look().in_sync)
+        """Data files of this process's own versions, and those of replicas."""
         self._checkpoints: dict[Replica, int] = {}
         """Newest checkpoint that was seen; they only grow."""
         self._unmade: dict[Replica, tuple[int, float]] = {}
@@ -128,6 +122,7 @@ class ReplicaRoots:
             acts.Supply: self._supply,
             acts.MakeCheckpoint: self._make_checkpoint,
             acts.CopyCheckpoint: self._copy_checkpoint,
+            acts.Missing: self._missing,
             acts.Discard: self._discard,
         }
 
@@ -140,18 +135,6 @@ class ReplicaRoots:
         store = self._store_of(replica)
         store.make_folder("_delta_log")
         store.put_if_absent(MARK, str(tuple(replica)).encode())
-
-    def made(self, path: str, content: bytes) -> None:
-        """Take a data file that a version of this process will add."""
-        self._made[path] = content
-
-    def forget(self, path: str) -> None:
-        """Forget a data file that was taken: its version is published, or will not be made."""
-        self._made.pop(path, None)
-
-    def content_of(self, path: str) -> bytes | None:
-        """A data file that was taken, and is not forgotten."""
-        return self._made.get(path)
 
     def down_ms(self, replica: Replica) -> int:
         """For how long a replica has given no answer, ms; 0 when it has, or was not asked."""
@@ -208,7 +191,7 @@ class ReplicaRoots:
         if isinstance(act, acts.Register):
             return self._controller.change(act.before, act.after)
         if isinstance(act, acts.NewSeal):
-            return seal(act.registration.configuration, self._clock.now_ms())
+            return seal(act.registration.configuration, self._clock.now_ms(), act.lost)
         if isinstance(act, acts.NewLife):
             return secrets.randbits(62) + 1
         watched = landing if isinstance(act, acts.Put) and landing and act.content is landing.content else None
@@ -381,7 +364,7 @@ class ReplicaRoots:
         if version < 0:
             return None
         store = self._there(act.replica)
-        found = newest_configuration(_txns(store, LogFiles.listed(store, version).checkpoints[version]))
+        found = newest_configuration(txns_of(store, LogFiles.listed(store, version).checkpoints[version]))
         if found is None:
             message = f"checkpoint {version} of {store.uri} does not say where the table's replicas are"
             raise LogCorruptError(message)
@@ -390,49 +373,11 @@ class ReplicaRoots:
     def _supply(self, act: acts.Supply) -> None:
         assert isinstance(act.content, VersionFile)
         faults.point("replicas.before_supply")
-        store = self._store_of(act.replica)
-        for add in act.content.commit.adds:
-            self._supply_file(store, act.replica, add, act.source)
+        adds = act.content.commit.adds
+        self.supplies.supply(act.replica, adds, act.source, partly=act.partly, durable=self.durable)
 
-    def _supply_file(self, store: Store, replica: Replica, add: Add, source: Replica | None) -> None:
-        new = source is None and add.path in self._made
-        try:
-            # A new file has a name of its own: where a request takes long it is not looked for first.
-            if not (new and store.far) and store.size(add.path) == add.size:
-                return
-        except FileNotFoundError:
-            pass
-        if source is None:
-            made = self._made.get(add.path)
-            if made is None:
-                # A change of files that were made before it: copied ones, or those of an earlier version.
-                made = self._held(add, replica)
-            content = made
-        else:
-            try:
-                content = self._store_of(source).read(add.path)
-            except FileNotFoundError:
-                # Maintenance removes files that no version names any more.
-                if add.path in live_files(load_snapshot(self._there(source))):
-                    raise
-                return
-        # Whole or not at all: another helper may write the same.
-        try:
-            store.replace(add.path, content)
-        except FileNotFoundError:
-            self._there(replica)
-            store.make_folder(posixpath.dirname(add.path))
-            store.replace(add.path, content)
-        if self.durable:
-            store.sync(add.path)
-
-    def _held(self, add: Add, besides: Replica) -> bytes:
-        """The content of a file that some other replica has."""
-        for other in self._controller.look().in_sync:
-            with contextlib.suppress(OSError):
-                if other != besides:
-                    return self._there(other).read(add.path)
-        raise FileNotFoundError(add.path)
+    def _missing(self, act: acts.Missing) -> tuple[LostFile, ...]:
+        return self.supplies.missing(act.replica)
 
     def _make_checkpoint(self, act: acts.MakeCheckpoint) -> None:
         store = self._there(act.replica)
@@ -440,40 +385,13 @@ class ReplicaRoots:
             make_checkpoint(store, load_snapshot(store, act.version), self._clock.now_ms())
 
     def _copy_checkpoint(self, act: acts.CopyCheckpoint) -> int:
-        source, target = self._there(act.source), self._there(act.replica)
-        files = LogFiles.listed(source).checkpoints
-        version = max(files)
-        if self._checkpoint(acts.Checkpoint(act.replica)) >= version:
+        newest = self._checkpoint(acts.Checkpoint(act.source))
+        if self._checkpoint(acts.Checkpoint(act.replica)) >= newest:
             return self._checkpoints[act.replica]
-        for add in live_files(load_snapshot(source, version)).values():
-            self._supply_file(target, act.replica, add, act.source)
-        for name in files[version]:
-            target.replace(f"_delta_log/{name}", source.read(f"_delta_log/{name}"))
-        # Readers of Delta begin where this says.
-        target.replace("_delta_log/_last_checkpoint", b'{"version":%d,"size":%d}' % (version, 1))
-        self._drop_covered(target, source, version)
-        return version
-
-    @staticmethod
-    def _drop_covered(target: Store, source: Store, version: int) -> None:
-        """Remove versions below a checkpoint that are not those of the source: they count no more, and may mislead."""
-        for number in LogFiles.listed(target).commits:
-            if number <= version and target.look(log_name(number)) != source.look(log_name(number)):
-                target.remove(log_name(number))
+        return self.supplies.copy_checkpoint(act.source, act.replica, partly=act.partly, durable=self.durable)
 
     def _discard(self, act: acts.Discard) -> None:
         store = self._there(act.replica)
         for version in LogFiles.listed(store).commits:
             if version < act.below:
                 store.remove(log_name(version))
-
-
-def _txns(store: Store, names: Sequence[str]) -> dict[str, int]:
-    """The Delta transactions of a checkpoint."""
-    found: dict[str, int] = {}
-    for name in names:
-        with store.open_input(f"_delta_log/{name}") as stream:
-            for txn in pq.read_table(stream, columns=["txn"], use_threads=False).column("txn").to_pylist():
-                if txn is not None and txn["appId"] is not None:
-                    found[str(txn["appId"])] = int(txn["version"])
-    return found

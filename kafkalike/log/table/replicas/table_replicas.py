@@ -394,7 +394,7 @@ class TableReplicas:
     def _forget_files(self, content: VersionFile) -> None:
         """Nobody puts this content again."""
         for add in content.commit.adds:
-            self.roots.forget(add.path)
+            self.roots.supplies.forget(add.path)
 
     def _created(self, data: bytes) -> bool:
         """Make the first version at all members; the seal that names them comes after it."""
