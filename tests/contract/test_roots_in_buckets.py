@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from kafkalike import KafkaConsumer, KafkaProducer
+from kafkalike import KafkaAdminClient, KafkaConsumer, KafkaProducer, TopicPartition
 from kafkalike.cli import main
 from kafkalike.clock import SYSTEM_CLOCK
 from kafkalike.config.server import ServerConfig
@@ -158,7 +158,7 @@ def test_transactions_maintenance_and_deletion_leave_nothing_behind(place: Clust
         producer.begin_transaction()
         producer.send("t", b"never")
         producer.abort_transaction()
-    cluster.delete_records("t", {0: 1})
+    KafkaAdminClient(bootstrap_servers=cluster).delete_records({TopicPartition("t", 0): 1})
 
     assert not maintain(place.open(), clock=SYSTEM_CLOCK).problems
     assert values(place.open()) == ["b"]

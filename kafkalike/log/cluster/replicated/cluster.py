@@ -45,6 +45,7 @@ from kafkalike.log.table.layout import (
 from kafkalike.log.table.log_cleaner import cleaning_turn
 from kafkalike.log.table.replicas.table_replicas import TableReplicas
 from kafkalike.log.table.replicas.version_file import application
+from kafkalike.log.table.root_format import check_root_format
 from kafkalike.model.brokers import Broker, ReplicatedTable, first_replicas
 from kafkalike.model.cluster_state import ClusterState, MetadataRow, broker_row
 from kafkalike.model.names import TopicId, TopicName
@@ -143,6 +144,12 @@ class ReplicatedCluster(DeltaCluster):
         known = self.metadata.state.brokers.get(broker)
         return known is not None and known.rack == self._client_rack
 
+    def _check_format(self, properties: Mapping[str, str]) -> None:
+        check_root_format(self.root, properties, several=True)
+
+    def _refuse_seal(self) -> None:
+        """Nothing is refused."""
+
     def _metadata_log(self) -> DeltaControlLog[ClusterState, MetadataRow]:
         return PatientControlLog(
             self._metadata_rows(),
@@ -172,6 +179,8 @@ class ReplicatedCluster(DeltaCluster):
 
     def _found_once(self) -> None:
         if self._founded:
+            return
+        if self._founding.growing:
             return
         if not self._founding.done:
             self._founding.cluster = found_cluster(self._places, self._roots, self._founding.voters)
