@@ -13,7 +13,7 @@ import os
 import queue
 import threading
 from collections.abc import Callable
-from typing import Any, Final, TypeVar
+from typing import IO, Any, Final, TypeVar
 
 from kafkalike.clock import SYSTEM_CLOCK
 
@@ -29,7 +29,10 @@ RETRY_SECONDS: Final = 10.0
 """How often a storage that hangs is tried again."""
 
 MOST: Final = 8
-"""Calls of one storage that hang at most, besides those that were under way when it began to."""
+"""Threads of one storage that are waited for no more, at most; with so many it is not tried again."""
+
+SUSPECT_SECONDS: Final = 0.3
+"""When a call takes so long all storages are asked, so that those that hang are known at the same time."""
 
 IDLE_SECONDS: Final = 60.0
 """A thread that had nothing to do for so long ends."""
@@ -38,15 +41,16 @@ IDLE_SECONDS: Final = 60.0
 class _Job:
     """A call under way."""
 
-    __slots__ = ("beat", "done", "error", "result", "work")
+    __slots__ = ("allowed", "done", "error", "result", "until", "work")
 
-    def __init__(self, work: Callable[[], Any]) -> None:
+    def __init__(self, work: Callable[[], Any], allowed: float) -> None:
         self.work = work
         self.done = threading.Lock()
         self.done.acquire()
         self.result: Any = None
         self.error: BaseException | None = None
-        self.beat = 0
+        self.allowed = allowed
+        self.until = SYSTEM_CLOCK.monotonic() + allowed
 
 
 _mine = threading.local()
@@ -57,7 +61,7 @@ class BoundedCalls:
     """Makes the calls of one storage. Thread-safe.
 
     Args:
-        uri: which one, for errors.
+        uri: which one: the root's folder.
         seconds: how long a call may take.
     """
 
@@ -65,14 +69,24 @@ class BoundedCalls:
         self.uri = uri
         self.seconds = seconds
         self._idle: list[_Worker] = []
-        self._hanging: set[_Job] = set()
-        self._since = 0.0
+        self._running: set[_Job] = set()
+        self._lost: set[_Job] = set()
+        """Calls that still hang though later ones were answered."""
         self._next_try = 0.0
+
+    def allow(self, lag_ms: int) -> None:
+        """Let calls take a tenth of the time after which a replica is taken out; at least one second, at most three."""
+        self.seconds = min(SECONDS, max(1.0, lag_ms / 10_000))
 
     @property
     def hangs(self) -> bool:
         """Whether it gives no answer, as far as is known."""
-        return bool(self._hanging)
+        return bool(self._late())
+
+    def _late(self) -> list[_Job]:
+        now = SYSTEM_CLOCK.monotonic()
+        # A copy, made in one step.
+        return [job for job in tuple(self._running) if job.until < now]
 
     def call(self, work: Callable[[], T], times: float = 1.0) -> T:
         """Make a call.
@@ -87,16 +101,18 @@ class BoundedCalls:
         """
         if getattr(_mine, "calls", None) is self:
             return work()
-        if self._hanging:
-            self._refuse()
-        job = _Job(work)
-        try:
-            worker = self._idle.pop()
-        except IndexError:
-            worker = _Worker(self)
-            worker.start()
-        worker.inbox.put(job)
-        self._await(job, times)
+        if self._running and (late := self._late()):
+            self._refuse(late)
+        job = _Job(work, self.seconds * times)
+        self._begin(job)
+        if not job.done.acquire(timeout=min(SUSPECT_SECONDS, job.allowed)):
+            _suspect_all()
+            while (left := job.until - SYSTEM_CLOCK.monotonic()) > 0:
+                if job.done.acquire(timeout=left):
+                    break
+            else:
+                self._next_try = SYSTEM_CLOCK.monotonic() + RETRY_SECONDS
+                raise self._no_answer()
         if job.error is not None:
             try:
                 raise job.error
@@ -105,42 +121,43 @@ class BoundedCalls:
                 job.error = None
         return job.result  # type: ignore[no-any-return]
 
-    def _await(self, job: _Job, times: float) -> None:
-        while True:
-            beat = job.beat
-            if job.done.acquire(timeout=self.seconds * times):
-                return
-            if job.beat != beat:
-                # It goes on, part by part.
-                continue
-            if not self._hanging:
-                self._since = SYSTEM_CLOCK.monotonic() - self.seconds * times
-            self._next_try = SYSTEM_CLOCK.monotonic() + RETRY_SECONDS
-            self._hanging.add(job)
-            if job.done.acquire(blocking=False):
-                # Just now.
-                self._hanging.discard(job)
-                return
-            raise self._no_answer()
+    def _begin(self, job: _Job) -> None:
+        self._running.add(job)
+        try:
+            try:
+                worker = self._idle.pop()
+            except IndexError:
+                worker = _Worker(self)
+                worker.start()
+            worker.inbox.put(job)
+        except BaseException:
+            self._running.discard(job)
+            raise
 
-    def _refuse(self) -> None:
+    def suspect(self) -> None:
+        """Ask it for something, unless somebody waits for an answer already."""
+        if not self._running:
+            self._begin(_Job(lambda: os.path.lexists(self.uri), self.seconds))  # noqa: PTH110
+
+    def _refuse(self, late: list[_Job]) -> None:
         now = SYSTEM_CLOCK.monotonic()
-        if now < self._next_try or len(self._hanging) >= MOST:
+        if now < self._next_try or len(late) + len(self._lost) >= MOST:
             raise self._no_answer()
         self._next_try = now + RETRY_SECONDS
 
     def _no_answer(self) -> OSError:
-        since = SYSTEM_CLOCK.monotonic() - self._since
-        return OSError(errno.ETIMEDOUT, f"no answer for {since:.1f} s", self.uri)
+        return OSError(errno.ETIMEDOUT, "it gives no answer", self.uri)
 
     def ended(self, job: _Job) -> None:
         """Take note that a call came to an end. Caller: the thread that made it."""
+        self._running.discard(job)
+        self._lost.discard(job)
+        if job.error is None and self._running:
+            # It answers again; those that hang may do so for ever.
+            late = self._late()
+            self._lost.update(late)
+            self._running.difference_update(late)
         job.done.release()
-        if self._hanging:
-            # One that is not known to hang says that the storage is back; others that hang may do so for ever.
-            self._hanging.discard(job)
-            if job.error is None:
-                self._next_try = 0.0
 
     def free(self, worker: _Worker) -> None:
         """Take a thread that has nothing to do."""
@@ -153,6 +170,11 @@ class BoundedCalls:
         except ValueError:
             return True
         return False
+
+
+def _suspect_all() -> None:
+    for calls in tuple(_known.values()):
+        calls.suspect()
 
 
 class _Worker(threading.Thread):
@@ -176,17 +198,22 @@ class _Worker(threading.Thread):
             except BaseException as error:  # noqa: BLE001 - it is the caller's
                 job.error = error
             _mine.job = None
+            job.work = _nothing
             # Before the caller goes on, who may have the next one for it.
             calls.free(self)
             calls.ended(job)
             del job
 
 
+def _nothing() -> None:
+    """What a call that has ended holds no more."""
+
+
 def go_on() -> None:
     """Say that the call which this thread makes goes on, part by part."""
     job = getattr(_mine, "job", None)
     if job is not None:
-        job.beat += 1
+        job.until = SYSTEM_CLOCK.monotonic() + job.allowed
 
 
 _known: dict[str, BoundedCalls] = {}
@@ -255,6 +282,17 @@ class BoundedFile(io.RawIOBase):
                 self._calls.call(lambda: os.close(handle))
             except OSError:
                 return
+
+
+def write_parts(stream: IO[bytes], content: bytes) -> None:
+    """Write a file's content, part by part."""
+    if len(content) <= PART_BYTES:
+        stream.write(content)
+        return
+    whole = memoryview(content)
+    for start in range(0, len(content), PART_BYTES):
+        stream.write(whole[start : start + PART_BYTES])
+        go_on()
 
 
 def pread(handle: int, start: int, stop: int) -> bytes:

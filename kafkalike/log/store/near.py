@@ -66,6 +66,11 @@ class NearStore:
     def note_missing(self, name: str, since: float, quiet_seconds: float) -> None:
         """Nothing is gained."""
 
+    def bounded(self, work: Callable[[], T], *, long: bool = False) -> T:
+        """Make calls in the caller's thread."""
+        del long
+        return work()
+
     def beside(self, calls: Sequence[Callable[[], T]]) -> list[T]:
         """Make calls one after the other."""
         return [call() for call in calls]

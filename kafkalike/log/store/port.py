@@ -202,6 +202,19 @@ class Store(Protocol):
         """
         ...
 
+    def bounded(self, work: Callable[[], T], *, long: bool = False) -> T:
+        """Make several calls of this store as one, where each would have a thread of its own, as it may hang.
+
+        Args:
+            work: the calls. They may be made though this raises.
+            long: whether they write.
+
+        Raises:
+            OSError: they took too long.
+            Exception: what they raise.
+        """
+        ...
+
     def beside(self, calls: Sequence[Callable[[], T]]) -> list[T]:
         """Make calls, side by side where they wait for a network; the first one in the caller's thread.
 

@@ -7,7 +7,7 @@ import errno
 import json
 import math
 import os
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final, NamedTuple, Protocol
@@ -130,6 +130,21 @@ def check_sign(plain: Store, founding: Founding, seconds: float = SIGN_SECONDS) 
     founding.checked[uri] = now
 
 
+@contextlib.contextmanager
+def opened_root(uri: str) -> Iterator[int]:
+    """A root's folder, held open: what is made below it is made there, whatever comes to stand in its place.
+
+    Raises:
+        OSError: it is not there, or is no broker's.
+    """
+    root = os.open(uri, os.O_RDONLY | os.O_DIRECTORY)
+    try:
+        os.stat(BROKERS, dir_fd=root)  # noqa: PTH116
+        yield root
+    finally:
+        os.close(root)
+
+
 class BrokerStore(LocalStore):
     """A folder of a local disk that is a broker's root, or one below it.
 
@@ -213,12 +228,13 @@ class BrokerStore(LocalStore):
         if not self._founding.done:
             super().make_folder(folder)
             return
-        path = self._plain.uri
-        for part in self.path(folder).removeprefix(path).strip("/").split("/"):
-            path = f"{path}/{part}"
-            with contextlib.suppress(FileExistsError):
-                os.mkdir(path, 0o700)  # noqa: PTH102
-                self._root.synced.discard(path)
+        path = ""
+        with opened_root(self._plain.uri) as root:
+            for part in self.path(folder).removeprefix(self._plain.uri).strip("/").split("/"):
+                path = f"{path}/{part}".strip("/")
+                with contextlib.suppress(FileExistsError):
+                    os.mkdir(path, 0o700, dir_fd=root)  # noqa: PTH102
+                    self._root.synced.discard(f"{self._plain.uri}/{path}")
 
     def turn(
         self, name: str, deadline: Deadline, meanwhile: Callable[[], object] = lambda: None

@@ -32,6 +32,7 @@ from kafkalike.log.cluster.replicated.places import Places, is_folder, rack_of, 
 from kafkalike.log.cluster.replicated.roots import SeveralRoots, folder_of
 from kafkalike.log.cluster.replicated.voters import first_voters, metadata_root
 from kafkalike.log.cluster.topic_folders import location_of, put_aside
+from kafkalike.log.store.bounded import calls_of
 from kafkalike.log.table.actions import log_name
 from kafkalike.log.table.commit_file import creation
 from kafkalike.log.table.control_log import DeltaControlLog
@@ -105,11 +106,14 @@ class ReplicatedCluster(DeltaCluster):
         settings = settings_of(first.uri if first else None) if server is None else server
         if not founding.done:
             founding.voters = first_voters(roots, settings.get("controller.quorum.voters"))
+        lag_ms = int(settings.get("replica.lag.time.max.ms"))
+        for root in filter(is_folder, roots.values()):
+            calls_of(root).allow(lag_ms)
         several = SeveralRoots(
             stores,
             metadata_root(stores, lambda uri: places.broker(uri, founding), clock),
             clock=clock,
-            lag_ms=int(settings.get("replica.lag.time.max.ms")),
+            lag_ms=lag_ms,
             controller_of=self._controller_of,
             opened=self._open_root,
             is_out=self._is_out,

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
@@ -10,7 +9,7 @@ from kafkalike.errors import KafkaConfigurationError, LogCorruptError
 from kafkalike.log.cluster.replicated.broker_store import Founding, Sign
 from kafkalike.log.cluster.replicated.cluster import ReplicatedCluster
 from kafkalike.log.cluster.replicated.founding import check_unused, claimed_by
-from kafkalike.log.cluster.replicated.places import Places, is_folder, real_name
+from kafkalike.log.cluster.replicated.places import Places, exists, is_folder, real_name
 from kafkalike.log.table.layout import BROKERS
 
 if TYPE_CHECKING:
@@ -104,7 +103,7 @@ def _places(named: Mapping[str, str], signs: Mapping[str, Sign]) -> dict[int, st
     # Links are other names of the same root. One that stands elsewhere is no root: its place counts as away.
     places = {broker: real_name(root) for broker, root in known.items()}
     for root, path in named.items():
-        if path not in places.values() and (not is_folder(root) or os.path.exists(root)):  # noqa: PTH110
+        if path not in places.values() and root not in known.values() and exists(root):
             raise _stranger(root, signs)
     if all(places.get(sign.broker) != named[root] for root, sign in signs.items()):
         raise _stranger(min(signs), signs)

@@ -10,7 +10,9 @@ from kafkalike.clock import SYSTEM_CLOCK, Deadline, within
 from kafkalike.config.server import ServerConfig
 from kafkalike.config.storage import SentOptions, StorageOptions
 from kafkalike.errors import KafkaConfigurationError
-from kafkalike.log.cluster.replicated.broker_store import BrokerRoot, BrokerStore, Founding, Sign, sign_of
+from kafkalike.log.cluster.replicated.bounded_store import BoundedStore
+from kafkalike.log.cluster.replicated.broker_store import BrokerRoot, Founding, Sign, sign_of
+from kafkalike.log.store.bounded import calls_of
 from kafkalike.log.store.local import LocalStore
 from kafkalike.log.store.roots import normalise_root
 
@@ -70,7 +72,7 @@ class Places:
         """A root of a cluster."""
         found = self.open(uri)
         if isinstance(found, LocalStore):
-            return BrokerStore(found, founding)
+            return BoundedStore(found, founding)
         from kafkalike.log.cluster.replicated.broker_objects import BrokerObjects
         from kafkalike.log.store.objects import ObjectStore
 
@@ -84,8 +86,11 @@ class Places:
             OSError: it gives no answer.
             ValueError: the file is damaged.
         """
+        store = self.open(uri)
+        if is_folder(uri):
+            return calls_of(uri).call(lambda: sign_of(store, name))
         with within(Deadline(SYSTEM_CLOCK, ANSWER_MS)):
-            return sign_of(self.open(uri), name)
+            return sign_of(store, name)
 
     def to_send(self, uris: list[str]) -> SentOptions | None:
         """What other processes need to open roots; None where these are folders."""
@@ -100,7 +105,21 @@ def is_folder(uri: str) -> bool:
 
 def real_name(uri: str) -> str:
     """What a root is called without links."""
-    return os.path.realpath(uri) if is_folder(uri) else uri
+    if not is_folder(uri):
+        return uri
+    try:
+        return calls_of(uri).call(lambda: os.path.realpath(uri))
+    except OSError:
+        # It gives no answer, so it has no other name that would be known.
+        return uri
+
+
+def exists(uri: str) -> bool:
+    """Whether there is something at a root; of places in object stores that is taken for granted."""
+    try:
+        return not is_folder(uri) or calls_of(uri).call(lambda: os.path.exists(uri))  # noqa: PTH110
+    except OSError:
+        return False
 
 
 def settings_of(uri: str | None) -> ServerConfig:

@@ -281,10 +281,17 @@ class ReplicaRoots:
         proven = self._proven.get(replica)
         if proven is not None and version in proven:
             return proven[version]
-        found = self._store_of(replica).look(log_name(version), pace)
+        store = self._store_of(replica)
+
+        def ask() -> bytes | None:
+            found = store.look(log_name(version), pace)
+            if found is None:
+                self._there(replica)
+            return found
+
+        found = store.bounded(ask)
         if found is not None:
             return found
-        self._there(replica)
         if not pace.waits and self.is_sure(replica, version):
             self._unmade[replica] = version, began
         return None
@@ -297,8 +304,12 @@ class ReplicaRoots:
     def _put(self, act: acts.Put) -> bool:
         assert isinstance(act.content, VersionFile)
         faults.point("replicas.before_put")
-        store, began = self._there(act.replica), SYSTEM_CLOCK.monotonic()
-        made = store.put_if_absent(log_name(act.version), act.content.data, durable=self.durable)
+        store, began, content = self._store_of(act.replica), SYSTEM_CLOCK.monotonic(), act.content.data
+
+        def put() -> bool:
+            return self._there(act.replica).put_if_absent(log_name(act.version), content, durable=self.durable)
+
+        made = store.bounded(put, long=True)
         if made and self.is_sure(act.replica, act.version):
             # Nobody has the next one before this one.
             self._surely_put[act.replica] = act.version
@@ -374,7 +385,17 @@ class ReplicaRoots:
         assert isinstance(act.content, VersionFile)
         faults.point("replicas.before_supply")
         adds = act.content.commit.adds
-        self.supplies.supply(act.replica, adds, act.source, partly=act.partly, durable=self.durable)
+        if not adds:
+            return
+
+        def supply() -> None:
+            self.supplies.supply(act.replica, adds, act.source, partly=act.partly, durable=self.durable)
+
+        if act.source is None and all(self.supplies.content_of(add.path) is not None for add in adds):
+            # No other root is asked.
+            self._store_of(act.replica).bounded(supply, long=True)
+        else:
+            supply()
 
     def _missing(self, act: acts.Missing) -> tuple[LostFile, ...]:
         return self.supplies.missing(act.replica)
