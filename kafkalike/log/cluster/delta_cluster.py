@@ -278,6 +278,14 @@ class DeltaCluster(ClusterBase):
         """Where Spark finds a topic's table."""
         return spark_uri(f"{self.root}/{info.location}")
 
+    def near_table(self, info: TopicInfo) -> tuple[str, int] | None:
+        """Where Spark finds a topic's table at a root in the client's rack, and the version that is published.
+
+        None: there is none but that of `table_uri`.
+        """
+        del info
+        return None
+
     def _location(self, name: TopicName, *, used_before: bool) -> str:
         return location_of(name, used_before=used_before)
 

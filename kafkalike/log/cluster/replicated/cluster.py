@@ -294,6 +294,22 @@ class ReplicatedCluster(DeltaCluster):
         """Where Spark finds a topic's table: at its leader."""
         return spark_uri(self.files_of(info).uri)
 
+    def near_table(self, info: TopicInfo) -> tuple[str, int] | None:
+        """See `DeltaCluster.near_table`: of a replica in sync, which has all that is published, and maybe more."""
+        if not self._client_rack:
+            return None
+        # Before the look at who is in sync: that one has this version.
+        version = self.log(info.name).version
+        self.metadata.refresh()
+        replicas = self.store.replicas(info.location)
+        leader, *others = replicas.in_sync()
+        if self._is_near(leader.broker):
+            return None
+        for replica in others:
+            if self._is_near(replica.broker) and self.store.root_of(replica.broker).is_there():
+                return spark_uri(replicas.store_of(replica).uri), version
+        return None
+
     def _location(self, name: TopicName, *, used_before: bool) -> str:
         # Two creators may choose different roots: no two of them ever choose one folder.
         del used_before

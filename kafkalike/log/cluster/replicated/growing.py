@@ -91,10 +91,9 @@ def grow(
             f"the cluster at {root} did not get another root, and is written by nobody until that is done: {cause}"
         )
         raise KafkaStorageError(message) from cause
-    several = open_several([only], storage_options=options)
-    made = several.replication.add_broker(new, rack=rack, id=id)
+    made = open_several([only], storage_options=options).replication.add_broker(new, rack=rack, id=id)
     # So that the new one gets a copy of the metadata.
-    several.replication.recover(voters=[ONLY_BROKER])
+    open_several([only], storage_options=options).replication.recover(voters=[ONLY_BROKER])
     return made
 
 
