@@ -42,7 +42,11 @@ class Places:
         Raises:
             KafkaConfigurationError: it cannot be one, or nothing says who asks.
         """
-        normalised, local = normalise_root(root)
+        try:
+            normalised, local = calls_of(root).call(lambda: normalise_root(root))
+        except OSError:
+            # It hangs, so it is a folder; which file system it is on was looked at when it was made.
+            return os.path.abspath(os.path.expanduser(root))  # noqa: PTH100, PTH111
         return normalised if local else self.open(normalised).uri
 
     def open(self, uri: str) -> Store:
