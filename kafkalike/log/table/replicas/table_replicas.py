@@ -37,6 +37,9 @@ TRIES: Final = 5
 ASK_SECONDS: Final = 1.0
 """How often a process that sees nothing new makes sure that it looks at the leader that is registered."""
 
+FAR_ASK_SECONDS: Final = 5.0
+"""The same where that takes requests."""
+
 _log = logging.getLogger(__name__)
 
 _SEAL: Final = APPLICATION.encode()
@@ -100,6 +103,8 @@ class TableReplicas:
         self._mutex = threading.Lock()
         self._view: View | None = None
         self._asked = 0.0
+        self._put = -1, b""
+        """The last version that this process has made."""
 
     def store_of(self, replica: Replica) -> Store:
         """The folder of a replica."""
@@ -159,6 +164,7 @@ class TableReplicas:
     def forget(self) -> None:
         """Begin from nothing at the next look."""
         self._view = None
+        self._put = -1, b""
 
     def look(self, version: int, pace: Pace = NOW) -> bytes | None:
         """A version's file; None where none is published.
@@ -177,6 +183,9 @@ class TableReplicas:
             view = self._followed(view)
         if version == view.end + 1:
             return self._next(view, pace)
+        if version == self._put[0] == view.end and self.store_of(view.configuration.leader).far:
+            # A moment ago it was put there: that is not worth a request.
+            return self._put[1]
         return self.published(version) if version <= view.end else None
 
     def published(self, version: int) -> bytes | None:
@@ -217,7 +226,8 @@ class TableReplicas:
         """Whether another configuration is registered. One that was taken out as planned does not hear of it."""
         known = self._controller.known()
         now = SYSTEM_CLOCK.monotonic()
-        if now - self._asked > ASK_SECONDS:
+        far = self.store_of(view.configuration.leader).far
+        if now - self._asked > (FAR_ASK_SECONDS if far else ASK_SECONDS):
             self._asked = now
             known = self._controller.registered()
         return known is not None and known.epoch > view.configuration.epoch
@@ -374,6 +384,7 @@ class TableReplicas:
     def _appended(self, view: View, content: VersionFile) -> bool:
         landing, seen = Landing(content), Seen()
         try:
+            self.roots.supplies.bring_new(view.configuration.chain, content.commit.adds)
             view, made = self.roots.carry_out(appending(view, content, seen), landing)
         except BaseException as cause:
             self.forget()
@@ -389,6 +400,7 @@ class TableReplicas:
         self._advance(view)
         if made:
             self._forget_files(content)
+            self._put = view.end, content.data
         return made
 
     def _forget_files(self, content: VersionFile) -> None:
