@@ -104,7 +104,8 @@ def main(argv: Sequence[str]) -> None:
                 flush=True,
             )
         log = clusters[3].log("t")
-        proxies[0].close()
+        leader = clusters[3].replication.replicas("t").leader
+        proxies[leader - 1].plan.faults = {"reset": 1.0}
         began = time.perf_counter()
         log.append(batch(10, 1000))
         print(f"the leader's bucket is gone, lag {LAG_MS} ms: the next append took {time.perf_counter() - began:.1f} s")

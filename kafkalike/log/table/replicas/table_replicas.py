@@ -103,8 +103,8 @@ class TableReplicas:
         self._mutex = threading.Lock()
         self._view: View | None = None
         self._asked = 0.0
-        self._put = -1, b""
-        """The last version that this process has made."""
+        self._puts: dict[int, bytes] = {}
+        """The last two versions, where this process has made them."""
 
     def store_of(self, replica: Replica) -> Store:
         """The folder of a replica."""
@@ -164,7 +164,7 @@ class TableReplicas:
     def forget(self) -> None:
         """Begin from nothing at the next look."""
         self._view = None
-        self._put = -1, b""
+        self._puts = {}
 
     def look(self, version: int, pace: Pace = NOW) -> bytes | None:
         """A version's file; None where none is published.
@@ -183,10 +183,17 @@ class TableReplicas:
             view = self._followed(view)
         if version == view.end + 1:
             return self._next(view, pace)
-        if version == self._put[0] == view.end and self.store_of(view.configuration.leader).far:
-            # A moment ago it was put there: that is not worth a request.
-            return self._put[1]
+        known = self.known(version)
+        if known is not None:
+            return known
         return self.published(version) if version <= view.end else None
+
+    def known(self, version: int) -> bytes | None:
+        """A version that this process has made a moment ago, where to ask for it takes a request; else None."""
+        view = self._view
+        if view is None or not view.end - 1 <= version <= view.end:
+            return None
+        return self._puts.get(version) if self.store_of(view.configuration.leader).far else None
 
     def published(self, version: int) -> bytes | None:
         """The file of a version that is published; None where clean-up has taken it.
@@ -400,7 +407,8 @@ class TableReplicas:
         self._advance(view)
         if made:
             self._forget_files(content)
-            self._put = view.end, content.data
+            before = self._puts.get(view.end - 1)
+            self._puts = {view.end: content.data} | ({} if before is None else {view.end - 1: before})
         return made
 
     def _forget_files(self, content: VersionFile) -> None:
