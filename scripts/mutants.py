@@ -263,7 +263,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
         if not options.report:
             resource.setrlimit(resource.RLIMIT_AS, (MEMORY, resource.getrlimit(resource.RLIMIT_AS)[1]))
             tried = subprocess.run(  # noqa: S603  # the command is ours
-                [*MUTMUT, "run", "--max-children", str(options.children), *options.patterns], cwd=folder, check=False, env=os.environ | QUICK
+                [*MUTMUT, "run", "--max-children", str(options.children), *options.patterns],
+                cwd=folder,
+                check=False,
+                env=os.environ | QUICK,
             )
             if tried.returncode:
                 return tried.returncode
