@@ -49,7 +49,7 @@ def main(argv: Sequence[str]) -> None:
                 found.append(read(roots, rack))
         leader, near = (statistics.median(found) for found in rates.values())
         print(
-            f"at the leader {leader:,.0f} records/s, at another near root {near:,.0f}: {near / leader:.3f} x",
+            f"at the leader {leader:,.0f} records/s, at a near root {near:,.0f}: {near / leader:.3f} x",
             flush=True,
         )
         cluster.create_topic("long", 1, {}, assignments={0: [1, 2]})
