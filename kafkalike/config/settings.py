@@ -150,7 +150,8 @@ class ConsumerSettings(TypedDict, total=False):
         a cluster of one root.
     consumer_timeout_ms (float, default inf, ms): ms without a record after which iteration ends. Infinity or -1:
         never. Kafka: kafka-python's; not in the Java client.
-    default_api_timeout_ms (float, default 60000, ms): ms that `commit` may take when no timeout is given.
+    default_api_timeout_ms (float, default 60000, ms): ms that `commit` may take when no timeout is given; and for
+        which polls return nothing, instead of raising, while an object store gives no answer.
     default_offset_commit_callback (Callable[[Any, Any], Any] | None, default None): Called as `callback(offsets,
         error_or_None)` after automatic commits and after `commit_async` without a callback. None logs a warning
         when the commit failed.

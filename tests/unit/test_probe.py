@@ -88,6 +88,7 @@ def test_an_honest_storage_is_proved_and_left_as_it_was(clock: ManualClock) -> N
 
     proof = probe(storage, clock)
 
+    assert proof.ahead_ns is not None
     assert abs(proof.ahead_ns) <= 1_000_000_000
     assert storage.objects == {}
 
@@ -153,9 +154,7 @@ def test_a_kept_key_does_not_help_a_storage_without_conditions(
 
 
 @pytest.mark.parametrize("kind", [NoConditions, Overwrites, Forgets, ListsLate, AnotherTime])
-def test_who_finds_a_storage_unsafe_leaves_no_key(
-    clock: ManualClock, kind: Callable[[ManualClock], Storage]
-) -> None:
+def test_who_finds_a_storage_unsafe_leaves_no_key(clock: ManualClock, kind: Callable[[ManualClock], Storage]) -> None:
     storage = kind(clock)
 
     for _ in range(2):
