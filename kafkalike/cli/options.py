@@ -13,7 +13,7 @@ import click
 
 from kafkalike.version import __version__
 
-STORAGE_OPTION: Final = re.compile(r"storage[._]options\.(.+)")
+STORAGE_OPTION: Final = re.compile(r"storage[._]options\.(?:(\S+://\S*)\.)?([^.]+)")
 """A line of a settings file that is an option of an object store: `storage.options.region=eu-west-1`."""
 
 F = TypeVar("F", bound=Callable[..., Any])
@@ -237,7 +237,8 @@ def client_settings(properties: Mapping[str, str]) -> dict[str, Any]:
     for dotted, text in properties.items():
         stored = STORAGE_OPTION.fullmatch(dotted.strip())
         if stored is not None:
-            settings.setdefault("storage_options", {})[stored[1]] = text.strip()
+            options = settings.setdefault("storage_options", {})
+            (options if stored[1] is None else options.setdefault(stored[1], {}))[stored[2]] = text.strip()
             continue
         name = dotted.strip().replace(".", "_").replace("-", "_")
         settings[name] = text if name in TEXT_SETTINGS else _value(text.strip())

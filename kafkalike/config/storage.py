@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final, Literal
 
@@ -193,25 +193,29 @@ class StorageOptions:
     """Options of one object store: names of obstore's and their values. Nothing of a value is ever in its `repr`.
 
     Args:
-        values: by name.
+        values: by name; they hold for each root.
+        roots: those of single roots, which hold before the others: by the root's URI, or the beginning of one.
     """
 
-    __slots__ = ("_values",)
+    __slots__ = ("_roots", "_values")
 
-    def __init__(self, values: Mapping[str, str] | None = None) -> None:
+    def __init__(
+        self, values: Mapping[str, str] | None = None, roots: Mapping[str, Mapping[str, str]] | None = None
+    ) -> None:
         self._values = dict(sorted((values or {}).items()))
+        self._roots = {root: dict(sorted(own.items())) for root, own in sorted((roots or {}).items())}
 
     def __repr__(self) -> str:
-        return f"StorageOptions({', '.join(self._values)})"
+        return f"{type(self).__name__}({', '.join((*self._values, *self._roots))})"
 
     def __eq__(self, other: object) -> bool:
-        return isinstance(other, StorageOptions) and self._values == other._values
+        return isinstance(other, StorageOptions) and (self._values, self._roots) == (other._values, other._roots)
 
     def __hash__(self) -> int:
-        return hash(tuple(self._values.items()))
+        return hash((tuple(self._values.items()), tuple((r, tuple(own.items())) for r, own in self._roots.items())))
 
     def __bool__(self) -> bool:
-        return bool(self._values)
+        return bool(self._values or self._roots)
 
     def __reduce__(self) -> tuple[object, ...]:
         """Refused: what is pickled lands in files and messages."""
@@ -219,7 +223,20 @@ class StorageOptions:
 
     def for_tasks(self) -> SentOptions:
         """The same, to be sent to the processes of a Spark job; see `SentOptions`."""
-        return SentOptions(self._values)
+        return SentOptions(self._values, self._roots)
+
+    @property
+    def roots(self) -> Sequence[str]:
+        """The roots that have options of their own, as they were named."""
+        return list(self._roots)
+
+    def of_root(self, named: str | None) -> StorageOptions:
+        """The options of one root.
+
+        Args:
+            named: which of `roots` it is; None: none of them.
+        """
+        return StorageOptions({**self._values, **({} if named is None else self._roots[named])})
 
     def get(self, name: str) -> str | None:
         """One value; None when it was not given."""
@@ -236,8 +253,9 @@ class StorageOptions:
 
     def scrubbed(self, text: str) -> str:
         """A text without any secret of these options."""
-        for name in SECRETS & self._values.keys():
-            text = text.replace(self._values[name], HIDDEN)
+        for own in (self._values, *self._roots.values()):
+            for name in SECRETS & own.keys():
+                text = text.replace(own[name], HIDDEN)
         return text
 
 
@@ -252,11 +270,14 @@ class SentOptions(StorageOptions):
 
     def __reduce__(self) -> tuple[object, ...]:
         """With the values."""
-        return SentOptions, (self.given(),)
+        return SentOptions, (self._values, self._roots)
 
 
 def check_options(value: Any) -> StorageOptions | None:  # noqa: ANN401 - what a user may give
     """Check of the setting `storage_options` as far as it can be without a root; None for none.
+
+    A dict of texts, which hold for each root; where several roots need different ones, a dict in it under the URI of a
+    root holds for that root: `{"region": "x", "s3://a/log": {"access_key_id": "y"}}`.
 
     Raises:
         ValueError: what would be right; never with a value in it.
@@ -265,12 +286,21 @@ def check_options(value: Any) -> StorageOptions | None:  # noqa: ANN401 - what a
         return value
     if not isinstance(value, Mapping):
         raise ValueError(f"a dict of texts is needed, not a {type(value).__name__}")  # noqa: TRY004 - as callers want it
+    own = {root: item for root, item in value.items() if isinstance(root, str) and isinstance(item, Mapping)}
+    strange = next((root for root in own if "://" not in root), None)
+    if strange is not None:
+        raise ValueError(f"{strange!r} has options of its own, and is no root's URI such as 's3://bucket/log'")
+    plain = {name: item for name, item in value.items() if name not in own}
+    return StorageOptions(_texts(plain), {root: _texts(item) for root, item in own.items()})
+
+
+def _texts(given: Mapping[Any, Any]) -> dict[str, str]:
     texts = {}
-    for name, item in value.items():
+    for name, item in given.items():
         if not isinstance(name, str) or not isinstance(item, (str, bool, int, float)):
             raise ValueError("a dict of texts is needed")  # noqa: TRY004 - as callers want it
         texts[name] = str(item).lower() if isinstance(item, bool) else str(item)
-    return StorageOptions(texts)
+    return texts
 
 
 def resolve_options(

@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 import os
+from functools import partial
 from pathlib import Path
 from typing import Any, cast
 
 from kafkalike.config.client import default_bootstrap_servers
-from kafkalike.config.storage import check_options
+from kafkalike.config.storage import StorageOptions, check_options
 from kafkalike.errors import KafkaConfigurationError, KafkaConnectionError, KafkaStorageError
 from kafkalike.log.cluster.delta_cluster import DeltaCluster, open_cluster
 from kafkalike.log.port import Cluster
+from kafkalike.log.store.object_root import object_root
 from kafkalike.log.table.layout import BROKERS, CLUSTER_METADATA
+from kafkalike.model.brokers import Broker
 
 
 def connect(
@@ -26,19 +29,20 @@ def connect(
     An object store is tried out the first time that this process connects to it: see `Store.try_out`.
 
     Args:
-        bootstrap_servers: a path or URI (`./kafkalike-data`, `s3a://bucket/log`); several folders as a list, or with
+        bootstrap_servers: a path or URI (`./kafkalike-data`, `s3a://bucket/log`); several of them as a list, or with
             commas between them, which are the brokers of one cluster, and any one that is there suffices once it was
             made; an opened `Cluster`; or None for the environment variable `KAFKALIKE_BOOTSTRAP_SERVERS`, else
             `./kafkalike-data`.
         storage_options: of an object store: a dict by the names that obstore and deltalake share. Environment variables
-            such as `AWS_ACCESS_KEY_ID` say what it does not.
+            such as `AWS_ACCESS_KEY_ID` say what it does not. They hold for all roots in object stores; a dict in it,
+            under the URI of a root or the beginning of one, holds for that root.
         to_read: for a client that writes nothing. What it reads does not rest on what is tried out, which takes up to
             five requests; the table of topics is read instead. A write, should there be one, is preceded by the trial.
         client_rack: where the client is: of a cluster of several roots data files are read at one in this rack that is
             in sync, else at the leader. Without effect on a cluster of one root.
 
     Raises:
-        KafkaConfigurationError: for anything else; for several roots that are no folders, or not of one cluster.
+        KafkaConfigurationError: for anything else; for several roots that are not of one cluster.
         UnsafeStorageError: when the storage cannot keep several writers apart.
         KafkaConnectionError: when an object store gives no answer, or has no such bucket.
     """
@@ -94,13 +98,36 @@ def _somewhere(bootstrap_servers: Any, storage_options: Any) -> Cluster:  # noqa
             raise KafkaConfigurationError("storage_options are for a root, and bootstrap_servers is an opened cluster")
         return root
     roots = _split(root)
-    if len(roots) > 1 or ("://" not in root and os.path.exists(f"{root}/{BROKERS}")):  # noqa: PTH110 - quick
+    if len(roots) > 1 or _is_broker(root, options):
         from kafkalike.log.cluster.replicated.opening import open_several
 
-        if options:
-            raise KafkaConfigurationError("storage_options are for object stores, and these are several folders")
-        return open_several(roots)
-    return open_cluster(root, options)
+        return open_several(roots, storage_options=options)
+    # Those of single roots may be of one that is to be added.
+    cluster = open_cluster(root, options if "://" in root or (options and options.given()) else None)
+    cluster.add_root = partial(_add_root, root, options)
+    return cluster
+
+
+def _add_root(root: str, options: StorageOptions | None, uri: str, rack: str | None, id: int | None) -> Broker:  # noqa: A002
+    from kafkalike.log.cluster.replicated.growing import grow
+
+    return grow(root, uri, rack=rack, id=id, options=options)
+
+
+def _is_broker(root: str, options: StorageOptions | None) -> bool:
+    """Whether a root is one of a cluster that has several."""
+    if "://" not in root:
+        return os.path.exists(f"{root}/{BROKERS}")  # noqa: PTH110 - quick
+    if object_root(root) is None:
+        return False
+    from kafkalike.log.store.objects import open_objects
+
+    store = open_objects(root, options)
+    try:
+        return store is not None and store.look(BROKERS) is not None
+    except OSError:
+        # It says so itself when it is asked for more.
+        return False
 
 
 def check_there(cluster: Cluster) -> None:

@@ -28,6 +28,7 @@ from kafkalike.log.inspect.verify import verify
 from kafkalike.model.batch import RecordBatch
 from kafkalike.retention.run import maintain
 from tests.tools.clusters import on_three_disks
+from tests.tools.records import records_of
 
 LAG_MS = 200
 FAST = {"replica.lag.time.max.ms": str(LAG_MS)}
@@ -147,8 +148,10 @@ def test_roots_of_different_clusters_and_single_ones_are_refused(tmp_path: Path,
         connect([tmp_path / "single", tmp_path / "new"])
     with pytest.raises(KafkaConfigurationError, match="named twice"):
         connect([roots[0], roots[0]])
-    with pytest.raises(KafkaConfigurationError, match="folders of this machine"):
-        connect("s3://bucket/a,s3://bucket/b")
+    with pytest.raises(KafkaConfigurationError, match="neither"):
+        connect([tmp_path / "new", "hdfs://host/b"])
+    with pytest.raises(KafkaConfigurationError, match="storage_options are for object stores"):
+        connect(roots, {"region": "x"})
 
 
 @pytest.mark.parametrize("gone", [1, 2, 3])
@@ -300,6 +303,36 @@ def test_an_unclean_election_is_recorded_and_clients_see_the_log_that_is_left(ro
     back(roots, 3)
     assert not cluster.replication.replicate().failed
     assert set(cluster.replication.replicas("t").isr) == {2, 3}
+    assert values(opened(roots)) == ["a", "b", "c"]
+
+
+def test_an_unclean_election_takes_out_files_that_nobody_has(roots: list[Path]) -> None:
+    """A replica that was let in gets versions whose files have left the leader's log, and disk, since."""
+    cluster = opened(roots)
+    cluster.create_topic("t", 1, {}, assignments={0: [3, 2]})
+    log = cluster.log("t")
+    log.append(batch("a"))
+    away(roots, 2)
+    log.append(batch("removed"))
+    log.append(batch("b"))
+    back(roots, 2)
+    leader, other = (root / cluster.topic("t").location for root in (roots[2], roots[1]))
+    new = sorted(content(roots[2], leader.name).keys() - content(roots[1], leader.name).keys())
+    (removed,) = [name for name in new if b"removed" in (leader / name).read_bytes() and name.endswith(".parquet")]
+    for name in new:
+        if name != removed:
+            shutil.copy(leader / name, other / name)
+    away(roots, 3)
+
+    elected = cluster.replication.elect_leader("t", "unclean")
+
+    assert "1 data file" in elected.losses[0]
+    assert values(opened(roots)) == ["a", "b"]
+    opened(roots).log("t").append(batch("c"))
+    assert records_of(opened(roots).log("t"), 0) == [(0, "a"), (2, "b"), (3, "c")]
+    assert not [found for found in verify(opened(roots), ["t"]).findings if not found.warning]
+    back(roots, 3)
+    assert not cluster.replication.replicate().failed
     assert values(opened(roots)) == ["a", "b", "c"]
 
 

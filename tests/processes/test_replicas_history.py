@@ -1,4 +1,4 @@
-"""Histories of clusters of three roots that vanish, fill up, turn read-only and come back, under kill -9 and SIGSTOP.
+"""Histories of clusters of three roots that vanish, hang, fill up, turn read-only and come back, under kill -9.
 
 The checker judges what all writers were told and a reader sees in the end; replicas are the same then, byte by byte,
 and each topic that was acknowledged is there.
@@ -9,7 +9,6 @@ from __future__ import annotations
 import json
 import os
 import random
-import shutil
 import signal
 import subprocess
 import time
@@ -26,11 +25,12 @@ from kafkalike.log.table.loading import load_table
 from kafkalike.log.topic.segment_files import segment_of
 from tests.jepsen.history import Recorder, judge
 from tests.tools.children import Child
+from tests.tools.hanging import Hanging, can_hang
 from tests.tools.records import records_of
 
 WORKER = "tests.processes.workers.replicas"
 PARTITIONS = [0, 1]
-FIRST = ("write", "write", "replicate", "control")
+FIRST = ("write", "write", "replicate", "elect", "control")
 LAG_MS = 500
 PATIENCE = 90.0
 """Seconds for replicas to come back, once all roots are there."""
@@ -41,6 +41,8 @@ class Trial:
 
     def __init__(self, path: Path, *, mounts: bool, pause_ms: int) -> None:
         self.path, self.mounts, self.pause_ms = path, mounts, pause_ms
+        (path / "hangs").mkdir()
+        self.hangs = can_hang(path / "hangs")
         self.chance = random.Random(str(path.name))
         self.disks = [path / f"disk{n}" for n in (1, 2, 3)]
         for disk in self.disks:
@@ -143,6 +145,10 @@ class Trial:
             return
         self.undo.append(lambda: subprocess.run(["mount", "-o", "remount,rw", str(disk)], check=True))
 
+    def hang(self) -> None:
+        mounted = Hanging(self.chance.choice(self.disks) / "root")
+        self.undo.append(mounted.end)
+
     def note(self, what: str) -> None:
         self.done[what] = self.done.get(what, 0) + 1
 
@@ -151,6 +157,8 @@ class Trial:
         acts = [self.vanish, self.kill, self.stop_for_a_while, self.vanish, self.kill]
         if self.mounts:
             acts += [self.fill, self.freeze]
+        if self.hangs:
+            acts += [self.hang, self.hang]
         end, turn = time.monotonic() + seconds, 0
         while time.monotonic() < end or turn < len(acts):
             act = acts[turn % len(acts)] if turn < len(acts) else self.chance.choice(acts)
@@ -158,7 +166,7 @@ class Trial:
             act()
             self.note(act.__name__)
             time.sleep(self.chance.uniform(0.2, 2.5) * pause)
-            if act == self.vanish and self.chance.random() < 0.5:
+            if act in {self.vanish, self.hang} and self.chance.random() < 0.5:
                 self.kill()
             self.mend()
             time.sleep(self.chance.uniform(0.1, 1.0) * pause)
@@ -232,11 +240,8 @@ class Trial:
 
 
 def come_back(disk: Path) -> None:
-    """Nobody may have written in its place, below a mount point. Locks may be there: filelock makes folders."""
-    place = disk / "root"
-    made = [each.name for each in place.iterdir()] if place.exists() else []
-    assert set(made) <= {"__locks"}, made
-    shutil.rmtree(place, ignore_errors=True)
+    """Nobody may have made anything in its place, below a mount point."""
+    assert not (disk / "root").exists(), list((disk / "root").rglob("*"))
     (disk / "away").rename(disk / "root")
 
 

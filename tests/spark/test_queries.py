@@ -165,6 +165,7 @@ def test_a_statement_ends_when_its_time_is_over(spark: SparkSession, root: str) 
     assert spark.sparkContext.statusTracker().getActiveJobsIds() == []
 
 
+@pytest.mark.soak
 def test_a_statement_that_spark_cannot_end_is_given_up(
     spark: SparkSession, filled: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -5,7 +5,7 @@ Hundreds of worker processes load this: what is not asked for is not imported, p
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -51,6 +51,28 @@ def on_three_disks(root: str | Path, **settings: str) -> ReplicatedCluster:
 
     server = {"default.replication.factor": "3", **settings}
     return open_several([f"{root}/{n}" for n in (1, 2, 3)], server=ServerConfig.from_properties(server))
+
+
+def in_buckets(
+    server: ObjectServer, base: str, folder: str | Path | None = None, options: Mapping[str, str] | None = None
+) -> ReplicatedCluster:
+    """A cluster of three places of an object store, or of two and a folder, in which new topics have three replicas.
+
+    Args:
+        server: the object store.
+        base: the place above them.
+        folder: the folder, which is broker 2.
+        options: more storage options.
+    """
+    from kafkalike.config.server import ServerConfig
+    from kafkalike.config.storage import StorageOptions
+    from kafkalike.log.cluster.replicated.opening import open_several
+
+    roots = [f"{base}/{n}" for n in (1, 2, 3)]
+    if folder is not None:
+        roots[1] = str(folder)
+    settings = ServerConfig.from_properties({"default.replication.factor": "3"})
+    return open_several(roots, server=settings, storage_options=StorageOptions({**server.options, **(options or {})}))
 
 
 def object_store(server: ObjectServer, root: str | None = None) -> ObjectStore:

@@ -104,6 +104,10 @@ class EverywhereStore(MemoryStore):
         return "everywhere"
 
     @property
+    def combines(self) -> bool:
+        return True
+
+    @property
     def far(self) -> bool:
         """Plans are made beside looks, half of the time."""
         return self.mood.far

@@ -31,6 +31,10 @@ class FarStore(MemoryStore):
     def far(self) -> bool:
         return True
 
+    @property
+    def combines(self) -> bool:
+        return True
+
     def read(self, name: str) -> bytes:
         self.asked.append(f"get {self._prefix}{name}")
         return super().read(name)

@@ -67,3 +67,7 @@ def only_on_disk(fixture: str) -> pytest.MarkDecorator:
 
 
 ALL_STORES = ["local", "memory", *OBJECT_STORES]
+
+BUCKETS, MIXED = "three buckets", "two buckets and a folder"
+THREE_BUCKETS = [pytest.param(kind, marks=[pytest.mark.objects, pytest.mark.slow]) for kind in (BUCKETS, MIXED)]
+"""Parameters of a fixture that is to run over clusters of several roots in object stores, too: places of one server."""

@@ -104,7 +104,7 @@ class Actor:
         self.reach(act.replica)
         if act.source is not None:
             self.reach(act.source)
-        self.world.supply(act.replica, act.content, act.source)  # type: ignore[arg-type]
+        self.world.supply(act.replica, act.content, act.source, partly=act.partly)  # type: ignore[arg-type]
 
     def end(self, act: acts.End) -> int:
         self.reach(act.replica)
@@ -138,14 +138,18 @@ class Actor:
     def copy_checkpoint(self, act: acts.CopyCheckpoint) -> int:
         self.reach(act.replica)
         self.reach(act.source)
-        return self.world.copy_checkpoint(act.source, act.replica)
+        return self.world.copy_checkpoint(act.source, act.replica, partly=act.partly)
 
     def discard(self, act: acts.Discard) -> None:
         self.reach(act.replica)
         self.world.discard(act.replica, act.below)
 
     def new_seal(self, act: acts.NewSeal) -> Content:
-        return Content(f"s{act.registration.epoch}", act.registration.configuration)
+        return Content(f"s{act.registration.epoch}", act.registration.configuration, removed=act.lost)
+
+    def missing(self, act: acts.Missing) -> tuple[str, ...]:
+        self.reach(act.replica)
+        return self.world.missing(act.replica)
 
     def new_life(self, _act: acts.NewLife) -> int:
         self.world.lives += 1
@@ -211,6 +215,7 @@ CARRIED_OUT: dict[type, Callable[[Actor, Any], Any]] = {
     acts.CopyCheckpoint: Actor.copy_checkpoint,
     acts.Discard: Actor.discard,
     acts.NewSeal: Actor.new_seal,
+    acts.Missing: Actor.missing,
     acts.NewLife: Actor.new_life,
     Call: lambda _actor, act: act.work(),
 }
@@ -310,10 +315,9 @@ def writer(world: Roots, actor: Actor) -> Steps:  # noqa: C901
 
 
 def plan(world: Roots, append_id: str, known: list[Content]) -> Content:
-    removed = ""
+    removed: tuple[str, ...] = ()
     if world.random() < 0.3:
-        live = sorted(live_files(known))
-        removed = live[0] if live else ""
+        removed = tuple(sorted(live_files(known))[:1])
     return Content(append_id, None, f"f{world.files}", removed)
 
 

@@ -23,8 +23,8 @@ class Content(NamedTuple):
     configuration: Configuration | None = None
     file: str = ""
     """The data file that it adds."""
-    removed: str = ""
-    """The data file that it takes out."""
+    removed: tuple[str, ...] = ()
+    """The data files that it takes out."""
     fence: bool = False
 
 
@@ -60,7 +60,7 @@ def live_files(contents: Any) -> set[str]:
     for content in contents:
         if content.file:
             live.add(content.file)
-        live.discard(content.removed)
+        live.difference_update(content.removed)
     return live
 
 
@@ -118,7 +118,6 @@ class Roots:
             table.log[0], table.last = first, 0
         self.lives = 0
         self.known_lives = {0}
-        self.exempt: set[str] = set()
         self.files = 0
         self.tick = 0
         self.late: list[tuple[Replica, int, Content]] = []
@@ -133,7 +132,11 @@ class Roots:
         self.seals: dict[int, Configuration] = {0: first.configuration}  # type: ignore[dict-item]
         self.told: dict[str, str] = {}
         self.counts = dict.fromkeys(
-            ("ack", "epoch", "join", "unclean", "late", "behind", "clean", "refused", "evict", "vacuum", "move"), 0
+            (
+                *("ack", "epoch", "join", "unclean", "files", "late", "behind", "clean", "refused", "evict", "vacuum"),
+                "move",
+            ),
+            0,
         )
 
     def table(self, replica: Replica) -> Table:
@@ -157,11 +160,11 @@ class Roots:
             assert seal == content.configuration, (content, "two configurations of an epoch")
         return True
 
-    def supply(self, replica: Replica, content: Content, source: Replica | None) -> None:
+    def supply(self, replica: Replica, content: Content, source: Replica | None, *, partly: bool) -> None:
         if not content.file:
             return
         if source is not None and content.file not in self.table(source).files:
-            assert self.is_dead(source, content.file), (source, content, "was removed, and is to be copied")
+            assert partly or self.is_dead(source, content.file), (source, content, "was removed, and is to be copied")
             return
         self.table(replica).files.add(content.file)
 
@@ -175,6 +178,14 @@ class Roots:
             for number, content in enumerate(table.state.contents):
                 assert self.truth.get(number, content) == content, (replica, number, "a checkpoint of something else")
 
+    def missing(self, replica: Replica) -> tuple[str, ...]:
+        """Live files of a replica's log that it lacks."""
+        table = self.table(replica)
+        return tuple(sorted(live_files(self.contents_of(table)) - table.files))
+
+    def contents_of(self, table: Table) -> tuple[Content, ...]:
+        return self.state_of(table, table.last).contents
+
     def state_of(self, table: Table, version: int) -> State:
         base = table.state or State(View(Configuration(0, self.seals[0].chain), -1), ())
         view, contents = base.view, list(base.contents)
@@ -184,7 +195,7 @@ class Roots:
             view = view.after(content)
         return State(view, tuple(contents))
 
-    def copy_checkpoint(self, source: Replica, replica: Replica) -> int:
+    def copy_checkpoint(self, source: Replica, replica: Replica, *, partly: bool) -> int:
         mine, theirs = self.table(replica), self.table(source)
         if theirs.checkpoint > mine.checkpoint:
             assert theirs.state is not None
@@ -193,7 +204,7 @@ class Roots:
                 if file in theirs.files:
                     mine.files.add(file)
                 else:
-                    assert self.is_dead(source, file), (source, file, "was removed, and is to be copied")
+                    assert partly or self.is_dead(source, file), (source, file, "was removed, and is to be copied")
             mine.last = max(mine.last, mine.checkpoint)
         return mine.checkpoint
 
@@ -227,11 +238,9 @@ class Roots:
 
     def is_dead(self, replica: Replica, file: str) -> bool:
         """Whether the log takes a file out, though nobody may have been told yet."""
-        if file in self.exempt:
-            return True
         table = self.tables[replica]
         contents = [*(table.state.contents if table.state else ()), *table.log.values()]
-        return any(content.removed == file for content in contents)
+        return any(file in content.removed for content in contents)
 
     def has(self, replica: Replica, version: int, content: Content) -> bool:
         table = self.tables.get(replica)
@@ -277,7 +286,9 @@ class Roots:
         for version in sorted(gone):
             self.lost.setdefault(version, []).append(self.truth.pop(version))
             self.acknowledged.pop(version, None)
+        # Files of versions that it has, and which are nowhere any more: its seal takes out as many as were written down.
         table = self.tables[chosen]
-        held = self.state_of(table, max(table.log, default=table.checkpoint)).contents if table.last >= 0 else ()
-        # Retention has taken them by the log that is given up.
-        self.exempt |= {file for file in live_files(held) if file not in table.files}
+        kept = (content for content in self.contents_of(table) if content.configuration != after.configuration)
+        gone_files = live_files(kept) - table.files
+        assert len(gone_files) == after.losses[-1].files, (chosen, gone_files, "lost files were not written down")
+        self.counts["files"] += len(gone_files)

@@ -67,7 +67,7 @@ def _read(content: bytes) -> Registration:
         tuple(Replica(*r) for r in chain),
         Replica(*newcomer) if newcomer else None,
         life,
-        tuple(Loss(e, Replica(*r), kept, tuple(Replica(*c) for c in old)) for e, r, kept, old in losses),
+        tuple(Loss(e, Replica(*r), kept, tuple(Replica(*c) for c in old), *f) for e, r, kept, old, *f in losses),
     )
 
 
@@ -146,7 +146,7 @@ class Client:
         sink = pa.BufferOutputStream()
         pq.write_table(pa.table({"word": [word]}), sink)
         content = sink.getvalue().to_pybytes()
-        self.roots.made(path, content)
+        self.roots.supplies.made(path, content)
         add = Add(path=path, partition=0, size=len(content), modification_ms=1, data_change=True, stats={})
         wanted = Commit(version=0, time_ms=1, operation="WRITE", append_id=uuid.uuid4().hex, adds=[add])
         return VersionFile(wanted.content())

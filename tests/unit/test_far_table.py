@@ -35,6 +35,10 @@ class FarStore(ScriptedStore):
     def far(self) -> bool:
         return True
 
+    @property
+    def combines(self) -> bool:
+        return True
+
     def look(self, name: str, pace: Pace = NOW) -> bytes | None:
         return self.looks.look(name, pace, lambda: NearStore.look(self, name))
 

@@ -17,6 +17,7 @@ import pyarrow as pa
 
 from kafkalike.config.storage import SentOptions
 from kafkalike.errors import KafkaStorageError
+from kafkalike.log.store.bounded import PART_BYTES, go_on, write_parts
 from kafkalike.log.store.folder_probe import probe_folder
 from kafkalike.log.store.leases import LocalLeases
 from kafkalike.log.store.lock import TableLock
@@ -122,7 +123,14 @@ class LocalStore(NearStore):
     def read(self, name: str) -> bytes:
         """Content of a file."""
         with open(self.path(name), "rb") as stream:  # noqa: PTH123 - a poll does this; Path costs more than the open
-            return stream.read()
+            content = stream.read(PART_BYTES)
+            if len(content) < PART_BYTES:
+                return content
+            parts = [content]
+            while parts[-1]:
+                go_on()
+                parts.append(stream.read(PART_BYTES))
+            return b"".join(parts)
 
     def put_if_absent(self, name: str, content: bytes, *, durable: bool = False) -> bool:
         """Create a file with its whole content at once, unless there is one.
@@ -135,7 +143,7 @@ class LocalStore(NearStore):
         try:
             try:
                 with open(temporary, "xb") as stream:  # noqa: PTH123
-                    stream.write(content)
+                    write_parts(stream, content)
                     if durable:
                         stream.flush()
                         os.fsync(stream.fileno())
@@ -162,7 +170,7 @@ class LocalStore(NearStore):
         temporary = f"{folder}/.{base}.{uuid.uuid4().hex}.tmp"
         try:
             with open(temporary, "xb") as stream:  # noqa: PTH123
-                stream.write(content)
+                write_parts(stream, content)
             os.replace(temporary, target)  # noqa: PTH105
         finally:
             _unlink_quietly(temporary)

@@ -15,6 +15,7 @@ import errno
 import hashlib
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 from typing import Final
 
@@ -42,16 +43,27 @@ LONGEST_NAME: Final = 200
 """Characters of a table's name that its lock's name takes."""
 
 
+Within = Callable[[Callable[[], object]], object]
+
+
+def _plain(work: Callable[[], object]) -> object:
+    return work()
+
+
 class TableLock:
     """The lock of one table.
 
     Args:
         folder: where the root keeps its locks; made when missing.
         name: the table's name.
+        called: what the folder is called in errors; None: as it is.
+        within: makes each call of the root's storage, which may raise `OSError` instead.
     """
 
-    def __init__(self, folder: str, name: str) -> None:
+    def __init__(self, folder: str, name: str, called: str | None = None, within: Within = _plain) -> None:
         self.name = name
+        self._called = f"{called or folder}/{_file_name(name)}.lock"
+        self._within = within
         self._folder = Path(folder)
         self._path = str(self._folder / f"{_file_name(name)}.lock")
 
@@ -98,29 +110,60 @@ class TableLock:
         turnstile = FileLock(self._path + TURN, thread_local=False)
         table = FileLock(self._path, thread_local=False)
         try:
-            _take(turnstile, self._folder, limit, meanwhile, FIRST_POLL_SECONDS)
+            self._take(turnstile, limit, meanwhile, FIRST_POLL_SECONDS)
             try:
-                _take(table, self._folder, limit, meanwhile, POLL_SECONDS)
+                self._take(table, limit, meanwhile, POLL_SECONDS)
             finally:
-                with _plainly():
-                    turnstile.release()
+                self._let_go(turnstile)
         except Timeout as cause:
             # One that waits at the turnstile may have been stopped there.
             holder = holder_of(self._path) or holder_of(self._path + TURN)
             message = f"other writers held {self.name!r} until time ran out; nothing was written"
             raise KafkaTimeoutError(message if holder is None else f"{message}; {holder}") from cause
         except PermissionError as cause:
-            raise TopicAuthorizationFailedError(f"the lock {self._path} may not be taken: {cause}") from cause
+            raise TopicAuthorizationFailedError(f"the lock {self._called} may not be taken: {cause}") from cause
         except OSError as cause:
             if cause.errno == errno.EROFS:
                 raise TopicAuthorizationFailedError(f"the root is read-only: {cause}") from cause
-            message = f"the lock {self._path} cannot be taken, so nothing was written: {cause}"
+            message = f"the lock {self._called} cannot be taken, so nothing was written: {cause}"
             raise KafkaStorageError(message) from cause
         try:
             yield
         finally:
-            with _plainly():
-                table.release()
+            self._let_go(table)
+
+    def _take(self, lock: FileLock, limit: Deadline, meanwhile: Callable[[], object], pause: float) -> None:
+        """Try again and again, more often with time.
+
+        Raises:
+            Timeout: the time is up.
+            FileNotFoundError: the folder was there, and is not any more.
+        """
+        # A clock that a test turns does not run while this waits.
+        begun, left = SYSTEM_CLOCK.monotonic(), limit.remaining()
+        while True:
+            try:
+                self._within(partial(_acquire, lock))
+            except Timeout:
+                waited = SYSTEM_CLOCK.monotonic() - begun
+                if waited >= left:
+                    raise
+            else:
+                return
+            meanwhile()
+            if not self._within(self._folder.is_dir):
+                # It was there, and went with its root: to make it anew would be to make it below a mount point.
+                raise FileNotFoundError(errno.ENOENT, "the folder of locks is gone", str(self._folder))
+            rest = max(0.0, 1 - waited / LONG_SECONDS)
+            SYSTEM_CLOCK.sleep(min(POLL_SECONDS + (pause - POLL_SECONDS) * rest, left - waited))
+
+    def _let_go(self, lock: FileLock) -> None:
+        try:
+            self._within(partial(_release, lock))
+        except OSError as cause:
+            # It goes with the thread that hangs, or with this process.
+            if cause.errno != errno.ETIMEDOUT:
+                raise
 
 
 @contextmanager
@@ -139,35 +182,18 @@ def _plainly() -> Iterator[None]:
         raise found from several
 
 
+def _acquire(lock: FileLock) -> None:
+    with _plainly():
+        lock.acquire(timeout=0)
+
+
+def _release(lock: FileLock) -> None:
+    with _plainly():
+        lock.release()
+
+
 def _file_name(name: str) -> str:
     """The name itself, unless the endings would make it too long for a file; topics may have 249 characters."""
     if len(name) <= LONGEST_NAME:
         return name
     return f"{name[:LONGEST_NAME]}~{hashlib.sha256(name.encode()).hexdigest()[:16]}"
-
-
-def _take(lock: FileLock, folder: Path, limit: Deadline, meanwhile: Callable[[], object], pause: float) -> None:
-    """Try again and again, more often with time.
-
-    Raises:
-        Timeout: the time is up.
-        FileNotFoundError: the folder was there, and is not any more.
-    """
-    # A clock that a test turns does not run while this waits.
-    begun, left = SYSTEM_CLOCK.monotonic(), limit.remaining()
-    while True:
-        try:
-            with _plainly():
-                lock.acquire(timeout=0)
-        except Timeout:
-            waited = SYSTEM_CLOCK.monotonic() - begun
-            if waited >= left:
-                raise
-        else:
-            return
-        meanwhile()
-        if not folder.is_dir():
-            # It was there, and went with its root: to make it anew would be to make it below a mount point.
-            raise FileNotFoundError(errno.ENOENT, "the folder of locks is gone", str(folder))
-        rest = max(0.0, 1 - waited / LONG_SECONDS)
-        SYSTEM_CLOCK.sleep(min(POLL_SECONDS + (pause - POLL_SECONDS) * rest, left - waited))

@@ -22,6 +22,11 @@ class NearStore:
         return False
 
     @property
+    def combines(self) -> bool:
+        """Nothing is gained."""
+        return False
+
+    @property
     def requests(self) -> Mapping[str, int]:
         """None that anybody counts."""
         return {}
@@ -60,6 +65,11 @@ class NearStore:
 
     def note_missing(self, name: str, since: float, quiet_seconds: float) -> None:
         """Nothing is gained."""
+
+    def bounded(self, work: Callable[[], T], *, long: bool = False) -> T:
+        """Make calls in the caller's thread."""
+        del long
+        return work()
 
     def beside(self, calls: Sequence[Callable[[], T]]) -> list[T]:
         """Make calls one after the other."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from typing import Final
 from urllib.parse import urlsplit
@@ -98,6 +99,25 @@ def object_root(root: str) -> ObjectRoot | None:
             f"{root}: a root's path is made of letters, digits and !_.*'()=+@:,$&;- between single slashes"
         )
     return replace(found, path=path)
+
+
+def named_root(root: ObjectRoot, named: Sequence[str]) -> str | None:
+    """Which of several URIs names a place, or what is above it: the longest of them; None where none does.
+
+    Raises:
+        KafkaConfigurationError: one names no bucket.
+    """
+    found: list[tuple[int, str]] = []
+    for uri in named:
+        other = object_root(uri)
+        if other is None:
+            message = f"storage options are given for {uri}, which is no place in an object store"
+            raise KafkaConfigurationError(message)
+        same = (other.provider, other.bucket) == (root.provider, root.bucket)
+        below = not other.path or f"{root.path}/".startswith(f"{other.path}/")
+        if same and below and (not other.account or not root.account or other.account == root.account):
+            found.append((len(other.path), uri))
+    return max(found)[1] if found else None
 
 
 def _named(root: str) -> ObjectRoot | None:

@@ -19,7 +19,7 @@ from kafkalike.errors import KafkaError, TopicAuthorizationFailedError
 from kafkalike.log.store.hadoop import hadoop_settings
 from kafkalike.log.store.object_client import check_process
 from kafkalike.log.store.object_files import RangeFile, UploadFile
-from kafkalike.log.store.object_root import object_root
+from kafkalike.log.store.object_root import named_root, object_root
 from kafkalike.log.store.port import NOW, Entry, NotStoredError, Pace, Reach, Store
 from kafkalike.log.store.shared_root import SharedRoot, shared_root
 from kafkalike.model.leases import Leases
@@ -51,7 +51,7 @@ def open_objects(
     if root is None:
         return None
     check_process()
-    options = resolve_options(root.provider, given, environ)
+    options = resolve_options(root.provider, given and given.of_root(named_root(root, given.roots)), environ)
     root = root.in_account(options)
     return ObjectStore(shared_root(root, options), root.uri)
 
@@ -100,6 +100,11 @@ class ObjectStore:
     @property
     def far(self) -> bool:
         """It is."""
+        return True
+
+    @property
+    def combines(self) -> bool:
+        """They do."""
         return True
 
     @property
@@ -178,6 +183,11 @@ class ObjectStore:
         looks = self._root.looks
         self.beside([partial(look, name) for name in names if not looks.has_answer(self._prefix + name, pace)])
 
+    def bounded(self, work: Callable[[], T], *, long: bool = False) -> T:
+        """Make calls in the caller's thread: requests are given up by themselves."""
+        del long
+        return work()
+
     def beside(self, calls: Sequence[Callable[[], T]]) -> list[T]:
         """Make calls side by side."""
         others = [(call, self._root.started(call)) for call in calls[1:]]
@@ -253,7 +263,9 @@ class ObjectStore:
 
     def copy(self, source: str, target: Store, name: str) -> bool:
         """Copy an object within the store."""
-        assert isinstance(target, ObjectStore)
+        if not isinstance(target, ObjectStore) or target._root is not self._root:  # noqa: SLF001
+            target.replace(name, self.read(source))
+            return False
         self._root.client.copy(self._prefix + source, target._prefix + name)  # noqa: SLF001 - another of the same class
         return False
 

@@ -89,6 +89,15 @@ class Store(Protocol):
         ...
 
     @property
+    def combines(self) -> bool:
+        """Whether writers spare requests for each other.
+
+        Appends wait beside the table for whoever commits next, commits are joined, and plans are made beside looks. Not
+        where a version is made at several places.
+        """
+        ...
+
+    @property
     def requests(self) -> Mapping[str, int]:
         """Requests that this process has made of the root's storage by kind, such as `get`; empty where none count."""
         ...
@@ -190,6 +199,19 @@ class Store(Protocol):
         """Get files ahead that are read one after the other soon, and never change; where that saves time.
 
         What goes wrong is met again by `read`.
+        """
+        ...
+
+    def bounded(self, work: Callable[[], T], *, long: bool = False) -> T:
+        """Make several calls of this store as one, where each would have a thread of its own, as it may hang.
+
+        Args:
+            work: the calls. They may be made though this raises.
+            long: whether they write.
+
+        Raises:
+            OSError: they took too long.
+            Exception: what they raise.
         """
         ...
 

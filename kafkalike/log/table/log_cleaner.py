@@ -114,7 +114,7 @@ class LogCleaner:
             table_id: id of its table.
             paths: data files that it has.
         """
-        version, far = landed.version, self._files.far
+        version, far = landed.version, self._files.far and self._files.combines
         if far:
             self._joining.note(version, landed.content)
         if version % (self._every if far else INTERVAL):

@@ -106,7 +106,7 @@ def load_snapshot(store: Store, version: int | None = None, *, rare: bool = Fals
         FileNotFoundError: there is no table.
         LogCorruptError: its log lacks a version, or cannot be read; or it has no such version (any more, or yet).
     """
-    rare = rare and store.far
+    rare = rare and store.far and store.combines
     found = _from_last_checkpoint(store) if version is None and not rare else None
     if found is not None:
         return found

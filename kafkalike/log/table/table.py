@@ -155,8 +155,8 @@ class Table(FollowedTable):
         Look, plan, make the data files durable if need be, put the next version if absent, settle what is in doubt;
         wait and begin again when a concurrent writer was faster, with the same change unless a requirement of it broke.
 
-        Where a look takes long (`Store.far`) and `questions` are given, the first plan is made of what is known, beside
-        the look; what the look has found must agree with its requirements, or it is made anew.
+        Where a look takes long (`Store.far`, `Store.combines`) and `questions` are given, the first plan is made of
+        what is known, beside the look; what the look has found must agree with its requirements, or it is made anew.
 
         Args:
             plan: see `Plan`.
@@ -247,7 +247,7 @@ class Table(FollowedTable):
             KafkaStorageError: the storage refused its files.
         """
         state = self._state
-        if questions is None or not self.store.far:
+        if questions is None or not (self.store.far and self.store.combines):
             return known
         if plan is None or state is None:
             self.store.beside(questions())
@@ -276,7 +276,9 @@ class Table(FollowedTable):
             looked: when that look began. It must have seen that the version before is there, and none in its place.
         """
         state, (seen, seen_at) = self._state, self._seen_there
-        if not self.store.far or state is None or not 0 <= seen <= state.version or seen_at < looked:
+        if not (self.store.far and self.store.combines) or state is None or not 0 <= seen <= state.version:
+            return False
+        if seen_at < looked:
             return False
         in_time = SYSTEM_CLOCK.monotonic() - looked <= SURE_SECONDS
         return in_time and duration_ms(state.properties, LOG_STAYS) >= HOUR_MS

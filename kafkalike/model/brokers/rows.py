@@ -53,7 +53,7 @@ def replicas_value(table: ReplicatedTable) -> str:
         "chain": list(map(list, registered.chain)),
         "joining": None if registered.joining is None else list(registered.joining),
         "life": registered.life,
-        "losses": [[loss.epoch, loss.replica, loss.kept, loss.chain] for loss in registered.losses],
+        "losses": [[loss.epoch, loss.replica, loss.kept, loss.chain, loss.files] for loss in registered.losses],
     }
     return json.dumps(value, sort_keys=True)
 
@@ -67,13 +67,15 @@ def replicas_of(value: Mapping[str, Any]) -> ReplicatedTable:
         joining=None if joining is None else _replica(joining),
         life=whole(value, "life"),
         losses=tuple(
+            # Rows of the first release do not count files.
             Loss(
                 as_whole(epoch, "epoch"),
                 _replica(replica),
                 as_whole(kept, "kept", at_least=-1),
                 tuple(map(_replica, chain)),
+                *map(int, files),
             )
-            for epoch, replica, kept, chain in value["losses"]
+            for epoch, replica, kept, chain, *files in value["losses"]
         ),
     )
     if not registration.in_sync:

@@ -58,6 +58,8 @@ class Supply(NamedTuple):
     content: Version
     source: Replica | None
     """Who has them; None: this process, which has made them."""
+    partly: bool = False
+    """Whether what the source lacks is left out: its log may name files that were removed where it went on."""
 
 
 class MakeCheckpoint(NamedTuple):
@@ -74,6 +76,14 @@ class CopyCheckpoint(NamedTuple):
     """
 
     source: Replica
+    replica: Replica
+    partly: bool = False
+    """As of `Supply`."""
+
+
+class Missing(NamedTuple):
+    """Look for data files that a replica's log names, as of its last version, and that it lacks. Comes to a tuple."""
+
     replica: Replica
 
 
@@ -108,6 +118,8 @@ class NewSeal(NamedTuple):
     """
 
     registration: Registration
+    lost: tuple[Any, ...] = ()
+    """What `Missing` came to: this version takes them out."""
 
 
 class NewLife(NamedTuple):
@@ -123,6 +135,7 @@ Act = (
     | Supply
     | MakeCheckpoint
     | CopyCheckpoint
+    | Missing
     | Discard
     | LookAtController
     | Register

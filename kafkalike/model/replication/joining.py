@@ -17,6 +17,7 @@ from kafkalike.model.replication.acts import (
     End,
     LookAtController,
     MakeCheckpoint,
+    Missing,
     NewLife,
     NewSeal,
     Put,
@@ -29,13 +30,14 @@ from kafkalike.model.replication.membership import chosen_unclean, confirmed, wi
 from kafkalike.model.replication.values import Registration, Replica, View
 
 
-def catching_up(replica: Replica, leader: Replica, view: View) -> Generator[Act, Any, bool]:
+def catching_up(replica: Replica, leader: Replica, view: View, *, partly: bool = False) -> Generator[Act, Any, bool]:
     """Bring a replica that is not in the chain to what a leader has published.
 
     Args:
         replica: which one.
         leader: the topic's.
         view: what that one has published.
+        partly: whether data files that the leader lacks are left out.
 
     Returns:
         False when it has more than the leader, or something else in the place of a later version: the log must go on
@@ -45,7 +47,7 @@ def catching_up(replica: Replica, leader: Replica, view: View) -> Generator[Act,
     while end < view.end:
         if max(end, 0) <= (yield Checkpoint(leader)):
             # Its own versions cannot be compared any more, and need not be: they are below the checkpoint then.
-            covered = yield CopyCheckpoint(leader, replica)
+            covered = yield CopyCheckpoint(leader, replica, partly)
             end = yield End(replica)
             if end != covered:
                 # Above the checkpoint there is what late helpers have put, right or not.
@@ -58,7 +60,7 @@ def catching_up(replica: Replica, leader: Replica, view: View) -> Generator[Act,
         content = yield from _above_checkpoint(leader, end + 1)
         if content is None:
             continue
-        yield Supply(replica, content, leader)
+        yield Supply(replica, content, leader, partly)
         if not (yield Put(replica, end + 1, content)) and (yield Read(replica, end + 1)) != content:
             yield MakeCheckpoint(leader, view.end)
             continue
@@ -120,6 +122,9 @@ def choosing_unclean(replica: Replica) -> Generator[Act, Any, Registration | Non
 
     It gets another name before: helpers that woke up late could still bring it versions, or a checkpoint, of the log
     that is given up.
+
+    Its log may name data files that it never got: while it joined they had left the log, and the disk, of the one that
+    it was brought up from. Nobody has them any more, so its seal takes them out.
     """
     registered = yield LookAtController()
     if any(replica.broker == member.broker for member in registered.chain):
@@ -127,11 +132,12 @@ def choosing_unclean(replica: Replica) -> Generator[Act, Any, Registration | Non
     life = yield NewLife()
     renamed = Replica(replica.broker, life)
     kept = yield End(replica)
-    yield from catching_up(renamed, replica, View(registered.configuration, kept))
+    yield from catching_up(renamed, replica, View(registered.configuration, kept), partly=True)
     kept = yield End(renamed)
-    chosen = chosen_unclean(registered, renamed, kept)
+    lost = yield Missing(renamed)
+    chosen = chosen_unclean(registered, renamed, kept, len(lost))
     # A log that has no seal of this epoch is one that was given up.
-    yield Put(renamed, kept + 1, (yield NewSeal(chosen)))
+    yield Put(renamed, kept + 1, (yield NewSeal(chosen, lost)))
     return chosen if (yield Register(registered, chosen)) else None
 
 

@@ -51,7 +51,7 @@ def confirmed(registration: Registration) -> Registration:
     return registration._replace(joining=None)
 
 
-def chosen_unclean(registration: Registration, replica: Replica, kept: int) -> Registration:
+def chosen_unclean(registration: Registration, replica: Replica, kept: int, files: int = 0) -> Registration:
     """Make a replica the leader that may lack acknowledged records, as nobody in sync can be reached.
 
     All others must be made anew before they come back: their logs, and checkpoints, may say something else.
@@ -60,7 +60,8 @@ def chosen_unclean(registration: Registration, replica: Replica, kept: int) -> R
         registration: as it is.
         replica: the one with the longest log of those that can be reached, copied under a life of its own.
         kept: its log end, a version.
+        files: how many data files its log names that are lost.
     """
     epoch = registration.epoch + 1
-    loss = Loss(epoch, replica, kept, registration.chain)
+    loss = Loss(epoch, replica, kept, registration.chain, files)
     return Registration(epoch, (replica,), None, replica.life, (*registration.losses, loss))

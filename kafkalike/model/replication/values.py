@@ -43,6 +43,8 @@ class Loss(NamedTuple):
     """The log end, a version, that this replica had when it was chosen: later ones of older epochs are lost."""
     chain: tuple[Replica, ...]
     """Whose log was the truth before."""
+    files: int = 0
+    """How many data files that log names and nobody in reach had: the version after `kept` takes them out."""
 
 
 class Registration(NamedTuple):

@@ -58,6 +58,20 @@ def control(asked: dict[str, Any]) -> None:
             time.sleep(0.2 + asked["pause_ms"] / 100)
 
 
+def elect(asked: dict[str, Any]) -> None:
+    """Have the topic's leader moved, again and again."""
+    cluster = connect(asked["roots"])
+    chance = random.Random(asked["name"])
+    wait_for_go()
+    while True:
+        order = [1, 2, 3]
+        chance.shuffle(order)
+        with contextlib.suppress(KafkaError):
+            cluster.replication.reassign(asked["topic"], order)
+            cluster.replication.elect_leader(asked["topic"])
+        time.sleep(0.3 + asked["pause_ms"] / 20)
+
+
 if __name__ == "__main__":
     given = orders()
-    {"write": write, "replicate": replicate, "control": control}[given["role"]](given)
+    {"write": write, "replicate": replicate, "control": control, "elect": elect}[given["role"]](given)

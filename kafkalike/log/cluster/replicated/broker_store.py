@@ -7,14 +7,14 @@ import errno
 import json
 import math
 import os
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, Final, NamedTuple
+from typing import TYPE_CHECKING, Any, Final, NamedTuple, Protocol
 
 from kafkalike.clock import SYSTEM_CLOCK
 from kafkalike.log.store.local import LocalStore
-from kafkalike.log.store.port import NOW, Entry, Pace
+from kafkalike.log.store.port import NOW, Entry, Pace, Store
 from kafkalike.log.table.layout import BROKERS
 
 if TYPE_CHECKING:
@@ -45,7 +45,7 @@ class Sign(NamedTuple):
         ).encode()
 
 
-def sign_of(store: LocalStore, name: str = BROKERS) -> Sign | None:
+def sign_of(store: Store, name: str = BROKERS) -> Sign | None:
     """What a root says of itself; None where it is the root of no such cluster, or not there.
 
     Raises:
@@ -73,8 +73,76 @@ class Founding:
     """Brokers that are, or shall be, its first voters."""
     cluster: str = ""
     """Its id, once it was made."""
+    growing: bool = False
+    """Whether it is one of a single root that gets others: nothing but its rows is to be made."""
     checked: dict[str, float] = field(default_factory=dict)
     """When the whole sign of a root was read, by its URI."""
+
+
+class BrokerRoot(Store, Protocol):
+    """A broker's root, or a folder below it, as a store."""
+
+    def at(self, folder: str) -> BrokerRoot:
+        """The store of a folder below."""
+        ...
+
+    def check_there(self) -> None:
+        """Raise `OSError` unless the root is there and is a broker's."""
+        ...
+
+    def is_there(self) -> bool:
+        """Whether the root is there and is a broker's."""
+        ...
+
+    def plain(self) -> Store:
+        """The root without these looks."""
+        ...
+
+
+def check_sign(plain: Store, founding: Founding, seconds: float = SIGN_SECONDS) -> None:
+    """Look whether a root says that it is a broker's of a cluster.
+
+    Args:
+        plain: the root.
+        founding: of the cluster.
+        seconds: how long it is enough that it says something; nothing is asked then where a request takes long.
+
+    Raises:
+        OSError: it does not, or gives no answer.
+    """
+    if not founding.done:
+        return
+    uri, now = plain.uri, SYSTEM_CLOCK.monotonic()
+    try:
+        if now - founding.checked.get(uri, -math.inf) < seconds:
+            if not plain.far:
+                plain.size(BROKERS)
+            return
+        sign = sign_of(plain)
+    except FileNotFoundError:
+        sign = None
+    except ValueError as cause:
+        raise OSError(errno.ESTALE, str(cause)) from cause
+    if sign is None:
+        raise OSError(errno.ESTALE, f"the root {uri} is not there")
+    if sign.cluster != founding.cluster or sign.roots.get(sign.broker) != uri:
+        raise OSError(errno.ESTALE, f"{uri} has a root of another cluster, or another broker's")
+    founding.checked[uri] = now
+
+
+@contextlib.contextmanager
+def opened_root(uri: str) -> Iterator[int]:
+    """A root's folder, held open: what is made below it is made there, whatever comes to stand in its place.
+
+    Raises:
+        OSError: it is not there, or is no broker's.
+    """
+    root = os.open(uri, os.O_RDONLY | os.O_DIRECTORY)
+    try:
+        os.stat(BROKERS, dir_fd=root)
+        yield root
+    finally:
+        os.close(root)
 
 
 class BrokerStore(LocalStore):
@@ -103,23 +171,11 @@ class BrokerStore(LocalStore):
 
     def check_there(self) -> None:
         """Raise `OSError` unless the root is there and is a broker's."""
-        if not self._founding.done:
-            return
-        uri, now = self._plain.uri, SYSTEM_CLOCK.monotonic()
-        try:
-            if now - self._founding.checked.get(uri, -math.inf) < SIGN_SECONDS:
-                self._plain.size(BROKERS)
-                return
-            sign = sign_of(self._plain)
-        except FileNotFoundError:
-            sign = None
-        except ValueError as cause:
-            raise OSError(errno.ESTALE, str(cause)) from cause
-        if sign is None:
-            raise OSError(errno.ESTALE, f"the root {uri} is not there")
-        if sign.cluster != self._founding.cluster or sign.roots.get(sign.broker) != uri:
-            raise OSError(errno.ESTALE, f"{uri} has a root of another cluster, or another broker's")
-        self._founding.checked[uri] = now
+        check_sign(self._plain, self._founding)
+
+    def plain(self) -> LocalStore:
+        """The root without these looks."""
+        return self._plain
 
     def is_there(self) -> bool:
         """Whether the root is there and is a broker's."""
@@ -172,12 +228,13 @@ class BrokerStore(LocalStore):
         if not self._founding.done:
             super().make_folder(folder)
             return
-        path = self._plain.uri
-        for part in self.path(folder).removeprefix(path).strip("/").split("/"):
-            path = f"{path}/{part}"
-            with contextlib.suppress(FileExistsError):
-                os.mkdir(path, 0o700)  # noqa: PTH102
-                self._root.synced.discard(path)
+        path = ""
+        with opened_root(self._plain.uri) as root:
+            for part in self.path(folder).removeprefix(self._plain.uri).strip("/").split("/"):
+                path = f"{path}/{part}".strip("/")
+                with contextlib.suppress(FileExistsError):
+                    os.mkdir(path, 0o700, dir_fd=root)
+                    self._root.synced.discard(f"{self._plain.uri}/{path}")
 
     def turn(
         self, name: str, deadline: Deadline, meanwhile: Callable[[], object] = lambda: None

@@ -19,10 +19,10 @@ from kafkalike.errors import (
 )
 from kafkalike.log.cluster.replicated.broker_store import sign_of
 from kafkalike.log.cluster.replicated.controller import owner
-from kafkalike.log.cluster.replicated.founding import local_root, rack_of
+from kafkalike.log.cluster.replicated.founding import is_cluster
+from kafkalike.log.cluster.replicated.places import rack_of
 from kafkalike.log.cluster.replicated.recovery import Recoveries
 from kafkalike.log.cluster.replicated.tables import TableHelper
-from kafkalike.log.store.local import LocalStore
 from kafkalike.log.table.layout import BROKERS, CONTROL_TABLES
 from kafkalike.model.brokers import Broker, ReplicaEnd, Replicas, ReplicatedTable, ReplicateReport
 from kafkalike.model.cluster_state import ClusterState, MetadataRow, broker_row, replicas_row
@@ -31,6 +31,7 @@ from kafkalike.model.replication.quorum_members import MetadataQuorum, Recovery
 
 if TYPE_CHECKING:
     from kafkalike.log.cluster.replicated.home import BrokerHome
+    from kafkalike.log.store.port import Store
 
 
 class Brokers:
@@ -107,6 +108,7 @@ class Brokers:
             losses=tuple(
                 f"epoch {loss.epoch}: broker {loss.replica.broker} was chosen, whose log ended at version {loss.kept}; "
                 f"brokers {', '.join(str(replica.broker) for replica in loss.chain)} were in the chain before"
+                + (f"; {loss.files} data files that its log names are lost" if loss.files else "")
                 for loss in registered.losses
             ),
         )
@@ -215,7 +217,7 @@ class Brokers:
 
     def add_broker(self, uri: str, *, rack: str | None = None, id: int | None = None) -> Broker:  # noqa: A002
         """Add a root."""
-        root = LocalStore(local_root(uri))
+        root = self._cluster.places.open(self._cluster.places.named(uri))
         self._cluster.metadata.transact(lambda _: [])
         made: list[Broker] = []
 
@@ -229,21 +231,22 @@ class Brokers:
                 message = f"{root.uri} is a broker already"
                 raise KafkaConfigurationError(message)
             self._sign(root, number, state)
-            made[:] = [Broker(id=number, uri=root.uri, rack=rack or rack_of(root))]
+            made[:] = [Broker(id=number, uri=root.uri, rack=rack or rack_of(root.uri))]
             return [broker_row(state.seq + 1, self._cluster.clock.now_ms(), made[0], "added")]
 
         self._cluster.metadata.transact(plan)
         return made[0]
 
-    def _sign(self, root: LocalStore, broker: int, state: ClusterState) -> None:
-        own = next((sign for r in self._store.alive() if (sign := sign_of(LocalStore(self._store.roots[r].uri)))), None)
+    def _sign(self, root: Store, broker: int, state: ClusterState) -> None:
+        own = next((sign for r in self._store.alive() if (sign := sign_of(self._store.roots[r].plain()))), None)
         if own is None:
             raise KafkaConnectionError(f"none of the roots {self._cluster.root} is there")
         where = {other.id: other.uri for other in state.brokers.values()} | {broker: root.uri}
         try:
-            if root.list("__cluster_metadata/_delta_log") and sign_of(root) is None:
+            if sign_of(root) is None and is_cluster(root):
                 message = f"{root.uri} is a cluster of its own"
                 raise KafkaConfigurationError(message)
+            root.check_writable()
             root.make_folder("")
             root.put_if_absent(BROKERS, own._replace(broker=broker, roots=where).content(), durable=True)
             said = sign_of(root)
@@ -256,7 +259,7 @@ class Brokers:
         for other in state.brokers:
             # So that any of them suffices to find the new one; a root that was removed may be the new one's by now.
             if other != broker and self._store.root_of(other).is_there():
-                store = LocalStore(self._store.root_of(other).uri)
+                store = self._store.root_of(other).plain()
                 store.replace(BROKERS, own._replace(broker=other, roots=where).content())
 
     def drain(self, broker: int) -> Sequence[str]:

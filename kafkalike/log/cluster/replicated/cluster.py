@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import shutil
 import threading
 import uuid
@@ -12,7 +13,6 @@ from typing import TYPE_CHECKING, Final
 
 from kafkalike import faults
 from kafkalike.clock import SYSTEM_CLOCK, Clock, Deadline
-from kafkalike.config.server import ServerConfig
 from kafkalike.errors import (
     InvalidReplicationAssignmentError,
     InvalidReplicationFactorError,
@@ -21,21 +21,24 @@ from kafkalike.errors import (
     KafkaStorageError,
     MirrorError,
 )
-from kafkalike.log.cluster.delta_cluster import DeltaCluster, turns_of
-from kafkalike.log.cluster.replicated.broker_store import BrokerStore, Founding
+from kafkalike.log.cluster.delta_cluster import DeltaCluster, spark_uri, turns_of
+from kafkalike.log.cluster.replicated.broker_store import BrokerRoot, Founding
 from kafkalike.log.cluster.replicated.brokers import Brokers
 from kafkalike.log.cluster.replicated.controller import FixedController, MetadataController, Place
-from kafkalike.log.cluster.replicated.founding import found_cluster, rack_of
+from kafkalike.log.cluster.replicated.founding import found_cluster
 from kafkalike.log.cluster.replicated.home import BrokerHome
 from kafkalike.log.cluster.replicated.metadata import PatientControlLog
-from kafkalike.log.cluster.replicated.roots import SeveralRoots
+from kafkalike.log.cluster.replicated.places import Places, is_folder, rack_of, settings_of
+from kafkalike.log.cluster.replicated.roots import SeveralRoots, folder_of
 from kafkalike.log.cluster.replicated.voters import first_voters, metadata_root
 from kafkalike.log.cluster.topic_folders import location_of, put_aside
-from kafkalike.log.store.local import LocalStore
+from kafkalike.log.store.bounded import calls_of
+from kafkalike.log.table.actions import log_name
 from kafkalike.log.table.commit_file import creation
 from kafkalike.log.table.control_log import DeltaControlLog
 from kafkalike.log.table.layout import (
     CONTROL_TABLES,
+    DELETED,
     METADATA_TABLE_PROPERTIES,
     TOPIC_SCHEMA,
     TOPIC_TABLE_PROPERTIES,
@@ -43,13 +46,17 @@ from kafkalike.log.table.layout import (
 from kafkalike.log.table.log_cleaner import cleaning_turn
 from kafkalike.log.table.replicas.table_replicas import TableReplicas
 from kafkalike.log.table.replicas.version_file import application
+from kafkalike.log.table.root_format import check_root_format
 from kafkalike.model.brokers import Broker, ReplicatedTable, first_replicas
 from kafkalike.model.cluster_state import ClusterState, MetadataRow, broker_row
 from kafkalike.model.names import TopicId, TopicName
 from kafkalike.model.replication.assignment import assigned, check_assignment, check_factor
 
 if TYPE_CHECKING:
+    from kafkalike.config.server import ServerConfig
+    from kafkalike.config.storage import StorageOptions
     from kafkalike.log.store.port import Store
+    from kafkalike.model.replication.values import Replica
     from kafkalike.model.topic import TopicInfo
 
 CONTROL_FACTOR: Final = "offsets.topic.replication.factor"
@@ -65,7 +72,8 @@ class ReplicatedCluster(DeltaCluster):
     Args:
         roots: by broker id; the first one has the metadata.
         founding: whether the cluster was made.
-        reopen: the roots' URIs, joined by commas → their store, in another process.
+        places: opens roots.
+        reopen: the roots' URIs, joined by commas, and what their storages need → their store, in another process.
         server: server defaults; those of the first root's own file that is there when None.
         clock: time and waiting.
         client_rack: where data files are read first: at a root of this rack that is in sync; empty: at the leader.
@@ -76,10 +84,11 @@ class ReplicatedCluster(DeltaCluster):
 
     def __init__(
         self,
-        roots: Mapping[int, LocalStore],
+        roots: Mapping[int, str],
         founding: Founding,
         *,
-        reopen: Callable[[str], Store],
+        places: Places,
+        reopen: Callable[[str, StorageOptions | None], Store],
         server: ServerConfig | None = None,
         clock: Clock = SYSTEM_CLOCK,
         client_rack: str = "",
@@ -90,23 +99,29 @@ class ReplicatedCluster(DeltaCluster):
         self._founding = founding
         self._found_mutex = threading.RLock()
         self._founded = False
-        stores = {broker: BrokerStore(root, founding) for broker, root in roots.items()}
-        first = next((s for _, s in sorted(stores.items()) if s.is_there()), None)
-        settings = ServerConfig.load(first.uri if first else None) if server is None else server
+        self._places = places
+        stores = {broker: places.broker(root, founding) for broker, root in roots.items()}
+        folders = (s for _, s in sorted(stores.items()) if is_folder(s.uri) and s.is_there())
+        first = next(folders, None)
+        settings = settings_of(first.uri if first else None) if server is None else server
         if not founding.done:
             founding.voters = first_voters(roots, settings.get("controller.quorum.voters"))
+        lag_ms = int(settings.get("replica.lag.time.max.ms"))
+        for root in filter(is_folder, roots.values()):
+            calls_of(root).allow(lag_ms)
         several = SeveralRoots(
             stores,
-            metadata_root(stores, founding, clock),
+            metadata_root(stores, lambda uri: places.broker(uri, founding), clock),
             clock=clock,
-            lag_ms=int(settings.get("replica.lag.time.max.ms")),
+            lag_ms=lag_ms,
             controller_of=self._controller_of,
             opened=self._open_root,
             is_out=self._is_out,
             reopen=reopen,
+            to_send=places.to_send,
             is_near=self._is_near if client_rack else None,
         )
-        root = ",".join(root.uri for _, root in sorted(roots.items()))
+        root = ",".join(root for _, root in sorted(roots.items()))
         super().__init__(several, server=settings, clock=clock, root=root)
 
     def in_rack(self, client_rack: str) -> ReplicatedCluster:
@@ -122,6 +137,7 @@ class ReplicatedCluster(DeltaCluster):
         return ReplicatedCluster(
             self._roots,
             self._founding,
+            places=self._places,
             reopen=self._reopen,
             server=self.server,
             clock=self.clock,
@@ -131,6 +147,12 @@ class ReplicatedCluster(DeltaCluster):
     def _is_near(self, broker: int) -> bool:
         known = self.metadata.state.brokers.get(broker)
         return known is not None and known.rack == self._client_rack
+
+    def _check_format(self, properties: Mapping[str, str]) -> None:
+        check_root_format(self.root, properties, several=True)
+
+    def _refuse_seal(self) -> None:
+        """Nothing is refused."""
 
     def _metadata_log(self) -> DeltaControlLog[ClusterState, MetadataRow]:
         return PatientControlLog(
@@ -144,14 +166,14 @@ class ReplicatedCluster(DeltaCluster):
         place: Place | None = self._place_control if location in CONTROL_TABLES else None
         return MetadataController(self.metadata, location, self.clock, place)
 
-    def _open_root(self, broker: int) -> BrokerStore:
+    def _open_root(self, broker: int) -> BrokerRoot:
         known = self.metadata.state.brokers.get(broker)
         if known is None:
             known = self.metadata.refresh().brokers.get(broker)
         if known is None:
             message = f"there is no broker {broker} any more"
             raise KafkaStorageError(message)
-        return BrokerStore(LocalStore(known.uri), self._founding)
+        return self._places.broker(known.uri, self._founding)
 
     def _found(self) -> None:
         """Make the cluster, unless it is. Caller: before the first change of its metadata."""
@@ -162,8 +184,10 @@ class ReplicatedCluster(DeltaCluster):
     def _found_once(self) -> None:
         if self._founded:
             return
+        if self._founding.growing:
+            return
         if not self._founding.done:
-            self._founding.cluster = found_cluster(self._roots, self._founding.voters)
+            self._founding.cluster = found_cluster(self._places, self._roots, self._founding.voters)
             self._founding.done = True
         self._founded = True
         try:
@@ -178,7 +202,7 @@ class ReplicatedCluster(DeltaCluster):
             return []
         now = self.clock.now_ms()
         return [
-            broker_row(state.seq + at, now, Broker(id=broker, uri=root.uri, rack=rack_of(root)), "added")
+            broker_row(state.seq + at, now, Broker(id=broker, uri=root, rack=rack_of(root)), "added")
             for at, (broker, root) in enumerate(sorted(self._roots.items()), start=1)
         ]
 
@@ -195,6 +219,7 @@ class ReplicatedCluster(DeltaCluster):
         return BrokerHome(
             root=self.root,
             store=self.store,
+            places=self._places,
             metadata=self.metadata,
             server=self.server,
             clock=self.clock,
@@ -267,7 +292,23 @@ class ReplicatedCluster(DeltaCluster):
 
     def table_uri(self, info: TopicInfo) -> str:
         """Where Spark finds a topic's table: at its leader."""
-        return self.files_of(info).uri
+        return spark_uri(self.files_of(info).uri)
+
+    def near_table(self, info: TopicInfo) -> tuple[str, int] | None:
+        """See `DeltaCluster.near_table`: of a replica in sync, which has all that is published, and maybe more."""
+        if not self._client_rack:
+            return None
+        # Before the look at who is in sync: that one has this version.
+        version = self.log(info.name).version
+        self.metadata.refresh()
+        replicas = self.store.replicas(info.location)
+        leader, *others = replicas.in_sync()
+        if self._is_near(leader.broker):
+            return None
+        for replica in others:
+            if self._is_near(replica.broker) and self.store.root_of(replica.broker).is_there():
+                return spark_uri(replicas.store_of(replica).uri), version
+        return None
 
     def _location(self, name: TopicName, *, used_before: bool) -> str:
         # Two creators may choose different roots: no two of them ever choose one folder.
@@ -310,17 +351,25 @@ class ReplicatedCluster(DeltaCluster):
 
     def _discard_table(self, info: TopicInfo) -> None:
         for broker in self.store.alive():
-            shutil.rmtree(Path(self.store.roots[broker].uri, info.location), ignore_errors=True)
+            root = self.store.roots[broker]
+            if is_folder(root.uri):
+                shutil.rmtree(Path(root.uri, info.location), ignore_errors=True)
+            else:
+                # What is left of it, maintenance removes.
+                root.at(info.location).discard(log_name(0))
 
     def _drop_table(self, info: TopicInfo, forget: Callable[[], None]) -> None:
         deadline = Deadline(self.clock, 60_000)
         with self.store.turn(info.location, deadline), self.store.turn(cleaning_turn(info.location), deadline):
             replicas = self.store.replicas(info.location).members()
+            self._mark_deleted(info, replicas)
             forget()
             faults.point("delete.after_forget")
             folders = []
             for replica in replicas:
                 root = self.store.root_of(replica.broker)
+                if not is_folder(root.uri):
+                    continue
                 if root.is_there():
                     folder = Path(self.store.replicas(info.location).store_of(replica).uri)
                     folders.append(put_aside(folder, Path(root.uri), info.topic_id))
@@ -328,6 +377,15 @@ class ReplicatedCluster(DeltaCluster):
         self.store.forget_turns(turns_of(info.location))
         for folder in folders:
             shutil.rmtree(folder, ignore_errors=True)
+
+    def _mark_deleted(self, info: TopicInfo, replicas: Sequence[Replica]) -> None:
+        """Say at roots in object stores where the table is for as long as it takes maintenance to remove it."""
+        for replica in replicas:
+            root = self.store.root_of(replica.broker)
+            if not is_folder(root.uri):
+                # One that gives no answer keeps the files, as a folder that is away does.
+                with contextlib.suppress(OSError):
+                    root.replace(f"{DELETED}/{info.topic_id}", folder_of(info.location, replica).encode())
 
 
 def _assigned_by_hand(

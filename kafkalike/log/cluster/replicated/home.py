@@ -9,6 +9,7 @@ from kafkalike.clock import Clock
 from kafkalike.config.server import ServerConfig
 from kafkalike.log.cluster.replicated.controller import MetadataController
 from kafkalike.log.cluster.replicated.metadata import PatientControlLog
+from kafkalike.log.cluster.replicated.places import Places
 from kafkalike.log.cluster.replicated.roots import SeveralRoots
 from kafkalike.model.cluster_state import ClusterState, MetadataRow
 
@@ -20,6 +21,8 @@ class BrokerHome:
     root: str
     """What it is called."""
     store: SeveralRoots
+    places: Places
+    """Opens roots."""
     metadata: PatientControlLog[ClusterState, MetadataRow]
     server: ServerConfig
     clock: Clock

@@ -14,7 +14,6 @@ from kafkalike.errors import KafkaConfigurationError, KafkaError, KafkaStorageEr
 from kafkalike.log.cluster.replicated.broker_store import sign_of
 from kafkalike.log.cluster.replicated.controller import registered_row
 from kafkalike.log.cluster.replicated.roots import folder_of
-from kafkalike.log.store.local import LocalStore
 from kafkalike.log.table.actions import log_name
 from kafkalike.log.table.layout import CONTROL_TABLES
 from kafkalike.log.table.loading import load_table
@@ -72,7 +71,7 @@ class Recoveries:
         voters = self._voters()
         members = [self._member(voter, votes=True) for voter in voters.voters]
         members += [self._member(voter, votes=False) for voter in voters.observers]
-        signs = (sign_of(LocalStore(self._cluster.store.roots[broker].uri)) for broker in self._cluster.store.alive())
+        signs = (sign_of(self._cluster.store.roots[broker].plain()) for broker in self._cluster.store.alive())
         cluster = next((sign.cluster for sign in signs if sign is not None), "")
         return MetadataQuorum(cluster_id=cluster, epoch=voters.epoch, members=members)
 
@@ -136,6 +135,7 @@ class Recoveries:
             return planned
         taken = self._taken(before, after, planned)
         self._store.look_for_voters()
+        self._store.mark_observers()
         self._cluster.metadata.reload()
         self._register(alive)
         return Recovery(

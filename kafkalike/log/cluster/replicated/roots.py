@@ -3,17 +3,17 @@
 from __future__ import annotations
 
 import contextlib
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Final, TypeVar
 
 import pyarrow as pa
 
 from kafkalike.clock import Clock
-from kafkalike.config.storage import SentOptions
+from kafkalike.config.storage import SentOptions, StorageOptions
 from kafkalike.errors import KafkaConnectionError, KafkaError, KafkaStorageError, TopicAuthorizationFailedError
-from kafkalike.log.cluster.replicated.broker_store import BrokerStore
+from kafkalike.log.cluster.replicated.broker_store import BrokerRoot
 from kafkalike.log.cluster.replicated.voters import Voters
-from kafkalike.log.store.local import LocalStore
 from kafkalike.log.store.near import NearStore
 from kafkalike.log.store.port import NOW, Entry, Pace, Reach, Store
 from kafkalike.log.table.layout import CLUSTER_METADATA, CONSUMER_OFFSETS, DAMAGED, DELETED, LEASES, LOCKS, STAGING
@@ -50,21 +50,23 @@ class SeveralRoots(NearStore):
         controller_of: what is registered of the table in a folder.
         opened: a broker id → its root, where it was added since.
         is_out: whether a broker is out of sync with some table that it shall have, as far as is known.
-        reopen: URIs, joined by commas → such a store in another process.
+        reopen: URIs, joined by commas, and what their storages need → such a store in another process.
+        to_send: URIs → what other processes need to open them; None where these are folders.
         is_near: whether a broker is in the rack of those who read here; None: nobody has said where they are.
     """
 
     def __init__(
         self,
-        roots: Mapping[int, BrokerStore],
+        roots: Mapping[int, BrokerRoot],
         metadata_root: Voters,
         *,
         clock: Clock,
         lag_ms: int,
         controller_of: Callable[[str], TableController],
-        opened: Callable[[int], BrokerStore],
+        opened: Callable[[int], BrokerRoot],
         is_out: Callable[[int], bool],
-        reopen: Callable[[str], Store],
+        reopen: Callable[[str, StorageOptions | None], Store],
+        to_send: Callable[[list[str]], SentOptions | None],
         is_near: Callable[[int], bool] | None = None,
     ) -> None:
         self.roots = dict(roots)
@@ -74,6 +76,8 @@ class SeveralRoots(NearStore):
         self._controller_of = controller_of
         self._opened = opened
         self._reopen = reopen
+        self._to_send = to_send
+        self._sent = False
         self._is_out = is_out
         self._is_near = is_near
         self._down_since: dict[int, int] = {}
@@ -84,7 +88,7 @@ class SeveralRoots(NearStore):
         """For error messages."""
         return f"SeveralRoots({[root.uri for root in self.roots.values()]!r})"
 
-    def root_of(self, broker: int) -> BrokerStore:
+    def root_of(self, broker: int) -> BrokerRoot:
         """The root of a broker."""
         found = self.roots.get(broker)
         if found is None:
@@ -107,16 +111,20 @@ class SeveralRoots(NearStore):
         """Brokers whose roots answer, in order."""
         return [broker for broker, root in sorted(self.roots.items()) if root.is_there()]
 
-    def first(self) -> BrokerStore:
-        """The first root that answers.
+    def first(self) -> BrokerRoot:
+        """The first root that answers: a folder, if there is one.
 
         Raises:
             KafkaConnectionError: none does.
         """
-        for _, root in sorted(self.roots.items()):
+        for root in self._folders_first():
             if root.is_there():
                 return root
         raise self._none()
+
+    def _folders_first(self) -> list[BrokerRoot]:
+        """All roots: those that keep several processes of this machine in turns come first."""
+        return [root for _, root in sorted(self.roots.items(), key=lambda each: (each[1].far, each[0]))]
 
     def _none(self) -> KafkaConnectionError:
         return KafkaConnectionError(f"none of the roots {', '.join(r.uri for r in self.roots.values())} is there")
@@ -147,20 +155,41 @@ class SeveralRoots(NearStore):
         """The first root that answers; the first one where none does."""
         with contextlib.suppress(KafkaConnectionError):
             return self.first().uri
-        return min(self.roots.items())[1].uri
+        return self._folders_first()[0].uri
 
     @property
     def reach(self) -> Reach:
-        """Folders of this machine."""
+        """That of the first root that answers: what Spark's tasks stage lies there."""
+        if all(root.far for root in self.roots.values()):
+            return "everywhere"
+        with contextlib.suppress(KafkaConnectionError):
+            return self.first().reach
         return "machine"
 
+    @property
+    def far(self) -> bool:
+        """Whether a root is."""
+        return any(root.far for root in self.roots.values())
+
+    @property
+    def requests(self) -> Mapping[str, int]:
+        """Those of all roots in object stores."""
+        found: Counter[str] = Counter()
+        for root in self.roots.values():
+            found.update(root.requests)
+        return found
+
     def check_writable(self) -> None:
-        """Anything may be written there."""
+        """Refuse one that does not keep several writers apart; one that gives no answer may come back."""
+        for root in self.roots.values():
+            with contextlib.suppress(KafkaConnectionError, TopicAuthorizationFailedError):
+                root.check_writable()
 
     def try_out(self) -> None:
         """Each that answers is tried out."""
-        for broker in self.alive():
-            LocalStore.try_out(self.roots[broker])
+        for root in self.roots.values():
+            if root.far or root.is_there():
+                root.try_out()
 
     def at(self, folder: str) -> Store:
         """The store of a folder."""
@@ -181,21 +210,24 @@ class SeveralRoots(NearStore):
         first, _, rest = name.partition("/")
         return (self.at(first), rest) if rest else (self.first(), name)
 
-    def for_tasks(self) -> Store:
-        """This store; it is opened anew in the other process."""
-        return self
+    def for_tasks(self) -> SeveralRoots:
+        """This store, opened anew in the other process with what the storages need."""
+        sent = object.__new__(SeveralRoots)
+        sent.__dict__.update(self.__dict__, _sent=True)
+        return sent
 
-    def __reduce__(self) -> tuple[Callable[[str], Store], tuple[str]]:
-        """Elsewhere it is opened anew."""
-        return self._reopen, (",".join(root.uri for _, root in sorted(self.roots.items())),)
+    def __reduce__(self) -> tuple[Callable[..., Store], tuple[str, SentOptions | None]]:
+        """Elsewhere it is opened anew. Options hold secrets, so they go along only where somebody has asked for it."""
+        uris = [root.uri for _, root in sorted(self.roots.items())]
+        return self._reopen, (",".join(uris), self._to_send(uris) if self._sent else None)
 
     def sent_options(self) -> SentOptions | None:
-        """None."""
-        return None
+        """What the storages need."""
+        return self._to_send([root.uri for root in self.roots.values()])
 
     def hadoop_settings(self) -> Mapping[str, str]:
-        """Nothing."""
-        return {}
+        """Those of all roots: Hadoop keeps them by bucket."""
+        return {name: value for root in self.roots.values() for name, value in root.hadoop_settings().items()}
 
     def read(self, name: str) -> bytes:
         """Content of a file."""
@@ -285,9 +317,11 @@ class SeveralRoots(NearStore):
         self, held: contextlib.ExitStack, name: str, deadline: Deadline, meanwhile: Callable[[], object]
     ) -> None:
         refused: KafkaError | OSError | None = None
-        for broker in self.alive():
+        for root in self._folders_first():
+            if not root.far and not root.is_there():
+                continue
             try:
-                held.enter_context(self.roots[broker].turn(name, deadline, meanwhile))
+                held.enter_context(root.turn(name, deadline, meanwhile))
             except (TopicAuthorizationFailedError, KafkaStorageError, OSError) as cause:
                 # It is read-only, or full, or was lost just now: its replicas are taken out when they are written.
                 refused = refused or cause
@@ -306,7 +340,7 @@ class SeveralRoots(NearStore):
 
     def now_ns(self) -> int:
         """The machine's clock."""
-        return min(self.roots.items())[1].now_ns()
+        return self._clock.now_ms() * 1_000_000
 
 
 def folder_of(location: str, replica: Replica) -> str:

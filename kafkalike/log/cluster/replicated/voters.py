@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
+from collections.abc import Callable, Collection, Mapping
 from typing import Final
 
 from kafkalike.clock import SYSTEM_CLOCK, Clock
 from kafkalike.errors import KafkaConfigurationError
-from kafkalike.log.cluster.replicated.broker_store import BrokerStore, Founding
-from kafkalike.log.store.local import LocalStore
+from kafkalike.log.cluster.replicated.broker_store import BrokerRoot
 from kafkalike.log.store.port import Store
 from kafkalike.log.table.layout import CLUSTER_METADATA
 from kafkalike.log.table.replicas.quorum_store import QuorumStore
@@ -62,23 +61,23 @@ def first_voters(roots: Collection[int], wanted: str) -> tuple[int, ...]:
     return named or tuple(sorted(roots)[: FEWEST if len(roots) >= FEWEST else 1])
 
 
-def metadata_root(roots: Mapping[int, BrokerStore], founding: Founding, clock: Clock) -> Voters:
+def metadata_root(roots: Mapping[int, BrokerRoot], broker_at: Callable[[str], BrokerRoot], clock: Clock) -> Voters:
     """Where the metadata of a cluster are.
 
     Args:
         roots: by broker id.
-        founding: who votes.
+        broker_at: opens another root, by its URI.
         clock: time and waiting.
     """
 
     def opened(voter: Voter) -> Store:
-        return BrokerStore(LocalStore(voter.uri), founding).at(CLUSTER_METADATA)
+        return broker_at(voter.uri).at(CLUSTER_METADATA)
 
     folders = {broker: root.at(CLUSTER_METADATA) for broker, root in roots.items()}
     return Voters(QuorumStore(folders, opened, clock))
 
 
-def found_voter(root: LocalStore, broker: int, where: Mapping[int, str], voters: Collection[int]) -> None:
+def found_voter(root: Store, broker: int, where: Mapping[int, str], voters: Collection[int]) -> None:
     """Make a root of a new cluster one that votes, or one that gets a copy.
 
     Args:
@@ -103,6 +102,8 @@ def found_voter(root: LocalStore, broker: int, where: Mapping[int, str], voters:
             message = f"the root {root.uri} is a voter of {', '.join(v.uri for v in found.voters)}"
             raise KafkaConfigurationError(message)
         if mine in votes:
+            # It is made, however slow it is.
+            acts.forgive()
             acts.do(OpenVoter(mine, 0))
     except UnreachableVoterError as cause:
         raise OSError(str(cause)) from cause

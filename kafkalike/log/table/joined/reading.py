@@ -35,7 +35,7 @@ class CommitFiles:
     def __init__(self, store: Store, files: LogFiles, *, joined: bool = True, every: int = EVERY) -> None:
         self._store = store
         self._files = files
-        self._joined = joined and store.far
+        self._joined = joined and store.far and store.combines
         self._every = every
         self.tables: set[str] = set()
         """Ids of the tables of whose commits joined files have been used."""

@@ -23,7 +23,7 @@ from kafkalike.log.store.port import NOW, Entry, Pace, Reach, Store
 from kafkalike.log.table.actions import version_of
 from kafkalike.log.table.damage import DamagedFileError
 from kafkalike.log.table.replicas.copies import Copies
-from kafkalike.log.table.replicas.roots import MARK
+from kafkalike.log.table.replicas.supplies import MARK
 from kafkalike.log.table.replicas.table_replicas import TableReplicas
 from kafkalike.model.leases import Leases
 from kafkalike.model.replication.values import Replica
@@ -67,6 +67,7 @@ class ReplicatedStore(NearStore):
         self._root = root
         self._is_near = is_near
         self._lineage: int | None = None
+        self._sent = False
 
     def __repr__(self) -> str:
         """For error messages."""
@@ -80,8 +81,20 @@ class ReplicatedStore(NearStore):
 
     @property
     def reach(self) -> Reach:
-        """A folder of this machine, on each root."""
-        return "machine"
+        """That of the leader's root."""
+        known = self.replicas.in_sync()
+        return self.replicas.store_of(known[0]).reach if known else self._root.reach
+
+    @property
+    def far(self) -> bool:
+        """Whether the root is where data files are read first."""
+        known = self._with_data()
+        return self.replicas.store_of(known[0]).far if known else self._root.far
+
+    def beside(self, calls: Sequence[Callable[[], T]]) -> list[T]:
+        """Make calls, side by side where the root is far that is asked first."""
+        known = self._with_data() if len(calls) > 1 else ()
+        return self.replicas.store_of(known[0]).beside(calls) if known else super().beside(calls)
 
     def copies(self) -> Sequence[Store]:
         """The replicas in sync that answer, each for itself; the leader first."""
@@ -106,23 +119,26 @@ class ReplicatedStore(NearStore):
         return self._reader().at(folder)
 
     def for_tasks(self) -> Store:
-        """This store; another process gets one that reads, see `__reduce__`."""
-        return self
+        """This store, with what its storages need; another process gets one that reads, see `__reduce__`."""
+        sent = object.__new__(ReplicatedStore)
+        sent.__dict__.update(self.__dict__, _sent=True)
+        return sent
 
     def __reduce__(self) -> tuple[type[Copies], tuple[Sequence[Store]]]:
         """Elsewhere it is read only: data files, from the near one, the leader, or another one that has them."""
-        return Copies, ([self.replicas.store_of(replica) for replica in self._with_data()],)
+        stores = (self.replicas.store_of(replica) for replica in self._with_data())
+        return Copies, ([store.for_tasks() if self._sent else store for store in stores],)
 
     def _reader(self) -> Copies:
         return Copies([self.replicas.store_of(replica) for replica in self.replicas.in_sync()])
 
     def sent_options(self) -> SentOptions | None:
-        """None."""
-        return None
+        """The cluster's."""
+        return self._root.sent_options()
 
     def hadoop_settings(self) -> Mapping[str, str]:
-        """Nothing."""
-        return {}
+        """The cluster's."""
+        return self._root.hadoop_settings()
 
     # --- versions ------------------------------------------------------------------------------
 
@@ -131,7 +147,7 @@ class ReplicatedStore(NearStore):
         version = _version(name)
         if version is None:
             return super().look(name, pace)
-        found = self.replicas.look(version)
+        found = self.replicas.look(version, pace)
         if self._lineage is None:
             self._lineage = self.replicas.lineage
         elif self._lineage != self.replicas.lineage:
@@ -183,7 +199,7 @@ class ReplicatedStore(NearStore):
 
     def read(self, name: str) -> bytes:
         """Content of a file."""
-        made = self.replicas.roots.content_of(name)
+        made = self.replicas.roots.supplies.content_of(name)
         if made is not None:
             return made
         version = _version(name)
@@ -196,23 +212,27 @@ class ReplicatedStore(NearStore):
 
     def open_input(self, name: str, buffer_size: int = 0) -> pa.NativeFile:
         """Open a file for reading."""
-        made = self.replicas.roots.content_of(name)
+        made = self.replicas.roots.supplies.content_of(name)
         if made is not None:
             return pa.BufferReader(made)
         return self._from_any(name, lambda store: store.open_input(name, buffer_size))
 
     def read_range(self, name: str, start: int, stop: int) -> pa.Buffer:
         """Bytes of a file."""
-        made = self.replicas.roots.content_of(name)
+        made = self.replicas.roots.supplies.content_of(name)
         if made is not None:
             return pa.py_buffer(made[start:stop])
         return self._from_any(name, lambda store: store.read_range(name, start, stop))
 
     def size(self, name: str) -> int:
         """Bytes of a file."""
-        made = self.replicas.roots.content_of(name)
+        made = self.replicas.roots.supplies.content_of(name)
         if made is not None:
             return len(made)
+        version = _version(name)
+        known = None if version is None else self.replicas.known(version)
+        if known is not None:
+            return len(known)
         return self._from_any(name, lambda store: store.size(name))
 
     def _with_data(self) -> Sequence[Replica]:
@@ -242,7 +262,7 @@ class ReplicatedStore(NearStore):
 
     def open_output(self, name: str) -> pa.NativeFile:
         """A stream that makes a new data file, which members get with the version that names it."""
-        return pa.PythonFile(Made(lambda content: self.replicas.roots.made(name, content)), "w")
+        return pa.PythonFile(Made(lambda content: self.replicas.roots.supplies.made(name, content)), "w")
 
     def replace(self, name: str, content: bytes) -> None:
         """Refused: what is not a version is each replica's own; see `copies`."""
@@ -260,7 +280,7 @@ class ReplicatedStore(NearStore):
 
     def discard(self, name: str) -> None:
         """Try to remove a file that nobody names."""
-        self.replicas.roots.forget(name)
+        self.replicas.roots.supplies.forget(name)
         if _version(name) is not None:
             # A version is never taken back.
             return
@@ -269,7 +289,7 @@ class ReplicatedStore(NearStore):
 
     def remove(self, name: str) -> None:
         """Remove a file that nobody needs, on all roots that answer."""
-        self.replicas.roots.forget(name)
+        self.replicas.roots.supplies.forget(name)
         for replica in self.replicas.members():
             store = self.replicas.store_of(replica)
             if _is_there(store):
@@ -277,7 +297,7 @@ class ReplicatedStore(NearStore):
 
     def sync(self, name: str) -> None:
         """Make a file survive a power failure; one that is not put yet will, as its version does."""
-        if self.replicas.roots.content_of(name) is not None:
+        if self.replicas.roots.supplies.content_of(name) is not None:
             return
         for store in self.copies():
             with contextlib.suppress(FileNotFoundError):

@@ -7,30 +7,25 @@ from __future__ import annotations
 
 import contextlib
 import math
-import posixpath
 import secrets
 from collections.abc import Callable, Generator, Mapping, Sequence
+from functools import partial
 from typing import Any, Final, Protocol, TypeVar
-
-import pyarrow.parquet as pq
 
 from kafkalike import faults
 from kafkalike.clock import SYSTEM_CLOCK, Clock
 from kafkalike.errors import KafkaError, LogCorruptError
-from kafkalike.log.store.port import NotStoredError, Store
-from kafkalike.log.table.actions import Add, log_name
+from kafkalike.log.store.port import NOW, NotStoredError, Pace, Store
+from kafkalike.log.table.actions import log_name
 from kafkalike.log.table.checkpoints.make import make_checkpoint
 from kafkalike.log.table.log_files import LogFiles
-from kafkalike.log.table.replicas.live_files import live_files
-from kafkalike.log.table.replicas.version_file import VersionFile, newest_configuration, seal
+from kafkalike.log.table.replicas.supplies import MARK, Supplies, txns_of
+from kafkalike.log.table.replicas.version_file import LostFile, VersionFile, newest_configuration, seal
 from kafkalike.log.table.snapshot import load_snapshot
 from kafkalike.model.replication import acts
 from kafkalike.model.replication.values import Registration, Replica, UnreachableError, View
 
 T = TypeVar("T")
-
-MARK: Final = "_delta_log/_replica"
-"""A file that each replica has: where it is missing, nothing else that is missing means anything."""
 
 FIRST_WAIT_SECONDS: Final = 0.05
 
@@ -103,8 +98,8 @@ class ReplicaRoots:
         self.durable = durable
         self._seen_epoch = -1
         """Of the registration that was seen last."""
-        self._made: dict[str, bytes] = {}
-        """Data files of this process's own versions that are not published yet, by path."""
+        self.supplies = Supplies(store_of, self._there, lambda: controller.look().in_sync)
+        """Data files of this process's own versions, and those of replicas."""
         self._checkpoints: dict[Replica, int] = {}
         """Newest checkpoint that was seen; they only grow."""
         self._unmade: dict[Replica, tuple[int, float]] = {}
@@ -127,6 +122,7 @@ class ReplicaRoots:
             acts.Supply: self._supply,
             acts.MakeCheckpoint: self._make_checkpoint,
             acts.CopyCheckpoint: self._copy_checkpoint,
+            acts.Missing: self._missing,
             acts.Discard: self._discard,
         }
 
@@ -139,18 +135,6 @@ class ReplicaRoots:
         store = self._store_of(replica)
         store.make_folder("_delta_log")
         store.put_if_absent(MARK, str(tuple(replica)).encode())
-
-    def made(self, path: str, content: bytes) -> None:
-        """Take a data file that a version of this process will add."""
-        self._made[path] = content
-
-    def forget(self, path: str) -> None:
-        """Forget a data file that was taken: its version is published, or will not be made."""
-        self._made.pop(path, None)
-
-    def content_of(self, path: str) -> bytes | None:
-        """A data file that was taken, and is not forgotten."""
-        return self._made.get(path)
 
     def down_ms(self, replica: Replica) -> int:
         """For how long a replica has given no answer, ms; 0 when it has, or was not asked."""
@@ -207,7 +191,7 @@ class ReplicaRoots:
         if isinstance(act, acts.Register):
             return self._controller.change(act.before, act.after)
         if isinstance(act, acts.NewSeal):
-            return seal(act.registration.configuration, self._clock.now_ms())
+            return seal(act.registration.configuration, self._clock.now_ms(), act.lost)
         if isinstance(act, acts.NewLife):
             return secrets.randbits(62) + 1
         watched = landing if isinstance(act, acts.Put) and landing and act.content is landing.content else None
@@ -272,7 +256,9 @@ class ReplicaRoots:
         """
         store, mark = self._store_of(replica), str(tuple(replica)).encode()
         now = SYSTEM_CLOCK.monotonic()
-        if now - self._marked.get(replica, -math.inf) < MARK_SECONDS and store.size(MARK) == len(mark):
+        known = now - self._marked.get(replica, -math.inf) < MARK_SECONDS
+        # No mount is missing where a root is far, so that it was there a moment ago is enough.
+        if known and (store.far or store.size(MARK) == len(mark)):
             return store
         if store.read(MARK) == mark:
             self._marked[replica] = now
@@ -285,7 +271,7 @@ class ReplicaRoots:
         found = self.look(act.replica, act.version)
         return None if found is None else VersionFile(found)
 
-    def look(self, replica: Replica, version: int) -> bytes | None:
+    def look(self, replica: Replica, version: int, pace: Pace = NOW) -> bytes | None:
         """The content of a version of a replica; None when there is none.
 
         Raises:
@@ -295,11 +281,18 @@ class ReplicaRoots:
         proven = self._proven.get(replica)
         if proven is not None and version in proven:
             return proven[version]
-        found = self._store_of(replica).look(log_name(version))
+        store = self._store_of(replica)
+
+        def ask() -> bytes | None:
+            found = store.look(log_name(version), pace)
+            if found is None:
+                self._there(replica)
+            return found
+
+        found = store.bounded(ask)
         if found is not None:
             return found
-        self._there(replica)
-        if self.is_sure(replica, version):
+        if not pace.waits and self.is_sure(replica, version):
             self._unmade[replica] = version, began
         return None
 
@@ -311,8 +304,12 @@ class ReplicaRoots:
     def _put(self, act: acts.Put) -> bool:
         assert isinstance(act.content, VersionFile)
         faults.point("replicas.before_put")
-        store, began = self._there(act.replica), SYSTEM_CLOCK.monotonic()
-        made = store.put_if_absent(log_name(act.version), act.content.data, durable=self.durable)
+        store, began, content = self._store_of(act.replica), SYSTEM_CLOCK.monotonic(), act.content.data
+
+        def put() -> bool:
+            return self._there(act.replica).put_if_absent(log_name(act.version), content, durable=self.durable)
+
+        made = store.bounded(put, long=True)
         if made and self.is_sure(act.replica, act.version):
             # Nobody has the next one before this one.
             self._surely_put[act.replica] = act.version
@@ -360,7 +357,8 @@ class ReplicaRoots:
         if len(wanted) <= 1:
             return
         store = self._there(replica)
-        found = {version: store.look(log_name(version)) for version in wanted}
+        contents = store.beside([partial(store.look, log_name(version)) for version in wanted])
+        found = dict(zip(wanted, contents, strict=True))
         newest, _ = self._listed(replica)
         self._proven[replica] = {v: content for v, content in found.items() if content is not None and v > newest}
 
@@ -377,7 +375,7 @@ class ReplicaRoots:
         if version < 0:
             return None
         store = self._there(act.replica)
-        found = newest_configuration(_txns(store, LogFiles.listed(store, version).checkpoints[version]))
+        found = newest_configuration(txns_of(store, LogFiles.listed(store, version).checkpoints[version]))
         if found is None:
             message = f"checkpoint {version} of {store.uri} does not say where the table's replicas are"
             raise LogCorruptError(message)
@@ -386,47 +384,21 @@ class ReplicaRoots:
     def _supply(self, act: acts.Supply) -> None:
         assert isinstance(act.content, VersionFile)
         faults.point("replicas.before_supply")
-        store = self._store_of(act.replica)
-        for add in act.content.commit.adds:
-            self._supply_file(store, act.replica, add, act.source)
+        adds = act.content.commit.adds
+        if not adds:
+            return
 
-    def _supply_file(self, store: Store, replica: Replica, add: Add, source: Replica | None) -> None:
-        try:
-            if store.size(add.path) == add.size:
-                return
-        except FileNotFoundError:
-            pass
-        if source is None:
-            made = self._made.get(add.path)
-            if made is None:
-                # A change of files that were made before it: copied ones, or those of an earlier version.
-                made = self._held(add, replica)
-            content = made
+        def supply() -> None:
+            self.supplies.supply(act.replica, adds, act.source, partly=act.partly, durable=self.durable)
+
+        if act.source is None and all(self.supplies.content_of(add.path) is not None for add in adds):
+            # No other root is asked.
+            self._store_of(act.replica).bounded(supply, long=True)
         else:
-            try:
-                content = self._store_of(source).read(add.path)
-            except FileNotFoundError:
-                # Maintenance removes files that no version names any more.
-                if add.path in live_files(load_snapshot(self._there(source))):
-                    raise
-                return
-        # Whole or not at all: another helper may write the same.
-        try:
-            store.replace(add.path, content)
-        except FileNotFoundError:
-            self._there(replica)
-            store.make_folder(posixpath.dirname(add.path))
-            store.replace(add.path, content)
-        if self.durable:
-            store.sync(add.path)
+            supply()
 
-    def _held(self, add: Add, besides: Replica) -> bytes:
-        """The content of a file that some other replica has."""
-        for other in self._controller.look().in_sync:
-            with contextlib.suppress(OSError):
-                if other != besides:
-                    return self._there(other).read(add.path)
-        raise FileNotFoundError(add.path)
+    def _missing(self, act: acts.Missing) -> tuple[LostFile, ...]:
+        return self.supplies.missing(act.replica)
 
     def _make_checkpoint(self, act: acts.MakeCheckpoint) -> None:
         store = self._there(act.replica)
@@ -434,40 +406,13 @@ class ReplicaRoots:
             make_checkpoint(store, load_snapshot(store, act.version), self._clock.now_ms())
 
     def _copy_checkpoint(self, act: acts.CopyCheckpoint) -> int:
-        source, target = self._there(act.source), self._there(act.replica)
-        files = LogFiles.listed(source).checkpoints
-        version = max(files)
-        if self._checkpoint(acts.Checkpoint(act.replica)) >= version:
+        newest = self._checkpoint(acts.Checkpoint(act.source))
+        if self._checkpoint(acts.Checkpoint(act.replica)) >= newest:
             return self._checkpoints[act.replica]
-        for add in live_files(load_snapshot(source, version)).values():
-            self._supply_file(target, act.replica, add, act.source)
-        for name in files[version]:
-            target.replace(f"_delta_log/{name}", source.read(f"_delta_log/{name}"))
-        # Readers of Delta begin where this says.
-        target.replace("_delta_log/_last_checkpoint", b'{"version":%d,"size":%d}' % (version, 1))
-        self._drop_covered(target, source, version)
-        return version
-
-    @staticmethod
-    def _drop_covered(target: Store, source: Store, version: int) -> None:
-        """Remove versions below a checkpoint that are not those of the source: they count no more, and may mislead."""
-        for number in LogFiles.listed(target).commits:
-            if number <= version and target.look(log_name(number)) != source.look(log_name(number)):
-                target.remove(log_name(number))
+        return self.supplies.copy_checkpoint(act.source, act.replica, partly=act.partly, durable=self.durable)
 
     def _discard(self, act: acts.Discard) -> None:
         store = self._there(act.replica)
         for version in LogFiles.listed(store).commits:
             if version < act.below:
                 store.remove(log_name(version))
-
-
-def _txns(store: Store, names: Sequence[str]) -> dict[str, int]:
-    """The Delta transactions of a checkpoint."""
-    found: dict[str, int] = {}
-    for name in names:
-        with store.open_input(f"_delta_log/{name}") as stream:
-            for txn in pq.read_table(stream, columns=["txn"], use_threads=False).column("txn").to_pylist():
-                if txn is not None and txn["appId"] is not None:
-                    found[str(txn["appId"])] = int(txn["version"])
-    return found

@@ -3,21 +3,18 @@
 from __future__ import annotations
 
 import uuid
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Final
+from typing import Final, NamedTuple
 
-from kafkalike.log.table.actions import TableCommit, parse_commit
+from kafkalike.log.table.actions import Add, TableCommit, parse_commit
 from kafkalike.log.table.commit_file import Commit
-from kafkalike.log.table.state import SEAL
+from kafkalike.log.table.state import REPLICAS, SEAL
+from kafkalike.model.compaction import HOLES, cleaner_app
 from kafkalike.model.replication.values import Configuration, Replica
 
-APPLICATION: Final = "kafkalike.replicas:"
-"""Beginning of the Delta transaction's application that says a configuration; its version is the epoch.
-
-It stays in checkpoints, other engines pass over it, and there is one for each chain that there has been.
-"""
+APPLICATION: Final = REPLICAS
 
 _APPLICATION: Final = APPLICATION.encode()
 
@@ -51,14 +48,44 @@ class VersionFile:
         return newest_configuration(self.commit.txns)
 
 
-def seal(configuration: Configuration, time_ms: int) -> VersionFile:
-    """A version that puts a configuration in force."""
+class LostFile(NamedTuple):
+    """A data file that a log names and nobody has any more."""
+
+    add: Add
+    txns: Mapping[str, int]
+    """Latest versions of the applications that have written the log."""
+
+    @property
+    def holes(self) -> dict[str, int]:
+        """The application that says below which offset of the file's partition records may be missing."""
+        last = (self.add.stats.get("maxValues") or {}).get("offset")
+        if self.add.partition is None or last is None:
+            # Of a control table, or a foreign writer's without statistics.
+            return {}
+        app = cleaner_app(self.add.partition, HOLES)
+        return {app: max(int(last) + 1, self.txns.get(app, 0))}
+
+
+def seal(configuration: Configuration, time_ms: int, lost: Sequence[LostFile] = ()) -> VersionFile:
+    """A version that puts a configuration in force.
+
+    Args:
+        configuration: which one.
+        time_ms: now, ms.
+        lost: data files that nobody has any more, after an unclean election; it takes them out, and says that their
+            records are missing.
+    """
+    holes: dict[str, int] = {}
+    for file in lost:
+        holes |= {app: max(below, holes.get(app, 0)) for app, below in file.holes.items()}
     wanted = Commit(
         version=0,
         time_ms=time_ms,
         operation=SEAL,
         append_id=uuid.uuid4().hex,
-        txns={application(configuration): configuration.epoch},
+        removes=[file.add for file in lost],
+        txns={application(configuration): configuration.epoch, **holes},
+        note={"lost": [file.add.path for file in lost]} if lost else {},
     )
     return VersionFile(wanted.content())
 

@@ -10,6 +10,7 @@ import errno
 import random
 import uuid
 from collections.abc import Callable, Generator, Mapping
+from functools import partial
 from typing import Any, Final, TypeVar
 
 from kafkalike.clock import Clock
@@ -48,6 +49,18 @@ SLOW_SECONDS: Final = 2.0
 """A voter that takes so long for one act is passed over for a while, where the others are enough."""
 
 PASSED_OVER_SECONDS: Final = 30.0
+
+AT_ONE_VOTER: Final = frozenset(
+    {
+        registers.ReadRow,
+        registers.PutRequest,
+        registers.Stand,
+        quorum.ReadVersion,
+        quorum.PutVersion,
+        quorum.LastVersion,
+    }
+)
+"""Acts that ask one voter and no other one."""
 
 
 class VoterRoots:
@@ -125,7 +138,10 @@ class VoterRoots:
         if began < self._slow_until.get(act.voter, began):
             raise UnreachableVoterError("it was slow")
         try:
-            return self._carriers[type(act)](act)
+            carrier = self._carriers[type(act)]
+            if type(act) in AT_ONE_VOTER:
+                return self._store_of(act.voter).bounded(partial(carrier, act), long=True)
+            return carrier(act)
         except (OSError, KafkaError) as cause:
             failed = cause if isinstance(cause, OSError) else OSError(str(cause))
             self.failures[act.voter] = failed
@@ -198,11 +214,27 @@ class VoterRoots:
 
     def _read_version(self, act: quorum.ReadVersion) -> MetadataVersion | None:
         store = self._store_of(act.voter)
-        found = store.look(log_name(act.version))
-        if found is None:
-            self._check(store, act.voter, open_name(act.voter))
-            return None
-        return MetadataVersion(found)
+        failed: list[OSError] = []
+
+        def look() -> bytes | None:
+            return store.look(log_name(act.version))
+
+        def check() -> None:
+            try:
+                self._check(store, act.voter, open_name(act.voter))
+            except OSError as cause:
+                failed.append(cause)
+
+        if store.far:
+            # That it voted while there was no such version is enough, so both may be asked at once.
+            found = store.beside([look, check])[0]
+        else:
+            found = look()
+            if found is None:
+                check()
+        if found is None and failed:
+            raise failed[0]
+        return None if found is None else MetadataVersion(found)
 
     def _put_version(self, act: quorum.PutVersion) -> None:
         store, name = self._known(act.voter), log_name(act.version)

@@ -1,0 +1,197 @@
+"""Supplies: data files and checkpoints of a table, brought from the replicas that have them to those that shall.
+
+A data file has a name of its own and never changes, so whoever has one has the right one.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import posixpath
+from collections.abc import Callable, Sequence
+from functools import partial
+from typing import Final
+
+import pyarrow.parquet as pq
+
+from kafkalike.log.store.port import Store
+from kafkalike.log.table.actions import Add, log_name
+from kafkalike.log.table.log_files import LAST_CHECKPOINT, LogFiles
+from kafkalike.log.table.replicas.live_files import live_files
+from kafkalike.log.table.replicas.version_file import LostFile
+from kafkalike.log.table.snapshot import load_snapshot
+from kafkalike.model.replication.values import Replica
+
+MARK: Final = "_delta_log/_replica"
+"""A file that each replica has: where it is missing, nothing else that is missing means anything."""
+
+
+class Supplies:
+    """The data files that a process has made, and those that replicas have.
+
+    Args:
+        store_of: a replica → the folder of its table.
+        there: the same, after a look whether the replica is there; `OSError` where it is not.
+        in_sync: who has all that is published.
+    """
+
+    def __init__(
+        self,
+        store_of: Callable[[Replica], Store],
+        there: Callable[[Replica], Store],
+        in_sync: Callable[[], Sequence[Replica]],
+    ) -> None:
+        self._store_of = store_of
+        self._there = there
+        self._in_sync = in_sync
+        self._made: dict[str, bytes] = {}
+        self._brought: set[tuple[Replica, str]] = set()
+        """Files of this process that replicas have got already."""
+
+    def made(self, path: str, content: bytes) -> None:
+        """Take a data file that a version of this process will add."""
+        self._made[path] = content
+
+    def forget(self, path: str) -> None:
+        """Forget a data file that was taken: its version is published, or will not be made."""
+        self._made.pop(path, None)
+        self._brought = {known for known in self._brought if known[1] != path}
+
+    def content_of(self, path: str) -> bytes | None:
+        """A data file that was taken, and is not forgotten."""
+        return self._made.get(path)
+
+    def bring_new(self, replicas: Sequence[Replica], adds: Sequence[Add]) -> None:
+        """Give files of this process to several replicas side by side, where requests take long.
+
+        What goes wrong is met again by `supply`.
+        """
+        stores = {replica: self._store_of(replica) for replica in replicas}
+        far = [replica for replica, store in stores.items() if store.far]
+        new = {add.path: self._made[add.path] for add in adds if add.path in self._made}
+        if not far or not new or len(far) * len(new) <= 1:
+            return
+
+        def bring(replica: Replica, path: str) -> None:
+            with contextlib.suppress(OSError):
+                stores[replica].replace(path, new[path])
+                self._brought.add((replica, path))
+
+        stores[far[0]].beside([partial(bring, replica, path) for replica in far for path in new])
+
+    def supply(
+        self, replica: Replica, adds: Sequence[Add], source: Replica | None, *, partly: bool, durable: bool
+    ) -> None:
+        """See that a replica has data files.
+
+        Args:
+            replica: who shall have them.
+            adds: the files.
+            source: who has them; None: this process.
+            partly: whether those that nobody has are left out.
+            durable: whether they must survive a power failure.
+
+        Raises:
+            OSError: the replica, or the source, gives no answer; or a file is lost.
+        """
+        store = self._store_of(replica)
+        for add in adds:
+            # A new file has a name of its own: where a request takes long it is not looked for first.
+            new = source is None and add.path in self._made
+            if new and (replica, add.path) in self._brought:
+                continue
+            if (new and store.far) or not _has(store, add):
+                content = self._content(add, replica, source, partly=partly)
+                if content is not None:
+                    self._put(store, replica, add.path, content)
+                    if durable:
+                        store.sync(add.path)
+
+    def _content(self, add: Add, besides: Replica, source: Replica | None, *, partly: bool) -> bytes | None:
+        """A file's content; None where it need not be there."""
+        if source is None:
+            # Not of this process: a change of files that were made before it, copied ones or those of earlier versions.
+            return self._made.get(add.path) or self._held(add, besides)
+        try:
+            return self._store_of(source).read(add.path)
+        except FileNotFoundError:
+            # Maintenance removes files that no version names any more.
+            if add.path not in live_files(load_snapshot(self._there(source))):
+                return None
+        try:
+            return self._held(add, besides)
+        except OSError:
+            if partly:
+                return None
+            raise
+
+    def _held(self, add: Add, besides: Replica) -> bytes:
+        """The content of a file that some replica in sync has."""
+        for other in self._in_sync():
+            with contextlib.suppress(OSError):
+                if other != besides:
+                    return self._there(other).read(add.path)
+        raise FileNotFoundError(add.path)
+
+    def _put(self, store: Store, replica: Replica, path: str, content: bytes) -> None:
+        # Whole or not at all: another helper may write the same.
+        try:
+            store.replace(path, content)
+        except FileNotFoundError:
+            self._there(replica)
+            store.make_folder(posixpath.dirname(path))
+            store.replace(path, content)
+
+    def missing(self, replica: Replica) -> tuple[LostFile, ...]:
+        """Data files that a replica's log names, as of its last version, and that it lacks."""
+        store = self._there(replica)
+        snapshot = load_snapshot(store)
+        lacking = [add for _, add in sorted(live_files(snapshot).items()) if not _has(store, add)]
+        if not lacking:
+            return ()
+        txns = {str(txn["appId"]): int(txn["version"]) for txn in snapshot.of_kind("txn")}
+        for commit in snapshot.committed:
+            txns |= commit.txns
+        return tuple(LostFile(add, txns) for add in lacking)
+
+    def copy_checkpoint(self, source: Replica, replica: Replica, *, partly: bool, durable: bool) -> int:
+        """Give a replica another one's newest checkpoint, and before it the data files that are live in it.
+
+        Returns:
+            The checkpoint's version.
+        """
+        origin, target = self._there(source), self._there(replica)
+        files = LogFiles.listed(origin).checkpoints
+        version = max(files)
+        live = tuple(live_files(load_snapshot(origin, version)).values())
+        self.supply(replica, live, source, partly=partly, durable=durable)
+        for name in files[version]:
+            target.replace(f"_delta_log/{name}", origin.read(f"_delta_log/{name}"))
+        # Readers of Delta begin where this says.
+        target.replace(LAST_CHECKPOINT, b'{"version":%d,"size":%d}' % (version, 1))
+        _drop_covered(target, origin, version)
+        return version
+
+
+def _has(store: Store, add: Add) -> bool:
+    try:
+        return store.size(add.path) == add.size
+    except FileNotFoundError:
+        return False
+
+
+def _drop_covered(target: Store, source: Store, version: int) -> None:
+    """Remove versions below a checkpoint that are not those of the source: they count no more, and may mislead."""
+    for number in LogFiles.listed(target).commits:
+        if number <= version and target.look(log_name(number)) != source.look(log_name(number)):
+            target.remove(log_name(number))
+
+
+def txns_of(store: Store, names: Sequence[str]) -> dict[str, int]:
+    """The Delta transactions of a checkpoint's files."""
+    found: dict[str, int] = {}
+    for name in names:
+        with store.open_input(f"_delta_log/{name}") as stream:
+            for txn in pq.read_table(stream, columns=["txn"], use_threads=False).column("txn").to_pylist():
+                if txn is not None and txn["appId"] is not None:
+                    found[str(txn["appId"])] = int(txn["version"])
+    return found

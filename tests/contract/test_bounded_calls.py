@@ -1,0 +1,100 @@
+"""Calls of a storage that may hang for ever: their callers wait for a while, and few threads hang."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterator
+
+import pytest
+
+from kafkalike.log.store import bounded
+from kafkalike.log.store.bounded import MOST, BoundedCalls
+
+
+@pytest.fixture
+def stuck() -> Iterator[threading.Event]:
+    """Set when the storage answers again."""
+    event = threading.Event()
+    yield event
+    event.set()
+
+
+def hang(calls: BoundedCalls, until: threading.Event) -> None:
+    with pytest.raises(TimeoutError, match="no answer"):
+        calls.call(until.wait)
+
+
+def test_what_a_call_returns_and_raises_comes_to_its_caller() -> None:
+    calls = BoundedCalls("/x")
+
+    assert calls.call(lambda: 7) == 7
+    with pytest.raises(FileNotFoundError):
+        calls.call(lambda: open("/there/is/no/such/file"))  # noqa: PTH123, SIM115
+    assert not calls.hangs
+
+
+def test_one_that_hangs_is_given_up_and_others_are_refused_at_once(stuck: threading.Event) -> None:
+    calls = BoundedCalls("/x", 0.05)
+    hang(calls, stuck)
+    asked: list[int] = []
+
+    for _ in range(50):
+        with pytest.raises(TimeoutError):
+            calls.call(lambda: asked.append(1))
+
+    assert calls.hangs
+    assert not asked
+
+
+def test_it_is_asked_again_when_what_hung_has_ended(stuck: threading.Event) -> None:
+    calls = BoundedCalls("/x", 0.05)
+    ended = threading.Event()
+    with pytest.raises(TimeoutError):
+        calls.call(lambda: (stuck.wait(), ended.set()))
+    stuck.set()
+    ended.wait()
+
+    while calls.hangs:
+        threading.Event().wait(0.001)
+
+    assert calls.call(lambda: 7) == 7
+
+
+def test_one_that_hangs_for_ever_keeps_nobody_out_once_others_are_answered(
+    stuck: threading.Event, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(bounded, "RETRY_SECONDS", 0.0)
+    calls = BoundedCalls("/x", 0.05)
+    hang(calls, stuck)
+
+    assert calls.call(lambda: 7) == 7
+    assert not calls.hangs
+
+
+def test_few_threads_hang(stuck: threading.Event, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(bounded, "RETRY_SECONDS", 0.0)
+    calls = BoundedCalls("/x", 0.01)
+    before = threading.active_count()
+
+    for _ in range(5 * MOST):
+        hang(calls, stuck)
+
+    assert threading.active_count() - before <= MOST
+
+
+def test_one_that_goes_on_part_by_part_is_waited_for() -> None:
+    calls = BoundedCalls("/x", 0.1)
+
+    def long() -> int:
+        for _ in range(10):
+            threading.Event().wait(0.03)
+            bounded.go_on()
+        return 7
+
+    assert calls.call(long) == 7
+
+
+def test_calls_of_a_call_are_made_at_once() -> None:
+    calls = BoundedCalls("/x", 5)
+
+    assert calls.call(lambda: calls.call(threading.get_ident) == threading.get_ident())
