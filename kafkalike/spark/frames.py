@@ -13,11 +13,11 @@ from pyspark.sql import functions as F  # noqa: N812
 from kafkalike.cuts.value import Snapshot
 from kafkalike.errors import IllegalArgumentError
 from kafkalike.log.connect import connect_delta
-from kafkalike.log.jvm.guesses import Guesses, is_one_far_root
 from kafkalike.log.jvm.hadoop import tell_hadoop
 from kafkalike.model.topic import TopicInfo
 from kafkalike.partitioner import partition_for_key
 from kafkalike.spark.between import Between, within
+from kafkalike.spark.guesses import Guesses, is_one_far_root
 
 if TYPE_CHECKING:
     from kafkalike.log.cluster.delta_cluster import DeltaCluster
