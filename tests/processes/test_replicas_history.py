@@ -32,7 +32,7 @@ WORKER = "tests.processes.workers.replicas"
 PARTITIONS = [0, 1]
 FIRST = ("write", "write", "replicate", "elect", "control")
 LAG_MS = 500
-PATIENCE = 90.0
+PATIENCE = 300.0
 """Seconds for replicas to come back, once all roots are there."""
 
 
