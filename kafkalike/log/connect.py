@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from functools import partial
 from pathlib import Path
 from typing import Any, cast
 
@@ -13,6 +14,7 @@ from kafkalike.log.cluster.delta_cluster import DeltaCluster, open_cluster
 from kafkalike.log.port import Cluster
 from kafkalike.log.store.object_root import object_root
 from kafkalike.log.table.layout import BROKERS, CLUSTER_METADATA
+from kafkalike.model.brokers import Broker
 
 
 def connect(
@@ -100,7 +102,16 @@ def _somewhere(bootstrap_servers: Any, storage_options: Any) -> Cluster:  # noqa
         from kafkalike.log.cluster.replicated.opening import open_several
 
         return open_several(roots, storage_options=options)
-    return open_cluster(root, options)
+    # Those of single roots may be of one that is to be added.
+    cluster = open_cluster(root, options if "://" in root or (options and options.given()) else None)
+    cluster.add_root = partial(_add_root, root, options)
+    return cluster
+
+
+def _add_root(root: str, options: StorageOptions | None, uri: str, rack: str | None, id: int | None) -> Broker:  # noqa: A002
+    from kafkalike.log.cluster.replicated.growing import grow
+
+    return grow(root, uri, rack=rack, id=id, options=options)
 
 
 def _is_broker(root: str, options: StorageOptions | None) -> bool:

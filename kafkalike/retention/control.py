@@ -65,10 +65,8 @@ def maintain_control(cluster: Cluster, report: MaintenanceReport, clock: Clock) 
 
 def _clear_leftovers(cluster: DeltaCluster, report: MaintenanceReport, clock: Clock) -> None:
     try:
-        if cluster.store.reach == "machine":
-            report.cleared_folders = clear_folders(cluster)
-        else:
-            report.cleared_folders = clear_dead_tables(cluster, report.problems.append)
+        report.cleared_folders = clear_folders(cluster)
+        report.cleared_folders += clear_dead_tables(cluster, report.problems.append)
     except (KafkaError, OSError) as error:
         report.problems.append(f"folders of topics: {type(error).__name__}: {error}")
     try:

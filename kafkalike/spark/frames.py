@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from datetime import UTC, datetime
-from functools import reduce
-from typing import Any
+from functools import partial, reduce
+from typing import TYPE_CHECKING, Any
 
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812
@@ -17,6 +17,9 @@ from kafkalike.log.jvm.hadoop import tell_hadoop
 from kafkalike.model.topic import TopicInfo
 from kafkalike.partitioner import partition_for_key
 from kafkalike.spark.between import Between, within
+
+if TYPE_CHECKING:
+    from kafkalike.log.cluster.delta_cluster import DeltaCluster
 
 
 def read(
@@ -35,6 +38,7 @@ def read(
     group_id: str | None = None,
     auto_offset_reset: str | None = None,
     storage_options: Any = None,  # noqa: ANN401 - see `connect`
+    client_rack: str = "",
 ) -> DataFrame:
     """A topic, or several, as a DataFrame over the Delta tables themselves.
 
@@ -65,6 +69,9 @@ def read(
         auto_offset_reset: what `committed` is where the group has committed nothing: `earliest` (None), `latest`, or
             `none` for an error.
         storage_options: who asks an object store; see `kafkalike.log.connect.connect`. Hadoop's client is told too.
+        client_rack: where the session is: of a cluster of several roots the table of a replica in this rack is read, if
+            one is in sync, else that of the leader. The records are those of the moment in which `read` is called then:
+            a replica may be ahead of what is published, so the version is named.
 
     Returns:
         Columns `key BINARY, value BINARY, topic STRING, partition INT, offset BIGINT, timestamp TIMESTAMP,
@@ -80,7 +87,7 @@ def read(
         KafkaConfigurationError: the session has no client of Hadoop's for the object store, see
             `kafkalike.spark.session`.
     """
-    cluster = connect_delta(bootstrap_servers, storage_options)
+    cluster = connect_delta(bootstrap_servers, storage_options, client_rack)
     tell_hadoop(spark, cluster)
     names = [topic] if isinstance(topic, str) else list(topic)
     if not names:
@@ -101,21 +108,32 @@ def read(
         raise IllegalArgumentError(message)
     ranges = between.ranges(cluster.root, cluster.store.sent_options(), names) if between else None
     wanted = _key(key, placed_by_key=placed_by_key)
+    infos = [cluster.topic(name) for name in names]
+    travels = [travel if at is None else as_of(at, cluster.root, info) for info in infos]
     frames = [
         topic_frame(
             spark,
             info,
-            cluster.table_uri(info),
+            uri,
             include_headers=include_headers,
-            options=travel if at is None else as_of(at, cluster.root, info),
+            options=options,
             key=wanted,
             partition=partition_for_key(wanted, info.num_partitions) if wanted is not None and placed_by_key else None,
         )
-        for info in map(cluster.topic, names)
+        for info, (uri, options) in zip(infos, map(partial(_table, cluster), infos, travels), strict=True)
     ]
     if ranges is not None:
         frames = [frame.where(within(ranges, name)) for frame, name in zip(frames, names, strict=True)]
     return reduce(DataFrame.unionByName, frames)
+
+
+def _table(cluster: DeltaCluster, info: TopicInfo, travel: Mapping[str, str]) -> tuple[str, Mapping[str, str]]:
+    """Where a topic's table is read, and options of Delta's reader."""
+    near = cluster.near_table(info)
+    if near is None or "timestampAsOf" in travel:
+        return cluster.table_uri(info), travel
+    uri, version = near
+    return uri, travel or {"versionAsOf": str(version)}
 
 
 def _key(key: object, *, placed_by_key: bool) -> bytes | None:

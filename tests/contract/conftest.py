@@ -14,8 +14,19 @@ from kafkalike.log.port import Cluster
 from kafkalike.log.store.memory import MemoryStore
 from kafkalike.producer import KafkaProducer
 from kafkalike.testing import ManualClock, MemoryCluster
-from tests.tools.clusters import DISK, OBJECT_STORES, SEVERAL, THREE_ROOTS, on_disk, on_three_disks
-from tests.tools.object_servers import KINDS, ObjectServer, in_environment, running
+from tests.tools.clusters import (
+    BUCKETS,
+    DISK,
+    MIXED,
+    OBJECT_STORES,
+    SEVERAL,
+    THREE_BUCKETS,
+    THREE_ROOTS,
+    in_buckets,
+    on_disk,
+    on_three_disks,
+)
+from tests.tools.object_servers import KINDS, S3, ObjectServer, in_environment, running
 
 Opener = Callable[..., Cluster]
 """With `elsewhere`, where it counts, as a process does that knows nothing of what this one knows."""
@@ -42,7 +53,7 @@ def cluster(request: pytest.FixtureRequest, tmp_path: Path, object_server: Serve
     return _opener(request.param, str(tmp_path / "cluster"), object_server)()
 
 
-@pytest.fixture(params=["memory", "delta", "delta without lock", THREE_ROOTS, *OBJECT_STORES])
+@pytest.fixture(params=["memory", "delta", "delta without lock", THREE_ROOTS, *THREE_BUCKETS, *OBJECT_STORES])
 def open_log_cluster(request: pytest.FixtureRequest, tmp_path: Path, object_server: Servers) -> Opener:
     """Opens the same cluster again and again, as other processes would; its logs take appends without a JVM."""
     return _opener(request.param, str(tmp_path / "cluster"), object_server)
@@ -66,12 +77,16 @@ def open_tables(request: pytest.FixtureRequest, tmp_path: Path, object_server: S
     return _opener(request.param, str(tmp_path / "cluster"), object_server)
 
 
-def _opener(kind: str, root: str, object_server: Servers) -> Opener:
+def _opener(kind: str, root: str, object_server: Servers) -> Opener:  # noqa: PLR0911 - one for each kind
     if kind in KINDS:
         server = object_server(kind)
         place = server.new_root()
         # Other options share nothing with what this process knows.
         return lambda elsewhere=False: connect(place, {**server.options, **({"timeout": "19s"} if elsewhere else {})})
+    if kind in (BUCKETS, MIXED):
+        server = object_server(S3)
+        base, folder = server.new_root(), f"{root}.folder" if kind == MIXED else None
+        return lambda elsewhere=False: in_buckets(server, base, folder, {"timeout": "19s"} if elsewhere else {})
     if kind == "memory":
         shared = MemoryCluster()
         return lambda **_: shared

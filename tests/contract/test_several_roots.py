@@ -148,8 +148,10 @@ def test_roots_of_different_clusters_and_single_ones_are_refused(tmp_path: Path,
         connect([tmp_path / "single", tmp_path / "new"])
     with pytest.raises(KafkaConfigurationError, match="named twice"):
         connect([roots[0], roots[0]])
-    with pytest.raises(KafkaConfigurationError, match="folders of this machine"):
-        connect("s3://bucket/a,s3://bucket/b")
+    with pytest.raises(KafkaConfigurationError, match="neither"):
+        connect([tmp_path / "new", "hdfs://host/b"])
+    with pytest.raises(KafkaConfigurationError, match="storage_options are for object stores"):
+        connect(roots, {"region": "x"})
 
 
 @pytest.mark.parametrize("gone", [1, 2, 3])

@@ -10,7 +10,7 @@ from pyspark.errors import PythonException
 from pyspark.sql import functions as F  # noqa: N812
 
 from kafkalike.log.connect import connect
-from kafkalike.spark import register_format, register_sql, write
+from kafkalike.spark import read, register_format, register_sql, write
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -51,8 +51,14 @@ def check_racks(spark: SparkSession, roots: str, near: Path) -> None:
     assert counted(spark, roots, "t") == 150
     with pytest.raises(PythonException, match=r"t-[01]"):
         counted(spark, roots, "t", rack=near.name)
+    # Delta's own reader, too, at the version that is published.
+    assert read(spark, "t", roots).select("value").distinct().count() == 150
+    near_frame = read(spark, "t", roots, client_rack=near.name)
+    assert {Path(file.partition(":")[2]).parts[-4] for file in near_frame.inputFiles()} == {near.name}
     for path, content in kept.items():
         path.write_bytes(content)
+    assert near_frame.select("value").distinct().count() == 150
+    assert read(spark, "t", roots, client_rack="none").select("value").distinct().count() == 150
 
 
 def test_spark_writes_and_reads_topics_with_replicas(spark: SparkSession, tmp_path: Path) -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -36,6 +36,10 @@ DISK = "disk"
 SEVERAL = "three roots"
 THREE_ROOTS = pytest.param(SEVERAL, marks=pytest.mark.slow)
 """Parameter of a fixture that is to run over a cluster whose tables have three replicas each, too."""
+
+BUCKETS, MIXED = "three buckets", "two buckets and a folder"
+THREE_BUCKETS = [pytest.param(kind, marks=[pytest.mark.objects, pytest.mark.slow]) for kind in (BUCKETS, MIXED)]
+"""Parameters of a fixture that is to run over clusters of several roots in object stores, too: places of one server."""
 
 
 def only_on_disk(fixture: str) -> pytest.MarkDecorator:
@@ -76,6 +80,24 @@ def on_three_disks(root: str | Path, **settings: str) -> ReplicatedCluster:
     """A cluster of three folders, in which new topics have three replicas; with server settings."""
     server = {"default.replication.factor": "3", **settings}
     return open_several([f"{root}/{n}" for n in (1, 2, 3)], server=ServerConfig.from_properties(server))
+
+
+def in_buckets(
+    server: ObjectServer, base: str, folder: str | Path | None = None, options: Mapping[str, str] | None = None
+) -> ReplicatedCluster:
+    """A cluster of three places of an object store, or of two and a folder, in which new topics have three replicas.
+
+    Args:
+        server: the object store.
+        base: the place above them.
+        folder: the folder, which is broker 2.
+        options: more storage options.
+    """
+    roots = [f"{base}/{n}" for n in (1, 2, 3)]
+    if folder is not None:
+        roots[1] = str(folder)
+    settings = ServerConfig.from_properties({"default.replication.factor": "3"})
+    return open_several(roots, server=settings, storage_options=StorageOptions({**server.options, **(options or {})}))
 
 
 def object_store(server: ObjectServer, root: str | None = None) -> ObjectStore:

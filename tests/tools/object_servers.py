@@ -17,7 +17,7 @@ import subprocess
 import sys
 import time
 import uuid
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from email.utils import formatdate
@@ -117,6 +117,52 @@ def running(kind: str, folder: Path) -> Iterator[ObjectServer]:
         _end(process)
 
 
+class StoppableS3:
+    """An S3 server that can be stopped, and started again with what it has, at the same port.
+
+    Args:
+        folder: where its objects lie.
+    """
+
+    def __init__(self, folder: Path) -> None:
+        self._program = check_fetched(S3)
+        self._folder = folder
+        folder.mkdir(parents=True, exist_ok=True)
+        self._process, port = _started(lambda free: _s3(self._program, free, folder), folder)
+        self.server = ObjectServer(S3, port, folder=folder)
+        self.uri = self.server.new_root()
+
+    @property
+    def objects(self) -> Path:
+        """Where the root's objects lie."""
+        return self._folder / "data" / self.uri.partition("://")[2]
+
+    def stop(self) -> None:
+        """Nobody answers any more."""
+        _end(self._process)
+
+    def start(self) -> None:
+        """It is there again."""
+        self._process, _ = _started(lambda _: _s3(self._program, self.server.port, self._folder), self._folder)
+
+
+@contextmanager
+def stoppable(folder: Path, number: int) -> Iterator[list[StoppableS3]]:
+    """Servers for as long as the block runs, each with a root that nobody has used."""
+    servers: list[StoppableS3] = []
+    try:
+        servers.extend(StoppableS3(folder / str(n)) for n in range(1, number + 1))
+        yield servers
+    finally:
+        for server in servers:
+            server.stop()
+
+
+def by_root(servers: Sequence[StoppableS3]) -> dict[str, Mapping[str, str]]:
+    """Storage options of several roots."""
+    return {each.uri: each.server.options for each in servers}
+
+
 def _s3(program: Path, port: int, folder: Path) -> tuple[list[str], Mapping[str, str]]:
     (folder / "data" / BUCKET).mkdir(parents=True, exist_ok=True)
     command = [str(program), "--port", f"127.0.0.1:{port}", "--quiet", "posix", str(folder / "data")]
@@ -141,6 +187,7 @@ def _started(
             free.bind(("127.0.0.1", 0))
             port = int(free.getsockname()[1])
         command, env = command_of(port)
+        port = _port_in(command, port)
         # Into a file: a pipe that nobody reads would stop it.
         with (folder / "server.log").open("wb") as log:
             process = subprocess.Popen(
@@ -160,9 +207,16 @@ def _started(
     raise AssertionError((folder / "server.log").read_text(errors="replace")[-3000:])
 
 
+def _port_in(command: Sequence[str], free: int) -> int:
+    """The port that a command names, where it is not the free one: a server that is started again."""
+    named = next((part.rpartition(":")[2] for part in command if part.startswith("127.0.0.1:")), str(free))
+    return int(named)
+
+
 def _end(process: subprocess.Popen[bytes]) -> None:
     assert process.stdin is not None
-    process.stdin.close()
+    if not process.stdin.closed:
+        process.stdin.close()
     process.wait(30)
 
 

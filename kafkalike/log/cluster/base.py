@@ -30,6 +30,7 @@ from kafkalike.model.replication.assignment import check_assignment, check_facto
 from kafkalike.model.topic import TopicInfo
 
 if TYPE_CHECKING:
+    from kafkalike.model.brokers import AddRoot
     from kafkalike.model.schemas.rows import SchemaRow
     from kafkalike.model.schemas.state import RegistryState
 
@@ -99,12 +100,17 @@ class ClusterBase(abc.ABC):
     def transactions(self) -> Transactions:
         """Transactions over several topics and groups."""
 
+    add_root: AddRoot | None = None
+    """Gives the cluster another root, where that is possible; after that it must be opened anew."""
+
     @cached_property
     def replication(self) -> Replication:
         """Brokers and replicas."""
         from kafkalike.log.cluster.single_broker import SingleBroker
 
-        return SingleBroker(self.root, self.topics, self.topic, lambda: self.metadata.refresh().seq)
+        return SingleBroker(
+            self.root, self.topics, self.topic, lambda: self.metadata.refresh().seq, lambda: self.add_root
+        )
 
     @abc.abstractmethod
     def log(self, name: str, *, since: float = math.inf) -> TopicLog:

@@ -8,7 +8,7 @@ import shutil
 import uuid
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
-from functools import cached_property, partial
+from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
@@ -56,7 +56,7 @@ from kafkalike.log.table.layout import (
 from kafkalike.log.table.log_cleaner import Helpers, cleaning_turn, maintenance_turn
 from kafkalike.log.table.log_files import LogFiles
 from kafkalike.log.table.open_appends import OpenTables
-from kafkalike.log.table.root_format import check_root_format
+from kafkalike.log.table.root_format import check_root_format, grown_error
 from kafkalike.log.table.row_table import RowTable
 from kafkalike.log.table.table import Table
 from kafkalike.log.topic.segment_files import segment_of
@@ -140,8 +140,15 @@ class DeltaCluster(ClusterBase):
             clock=self.clock,
             durable=True,
             rare=True,
-            check=partial(check_root_format, self.root),
+            check=self._check_format,
         )
+
+    def _check_format(self, properties: Mapping[str, str]) -> None:
+        check_root_format(self.root, properties)
+
+    def _refuse_seal(self) -> None:
+        """Refuse a control table that has replicas: this client knows of one root only."""
+        raise grown_error(self.root)
 
     def _metadata_log(self) -> DeltaControlLog[ClusterState, MetadataRow]:
         return DeltaControlLog(
@@ -175,6 +182,7 @@ class DeltaCluster(ClusterBase):
             GroupsState,
             clock=self.clock,
             durable=self.server.flush,
+            on_seal=self._refuse_seal,
         )
 
     def _combined_groups(self) -> CombinedRows[GroupsState, GroupRow]:
@@ -200,6 +208,7 @@ class DeltaCluster(ClusterBase):
                 # Records carry its ids: one that is lost could not be told from one that never was.
                 durable=True,
                 rare=True,
+                on_seal=self._refuse_seal,
             ),
             helpers=self.helpers,
             longest_pause=METADATA_PAUSE_SECONDS,
@@ -268,6 +277,14 @@ class DeltaCluster(ClusterBase):
     def table_uri(self, info: TopicInfo) -> str:
         """Where Spark finds a topic's table."""
         return spark_uri(f"{self.root}/{info.location}")
+
+    def near_table(self, info: TopicInfo) -> tuple[str, int] | None:
+        """Where Spark finds a topic's table at a root in the client's rack, and the version that is published.
+
+        None: there is none but that of `table_uri`.
+        """
+        del info
+        return None
 
     def _location(self, name: TopicName, *, used_before: bool) -> str:
         return location_of(name, used_before=used_before)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import TYPE_CHECKING, Literal, NoReturn
 
@@ -10,9 +11,11 @@ from kafkalike.errors import (
     ElectionNotNeededError,
     InvalidReplicationAssignmentError,
     KafkaConfigurationError,
+    MirrorError,
     NoReassignmentInProgressError,
+    UnsupportedVersionError,
 )
-from kafkalike.model.brokers import ONLY_BROKER, Broker, Replicas, ReplicateReport
+from kafkalike.model.brokers import ONLY_BROKER, AddRoot, Broker, Replicas, ReplicateReport
 from kafkalike.model.replication.quorum_members import MetadataQuorum, QuorumMember, Recovery
 
 if TYPE_CHECKING:
@@ -27,6 +30,7 @@ class SingleBroker:
         topics: all of its topics, fresh.
         topic: one topic by its name; raises where there is none.
         seq: number of the last row of the metadata, fresh.
+        add_root: what gives the cluster another root; None where nothing can.
     """
 
     def __init__(
@@ -35,11 +39,13 @@ class SingleBroker:
         topics: Callable[[], Mapping[str, TopicInfo]],
         topic: Callable[[str], TopicInfo],
         seq: Callable[[], int],
+        add_root: Callable[[], AddRoot | None] = lambda: None,
     ) -> None:
         self._root = root
         self._topics = topics
         self._topic = topic
         self._seq = seq
+        self._add_root = add_root
 
     def brokers(self) -> Sequence[Broker]:
         """The one there is."""
@@ -100,9 +106,19 @@ class SingleBroker:
         return ReplicateReport(joined={}, left={}, led={}, failed=())
 
     def add_broker(self, uri: str, *, rack: str | None = None, id: int | None = None) -> Broker:  # noqa: A002
-        """Refused."""
-        del uri, rack, id
-        self._refuse()
+        """Make it a cluster of several roots."""
+        add_root = self._add_root()
+        if add_root is None:
+            self._refuse()
+        topics: Mapping[str, TopicInfo] = {}
+        with contextlib.suppress(UnsupportedVersionError):
+            # That was begun before, and cut off.
+            topics = self._topics()
+        mirror = next((name for name, info in topics.items() if info.mirror is not None), None)
+        if mirror is not None:
+            message = f"topic {mirror!r} is a mirror, whose log gets no version of its own: promote or delete it first"
+            raise MirrorError(message)
+        return add_root(uri, rack, id)
 
     def drain(self, broker: int) -> Sequence[str]:
         """Refused."""
@@ -123,7 +139,6 @@ class SingleBroker:
     @staticmethod
     def _refuse() -> NoReturn:
         message = (
-            "this cluster was made with one root; brokers can be added to clusters that were made with several: "
-            "bootstrap_servers='root1,root2'"
+            "this cluster has one root; name the root that it has, and add others to it with `kafkalike brokers add`"
         )
         raise KafkaConfigurationError(message)

@@ -90,8 +90,10 @@ class Store(Protocol):
 
     @property
     def combines(self) -> bool:
-        """Whether writers spare requests for each other: appends wait beside the table for whoever commits next, commits
-        are joined, and plans are made beside looks. Not where a version is made at several places.
+        """Whether writers spare requests for each other.
+
+        Appends wait beside the table for whoever commits next, commits are joined, and plans are made beside looks. Not
+        where a version is made at several places.
         """
         ...
 

@@ -16,22 +16,39 @@ ROOT_FORMAT: Final = "kafkalike.root.format"
 """The property. A table that lacks it is of a root of format 1: releases before this one did not write it."""
 
 NEWEST: Final = 1
-"""The newest format that this release reads and writes."""
+"""The format of a root that is the only one of its cluster, or was one of several when that was made."""
+
+SEVERAL_ROOTS: Final = "2"
+"""The format of a root that was the only one of its cluster, and is not any more: whoever takes it for the only one
+would write past the others."""
 
 
-def check_root_format(root: str, properties: Mapping[str, str]) -> None:
-    """Refuse a root of a format that this release does not know.
+def check_root_format(root: str, properties: Mapping[str, str], *, several: bool = False) -> None:
+    """Refuse a root of a format that this release does not know, or that this client may not write.
 
     Args:
         root: for the error.
         properties: of the table `__cluster_metadata`.
+        several: whether the client knows the root as one of several.
 
     Raises:
-        UnsupportedVersionError: a newer release has made it so.
+        UnsupportedVersionError: a newer release has made it so, or it has become one of several.
     """
     said = properties.get(ROOT_FORMAT, "1")
+    if said == SEVERAL_ROOTS:
+        if not several:
+            raise grown_error(root)
+        return
     if said not in {str(known) for known in range(1, NEWEST + 1)}:
         raise UnsupportedVersionError(
             f"the root {root} has format {said} ({ROOT_FORMAT} in __cluster_metadata), and this release knows formats "
-            f"up to {NEWEST}: a newer kafkalike has written it; upgrade this client"
+            f"up to {SEVERAL_ROOTS}: a newer kafkalike has written it; upgrade this client"
         )
+
+
+def grown_error(root: str) -> UnsupportedVersionError:
+    """What to say to a client of a cluster of one root that has, or gets, several."""
+    return UnsupportedVersionError(
+        f"the cluster at {root} has several roots by now (`kafkalike brokers add`): begin this client anew; if it says "
+        "this again, call `kafkalike brokers add` again, which was cut off"
+    )

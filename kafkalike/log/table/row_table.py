@@ -24,7 +24,7 @@ from kafkalike.log.table.layout import delta_schema
 from kafkalike.log.table.loading import load_table
 from kafkalike.log.table.log_files import READ_BESIDE
 from kafkalike.log.table.row_files import ROWS, MissingFileError, RowFiles, seq_segment
-from kafkalike.log.table.state import TableState
+from kafkalike.log.table.state import REPLICAS, SEAL, TableState
 from kafkalike.log.table.table import Landed, Table
 from kafkalike.model.row_value import ControlState
 
@@ -51,6 +51,7 @@ class RowTable(Generic[S, R]):
         durable: whether a row must survive a power failure when it is written.
         rare: whether few rows are written: then who opens the table gets rows and commits in one file, see `Joining`.
         check: called with the table's properties before anything that it says is taken in; it may refuse them.
+        on_seal: called where the table has replicas; it may refuse that.
     """
 
     def __init__(
@@ -66,6 +67,7 @@ class RowTable(Generic[S, R]):
         durable: bool = False,
         rare: bool = False,
         check: Callable[[Mapping[str, str]], None] = lambda _: None,
+        on_seal: Callable[[], None] = lambda: None,
     ) -> None:
         self.root = root
         self.location = location
@@ -76,6 +78,7 @@ class RowTable(Generic[S, R]):
         self._schema = schema
         self._new_state = new_state
         self._check = check
+        self._on_seal = on_seal
         self._state: S | None = None
         """The rows' state; None as long as no table was seen."""
         self.rare = rare
@@ -177,12 +180,16 @@ class RowTable(Generic[S, R]):
     def on_load(self, state: TableState) -> None:
         """Caller: the table."""
         self._check(state.properties)
+        if any(name.startswith(REPLICAS) for name in state.txns):
+            self._on_seal()
         self._state = self._new_state().applied(self.rows_of(state))
 
     def on_commit(self, commit: TableCommit) -> None:
         """Caller: the table, which has no state until this is through: interrupted, both are read anew."""
         if commit.properties is not None:
             self._check(commit.properties)
+        if commit.operation == SEAL:
+            self._on_seal()
         if commit.data_change:
             known = self._new_state() if self._state is None else self._state
             self._state = known.applied(row for add in commit.adds for row in self._rows(add.path))

@@ -20,6 +20,12 @@ from kafkalike.model.segments import Segment, SegmentIndex
 SEAL: Final = "REPLICAS"
 """Operation of a version that says who takes the versions after it; see `replicas`."""
 
+REPLICAS: Final = "kafkalike.replicas:"
+"""Beginning of the Delta transaction's application that says a configuration of replicas; its version is the epoch.
+
+It stays in checkpoints, other engines pass over it, and there is one for each chain that there has been.
+"""
+
 FENCE: Final = "FENCE"
 """Operation of a commit that holds nothing. It takes a version that a commit in doubt could still get, and makes
 writers who have planned before it plan anew."""

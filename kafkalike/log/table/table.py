@@ -155,8 +155,8 @@ class Table(FollowedTable):
         Look, plan, make the data files durable if need be, put the next version if absent, settle what is in doubt;
         wait and begin again when a concurrent writer was faster, with the same change unless a requirement of it broke.
 
-        Where a look takes long (`Store.far`, `Store.combines`) and `questions` are given, the first plan is made of what is known, beside
-        the look; what the look has found must agree with its requirements, or it is made anew.
+        Where a look takes long (`Store.far`, `Store.combines`) and `questions` are given, the first plan is made of
+        what is known, beside the look; what the look has found must agree with its requirements, or it is made anew.
 
         Args:
             plan: see `Plan`.

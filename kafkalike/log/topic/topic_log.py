@@ -18,7 +18,7 @@ from kafkalike.errors import (
 from kafkalike.log.store.port import NOW, Pace
 from kafkalike.log.table.actions import APPEND, TableCommit
 from kafkalike.log.table.log_cleaner import LogCleaner
-from kafkalike.log.table.state import FENCE, EndsAt, LastOf, Requirement, Still, TableState, end_app
+from kafkalike.log.table.state import FENCE, REPLICAS, EndsAt, LastOf, Requirement, Still, TableState, end_app
 from kafkalike.log.table.table import Change, Done, Landed, Plan, Questions
 from kafkalike.log.table.turns import Turns
 from kafkalike.log.topic.append_times import timed
@@ -61,6 +61,8 @@ class DeltaTopicLog(FollowedTopic):
         self._cleaner = LogCleaner(home.store, info.location, home.helpers, self.clock)
         self._refusal: tuple[Mapping[str, str], str, str | None] | None = None
         self._combined: CombinedTopic | None = None
+        self._applications = 0
+        """How many have written to the table, when it was looked at whether it has replicas."""
         if self.files.combines:
             # Only there appends are combined: a process that has a local root need not load how.
             from kafkalike.log.topic.combined import CombinedTopic
@@ -238,6 +240,7 @@ class DeltaTopicLog(FollowedTopic):
             UnsupportedVersionError: the table has a property or a column rule that we do not honour.
         """
         self.look_anew(pace)
+        self._look_after_seals()
         self.info.check_own()
         self._table.durable = self.config.flush
         refusal = self._append_refusal(self._table.state)
@@ -252,6 +255,14 @@ class DeltaTopicLog(FollowedTopic):
                 "the table to the version before that operation and copy its records to a new topic"
             )
             raise LogCorruptError(message)
+
+    def _look_after_seals(self) -> None:
+        """Where the table got replicas, look at the metadata once more: these say it to clients that know one root."""
+        txns = self._table.state.txns
+        if len(txns) != self._applications:
+            if any(name.startswith(REPLICAS) for name in txns):
+                self.refresh_info()
+            self._applications = len(txns)
 
     def _append_refusal(self, state: TableState) -> str | None:
         """See `append_refusal`; worked out once for each of the table's metadata, which are never changed in place."""

@@ -132,7 +132,7 @@ def clear_deleted(cluster: DeltaCluster) -> list[str]:
         LogCorruptError: the metadata cannot be read; nothing was removed.
     """
     problems: list[str] = []
-    for place in cluster.places():
+    for place in _folders(cluster):
         problems += _clear_deleted(cluster, Path(place.uri, DELETED))
     return problems
 
@@ -161,7 +161,7 @@ def _clear_deleted(cluster: DeltaCluster, folder: Path) -> list[str]:
 def clear_folders(cluster: DeltaCluster) -> int:
     """Remove tables that no topic has: what killed deletions have left, and creations that were killed or too late.
 
-    The metadata are read from nothing for it. Of a root in an object store see `clear_dead_tables`.
+    The metadata are read from nothing for it. Of roots in object stores see `clear_dead_tables`.
 
     Returns:
         How many there were.
@@ -169,7 +169,12 @@ def clear_folders(cluster: DeltaCluster) -> int:
     Raises:
         LogCorruptError: the metadata cannot be read; nothing was removed.
     """
-    return sum(_clear_folders(cluster, place) for place in cluster.places())
+    return sum(_clear_folders(cluster, place) for place in _folders(cluster))
+
+
+def _folders(cluster: DeltaCluster) -> list[Store]:
+    """Those of a cluster's roots that are folders of this machine."""
+    return [place for place in cluster.places() if place.reach == "machine"]
 
 
 def _clear_folders(cluster: DeltaCluster, place: Store) -> int:

@@ -60,7 +60,7 @@ def clear_dead_tables(cluster: DeltaCluster, say: Callable[[str], None] = lambda
     The metadata are read from nothing for it, after the folders were listed: what was created meanwhile has a topic.
 
     Args:
-        cluster: a root without locks.
+        cluster: of its roots those in object stores are meant.
         say: told what stays, and why.
 
     Returns:
@@ -70,7 +70,10 @@ def clear_dead_tables(cluster: DeltaCluster, say: Callable[[str], None] = lambda
         LogCorruptError: the metadata cannot be read; nothing was removed.
         OSError: the storage did not answer; what was removed was no longer needed.
     """
-    store = cluster.store
+    return sum(_cleared(cluster, place, say) for place in cluster.places() if place.reach != "machine")
+
+
+def _cleared(cluster: DeltaCluster, store: Store, say: Callable[[str], None]) -> int:
     folders = store.folders()
     now_ms = store.now_ns() // 1_000_000
     marks = dict(_marks(store, now_ms))

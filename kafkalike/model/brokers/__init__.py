@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final
 
@@ -24,6 +24,10 @@ class Broker:
     """Kafka's `broker.rack`: readers with the same `client_rack` read from it."""
     draining: bool = False
     """Whether it is to be emptied: no new replicas are put there."""
+
+
+AddRoot = Callable[[str, "str | None", "int | None"], "Broker"]
+"""Gives a cluster another root: its place, its rack and its broker id."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

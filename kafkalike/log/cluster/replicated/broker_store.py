@@ -73,6 +73,8 @@ class Founding:
     """Brokers that are, or shall be, its first voters."""
     cluster: str = ""
     """Its id, once it was made."""
+    growing: bool = False
+    """Whether it is one of a single root that gets others: nothing but its rows is to be made."""
     checked: dict[str, float] = field(default_factory=dict)
     """When the whole sign of a root was read, by its URI."""
 

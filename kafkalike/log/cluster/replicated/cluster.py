@@ -46,6 +46,7 @@ from kafkalike.log.table.layout import (
 from kafkalike.log.table.log_cleaner import cleaning_turn
 from kafkalike.log.table.replicas.table_replicas import TableReplicas
 from kafkalike.log.table.replicas.version_file import application
+from kafkalike.log.table.root_format import check_root_format
 from kafkalike.model.brokers import Broker, ReplicatedTable, first_replicas
 from kafkalike.model.cluster_state import ClusterState, MetadataRow, broker_row
 from kafkalike.model.names import TopicId, TopicName
@@ -147,6 +148,12 @@ class ReplicatedCluster(DeltaCluster):
         known = self.metadata.state.brokers.get(broker)
         return known is not None and known.rack == self._client_rack
 
+    def _check_format(self, properties: Mapping[str, str]) -> None:
+        check_root_format(self.root, properties, several=True)
+
+    def _refuse_seal(self) -> None:
+        """Nothing is refused."""
+
     def _metadata_log(self) -> DeltaControlLog[ClusterState, MetadataRow]:
         return PatientControlLog(
             self._metadata_rows(),
@@ -176,6 +183,8 @@ class ReplicatedCluster(DeltaCluster):
 
     def _found_once(self) -> None:
         if self._founded:
+            return
+        if self._founding.growing:
             return
         if not self._founding.done:
             self._founding.cluster = found_cluster(self._places, self._roots, self._founding.voters)
@@ -284,6 +293,22 @@ class ReplicatedCluster(DeltaCluster):
     def table_uri(self, info: TopicInfo) -> str:
         """Where Spark finds a topic's table: at its leader."""
         return spark_uri(self.files_of(info).uri)
+
+    def near_table(self, info: TopicInfo) -> tuple[str, int] | None:
+        """See `DeltaCluster.near_table`: of a replica in sync, which has all that is published, and maybe more."""
+        if not self._client_rack:
+            return None
+        # Before the look at who is in sync: that one has this version.
+        version = self.log(info.name).version
+        self.metadata.refresh()
+        replicas = self.store.replicas(info.location)
+        leader, *others = replicas.in_sync()
+        if self._is_near(leader.broker):
+            return None
+        for replica in others:
+            if self._is_near(replica.broker) and self.store.root_of(replica.broker).is_there():
+                return spark_uri(replicas.store_of(replica).uri), version
+        return None
 
     def _location(self, name: TopicName, *, used_before: bool) -> str:
         # Two creators may choose different roots: no two of them ever choose one folder.

@@ -135,6 +135,7 @@ class Recoveries:
             return planned
         taken = self._taken(before, after, planned)
         self._store.look_for_voters()
+        self._store.mark_observers()
         self._cluster.metadata.reload()
         self._register(alive)
         return Recovery(

@@ -102,6 +102,8 @@ def found_voter(root: Store, broker: int, where: Mapping[int, str], voters: Coll
             message = f"the root {root.uri} is a voter of {', '.join(v.uri for v in found.voters)}"
             raise KafkaConfigurationError(message)
         if mine in votes:
+            # It is made, however slow it is.
+            acts.forgive()
             acts.do(OpenVoter(mine, 0))
     except UnreachableVoterError as cause:
         raise OSError(str(cause)) from cause

@@ -42,7 +42,7 @@ from kafkalike.model.replication.registers import (
     VotersReplacedError,
     majority,
 )
-from kafkalike.model.replication.takeover import VoterSet
+from kafkalike.model.replication.takeover import PutMark, VoterSet
 
 if TYPE_CHECKING:
     from kafkalike.clock import Deadline
@@ -196,6 +196,17 @@ class QuorumStore(NearStore):
         content = self.look(log_name(last))
         if content is not None:
             self._decide(lambda voters: publishing(last, MetadataVersion(content), voters))
+
+    def mark_observers(self) -> None:
+        """Tell those that have no vote, and answer, who votes, and give them a copy."""
+        voters = self._voters
+        for observer in () if voters is None else voters.observers:
+            with contextlib.suppress(UnreachableVoterError):
+                self.roots.do(PutMark(observer, voters))
+        last = max((version_of(entry.name) or 0 for entry in self.list("_delta_log")), default=0)
+        content = self.look(log_name(last))
+        if content is not None:
+            self._inform(last, MetadataVersion(content))
 
     # --- versions ------------------------------------------------------------------------------
 

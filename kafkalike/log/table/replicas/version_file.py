@@ -10,15 +10,11 @@ from typing import Final, NamedTuple
 
 from kafkalike.log.table.actions import Add, TableCommit, parse_commit
 from kafkalike.log.table.commit_file import Commit
-from kafkalike.log.table.state import SEAL
+from kafkalike.log.table.state import REPLICAS, SEAL
 from kafkalike.model.compaction import HOLES, cleaner_app
 from kafkalike.model.replication.values import Configuration, Replica
 
-APPLICATION: Final = "kafkalike.replicas:"
-"""Beginning of the Delta transaction's application that says a configuration; its version is the epoch.
-
-It stays in checkpoints, other engines pass over it, and there is one for each chain that there has been.
-"""
+APPLICATION: Final = REPLICAS
 
 _APPLICATION: Final = APPLICATION.encode()
 

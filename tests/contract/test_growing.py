@@ -1,0 +1,186 @@
+"""A cluster of one root gets others: what it has stays, and clients that know one root are kept out."""
+
+from __future__ import annotations
+
+import os
+import signal
+import threading
+import warnings
+from pathlib import Path
+
+import pytest
+
+from kafkalike import KafkaConsumer, KafkaProducer
+from kafkalike.cli import main
+from kafkalike.clock import SYSTEM_CLOCK
+from kafkalike.errors import KafkaConfigurationError, KafkaError, UnsupportedVersionError
+from kafkalike.log.cluster.delta_cluster import DeltaCluster
+from kafkalike.log.cluster.replicated.cluster import ReplicatedCluster
+from kafkalike.log.connect import connect
+from kafkalike.log.inspect.replica_check import check_replicas
+from kafkalike.log.inspect.verify import verify
+from kafkalike.model.batch import RecordBatch
+from kafkalike.model.group_state import OFFSET, GroupRow
+
+
+def batch(*values: str) -> RecordBatch:
+    made = RecordBatch()
+    for value in values:
+        made.add(0, None, value.encode(), SYSTEM_CLOCK.now_ms())
+    return made
+
+
+def several(root: Path) -> ReplicatedCluster:
+    cluster = connect(root)
+    assert isinstance(cluster, ReplicatedCluster)
+    return cluster
+
+
+def values(root: Path, topic: str = "t") -> list[str]:
+    with KafkaConsumer(
+        topic,
+        bootstrap_servers=str(root),
+        auto_offset_reset="earliest",
+        enable_auto_commit=False,
+        consumer_timeout_ms=300,
+    ) as consumer:
+        return [message.value.decode() for message in consumer]
+
+
+def made(root: Path) -> None:
+    """A cluster with a topic, a group and a transaction."""
+    connect(root).create_topic("t", 1, {})
+    with KafkaProducer(bootstrap_servers=str(root), transactional_id="x") as producer:
+        producer.init_transactions()
+        producer.begin_transaction()
+        producer.send("t", b"a")
+        producer.commit_transaction()
+    with KafkaConsumer("t", bootstrap_servers=str(root), group_id="g", auto_offset_reset="earliest") as consumer:
+        assert [m.value for messages in consumer.poll(2000).values() for m in messages] == [b"a"]
+        consumer.commit()
+
+
+def test_topics_stay_and_get_replicas_at_the_new_root(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    one, two = tmp_path / "one", tmp_path / "two"
+    made(one)
+
+    assert main(["brokers", "add", str(two), "--bootstrap-server", str(one)]) == 0
+
+    cluster = several(two)
+    assert [broker.id for broker in cluster.replication.brokers()] == [1, 2]
+    assert cluster.replication.replicas("t").isr == (1,)
+    for table in ("t", "__consumer_offsets"):
+        cluster.replication.reassign(table, [2, 1])
+    assert not cluster.replication.replicate().failed
+    assert cluster.replication.replicas("t").isr == (2, 1)
+    with KafkaProducer(bootstrap_servers=str(two), transactional_id="x") as producer:
+        producer.init_transactions()
+        producer.begin_transaction()
+        producer.send("t", b"b")
+        producer.commit_transaction()
+    with KafkaConsumer("t", bootstrap_servers=str(two), group_id="g", auto_offset_reset="earliest") as consumer:
+        assert [m.value for messages in consumer.poll(2000).values() for m in messages] == [b"b"]
+    assert not verify(several(one), ["t"]).findings
+    assert not list(check_replicas(several(one)))
+    one.rename(tmp_path / "lost")
+    assert main(["recover", "--from", str(two), "--bootstrap-server", str(two)]) == 0
+    assert values(two) == ["a", "b"]
+    capsys.readouterr()
+
+
+def test_clients_that_know_one_root_are_told(tmp_path: Path) -> None:
+    """Whatever they have seen of the cluster before."""
+    one = tmp_path / "one"
+    made(one)
+    writer, committer, idle = connect(one), connect(one), connect(one)
+    assert isinstance(writer, DeltaCluster)
+    assert isinstance(committer, DeltaCluster)
+    log = writer.log("t")
+    log.append(batch("b"))
+    committer.groups.refresh()
+
+    connect(one).replication.add_broker(str(tmp_path / "two"))
+
+    for act in (
+        lambda: log.append(batch("c")),
+        lambda: idle.log("t"),
+        lambda: idle.create_topic("u", 1, {}),
+        lambda: committer.groups.transact(
+            lambda state: [GroupRow(seq=state.seq + 1, time_ms=1, kind=OFFSET, group_id="g", topic="t", partition=0)]
+        ),
+    ):
+        with pytest.raises(UnsupportedVersionError, match="several roots by now"):
+            act()
+    assert values(one) == ["a", "b"]
+
+
+def test_what_is_acknowledged_meanwhile_is_there(tmp_path: Path) -> None:
+    one = tmp_path / "one"
+    made(one)
+    acknowledged = ["a"]
+    began, refused = threading.Event(), threading.Event()
+
+    def write() -> None:
+        log = connect(one).log("t")
+        for number in range(10_000):
+            try:
+                log.append(batch(str(number)))
+            except KafkaError:
+                refused.set()
+                return
+            acknowledged.append(str(number))
+            if number == 10:
+                began.set()
+
+    writer = threading.Thread(target=write)
+    writer.start()
+    assert began.wait(60)
+
+    connect(one).replication.add_broker(str(tmp_path / "two"))
+
+    writer.join(60)
+    assert refused.is_set()
+    assert values(one) == acknowledged
+
+
+@pytest.mark.parametrize("point", ["growing.after_fence", "growing.after_seal@1", "growing.before_sign"])
+def test_a_call_that_was_killed_is_ended_by_the_next_one(tmp_path: Path, point: str) -> None:
+    one, two = tmp_path / "one", tmp_path / "two"
+    made(one)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", DeprecationWarning)
+        child = os.fork()
+    if child == 0:
+        name, _, visit = point.partition("@")
+        os.environ["KAFKALIKE_FAULT"] = f"{name}:kill@{visit or 1}"
+        try:
+            connect(one).replication.add_broker(str(two))
+        finally:
+            os._exit(7)
+    _, status = os.waitpid(child, 0)
+    assert os.WIFSIGNALED(status)
+    assert os.WTERMSIG(status) == signal.SIGKILL
+    with pytest.raises(UnsupportedVersionError, match="brokers add"):
+        connect(one).create_topic("u", 1, {})
+
+    connect(one).replication.add_broker(str(two))
+
+    assert [broker.id for broker in several(two).replication.brokers()] == [1, 2]
+    several(two).log("t").append(batch("b"))
+    assert values(one) == ["a", "b"]
+
+
+def test_what_cannot_be_done_is_refused_before_anything_is(tmp_path: Path) -> None:
+    one, other = tmp_path / "one", tmp_path / "other"
+    made(one)
+    connect(other).create_topic("t", 1, {})
+
+    with pytest.raises(KafkaConfigurationError, match="cluster of one root"):
+        connect(one).replication.add_broker(str(other))
+    with pytest.raises(KafkaConfigurationError, match="is the root"):
+        connect(one).replication.add_broker(str(one))
+    with pytest.raises(KafkaConfigurationError, match="nothing yet"):
+        connect(tmp_path / "new").replication.add_broker(str(tmp_path / "two"))
+
+    connect(one).log("t").append(batch("b"))
+    assert values(one) == ["a", "b"]

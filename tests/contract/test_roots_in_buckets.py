@@ -1,0 +1,222 @@
+"""A cluster whose roots are buckets of several servers, or buckets and a folder: they are lost, and come back."""
+
+from __future__ import annotations
+
+import pickle
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from kafkalike import KafkaAdminClient, KafkaConsumer, KafkaProducer, TopicPartition
+from kafkalike.cli import main
+from kafkalike.clock import SYSTEM_CLOCK
+from kafkalike.config.server import ServerConfig
+from kafkalike.config.storage import check_options
+from kafkalike.errors import KafkaConfigurationError
+from kafkalike.log.cluster.replicated.cluster import ReplicatedCluster
+from kafkalike.log.cluster.replicated.opening import open_several
+from kafkalike.log.connect import connect
+from kafkalike.log.inspect.replica_check import check_replicas
+from kafkalike.log.inspect.verify import verify
+from kafkalike.model.batch import RecordBatch
+from kafkalike.retention.run import maintain
+from tests.tools.object_servers import StoppableS3, by_root, stoppable
+
+pytestmark = [pytest.mark.objects, pytest.mark.slow]
+
+LAG_MS = 1000
+
+
+class Cluster:
+    """Three buckets, each of a server of its own; or two of them and a folder, which is broker 2."""
+
+    def __init__(self, servers: list[StoppableS3], folder: Path | None) -> None:
+        self.servers = servers
+        self.folder = folder
+        self.options = by_root(servers)
+        self.roots = [server.uri for server in servers]
+        if folder is not None:
+            self.roots.insert(1, str(folder))
+
+    def open(self) -> ReplicatedCluster:
+        """As another process would."""
+        settings = {"replica.lag.time.max.ms": str(LAG_MS), "default.replication.factor": "3"}
+        return open_several(
+            self.roots, server=ServerConfig.from_properties(settings), storage_options=check_options(self.options)
+        )
+
+    def away(self, broker: int) -> None:
+        """Its server is stopped, or its folder renamed."""
+        if self.folder is not None and broker == 2:
+            self.folder.rename(self.folder.with_suffix(".gone"))
+        else:
+            self._server(broker).stop()
+
+    def back(self, broker: int) -> None:
+        """It is there again."""
+        if self.folder is not None and broker == 2:
+            self.folder.with_suffix(".gone").rename(self.folder)
+        else:
+            self._server(broker).start()
+
+    def _server(self, broker: int) -> StoppableS3:
+        return next(server for server in self.servers if server.uri == self.roots[broker - 1])
+
+
+@pytest.fixture(params=["buckets", "mixed"])
+def place(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Cluster]:
+    mixed = request.param == "mixed"
+    with stoppable(tmp_path / "servers", 2 if mixed else 3) as servers:
+        yield Cluster(servers, tmp_path / "folder" if mixed else None)
+
+
+def batch(*values: str) -> RecordBatch:
+    made = RecordBatch()
+    for value in values:
+        made.add(0, None, value.encode(), SYSTEM_CLOCK.now_ms())
+    return made
+
+
+def values(cluster: ReplicatedCluster, topic: str = "t") -> list[str]:
+    with KafkaConsumer(
+        topic,
+        bootstrap_servers=cluster,
+        auto_offset_reset="earliest",
+        enable_auto_commit=False,
+        consumer_timeout_ms=500,
+    ) as consumer:
+        return [message.value.decode() for message in consumer]
+
+
+def assert_sound(place: Cluster) -> None:
+    cluster = place.open()
+    assert not verify(cluster, ["t"]).findings
+    assert not list(check_replicas(cluster))
+
+
+@pytest.mark.parametrize("gone", [1, 2, 3])
+def test_clients_go_on_without_a_root_and_it_comes_back(place: Cluster, gone: int) -> None:
+    cluster = place.open()
+    cluster.create_topic("t", 1, {})
+    with (
+        KafkaProducer(bootstrap_servers=place.open()) as producer,
+        KafkaConsumer("t", bootstrap_servers=place.open(), group_id="g", auto_offset_reset="earliest") as consumer,
+    ):
+        got: list[str] = []
+
+        def poll(total: int) -> None:
+            for _ in range(100):
+                for messages in consumer.poll(timeout_ms=100).values():
+                    got.extend(message.value.decode() for message in messages)
+                if len(got) >= total:
+                    return
+
+        producer.send("t", b"a").get(timeout=60)
+        poll(1)
+        consumer.commit()
+
+        place.away(gone)
+        producer.send("t", b"b").get(timeout=60)
+        poll(2)
+        consumer.commit()
+
+        registered = cluster.replication.replicas("t")
+        assert set(registered.isr) == {1, 2, 3} - {gone}
+        assert registered.offline == (gone,)
+        place.back(gone)
+        report = cluster.replication.replicate()
+        assert not report.failed
+        assert report.joined["t"] == [gone]
+        producer.send("t", b"c").get(timeout=60)
+        poll(3)
+    assert got == ["a", "b", "c"]
+    assert [sorted(cluster.replication.replicas(name).isr) for name in ("t", "__consumer_offsets")] == [[1, 2, 3]] * 2
+    assert_sound(place)
+
+
+def test_any_one_root_finds_the_others_and_says_whose_options_are_missing(place: Cluster) -> None:
+    place.open().create_topic("t", 1, {})
+
+    for root in place.roots:
+        assert sorted(b.uri for b in connect(root, place.options).replication.brokers()) == sorted(place.roots)
+    with pytest.raises(KafkaConfigurationError, match="nothing says who asks"):
+        connect(place.roots[0], {place.roots[0]: place.options[place.roots[0]]})
+    with pytest.raises(KafkaConfigurationError, match="no root's URI"):
+        connect(place.roots, {"bucket": {"region": "x"}})
+
+
+def test_transactions_maintenance_and_deletion_leave_nothing_behind(place: Cluster) -> None:
+    cluster = place.open()
+    cluster.create_topic("t", 1, {})
+    with KafkaProducer(bootstrap_servers=cluster, transactional_id="x") as producer:
+        producer.init_transactions()
+        for word in ("a", "b"):
+            producer.begin_transaction()
+            producer.send("t", word.encode())
+            producer.commit_transaction()
+        producer.begin_transaction()
+        producer.send("t", b"never")
+        producer.abort_transaction()
+    KafkaAdminClient(bootstrap_servers=cluster).delete_records({TopicPartition("t", 0): 1})
+
+    assert not maintain(place.open(), clock=SYSTEM_CLOCK).problems
+    assert values(place.open()) == ["b"]
+    assert_sound(place)
+    location = cluster.topic("t").location
+    cluster.delete_topic("t")
+    assert not maintain(place.open(), clock=SYSTEM_CLOCK).problems
+    for root in place.open().places():
+        assert not root.at(location).list("_delta_log")
+
+
+def test_tasks_elsewhere_read_with_what_was_sent_along(place: Cluster) -> None:
+    """A store that is pickled without being asked to holds no secret."""
+    cluster = place.open()
+    cluster.create_topic("t", 1, {})
+    cluster.log("t").append(batch("a"))
+    files = cluster.files_of(cluster.topic("t"))
+    path = next(entry.name for entry in files.list(deep=True) if entry.name.endswith(".parquet"))
+
+    sent = pickle.loads(pickle.dumps(files.for_tasks()))  # noqa: S301
+    root = pickle.loads(pickle.dumps(cluster.store.for_tasks()))  # noqa: S301
+
+    assert sent.read(path) == files.read(path)
+    assert root.at(cluster.topic("t").location).read(path) == files.read(path)
+    secret = next(iter(place.options.values()))["secret_access_key"].encode()
+    assert secret not in pickle.dumps(files)
+    assert secret not in pickle.dumps(cluster.store)
+    assert secret in pickle.dumps(cluster.store.for_tasks())
+
+
+def test_two_of_three_roots_are_lost_for_good_and_what_was_acknowledged_is_there_after_recover(place: Cluster) -> None:
+    cluster = place.open()
+    cluster.create_topic("t", 1, {})
+    cluster.log("t").append(batch("a"))
+    place.away(1)
+    cluster.log("t").append(batch("b"))
+    place.away(2)
+
+    left = place.open()
+    recovered = left.replication.recover(place.roots[2])
+
+    assert recovered.done
+    assert recovered.lost == [1, 2]
+    assert values(place.open()) == ["a", "b"]
+    place.open().log("t").append(batch("c"))
+    assert values(place.open()) == ["a", "b", "c"]
+
+
+def test_the_command_line_takes_options_by_root(place: Cluster, tmp_path: Path) -> None:
+    lines = [
+        f"storage.options.{root.replace(':', chr(92) + ':')}.{name}={value}"
+        for root, options in place.options.items()
+        for name, value in options.items()
+    ]
+    config = tmp_path / "client.properties"
+    config.write_text("\n".join(lines))
+
+    named = ["--bootstrap-server", ",".join(place.roots), "--command-config", str(config)]
+    assert main(["topics", "--create", "--topic", "t", *named]) == 0
+
+    assert place.open().topic("t").num_partitions == 1
