@@ -32,7 +32,7 @@ from kafkalike.log.cluster.replicated.places import Places, is_folder, rack_of, 
 from kafkalike.log.cluster.replicated.roots import SeveralRoots, folder_of
 from kafkalike.log.cluster.replicated.voters import first_voters, metadata_root
 from kafkalike.log.cluster.topic_folders import location_of, put_aside
-from kafkalike.log.store.bounded import calls_of
+from kafkalike.log.store.bounded.calls import calls_of
 from kafkalike.log.table.actions import log_name
 from kafkalike.log.table.commit_file import creation
 from kafkalike.log.table.control_log import DeltaControlLog

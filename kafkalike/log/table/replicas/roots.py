@@ -6,6 +6,7 @@ Nothing here decides anything: what comes after what stands in `kafkalike.model.
 from __future__ import annotations
 
 import contextlib
+import logging
 import math
 import secrets
 from collections.abc import Callable, Generator, Mapping, Sequence
@@ -20,10 +21,12 @@ from kafkalike.log.table.actions import log_name
 from kafkalike.log.table.checkpoints.make import make_checkpoint
 from kafkalike.log.table.log_files import LogFiles
 from kafkalike.log.table.replicas.supplies import MARK, Supplies, txns_of
-from kafkalike.log.table.replicas.version_file import LostFile, VersionFile, newest_configuration, seal
+from kafkalike.log.table.replicas.version_file import LostFile, VersionFile, is_whole, newest_configuration, seal
 from kafkalike.log.table.snapshot import load_snapshot
 from kafkalike.model.replication import acts
 from kafkalike.model.replication.values import Registration, Replica, UnreachableError, View
+
+_log = logging.getLogger(__name__)
 
 T = TypeVar("T")
 
@@ -291,10 +294,26 @@ class ReplicaRoots:
 
         found = store.bounded(ask)
         if found is not None:
-            return found
+            return found if is_whole(found) else self._whole_version(replica, version, found)
         if not pace.waits and self.is_sure(replica, version):
             self._unmade[replica] = version, began
         return None
+
+    def _whole_version(self, replica: Replica, version: int, damaged: bytes) -> bytes:
+        """A version that is damaged at a replica in sync, as another one has it; the damaged one where nobody has.
+
+        Both have the same one, and whoever reads it here goes on as if it was whole.
+        """
+        with contextlib.suppress(KafkaError, OSError):
+            known = self._controller.look().in_sync
+            for other in known if replica in known else ():
+                if other != replica:
+                    with contextlib.suppress(OSError):
+                        found = self._there(other).look(log_name(version))
+                        if found is not None and is_whole(found):
+                            _log.warning("version %d of %s is damaged there, and read elsewhere", version, replica)
+                            return found
+        return damaged
 
     def is_sure(self, replica: Replica, version: int) -> bool:
         """Whether clean-up cannot have emptied a version's place at a replica."""
