@@ -15,7 +15,7 @@ loop := following loading settling state table
 measured := kafkalike.model $(addprefix kafkalike.log.table.,$(loop))
 step = @printf '\n== %s\n' "$@: $(1)"
 
-.PHONY: help setup setup-browser setup-stores objects demo demo-s3 check test fmt lint types arch graph unit spark processes coverage mutants soak soak-replicas wheel-pythons recipes e2e bench bench-kafka reference docs lock clean
+.PHONY: help setup setup-browser setup-stores objects demo demo-s3 check test test-all fmt lint types arch graph unit spark processes coverage mutants soak soak-replicas wheel-pythons recipes e2e bench bench-kafka reference docs lock clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z0-9]+:.*## /{printf "  make %-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -44,12 +44,18 @@ check: lint types arch ## the fast gate: lint, types, layers, the tests without 
 	@$(env) KAFKALIKE_TESTS=quick $(bin)/python -m pytest -n 2 -m "not (slow or soak or objects or spark or processes or e2e)" \
 	    kafkalike tests/unit tests/contract tests/architecture
 
-# Those that start other programs or a JVM wait a lot: a file of them to each core, with a Spark of its own.
+# Those that start other programs or a JVM: half of them to each core, with a Spark of its own; who is done first takes
+# over from the other. Files stay together, as some share what is dear.
 test: lint types arch ## everything that must pass: lint, types, layers, all tests
 	$(call step,tests in one process)
 	@$(pytest) -n 2 kafkalike tests/unit tests/contract tests/architecture tests/jepsen
 	$(call step,tests that start programs and JVMs)
-	@$(pytest) -n 2 --dist loadfile tests/processes tests/spark tests/e2e
+	@$(pytest) -n 2 --dist worksteal tests/processes tests/spark tests/e2e
+
+test-all: setup ## the tests in one process with all examples, each line interrupted, and all cases over three roots
+	$(call step,pytest)
+	@$(env) KAFKALIKE_TESTS=all $(bin)/python -m pytest -n 2 -m "not soak and not objects" \
+	    kafkalike tests/unit tests/contract tests/architecture tests/jepsen
 
 fmt: setup ## rewrite the code to the house format
 	@$(bin)/ruff format .
@@ -100,7 +106,7 @@ mutants: setup ## one small fault at a time in the same modules: do the tests no
 
 soak: setup setup-stores ## longer trials of crashes, races and interrupts, some hours
 	$(call step,pytest)
-	@$(pytest) -m soak tests/processes tests/unit/test_group_simulation.py tests/unit/test_schema_simulation.py \
+	@$(env) KAFKALIKE_TESTS=all $(bin)/python -m pytest -m soak tests/processes tests/unit/test_group_simulation.py tests/unit/test_schema_simulation.py \
 	    tests/unit/test_transaction_simulation.py tests/unit/test_replication_simulation.py \
 	    tests/contract/test_interrupts.py tests/contract/test_schema_interrupts.py \
 	    tests/contract/test_schema_bytes.py tests/contract/test_transaction_storage.py tests/e2e tests/spark

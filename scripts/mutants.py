@@ -2,8 +2,9 @@
 
     python scripts/mutants.py [--part model] [PATTERN …]
 
-mutmut makes the faults, and runs for each the tests that reach the changed function, the quickest first. It reads its
-settings from the folder that it stands in and cannot be told to use some tests for some modules; so each part gets a
+mutmut makes the faults, and runs for each the tests that reach the changed function, the quickest first;
+`mutant_trials.py` makes its trials cheaper, and their order random: what a stopped run has found is a sample. It reads
+its settings from the folder that it stands in and cannot be told to use some tests for some modules; so each part gets a
 folder of its own, `build/mutants/<part>`. What is known of unchanged functions stays there from run to run.
 
 A PATTERN picks mutants by name, such as `kafkalike.model.offsets.*`, and tries them again.
@@ -29,7 +30,7 @@ ROOT: Final = Path(__file__).parents[1]
 
 BUILD: Final = ROOT / "build" / "mutants"
 
-MUTMUT: Final = str(Path(sys.executable).with_name("mutmut"))
+MUTMUT: Final = (sys.executable, str(ROOT / "scripts" / "mutant_trials.py"))
 
 MEMORY: Final = 8 << 30
 """Bytes of address space that a trial may take: some faults make a loop that gathers things for ever."""
@@ -40,7 +41,7 @@ NOTICED: Final = frozenset({"killed", "timeout", "segfault"})
 COPIED: Final = ("conf", "docs", "jobs", "scripts")
 """What tests read beside the code."""
 
-QUICK: Final = {"CI": "true", "KAFKALIKE_TESTS": "quick", "KAFKALIKE_SCHEDULES": "150"}
+QUICK: Final = {"CI": "true", "KAFKALIKE_TESTS": "mutants", "KAFKALIKE_SCHEDULES": "60"}
 """The same few examples of each property in each run: what these find, all examples find too."""
 
 
@@ -50,6 +51,8 @@ class Part:
 
     modules: Sequence[str]
     tests: Sequence[str]
+    without: str = ""
+    """Tests that are left out, as pytest's `-k` picks them: those that look for a planted fault see nothing of others."""
 
 
 def _unit(*names: str) -> tuple[str, ...]:
@@ -83,6 +86,29 @@ PARTS: Final[Mapping[str, Part]] = {
     "dead-letters": Part(
         modules=("kafkalike/model/dead_letters/*.py",),
         tests=_unit("held_letters", "replayed_letters"),
+    ),
+    "replication": Part(
+        modules=("kafkalike/model/replication/*.py",),
+        tests=_unit(
+            "quorum_simulation",
+            "registers_simulation",
+            "replica_assignment",
+            "replication_course",
+            "replication_simulation",
+        ),
+        without="taken_away",
+    ),
+    "corrections": Part(
+        modules=("kafkalike/model/corrections/*.py",),
+        tests=_unit("removal"),
+    ),
+    "brokers": Part(
+        modules=("kafkalike/model/brokers/*.py",),
+        tests=_unit("brokers"),
+    ),
+    "mirrors": Part(
+        modules=("kafkalike/model/mirrors/*.py", "kafkalike/model/mirrored.py"),
+        tests=_unit("mirror_rules"),
     ),
     "model": Part(
         modules=("kafkalike/model/*.py", "kafkalike/model/groups/*.py"),
@@ -121,18 +147,24 @@ PARTS: Final[Mapping[str, Part]] = {
         modules=tuple(
             f"kafkalike/log/table/{name}.py" for name in ("following", "loading", "settling", "state", "table")
         ),
+        without="loop_that_is_wrong",
         tests=_unit("change_loop", "change_rules", "far_table", "settling", "table_state", "table_steps"),
     ),
 }
 
 
 def modules_of(part: Part) -> list[str]:
-    """Paths of the modules of a part; packages' own files have nothing to change.
+    """Paths of the modules of a part.
 
     mutmut would take a star for any path, and the modules of folders below with it.
     """
-    found = (path for glob in part.modules for path in ROOT.glob(glob) if path.stem != "__init__")
+    found = (path for glob in part.modules for path in ROOT.glob(glob) if _has_code(path))
     return sorted(str(path.relative_to(ROOT)) for path in found)
+
+
+def _has_code(path: Path) -> bool:
+    """Whether there is something to change: the own files of most packages only say what is in them."""
+    return path.stem != "__init__" or "\ndef " in path.read_text(encoding="utf-8")
 
 
 def settings(part: Part) -> dict[str, Any]:
@@ -148,10 +180,11 @@ def settings(part: Part) -> dict[str, Any]:
             "no:randomly",
             "-p",
             "no:cacheprovider",
+            *(["-k", f"not ({part.without})"] if part.without else []),
         ],
         "pytest_add_cli_args_test_selection": list(part.tests),
-        # Five times as long as the tests take without a fault, and 20 s: a busy machine must not look like a fault.
-        "timeout_multiplier": 5.0,
+        # The limit of a trial is one of CPU, in mutant_trials.py; this one ends those that only wait.
+        "timeout_multiplier": 100.0,
         "timeout_constant": 4.0,
         "track_dependencies": False,
         "use_git_change_detection": False,
@@ -182,7 +215,7 @@ def prepare(name: str, part: Part) -> Path:
 def results(folder: Path) -> Iterator[tuple[str, str]]:
     """Name and ending of each mutant."""
     listed = subprocess.run(  # noqa: S603  # the command is ours
-        [MUTMUT, "results", "--all", "true"], cwd=folder, check=True, capture_output=True, text=True
+        [*MUTMUT, "results", "--all", "true"], cwd=folder, check=True, capture_output=True, text=True
     )
     for line in listed.stdout.splitlines():
         name, _, ending = line.strip().rpartition(": ")
@@ -220,6 +253,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--part", choices=list(PARTS), action="append", help="all parts when left out")
     parser.add_argument("--report", action="store_true", help="only tell what earlier runs have found")
+    parser.add_argument("--children", type=int, default=os.cpu_count() or 1, help="trials at a time")
     parser.add_argument("patterns", nargs="*", metavar="PATTERN")
     options = parser.parse_args(arguments)
     for name in options.part or PARTS:
@@ -229,7 +263,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
         if not options.report:
             resource.setrlimit(resource.RLIMIT_AS, (MEMORY, resource.getrlimit(resource.RLIMIT_AS)[1]))
             tried = subprocess.run(  # noqa: S603  # the command is ours
-                [MUTMUT, "run", *options.patterns], cwd=folder, check=False, env=os.environ | QUICK
+                [*MUTMUT, "run", "--max-children", str(options.children), *options.patterns],
+                cwd=folder,
+                check=False,
+                env=os.environ | QUICK,
             )
             if tried.returncode:
                 return tried.returncode

@@ -5,31 +5,43 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from hypothesis import settings
+from hypothesis import Phase, settings
 from pyspark.sql import SparkSession
 
-from tests.tools.effort import QUICK
+from tests.tools.effort import LEVEL
+from tests.tools.kinds import ABOVE_THE_LOG, SEVERAL
 
 TESTS = Path(__file__).parent
 FOLDER_MARKS = {"spark": "spark", "processes": "processes", "e2e": "e2e"}
 
 # No deadline: two cores shared with a JVM say nothing about how long an example takes.
-# CI takes the same examples each time, so that a red run is the change's doing, and half as many, so that it is done in
-# 20 minutes; a developer's run looks further. `make check` takes a few of them.
-settings.register_profile("dev", deadline=None)
-settings.register_profile("ci", deadline=None, derandomize=True, database=None, print_blob=True, max_examples=50)
-settings.register_profile("quick", settings.get_profile("ci"), max_examples=8)
-settings.load_profile("quick" if QUICK else "ci" if os.environ.get("CI") else "dev")
+# CI takes the same examples each time, so that a red run is the change's doing; a developer's run takes others each
+# time. `make check` takes a few of them, `make test-all` more.
+COUNT = {"mutants": 8, "quick": 8, "usual": 50, "all": 100}[LEVEL]
+settings.register_profile("dev", deadline=None, max_examples=COUNT)
+settings.register_profile("ci", deadline=None, derandomize=True, database=None, print_blob=True, max_examples=COUNT)
+# A mutant is noticed by the first example that fails; nobody reads a smaller one.
+settings.register_profile("mutants", settings.get_profile("ci"), phases=(Phase.explicit, Phase.generate))
+CHOSEN = "mutants" if LEVEL == "mutants" else "ci" if LEVEL == "quick" or os.environ.get("CI") else "dev"
+settings.load_profile(CHOSEN)
+
+# A JVM of a test lives for seconds: what the better compiler gains later costs more than the test. Measured on a
+# session and five small writes and reads: 29 instead of 46 seconds of processor time. spark-submit reads it.
+os.environ.setdefault("SPARK_SUBMIT_OPTS", "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC")
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Mark each test by its folder, so that `-m "not spark"` works without a line in each file."""
+    """Mark each test by its folder, so that `-m "not spark"` works without a line in each file; and those over three
+    roots that only `make test-all` runs."""
     for item in items:
         folder = item.path.relative_to(TESTS).parts[0] if item.path.is_relative_to(TESTS) else ""
         if folder in FOLDER_MARKS:
             item.add_marker(FOLDER_MARKS[folder])
         if "spark" in getattr(item, "fixturenames", ()):
             item.add_marker("spark")
+        given = getattr(getattr(item, "callspec", None), "params", {}).values()
+        if item.path.stem in ABOVE_THE_LOG and any(value is SEVERAL for value in given):
+            item.add_marker("replicas")
 
 
 @pytest.fixture

@@ -61,12 +61,35 @@ class Environment:
         checked(settings)
         return self.connect(bootstrap_server, settings)
 
-    def admin(self, bootstrap_server: str | None, command_config: str | None) -> KafkaAdminClient:
-        """An admin client with the settings of a file, if there is one."""
+    def existing(self, bootstrap_server: str | None, command_config: str | None) -> Cluster:
+        """The same for a command that has nothing to do, or to say, where there is no cluster yet.
+
+        Raises:
+            KafkaConnectionError: the root does not exist: an empty answer would look as if all were well.
+        """
+        from kafkalike.log.connect import check_there
+
+        cluster = self.cluster_of(bootstrap_server, command_config)
+        check_there(cluster)
+        return cluster
+
+    def admin(
+        self, bootstrap_server: str | None, command_config: str | None, *, existing: bool = False
+    ) -> KafkaAdminClient:
+        """An admin client with the settings of a file, if there is one.
+
+        Args:
+            bootstrap_server: see `cluster_of`.
+            command_config: see there.
+            existing: whether the cluster must exist; see `existing`.
+        """
         from kafkalike.admin import KafkaAdminClient
+        from kafkalike.log.connect import check_there
 
         settings = client_settings(read_properties(command_config))
         cluster = self.connect(bootstrap_server, settings)
+        if existing:
+            check_there(cluster)
         return KafkaAdminClient(clock=self.clock, bootstrap_servers=cluster, **settings)
 
 

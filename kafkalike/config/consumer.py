@@ -109,7 +109,8 @@ class ConsumerConfig(DeadLetterSettings):
     """ms for the commit that `close` makes. As in kafka-python it must be above `fetch_max_wait_ms` and below
     `connections_max_idle_ms`."""
     default_api_timeout_ms: float = 60_000
-    """ms that `commit` may take when no timeout is given."""
+    """ms that `commit` may take when no timeout is given; and for which polls return nothing, instead of raising, while
+    an object store gives no answer."""
     retry_backoff_ms: float = 100
     """ms until an automatic commit that failed for a passing reason is tried again."""
     isolation_level: str = "read_uncommitted"

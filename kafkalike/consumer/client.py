@@ -193,6 +193,8 @@ class KafkaConsumer(Questions, Places):
                 next poll goes on with the topic that has the name now, at `auto_offset_reset`.
             DataLossError, CorruptRecordError: the log is damaged there; the position stays.
             KafkaConnectionError: the storage root has vanished; poll again when it is back.
+            KafkaStorageError: the storage cannot be read. An object store that gives no answer is asked again for
+                `default_api_timeout_ms` first; until then polls return nothing, and the log says why.
         """
         most = self.config.max_poll_records if max_records is None else max_records
         return self._handout.hand_out("poll", timeout_ms, most, self._build, by_partition, update_offsets)

@@ -12,11 +12,12 @@ from kafkalike.consumer.assigner import Assigner
 from kafkalike.consumer.commits import Commits
 from kafkalike.consumer.context import Context
 from kafkalike.consumer.fetcher import Build, Fetcher, Taken
+from kafkalike.consumer.outage import Outage
 from kafkalike.consumer.positions import Positions
 from kafkalike.consumer.records import to_records
 from kafkalike.consumer.root import RootWatch
 from kafkalike.consumer.subscription import PartitionState
-from kafkalike.errors import LogCorruptError, RecordDeserializationError
+from kafkalike.errors import KafkaError, LogCorruptError, RecordDeserializationError
 from kafkalike.model.structs import ConsumerRecord, TopicPartition
 from kafkalike.serialization import DeserializeFunction
 
@@ -47,6 +48,7 @@ class Polling:
         self.assigner = Assigner(context, self.commits, self.positions)
         self.fetcher = Fetcher(context)
         self._root = RootWatch(context.cluster, context.clock)
+        self._outage = Outage(context.clock, context.config.default_api_timeout_ms)
         self._since = JUST_SECONDS
         self._context = context
 
@@ -64,7 +66,7 @@ class Polling:
         context.metrics.polls += 1
         while True:
             begun = context.clock.monotonic()
-            taken = self._once(limit, build)
+            taken = self._answered(limit, build, begun)
             if taken and self.assigner.lapsed:
                 taken = self._still_held(taken)
             remaining = deadline.remaining()
@@ -79,6 +81,17 @@ class Polling:
             looked = context.clock.monotonic() - begun
             context.clock.sleep(min(pause, remaining))
             pause = min(pause * 1.5, max(context.cluster.tail_interval * SLOWEST, looked * REST))
+
+    def _answered(self, limit: int | None, build: Build, begun: float) -> list[Taken]:
+        """One look; nothing where the storage gives no answer, for a time."""
+        try:
+            taken = self._once(limit, build)
+        except KafkaError as error:
+            if not self._outage.bears(error, begun):
+                raise
+            return []
+        self._outage.over()
+        return taken
 
     def _once(self, limit: int | None, build: Build) -> list[Taken]:
         self._root.check()

@@ -11,24 +11,23 @@ from typing import TYPE_CHECKING, Any
 from kafkalike.clock import SYSTEM_CLOCK, Clock, Deadline
 from kafkalike.config.maintenance import MaintenanceConfig
 from kafkalike.corrections.beside import lying_about
+from kafkalike.corrections.choice import Choice
+from kafkalike.corrections.elsewhere import open_ones, still_held, wait_for_open
 from kafkalike.corrections.paper import Paper, begun_paper
 from kafkalike.corrections.places import opened, tasks_of
 from kafkalike.corrections.report import ForgetReport, Parts
 from kafkalike.errors import IllegalArgumentError, UnknownTopicOrPartitionError
-from kafkalike.log.cluster.copies import copies_of
+from kafkalike.log.cluster.copies import Relatives, relatives_of
 from kafkalike.log.upkeep.change import COMMIT_TIMEOUT_MS
 from kafkalike.log.upkeep.forgotten import versions_of_run
 from kafkalike.log.upkeep.remove import Remover, ready_to_remove, remove_files, without_maintenance
 from kafkalike.log.upkeep.removing import merged_keys
 from kafkalike.log.upkeep.vacuum import ORPHAN_MS, WAITING_MS
 from kafkalike.model.batch import RecordBatch
-from kafkalike.model.cluster_state import TopicChange, parse_row
 from kafkalike.model.corrections.certificate import Certificate, TopicForgotten, VersionMade
 from kafkalike.model.corrections.removal import KeyFound, Taking, joined, runs_of, tombstones_wanted
 from kafkalike.model.dead_letters.letters import SUFFIX
 from kafkalike.model.names import check_topic_name
-from kafkalike.model.transactions.views import TransactionState as State
-from kafkalike.partitioner import partition_for_key
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -49,6 +48,7 @@ def forget(
     reason: str = "",
     now: bool = False,
     certificate: str | os.PathLike[str] | None = None,
+    wait_ms: float = 0,
     timeout_ms: float | None = None,
     spark: SparkSession | None = None,
     storage_options: Any = None,  # noqa: ANN401 - see `connect`
@@ -78,6 +78,8 @@ def forget(
         now: remove the files at once. Our own readers go on; queries of other engines that began before may fail.
         certificate: a file for the certificate, outside of the root; written on the way. One that an unfinished run
             with the same keys has left is gone on with.
+        wait_ms: wait so long, ms, for transactions with records for the topics that are open when the run begins, so
+            that what they commit goes too; where one goes on, nothing is done. By default they are only named.
         timeout_ms: begin nothing new after so long, ms; None goes on to the end.
         spark: files are read and written in tasks of this session; None does it here.
         storage_options: who asks an object store; see `kafkalike.log.connect.connect`.
@@ -93,7 +95,8 @@ def forget(
         PolicyViolationError: the table is append-only.
         UnsupportedVersionError, LogCorruptError: foreign writers have made a table of it that we do not write to.
         CorruptRecordError: a data file is damaged; says which. What was done before stays.
-        KafkaTimeoutError: time ran out, or another maintenance run held the topic for a minute.
+        KafkaTimeoutError: transactions are open still after `wait_ms`, and nothing was done; time ran out; or another
+            maintenance run held the topic for a minute.
         KafkaStorageError, UnknownOutcomeError: the storage refused, or gave no answer. Run it again.
     """
     wanted = _checked(keys)
@@ -103,13 +106,13 @@ def forget(
     for name in names:
         if name not in known:
             raise UnknownTopicOrPartitionError(f"topic {name!r} does not exist")
+    if execute and wait_ms:
+        wait_for_open(cluster, names, Deadline(clock, wait_ms), clock)
     paper = begun_paper(cluster, certificate, keys=wanted, topic=topic, reason=reason, clock=clock) if execute else None
     run = _Run(
         cluster=cluster,
-        keys=wanted,
-        all_partitions=all_partitions,
+        choice=Choice(keys=wanted, source=topic, all_partitions=all_partitions),
         tombstone=tombstone,
-        source=topic,
         paper=paper,
         id=uuid.uuid4().hex if paper is None else paper.certificate.run,
         budget=Deadline(clock, timeout_ms),
@@ -146,11 +149,8 @@ class _Run:
     """One run."""
 
     cluster: DeltaCluster
-    keys: frozenset[bytes]
-    all_partitions: bool
+    choice: Choice
     tombstone: bool
-    source: str
-    """The topic; letters of others stay."""
     paper: Paper | None
     """None in a dry run."""
     id: str
@@ -175,7 +175,7 @@ class _Run:
             log.refresh()
         if self.paper is not None:
             # What is decided belongs to the topic, whether its producer has brought it there or not.
-            self.cluster.transactions.help(logs, Deadline(self.cluster.clock, COMMIT_TIMEOUT_MS))
+            self.cluster.transactions.cut(names, Deadline(self.cluster.clock, COMMIT_TIMEOUT_MS))
         for log in logs:
             if self.paper is None:
                 self._plan(log)
@@ -183,10 +183,16 @@ class _Run:
             with without_maintenance(self.cluster, log.info.name):
                 self._forget(log, self.paper)
         # Afterwards: one that was made meanwhile has what was there before.
-        copies = tuple(copies_of(self.cluster, logs))
-        return self._report(copies, self._open_transactions(names))
+        relatives = relatives_of(self.cluster, [str(log.info.topic_id) for log in logs])
+        letters = [str(log.info.topic_id) for log in logs if log.info.name != self.choice.source]
+        of_letters = relatives_of(self.cluster, letters).names if letters else ()
+        held = {
+            name: still_held(self.cluster, name, self.choice, self.budget, of_letters=name in of_letters)
+            for name in relatives.names
+        }
+        return self._report(relatives, held, tuple(sorted({one.id for one in open_ones(self.cluster, names)})))
 
-    def _report(self, copies: tuple[str, ...], waiting: tuple[str, ...]) -> ForgetReport:
+    def _report(self, relatives: Relatives, held: Mapping[str, int | None], waiting: tuple[str, ...]) -> ForgetReport:
         finished: Certificate | None = None
         if self.paper is not None:
             finished = replace(
@@ -195,15 +201,17 @@ class _Run:
                 ended_ms=self.cluster.clock.now_ms(),
                 gone_after_ms=self.gone_after_ms,
                 open_transactions=waiting,
-                copies=copies,
+                copies=relatives.copies,
+                origins=relatives.origins,
+                held=held,
             )
             self.paper.put(finished)
         done = () if finished is None else finished.topics
         return ForgetReport(
-            topic=self.source,
+            topic=self.choice.source,
             run=self.id,
             executed=finished is not None,
-            keys=len(self.keys),
+            keys=len(self.choice.keys),
             parts=self.parts.all(),
             looked_at=self.looked_at,
             not_looked_at=self.not_looked_at,
@@ -212,52 +220,25 @@ class _Run:
             gone_after_ms=self.gone_after_ms,
             files_removed=self.files_removed,
             open_transactions=waiting,
-            copies=copies,
+            copies=relatives.copies,
+            origins=relatives.origins,
+            held=held,
             certificate=finished,
         )
-
-    def _open_transactions(self, names: Sequence[str]) -> tuple[str, ...]:
-        """Transactional ids with records for these topics that nobody reads yet."""
-        transactions = self.cluster.transactions
-        found = {one.transactional_id for one in transactions.open_for() if set(one.topics).intersection(names)}
-        # Decided a moment ago: its producer is bringing it in.
-        decided = [one.transactional_id for one in transactions.listed() if one.state is State.PREPARE_COMMIT]
-        for one in transactions.described(decided).values() if decided else ():
-            if set(one.unapplied).intersection(names):
-                found.add(one.transactional_id)
-        return tuple(sorted(found))
 
     # --- one topic -----------------------------------------------------------------------------
 
     def _takings(self, log: DeltaTopicLog) -> dict[int, Taking]:
         """What is to go, by partition, of what is there now."""
-        name, partitions = log.info.name, log.info.partitions
-        source = self.source if name != self.source else None
-        if source is not None or self.all_partitions:
-            chosen = dict.fromkeys(partitions, self.keys)
-        else:
-            chosen = self._hashed(log)
-            self.not_looked_at = tuple(p for p in partitions if p not in chosen)
-        self.looked_at[name] = tuple(sorted(chosen))
-        return {
-            p: Taking(below=log.log_end(p), keys=keys, source=source) for p, keys in chosen.items() if log.log_end(p)
-        }
-
-    def _hashed(self, log: DeltaTopicLog) -> dict[int, frozenset[bytes]]:
-        """The keys by the partitions that murmur2 names, for all numbers of partitions that are known of."""
-        info = log.info
-        numbers = {info.num_partitions}
-        for row in self.cluster.metadata.rows:
-            if row.topic_id == info.topic_id and isinstance(said := parse_row(row), TopicChange):
-                numbers.add(said.info.num_partitions)
-        found: dict[int, set[bytes]] = {}
-        for key in self.keys:
-            for number in numbers:
-                found.setdefault(partition_for_key(key, number), set()).add(key)
-        return {p: frozenset(keys) for p, keys in sorted(found.items())}
+        name, choice = log.info.name, self.choice
+        found = choice.takings(self.cluster, log, of_letters=name != choice.source)
+        if name == choice.source:
+            self.not_looked_at = tuple(p for p in log.info.partitions if p not in found)
+        self.looked_at[name] = tuple(sorted(found))
+        return {p: taking for p, taking in found.items() if taking.below}
 
     def _remover(self, log: DeltaTopicLog) -> Remover:
-        facts: dict[str, Any] = {"keys": len(self.keys)}
+        facts: dict[str, Any] = {"keys": len(self.choice.keys)}
         if self.paper is not None:
             # No key, nor anything that one could be guessed from: the salt is in the certificate alone.
             facts["digest"] = self.paper.certificate.digest
@@ -274,7 +255,7 @@ class _Run:
         self.tombstones += sum(sum(tombstones_wanted(found).values()) for found in by_key.values())
 
     def _writes_tombstones(self, log: DeltaTopicLog) -> bool:
-        return self.tombstone and log.info.name == self.source
+        return self.tombstone and log.info.name == self.choice.source
 
     def _forget(self, log: DeltaTopicLog, paper: Paper) -> None:
         log.refresh()
@@ -302,7 +283,7 @@ class _Run:
         usual = max(config.replaced_delay_ms, config.file_delete_delay_ms)
         delay = 0 if self.now else usual
         if delay < ORPHAN_MS:
-            before, unnamed = lying_about(log, self.keys, self.cluster.clock.now_ms())
+            before, unnamed = lying_about(log, self.choice.keys, self.cluster.clock.now_ms())
             if self.now:
                 taken = {file.path for made in about.versions for file in made.removed}
                 self.files_removed += len(remove_files(log, sorted(taken | before)))
@@ -324,7 +305,7 @@ class _Run:
                 topic=info.name,
                 topic_id=str(info.topic_id),
                 location=info.location,
-                source=self.source if info.name != self.source else None,
+                source=self.choice.source if info.name != self.choice.source else None,
             )
         more = versions_of_run(log, self.id, {made.version for made in known.versions})
         return replace(known, versions=(*known.versions, *more))

@@ -85,15 +85,18 @@ def fork(
     cluster = opened(bootstrap_servers, storage_options, writes=True)
     info = cluster.topic(check_topic_name(topic))
     version: int | None
+    at_ms: int | None = None
     if isinstance(as_of, datetime):
         if as_of.tzinfo is None:
             raise IllegalArgumentError(f"the time {as_of} needs a zone")
-        version = cut_at(cluster, [info], int(as_of.timestamp() * 1000)).topics[info.name].version
+        at_ms = int(as_of.timestamp() * 1000)
+        version = cut_at(cluster, [info], at_ms).topics[info.name].version
     elif as_of is not None and (type(as_of) is not int or as_of < 0):
         raise IllegalArgumentError(f"as_of must be a version or a time, not {as_of!r}")
     else:
         version = as_of
-    copied = copy_topic(cluster, info.name, check_topic_name(new), uuid.uuid4().hex, version=version, work="fork")
+    run = uuid.uuid4().hex
+    copied = copy_topic(cluster, info.name, check_topic_name(new), run, version=version, at_ms=at_ms, work="fork")
     log = cluster.log(new)
     offsets = GroupOffsets.of(cluster, clock)
     ids: dict[str, str] = {info.name: info.topic_id}

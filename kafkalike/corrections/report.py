@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict, dataclass, replace
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, field, replace
 from operator import itemgetter
 from typing import TYPE_CHECKING, Any
 
@@ -82,6 +83,10 @@ class ForgetReport:
     """Transactional ids with records for the topic that are not committed: what they commit later is not forgotten."""
     copies: tuple[str, ...] = ()
     """Topics that were forked or restored from it: they have copies of their own."""
+    origins: tuple[str, ...] = ()
+    """Topics that it was forked or restored from, and others that were made from those."""
+    held: Mapping[str, int | None] = field(default_factory=dict)
+    """By topic of `copies` and `origins`: records with one of the keys that it has; None where it cannot be read."""
     certificate: Certificate | None = None
     """What can be checked later; None for a dry run."""
 
@@ -113,6 +118,8 @@ class ForgetReport:
             "files_removed": self.files_removed,
             "open_transactions": list(self.open_transactions),
             "copies": list(self.copies),
+            "origins": list(self.origins),
+            "held": dict(self.held),
         }
 
 

@@ -2,23 +2,26 @@
 
 from __future__ import annotations
 
+import contextlib
 from collections import Counter
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from kafkalike.clock import SYSTEM_CLOCK, Clock
 from kafkalike.dead_letters.replay import GROUP, Replay, Replaying
 from kafkalike.dead_letters.stored import Filter, StoredLetter, letters_of
+from kafkalike.errors import KafkaError
 from kafkalike.group.offsets import GroupOffsets
 from kafkalike.log.connect import connect
 from kafkalike.model.dead_letters.letters import SUFFIX, read_context
 from kafkalike.model.dead_letters.replayed import Replayed
 from kafkalike.model.names import TopicId, check_topic_name
-from kafkalike.model.structs import TopicPartition
+from kafkalike.model.structs import OffsetAndMetadata, TopicPartition
 
 if TYPE_CHECKING:
     from kafkalike.log.port import TopicLog
+    from kafkalike.model.topic import TopicInfo
 
 _LOOK_BYTES: Final = 1
 
@@ -61,20 +64,48 @@ class DeadLetters:
         self._clock = clock
         self._first_records: dict[TopicId, bool] = {}
         """Whether the first record of a topic was a letter: there may be thousands of topics to look into."""
+        self._empty: dict[TopicId, int] = {}
+        """Topics that had no record when they were looked into, or could not be read; the number of that look."""
+        self._looks = 0
+        self._summaries: dict[TopicId, tuple[_Seen, DeadLetterTopic]] = {}
 
-    def topics(self, named: Collection[str] = (), group: str = GROUP) -> Sequence[DeadLetterTopic]:
-        """Dead-letter topics with what is in them; reads all of their headers.
+    def names(self, most: int | None = None) -> tuple[Sequence[str], int]:
+        """Names of the topics with dead letters: those that end with `.dlq`, and those whose first record is a letter.
 
         Args:
-            named: only these; none means all whose name ends with `.dlq`, and those whose first record is a letter.
+            most: topics that are looked into at most. Those that never were come first, then empty ones, as they may
+                have a record by now; what a topic's first record is stays known. None looks into all.
+
+        Returns:
+            The names, sorted, and how many topics were never looked into.
+        """
+        known = self._cluster.topics()
+        found: list[str] = []
+        asked: list[TopicInfo] = []
+        for name, info in known.items():
+            first = True if name.endswith(SUFFIX) else self._first_records.get(info.topic_id)
+            if first is None:
+                asked.append(info)
+            elif first:
+                found.append(name)
+        asked.sort(key=lambda info: self._empty.get(info.topic_id, 0))
+        for info in asked[:most]:
+            # What is wrong with a topic that nobody asked about is told elsewhere.
+            with contextlib.suppress(KafkaError):
+                found += [info.name] if self._holds_letters(info) else []
+        return sorted(found), sum(info.topic_id not in self._empty for info in asked[most:]) if most is not None else 0
+
+    def topics(self, named: Collection[str] = (), group: str = GROUP) -> Sequence[DeadLetterTopic]:
+        """Dead-letter topics with what is in them; reads all headers of those that have changed since the last call.
+
+        Args:
+            named: only these; none means all of `names`.
             group: by whose offsets `waiting` is counted.
 
         Raises:
             UnknownTopicOrPartitionError: one of `named` does not exist.
         """
-        known = self._cluster.topics()
-        names: list[str] = [check_topic_name(name) for name in named]
-        names = names or [name for name in known if self._holds_letters(name)]
+        names: Sequence[str] = [check_topic_name(name) for name in named] if named else self.names()[0]
         return [self._summary(name, group) for name in sorted(names)]
 
     def read(self, topic: str, which: Filter | None = None) -> Iterator[StoredLetter]:
@@ -149,20 +180,19 @@ class DeadLetters:
     def _log(self, topic: str) -> TopicLog:
         return self._cluster.log(check_topic_name(topic))
 
-    def _holds_letters(self, topic: str) -> bool:
-        if topic.endswith(SUFFIX):
-            return True
-        topic_id = self._cluster.topic(topic).topic_id
-        known = self._first_records.get(topic_id)
-        if known is not None:
-            return known
-        log = self._cluster.log(topic)
+    def _holds_letters(self, info: TopicInfo) -> bool:
+        """Whether the first record of a topic is a letter."""
+        self._looks += 1
+        self._empty[info.topic_id] = self._looks
+        log = self._cluster.log(info.name)
+        topic_id = log.info.topic_id
         for partition in log.info.partitions:
             chunk = log.reader(partition, log.log_start(partition)).read(_LOOK_BYTES)
             if chunk is not None:
                 headers = chunk.split(1)[0].columns().headers
                 found = bool(headers) and read_context(headers[0]) is not None  # type: ignore[index]
                 self._first_records[topic_id] = found
+                self._empty.pop(topic_id, None)
                 return found
         return False
 
@@ -170,22 +200,42 @@ class DeadLetters:
         log = self._log(topic)
         tps = [TopicPartition(topic, partition) for partition in log.info.partitions]
         committed = GroupOffsets.of(self._cluster, self._clock).committed(group, tps, {topic: log.info.topic_id})
-        count = waiting = 0
-        classes: Counter[str] = Counter()
-        sources: Counter[str] = Counter()
-        for tp in tps:
-            start = log.log_start(tp.partition)
-            done = Replayed.of(committed.get(tp), start)
-            for letter in letters_of(log, tp.partition, start):
-                count += 1
-                waiting += letter.offset not in done
-                about = letter.context
-                classes[about.exception if about else ""] += 1
-                sources[about.origin.topic if about and about.origin else ""] += 1
-        return DeadLetterTopic(
-            topic=topic,
-            letters=count,
-            waiting=waiting,
-            classes=dict(classes.most_common()),
-            sources=dict(sources.most_common()),
-        )
+        seen = _Seen(log.version, tuple(map(log.log_start, log.info.partitions)), group, tuple(committed.items()))
+        known = self._summaries.get(log.info.topic_id)
+        if known is not None and known[0] == seen:
+            return known[1]
+        counted = _counted(log, committed)
+        self._summaries[log.info.topic_id] = (seen, counted)
+        return counted
+
+
+class _Seen(NamedTuple):
+    """What a summary was counted from: as long as it stays, so does the summary."""
+
+    version: int
+    starts: tuple[int, ...]
+    group: str
+    committed: tuple[tuple[TopicPartition, OffsetAndMetadata], ...]
+
+
+def _counted(log: TopicLog, committed: Mapping[TopicPartition, OffsetAndMetadata]) -> DeadLetterTopic:
+    topic = log.info.name
+    count = waiting = 0
+    classes: Counter[str] = Counter()
+    sources: Counter[str] = Counter()
+    for partition in log.info.partitions:
+        start = log.log_start(partition)
+        done = Replayed.of(committed.get(TopicPartition(topic, partition)), start)
+        for letter in letters_of(log, partition, start):
+            count += 1
+            waiting += letter.offset not in done
+            about = letter.context
+            classes[about.exception if about else ""] += 1
+            sources[about.origin.topic if about and about.origin else ""] += 1
+    return DeadLetterTopic(
+        topic=topic,
+        letters=count,
+        waiting=waiting,
+        classes=dict(classes.most_common()),
+        sources=dict(sources.most_common()),
+    )

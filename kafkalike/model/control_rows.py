@@ -101,15 +101,13 @@ def kept_metadata_rows(
 
 def _subject(row: MetadataRow, said: TopicChange | BrokerChange | ReplicatedTable | Mirrored) -> object:
     """What a row is about: of the rows about one thing the last one counts."""
-    match said:
-        case TopicChange():
-            return row.topic
-        case BrokerChange():
-            return said.broker.id
-        case ReplicatedTable():
-            return row.topic, row.topic_id, said.location
-        case Mirrored():
-            return MIRROR, row.topic_id
+    if isinstance(said, TopicChange):
+        return row.topic
+    if isinstance(said, BrokerChange):
+        return said.broker.id
+    if isinstance(said, ReplicatedTable):
+        return row.topic, row.topic_id, said.location
+    return MIRROR, row.topic_id
 
 
 def _highest(rows: Sequence[MetadataRow], moved: Mapping[int, LogStartsMoved]) -> dict[int, list[int]]:

@@ -71,13 +71,10 @@ def load_mirror(value: Mapping[str, Any], time_ms: int) -> Mirrored:
     Raises:
         LookupError, TypeError, ValueError: it is damaged.
     """
-    version = value["version"]
-    if version != -1:
-        version = whole(value, "version")
     return Mirrored(
         source=text(value, "source"),
         phase=Phase(text(value, "phase")),
-        version=version,
+        version=whole(value, "version", at_least=-1),
         groups_version=whole(value, "groups_version"),
         run=text(value, "run"),
         seal=text(value, "seal"),

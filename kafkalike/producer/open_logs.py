@@ -5,11 +5,14 @@ from __future__ import annotations
 from collections import OrderedDict
 from typing import Final
 
-from kafkalike.clock import Clock
+from kafkalike.clock import SYSTEM_CLOCK, Clock
 from kafkalike.errors import TopicDeletedError, UnknownTopicOrPartitionError
 from kafkalike.log.port import Cluster, TopicLog
 from kafkalike.producer.batches import TopicQueue
 from kafkalike.producer.buffer import Buffer
+
+JUST_SECONDS: Final = 1.0
+"""How long ago the topics may have been read where a log is opened: its first append looks for itself."""
 
 MAX_OPEN_LOGS: Final = 256
 """Topics that a producer keeps open: the least recently used ones are closed, but none that has records queued."""
@@ -41,7 +44,7 @@ class OpenLogs:
         log = queue.log
         try:
             if log is None:
-                log = queue.log = self._cluster.log(queue.name)
+                log = queue.log = self._cluster.log(queue.name, since=SYSTEM_CLOCK.monotonic() - JUST_SECONDS)
             else:
                 # The append looks for itself, beside what it writes.
                 log.refresh_info(waiting=True)

@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, Self
 
+from kafkalike.model.schemas import refusals
 from kafkalike.schemas.asking import Door, query_of, said
 from kafkalike.schemas.client_settings import SettingsClient
 from kafkalike.schemas.client_source import CACHED_SCHEMAS, SourceClient
@@ -242,6 +243,16 @@ class RegistryClient(SettingsClient, SourceClient):
         """Subjects that are tied to a topic by name: none, so that strategies fall back to the topic's name."""
         del resource_name, resource_namespace, args, kwargs
         return []
+
+    def create_association(self, request: object) -> Any:  # noqa: ANN401 - it has no answer
+        """Tie a subject to a topic: refused, 42205, as nothing is kept of it."""
+        del request
+        raise refusals.no_associations()
+
+    def delete_associations(self, resource_id: str, *args: object, **kwargs: object) -> None:
+        """Untie subjects from a topic: refused, as there are none."""
+        del resource_id, args, kwargs
+        raise refusals.no_associations()
 
     def clear_latest_caches(self) -> None:
         """Nothing is kept of what is latest."""

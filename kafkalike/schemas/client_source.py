@@ -10,7 +10,7 @@ from kafkalike.model.schemas.state import referenced_by
 from kafkalike.model.schemas.values import Reference, Registered, Schema
 from kafkalike.schemas.asking import Asking, Door
 from kafkalike.schemas.recent import Recent
-from kafkalike.schemas.shapes import read_value, read_version
+from kafkalike.schemas.shapes import read_value, read_version, written
 
 NOT_FOUND: Final = 404
 
@@ -51,6 +51,41 @@ class SourceClient(Asking):
             if error.http_status_code != NOT_FOUND:
                 raise
             return None
+
+    def register_first(self, subject: str, schema: Schema) -> bool:
+        """Make a schema the first version of a subject, unless it has one.
+
+        The number of the version goes with it, and a registry refuses one that is not the next: of several writers
+        that do this at once one gets through, whatever the level of the subject allows.
+
+        Args:
+            subject: such as `orders-value`.
+            schema: the schema.
+
+        Returns:
+            Whether the newest version is this one; False when another one was there.
+
+        Raises:
+            SchemaRegistryError: it is refused, and the subject has no version.
+            UnknownOutcomeError: it may have been registered; call it again, which does it once.
+        """
+        path = ("subjects", subject, "versions")
+        try:
+            # Versions that were deleted softly keep their numbers.
+            known = self._door.ask("GET", path, {"deleted": "true"})
+        except SchemaRegistryError as error:
+            if error.http_status_code != NOT_FOUND:
+                raise
+            known = []
+        if self.latest(subject) is None:
+            try:
+                self._door.ask("POST", path, None, {**written(schema), "version": max(known, default=0) + 1})
+            except SchemaRegistryError:
+                if self.latest(subject) is None:
+                    raise
+                return False
+            return True
+        return False
 
     def ids_of(self, subject: str) -> Sequence[int]:
         """Ids of all versions of a subject that are not deleted, fresh, oldest first."""

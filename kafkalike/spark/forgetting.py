@@ -36,6 +36,7 @@ def forget(
     reason: str = "",
     now: bool = False,
     certificate: str | os.PathLike[str] | None = None,
+    wait_ms: float = 0,
     timeout_ms: float | None = None,
     storage_options: Any = None,  # noqa: ANN401 - see `connect`
 ) -> ForgetReport:
@@ -56,6 +57,7 @@ def forget(
         reason: why.
         now: remove the files at once.
         certificate: a file for the certificate, of this machine.
+        wait_ms: wait so long for open transactions, ms.
         timeout_ms: begin nothing new after so long, ms.
         storage_options: who asks an object store.
 
@@ -86,6 +88,7 @@ def forget(
         reason=reason,
         now=now,
         certificate=certificate,
+        wait_ms=wait_ms,
         timeout_ms=timeout_ms,
         spark=None if is_remote(keys.sparkSession) else keys.sparkSession,
         storage_options=storage_options,

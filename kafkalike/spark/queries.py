@@ -6,9 +6,10 @@ see the cluster's views and nothing that others have made, and change nothing fo
 
 from __future__ import annotations
 
+import contextlib
 import secrets
 import threading
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
@@ -18,9 +19,16 @@ from pyspark.sql.functions import col, substring
 from pyspark.sql.types import BinaryType
 
 from kafkalike.clock import SYSTEM_CLOCK, Clock, Deadline
-from kafkalike.errors import IllegalArgumentError, KafkaConfigurationError, KafkaError, KafkaTimeoutError
+from kafkalike.errors import (
+    IllegalArgumentError,
+    KafkaConfigurationError,
+    KafkaConnectionError,
+    KafkaError,
+    KafkaTimeoutError,
+)
 from kafkalike.log.jvm.java_errors import innermost
 from kafkalike.log.jvm.parsed_sql import has_parser, parsed
+from kafkalike.log.jvm.session import answers
 from kafkalike.model.sql_names import own_names, sql_name
 from kafkalike.model.sql_reading import own_tables, refusal, relations
 from kafkalike.spark.sql import register_sql
@@ -39,10 +47,16 @@ MOST_COLUMNS: Final = 100
 MOST_CELL: Final = 2_000
 """Characters or bytes of a cell."""
 
-MOST_BYTES: Final = 4 * 1024 * 1024
-"""Of all cells."""
+MOST_TEXTS: Final = 4 * 1024 * 1024
+"""Characters or bytes of all cells; of many columns, each has less."""
+
+RESULT_SIZE: Final = "64m"
+"""What all tasks of a job may hand to the driver, in a session of our own; `spark.driver.maxResultSize`."""
 
 SECONDS: Final = 60.0
+
+GRACE_SECONDS: Final = 5.0
+"""How long after its end a statement is waited for: Spark ends jobs, but not what it does before them."""
 
 _LOOK_SECONDS: Final = 0.2
 
@@ -98,61 +112,80 @@ class Queries:
         self._cluster = cluster
         self.seconds = seconds
         self._clock = clock
+        self._left: threading.Thread | None = None
+        """At work on a statement that was given up."""
 
     def run(self, query: Query) -> Answer:
         """The first rows of a statement.
 
         Raises:
             IllegalArgumentError: it is no statement that only reads, or is not SQL.
-            KafkaTimeoutError: its time was over, or it was cancelled.
+            KafkaTimeoutError: its time was over, or it was cancelled, or Spark is still at one that was.
+            KafkaConnectionError: Spark's process has ended.
         """
+        if self._left is not None and self._left.is_alive():
+            raise KafkaTimeoutError("Spark is still at work on a statement whose time was over: wait for it")
         deadline = Deadline(self._clock, self.seconds * 1000)
-        context = self._spark.sparkContext
-        over = threading.Event()
-        watch = threading.Thread(target=self._watch, args=(query, deadline, over), name="kafkalike-query", daemon=True)
-        watch.start()
+        work = _Work(lambda: self._answer(query), lambda: self._named(query))
+        work.start()
+        if not self._awaited(work, query, deadline):
+            self._left = work
+            raise self._why(deadline, "; Spark cannot end it where it is, and takes no other one until it has")
         try:
-            context.setJobGroup(query.group, query.text[:200], interruptOnCancel=True)
-            return self._answer(query)
-        except PySparkException as cause:
-            raise self._ended(query, deadline) or IllegalArgumentError(_said(cause)) from cause
+            return work.result()
         except KafkaError:
             raise
         except Exception as cause:
-            # What the JVM raised has no class of its own here.
-            raise self._ended(query, deadline) or KafkaError(innermost(cause)[:2_000]) from cause
-        finally:
-            over.set()
+            raise self._failure(cause, query, deadline) from cause
 
-    def _ended(self, query: Query, deadline: Deadline) -> KafkaTimeoutError | None:
-        """Why a statement was ended; None where it was not."""
-        if not query.cancelled.is_set():
-            return None
-        over = f"it took longer than {self.seconds:g} seconds"
-        return KafkaTimeoutError(over if deadline.expired() else "it was cancelled")
+    def _failure(self, cause: Exception, query: Query, deadline: Deadline) -> KafkaError:
+        """What a statement has failed of; what the JVM raises has no class of its own here."""
+        if not answers(self._spark):
+            return KafkaConnectionError("Spark's process has ended, most likely for want of memory: begin it anew")
+        if query.cancelled.is_set():
+            return self._why(deadline)
+        if isinstance(cause, PySparkException):
+            return IllegalArgumentError(_said(cause))
+        return KafkaError(innermost(cause)[:2_000])
 
-    def _watch(self, query: Query, deadline: Deadline, over: threading.Event) -> None:
-        """End the jobs of a query in time. Again and again: one may begin just after it was asked for."""
-        while not over.wait(_LOOK_SECONDS):
+    def _named(self, query: Query) -> None:
+        """Give the jobs of this thread a name, by which they are ended."""
+        self._spark.sparkContext.setJobGroup(query.group, query.text[:200], interruptOnCancel=True)
+
+    def _awaited(self, work: _Work, query: Query, deadline: Deadline) -> bool:
+        """Whether a statement has ended; its jobs are, in time. Again and again: one may begin just after that."""
+        grace: Deadline | None = None
+        ending: threading.Thread | None = None
+        while work.is_alive():
+            work.join(_LOOK_SECONDS)
             if deadline.expired():
                 query.cancel()
-            if query.cancelled.is_set():
-                self._spark.sparkContext.cancelJobGroup(query.group)
+            if query.cancelled.is_set() and work.is_alive():
+                grace = grace or Deadline(self._clock, GRACE_SECONDS * 1000)
+                if grace.expired():
+                    return False
+                if ending is None or not ending.is_alive():
+                    # A JVM without memory may not answer.
+                    ending = threading.Thread(target=self._end_jobs, args=(query,), name="kafkalike-end", daemon=True)
+                    ending.start()
+        return True
+
+    def _end_jobs(self, query: Query) -> None:
+        # Where there is no JVM any longer, the statement says so.
+        with contextlib.suppress(Exception):
+            self._spark.sparkContext.cancelJobGroup(query.group)
+
+    def _why(self, deadline: Deadline, more: str = "") -> KafkaTimeoutError:
+        over = f"it took longer than {self.seconds:g} seconds"
+        return KafkaTimeoutError((over if deadline.expired() else "it was cancelled") + more)
 
     def _answer(self, query: Query) -> Answer:
         frame = self._frame(query.text)
         names = frame.columns
         if len(names) > MOST_COLUMNS:
             raise IllegalArgumentError(f"{len(names)} columns: at most {MOST_COLUMNS} are shown")
-        rows: list[list[str | None]] = []
-        size = 0
-        for row in _texts(frame).limit(MOST_ROWS + 1).collect():
-            cells = [_cell(value) for value in row]
-            size += sum(len(cell) for cell in cells if cell is not None)
-            if len(rows) == MOST_ROWS or (rows and size > MOST_BYTES):
-                return Answer(columns=names, rows=rows, more=True)
-            rows.append(cells)
-        return Answer(columns=names, rows=rows, more=False)
+        found = [[_cell(value) for value in row] for row in _texts(frame).limit(MOST_ROWS + 1).collect()]
+        return Answer(columns=names, rows=found[:MOST_ROWS], more=len(found) > MOST_ROWS)
 
     def _frame(self, text: str) -> DataFrame:
         if len(text) > MOST_TEXT:
@@ -176,14 +209,46 @@ class Queries:
         return self._spark.sql(text)
 
 
+class _Work(threading.Thread):
+    """Work in a thread of its own, which may be left to itself.
+
+    Args:
+        todo: gives the result.
+        before: called in the thread first.
+    """
+
+    def __init__(self, todo: Callable[[], Answer], before: Callable[[], None]) -> None:
+        super().__init__(name="kafkalike-query", daemon=True)
+        self._todo = todo
+        self._before = before
+        self._found: Answer | None = None
+        self._error: BaseException | None = None
+
+    def run(self) -> None:
+        """Do it."""
+        try:
+            self._before()
+            self._found = self._todo()
+        except BaseException as error:  # noqa: BLE001 - raised again by `result`
+            self._error = error
+
+    def result(self) -> Answer:
+        """What it has given, or raised; it has ended."""
+        if self._error is not None:
+            raise self._error
+        assert self._found is not None
+        return self._found
+
+
 def _texts(frame: DataFrame) -> DataFrame:
     """The same rows, cells as text, cut before they come here; bytes stay bytes."""
     fields = frame.schema.fields
+    most = min(MOST_CELL, MOST_TEXTS // ((MOST_ROWS + 1) * max(1, len(fields))))
     numbered = frame.toDF(*(f"c{at}" for at in range(len(fields))))
     cells = [
-        substring(col(f"c{at}"), 1, MOST_CELL)
+        substring(col(f"c{at}"), 1, most)
         if isinstance(field.dataType, BinaryType)
-        else substring(col(f"c{at}").cast("string"), 1, MOST_CELL)
+        else substring(col(f"c{at}").cast("string"), 1, most)
         for at, field in enumerate(fields)
     ]
     return numbered.select(*cells)

@@ -14,18 +14,8 @@ from kafkalike.log.port import Cluster
 from kafkalike.log.store.memory import MemoryStore
 from kafkalike.producer import KafkaProducer
 from kafkalike.testing import ManualClock, MemoryCluster
-from tests.tools.clusters import (
-    BUCKETS,
-    DISK,
-    MIXED,
-    OBJECT_STORES,
-    SEVERAL,
-    THREE_BUCKETS,
-    THREE_ROOTS,
-    in_buckets,
-    on_disk,
-    on_three_disks,
-)
+from tests.tools.clusters import in_buckets, on_disk, on_three_disks
+from tests.tools.kinds import BUCKETS, DISK, MIXED, OBJECT_STORES, SEVERAL, THREE_BUCKETS, THREE_ROOTS
 from tests.tools.object_servers import KINDS, S3, ObjectServer, in_environment, running
 
 Opener = Callable[..., Cluster]

@@ -20,7 +20,7 @@ from kafkalike.log.upkeep.remove import without_maintenance
 from kafkalike.log.upkeep.vacuum import ORPHAN_MS
 from kafkalike.model.batch import RecordBatch
 from kafkalike.model.corrections.certificate import Certificate, parse_certificate
-from tests.tools.clusters import only_on_disk
+from tests.tools.kinds import only_on_disk
 from tests.tools.records import all_records
 from tests.tools.upkeep import HOUR_MS, ShiftedClock, open_cluster, topic, upkeep
 
@@ -64,6 +64,59 @@ def test_a_fork_of_a_fork_that_was_deleted_is_named(root: str, log: DeltaTopicLo
 
     assert report.copies == ("last",)
     assert "key-not-gone" in findings(root, report.certificate, KEY)
+
+
+def test_a_run_in_a_fork_names_its_origin_and_what_else_comes_from_there(root: str, log: DeltaTopicLog) -> None:
+    """With how many records of the key each of them has still."""
+    fork("t", "new", root)
+    fork("t", "other", root)
+    fork("other", "last", root)
+    forget("other", root, keys=KEY, execute=True, now=True)
+
+    report = forget("new", root, keys=KEY, execute=True, now=True)
+
+    assert (report.copies, report.origins) == ((), ("last", "other", "t"))
+    assert report.held == {"t": report.records, "last": report.records, "other": 0}
+    assert report.certificate is not None
+    again = parse_certificate(report.certificate.to_json())
+    assert (again.origins, again.held) == (report.origins, report.held)
+    assert findings(root, report.certificate, KEY) == {"file-not-gone", "key-not-gone"}
+    for name in ("t", "last"):
+        forget(name, root, keys=KEY, execute=True, now=True)
+    assert findings(root, report.certificate, KEY) == set()
+
+
+def test_a_run_in_a_fork_names_what_else_comes_from_an_origin_that_was_deleted(root: str, log: DeltaTopicLog) -> None:
+    fork("t", "new", root)
+    fork("t", "other", root)
+    open_cluster(root).delete_topic("t")
+
+    report = forget("new", root, keys=KEY)
+
+    assert (report.origins, report.held) == (("other",), {"other": report.records})
+
+
+def test_a_fork_is_looked_through_by_the_numbers_of_partitions_of_its_origin(root: str, log: DeltaTopicLog) -> None:
+    """Where its records lie was said by these."""
+    open_cluster(root).add_partitions("t", 7)
+    fork("t", "new", root)
+
+    report = forget("new", root, keys=KEY)
+
+    assert report.records == forget("t", root, keys=KEY).records > 0
+
+
+@only_on_disk("any_root")
+def test_a_relative_that_cannot_be_read_is_named_and_the_run_is_finished(root: str, log: DeltaTopicLog) -> None:
+    fork("t", "new", root)
+    for path in Path(root, "new").glob("partition=*/*.parquet"):
+        path.unlink()
+
+    report = forget("t", root, keys=KEY, execute=True, now=True)
+
+    assert (report.copies, report.held) == (("new",), {"new": None})
+    assert report.certificate is not None
+    assert report.certificate.finished
 
 
 @only_on_disk("any_root")

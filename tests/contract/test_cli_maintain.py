@@ -16,7 +16,8 @@ from kafkalike.log.topic.topic_log import DeltaTopicLog
 from kafkalike.retention import maintain
 from kafkalike.retention.schedule import every, parse_duration_ms
 from kafkalike.testing import ManualClock
-from tests.tools.clusters import on_disk, only_on_disk
+from tests.tools.clusters import on_disk
+from tests.tools.kinds import only_on_disk
 from tests.tools.records import all_records, batch
 from tests.tools.upkeep import AT_ONCE, HOUR_MS, open_cluster, topic
 

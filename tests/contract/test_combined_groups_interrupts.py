@@ -7,6 +7,7 @@ from collections.abc import Iterable
 import pytest
 
 from tests.contract.test_combined_groups import Place, commit_of, labels, two_busy
+from tests.tools.effort import examples
 from tests.tools.interrupts import Case, sweep
 
 
@@ -36,7 +37,7 @@ class OneCommitBesideOthers(Case):
 @pytest.mark.slow
 @pytest.mark.timeout(300)
 def test_an_interrupted_commit_lands_before_the_next_one_or_never() -> None:
-    found = sweep(OneCommitBesideOthers, most=400)
+    found = sweep(OneCommitBesideOthers, most=examples(400, 100))
 
     assert not found.wrong, str(found)
     assert found.raised > 0

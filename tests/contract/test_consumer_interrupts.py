@@ -13,12 +13,16 @@ from kafkalike.log.port import Cluster
 from kafkalike.model.batch import RecordBatch
 from kafkalike.model.structs import TopicPartition
 from kafkalike.testing import ManualClock, MemoryCluster
+from tests.tools.effort import examples
 from tests.tools.interrupted_lines import interrupted
 
 PACKAGE = Path(kafkalike.__file__).parent
 CODE = (f"{PACKAGE}/consumer/", f"{PACKAGE}/group/")
 T0, T1 = TopicPartition("orders", 0), TopicPartition("orders", 1)
 WRITTEN = {T0: [b"a0", b"a1", b"a2"], T1: [b"b0", b"b1", b"b2"]}
+
+STEP = examples(1, 5)
+"""One of so many lines that run is interrupted."""
 
 
 def filled() -> Cluster:
@@ -67,10 +71,10 @@ class Told(ConsumerRebalanceListener):
 
 
 def every_line(clock: ManualClock, before: int, take: Callable[[KafkaConsumer, Got], None], **configs: Any) -> Iterator:  # type: ignore[type-arg]
-    """Consumers one of whose calls was interrupted, each one line further on, with what the application got of them."""
+    """Consumers one of whose calls was interrupted, each some lines further on, with what the application got."""
     line = 0
     while True:
-        line += 1
+        line += STEP
         listener, got = Told(), {tp: list[Any]() for tp in WRITTEN}
         consumer = KafkaConsumer(
             bootstrap_servers=filled(), auto_offset_reset="earliest", clock=clock, consumer_timeout_ms=0, **configs

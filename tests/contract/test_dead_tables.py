@@ -19,7 +19,7 @@ from kafkalike.log.table.layout import DELETED
 from kafkalike.log.upkeep.dead_tables import clear_dead_tables
 from kafkalike.model.names import TopicId, TopicName
 from kafkalike.retention import maintain
-from tests.tools.clusters import OBJECT_STORES
+from tests.tools.kinds import OBJECT_STORES
 from tests.tools.object_servers import ObjectServer
 from tests.tools.records import batch, everything, open_log
 from tests.tools.scripted_store import ScriptedStore

@@ -90,6 +90,34 @@ def test_a_topic_of_letters_is_found_by_its_first_record(orders: Cluster) -> Non
     assert [topic.topic for topic in DeadLetters(orders).topics()] == ["bad", "orders.dlq"]
 
 
+def test_few_topics_are_looked_into_at_a_time(orders: Cluster) -> None:
+    """What is known of a topic's first record stays known; empty ones are looked into again, when all others were."""
+    consumed(orders, "orders", group_id="h", errors_deadletterqueue_topic_name="bad")
+    for number in range(3):
+        orders.create_topic(f"empty-{number}", 1, {})
+    held = DeadLetters(orders)
+
+    looks = [held.names(2) for _ in range(3)]
+
+    assert [left for _, left in looks] == [3, 1, 0]
+    assert looks[-1][0] == ["bad", "orders.dlq"]
+    fill(orders, "empty-1", b"x")
+    assert held.names(3) == (["bad", "orders.dlq"], 0)
+    orders.create_topic("new", 1, {})
+    assert held.names(0) == (["bad", "orders.dlq"], 1)
+
+
+def test_a_topic_of_letters_is_read_again_when_it_or_the_group_has_changed(orders: Cluster) -> None:
+    held = DeadLetters(orders)
+    (first,) = held.topics()
+
+    assert held.topics()[0] is first
+    held.replay("orders.dlq", Filter(error_class="JSONDecodeError"), execute=True)
+    assert held.topics()[0].waiting == first.waiting - 1
+    fill(orders, "orders.dlq", b"more")
+    assert held.topics()[0].letters == first.letters + 1
+
+
 def test_letters_are_shown_with_their_cause(orders: Cluster) -> None:
     out = dlq(orders, "show", "--topic", "orders.dlq", "--error-class", "JSONDecodeError").out
 

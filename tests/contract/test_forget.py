@@ -20,6 +20,7 @@ from kafkalike.corrections.paper import Paper
 from kafkalike.errors import (
     CorruptRecordError,
     IllegalArgumentError,
+    KafkaTimeoutError,
     MirrorTopicError,
     PolicyViolationError,
     UnknownTopicOrPartitionError,
@@ -38,8 +39,8 @@ from kafkalike.model.corrections.removal import Taking, runs_of
 from kafkalike.model.dead_letters.letters import OFFSET, PARTITION, TOPIC
 from kafkalike.partitioner import partition_for_key
 from kafkalike.testing import MemoryCluster
-from tests.tools.clusters import only_on_disk
 from tests.tools.findings import errors_of, kinds_of
+from tests.tools.kinds import only_on_disk
 from tests.tools.records import all_records
 from tests.tools.upkeep import AT_ONCE, EAGER, ShiftedClock, keyed, open_cluster, pairs_of, topic, upkeep
 
@@ -568,6 +569,45 @@ def test_records_of_an_open_transaction_are_told_of(root: str) -> None:
         assert findings(root, report.certificate, KEY) == {"key-not-gone"}
         producer.commit_transaction()
     assert forget("t", root, keys=KEY, execute=True, now=True).records == 1
+
+
+def test_a_run_that_waits_takes_what_an_open_transaction_commits(root: str) -> None:
+    filled(root, 1)
+    there = forget("t", root, keys=KEY).records
+    with KafkaProducer(bootstrap_servers=root, transactional_id="x") as producer:
+
+        class Committing(ShiftedClock):
+            def sleep(self, seconds: float) -> None:
+                if not seconds or self.ahead_ms:
+                    return
+                self.ahead_ms = 1
+                producer.commit_transaction()
+
+        producer.init_transactions()
+        producer.begin_transaction()
+        producer.send("t", key=KEY, value=b"later")
+        producer.flush()
+
+        report = forget("t", root, keys=KEY, execute=True, now=True, wait_ms=60_000, clock=Committing())
+
+    assert (report.records, report.open_transactions) == (there + 1, ())
+    assert findings(root, report.certificate, KEY) == set()
+
+
+def test_a_run_that_waited_for_nothing_has_done_nothing(root: str, tmp_path: Path) -> None:
+    filled(root, 1)
+    there, paper = forget("t", root, keys=KEY).records, tmp_path / "paper.json"
+    with KafkaProducer(bootstrap_servers=root, transactional_id="x") as producer:
+        producer.init_transactions()
+        producer.begin_transaction()
+        producer.send("t", key=KEY, value=b"later")
+        producer.flush()
+
+        with pytest.raises(KafkaTimeoutError, match="'x' have records for t"):
+            forget("t", root, keys=KEY, execute=True, wait_ms=1, certificate=paper)
+
+        assert not paper.exists()
+        assert forget("t", root, keys=KEY).records == there
 
 
 def test_a_mirror_gets_the_version_that_took_the_records_and_its_own_upkeep_removes_the_files(

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import os
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
+from typing import Any
 
 import pytest
 from deltalake import DeltaTable
@@ -22,8 +23,8 @@ from kafkalike.log.inspect.history import topic_history
 from kafkalike.log.store.local import LocalStore
 from kafkalike.log.topic.topic_log import DeltaTopicLog
 from kafkalike.testing import MemoryCluster
-from tests.tools.clusters import only_on_disk
 from tests.tools.findings import errors_of
+from tests.tools.kinds import only_on_disk
 from tests.tools.records import all_records, batch
 from tests.tools.upkeep import AT_ONCE, HOUR_MS, ShiftedClock, open_cluster, topic, upkeep
 
@@ -123,6 +124,62 @@ def test_a_fork_as_of_a_version_or_a_time_has_what_was_there_then(root: str, log
     assert all_records(root, "by-version") == {0: [(0, "a")], 1: [(0, "b")]}
     assert all_records(root, "by-time")[0][0] == (0, "a")
     assert errors_of(root) == []
+
+
+def test_deleted_records_are_deleted_in_the_fork_from_its_first_row_on(root: str, log: DeltaTopicLog) -> None:
+    """The files have them still."""
+    open_cluster(root).move_log_start("t", {0: 1}, "delete_records", "test")
+
+    fork("t", "new", root)
+
+    assert all_records(root, "new") == {0: [(1, "c")], 1: [(0, "b")]}
+    rows = [row for row in open_cluster(root).metadata.rows if row.topic == "new"]
+    assert [row.kind for row in rows] == ["topic", "log_start"]
+    assert errors_of(root) == []
+
+
+def test_a_fork_of_a_topic_without_records_goes_on_at_its_end(root: str, log: DeltaTopicLog) -> None:
+    open_cluster(root).move_log_start("t", {0: 2, 1: 1}, "delete_records", "test")
+    upkeep(root)
+
+    fork("t", "new", root)
+    open_cluster(root).log("new").append(batch((0, "x"), at_ms=NOW))
+
+    assert all_records(root, "new") == {0: [(2, "x")], 1: []}
+
+
+@only_on_disk("any_root")
+def test_what_is_sent_to_a_fork_that_is_being_made_stays_and_the_fork_is_refused(
+    root: str, log: DeltaTopicLog, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its offsets are those of the source's records."""
+    copy = LocalStore.copy
+
+    def sending(*args: Any) -> bool:
+        if open_cluster(root).log("new").log_end(0) == 0:
+            open_cluster(root).log("new").append(batch((0, "early"), at_ms=NOW))
+        return copy(*args)
+
+    monkeypatch.setattr(LocalStore, "copy", sending)
+    with pytest.raises(KafkaStorageError, match="left with what was sent"):
+        fork("t", "new", root)
+
+    assert all_records(root, "new") == {0: [(0, "early")], 1: []}
+    assert errors_of(root) == []
+
+
+def test_a_fork_as_of_a_time_leaves_out_what_was_deleted_by_then(root: str, log: DeltaTopicLog) -> None:
+    """The newest version of that time is from before the deletion."""
+    before = datetime.now(UTC)
+    clock = ShiftedClock()
+    clock.ahead_ms = HOUR_MS
+    open_cluster(root, clock).move_log_start("t", {0: 1}, "delete_records", "test")
+
+    fork("t", "then", root, as_of=before)
+    fork("t", "since", root, as_of=before + timedelta(hours=2))
+
+    assert all_records(root, "then") == HELD
+    assert all_records(root, "since") == {0: [(1, "c")], 1: [(0, "b")]}
 
 
 def test_groups_stand_in_the_fork_where_they_stood_and_within_its_end(root: str, log: DeltaTopicLog) -> None:

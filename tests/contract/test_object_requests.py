@@ -28,8 +28,8 @@ from kafkalike.log.table.state import end_app
 from kafkalike.log.topic.batch_payload import segment_stats
 from kafkalike.log.topic.topic_log import DeltaTopicLog
 from kafkalike.testing import ManualClock
-from tests.tools.clusters import OBJECT_STORES
 from tests.tools.fault_proxy import fault_proxy
+from tests.tools.kinds import OBJECT_STORES
 from tests.tools.object_servers import BUCKET, S3, ObjectServer
 from tests.tools.records import batch, everything, open_log
 
@@ -332,6 +332,31 @@ def test_a_new_process_has_a_record_of_a_long_log_after_ten_requests(object_serv
         asked = {kind: metrics[f"{kind}-total"] for kind in KINDS}
     assert sum(asked.values()) <= 10
     assert asked["list"] == 2
+
+
+@pytest.mark.objects
+@pytest.mark.slow
+@pytest.mark.parametrize("after", [3, 49])
+def test_a_new_producer_has_a_long_log_open_after_ten_requests(object_server: Server, after: int) -> None:
+    """With the trial of the storage, which somebody has done in whole a while ago; then comes a lone append, which
+    lists what waits, as it cannot know yet that nobody else writes."""
+    server = object_server(S3)
+    first = connect(server.new_root(), server.options)
+    for number in range(12):
+        first.create_topic(f"other{number}", 1, {})
+    first.create_topic("t", 1, {})
+    long_log(server, first, 10_000, 0)
+    appended(first, after + 1)
+    options = {**server.options, "timeout": f"{17 + after}s"}
+    with KafkaProducer(bootstrap_servers=first.root, storage_options=options) as producer:
+        assert producer.send("t", b"v").get().offset == 10_000 + after + 1
+
+        metrics = (producer.metrics() or {})["object-store-metrics"]
+        asked = {kind: metrics[f"{kind}-total"] for kind in KINDS}
+    # The append looks at the topics twice, as its first plan is made beside the look.
+    append = {"put": 2, "get": 3, "head": 2, "list": 1}
+    assert sum(asked.values()) - sum(append.values()) <= 10
+    assert asked["delete"] == 0
 
 
 @pytest.mark.objects

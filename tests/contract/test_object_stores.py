@@ -29,9 +29,10 @@ from kafkalike.log.store.object_files import PART_BYTES
 from kafkalike.log.store.objects import ObjectStore
 from kafkalike.model.cluster_state import topic_row
 from kafkalike.retention import maintain
-from tests.tools.clusters import GOOGLE_TOO, object_store
+from tests.tools.clusters import object_store
 from tests.tools.fault_proxy import FAULTS, FaultProxy, fault_proxy
 from tests.tools.findings import errors_of
+from tests.tools.kinds import GOOGLE_TOO
 from tests.tools.object_servers import AZURE_ACCOUNT, GOOGLE, S3, ObjectServer, in_environment
 from tests.tools.records import all_records, batch, everything, open_log
 from tests.tools.upkeep import AT_ONCE, EAGER

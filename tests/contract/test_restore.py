@@ -13,8 +13,8 @@ from kafkalike.log.store.port import Store
 from kafkalike.log.topic.topic_log import DeltaTopicLog
 from kafkalike.log.upkeep.restore import restore_as
 from kafkalike.retention.report import BUSY
-from tests.tools.clusters import only_on_disk
 from tests.tools.findings import errors_of
+from tests.tools.kinds import only_on_disk
 from tests.tools.records import all_records, batch
 from tests.tools.upkeep import AT_ONCE, EAGER, HOUR_MS, ShiftedClock, keyed, open_cluster, pairs_of, topic, upkeep
 

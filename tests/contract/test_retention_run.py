@@ -12,9 +12,9 @@ from kafkalike.model.structs import TopicPartition
 from kafkalike.retention import maintain
 from kafkalike.retention.report import BUSY, NOTHING, UNFINISHED
 from kafkalike.testing import MemoryCluster
-from tests.tools.clusters import only_on_disk
 from tests.tools.findings import kinds_of
 from tests.tools.groups import commit
+from tests.tools.kinds import only_on_disk
 from tests.tools.records import all_records, batch
 from tests.tools.upkeep import AT_ONCE, HOUR_MS, ShiftedClock, open_cluster, run, topic, upkeep
 

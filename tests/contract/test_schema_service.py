@@ -20,6 +20,7 @@ from schema_registry.client import schema as other_schemas
 
 from kafkalike.errors import KafkaConfigurationError, KafkaConnectionError, SchemaRegistryError
 from kafkalike.http import serving
+from kafkalike.model.schemas.values import Schema as SchemaValue
 from kafkalike.schemas import Registry, RemoteRegistry, Schema, open_registry
 from kafkalike.schemas.http.credentials import credentials
 from kafkalike.schemas.remote import Access
@@ -171,6 +172,42 @@ def test_our_own_client_says_the_same_over_http_as_without(url: str) -> None:
                 (latest.schema, registry.latest("nobody"), registry.problems("mine", Schema(BAD)), str(caught.value))
             )
     assert answers[0] == answers[1]
+
+
+@pytest.mark.parametrize("remote", [False, True])
+def test_the_first_version_of_a_subject_is_made_once(remote: bool) -> None:  # noqa: FBT001
+    """Not by a schema that would be a compatible second one either; where all versions were deleted there is a next."""
+    cluster = MemoryCluster()
+    with served(cluster) as url:
+        client = RemoteRegistry(url) if remote else Registry(cluster)
+        client.set_compatibility(level="NONE")
+        first, other = (SchemaValue("PROTOBUF", f'syntax = "proto3"; message M {{ int64 {n} = 1; }}') for n in "ab")
+
+        assert client.register_first("s", first)
+        assert not client.register_first("s", other)
+        assert not client.register_first("s", first)
+        assert client.get_versions("s") == [1]
+        assert client.latest("s").schema == first  # type: ignore[union-attr]
+        client.delete_subject("s")
+        assert client.register_first("s", other)
+        assert client.get_versions("s") == [2]
+        client.update_mode("t", "READONLY")
+        with pytest.raises(SchemaRegistryError, match="read-only mode"):
+            client.register_first("t", first)
+
+
+def test_associations_are_refused_by_name(http: httpx.Client) -> None:
+    """Nobody has one, so that strategies which ask for them go by the topic's name."""
+    for path in ("subjects/s", "resources/t", "resources/-/t"):
+        assert http.get(f"/associations/{path}").json() == []
+    answers = [http.post("/associations", json={}), http.put("/associations", json={})]
+    for answer in (*answers, http.delete("/associations/resources/t")):
+        assert (answer.status_code, answer.json()["error_code"]) == (422, 42205)
+        assert "associations of topics with subjects are not kept here" in answer.json()["message"]
+    registry = Registry(MemoryCluster())
+    for act in (registry.create_association, registry.delete_associations):
+        with pytest.raises(SchemaRegistryError, match="are not kept here"):
+            act("t")
 
 
 def test_only_who_is_known_is_answered() -> None:

@@ -30,7 +30,7 @@ from kafkalike.model.structs import OffsetAndMetadata, TopicPartition
 from kafkalike.spark.format.mark import MarkedReader, marked, marked_ids, unmarked
 from kafkalike.spark.format.options import parse_options
 from kafkalike.testing import ManualClock
-from tests.tools.clusters import only_on_disk
+from tests.tools.kinds import only_on_disk
 from tests.tools.records import fill
 from tests.tools.upkeep import AT_ONCE, EAGER, keyed, topic, upkeep
 

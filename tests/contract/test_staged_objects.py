@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import itertools
 import os
 import pickle
+import shutil
 from collections.abc import Callable
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pyarrow as pa
@@ -14,13 +17,17 @@ from kafkalike.clock import SYSTEM_CLOCK, Deadline
 from kafkalike.errors import KafkaStorageError, UnknownTopicOrPartitionError
 from kafkalike.log.cluster.delta_cluster import DeltaCluster
 from kafkalike.log.inspect.verify import verify
+from kafkalike.log.runs import files
+from kafkalike.log.staged import scratch
 from kafkalike.log.staged.commit import Commit, commit_results
 from kafkalike.log.staged.folder import clear_staging, staging_place
 from kafkalike.log.staged.prefix import IDLE_MS, Prefix, left_behind
+from kafkalike.log.staged.scratch import scratch_folder
 from kafkalike.log.staged.targets import target_of
 from kafkalike.log.staged.topics import Folder, Target, TaskResult, stage_topics
 from kafkalike.log.store.port import Entry
-from tests.tools.clusters import OBJECT_STORES, object_store
+from tests.tools.clusters import object_store
+from tests.tools.kinds import OBJECT_STORES
 from tests.tools.object_servers import S3, ObjectServer
 from tests.tools.records import everything
 
@@ -90,6 +97,58 @@ def test_a_large_task_is_sent_in_parts_and_read_by_ranges(cluster: DeltaCluster)
     log = cluster.log("a")
     assert sum(len(run) for run in written["a"].ranges.values()) == len(values)
     assert sorted(value for records in everything(log).values() for _, value in records) == sorted(values)
+
+
+@pytest.mark.parametrize("free", ["room", "none", "one file"])
+def test_records_on_the_disk_of_the_machine_are_numbered_as_those_in_the_store(
+    cluster: DeltaCluster, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, free: str
+) -> None:
+    """Nothing goes to the store before its segments, unless the disk has no room; and nothing is left in either."""
+    cluster.create_topic("a", 3, {})
+    monkeypatch.setattr(files, "SEGMENT_BYTES", 1)
+    monkeypatch.setattr(files, "HELD_BYTES", 1)
+    frees = itertools.chain([free != "none"], itertools.repeat(free == "room"))
+    usage = shutil.disk_usage
+    monkeypatch.setattr(shutil, "disk_usage", lambda path: usage(path)._replace(free=next(frees) << 60))
+    target = target_of(cluster, "a", codec="none")
+
+    with scratch_folder(str(tmp_path), cluster.store) as folder:
+        results = [
+            staged(target, folder, *[rows(("a", f"{task} {n}")) for n in range(3)], task=task) for task in range(2)
+        ]
+        near, between = folder.files.list(), cluster.store.list("__staging", deep=True)
+        written = commit_results(cluster, "a", results, folder.files, Commit(codec="none", timeout_ms=60_000))
+
+    assert (len(near), len(between)) == {"room": (6, 0), "none": (1, 6), "one file": (2, 5)}[free]
+    assert sum(len(run) for run in written["a"].ranges.values()) == 6
+    found = [value for records in everything(cluster.log("a")).values() for _, value in records]
+    assert sorted(found) == [f"{task} {n}" for task in range(2) for n in range(3)]
+    assert cluster.store.list("__staging", deep=True) == []
+    assert list(tmp_path.iterdir()) == []
+    assert not [found for found in verify(cluster, cluster.topics()).findings if not found.warning]
+
+
+@pytest.mark.parametrize("full", [False, True])
+def test_a_task_that_outlives_its_job_leaves_nothing_on_the_disk(
+    cluster: DeltaCluster, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, full: bool
+) -> None:
+    """And what it says is refused: nothing is written of a job whose records are gone."""
+    cluster.create_topic("a", 1, {})
+    target = target_of(cluster, "a", codec="none")
+    if full:
+        monkeypatch.setattr(scratch, "ROOM_OF_A_CORE", 1 << 60)
+    with scratch_folder(str(tmp_path), cluster.store) as folder:
+        early = staged(target, folder, rows(("a", "1")))
+
+    late = staged(target, folder, rows(("a", "2")), task=1)
+
+    assert "FileNotFoundError" in (late.error or "")
+    for result in (early, late):
+        with pytest.raises(KafkaStorageError):
+            commit_results(cluster, "a", [result], folder.files, Commit(codec="none", timeout_ms=60_000))
+    assert cluster.log("a").log_end(0) == 0
+    assert list(tmp_path.iterdir()) == []
+    assert cluster.store.list("__staging", deep=True) == []
 
 
 def test_a_record_that_is_refused_leaves_no_object(cluster: DeltaCluster) -> None:

@@ -17,7 +17,8 @@ from kafkalike.log.store.memory import MemoryStore
 from kafkalike.log.store.object_files import FIRST_BYTES, PART_BYTES
 from kafkalike.log.store.parquet import open_parquet, put_parquet
 from kafkalike.log.store.port import Pace, Store
-from tests.tools.clusters import ALL_STORES, object_store
+from tests.tools.clusters import object_store
+from tests.tools.kinds import ALL_STORES
 
 
 @pytest.fixture(params=ALL_STORES)

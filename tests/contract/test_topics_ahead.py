@@ -12,9 +12,9 @@ from kafkalike.log.connect import connect
 from kafkalike.log.port import Cluster
 from kafkalike.log.table.actions import log_name
 from kafkalike.log.topic.topic_log import DeltaTopicLog
-from tests.tools.clusters import OBJECT_STORES
 from tests.tools.fault_proxy import FaultProxy, fault_proxy
 from tests.tools.interrupts import sweep
+from tests.tools.kinds import OBJECT_STORES
 from tests.tools.object_servers import S3, ObjectServer
 from tests.tools.records import batch
 

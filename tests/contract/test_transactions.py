@@ -176,6 +176,32 @@ def test_what_a_topic_refuses_is_refused_when_it_is_staged(open_log_cluster: Ope
     assert ranges(one.commit(1, NONE, soon())) == {"a": {0: range(1)}}
 
 
+def test_settings_that_are_tightened_after_the_decision_count_no_more(
+    open_log_cluster: Opener, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The producer dies between its decision and the topic; what was checked when it was staged comes in whole."""
+    cluster = open_log_cluster()
+    a, _ = two_topics(cluster)
+    one = session(cluster)
+    one.stage(1, a, batch("1", "2", at_ms=5))
+    monkeypatch.setenv("KAFKALIKE_FAULT", "transaction.before_apply:raise")
+    with pytest.raises(faults.InjectedFaultError):
+        one.commit(1, NONE, soon())
+    monkeypatch.delenv("KAFKALIKE_FAULT")
+    assert values(cluster, "a") == []
+
+    # Each of the first four refuses both records by itself; the last two would remove them.
+    tightened = {"max.message.bytes": "1", "cleanup.policy": "compact,delete", "retention.ms": "1"}
+    tightened |= {"message.timestamp.before.max.ms": "1", "kafkalike.value.schema.validation": "true"}
+    cluster.set_configs("a", {**tightened, "retention.bytes": "1"})
+    later = open_log_cluster()
+    assert later.transactions.maintain(soon()) == []
+
+    assert values(later, "a") == [b"1", b"2"]
+    with pytest.raises(MessageSizeTooLargeError):
+        session(later).stage(1, later.log("a"), batch("3"))
+
+
 def test_times_of_the_append_are_those_of_the_commit(open_log_cluster: Opener) -> None:
     cluster = open_log_cluster()
     cluster.create_topic("a", 1, {"message.timestamp.type": "LogAppendTime"})

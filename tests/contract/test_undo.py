@@ -22,8 +22,8 @@ from kafkalike.log.topic.topic_log import DeltaTopicLog
 from kafkalike.mirror import Mirror, promote
 from kafkalike.model.appends import TxnId
 from kafkalike.model.batch import RecordBatch
-from tests.tools.clusters import only_on_disk
 from tests.tools.findings import errors_of
+from tests.tools.kinds import only_on_disk
 from tests.tools.records import all_records, batch
 from tests.tools.upkeep import AT_ONCE, EAGER, HOUR_MS, keyed, open_cluster, pairs_of, topic, upkeep
 

@@ -20,8 +20,11 @@ import pytest
 
 from kafkalike.admin import KafkaAdminClient
 from kafkalike.consumer import KafkaConsumer
+from kafkalike.log.connect import connect
 from kafkalike.model.structs import NewTopic
 from kafkalike.producer import KafkaProducer
+from kafkalike.schemas.registry import Registry
+from kafkalike.schemas.shapes import Schema
 from tests.e2e.conftest import MAIN
 from tests.tools.browser import chromium, judge
 
@@ -183,6 +186,8 @@ def test_everybody_can_use_the_pages(root: str, environ: dict[str, str], visit: 
     with KafkaProducer(bootstrap_servers=root) as producer:
         for at in range(60):
             producer.send("orders", b'{"city": "Bremen", "number": 5, "none": null}', b"k%d" % at, [("h", b"v")])
+        producer.send("orders.dlq", b"a" * 300, b"a-letter-with-a-long-key" * 4)
+    Registry(connect(root)).register_schema("orders-value", Schema('{"type": "string"}', "AVRO"))
     with KafkaConsumer("orders", bootstrap_servers=root, group_id="g", auto_offset_reset="earliest") as reader:
         while not reader.poll(500):
             pass
@@ -192,6 +197,7 @@ def test_everybody_can_use_the_pages(root: str, environ: dict[str, str], visit: 
         "topics/orders",
         "topics/orders/records",
         "topics/orders/records/0/0",
+        "topics/orders/records?key=k7",
         "topics/orders/produce",
         "topics/orders/segments",
         "topics/orders/settings",
@@ -199,25 +205,35 @@ def test_everybody_can_use_the_pages(root: str, environ: dict[str, str], visit: 
         "topics/orders/tail",
         "groups",
         "group?id=g",
+        "group/reset?id=g&topic=orders&to=earliest",
         "transactions",
         "schemas",
+        "schema?subject=orders-value",
         "dead-letters",
+        "letters?topic=orders.dlq",
+        "sql",
         "checks",
         "cluster",
+        "replicas",
     ]
     with serving(root, environ) as address:
         visit.goto(address)
         here = address.partition("?")[0]
         for colours in ("light", "dark"):
             visit.emulate_media(color_scheme=colours)
+            # What a page is made of is the same in both.
+            rules = ("color-contrast",) if colours == "dark" else ()
             for path in paths:
                 visit.goto(here + path)
-                assert judge(visit) == [], (path, colours)
+                if path == "dead-letters":
+                    visit.get_by_role("link", name="orders.dlq").wait_for()
+                assert judge(visit, *rules) == [], (path, colours)
                 picture(visit, f"{colours}-{path.replace('/', '-').replace('?', '-')}")
         visit.set_viewport_size({"width": 360, "height": 700})
         for path in paths:
             visit.goto(here + path)
             assert visit.evaluate("document.documentElement.scrollWidth") <= 360, path
+            picture(visit, f"small-{path.replace('/', '-').replace('?', '-')}")
         # The keyboard alone: the first stop leads past the menu.
         visit.goto(here + "topics")
         visit.keyboard.press("Tab")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import signal
 import subprocess
@@ -17,7 +18,8 @@ from pyspark.sql import DataFrame, SparkSession
 from benchmarks.kafka_broker import broker
 from kafkalike.cli.paths import CONF, JOBS
 from kafkalike.log.connect import connect
-from kafkalike.spark import read
+from kafkalike.schemas import Registry, Schema
+from kafkalike.spark import create_view, read
 
 pytestmark = [pytest.mark.soak, pytest.mark.slow, pytest.mark.timeout(600)]
 
@@ -57,7 +59,7 @@ def by_partition(frame: DataFrame) -> dict[int, list[tuple[object, ...]]]:
     return found
 
 
-def start_import(kafka: str, root: Path, checkpoint: Path) -> subprocess.Popen[bytes]:
+def start_import(kafka: str, root: Path, checkpoint: Path, *more: str) -> subprocess.Popen[bytes]:
     """The job as its documents say, in batches of a few hundred records."""
     jars = subprocess.run(
         [sys.executable, "-m", "kafkalike.cli.jobs.kafka_jars"],
@@ -68,11 +70,28 @@ def start_import(kafka: str, root: Path, checkpoint: Path) -> subprocess.Popen[b
     ).stdout.strip()
     command = [str(Path(sys.executable).with_name("spark-submit")), "--jars", jars]
     command += [str(JOBS / "import_kafka.py"), "--bootstrap-server", str(root), "--kafka", kafka]
-    command += ["--topic", "orders", "--checkpoint", str(checkpoint), "--max-offsets-per-trigger", "400"]
+    command += ["--topic", "orders", "--checkpoint", str(checkpoint), "--max-offsets-per-trigger", "400", *more]
     environment = {name: value for name, value in os.environ.items() if name != "SPARK_HOME"} | {
         "SPARK_CONF_DIR": str(CONF)
     }
-    return subprocess.Popen(command, cwd=REPOSITORY, env=environment, start_new_session=True)
+    return subprocess.Popen(
+        command, cwd=REPOSITORY, env=environment, start_new_session=True, stderr=subprocess.PIPE if more else None
+    )
+
+
+SEND = """
+import sys
+from benchmarks.kafka_rivals import kafka_session
+
+spark, count, bad = kafka_session(), int(sys.argv[2]), int(sys.argv[3])
+# The id of a schema, and a number of one byte as Avro writes it.
+good = "unhex(concat('0000000001', lpad(hex(2 * (id % 60)), 2, '0')))"
+value = f"IF(id < {count - bad}, {good}, CAST('x' AS BINARY)) AS value"
+rows = spark.range(0, count, 1, 1).selectExpr(value)
+rows.write.format("kafka").option("kafka.bootstrap.servers", sys.argv[1]).option("topic", "orders").save()
+spark.stop()
+"""
+NUMBER = '{"type": "record", "name": "Order", "fields": [{"name": "id", "type": "long"}]}'
 
 
 def wait_for_records(root: Path) -> None:
@@ -101,3 +120,23 @@ def test_import_that_was_killed_brings_each_record_of_a_broker_once(
     assert sum(map(len, expected.values())) == RECORDS
     assert by_partition(read(spark, "orders", str(root))) == expected
     assert connect(str(root)).topic("orders").num_partitions == len(expected)
+
+
+def test_import_into_a_checked_topic_takes_what_has_the_subjects_schema_and_nothing_else(
+    spark: SparkSession, kafka: str, tmp_path: Path
+) -> None:
+    """The last record has no schema: its batch ends the job by name, and those before it are there."""
+    root, checkpoint, records = tmp_path / "root", tmp_path / "checkpoint", 1_000
+    assert Registry(str(root)).register_schema("orders-value", Schema(NUMBER)) == 1
+    subprocess.run([sys.executable, "-c", SEND, kafka, str(records), "1"], cwd=REPOSITORY, check=True)
+
+    job = start_import(kafka, root, checkpoint, "--topic-config", "kafkalike.value.schema.validation=true")
+    said = job.communicate(timeout=300)[1].decode()
+
+    assert job.returncode != 0
+    assert "InvalidRecordError" in said
+    create_view(spark, "orders", str(root), format="avro", name="imported")
+    found, wrong = spark.sql("SELECT count(id), count(_error) FROM imported").first() or (0, 0)
+    whole = [json.loads(path.read_text().splitlines()[-1]) for path in (checkpoint / "offsets").iterdir()]
+    assert found == max(sum(ends["orders"].values()) for ends in whole if sum(ends["orders"].values()) < records) > 0
+    assert wrong == 0

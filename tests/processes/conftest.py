@@ -5,8 +5,8 @@ from dataclasses import dataclass
 
 import pytest
 
-from tests.tools.clusters import OBJECT_STORES
 from tests.tools.fault_proxy import FaultProxy, fault_proxy
+from tests.tools.kinds import OBJECT_STORES
 from tests.tools.object_servers import ObjectServer, in_environment, running
 from tests.tools.shim import faultshim
 

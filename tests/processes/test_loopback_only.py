@@ -9,7 +9,7 @@ import sys
 import pytest
 
 from tests.tools.children import REPOSITORY
-from tests.tools.clusters import OBJECT_STORES
+from tests.tools.kinds import OBJECT_STORES
 from tests.tools.machines import APART, check_permitted
 from tests.tools.object_servers import check_fetched
 

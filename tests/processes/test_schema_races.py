@@ -46,6 +46,28 @@ def test_of_two_incompatible_schemas_one_wins_always(root: str, *, queue: bool) 
     assert verify(connect(root), []).findings == []
 
 
+def test_of_two_first_writes_of_columns_as_protobuf_one_makes_the_schema(root: str) -> None:
+    """The other one's columns are not of it, and are refused: what a field's number means is said once."""
+    subjects = [f"{subject}-value" for subject in SUBJECTS]
+    children = [
+        Child(REGISTER, {"root": root, "subjects": subjects, "columns": columns}, {})
+        for columns in (["a", "b"], ["a", "c"], ["a"])
+    ]
+    with started(*children):
+        for child in children:
+            child.go()
+        found = [json.loads(child.finish()) for child in children]
+
+    registry = Registry(root)
+    for subject in subjects:
+        told = [answer[subject] for answer in found]
+        assert registry.get_versions(subject) == [1]
+        assert {number for number in told if number > 0} == {registry.get_latest_version(subject).schema_id}
+        # Columns of the one that has `a` alone fit any of them; where it came first it fits nobody else's.
+        assert told.count(-1) == (1 if told[2] > 0 and max(told[:2]) > 0 else 2), told
+    assert verify(connect(root), []).findings == []
+
+
 def test_compatible_schemas_all_get_in_once(root: str) -> None:
     """Two versions in each subject, whichever came first, and one id for each schema."""
     first, second = race(root, LONG, MORE)

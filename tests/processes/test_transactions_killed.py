@@ -15,9 +15,13 @@ from kafkalike.log.connect import connect
 from kafkalike.log.inspect.verify import verify
 from kafkalike.log.port import Cluster
 from kafkalike.model.structs import TopicPartition
+from kafkalike.model.transactions.views import TransactionState
 from tests.processes.conftest import ObjectRoot
+from tests.processes.workers.transact import work
 from tests.tools.children import run
+from tests.tools.clusters import on_disk
 from tests.tools.partitions import partition_values
+from tests.tools.shim import fault, preloaded
 
 WORKER = "tests.processes.workers.transact"
 KILLED = -9
@@ -26,11 +30,12 @@ NEW = [b"new.0", b"new.1"]
 
 
 def worker(root: str, do: str, value: str, *, point: str = "", offset: int = 0, **orders: Any) -> str:
-    """Let a process do something; with a point, it is killed there."""
-    place, _, visit = point.partition("@")
-    env = {"KAFKALIKE_FAULT": f"{place}:kill@{visit or 1}"} if point else {}
+    """Let another client do something; with a point, it is a process of its own and is killed there."""
     asked = {"root": root, "do": do, "value": value, "offset": offset, "id": "id", **orders}
-    return run(WORKER, asked, env, expected=KILLED if point else 0).strip()
+    if not point:
+        return work(asked, on_disk(root))
+    place, _, visit = point.partition("@")
+    return run(WORKER, asked, {"KAFKALIKE_FAULT": f"{place}:kill@{visit or 1}"}, expected=KILLED).strip()
 
 
 def values(cluster: Cluster) -> list[bytes | None]:
@@ -111,6 +116,21 @@ AFTER = [
 @pytest.mark.parametrize("point", AFTER)
 def test_a_producer_killed_after_its_decision_has_committed_everything(prepared: str, point: str) -> None:
     killed_in_a_commit(prepared, point, decided=True)
+
+
+def test_a_disk_that_is_full_after_the_decision_keeps_nothing_from_it(prepared: str, faultshim: Path) -> None:
+    """It stays decided, whoever comes says why it is not through, and there is no other outcome when there is room."""
+    full = preloaded(faultshim, fault("write", "enospc", f"{prepared}/b/"))
+    producer = {"root": prepared, "do": "commit", "value": "new", "offset": 2, "id": "id"}
+    assert "KafkaStorageError" in run(WORKER, producer, full)
+    assert "No space left on device" in run(WORKER, {**producer, "do": "maintain"}, full)
+    assert "KafkaStorageError" in run(WORKER, {**producer, "do": "begin"}, full)
+
+    cluster = connect(prepared)
+    assert offset(cluster) == 2
+    assert cluster.transactions.described(["id"])["id"].state is TransactionState.PREPARE_COMMIT
+    assert [partition_values(cluster.log(topic)) for topic in "a"] == [[*OLD, *NEW]]
+    assert_whole(prepared, [OLD, NEW])
 
 
 def killed_twice(root: str, point: str) -> None:

@@ -15,7 +15,7 @@ from pyspark.sql import functions as F  # noqa: N812
 from kafkalike.log.cluster.delta_cluster import DeltaCluster
 from kafkalike.model.batch import RecordBatch
 from kafkalike.spark import read, write
-from tests.tools.clusters import only_on_disk
+from tests.tools.kinds import only_on_disk
 from tests.tools.places import PLACES, new_roots
 from tests.tools.records import fill
 

@@ -51,16 +51,21 @@ def chromium() -> Iterator[Any]:
             made.close()
 
 
-def judge(page: Any) -> list[str]:
+def judge(page: Any, *rules: str) -> list[str]:
     """What axe-core finds serious in a page, a line each; nothing where axe-core is not there.
 
     The page's own rules let no script in that is not of the console, so it is put in past them.
+
+    Args:
+        page: as Playwright has it.
+        rules: only these; none for all.
     """
     script = next(iter(sorted(CACHE.glob("axe-core-*/axe.min.js"))), None)
     if script is None:
         pytest.skip("NOT TESTED: there is no axe-core here; `make setup-browser` fetches it")
     page.evaluate(script.read_text(encoding="utf-8"))
-    found = page.evaluate("axe.run(document, {resultTypes: ['violations']})")
+    options = {"resultTypes": ["violations"], **({"runOnly": list(rules)} if rules else {})}
+    found = page.evaluate("options => axe.run(document, options)", options)
     return [
         f"{one['id']}: {node['html'][:120]}"
         for one in found["violations"]

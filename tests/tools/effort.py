@@ -1,29 +1,55 @@
 """Effort: how long a test may search in, a number of examples out.
 
-`make check` sets KAFKALIKE_TESTS=quick and tries few examples; `make test` tries all of them.
+| KAFKALIKE_TESTS | who sets it | how many examples |
+| --- | --- | --- |
+| `mutants` | `make mutants` | fewer than few: most faults show in any of them |
+| `quick` | `make check` | few |
+| `usual` | nobody, and so `make test` has it | a third of all |
+| `all` | `make test-all`, `make soak` | all |
+
 A long trial tries other seeds, in pieces: KAFKALIKE_SEEDS=2000-4000 is those from 2000 to 3999.
 """
 
 import os
 
 NAME = "KAFKALIKE_TESTS"
+LEVELS = ("mutants", "quick", "usual", "all")
+FEWEST = 10
+"""Examples below which a search shows too little."""
+SHARE = 3
+"""`make test` tries one of so many: on two cores all of them take half of its time."""
 
 
-def _quick() -> bool:
-    found = os.environ.get(NAME, "all")
-    if found not in {"all", "quick"}:
-        message = f"{NAME} is {found!r}; it may be 'quick' or 'all'"
+def _level() -> str:
+    found = os.environ.get(NAME, "usual")
+    if found not in LEVELS:
+        message = f"{NAME} is {found!r}; it may be one of {', '.join(LEVELS)}"
         raise ValueError(message)
-    return found == "quick"
+    return found
 
 
-QUICK = _quick()
-"""Whether this run is `make check`."""
+LEVEL = _level()
+"""How much this run tries."""
 
 
-def examples(everything: int, quick: int) -> int:
-    """How many examples this run tries."""
-    return quick if QUICK else everything
+def examples(everything: int, quick: int, level: str = LEVEL) -> int:
+    """How many examples this run tries; or, where `quick` is the larger number, how far apart they are.
+
+    Args:
+        everything: of `make test-all`.
+        quick: of `make check`.
+        level: how much this run tries.
+
+    Returns:
+        What `make test` tries lies between the two.
+    """
+    if level == "mutants" and everything >= quick:
+        return min(quick, max(quick // 4, FEWEST))
+    if level in {"mutants", "quick"}:
+        return quick
+    if level == "all":
+        return everything
+    return max(quick, everything // SHARE) if everything >= quick else min(quick, everything * SHARE)
 
 
 def seeds(everything: int, quick: int) -> range:

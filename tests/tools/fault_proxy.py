@@ -76,6 +76,8 @@ class FaultProxy:
         self.most: Counter[str] = Counter()
         """Requests that were under way at the same time, at most, by method."""
         self._now: Counter[str] = Counter()
+        self._speaks = threading.Event()
+        self._speaks.set()
         self._upstream = upstream
         self._random = random.Random(seed)
         self._mutex = threading.Lock()
@@ -117,11 +119,21 @@ class FaultProxy:
 
     def close(self) -> None:
         """End; what is late still goes out first."""
+        self._speaks.set()
         for timer in self._late:
             timer.join()
         self._server.shutdown()
         self._server.server_close()
         self._thread.join()
+
+    @contextmanager
+    def silence(self) -> Iterator[None]:
+        """Answer nothing for as long as the block runs; what was asked meanwhile is done when it ends, like it or not."""
+        self._speaks.clear()
+        try:
+            yield
+        finally:
+            self._speaks.set()
 
     # --- one request ---------------------------------------------------------------------------
 
@@ -155,6 +167,7 @@ class FaultProxy:
     def _handle(self, request: BaseHTTPRequestHandler) -> None:
         begun = time.monotonic()
         body = request.rfile.read(int(request.headers.get("Content-Length") or 0))
+        self._speaks.wait()
         fault = self._draw(request)
         with self._mutex:
             self.done[request.command] += 1

@@ -30,7 +30,7 @@ PATIENCE = 60.0
 class Fleet:
     """A topic, a producer that never rests, and the members of a group."""
 
-    def __init__(self, root: str, folder: Path, strategy: str, session_ms: int) -> None:
+    def __init__(self, root: str, folder: Path, strategy: str, session_ms: int, **orders: int) -> None:
         self.root = root
         self.cluster = connect(root)
         self.cluster.create_topic("t", PARTITIONS, {})
@@ -38,6 +38,8 @@ class Fleet:
         self.histories.mkdir()
         self.strategy = strategy
         self.session_ms = session_ms
+        self.orders = orders
+        """More of what members are told."""
         self.live: dict[str, Child] = {}
         self.halted: dict[str, list[int]] = {}
         """When processes were killed or stopped, ns of the monotonic clock."""
@@ -60,6 +62,7 @@ class Fleet:
                 "strategy": self.strategy,
                 "session_ms": self.session_ms,
                 "history": str(self.histories / f"{name}.jsonl"),
+                **self.orders,
             }
             self.waiting[name] = Child(MEMBER, orders, {"KAFKALIKE_FAULT": fault})
         for name in names:

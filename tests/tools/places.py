@@ -12,7 +12,7 @@ import pytest
 from pyspark.sql import SparkSession
 
 import kafkalike.spark as ks
-from tests.tools.clusters import DISK
+from tests.tools.kinds import DISK
 from tests.tools.object_servers import S3, in_environment, running
 
 PLACES: Final = [DISK, pytest.param(S3, marks=[pytest.mark.objects, pytest.mark.slow])]

@@ -22,6 +22,7 @@ from kafkalike.errors import (
     KafkaError,
     KafkaStorageError,
     LogCorruptError,
+    MessageSizeTooLargeError,
     ProducerFencedError,
     UnknownOutcomeError,
     UnknownTopicOrPartitionError,
@@ -42,6 +43,7 @@ TIMEOUT_MS = 60
 EXPIRATION_MS = 2_000
 NAMES = ("one", "two")
 TOPICS = ("a", "b", "c")
+LARGEST = 3
 
 
 @dataclass
@@ -52,6 +54,10 @@ class Table:
     versions: list[tuple[int, Attempt | None, int]] = field(default_factory=list)
     """By version: number and attempt of the decision that it brings, and how many records; 0 and None for others."""
     applied: int = 0
+    most: int = LARGEST
+    """So many records may be staged at a time: a rule of the topic, which somebody tightens and loosens."""
+    full: bool = False
+    """Whether there is no room where its records go."""
 
 
 @dataclass
@@ -70,6 +76,8 @@ class Broken:
     """An append is made though the topic has the decision."""
     by_name: bool = False
     """Topics are taken by their names."""
+    checks_again: bool = False
+    """The rules of a topic count once more when a decision comes into it."""
 
 
 class World:
@@ -105,6 +113,7 @@ class World:
         self.offsets: dict[Attempt, int] = {}
         """The offset that a transaction commits, which is no other one's."""
         self.counts = {"commit": 0, "abort": 0, "fence": 0, "forget": 0, "cut": 0, "helped": 0, "doubt": 0}
+        self.counts |= {"refused": 0, "tightened": 0, "full": 0}
         for name in TOPICS:
             self.create(name)
         self.write([roster_row(1, "g", self._roster(1))])
@@ -315,6 +324,11 @@ class World:
             return Appended(version=0, ranges={}, append_time_ms=0, duplicate=True)
         if 0.02 <= fate < 0.05:
             raise UnknownOutcomeError("not landed", "")
+        if self.broken.checks_again and max(staged.files[f.name][1] for f in part.files) > table.most:
+            raise MessageSizeTooLargeError("the topic does not take it any more")
+        if table.full:
+            self.counts["full"] += 1
+            raise KafkaStorageError("the disk is full")
         self.append(table, committed, part)
         if 0.05 <= fate < 0.08:
             raise UnknownOutcomeError("landed", "")
@@ -388,15 +402,36 @@ class World:
             self.now += 2 * EXPIRATION_MS
         elif dice < 0.993:
             self.now -= 50
+        elif dice < 0.997:
+            self.tighten()
+        elif dice < 0.999 and self.names:
+            table = self.tables[self.names[self.chance.choice(sorted(self.names))]]
+            table.full = not table.full
+
+    def tighten(self) -> None:
+        """Change what a topic takes, whatever is staged for it or decided."""
+        if self.names:
+            table = self.tables[self.names[self.chance.choice(sorted(self.names))]]
+            table.most = self.chance.randint(1, LARGEST)
+            waiting = [seq for seq, parts in self.decisions.values() if table.topic in parts and seq > table.applied]
+            self.counts["tightened"] += bool(waiting)
 
     def run(self, steps: int) -> None:
         for _ in range(steps):
             self.step()
 
     def settle(self) -> None:
-        """Everybody stops; maintenance comes, and everything that was decided is everywhere, once; no file is left."""
+        """Everybody stops; maintenance comes, and everything that was decided is everywhere, once; no file is left.
+
+        Where a disk is full it does what can be done, says so, and keeps what it needs when there is room.
+        """
         self.actors.clear()
         self.faulty = False
+        if any(table.full for table in self.tables.values()):
+            problems = finish(self.carry_out(upkeep.maintaining(10**9, self.now)))
+            assert all(isinstance(p, KafkaStorageError) for p in problems), problems
+            for table in self.tables.values():
+                table.full = False
         for _ in range(2):
             self.now += TIMEOUT_MS + 1
             problems = finish(self.carry_out(upkeep.maintaining(10**9, self.now)))
@@ -443,7 +478,11 @@ class Actor:
                 if world.names:
                     there = world.chance.choice(sorted(world.names))
                     topic = Topic(there, world.names[there])
-                    records = world.chance.randint(1, 3)
+                    records = world.chance.randint(1, LARGEST)
+                    if records > world.tables[topic.topic_id].most:
+                        # The record's future fails, and its sender goes on without it.
+                        world.counts["refused"] += 1
+                        continue
                     parts.setdefault(topic, []).append((world.stage(attempt, topic, records), records))
                     yield
             offsets = {}

@@ -25,16 +25,17 @@ def clean(more: Mapping[str, str] | None = None) -> dict[str, str]:
     return {**own, **(more or {})}
 
 
-def ran(*command: str | Path, folder: Path, more: Mapping[str, str] | None = None) -> str:
+def ran(*command: str | Path, folder: Path, more: Mapping[str, str] | None = None, seconds: float = 300) -> str:
     """What a program prints that must end well, without anything that leads to the repository.
 
     Args:
         command: the program and what it is told.
         folder: where it runs.
         more: of its environment.
+        seconds: how long it may take.
     """
     done = subprocess.run(
-        command, cwd=folder, env=clean(more), capture_output=True, text=True, timeout=300, check=False
+        command, cwd=folder, env=clean(more), capture_output=True, text=True, timeout=seconds, check=False
     )
     assert done.returncode == 0, f"{command}\n{done.stdout}\n{done.stderr}"
     return done.stdout

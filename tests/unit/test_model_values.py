@@ -3,6 +3,8 @@
 from dataclasses import replace
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from kafkalike.errors import IllegalArgumentError, IllegalStateError, LogCorruptError, UnsupportedVersionError
 from kafkalike.model.appends import TxnId
@@ -12,6 +14,7 @@ from kafkalike.model.compaction import HOLES, cleaner_app
 from kafkalike.model.group_state import OFFSET, GroupRow, GroupsState, roster_row
 from kafkalike.model.groups.protocol import Assign, Known, Scheme, join
 from kafkalike.model.groups.roster import Member, Roster
+from kafkalike.model.histogram import Histogram
 from kafkalike.model.lag import PartitionIndex
 from kafkalike.model.lag_history import CommitIndex, GrowthIndex, Moment, history
 from kafkalike.model.names import TopicId, TopicName
@@ -238,3 +241,22 @@ def joined(assign: Assign, ids: list[str], lists: list[tuple[str, ...]] | None =
         protocols = lists[at] if lists else ("own",)
         roster = join(roster, Member(member_id=name, subscription=("gone", "t"), protocols=protocols), known)
     return roster
+
+
+# --- histograms --------------------------------------------------------------------------------
+
+
+@given(st.lists(st.integers(0, 9), unique=True).map(sorted), st.lists(st.integers(-1, 10)))
+def test_a_histogram_counts_what_does_not_exceed_each_bound(bounds: list[int], values: list[int]) -> None:
+    """A value counts at the bound that it is equal to; all of them do at infinity."""
+    histogram = Histogram(bounds)
+    for value in values:
+        histogram.observe(value)
+
+    seen = histogram.seen()
+
+    assert seen.at_most == (
+        *((bound, sum(value <= bound for value in values)) for bound in bounds),
+        (float("inf"), len(values)),
+    )
+    assert (seen.total, seen.count) == (sum(values), len(values))

@@ -1,5 +1,6 @@
 """The pure rules of what goes: runs of offsets, fingerprints, certificates, tombstones, undone appends."""
 
+from dataclasses import replace
 from itertools import pairwise
 
 import pytest
@@ -137,6 +138,20 @@ def test_a_certificate_comes_back_from_its_file_and_has_no_key_in_it() -> None:
 
     assert parse_certificate(text) == CERTIFICATE
     assert CERTIFICATE.topics[0].records == 2
+
+
+def test_what_is_done_to_a_topic_takes_the_place_of_what_was_known_of_it() -> None:
+    """A run puts its certificate after each version that it makes."""
+    first = CERTIFICATE.topics[0]
+    other = replace(first, topic_id="other", topic="u")
+    further = replace(first, versions=(*first.versions, *first.versions))
+
+    both = CERTIFICATE.with_topic(other)
+    again = both.with_topic(further)
+
+    assert both.topics == (first, other)
+    assert again.topics == (other, further)
+    assert (again.topic("id"), again.topic("other"), again.topic("nobody")) == (further, other, None)
 
 
 def test_a_certificate_knows_its_keys_and_no_others() -> None:

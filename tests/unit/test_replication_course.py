@@ -51,6 +51,33 @@ def test_the_log_of_a_replica_that_lacks_the_last_version_is_not_cleaned_up() ->
     assert answered(joining.cleaning(ONE, view, 2), None, -1, None) is None
 
 
+def test_nobody_joins_while_a_newer_seal_is_met() -> None:
+    """Nor is one that is joining counted."""
+    view = View(Configuration(0, (ONE, TWO)), 5)
+    newer = Content("s", Configuration(3, (ONE,)))
+    nobody = Registration(1, (ONE, TWO))
+    two = Registration(1, (ONE, TWO), TWO)
+
+    # At the leader the log ends; the decider has the seal.
+    assert answered(joining.joining(3, nobody, view, {}), None, -1, newer, -1) is None
+    assert answered(joining.joining(2, two, view, {}), None, -1, newer, -1) is None
+
+
+def test_a_controller_that_says_something_else_by_now_is_asked_again() -> None:
+    """Nobody leaves, nor is chosen, on what it said before."""
+    registered = Registration(1, (ONE, TWO))
+
+    assert answered(joining.leaving(TWO, registered, View(registered.configuration, 5), {}), False) is None
+    assert answered(joining.choosing_unclean(ONE), registered) is None
+
+
+def test_the_log_of_a_replica_that_left_is_not_cleaned_up() -> None:
+    view = View(Configuration(0, (TWO,)), 5)
+
+    # At the leader the log ends there.
+    assert answered(joining.cleaning(ONE, view, 2), None, -1) is None
+
+
 def test_a_newer_seal_that_is_met_does_not_count_before_it_is_published() -> None:
     """The view stays what it was: the controller is asked again."""
     view = View(Configuration(0, (ONE, TWO)), 5)

@@ -7,6 +7,7 @@ import pytest
 from kafkalike.model.sql_reading import own_tables, refusal, relations
 
 LOGICAL = "org.apache.spark.sql.catalyst.plans.logical."
+EXPRESSIONS = "org.apache.spark.sql.catalyst.expressions."
 ANALYSIS = "org.apache.spark.sql.catalyst.analysis."
 
 
@@ -72,3 +73,25 @@ def test_topics_that_functions_are_given_are_named() -> None:
     ]
 
     assert relations(plan(*literals)) == {"orders"}
+
+
+def test_expressions_are_read_whatever_they_are_but_those_that_call_java() -> None:
+    inside = {"class": LOGICAL + "Filter", "condition": [{"class": EXPRESSIONS + "Add"}, {"class": EXPRESSIONS + "X"}]}
+    hidden = {"class": EXPRESSIONS + "CallMethodViaReflection"}
+
+    assert refusal("SELECT 1", plan(inside), set()) == ""
+    assert refusal("SELECT 1", plan(inside, hidden), set()) == "only SELECT is run here, and no CallMethodViaReflection"
+
+
+def test_a_function_of_a_catalogue_is_none_of_sparks() -> None:
+    named = {"class": ANALYSIS + "UnresolvedFunction", "nameParts": "[main, sneaky]"}
+
+    assert refusal("SELECT 1", plan(named), set()) == "'main, sneaky' is no function of Spark's"
+    assert refusal("SELECT 1", plan({**named, "nameParts": "[upper]"}), set()) == ""
+
+
+def test_a_topic_that_a_table_function_is_given_as_a_text_is_named() -> None:
+    literal = {"class": EXPRESSIONS + "Literal", "value": "orders"}
+    number = {"class": EXPRESSIONS + "Literal", "value": 5}
+
+    assert relations(plan(literal, number)) == {"orders"}

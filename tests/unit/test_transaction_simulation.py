@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 
-from kafkalike.errors import LogCorruptError
+from kafkalike.errors import KafkaError, KafkaStorageError
 from kafkalike.model.transactions import acts, claims, course, rules, settling, upkeep
 from kafkalike.model.transactions.values import Standing, Why
 from tests.tools.effort import examples
@@ -49,6 +49,8 @@ def test_no_history_breaks_an_obligation() -> None:
     assert counts["doubt"] > WORLDS // 2
     assert counts["cut"] > WORLDS
     assert counts["forget"] > 0
+    # A topic's rules were tightened, and its disk was full, between a decision and its coming into the topic.
+    assert min(counts["refused"], counts["tightened"], counts["full"]) > WORLDS // 10
 
 
 def test_a_seed_plays_the_same_again() -> None:
@@ -87,7 +89,12 @@ def mutant(make: Patch) -> Patch:
 
 @mutant
 def a_zombie_of_an_older_epoch_decides(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(rules, "_current", lambda groups, name, _attempt, **_: groups.transactions[name])
+    real = rules._current
+
+    def current(groups: Any, name: str, attempt: Any, **rest: Any) -> Any:
+        return groups.transactions.get(name) or real(groups, name, attempt, **rest)
+
+    patch.setattr(rules, "_current", current)
 
 
 @mutant
@@ -293,6 +300,39 @@ def a_topic_takes_a_decision_twice(patch: pytest.MonkeyPatch) -> Broken:
 
 
 @mutant
+def a_tightened_topic_refuses_what_is_decided(patch: pytest.MonkeyPatch) -> Broken:
+    del patch
+    return Broken(checks_again=True)
+
+
+@mutant
+def a_full_disk_is_taken_for_a_topic_that_is_gone(patch: pytest.MonkeyPatch) -> None:
+    real = settling.rolling
+
+    def rolling(*args: Any, **rest: Any) -> Generator[Any, Any, Any]:
+        try:
+            return (yield from real(*args, **rest))
+        except KafkaStorageError:
+            return None
+
+    patch.setattr(settling, "rolling", rolling)
+
+
+@mutant
+def what_a_full_disk_keeps_out_is_aborted(patch: pytest.MonkeyPatch) -> None:
+    real = course.finishing
+
+    def finishing(known: Any, committed: Any) -> Generator[Any, Any, Any]:
+        try:
+            return (yield from real(known, committed))
+        except KafkaStorageError:
+            yield acts.Remove(*committed.attempt)
+            raise
+
+    patch.setattr(course, "finishing", finishing)
+
+
+@mutant
 def a_topic_is_known_by_its_name(patch: pytest.MonkeyPatch) -> Broken:
     del patch
     return Broken(by_name=True)
@@ -308,6 +348,7 @@ def test_a_missing_safeguard_shows(planted: Broken | None) -> None:
     for seed in range(2_000):
         try:
             play(seed, STEPS, planted)
-        except (AssertionError, LogCorruptError):
+        except (AssertionError, KafkaError):
+            # An error that somebody gets who should not is as bad.
             return
     pytest.fail("2,000 histories do not show it")

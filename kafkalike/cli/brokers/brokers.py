@@ -40,7 +40,7 @@ def list_(
     environment: Environment, /, *, bootstrap_server: str | None, command_config: str | None, as_json: bool
 ) -> None:
     """Print brokers with the tables that they lead, and have replicas of."""
-    replication = environment.cluster_of(bootstrap_server, command_config).replication
+    replication = environment.existing(bootstrap_server, command_config).replication
     tables = [replication.replicas(name) for name in replication.tables()]
     found = []
     for broker in replication.brokers():
@@ -87,7 +87,7 @@ def add(
     broker: int | None,
 ) -> None:
     """Add a storage root. It gets replicas of new topics, and of those that are reassigned to it."""
-    replication = environment.cluster_of(bootstrap_server, command_config).replication
+    replication = environment.existing(bootstrap_server, command_config).replication
     made = replication.add_broker(root, rack=rack, id=broker)
     click.echo(f"Added broker {made.id} at {made.uri}.")
 
@@ -100,7 +100,7 @@ def drain(
     environment: Environment, /, *, bootstrap_server: str | None, command_config: str | None, broker: int
 ) -> None:
     """Put no new replicas on a broker, and assign those that it has to others; `kafkalike replicate` moves them."""
-    replication = environment.cluster_of(bootstrap_server, command_config).replication
+    replication = environment.existing(bootstrap_server, command_config).replication
     left = replication.drain(broker)
     if left:
         click.echo(f"Broker {broker} is being drained; it still has {', '.join(left)}: run kafkalike replicate.")
@@ -123,7 +123,7 @@ def remove(
     lost: bool,
 ) -> None:
     """Take a broker out of the cluster. Nothing on it is deleted."""
-    environment.cluster_of(bootstrap_server, command_config).replication.remove_broker(broker, lost=lost)
+    environment.existing(bootstrap_server, command_config).replication.remove_broker(broker, lost=lost)
     click.echo(f"Removed broker {broker}.")
 
 

@@ -59,7 +59,7 @@ def leader_election(
         wanted = {topic: [partition]}
     elif path_to_json_file is not None:
         wanted = parse_partitions(Path(path_to_json_file).read_bytes())
-    with environment.admin(bootstrap_server, command_config) as admin:
+    with environment.admin(bootstrap_server, command_config, existing=True) as admin:
         found = admin.elect_leaders(election_type, wanted, raise_errors=False)
     code = 0
     for result in found["replica_election_results"]:

@@ -37,7 +37,7 @@ def log_dirs(
         message = f"--broker-list {broker_list!r} is no list of ids"
         raise IllegalArgumentError(message) from cause
     topics = None if topic_list is None else topic_list.split(",")
-    with environment.admin(bootstrap_server, command_config) as admin:
+    with environment.admin(bootstrap_server, command_config, existing=True) as admin:
         known = [broker["broker_id"] for broker in admin.describe_cluster()["brokers"]]
         unknown = sorted(set(brokers or ()) - set(known))
         if unknown:

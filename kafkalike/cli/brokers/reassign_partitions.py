@@ -77,7 +77,7 @@ def reassign_partitions(environment: Environment, options: ReassignOptions) -> N
     if action in runs and file is None:
         message = f'Missing required argument "[reassignment-json-file]" for --{action}'
         raise click.UsageError(message)
-    with environment.admin(options.bootstrap_server, options.command_config) as admin:
+    with environment.admin(options.bootstrap_server, options.command_config, existing=True) as admin:
         if action == "generate":
             aware = not options.disable_rack_aware
             _generate(admin, options.topics_to_move_json_file, options.broker_list, aware=aware)

@@ -48,7 +48,7 @@ def replicate(
 
     Exit code 0: done, 1: something could not be done.
     """
-    cluster = environment.cluster_of(bootstrap_server, command_config)
+    cluster = environment.existing(bootstrap_server, command_config)
     if describe:
         _describe(cluster, topic, as_json=as_json)
         return

@@ -180,12 +180,10 @@ def replay(
 def _letters(context: click.Context, bootstrap_server: str | None, command_config: str | None) -> DeadLetters:
     """The letters of the cluster that the options behind the action name, or else those before it."""
     from kafkalike.dead_letters.queue import DeadLetters
-    from kafkalike.log.connect import check_there
 
     outer_server, outer_config = context.meta["where"]
     environment = context.find_object(Environment) or Environment()
-    cluster = environment.cluster_of(bootstrap_server or outer_server, command_config or outer_config)
-    check_there(cluster)
+    cluster = environment.existing(bootstrap_server or outer_server, command_config or outer_config)
     return DeadLetters(cluster, clock=environment.clock)
 
 

@@ -98,7 +98,7 @@ def dump_log(environment: Environment, options: DumpLogOptions) -> None:
     if options.topic is None and options.files is None:
         message = "--topic or --files is needed"
         raise click.UsageError(message)
-    cluster = environment.cluster_of(options.bootstrap_server, options.command_config)
+    cluster = environment.existing(options.bootstrap_server, options.command_config)
     allowed = topic_filter(options.topic)
     names = sorted(name for name in cluster.topics() if allowed(name))
     if not names:
@@ -121,7 +121,7 @@ def _dump_rows(environment: Environment, options: DumpLogOptions) -> None:
     if options.files is not None or options.topic not in {None, *named}:
         message = "the decoders are for __consumer_offsets as a whole: give neither --files nor another --topic"
         raise click.UsageError(message)
-    rows = environment.cluster_of(options.bootstrap_server, options.command_config).groups.rows
+    rows = environment.existing(options.bootstrap_server, options.command_config).groups.rows
     click.echo(f"Dumping {options.topic or (TRANSACTIONS_TOPIC if only_transactions else OFFSETS_TOPIC)}")
     for line in transaction_lines(rows) if only_transactions else offset_lines(rows):
         click.echo(line)

@@ -40,6 +40,7 @@ class ForgetOptions:
     reason: str
     now: bool
     certificate: str | None
+    wait_minutes: float | None
     max_minutes: float | None
     as_json: bool
 
@@ -75,6 +76,13 @@ class ForgetOptions:
     help="Write what was done there, for 'kafkalike verify --certificate'; one of an unfinished run is gone on with.",
 )
 @click.option(
+    "--wait-minutes",
+    type=click.FloatRange(min=0, min_open=True),
+    metavar="MINUTES",
+    help="Wait so long for transactions that are open now, so that their records go too; where one goes on, nothing is "
+    "done.",
+)
+@click.option(
     "--max-minutes",
     type=click.FloatRange(min=0, min_open=True),
     metavar="MINUTES",
@@ -95,7 +103,11 @@ def forget(environment: Environment, options: ForgetOptions) -> None:
     if not keys:
         message = "--key or --key-file is needed"
         raise click.UsageError(message)
-    for flag, given in {"certificate": options.certificate, "now": options.now}.items():
+    for flag, given in {
+        "certificate": options.certificate,
+        "now": options.now,
+        "wait-minutes": options.wait_minutes,
+    }.items():
         if given and not options.execute:
             message = f"--{flag} needs --execute"
             raise click.UsageError(message)
@@ -111,6 +123,7 @@ def forget(environment: Environment, options: ForgetOptions) -> None:
         reason=options.reason,
         now=options.now,
         certificate=options.certificate,
+        wait_ms=(options.wait_minutes or 0) * 60_000,
         timeout_ms=None if options.max_minutes is None else options.max_minutes * 60_000,
         spark=environment.spark(),
         clock=environment.clock,
@@ -136,9 +149,11 @@ def lines(report: ForgetReport, certificate: str | None) -> Iterator[str]:
             "--all-partitions does"
         )
     for name in report.open_transactions:
-        yield f"Transaction {name!r} is open: what it commits later is not forgotten; run this again then"
-    for name in report.copies:
-        yield f"Topic {name} was forked or restored from it, and keeps its own copy: forget the key there too"
+        later = "what it commits later is not forgotten; run this again then, or with --wait-minutes"
+        yield f"Transaction {name!r} is open: {later}"
+    for names, what in ((report.copies, "was forked or restored from it"), (report.origins, "has the same origin")):
+        for name in names:
+            yield f"Topic {name} {what}, and {_held(report.held.get(name))}"
     if not report.executed:
         yield NO_EXECUTE
         return
@@ -150,6 +165,12 @@ def lines(report: ForgetReport, certificate: str | None) -> Iterator[str]:
         else:
             yield f"'kafkalike maintain' removes the files from {utc_text(report.gone_after_ms)} on"
     yield f"Certificate: {certificate}" if certificate else "No certificate was kept: --certificate FILE does"
+
+
+def _held(records: int | None) -> str:
+    if records is None:
+        return "cannot be read: forget the keys there too"
+    return f"has {records} records of the keys: forget them there too" if records else "has no record of the keys"
 
 
 def part_lines(parts: Iterable[PartitionPart]) -> Iterator[str]:

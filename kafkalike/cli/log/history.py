@@ -52,7 +52,7 @@ def history(
     """
     from kafkalike.log.inspect.history import topic_history
 
-    cluster = environment.cluster_of(bootstrap_server, command_config)
+    cluster = environment.existing(bootstrap_server, command_config)
     if restore_as is not None or table_version is not None:
         _restore(cluster, topic, restore_as, table_version)
         return

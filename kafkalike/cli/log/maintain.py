@@ -92,10 +92,7 @@ def maintain(environment: Environment, options: MaintainOptions) -> None:
 
     Exit code 0: done, 1: something failed, 3: time ran out, the next run goes on.
     """  # noqa: D301 - click wants the backspace itself
-    from kafkalike.log.connect import check_there
-
-    cluster = environment.cluster_of(options.bootstrap_server, options.command_config)
-    check_there(cluster)
+    cluster = environment.existing(options.bootstrap_server, options.command_config)
     if options.every is None:
         code = _once(environment, cluster, options)
         click.get_current_context().exit(code)

@@ -79,7 +79,7 @@ def verify(
     from kafkalike.log.inspect import verify as verify_run
 
     check_flags(repair=repair, execute=execute, as_json=as_json)
-    cluster = environment.cluster_of(bootstrap_server, command_config)
+    cluster = environment.existing(bootstrap_server, command_config)
     named = keys_of(keys, key_files, key_format)
     if certificate is not None:
         if repair or topic is not None:

@@ -60,7 +60,7 @@ def describe(
     """
     if status == replication:
         raise click.UsageError("One of --status or --replication must be specified with describe sub-command")
-    quorum = environment.cluster_of(*context.meta["where"]).replication.quorum()
+    quorum = environment.existing(*context.meta["where"]).replication.quorum()
     for line in status_lines(quorum) if status else replication_lines(quorum, human=human_readable):
         click.echo(line)
 

@@ -45,7 +45,7 @@ def recover(
     What is, or may be, lost is printed, and written into the metadata.
     """
     ids = None if voters is None else [_id(part) for part in voters.split(",")]
-    cluster = environment.cluster_of(bootstrap_server or source, command_config)
+    cluster = environment.existing(bootstrap_server or source, command_config)
     found = cluster.replication.recover(source, ids, dry_run=dry_run)
     if as_json:
         click.echo(json.dumps(asdict(found)))

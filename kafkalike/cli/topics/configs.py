@@ -92,7 +92,7 @@ def configs(environment: Environment, options: ConfigsOptions) -> None:
         message = "Command must include exactly one action: --describe or --alter"
         raise click.UsageError(message)
     kind, name = _entity(options)
-    with environment.admin(options.bootstrap_server, options.command_config) as admin:
+    with environment.admin(options.bootstrap_server, options.command_config, existing=True) as admin:
         lines = _alter(admin, kind, name, options) if options.alter else _describe(admin, kind, name, options)
         for line in lines:
             click.echo(line)

@@ -37,7 +37,7 @@ def delete_records(
 ) -> None:
     """Delete the records of partitions below given offsets. Partitions that fail do not keep others back."""
     wanted = parse_offsets(Path(offset_json_file).read_bytes())
-    with environment.admin(bootstrap_server, command_config) as admin:
+    with environment.admin(bootstrap_server, command_config, existing=True) as admin:
         click.echo("Executing records delete operation")
         click.echo("Records delete operation completed:")
         failed = [where for where, offset in wanted.items() if not _delete(admin, where, offset)]

@@ -70,7 +70,7 @@ def get_offsets(
         raise click.UsageError(message)
     spec = parse_time(time)
     chosen = _by_topic(topic, partitions) if topic_partitions is None else parse_patterns(topic_partitions)
-    with environment.admin(bootstrap_server, command_config) as admin:
+    with environment.admin(bootstrap_server, command_config, existing=True) as admin:
         wanted = [
             TopicPartition(described["name"], partition["partition_index"])
             for described in admin.describe_topics()

@@ -37,5 +37,5 @@ def snapshot_command(
 ) -> None:
     """Print versions of topics, and committed offsets of groups, that show all or nothing of every transaction."""
     moment = None if at is None else whole_or_time(at, "--at", "ms since 1970")
-    cluster = environment.cluster_of(bootstrap_server, command_config)
+    cluster = environment.existing(bootstrap_server, command_config)
     click.echo(snapshot(topics, cluster, groups=groups, at=moment, clock=environment.clock).to_json())

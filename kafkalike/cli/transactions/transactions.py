@@ -44,13 +44,9 @@ def transactions(context: click.Context, /, *, bootstrap_server: str | None, com
 
 def _admin(context: click.Context, bootstrap_server: str | None, command_config: str | None) -> KafkaAdminClient:
     """A client of the cluster that the options after the action name, or else those before it."""
-    from kafkalike.log.connect import check_there
-
     outer_server, outer_config = context.meta["where"]
     environment = context.find_object(Environment) or Environment()
-    server, config = bootstrap_server or outer_server, command_config or outer_config
-    check_there(environment.cluster_of(server, config))
-    return environment.admin(server, config)
+    return environment.admin(bootstrap_server or outer_server, command_config or outer_config, existing=True)
 
 
 @transactions.command("list")

@@ -60,7 +60,6 @@ def ui(environment: Environment, options: _Options) -> None:
     """Serve a web console, until SIGTERM or Ctrl-C; open the address that is printed."""
     from prometheus_client import generate_latest
 
-    from kafkalike.log.connect import check_there
     from kafkalike.metrics.prometheus import exposition
     from kafkalike.ui.serving import ConsoleServer
 
@@ -68,8 +67,7 @@ def ui(environment: Environment, options: _Options) -> None:
         message = "--read-only and --spark exclude each other: statements are work for Spark"
         raise click.UsageError(message)
     tls = certificate(options.tls_cert_file, options.tls_key_file)
-    cluster = environment.cluster_of(options.bootstrap_server, options.command_config)
-    check_there(cluster)
+    cluster = environment.existing(options.bootstrap_server, options.command_config)
     registry = exposition(cluster, environment.clock)
     with Interrupt() as interrupt:
         server = ConsoleServer(
@@ -95,7 +93,8 @@ def ui(environment: Environment, options: _Options) -> None:
 
 def _queries(cluster: Cluster, environment: Environment) -> Queries:
     from kafkalike.spark import session
-    from kafkalike.spark.queries import Queries
+    from kafkalike.spark.queries import RESULT_SIZE, Queries
 
-    spark = environment.spark() or session("kafkalike-ui", bootstrap_servers=cluster)
+    own = {"spark.driver.maxResultSize": RESULT_SIZE}
+    spark = environment.spark() or session("kafkalike-ui", bootstrap_servers=cluster, **own)
     return Queries(spark, cluster, clock=environment.clock)

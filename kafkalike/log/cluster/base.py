@@ -23,7 +23,14 @@ from kafkalike.errors import (
 )
 from kafkalike.log.port import ControlLog, Replication, TopicLog, Transactions
 from kafkalike.model.brokers import ONLY_BROKER, first_replicas
-from kafkalike.model.cluster_state import ClusterState, MetadataRow, log_start_row, replicas_row, topic_row
+from kafkalike.model.cluster_state import (
+    ClusterState,
+    LogStartsMoved,
+    MetadataRow,
+    log_start_row,
+    replicas_row,
+    topic_row,
+)
 from kafkalike.model.group_state import GroupRow, GroupsState
 from kafkalike.model.names import TopicId, TopicName, check_topic_name
 from kafkalike.model.replication.assignment import check_assignment, check_factor
@@ -146,8 +153,12 @@ class ClusterBase(abc.ABC):
         validate_only: bool = False,
         replication_factor: int = -1,
         assignments: Mapping[int, Sequence[int]] | None = None,
+        begins: LogStartsMoved | None = None,
     ) -> TopicInfo:
-        """Create a topic; see `Cluster.create_topic`."""
+        """Create a topic; see `Cluster.create_topic`.
+
+        `begins` says where the logs of some partitions begin; nobody ever sees the topic without that.
+        """
         checked = check_topic_name(name)
         settings = TOPIC_PROPERTIES.check_all(configs)
         total = check_partition_count(self.server.num_partitions if num_partitions == -1 else num_partitions)
@@ -173,9 +184,12 @@ class ClusterBase(abc.ABC):
             if validate_only:
                 return []
             rows = [topic_row(state.seq + 1, now, info, "created")]
+            if begins is not None:
+                starts = {p: move.offset for p, move in begins.moves.items()}
+                rows.append(log_start_row(state.seq + 2, now, info, starts, reason=begins.reason, run=begins.run))
             if placed is not None:
-                table = first_replicas(location, placed)
-                rows.append(replicas_row(state.seq + 2, now, table, "created", topic=info.name, topic_id=info.topic_id))
+                table, seq = first_replicas(location, placed), rows[-1].seq + 1
+                rows.append(replicas_row(seq, now, table, "created", topic=info.name, topic_id=info.topic_id))
             return rows
 
         return self._landed(plan, made)

@@ -1,8 +1,9 @@
-"""Copies: a topic in, the topics that were forked or restored from it out; as their tables say."""
+"""Copies: a topic in, the topics that were forked or restored from it, and those it comes from, out; as tables say."""
 
 from __future__ import annotations
 
 from collections.abc import Collection
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
 if TYPE_CHECKING:
@@ -17,6 +18,48 @@ so who forgets a key is told of the copies."""
 ORIGIN_APP: Final = "kafkalike.copied-from/"
 """The other way, in the copy's table: the topic that it was made from, and all that this one was made from. A copy of
 a copy is noted in all of these, so that it is found when what lies between was deleted."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Relatives:
+    """Topics that have, or had, files in common with others; names, sorted, of those that exist."""
+
+    copies: tuple[str, ...]
+    """Those that were forked or restored from them, and from those."""
+    origins: tuple[str, ...]
+    """Those that they come from, and all others that come from there."""
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """Both."""
+        return (*self.copies, *self.origins)
+
+
+def relatives_of(cluster: DeltaCluster, topic_ids: Collection[str]) -> Relatives:
+    """What was made from some topics, and what these were made from, looked up anew.
+
+    Where one that others were made from is gone, the table of each topic of the cluster is opened, as only the copies
+    tell of it.
+
+    Args:
+        cluster: where they are.
+        topic_ids: the topics, whether they exist still or not.
+    """
+    known = {str(info.topic_id): info for info in cluster.topics().values()}
+    wanted = set(topic_ids)
+    own = {known[one].name for one in wanted & known.keys()}
+    copies = _made_from(cluster, wanted, own)
+    before = {one for name in own for one in origin_ids(cluster.log(name))} - wanted
+    there = {known[one].name for one in before & known.keys() if known[one].mirror is None}
+    family = {*there, *_made_from(cluster, before, there)} if before else set()
+    return Relatives(copies=tuple(sorted(copies - own)), origins=tuple(sorted(family - copies - own)))
+
+
+def _made_from(cluster: DeltaCluster, topic_ids: Collection[str], there: Collection[str]) -> set[str]:
+    """Names of the topics that were made from some, `there` being those of them that exist."""
+    logs = [cluster.log(name) for name in sorted(there)]
+    gone = set(topic_ids) - {str(log.info.topic_id) for log in logs}
+    return {*copies_of(cluster, logs), *(made_from(cluster, gone) if gone else ())}
 
 
 def origins_of(cluster: DeltaCluster, log: DeltaTopicLog) -> list[TopicInfo]:

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Final
 
 from kafkalike.clock import utc_text
 from kafkalike.errors import CorruptRecordError, IllegalArgumentError
-from kafkalike.log.cluster.copies import copies_of, made_from
+from kafkalike.log.cluster.copies import relatives_of
 from kafkalike.log.inspect.findings import Finding, Report
 from kafkalike.log.inspect.key_bytes import keys_left
 from kafkalike.log.table.layout import BROKERS, CONTROL_TABLES, LEASES, LOCKS
@@ -37,8 +37,9 @@ def check_certificate(
 
     That is: none of the files is left that held the records; no offset of theirs has a record; the files that took
     their place are as they were, as far as they are still there. With the keys, also: no record with one is left in any
-    file below the folders of the topics and of their copies, live or not, nor in any folder that is no topic's; and
-    their bytes stand nowhere there, which is a warning, as values and other keys may have them.
+    file below the folders of the topics, of their copies and of those they are copies of, live or not, nor in any
+    folder that is no topic's; and their bytes stand nowhere there, which is a warning, as values and other keys may
+    have them.
 
     Args:
         cluster: where the topics are.
@@ -60,7 +61,7 @@ def check_certificate(
         report.findings.append(Finding(kind="certificate-unfinished", message=message))
     locations: dict[str, str | None] = {}
     known = cluster.topics()
-    copies = {name: known[name].location for name in _copies_now(cluster, certificate) if name in known}
+    copies = {name: known[name].location for name in _relatives_now(cluster, certificate) if name in known}
     for topic in certificate.topics:
         locations[topic.location] = topic.topic
         _check_topic(cluster, certificate, topic, copies, report)
@@ -74,13 +75,10 @@ def check_certificate(
     return report
 
 
-def _copies_now(cluster: DeltaCluster, certificate: Certificate) -> set[str]:
-    """The topics that were forked or restored from those of a certificate, since then too."""
-    known = {str(info.topic_id): name for name, info in cluster.topics().items()}
-    ids = {topic.topic_id for topic in certificate.topics}
-    found = set(copies_of(cluster, [cluster.log(known[one]) for one in sorted(ids & known.keys())]))
-    gone = ids - known.keys()
-    return {*certificate.copies, *found, *(made_from(cluster, gone) if gone else ())}
+def _relatives_now(cluster: DeltaCluster, certificate: Certificate) -> set[str]:
+    """The topics that have files in common with those of a certificate: at that time, or since then."""
+    now = relatives_of(cluster, [topic.topic_id for topic in certificate.topics])
+    return {*certificate.copies, *certificate.origins, *now.names}
 
 
 def _check_topic(
@@ -91,16 +89,7 @@ def _check_topic(
     report: Report,
 ) -> None:
     report.topics += 1
-    folders = dict.fromkeys([topic.location, *copies.values()])
-    for made in topic.versions:
-        for file in made.removed:
-            for folder in folders:
-                if _is_there(cluster.store.at(folder), file.path):
-                    due = utc_text(certificate.gone_after_ms)
-                    message = f"{folder}/{file.path} is there still: maintenance removes it from {due} on"
-                    report.findings.append(
-                        Finding(kind="file-not-gone", message=message, topic=topic.topic, partition=made.partition)
-                    )
+    report.findings += _files_left(cluster, certificate, topic, copies)
     info = cluster.topics().get(topic.topic)
     if info is None or info.topic_id != topic.topic_id:
         # With the topic all of its records went.
@@ -145,6 +134,24 @@ def _check_topic(
             for file in made.added
             if _hash_now(log.files, file.path) not in {None, file.sha256}
         ]
+
+
+def _files_left(
+    cluster: DeltaCluster, certificate: Certificate, topic: TopicForgotten, copies: Mapping[str, str]
+) -> Iterator[Finding]:
+    """Files that held the records and are there still: the topic's, or by the same names those of its relatives."""
+    folders: dict[str, str | None] = dict.fromkeys([topic.location])
+    folders |= {folder: name for name, folder in copies.items() if folder != topic.location}
+    for made in topic.versions:
+        for file in made.removed:
+            for folder, other in folders.items():
+                if not _is_there(cluster.store.at(folder), file.path):
+                    continue
+                why = f"maintenance removes it from {utc_text(certificate.gone_after_ms)} on"
+                if other is not None:
+                    why = f"forget the keys in {other} too"
+                message = f"{folder}/{file.path} is there still: {why}"
+                yield Finding(kind="file-not-gone", message=message, topic=topic.topic, partition=made.partition)
 
 
 def _live(log: DeltaTopicLog, partition: int, offsets: Sequence[range]) -> list[Any]:

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import pickle
 from collections.abc import Iterable, Iterator, Mapping
+from contextlib import AbstractContextManager
 from functools import partial
 from typing import TYPE_CHECKING, Final
 
@@ -23,11 +24,13 @@ from kafkalike.log.jvm.job_errors import raise_refusal
 from kafkalike.log.jvm.prompt_answer import PromptAnswer
 from kafkalike.log.jvm.remote import check_same_root, is_remote
 from kafkalike.log.jvm.task_number import task_number
+from kafkalike.log.jvm.tasks_here import tasks_here
 from kafkalike.log.runs.files import Numbering, Written
 from kafkalike.log.runs.payload import Job, Writing, in_threads, write_anew
 from kafkalike.log.runs.runs import LargeRun, Run
 from kafkalike.log.staged.commit import Commit, commit_results
 from kafkalike.log.staged.folder import staging_place
+from kafkalike.log.staged.scratch import scratch_folder
 from kafkalike.log.staged.topics import Folder, Target, TaskResult, left_out, stage_topics
 from kafkalike.model.appends import Appended
 
@@ -59,13 +62,22 @@ def append_staged(cluster: DeltaCluster, frame: DataFrame, target: Target, how: 
         KafkaError: see `kafkalike.spark.write`.
     """
     check_same_root(frame.sparkSession, cluster)
-    with staging_place(cluster.store) as folder:
+    with _place(cluster, frame.sparkSession, target, how) as folder:
         results = [left_out(target)] if target.written else run_job(frame, target, folder)
         spark = frame.sparkSession
         # Other writers are waited for from here on: however long the source took, there is time for them.
         return commit_results(
             cluster, target.topic, results, folder.files, how, partial(write_all, spark), keeping(spark)
         )
+
+
+def _place(cluster: DeltaCluster, spark: SparkSession, target: Target, how: Commit) -> AbstractContextManager[Folder]:
+    """Where a write stages its records. What is decided for several topics others must find, who may be elsewhere."""
+    if cluster.store.reach == "everywhere" and target.topic is not None and not how.offsets:
+        near = tasks_here(spark)
+        if near is not None:
+            return scratch_folder(near, cluster.store)
+    return staging_place(cluster.store)
 
 
 def keeping(spark: SparkSession) -> Writing:

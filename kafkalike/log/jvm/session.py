@@ -203,6 +203,15 @@ def driver_options(given: str) -> str:
     return " ".join(option for option in (given, UTC_JVM, quiet) if option)
 
 
+def answers(spark: SparkSession) -> bool:
+    """Whether the JVM of a session is there: it ends when its memory does."""
+    try:
+        spark._jvm.java.lang.System.nanoTime()  # type: ignore[union-attr]  # noqa: SLF001 - no other way
+    except Exception:  # noqa: BLE001 - py4j has a class for each way of being gone
+        return False
+    return True
+
+
 def session_at_hand(app_name: str) -> SparkSession | None:
     """The session that runs, or under spark-submit one of `session`; None elsewhere: no JVM is started for it.
 

@@ -19,7 +19,7 @@ import numpy as np
 import pyarrow as pa
 from pyarrow import ipc
 
-from kafkalike.log.runs.large_runs import LargeRuns, give_to_topic, read_large
+from kafkalike.log.runs.large_runs import SEGMENT_BYTES, LargeRuns, give_to_topic, read_large
 from kafkalike.log.runs.rows import segment_rows, time_range
 from kafkalike.log.runs.runs import LargeRun, Run
 from kafkalike.log.store.arrays import numbers
@@ -58,7 +58,7 @@ class Written:
 
 
 class StagedFile:
-    """A file of a task's records: Arrow streams, each with records of one topic and partition, in their order.
+    """Files of a task's records: Arrow streams, each with records of one topic and partition, in their order.
 
     Streams rather than one Arrow file: whoever numbers them reads each by one request for a range of bytes. Records
     that come in large numbers get files of their own (`LargeRuns`).
@@ -70,7 +70,6 @@ class StagedFile:
     """
 
     def __init__(self, files: Store, task: int, codec_of: Callable[[str], str | None]) -> None:
-        self.name = f"{task:06d}-{uuid.uuid4().hex}.arrows"
         self.runs: defaultdict[str, list[Run | LargeRun]] = defaultdict(list)
         """What has been written, by topic; the records of a partition in their order."""
         self._large = LargeRuns(files, task, codec_of, self.runs)
@@ -78,6 +77,7 @@ class StagedFile:
         self._task = task
         self._held: dict[tuple[str, int], list[pa.Table]] = {}
         self._size = 0
+        self._names: list[str] = []
         self._sink: pa.NativeFile | None = None
 
     def finish(self) -> None:
@@ -96,7 +96,8 @@ class StagedFile:
         if self._sink is not None:
             with contextlib.suppress(OSError):
                 self._sink.close()
-        self._files.discard(self.name)
+        for name in self._names:
+            self._files.discard(name)
         self._large.give_up()
 
     def add(self, topic: str, records: pa.Table) -> None:
@@ -125,15 +126,20 @@ class StagedFile:
         self._held, self._size = {}, 0
 
     def _write(self, topic: str, partition: int, batch: pa.RecordBatch) -> None:
+        if self._sink is not None and self._sink.tell() >= SEGMENT_BYTES:
+            # Where a file goes is decided when it is begun, by the room that there is.
+            self._sink.close()
+            self._sink = None
         if self._sink is None:
-            self._sink = self._files.open_output(self.name)
+            self._names.append(f"{self._task:06d}-{uuid.uuid4().hex}.arrows")
+            self._sink = self._files.open_output(self._names[-1])
         start = self._sink.tell()
         with ipc.new_stream(self._sink, batch.schema) as stream:
             stream.write_batch(batch)
         self.runs[topic].append(
             Run(
                 task=self._task,
-                file=self.name,
+                file=self._names[-1],
                 start=start,
                 stop=self._sink.tell(),
                 partition=partition,

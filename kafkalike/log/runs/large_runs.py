@@ -19,9 +19,8 @@ from kafkalike.log.runs.renumber import footer_checksum, placeholders, renumber
 from kafkalike.log.runs.rows import segment_rows, time_range
 from kafkalike.log.runs.runs import LargeRun, Run
 from kafkalike.log.store.parquet import (
-    ROW_GROUP_BYTES,
-    ROW_GROUP_ROWS,
     UNREADABLE,
+    group_rows,
     is_storage_error,
     key_filter,
     open_parquet,
@@ -124,11 +123,11 @@ class _File:
         rows = body.num_rows
         # A producer's time is that of the moment when it has the record, not that of the commit.
         table = segment_rows(body, placeholders(rows, self._rows), SYSTEM_CLOCK.now_ms(), log_append_time=False)
-        groups = max(round(body.nbytes / ROW_GROUP_BYTES), -(-rows // ROW_GROUP_ROWS), 1)
+        group = group_rows(rows, body.nbytes)
         if self._writer is None:
-            bloom = key_filter(table, -(-rows // groups), rows)
+            bloom = key_filter(table, group, rows)
             self._writer = parquet_writer(CHUNK_SCHEMA, self._sink, self._codec, ("offset",), bloom)
-        self._writer.write_table(table, row_group_size=-(-rows // groups))
+        self._writer.write_table(table, row_group_size=group)
         self._times += time_range(table)
         self._rows += rows
         self.bytes += body.nbytes

@@ -12,7 +12,7 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from functools import partial
 from itertools import groupby
-from typing import TYPE_CHECKING, NoReturn
+from typing import TYPE_CHECKING, Final, NoReturn
 
 import pyarrow as pa
 
@@ -30,6 +30,9 @@ if TYPE_CHECKING:
     from kafkalike.config.topic import TopicConfig
     from kafkalike.log.store.port import Store
     from kafkalike.model.topic import TopicInfo
+
+HELD_BYTES: Final = 256 * 1024 * 1024
+"""What segments that are sent side by side beyond one for each core may hold in memory."""
 
 Job = tuple[list[Run] | LargeRun, Numbering]
 """A segment that is to be written."""
@@ -66,8 +69,17 @@ def in_threads(staged: Store, files: Store, jobs: Sequence[Job], *, keep: bool =
 
     if len(jobs) < 2:  # noqa: PLR2004
         return [write(job) for job in jobs]
-    with ThreadPoolExecutor(min(len(jobs), os.cpu_count() or 1)) as pool:
+    with ThreadPoolExecutor(min(len(jobs), _threads(files, jobs))) as pool:
         return list(pool.map(write, jobs))
+
+
+def _threads(files: Store, jobs: Sequence[Job]) -> int:
+    """A core each; more where segments are sent far away, as long as all that are at work fit into `HELD_BYTES`."""
+    cores = os.cpu_count() or 1
+    if not files.far:
+        return cores
+    largest = max(sum(run.bytes for run in ([runs] if isinstance(runs, LargeRun) else runs)) for runs, _ in jobs)
+    return max(cores, HELD_BYTES // max(1, largest))
 
 
 @dataclass(frozen=True)

@@ -19,23 +19,28 @@ from kafkalike.clock import SYSTEM_CLOCK, Clock, Deadline
 from kafkalike.errors import KafkaStorageError
 from kafkalike.log.staged.lease import Driver, HeldFolder, JobFolder, left_behind, remove_folder
 from kafkalike.log.staged.prefix import Prefix, clear
+from kafkalike.log.staged.scratch import Scratch
 from kafkalike.log.staged.topics import Folder
 from kafkalike.log.store.lock import TableLock
 from kafkalike.log.store.port import Store
 from kafkalike.log.table.layout import LOCKS, STAGING
 
-JobPlace = JobFolder | Prefix
+JobPlace = JobFolder | Prefix | Scratch
 """Where a job that runs in many processes stages its records."""
 
 
-def job_place(store: Store, name: str | None = None) -> JobPlace:
+def job_place(store: Store, name: str | None = None, scratch: str | None = None) -> JobPlace:
     """A place for a job of the Spark driver that this process belongs to; a new one without a name.
 
     Args:
         store: the cluster's root.
         name: that of the job.
+        scratch: a folder of this machine that all of its tasks share, if they do and other machines need not see what
+            is staged; see `Scratch`.
     """
     if store.reach != "machine":
+        if scratch is not None and Path(scratch).is_dir():
+            return Scratch.of(scratch, store, name)
         return Prefix.of(store, name)
     return JobFolder(store.uri, uuid.uuid4().hex if name is None else name, Driver.above())
 

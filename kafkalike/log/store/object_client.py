@@ -29,6 +29,7 @@ from obstore.store import AzureStore, GCSStore, S3Store
 
 from kafkalike.clock import time_left
 from kafkalike.config.storage import CLIENT, StorageOptions
+from kafkalike.config.storage_hosts import NOBODY, no_others
 from kafkalike.errors import IllegalStateError, KafkaConfigurationError
 from kafkalike.log.store.object_root import ObjectRoot
 from kafkalike.log.store.port import Entry, NotStoredError
@@ -60,6 +61,9 @@ _STATUS: Final = re.compile(r"status code: (\d{3}[^:\n]*)")
 _CODE: Final = re.compile(r"<Code>([^<]{1,100})</Code>")
 _MESSAGE: Final = re.compile(r"<Message>([^<\n]{1,200})")
 _NO_BUCKET: Final = ("NoSuchBucket", "ContainerNotFound", "The specified bucket does not exist")
+
+_NO_ANSWER: Final = re.compile(r"^(429|500|502|503|504) |timed out|error sending request", re.IGNORECASE)
+"""Of errors: the storage said nothing, or that it is busy. Any of them may be asked again later."""
 
 _SURELY_THERE: Final = ("412 ", "304 ", "BlobAlreadyExists")
 """Of answers to a conditional put: there is an object. S3's 409 says only that somebody was at it just then."""
@@ -98,13 +102,14 @@ class ObjectClient:
 
     def __init__(self, root: ObjectRoot, options: StorageOptions) -> None:
         self.uri = root.uri
+        self.address = options.get("endpoint") or ""
         self._place = root
         self._options = options
         self._counts = Counter(dict.fromkeys(KINDS, 0))
         self._counts_mutex = threading.Lock()
         try:
-            self._once = _client(root, options, 0)
-            self._patient = {PATIENCE[0]: _client(root, options, RETRIES)}
+            self._once = make_client(root, options, 0)
+            self._patient = {PATIENCE[0]: make_client(root, options, RETRIES)}
         except (BaseError, ValueError, TypeError, OSError) as cause:
             text = options.scrubbed(str(cause).split("\n\n", 1)[0])
             raise KafkaConfigurationError(f"{self.uri}: the storage options make no client: {text}") from None
@@ -127,7 +132,7 @@ class ObjectClient:
         patience = next((each for each in PATIENCE if 2 * each <= left), PATIENCE[-1])
         found = self._patient.get(patience)
         if found is None:
-            found = self._patient[patience] = _client(self._place, self._options, RETRIES, patience)
+            found = self._patient[patience] = make_client(self._place, self._options, RETRIES, patience)
         return found
 
     def create(self, name: str, content: bytes) -> str | None:
@@ -301,14 +306,16 @@ class ObjectClient:
             return (NotStoredError if conditional else OSError)(errno.ENXIO, text, where)
         if missing:
             return FileNotFoundError(errno.ENOENT, "there is no such object", where)
-        return OSError(errno.ETIMEDOUT if "timed out" in text.lower() else errno.EIO, text, where)
+        return OSError(errno.ETIMEDOUT if _NO_ANSWER.search(text) else errno.EIO, text, where)
 
     def _told(self, text: str) -> str:
         """The useful part of obstore's message. A server that refuses a signature repeats what was signed: not that."""
         status = _STATUS.search(text)
         if status is None:
             short = text.split("\n\n", 1)[0].rpartition(" - ")[2]
-            if "TimedOut" in text and "timed out" not in short:
+            if f"{NOBODY.partition('//')[2]}," in text:
+                short = "it was sent on to another address, which is not asked: is the endpoint right?"
+            elif "TimedOut" in text and "timed out" not in short:
                 short += " (timed out)"
         else:
             code, said = _CODE.search(text), _MESSAGE.search(text)
@@ -317,10 +324,19 @@ class ObjectClient:
         return self._options.scrubbed(" ".join(short.split()))
 
 
-def _client(root: ObjectRoot, options: StorageOptions, retries: int, patience: float = PATIENCE[0]) -> Client:
+def make_client(root: ObjectRoot, options: StorageOptions, retries: int, patience: float = PATIENCE[0]) -> Client:
+    """Obstore's client of a root; it asks no host but those that `no_others` knows.
+
+    Args:
+        root: the place.
+        options: from `resolve_options`.
+        retries: how often a request is made again that failed, at most.
+        patience: for how long, s.
+    """
     hints = root.hints.given()
     config: Any = {**hints, **options.among(CLIENT, others=True)}
-    client: Any = {**DEFAULT_CLIENT, "timeout": f"{patience:g}s", **options.among(CLIENT)}
+    others = no_others(root.provider, options)
+    client: Any = {**DEFAULT_CLIENT, "timeout": f"{patience:g}s", **options.among(CLIENT), **others}
     retry: Any = {
         "max_retries": retries,
         "retry_timeout": timedelta(seconds=patience),

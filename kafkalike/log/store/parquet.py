@@ -154,10 +154,22 @@ def write_parquet(table: pa.Table, to: str | pa.NativeFile, codec: str) -> None:
     Raises:
         OSError, pa.ArrowException: the storage refused.
     """
-    row_bytes = max(1, table.nbytes // max(1, table.num_rows))
-    group = min(ROW_GROUP_ROWS, max(1, ROW_GROUP_BYTES // row_bytes))
-    bloom = key_filter(table, min(group, table.num_rows), table.num_rows)
+    group = group_rows(table.num_rows, table.nbytes)
+    bloom = key_filter(table, group, table.num_rows)
     pq.write_table(table, to, row_group_size=group, **_options(table.schema, codec), **bloom)
+
+
+def group_rows(rows: int, size: int) -> int:
+    """Records of each row group of a file.
+
+    All have about as many: a short one at the end is another wait for who reads the file from an object store.
+
+    Args:
+        rows: records of the file.
+        size: their bytes in memory.
+    """
+    groups = max(round(size / ROW_GROUP_BYTES), -(-rows // ROW_GROUP_ROWS), 1)
+    return max(1, -(-rows // groups))
 
 
 def key_filter(first: pa.Table, group: int, rows: int) -> dict[str, Any]:

@@ -125,26 +125,42 @@ class SharedRoot:
         except RuntimeError:
             return None
 
-    def prove(self, *, again: bool = False) -> Proof:
+    def prove(self) -> Proof:
         """Try the storage out, unless that was done and went well.
 
         Raises:
             UnsafeStorageError, KafkaConnectionError, PermissionError: see `probe`.
         """
         proof = self._proof
-        if proof is None or again:
+        if proof is None:
             with self._mutex:
-                if self._proof is None or again:
-                    self._looked = SYSTEM_CLOCK.monotonic()
-                    self._proof = probe(self.client)
                 proof = self._proof
+                if proof is None:
+                    proof = self._tried(whole=False)
         return proof
+
+    def _tried(self, *, whole: bool) -> Proof:
+        """Try it out now."""
+        begun = SYSTEM_CLOCK.monotonic()
+        proof = probe(self.client, whole=whole)
+        if proof.ahead_ns is not None:
+            self._looked = begun
+        self._proof = proof
+        return proof
+
+    def _ahead_ns(self) -> int:
+        """How far the storage's clock is ahead, by a trial that is not too old."""
+        with self._mutex:
+            proof = self._proof
+            if proof is None or proof.ahead_ns is None or SYSTEM_CLOCK.monotonic() - self._looked > CLOCK_SECONDS:
+                proof = self._tried(whole=True)
+            assert proof.ahead_ns is not None
+            return proof.ahead_ns
 
     def now_ns(self) -> int:
         """The storage's time, by the machine's clock and how far the two were apart a while ago."""
-        old = SYSTEM_CLOCK.monotonic() - self._looked > CLOCK_SECONDS
         try:
-            ahead_ns = self.prove(again=old).ahead_ns
+            ahead_ns = self._ahead_ns()
         except PermissionError:
             # Who may not write has no use for the storage's time but to show it.
             ahead_ns = 0

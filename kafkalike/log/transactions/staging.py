@@ -163,7 +163,7 @@ class Staging:
         found: dict[Attempt, tuple[int, set[str]]] = {}
         with storage_errors(self._files.uri):
             entries = self._files.list(deep=True)
-            now = self._files.now_ns() // 1_000_000
+            now = self._files.now_ns() // 1_000_000 if entries else 0
         for entry in entries:
             folder, _, name = entry.name.rpartition("/")
             where, what = _FOLDER.fullmatch(folder), _FILE.fullmatch(name)

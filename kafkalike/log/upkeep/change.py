@@ -51,6 +51,8 @@ class Change:
     """For people, in the commit's user metadata."""
     holes: Mapping[int, int] = field(default_factory=dict)
     """By partition: the offset below which it takes records, where others stay above and below."""
+    ends: Mapping[int, int] = field(default_factory=dict)
+    """Log ends that it rests on, by partition, as the table has them."""
     fenced: int | None = None
     """`DeltaTopicLog.fenced` as it was before the first added file was written; None when none is added."""
     data_change: bool = True
@@ -74,7 +76,7 @@ def only_run(cluster: DeltaCluster, name: str) -> Iterator[bool]:
 
 
 def publish(log: DeltaTopicLog, change: Change, run: str) -> int | None:
-    """Make the table version, unless a file that it removes is gone already.
+    """Make the table version, unless a file that it removes is gone already, or a log end is not the one it rests on.
 
     Safe beside producers: their files are never touched, and a concurrent writer's version only means a second try.
 
@@ -84,21 +86,25 @@ def publish(log: DeltaTopicLog, change: Change, run: str) -> int | None:
         run: id of the maintenance run, for the table's history.
 
     Returns:
-        The version; None when another run has been at these files, or may have removed new ones, and nothing was done.
+        The version; None when another run has been at these files, or may have removed new ones, or somebody has
+        appended to a partition that must not have grown; then nothing was done.
 
     Raises:
         KafkaTimeoutError: producers held the topic for a minute; nothing was done.
         KafkaStorageError, UnknownOutcomeError, LogCorruptError, TopicDeletedError: see `DeltaTopicLog.append`.
     """
     deadline = Deadline(log.clock, COMMIT_TIMEOUT_MS)
-    live = Live([segment.path for segment in change.removes])
+    rests_on: list[Requirement] = [
+        Live([segment.path for segment in change.removes]),
+        *(EndsAt(partition, end) for partition, end in change.ends.items()),
+    ]
 
     tries = iter([change])
 
     def plan(state: TableState) -> table.Change | Done[None]:
         # Files that were written before a fence may be gone. Who has to plan anew has met one.
         late = next(tries, None) is None or change.fenced not in {None, state.fenced}
-        if late or not live.holds(state):
+        if late or not all(one.holds(state) for one in rests_on):
             return Done(None)
         faults.point(f"{change.work}.before_commit")
         lasting, requires = _lasting(change, state, log.clock.now_ms())
@@ -109,7 +115,7 @@ def publish(log: DeltaTopicLog, change: Change, run: str) -> int | None:
             removes=[_remove(s, data_change=change.data_change) for s in change.removes],
             txns={**lasting, **change.txns},
             note={WORK_KEY: change.work, RUN_KEY: run, **change.facts},
-            requires=[live, *requires],
+            requires=[*rests_on, *requires],
         )
 
     # What was committed since the work began is read before producers have to wait.

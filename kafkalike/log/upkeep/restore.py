@@ -10,7 +10,7 @@ them would take the next records for the ones it knows. A new topic has an id of
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from functools import partial
@@ -36,7 +36,7 @@ from kafkalike.log.table.state import end_app
 from kafkalike.log.topic.batch_payload import add_of
 from kafkalike.log.topic.segment_files import segment_of
 from kafkalike.log.upkeep.change import COMMIT_TIMEOUT_MS, Change, publish
-from kafkalike.model.cluster_state import LOG_START, LogStartsMoved, MetadataRow, parse_row
+from kafkalike.model.cluster_state import LOG_START, LogStartsMoved, MetadataRow, Move, parse_row
 from kafkalike.model.compaction import CLEANER_APP, HOLES, cleaner_app
 
 if TYPE_CHECKING:
@@ -93,9 +93,27 @@ def restore_as(cluster: DeltaCluster, topic: str, version: int, new: str, run: s
 
 
 def copy_topic(
-    cluster: DeltaCluster, topic: str, new: str, run: str, *, version: int | None = None, work: Work
+    cluster: DeltaCluster,
+    topic: str,
+    new: str,
+    run: str,
+    *,
+    version: int | None = None,
+    at_ms: int | None = None,
+    work: Work,
 ) -> Copied:
-    """The same for any version, the newest one by default; see `restore_as`."""
+    """The same for any version; see `restore_as`.
+
+    Args:
+        cluster: see there, and so for the next three.
+        topic: an existing topic.
+        new: name of the new one.
+        run: id that is noted.
+        version: None for the newest one.
+        at_ms: the log starts of this time are taken over, ms since the epoch; None: those of the version's time, or of
+            now for the newest one.
+        work: what it is for.
+    """
     if new == topic:
         at = "now" if version is None else f"version {version}"
         message = (
@@ -110,16 +128,26 @@ def copy_topic(
     files.check_writable()
     # What that version names and the newest one does not, the next maintenance run might remove.
     with _no_vacuum(cluster, topic):
-        return _copied(cluster, info, files, version, new=new, run=run, work=work)
+        source = cluster.log(topic)
+        # As of now, also when what was deleted since the newest version is in it.
+        when_ms = at_ms if version is not None else cluster.clock.now_ms()
+        earlier = _table_at(files, info, source.version if version is None else version)
+        starts = log_starts_at(cluster.metadata.rows, info.topic_id, earlier.when_ms if when_ms is None else when_ms)
+        return _copied(cluster, source, earlier, starts, new=new, run=run, work=work)
 
 
 def _copied(
-    cluster: DeltaCluster, info: TopicInfo, files: Store, version: int | None, *, new: str, run: str, work: Work
+    cluster: DeltaCluster,
+    source: DeltaTopicLog,
+    earlier: _Earlier,
+    starts: Mapping[int, int],
+    *,
+    new: str,
+    run: str,
+    work: Work,
 ) -> Copied:
+    info, files, version = source.info, source.files, earlier.version
     topic = info.name
-    source = cluster.log(topic)
-    version = source.version if version is None else version
-    earlier = _table_at(files, info, version)
     adds = earlier.adds
     gone = [add.path for add in adds if not _is_there(files, add.path)]
     if gone:
@@ -127,15 +155,20 @@ def _copied(
             f"{topic!r}: version {version} cannot be restored: {len(gone)} of its files are gone, such as {gone[0]}"
         )
         raise KafkaStorageError(message)
-    starts = log_starts_at(cluster.metadata.rows, info.topic_id, earlier.when_ms)
-    made = cluster.create_topic(new, info.num_partitions, info.configs)
+    within = {p: Move(start) for p, end in earlier.ends.items() if (start := min(starts.get(p, 0), end))}
+    # From the first moment on: what was deleted must not be seen again, wherever this is cut off.
+    begins = LogStartsMoved(moves=within, reason=work, run=run) if within else None
+    made = cluster.create_topic(new, info.num_partitions, info.configs, begins=begins)
     target = cluster.files_of(made)
     facts = {"forked" if work == "fork" else "restored": f"{topic} version {version}", "files": len(adds)}
     log = cluster.log(new)
     if log.info.topic_id != made.topic_id:
         raise TopicDeletedError(new, made.topic_id, log.info.topic_id)
     origins = {f"{ORIGIN_APP}{topic_id}": version for topic_id in (info.topic_id, *origin_ids(source))}
-    change = Change(work=work, adds=adds, fenced=log.fenced, txns={**earlier.holes, **origins}, facts=facts)
+    txns = {**earlier.holes, **{end_app(p): end for p, end in earlier.ends.items()}, **origins}
+    # Who finds the new topic may send to it at once: those records have the offsets of the files.
+    untouched = dict.fromkeys(made.partitions, 0)
+    change = Change(work=work, adds=adds, fenced=log.fenced, ends=untouched, txns=txns, facts=facts)
     shared = 0
     # A linked file is as old as the first one: to a maintenance run it would look like what a dead writer has left.
     with _no_vacuum(cluster, new):
@@ -158,12 +191,11 @@ def _copied(
             raise KafkaStorageError(message) from cause
         if adds and publish(log, change, run) is None:
             left = _unmade(cluster, made)
-            message = f"{topic!r}: a maintenance run has been at the files of version {version}, {left}; try again"
+            message = (
+                f"{topic!r}: a maintenance run has been at the files of version {version}, or somebody has sent to "
+                f"{new!r} already, {left}; try again"
+            )
             raise KafkaStorageError(message)
-    log.refresh()
-    within = {p: min(start, log.log_end(p)) for p, start in starts.items() if log.log_end(p)}
-    if within:
-        made = cluster.move_log_start(new, within, work, run, made.topic_id)
     return Copied(info=made, version=version, files=len(adds), shared=shared)
 
 
@@ -189,6 +221,9 @@ def _no_vacuum(cluster: DeltaCluster, name: str) -> AbstractContextManager[None]
 def _unmade(cluster: DeltaCluster, made: TopicInfo) -> str:
     try:
         if cluster.topic(made.name).topic_id == made.topic_id:
+            log = cluster.log(made.name)
+            if any(log.log_end(p) > log.log_start(p) for p in made.partitions):
+                return f"and {made.name!r} is left with what was sent to it"
             cluster.delete_topic(made.name)
     except UnknownTopicOrPartitionError:
         return "and the new topic was deleted"
@@ -201,9 +236,12 @@ def _unmade(cluster: DeltaCluster, made: TopicInfo) -> str:
 class _Earlier:
     """A table at an earlier version."""
 
+    version: int
     adds: list[Add]
     holes: dict[str, int]
     """What says, in a topic that was ever compacted, up to where holes between its records are no loss."""
+    ends: dict[int, int]
+    """Log ends by partition that has any."""
     when_ms: int
 
 
@@ -217,8 +255,9 @@ def _table_at(files: Store, info: TopicInfo, version: int) -> _Earlier:
         raise IllegalArgumentError(message) from cause
     apps = [CLEANER_APP, *(cleaner_app(p, HOLES) for p in info.partitions)]
     notes = {app: earlier.txns[app] for app in apps if app in earlier.txns}
-    notes |= {end_app(p): earlier.end(p) for p in info.partitions if earlier.end(p)}
-    return _Earlier(adds=[add_of(s) for s in earlier.index], holes=notes, when_ms=commit.timestamp_ms)
+    ends = {p: earlier.end(p) for p in info.partitions if earlier.end(p)}
+    adds = [add_of(s) for s in earlier.index]
+    return _Earlier(version=version, adds=adds, holes=notes, ends=ends, when_ms=commit.timestamp_ms)
 
 
 def _is_there(files: Store, name: str) -> bool:

@@ -8,7 +8,7 @@ from typing import Any, Final
 
 from kafkalike.model.brokers import Broker, ReplicatedTable
 from kafkalike.model.replication.values import Loss, Registration, Replica
-from kafkalike.model.row_value import VERSION, text, whole
+from kafkalike.model.row_value import VERSION, as_whole, flag, text, whole
 
 BROKER: Final = "broker"
 """Kind of a row that says what a broker is."""
@@ -37,9 +37,9 @@ def broker_of(value: Mapping[str, Any]) -> tuple[Broker, bool]:
         id=whole(value, "broker", at_least=1),
         uri=text(value, "uri"),
         rack=None if rack is None else text(value, "rack"),
-        draining=bool(value["draining"]),
+        draining=flag(value, "draining"),
     )
-    return found, bool(value["removed"])
+    return found, flag(value, "removed")
 
 
 def replicas_value(table: ReplicatedTable) -> str:
@@ -68,7 +68,13 @@ def replicas_of(value: Mapping[str, Any]) -> ReplicatedTable:
         life=whole(value, "life"),
         losses=tuple(
             # Rows of the first release do not count files.
-            Loss(int(epoch), _replica(replica), int(kept), tuple(map(_replica, chain)), *map(int, files))
+            Loss(
+                as_whole(epoch, "epoch"),
+                _replica(replica),
+                as_whole(kept, "kept", at_least=-1),
+                tuple(map(_replica, chain)),
+                *map(int, files),
+            )
             for epoch, replica, kept, chain, *files in value["losses"]
         ),
     )
@@ -77,11 +83,11 @@ def replicas_of(value: Mapping[str, Any]) -> ReplicatedTable:
         raise ValueError(message)
     return ReplicatedTable(
         location=text(value, "location"),
-        assigned=tuple(int(broker) for broker in value["assigned"]),
+        assigned=tuple(as_whole(broker, "assigned", at_least=1) for broker in value["assigned"]),
         registration=registration,
     )
 
 
 def _replica(found: Any) -> Replica:  # noqa: ANN401 - of a JSON
     broker, life = found
-    return Replica(int(broker), int(life))
+    return Replica(as_whole(broker, "broker", at_least=1), as_whole(life, "life"))

@@ -85,6 +85,11 @@ class Certificate:
     """Transactional ids that had records for the topics which were not committed then."""
     copies: tuple[str, ...] = ()
     """Topics that were made from one of these, which have records of their own."""
+    origins: tuple[str, ...] = ()
+    """Topics that one of these was made from, and others that were made from those."""
+    held: Mapping[str, int | None] = field(default_factory=dict)
+    """By such a topic, of either kind: how many records with one of the keys it had when the run ended; None where it
+    could not be read."""
 
     def about(self, keys: Sequence[bytes]) -> bool:
         """Whether these keys are the ones that were forgotten, all of them."""
@@ -121,6 +126,8 @@ class Certificate:
             "topics": [_topic_json(topic) for topic in self.topics],
             "open_transactions": list(self.open_transactions),
             "copies": list(self.copies),
+            "origins": list(self.origins),
+            "held": dict(self.held),
         }
         return json.dumps(said, indent=2) + "\n"
 
@@ -151,6 +158,9 @@ def parse_certificate(text: str) -> Certificate:
             topics=tuple(map(_topic, said["topics"])),
             open_transactions=tuple(map(str, said["open_transactions"])),
             copies=tuple(map(str, said["copies"])),
+            # Those of 0.2.0 and before do not say these.
+            origins=tuple(map(str, said.get("origins", ()))),
+            held={str(name): None if n is None else int(n) for name, n in said.get("held", {}).items()},
         )
         if found.digest != said["keys"]["digest"]:
             raise IllegalArgumentError("the certificate was changed: its fingerprints do not have the digest it says")

@@ -128,6 +128,13 @@ def not_permitted(why: str) -> SchemaRegistryError:
     return SchemaRegistryError(422, 42205, why)
 
 
+def no_associations() -> SchemaRegistryError:
+    """A topic cannot be tied to a subject by hand."""
+    return not_permitted(
+        "associations of topics with subjects are not kept here; name the subject, or go by the topic's name"
+    )
+
+
 def referenced(subject: str, version: int) -> SchemaRegistryError:
     """Other schemas use it."""
     message = (

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from kafkalike.errors import SchemaRegistryError
+from kafkalike.model.schemas import refusals
 from kafkalike.schemas.service import ids, settings, subjects
 from kafkalike.schemas.service.desk import Desk
 from kafkalike.schemas.service.request import Request
@@ -37,6 +38,11 @@ def _contexts(desk: Desk, request: Request) -> list[str]:
 def _no_associations(desk: Desk, request: Request) -> list[Any]:
     del desk, request
     return []
+
+
+def _refuse_associations(desk: Desk, request: Request) -> Any:  # noqa: ANN401 - it has no answer
+    del desk, request
+    raise refusals.no_associations()
 
 
 def _version(desk: Desk, request: Request) -> dict[str, str]:
@@ -88,6 +94,9 @@ ROUTES: Final[Mapping[str, Mapping[str, Route]]] = {
         for path in ("mode", "mode/{subject}")
     },
     "contexts": {"GET": Route(_contexts)},
+    "associations": {method: Route(_refuse_associations) for method in ("POST", "PUT")},
+    "associations/subjects/{subject}": {"GET": Route(_no_associations)},
+    "associations/resources/{resource}": {"GET": Route(_no_associations), "DELETE": Route(_refuse_associations)},
     "associations/resources/{namespace}/{name}": {"GET": Route(_no_associations)},
     "v1/metadata/id": {"GET": Route(lambda desk, request: {"scope": {"path": [], "clusters": {}}})},  # noqa: ARG005
     "v1/metadata/version": {"GET": Route(_version)},

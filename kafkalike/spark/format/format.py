@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import Any, ClassVar, Final, TypeVar
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any, ClassVar, Final, TypeVar
 
 from pyspark.sql import SparkSession
 from pyspark.sql.datasource import (
@@ -16,11 +17,15 @@ from pyspark.sql.types import StructType
 
 from kafkalike.config.storage import SentOptions, StorageOptions, check_options
 from kafkalike.errors import IllegalArgumentError, KafkaError
+from kafkalike.log.jvm.tasks_here import tasks_here
 from kafkalike.spark.format.modes import explain_modes
 from kafkalike.spark.format.named import plainly
 from kafkalike.spark.format.options import SourceOptions, parse_options, warn_without_meaning
 from kafkalike.spark.format.parts import columns_of, ddl
 from kafkalike.spark.format.statements import explain_statements
+
+if TYPE_CHECKING:
+    from kafkalike.spark.format.sink_options import SinkOptions
 
 FORMAT: Final = "kafkalike"
 
@@ -33,6 +38,8 @@ class KafkalikeSource(DataSource):
     storage: ClassVar[SentOptions | None] = None
     """Who asks an object store; None leaves it to the environment. Not an option of a reader or writer: those are in
     plans, for everybody to see."""
+    scratch: ClassVar[str | None] = None
+    """A folder that all tasks share, where they run on this machine; see `tasks_here`."""
 
     @classmethod
     def name(cls) -> str:
@@ -73,7 +80,7 @@ class KafkalikeSource(DataSource):
         from kafkalike.spark.format.sink import BatchWriter
         from kafkalike.spark.format.sink_options import parse_batch
 
-        return BatchWriter(parse_batch(self.options, self.storage), schema, overwrite=overwrite)
+        return BatchWriter(self._near(parse_batch(self.options, self.storage)), schema, overwrite=overwrite)
 
     @plainly
     def streamWriter(self, schema: StructType, overwrite: bool) -> DataSourceStreamWriter:  # noqa: ARG002, FBT001, N802
@@ -86,7 +93,11 @@ class KafkalikeSource(DataSource):
         from kafkalike.spark.format.sink_options import parse_stream
         from kafkalike.spark.format.sink_stream import StreamSink
 
-        return StreamSink(parse_stream(self.options, self.storage), schema)
+        return StreamSink(self._near(parse_stream(self.options, self.storage)), schema)
+
+    def _near(self, options: SinkOptions) -> SinkOptions:
+        """What is decided for several topics others must find, who may be elsewhere."""
+        return options if options.topic is None else replace(options, scratch=self.scratch)
 
     def _checked(self, schema: StructType) -> SourceOptions:
         options = parse_options(self.options, self.storage)
@@ -113,7 +124,10 @@ def register_format(
     Raises:
         IllegalArgumentError: they are no dict of texts.
     """
-    spark.dataSource.register(with_storage(KafkalikeSource, storage_options))
+    source, scratch = with_storage(KafkalikeSource, storage_options), tasks_here(spark)
+    if scratch is not None:
+        source = type(f"{source.__name__}WithScratch", (source,), {"scratch": scratch})
+    spark.dataSource.register(source)
     explain_modes(FORMAT)
     explain_statements(FORMAT)
 

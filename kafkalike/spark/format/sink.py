@@ -62,7 +62,7 @@ class BatchWriter(DataSourceArrowWriter):
         check_sink_columns(schema, options)
         self._options = options
         self._target = begin(cluster, options.topic, options.txn, codec=options.codec, timestamps=options.timestamps)
-        self._folder = job_place(cluster.store)
+        self._folder = job_place(cluster.store, scratch=options.scratch)
         self._folder.make()
         self._prompt = PromptAnswer()
 

@@ -73,6 +73,8 @@ class SinkOptions:
     """Names a streaming query."""
     checkpoint: str | None
     """Where a streaming query has its checkpoint."""
+    scratch: str | None = None
+    """A folder of this machine for what is staged, where all tasks share it and one table commit ends the write."""
 
 
 def parse_batch(given: Mapping[str, str], storage: SentOptions | None = None) -> SinkOptions:

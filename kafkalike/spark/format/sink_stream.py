@@ -68,7 +68,7 @@ class StreamSink(DataSourceStreamArrowWriter):
         check_sink_columns(schema, options)
         self._options = options
         self._target = begin(cluster, options.topic, codec=options.codec, timestamps=options.timestamps)
-        self._folder = _folder(cluster, options.checkpoint or "")
+        self._folder = _folder(cluster, options)
         self._folder.make()
         self._prompt = PromptAnswer()
 
@@ -119,7 +119,7 @@ class StreamSink(DataSourceStreamArrowWriter):
         return owner, checkpoint.offsets(batch_id)
 
 
-def _folder(cluster: DeltaCluster, checkpoint: str) -> JobPlace:
+def _folder(cluster: DeltaCluster, options: SinkOptions) -> JobPlace:
     """The query's folder: the same in all processes of a driver, another one after its restart."""
-    name = hashlib.sha256(f"{checkpoint}\0{Driver.above()}".encode()).hexdigest()[:NAME_LENGTH]
-    return job_place(cluster.store, name)
+    name = hashlib.sha256(f"{options.checkpoint or ''}\0{Driver.above()}".encode()).hexdigest()[:NAME_LENGTH]
+    return job_place(cluster.store, name, options.scratch)

@@ -184,27 +184,47 @@ def record_columns(frame: DataFrame, topic: str | None, where: Where, schemas: S
 
 
 def _part(frame: DataFrame, topic: str, part: Part, where: Where, schemas: Schemas) -> DataFrame:
+    writing = writing_of(arrow_type(frame.schema[part].dataType), topic, part, where, schemas)
+    return frame.withColumn(part, encoded(F.col(part), writing))
+
+
+def writing_of(kind: pa.DataType, topic: str, part: Part, where: Where, schemas: Schemas) -> Writing:
+    """How the values or keys of a DataFrame are written; their schema is registered now, if it is to be.
+
+    Args:
+        kind: the type of their column.
+        topic: the topic.
+        part: `key` or `value`.
+        where: the registry.
+        schemas: how.
+
+    Raises: see `record_columns`.
+    """
     said = schemas.value if part == "value" else schemas.key
-    kind = arrow_type(frame.schema[part].dataType)
     subject = subject_of(topic, part)
-    message = schemas.message if part == "value" else None
     if said == LATEST:
         wanted = None
     elif isinstance(said, str):
         if said not in FORMATS:
             raise IllegalArgumentError(f"a schema is latest, {', '.join(FORMATS)} or a Schema, not {said!r}")
-        wanted = _of_columns(kind, f"{topic}_{part}", FORMATS[said], where, subject)
+        wanted = _of_columns(kind, f"{topic}_{part}", FORMATS[said], where, subject, register=schemas.register)
     else:
         wanted = schema_of(said)
-    writing = _settled(where, subject, wanted, register=schemas.register, message=message, kind=kind)
-    return frame.withColumn(part, encoded(F.col(part), writing))
+    message = schemas.message if part == "value" else None
+    return _settled(where, subject, wanted, register=schemas.register, message=message, kind=kind)
 
 
-def _of_columns(kind: pa.DataType, name: str, schema_type: SchemaType, where: Where, subject: str) -> Schema | None:
+def _of_columns(
+    kind: pa.DataType, name: str, schema_type: SchemaType, where: Where, subject: str, *, register: bool
+) -> Schema | None:
     """The schema that is made of columns; None for the newest one of the subject."""
     if schema_type == "PROTOBUF":
         # Fields have numbers, which a schema made anew would give to others: what there is must do.
-        latest = where.open().latest(subject)
+        source = where.open()
+        latest = source.latest(subject)
+        if latest is None and register:
+            source.register_first(subject, derived(kind, name, schema_type))
+            latest = source.latest(subject)
         if latest is not None and latest.schema.type == schema_type:
             return None
     return derived(kind, name, schema_type)

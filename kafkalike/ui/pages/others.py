@@ -17,13 +17,16 @@ from kafkalike.ui.request import asked, form, moved, page, paged, site
 LETTERS: Final = 100
 """Dead letters of a page."""
 
+LOOKED_INTO: Final = 400
+"""Topics that are opened at most to see whether they hold dead letters, each time that the page of these is made."""
+
 FINDINGS: Final = 200
 """Findings of a check that a page shows."""
 
 SUBJECTS: Final = 100
 
 TABLES: Final = 25
-"""Tables of a page of replicas: each root is asked about each."""
+"""Tables of a page of replicas, as each root is asked about each; topics of a page of letters, as they are read."""
 
 
 def transactions(request: Request) -> Response:
@@ -117,13 +120,23 @@ def check_schema(request: Request) -> Response:
 
 
 def dead_letters(request: Request) -> Response:
-    """The page of topics of dead letters; they come when it stands, as all topics are looked into."""
+    """The page of topics of dead letters; they come when it stands, as topics are looked into."""
     return page(request, "dead_letters.html", topics=None)
 
 
 def dead_letter_rows(request: Request) -> Response:
-    """Topics of dead letters."""
-    return page(request, "dead_letters.html", topics=site(request).desk.letters.topics())
+    """Topics of dead letters, a page of them, as far as topics were looked into."""
+    held = site(request).desk.letters
+    names, left = held.names(LOOKED_INTO)
+    some, at, pages = paged(request, names, TABLES)
+    return page(
+        request,
+        "dead_letters.html",
+        topics=held.topics(some) if some else [],
+        left=left,
+        at=at,
+        pages=pages,
+    )
 
 
 def letters(request: Request) -> Response:

@@ -86,7 +86,10 @@ def main() -> None:
         session_timeout_ms=asked["session_ms"],
         heartbeat_interval_ms=asked["session_ms"] / 5,
         partition_assignment_strategy=[asked["strategy"]],
-        max_poll_records=50,
+        max_poll_records=asked.get("most", 50),
+        fetch_min_bytes=asked.get("fetch_min_bytes", 1),
+        fetch_max_wait_ms=asked.get("fetch_max_wait_ms", 500),
+        default_api_timeout_ms=asked.get("default_api_timeout_ms", 60_000),
     )
     wait_for_go()
     stop = told_to_stop()

@@ -1,9 +1,17 @@
-"""Register worker: subjects and a schema for them in; which of them took it, and under which id, out."""
+"""Register worker: subjects and a schema for them in; which of them took it, and under which id, out.
+
+With `columns` in the place of the schema, names of columns of whole numbers, it does what a DataFrame's first write
+with `value_schema="protobuf"` does; -1 stands for columns that were refused.
+"""
 
 import json
 
-from kafkalike.errors import SchemaRegistryError, UnknownOutcomeError
+import pyarrow as pa
+
+from kafkalike.errors import SchemaRegistryError, SerializationError, UnknownOutcomeError
 from kafkalike.schemas import Registry, Schema
+from kafkalike.schemas.sent import Where
+from kafkalike.spark.typed.encode import Schemas, writing_of
 from tests.processes.workers.common import cluster, orders, wait_for_go
 
 
@@ -15,7 +23,15 @@ def main() -> None:
     found: dict[str, int] = {}
     for subject in asked["subjects"]:
         try:
-            found[subject] = registry.register_schema(subject, Schema(asked["schema"]))
+            if "columns" in asked:
+                kind = pa.struct([(name, pa.int64()) for name in asked["columns"]])
+                where = Where((("url", asked["root"]),))
+                made = writing_of(kind, subject.removesuffix("-value"), "value", where, Schemas(value="protobuf"))
+                found[subject] = made.id
+            else:
+                found[subject] = registry.register_schema(subject, Schema(asked["schema"]))
+        except SerializationError:
+            found[subject] = -1
         except SchemaRegistryError as error:
             found[subject] = -error.error_code
         except UnknownOutcomeError:

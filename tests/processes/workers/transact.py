@@ -8,6 +8,7 @@ import json
 from typing import Any
 
 from kafkalike.clock import Deadline
+from kafkalike.errors import KafkaStorageError
 from kafkalike.log.cluster.delta_cluster import DeltaCluster
 from kafkalike.log.port import TransactionSession
 from kafkalike.model.structs import OffsetAndMetadata, TopicPartition
@@ -58,7 +59,11 @@ def main() -> None:
     asked = orders()
     opened = cluster(asked["root"])
     wait_for_go()
-    print(work(asked, opened))  # noqa: T201 - the test reads it
+    try:
+        told = work(asked, opened)
+    except KafkaStorageError as error:
+        told = repr(error)
+    print(told)  # noqa: T201 - the test reads it
 
 
 if __name__ == "__main__":

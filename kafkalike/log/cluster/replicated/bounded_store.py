@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import os
-import os
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Final, TypeVar
 
@@ -166,7 +165,7 @@ class BoundedStore(BrokerStore):
     def _open_locks(self) -> int:
         with opened_root(self._plain.uri) as root:
             with contextlib.suppress(FileExistsError):
-                os.mkdir(LOCKS, 0o700, dir_fd=root)  # noqa: PTH102
+                os.mkdir(LOCKS, 0o700, dir_fd=root)
             return os.open(LOCKS, os.O_RDONLY | os.O_DIRECTORY, dir_fd=root)
 
     def forget_turns(self, names: Iterable[str]) -> int:

@@ -139,7 +139,7 @@ def opened_root(uri: str) -> Iterator[int]:
     """
     root = os.open(uri, os.O_RDONLY | os.O_DIRECTORY)
     try:
-        os.stat(BROKERS, dir_fd=root)  # noqa: PTH116
+        os.stat(BROKERS, dir_fd=root)
         yield root
     finally:
         os.close(root)
@@ -233,7 +233,7 @@ class BrokerStore(LocalStore):
             for part in self.path(folder).removeprefix(self._plain.uri).strip("/").split("/"):
                 path = f"{path}/{part}".strip("/")
                 with contextlib.suppress(FileExistsError):
-                    os.mkdir(path, 0o700, dir_fd=root)  # noqa: PTH102
+                    os.mkdir(path, 0o700, dir_fd=root)
                     self._root.synced.discard(f"{self._plain.uri}/{path}")
 
     def turn(

@@ -133,7 +133,7 @@ class BoundedCalls:
     def suspect(self) -> None:
         """Ask it for something, unless somebody waits for an answer already."""
         if not self._running:
-            self._begin(_Job(lambda: os.path.lexists(self.uri), self.seconds))  # noqa: PTH110
+            self._begin(_Job(lambda: os.path.lexists(self.uri), self.seconds))
 
     def _refuse(self, late: list[_Job]) -> None:
         now = SYSTEM_CLOCK.monotonic()

@@ -233,6 +233,10 @@ class ReplicatedStore(NearStore):
         made = self.replicas.roots.supplies.content_of(name)
         if made is not None:
             return len(made)
+        version = _version(name)
+        known = None if version is None else self.replicas.known(version)
+        if known is not None:
+            return len(known)
         return self._from_any(name, lambda store: store.size(name))
 
     def _with_data(self) -> Sequence[Replica]:

@@ -8,6 +8,7 @@ from __future__ import annotations
 import contextlib
 import posixpath
 from collections.abc import Callable, Sequence
+from functools import partial
 from typing import Final
 
 import pyarrow.parquet as pq
@@ -43,6 +44,8 @@ class Supplies:
         self._there = there
         self._in_sync = in_sync
         self._made: dict[str, bytes] = {}
+        self._brought: set[tuple[Replica, str]] = set()
+        """Files of this process that replicas have got already."""
 
     def made(self, path: str, content: bytes) -> None:
         """Take a data file that a version of this process will add."""
@@ -51,10 +54,29 @@ class Supplies:
     def forget(self, path: str) -> None:
         """Forget a data file that was taken: its version is published, or will not be made."""
         self._made.pop(path, None)
+        self._brought = {known for known in self._brought if known[1] != path}
 
     def content_of(self, path: str) -> bytes | None:
         """A data file that was taken, and is not forgotten."""
         return self._made.get(path)
+
+    def bring_new(self, replicas: Sequence[Replica], adds: Sequence[Add]) -> None:
+        """Give files of this process to several replicas side by side, where requests take long.
+
+        What goes wrong is met again by `supply`.
+        """
+        stores = {replica: self._store_of(replica) for replica in replicas}
+        far = [replica for replica, store in stores.items() if store.far]
+        new = {add.path: self._made[add.path] for add in adds if add.path in self._made}
+        if not far or not new or len(far) * len(new) <= 1:
+            return
+
+        def bring(replica: Replica, path: str) -> None:
+            with contextlib.suppress(OSError):
+                stores[replica].replace(path, new[path])
+                self._brought.add((replica, path))
+
+        stores[far[0]].beside([partial(bring, replica, path) for replica in far for path in new])
 
     def supply(
         self, replica: Replica, adds: Sequence[Add], source: Replica | None, *, partly: bool, durable: bool
@@ -75,6 +97,8 @@ class Supplies:
         for add in adds:
             # A new file has a name of its own: where a request takes long it is not looked for first.
             new = source is None and add.path in self._made
+            if new and (replica, add.path) in self._brought:
+                continue
             if (new and store.far) or not _has(store, add):
                 content = self._content(add, replica, source, partly=partly)
                 if content is not None:

@@ -37,6 +37,9 @@ TRIES: Final = 5
 ASK_SECONDS: Final = 1.0
 """How often a process that sees nothing new makes sure that it looks at the leader that is registered."""
 
+FAR_ASK_SECONDS: Final = 5.0
+"""The same where that takes requests."""
+
 _log = logging.getLogger(__name__)
 
 _SEAL: Final = APPLICATION.encode()
@@ -100,6 +103,8 @@ class TableReplicas:
         self._mutex = threading.Lock()
         self._view: View | None = None
         self._asked = 0.0
+        self._puts: dict[int, bytes] = {}
+        """The last two versions, where this process has made them."""
 
     def store_of(self, replica: Replica) -> Store:
         """The folder of a replica."""
@@ -159,6 +164,7 @@ class TableReplicas:
     def forget(self) -> None:
         """Begin from nothing at the next look."""
         self._view = None
+        self._puts = {}
 
     def look(self, version: int, pace: Pace = NOW) -> bytes | None:
         """A version's file; None where none is published.
@@ -177,7 +183,17 @@ class TableReplicas:
             view = self._followed(view)
         if version == view.end + 1:
             return self._next(view, pace)
+        known = self.known(version)
+        if known is not None:
+            return known
         return self.published(version) if version <= view.end else None
+
+    def known(self, version: int) -> bytes | None:
+        """A version that this process has made a moment ago, where to ask for it takes a request; else None."""
+        view = self._view
+        if view is None or not view.end - 1 <= version <= view.end:
+            return None
+        return self._puts.get(version) if self.store_of(view.configuration.leader).far else None
 
     def published(self, version: int) -> bytes | None:
         """The file of a version that is published; None where clean-up has taken it.
@@ -217,7 +233,8 @@ class TableReplicas:
         """Whether another configuration is registered. One that was taken out as planned does not hear of it."""
         known = self._controller.known()
         now = SYSTEM_CLOCK.monotonic()
-        if now - self._asked > ASK_SECONDS:
+        far = self.store_of(view.configuration.leader).far
+        if now - self._asked > (FAR_ASK_SECONDS if far else ASK_SECONDS):
             self._asked = now
             known = self._controller.registered()
         return known is not None and known.epoch > view.configuration.epoch
@@ -374,6 +391,7 @@ class TableReplicas:
     def _appended(self, view: View, content: VersionFile) -> bool:
         landing, seen = Landing(content), Seen()
         try:
+            self.roots.supplies.bring_new(view.configuration.chain, content.commit.adds)
             view, made = self.roots.carry_out(appending(view, content, seen), landing)
         except BaseException as cause:
             self.forget()
@@ -389,6 +407,8 @@ class TableReplicas:
         self._advance(view)
         if made:
             self._forget_files(content)
+            before = self._puts.get(view.end - 1)
+            self._puts = {view.end: content.data} | ({} if before is None else {view.end - 1: before})
         return made
 
     def _forget_files(self, content: VersionFile) -> None:

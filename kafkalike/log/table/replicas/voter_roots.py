@@ -214,11 +214,24 @@ class VoterRoots:
 
     def _read_version(self, act: quorum.ReadVersion) -> MetadataVersion | None:
         store = self._store_of(act.voter)
-        found = store.look(log_name(act.version))
-        if found is None:
-            self._check(store, act.voter, open_name(act.voter))
-            return None
-        return MetadataVersion(found)
+        failed: list[OSError] = []
+
+        def check() -> None:
+            try:
+                self._check(store, act.voter, open_name(act.voter))
+            except OSError as cause:
+                failed.append(cause)
+
+        if store.far:
+            # That it voted while there was no such version is enough, so both may be asked at once.
+            found, _ = store.beside([partial(store.look, log_name(act.version)), check])
+        else:
+            found = store.look(log_name(act.version))
+            if found is None:
+                check()
+        if found is None and failed:
+            raise failed[0]
+        return None if found is None else MetadataVersion(found)
 
     def _put_version(self, act: quorum.PutVersion) -> None:
         store, name = self._known(act.voter), log_name(act.version)

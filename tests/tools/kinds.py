@@ -1,0 +1,73 @@
+"""Kinds of roots that a fixture runs over: parameters for pytest."""
+
+from __future__ import annotations
+
+import os
+
+import pytest
+
+from tests.tools.object_servers import AZURE, GOOGLE, S3
+
+ASKED = os.environ.get("KAFKALIKE_OBJECT_STORES", f"{S3},{AZURE}").split(",")
+"""Which object stores a run is over; `google` is tried only where it is asked for, or in `GOOGLE_TOO`."""
+
+OBJECT_STORES = [pytest.param(kind, marks=[pytest.mark.objects, pytest.mark.slow]) for kind in ASKED]
+"""Parameters of a fixture that is to run over real object stores too."""
+
+GOOGLE_TOO = [
+    pytest.param(kind, marks=[pytest.mark.objects, pytest.mark.slow]) for kind in dict.fromkeys([*ASKED, GOOGLE])
+]
+"""Those, and what stands for Google: no judge of what Google's own storage does, but of our client for it."""
+
+DISK = "disk"
+
+SEVERAL = "three roots"
+THREE_ROOTS = pytest.param(SEVERAL, marks=pytest.mark.slow)
+"""Parameter of a fixture that is to run over a cluster whose tables have three replicas each, too."""
+
+ABOVE_THE_LOG = {
+    "test_admin_contract",
+    "test_admin_groups",
+    "test_admin_transactions",
+    "test_cli_contract",
+    "test_cli_groups",
+    "test_cli_metrics",
+    "test_cli_schemas",
+    "test_cli_snapshot",
+    "test_cli_transactions",
+    "test_cli_verifiable",
+    "test_consumer_assignment_contract",
+    "test_consumer_commit_contract",
+    "test_consumer_contract",
+    "test_consumer_idle",
+    "test_consumer_records_contract",
+    "test_dead_letters",
+    "test_dlq",
+    "test_lag_contract",
+    "test_lookup",
+    "test_producer_contract",
+    "test_schema_checks",
+    "test_schema_registry",
+    "test_send_arrow",
+    "test_ui_browse",
+    "test_ui_notebook",
+    "test_ui_pages",
+}
+"""Files whose tests see tables only through a cluster's port: `make test-all` runs them over three roots, `make test`
+does not. That the port is kept over three roots, all others show."""
+
+
+def only_on_disk(fixture: str) -> pytest.MarkDecorator:
+    """Marks a test that looks into its root's folder, or asks more of it than an object store has.
+
+    Args:
+        fixture: the one with several places as its `params`.
+    """
+    return pytest.mark.parametrize(fixture, [DISK], indirect=True)
+
+
+ALL_STORES = ["local", "memory", *OBJECT_STORES]
+
+BUCKETS, MIXED = "three buckets", "two buckets and a folder"
+THREE_BUCKETS = [pytest.param(kind, marks=[pytest.mark.objects, pytest.mark.slow]) for kind in (BUCKETS, MIXED)]
+"""Parameters of a fixture that is to run over clusters of several roots in object stores, too: places of one server."""
