@@ -23,9 +23,7 @@ FEW = examples(2, 1)
 # Between opening a file or a folder and the `with` around it nothing but Python itself can close it, which says so.
 pytestmark = pytest.mark.filterwarnings("ignore:unclosed:ResourceWarning")
 
-EVERY = pytest.mark.parametrize(
-    "case", [*CASES, *TRANSACTION_CASES, *CORRECTION_CASES], ids=lambda case: case.__name__
-)
+EVERY = pytest.mark.parametrize("case", [*CASES, *TRANSACTION_CASES, *CORRECTION_CASES], ids=lambda case: case.__name__)
 MIRRORS = pytest.mark.parametrize("case", MIRROR_CASES, ids=lambda case: case.__name__)
 REPLICAS = pytest.mark.parametrize("case", REPLICA_CASES, ids=lambda case: case.__name__)
 

@@ -95,7 +95,9 @@ class Undo(Correcting):
         return [(2, KEY, "gone-1"), (3, "other-1", "kept-1")]
 
     def left(self) -> Pairs:
-        return [(2 * n + at, k, f"{v}-{n}") for n in (0, 2) for at, k, v in ((0, KEY, "gone"), (1, f"other-{n}", "kept"))]
+        return [
+            (2 * n + at, k, f"{v}-{n}") for n in (0, 2) for at, k, v in ((0, KEY, "gone"), (1, f"other-{n}", "kept"))
+        ]
 
 
 class UndoTransaction(World):

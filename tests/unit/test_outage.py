@@ -70,9 +70,7 @@ def test_an_answer_ends_a_silence(clock: ManualClock) -> None:
         outage.over()
 
 
-def test_the_log_says_every_half_minute_why_nothing_comes(
-    clock: ManualClock, caplog: pytest.LogCaptureFixture
-) -> None:
+def test_the_log_says_every_half_minute_why_nothing_comes(clock: ManualClock, caplog: pytest.LogCaptureFixture) -> None:
     outage = Outage(clock, 600_000)
     with caplog.at_level(logging.WARNING):
         for _ in range(6):

@@ -153,9 +153,7 @@ def test_a_kept_key_does_not_help_a_storage_without_conditions(
 
 
 @pytest.mark.parametrize("kind", [NoConditions, Overwrites, Forgets, ListsLate, AnotherTime])
-def test_who_finds_a_storage_unsafe_leaves_no_key(
-    clock: ManualClock, kind: Callable[[ManualClock], Storage]
-) -> None:
+def test_who_finds_a_storage_unsafe_leaves_no_key(clock: ManualClock, kind: Callable[[ManualClock], Storage]) -> None:
     storage = kind(clock)
 
     for _ in range(2):

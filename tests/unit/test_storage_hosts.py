@@ -68,9 +68,7 @@ def asking(server: ObjectServer, **more: str) -> tuple[ObjectRoot, StorageOption
 
 @pytest.mark.parametrize("kind", [S3, AZURE, GOOGLE])
 @pytest.mark.parametrize("status", [301, 302, 303, 307, 308])
-def test_no_request_goes_where_an_answer_sends_it(
-    kind: str, status: int, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_no_request_goes_where_an_answer_sends_it(kind: str, status: int, monkeypatch: pytest.MonkeyPatch) -> None:
     for name in ("http_proxy", "https_proxy", "all_proxy"):
         monkeypatch.delenv(name, raising=False)
         monkeypatch.delenv(name.upper(), raising=False)

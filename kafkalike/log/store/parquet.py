@@ -91,7 +91,9 @@ def is_storage_error(cause: BaseException) -> bool:
     return isinstance(cause, MemoryError) or (isinstance(cause, OSError) and cause.errno in _NOT_DAMAGE)
 
 
-def sound(store: Store, name: str, read: Callable[[Store], T], failed: tuple[type[BaseException], ...] = UNREADABLE) -> T:
+def sound(
+    store: Store, name: str, read: Callable[[Store], T], failed: tuple[type[BaseException], ...] = UNREADABLE
+) -> T:
     """Read a file; where that fails, read it at each replica that has it, one after the other.
 
     Files never change once they are there, so whoever has one whole has the right one.

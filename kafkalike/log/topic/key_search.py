@@ -78,7 +78,9 @@ def search(files: Store, segments: Sequence[Segment], wanted: Wanted) -> Iterato
             continue
         where = f"partition {segment.partition}: offsets [{segment.start}, {segment.stop})"
         try:
-            found = sound(files, segment.path, partial(_searched, segment=segment, wanted=wanted), (*UNREADABLE, FlawError))
+            found = sound(
+                files, segment.path, partial(_searched, segment=segment, wanted=wanted), (*UNREADABLE, FlawError)
+            )
             yield found
             if found.start > segment.start:
                 return
