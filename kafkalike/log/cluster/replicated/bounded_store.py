@@ -1,4 +1,4 @@
-"""BoundedStore: a broker's root whose callers wait for a while only where it hangs; see `kafkalike.log.store.bounded.calls`."""
+"""BoundedStore: a broker's root that is waited for for a while only; see `kafkalike.log.store.bounded.calls`."""
 
 from __future__ import annotations
 

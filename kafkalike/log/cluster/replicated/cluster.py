@@ -397,7 +397,8 @@ class ReplicatedCluster(DeltaCluster):
         except (OSError, KafkaError) as cause:
             for replica in registration.chain:
                 self._discard_folder(replica.broker, location)
-            message = f"the table of topic {name!r} cannot be created: {cause}"
+            why = f"broker {replicas.refused} does not take it: {cause.__cause__}" if replicas.refused else str(cause)
+            message = f"the table of topic {name!r} cannot be created: {why}"
             raise RefusingRootError(message, replicas.refused) from cause
         return TopicId(table_id)
 
