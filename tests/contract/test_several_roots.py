@@ -20,6 +20,7 @@ from kafkalike.errors import (
     InvalidReplicationAssignmentError,
     InvalidReplicationFactorError,
     KafkaConfigurationError,
+    KafkaError,
     KafkaStorageError,
     NotEnoughReplicasError,
     UnsafeStorageError,
@@ -343,7 +344,7 @@ def test_a_topic_is_created_elsewhere_where_a_root_does_not_take_it(roots: list[
     cluster = opened(roots)
     cluster.create_topic("t", 1, {}, replication_factor=2)
     root = roots[refused - 1]
-    read_only(root, True)
+    refusing(root, wanted=True)
     try:
         for n in range(3):
             cluster.create_topic(f"new{n}", 1, {}, replication_factor=2)
@@ -354,12 +355,12 @@ def test_a_topic_is_created_elsewhere_where_a_root_does_not_take_it(roots: list[
             cluster.create_topic("named", 1, {}, assignments={0: [refused]})
         assert not [folder for each in roots for folder in each.iterdir() if folder.name.startswith(("many", "named"))]
     finally:
-        read_only(root, False)
+        refusing(root, wanted=False)
 
 
-def read_only(root: Path, wanted: bool) -> None:
+def refusing(root: Path, *, wanted: bool) -> None:
     """Nothing new can be made in a root's folder, not even by the superuser."""
-    subprocess.run(["chattr", "+i" if wanted else "-i", str(root)], check=False)  # noqa: S603, S607
+    subprocess.run(["chattr", "+i" if wanted else "-i", str(root)], check=False)  # noqa: S607
 
 
 def test_only_what_is_being_moved_is_a_reassignment(roots: list[Path]) -> None:
@@ -374,6 +375,17 @@ def test_only_what_is_being_moved_is_a_reassignment(roots: list[Path]) -> None:
     cluster.replication.replicate()
     assert not cluster.replication.reassigning()
     back(roots, 2)
+
+
+def test_two_swapped_roots_are_named_with_their_places(roots: list[Path]) -> None:
+    opened(roots).create_topic("t", 1, {})
+    first, second = roots[0], roots[1]
+    first.rename(first.with_suffix(".aside"))
+    second.rename(first)
+    first.with_suffix(".aside").rename(second)
+
+    with pytest.raises(KafkaError, match=f"{first} has the root of broker 2: put it to {second} again"):
+        opened(roots).topics()
 
 
 def test_transactions_survive_the_loss_of_a_root(roots: list[Path]) -> None:
