@@ -87,7 +87,7 @@ ADVICE: Final = {
     "UnknownTopicOrPartitionError": "create the topic; check its name and number of partitions",
     "UnsafeStorageError": "take another storage: this one would lose records ([guarantees](guarantees.md))",
     "UnsupportedCodecError": "take none, gzip, snappy, lz4 or zstd",
-    "UnsupportedVersionError": "upgrade this client; or take off the table's property that the text names",
+    "UnsupportedVersionError": "upgrade this client, or begin it anew; or take off the property that the text names",
     "BrokerNotAvailableError": "see `kafkalike brokers list`",
     "ElectionNotNeededError": "nothing",
     "EligibleLeadersNotAvailableError": "bring a root back",

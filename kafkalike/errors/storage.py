@@ -64,7 +64,7 @@ class NotEnoughReplicasError(RetriableError, BrokerResponseError):
 
 
 class UnsupportedVersionError(BrokerResponseError):
-    """The table was written by a newer layout or needs a Delta feature that is not supported."""
+    """A newer layout, a Delta feature that is not supported, or a cluster of one root that got others meanwhile."""
 
     errno = 35
 

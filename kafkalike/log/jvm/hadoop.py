@@ -32,8 +32,9 @@ def tell_hadoop(spark: SparkSession, cluster: DeltaCluster) -> None:
     Raises:
         KafkaConfigurationError: Hadoop has no client for the object store, or cannot be told who asks.
     """
-    place = urlsplit(cluster.root)
-    if place.scheme != "s3":
+    # Of several roots, any may lead a topic.
+    places = [place for root in cluster.root.split(",") if (place := urlsplit(root)).scheme == "s3"]
+    if not places:
         return
     if is_remote(spark):
         # The server's Hadoop is told by the server's own settings.
@@ -48,7 +49,10 @@ def tell_hadoop(spark: SparkSession, cluster: DeltaCluster) -> None:
             "needs none"
         )
     # By Spark's own settings: those of Hadoop may be of an earlier call.
-    if context.getConf().contains(f"spark.hadoop.fs.s3a.bucket.{place.netloc}.aws.credentials.provider"):
+    known, buckets = context.getConf(), {place.netloc for place in places}
+    left = {b for b in buckets if known.contains(f"spark.hadoop.fs.s3a.bucket.{b}.aws.credentials.provider")}
+    if left == buckets:
         return
     for name, value in cluster.store.hadoop_settings().items():
-        hadoop.set(name, value)
+        if not any(name.startswith(f"fs.s3a.bucket.{bucket}.") for bucket in left):
+            hadoop.set(name, value)

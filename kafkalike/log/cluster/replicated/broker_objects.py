@@ -14,9 +14,10 @@ import pyarrow as pa
 
 from kafkalike.clock import SYSTEM_CLOCK, Deadline, within
 from kafkalike.errors import KafkaConnectionError, KafkaError
-from kafkalike.log.cluster.replicated.broker_store import BROKERS, SIGN_SECONDS, Founding, check_sign
+from kafkalike.log.cluster.replicated.broker_store import SIGN_SECONDS, Founding, check_sign
 from kafkalike.log.store.objects import ObjectStore
 from kafkalike.log.store.port import NOW, Entry, Pace
+from kafkalike.log.table.layout import BROKERS
 
 T = TypeVar("T")
 

@@ -14,7 +14,7 @@ from __future__ import annotations
 import json
 import uuid
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from kafkalike import faults
 from kafkalike.clock import SYSTEM_CLOCK, Clock
@@ -109,7 +109,7 @@ def _begin(root: str, store: Store, clock: Clock) -> None:
         if (found.get("configuration") or {}).get(ROOT_FORMAT) == SEVERAL_ROOTS:
             break
         found["configuration"] = {**(found.get("configuration") or {}), ROOT_FORMAT: SEVERAL_ROOTS}
-        info = {
+        info: dict[str, Any] = {
             "timestamp": clock.now_ms(),
             "operation": "SET TBLPROPERTIES",
             "operationParameters": {},

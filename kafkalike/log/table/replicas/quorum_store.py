@@ -200,7 +200,9 @@ class QuorumStore(NearStore):
     def mark_observers(self) -> None:
         """Tell those that have no vote, and answer, who votes, and give them a copy."""
         voters = self._voters
-        for observer in () if voters is None else voters.observers:
+        if voters is None:
+            return
+        for observer in voters.observers:
             with contextlib.suppress(UnreachableVoterError):
                 self.roots.do(PutMark(observer, voters))
         last = max((version_of(entry.name) or 0 for entry in self.list("_delta_log")), default=0)

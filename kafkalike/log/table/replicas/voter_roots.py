@@ -216,6 +216,9 @@ class VoterRoots:
         store = self._store_of(act.voter)
         failed: list[OSError] = []
 
+        def look() -> bytes | None:
+            return store.look(log_name(act.version))
+
         def check() -> None:
             try:
                 self._check(store, act.voter, open_name(act.voter))
@@ -224,9 +227,9 @@ class VoterRoots:
 
         if store.far:
             # That it voted while there was no such version is enough, so both may be asked at once.
-            found, _ = store.beside([partial(store.look, log_name(act.version)), check])
+            found = store.beside([look, check])[0]
         else:
-            found = store.look(log_name(act.version))
+            found = look()
             if found is None:
                 check()
         if found is None and failed:
