@@ -20,7 +20,6 @@ from kafkalike.errors import (
     InvalidReplicationAssignmentError,
     InvalidReplicationFactorError,
     KafkaConfigurationError,
-    KafkaError,
     KafkaStorageError,
     NotEnoughReplicasError,
     UnsafeStorageError,
@@ -375,17 +374,6 @@ def test_only_what_is_being_moved_is_a_reassignment(roots: list[Path]) -> None:
     cluster.replication.replicate()
     assert not cluster.replication.reassigning()
     back(roots, 2)
-
-
-def test_two_swapped_roots_are_named_with_their_places(roots: list[Path]) -> None:
-    opened(roots).create_topic("t", 1, {})
-    first, second = roots[0], roots[1]
-    first.rename(first.with_suffix(".aside"))
-    second.rename(first)
-    first.with_suffix(".aside").rename(second)
-
-    with pytest.raises(KafkaError, match=f"{first} has the root of broker 2: put it to {second} again"):
-        opened(roots).topics()
 
 
 def test_transactions_survive_the_loss_of_a_root(roots: list[Path]) -> None:

@@ -16,6 +16,7 @@ from typing import Any, Final, Protocol, TypeVar
 from kafkalike import faults
 from kafkalike.clock import SYSTEM_CLOCK, Clock
 from kafkalike.errors import KafkaError, LogCorruptError
+from kafkalike.log.store.parquet import UNREADABLE
 from kafkalike.log.store.port import NOW, NotStoredError, Pace, Store
 from kafkalike.log.table.actions import log_name
 from kafkalike.log.table.checkpoints.make import make_checkpoint
@@ -394,11 +395,24 @@ class ReplicaRoots:
         if version < 0:
             return None
         store = self._there(act.replica)
-        found = newest_configuration(txns_of(store, LogFiles.listed(store, version).checkpoints[version]))
+        names = LogFiles.listed(store, version).checkpoints[version]
+        try:
+            txns = txns_of(store, names)
+        except UNREADABLE as cause:
+            txns = self._txns_elsewhere(act.replica, names, cause)
+        found = newest_configuration(txns)
         if found is None:
             message = f"checkpoint {version} of {store.uri} does not say where the table's replicas are"
             raise LogCorruptError(message)
         return View(found, version)
+
+    def _txns_elsewhere(self, replica: Replica, names: Sequence[str], cause: BaseException) -> dict[str, int]:
+        """Of the same checkpoint of another replica in sync: those of one version say the same."""
+        for other in self._controller.look().in_sync:
+            if other != replica:
+                with contextlib.suppress(*UNREADABLE):
+                    return txns_of(self._there(other), names)
+        raise cause
 
     def _supply(self, act: acts.Supply) -> None:
         assert isinstance(act.content, VersionFile)
