@@ -54,7 +54,10 @@ def replicas_value(table: ReplicatedTable) -> str:
         "joining": None if registered.joining is None else list(registered.joining),
         "life": registered.life,
         **({"adding": list(table.adding)} if table.adding else {}),
-        "losses": [[loss.epoch, loss.replica, loss.kept, loss.chain, loss.files] for loss in registered.losses],
+        "losses": [
+            [loss.epoch, loss.replica, loss.kept, loss.chain, *([loss.files] if loss.files else [])]
+            for loss in registered.losses
+        ],
     }
     return json.dumps(value, sort_keys=True)
 
