@@ -8,7 +8,9 @@ SHELL := bash
 # setup.sh writes the Java and the Python that Spark is to use.
 env := . .venv/env.sh &&
 bin := .venv/bin
-pytest := $(env) $(bin)/python -m pytest
+# Hundreds of processes load the same modules: where PYTHONDONTWRITEBYTECODE is set, each would compile them anew.
+tests := $(env) unset PYTHONDONTWRITEBYTECODE &&
+pytest := $(tests) $(bin)/python -m pytest
 code := $(wildcard kafkalike scripts tests benchmarks)
 # What must be covered to the last branch: the model and the change loop. `make mutants` changes the same modules.
 loop := following loading settling state table
@@ -41,20 +43,20 @@ demo-s3: setup setup-stores ## the same on a bucket of a versitygw on the loopba
 
 check: lint types arch ## the fast gate: lint, types, layers, the tests without JVM and processes, few examples each
 	$(call step,quick tests)
-	@$(env) KAFKALIKE_TESTS=quick $(bin)/python -m pytest -n 2 -m "not (slow or soak or objects or spark or processes or e2e)" \
+	@$(tests) KAFKALIKE_TESTS=quick $(bin)/python -m pytest -n 2 -m "not (slow or soak or objects or spark or processes or e2e)" \
 	    kafkalike tests/unit tests/contract tests/architecture
 
-# Those that start other programs or a JVM: half of them to each core, with a Spark of its own; who is done first takes
-# over from the other. Files stay together, as some share what is dear.
+# Three processes for two cores: tests wait for disks, for a JVM, and for other programs that they start. Who is done
+# first takes tests over from another; but for that a file stays together, as its tests may share what is dear.
 test: lint types arch ## everything that must pass: lint, types, layers, all tests
 	$(call step,tests in one process)
-	@$(pytest) -n 2 kafkalike tests/unit tests/contract tests/architecture tests/jepsen
+	@$(pytest) -n 3 kafkalike tests/unit tests/contract tests/architecture tests/jepsen
 	$(call step,tests that start programs and JVMs)
-	@$(pytest) -n 2 --dist worksteal tests/processes tests/spark tests/e2e
+	@$(pytest) -n 3 --dist worksteal tests/processes tests/spark tests/e2e
 
 test-all: setup ## the tests in one process with all examples, each line interrupted, and all cases over three roots
 	$(call step,pytest)
-	@$(env) KAFKALIKE_TESTS=all $(bin)/python -m pytest -n 2 -m "not soak and not objects" \
+	@$(tests) KAFKALIKE_TESTS=all $(bin)/python -m pytest -n 2 -m "not soak and not objects" \
 	    kafkalike tests/unit tests/contract tests/architecture tests/jepsen
 
 fmt: setup ## rewrite the code to the house format
@@ -96,7 +98,7 @@ processes: setup ## tests with several processes on one topic; kill -9, full dis
 # A branch that only a long search finds counts as one that nobody has tested: few examples, and no simulation.
 coverage: setup ## branch coverage of the model and the change loop by the unit tests; it must be 100 %
 	$(call step,coverage of $(measured))
-	@$(env) KAFKALIKE_TESTS=quick $(bin)/python -m pytest -n 2 -m "not (slow or soak or objects or spark)" \
+	@$(tests) KAFKALIKE_TESTS=quick $(bin)/python -m pytest -n 2 -m "not (slow or soak or objects or spark)" \
 	    $(addprefix --cov=,$(measured)) --cov-branch --cov-report=term-missing:skip-covered --cov-fail-under=100 \
 	    tests/unit --ignore=tests/unit/test_group_simulation.py
 
@@ -106,7 +108,7 @@ mutants: setup ## one small fault at a time in the same modules: do the tests no
 
 soak: setup setup-stores ## longer trials of crashes, races and interrupts, some hours
 	$(call step,pytest)
-	@$(env) KAFKALIKE_TESTS=all $(bin)/python -m pytest -m soak tests/processes tests/unit/test_group_simulation.py tests/unit/test_schema_simulation.py \
+	@$(tests) KAFKALIKE_TESTS=all $(bin)/python -m pytest -m soak tests/processes tests/unit/test_group_simulation.py tests/unit/test_schema_simulation.py \
 	    tests/unit/test_transaction_simulation.py tests/unit/test_replication_simulation.py \
 	    tests/contract/test_interrupts.py tests/contract/test_schema_interrupts.py \
 	    tests/contract/test_schema_bytes.py tests/contract/test_transaction_storage.py tests/e2e tests/spark

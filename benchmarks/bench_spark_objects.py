@@ -1,10 +1,13 @@
 """Spark on a root in S3: write and read 1 M records, against a raw Delta append to the same server and a read of it.
 
-The server is versitygw on this machine, so its own work is part of every figure; `make setup-stores` fetches it.
+The server is versitygw on this machine, so its own work is part of every figure; `make setup-stores` fetches it. A
+proxy before it makes each GET, HEAD and LIST wait 15 ms, and everything else 25 ms. The arguments `write` and `read`
+measure one of both.
 """
 
 from __future__ import annotations
 
+import sys
 import tempfile
 from collections.abc import Callable
 from pathlib import Path
@@ -15,12 +18,16 @@ from pyspark.sql import functions as F  # noqa: N812
 
 from benchmarks.data import records
 from benchmarks.harness import Figure, Report, ratio, rounds
+from benchmarks.slow_proxy import slow
 from kafkalike.log.connect import connect
 from kafkalike.spark import read, session, write
 from tests.tools.object_servers import S3, ObjectServer, running
 
 ROWS: Final = 1_000_000
 RUNS: Final = 5
+GET_MS, PUT_MS = 15, 25
+TO_READ: Final = 3
+"""Appends to each side before the first read."""
 
 
 def writers(frame: DataFrame, server: ObjectServer, root: str) -> dict[str, Callable[[], object]]:
@@ -55,14 +62,14 @@ def readers(spark: SparkSession, server: ObjectServer, root: str) -> dict[str, C
     }
 
 
-def add(report: Report, what: str, figures: dict[str, Figure], aims: dict[str, str]) -> None:
+def add(report: Report, what: str, figures: dict[str, Figure], rows: int, aims: dict[str, str]) -> None:
     """A line for each of our ways."""
     *ours, rival = figures
     for name in ours:
         own, other = figures[name], figures[rival]
         report.add(
-            f"{name}, {what}",
-            f"{own.median:.2f} s, {ROWS / own.median / 1e6:.2f} M rec/s",
+            f"{name}, {what} {rows:,}",
+            f"{own.median:.2f} s, {rows / own.median / 1e6:.2f} M rec/s",
             f"{rival}: {other.median:.2f} s",
             f"{1 / ratio(own, other):.2f} x its speed",
             aims.get(name, ""),
@@ -71,20 +78,32 @@ def add(report: Report, what: str, figures: dict[str, Figure], aims: dict[str, s
 
 def main() -> None:
     """Measure and print."""
+    asked = sys.argv[1:] or ["write", "read"]
     report = Report("spark-objects")
-    with tempfile.TemporaryDirectory() as scratch, running(S3, Path(scratch)) as server:
+    with (
+        tempfile.TemporaryDirectory() as scratch,
+        running(S3, Path(scratch)) as near,
+        slow(near, GET_MS, PUT_MS) as server,
+    ):
         root = server.new_root()
         small = {"spark.driver.memory": "4g", "spark.sql.shuffle.partitions": "4"}
         spark = session("kafkalike-bench", bootstrap_servers=root, storage_options=server.options, **small)
         frame = records(spark, ROWS)
-        for topic in ("bench", "format"):
-            connect(root, server.options).create_topic(topic, 4, {})
-        figures = rounds(writers(frame, server, root), runs=RUNS)
-        report.keep("write", figures)
-        add(report, f"write {ROWS:,}", figures, {"spark.write": ">= 0.8 x"})
-        figures = rounds(readers(spark, server, root), runs=RUNS)
-        report.keep("read", figures)
-        add(report, f"read {ROWS * (RUNS + 1):,}", figures, {"spark.read": "1.0 x"})
+        if "write" in asked:
+            for topic in ("bench", "format"):
+                connect(root, server.options).create_topic(topic, 4, {})
+            figures = rounds(writers(frame, server, root), runs=RUNS)
+            report.keep("write", figures)
+            add(report, "write", figures, ROWS, {"spark.write": ">= 0.8 x"})
+        if "read" in asked:
+            root = server.new_root()
+            connect(root, server.options).create_topic("bench", 4, {})
+            for way in ("spark.write", "raw Delta append"):
+                for _ in range(TO_READ):
+                    writers(frame, server, root)[way]()
+            figures = rounds(readers(spark, server, root), runs=RUNS)
+            report.keep("read", figures)
+            add(report, "read", figures, TO_READ * ROWS, {"spark.read": "1.0 x"})
         report.finish()
         spark.stop()
 

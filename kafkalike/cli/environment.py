@@ -6,7 +6,7 @@ import sys
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from functools import wraps
-from typing import TYPE_CHECKING, Any, BinaryIO, TypeVar
+from typing import TYPE_CHECKING, Any, BinaryIO, Final, TypeVar
 
 import click
 
@@ -102,6 +102,22 @@ def checked(settings: Mapping[str, Any]) -> AdminConfig:
     from kafkalike.config.admin import AdminConfig
 
     return AdminConfig.from_configs(settings)
+
+
+_WHERE: Final = "where"
+
+
+def keep_where(context: click.Context, bootstrap_server: str | None, command_config: str | None) -> None:
+    """Keep where the cluster is for the action of a command; see `where`."""
+    context.meta[_WHERE] = (bootstrap_server, command_config)
+
+
+def where(
+    context: click.Context, bootstrap_server: str | None, command_config: str | None
+) -> tuple[str | None, str | None]:
+    """The cluster that the options behind an action name, or else those before it: Kafka takes them there."""
+    outer_server, outer_config = context.meta[_WHERE]
+    return bootstrap_server or outer_server, command_config or outer_config
 
 
 pass_environment = click.make_pass_decorator(Environment)

@@ -61,6 +61,11 @@ def command_config_option(*more: str) -> Callable[[F], F]:
     )
 
 
+def cluster_options(command: F) -> F:
+    """The options that name the cluster; of commands with actions, before the action or behind it."""
+    return bootstrap_option()(command_config_option()(command))
+
+
 def client_property(client: str) -> Callable[[F], F]:
     """The option for single settings of a command's client.
 

@@ -36,8 +36,8 @@ def connect(
         storage_options: of an object store: a dict by the names that obstore and deltalake share. Environment variables
             such as `AWS_ACCESS_KEY_ID` say what it does not. They hold for all roots in object stores; a dict in it,
             under the URI of a root or the beginning of one, holds for that root.
-        to_read: for a client that writes nothing. What it reads does not rest on what is tried out, which takes five
-            requests; the table of topics is read instead. A write, should there be one, is preceded by the trial.
+        to_read: for a client that writes nothing. What it reads does not rest on what is tried out, which takes up to
+            five requests; the table of topics is read instead. A write, should there be one, is preceded by the trial.
         client_rack: where the client is: of a cluster of several roots data files are read at one in this rack that is
             in sync, else at the leader. Without effect on a cluster of one root.
 

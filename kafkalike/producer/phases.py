@@ -9,9 +9,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from enum import StrEnum
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
-from kafkalike.dead_letters.box import LetterBox
 from kafkalike.errors import (
     AuthorizationError,
     CommitFailedError,
@@ -31,6 +30,9 @@ from kafkalike.errors import (
 )
 from kafkalike.model.structs import OffsetAndMetadata, TopicPartition
 from kafkalike.model.transactions.claims import GroupClaim, GroupOffsets
+
+if TYPE_CHECKING:
+    from kafkalike.dead_letters.box import LetterBox
 
 
 class Phase(StrEnum):

@@ -11,8 +11,6 @@ from typing import Final
 
 from kafkalike.clock import Clock, Deadline
 from kafkalike.config.producer import ProducerConfig
-from kafkalike.dead_letters.box import MetadataWithLetters, plain
-from kafkalike.dead_letters.posting import stage
 from kafkalike.errors import (
     IllegalStateError,
     InvalidTxnStateError,
@@ -111,6 +109,9 @@ class TransactionManager:
         self._check_caller(Call.SEND_OFFSETS)
         claim = claim_of(group_metadata, str(self._config.client_id))
         checked = positions_of(offsets, self._max_metadata_bytes)
+        # Most producers never need it, and it brings some ten modules.
+        from kafkalike.dead_letters.box import MetadataWithLetters
+
         letters = group_metadata.box if isinstance(group_metadata, MetadataWithLetters) else None
         with self._turn:
             self._take(Call.SEND_OFFSETS)
@@ -152,6 +153,9 @@ class TransactionManager:
         """
         if not standing.letters or self._lettered == standing.number:
             return
+        from kafkalike.dead_letters.box import plain
+        from kafkalike.dead_letters.posting import stage
+
         try:
             for claim, box in standing.letters.items():
                 letters = box.due(plain(standing.offsets[claim]))
@@ -166,7 +170,7 @@ class TransactionManager:
     def _decide(self, standing: Standing, limit: Deadline) -> Mapping[str, Appended]:
         done = self._opened().commit(standing.number, standing.offsets, limit)
         for claim, box in standing.letters.items():
-            box.note(plain(standing.offsets[claim]))
+            box.note({tp: at.offset for tp, at in standing.offsets[claim].items()})
         return done
 
     def commit_surely(self) -> Ranges:

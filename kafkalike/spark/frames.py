@@ -17,6 +17,7 @@ from kafkalike.log.jvm.hadoop import tell_hadoop
 from kafkalike.model.topic import TopicInfo
 from kafkalike.partitioner import partition_for_key
 from kafkalike.spark.between import Between, within
+from kafkalike.spark.guesses import Guesses, is_one_far_root
 
 if TYPE_CHECKING:
     from kafkalike.log.cluster.delta_cluster import DeltaCluster
@@ -108,7 +109,9 @@ def read(
         raise IllegalArgumentError(message)
     ranges = between.ranges(cluster.root, cluster.store.sent_options(), names) if between else None
     wanted = _key(key, placed_by_key=placed_by_key)
-    infos = [cluster.topic(name) for name in names]
+    # In an object store Delta's look at the table takes as long as ours at the topics: one beside the other.
+    guesses = Guesses(spark, cluster, names, travel) if is_one_far_root(cluster) and at is None else None
+    infos = guesses.topics() if guesses is not None else [cluster.topic(name) for name in names]
     travels = [travel if at is None else as_of(at, cluster.root, info) for info in infos]
     frames = [
         topic_frame(
@@ -119,6 +122,7 @@ def read(
             options=options,
             key=wanted,
             partition=partition_for_key(wanted, info.num_partitions) if wanted is not None and placed_by_key else None,
+            loaded=None if guesses is None else guesses.loaded(cluster.table_uri(info)),
         )
         for info, (uri, options) in zip(infos, map(partial(_table, cluster), infos, travels), strict=True)
     ]
@@ -195,13 +199,15 @@ def topic_frame(
     stream: bool = False,
     key: bytes | None = None,
     partition: int | None = None,
+    loaded: DataFrame | None = None,
 ) -> DataFrame:
     """The DataFrame of one topic's table, or of a key and a partition of it.
 
-    See `read` for its columns, and Delta's reader for options.
+    See `read` for its columns, and Delta's reader for options. `loaded` is what that one gives for the table and
+    options, where it was asked before.
     """
     reader = spark.readStream if stream else spark.read
-    frame = reader.format("delta").options(**(options or {})).load(uri)
+    frame = reader.format("delta").options(**(options or {})).load(uri) if loaded is None else loaded
     if key is not None:
         frame = frame.where(F.col("key") == F.lit(key))
     if partition is not None:

@@ -28,7 +28,7 @@ from kafkalike.errors import (
 )
 from kafkalike.log.jvm.java_errors import innermost
 from kafkalike.log.jvm.parsed_sql import has_parser, parsed
-from kafkalike.log.jvm.session import answers
+from kafkalike.log.jvm.session import answers, end_jobs
 from kafkalike.model.sql_names import own_names, sql_name
 from kafkalike.model.sql_reading import own_tables, refusal, relations
 from kafkalike.spark.sql import register_sql
@@ -112,7 +112,7 @@ class Queries:
         self._cluster = cluster
         self.seconds = seconds
         self._clock = clock
-        self._left: threading.Thread | None = None
+        self.left: threading.Thread | None = None
         """At work on a statement that was given up."""
 
     def run(self, query: Query) -> Answer:
@@ -123,13 +123,13 @@ class Queries:
             KafkaTimeoutError: its time was over, or it was cancelled, or Spark is still at one that was.
             KafkaConnectionError: Spark's process has ended.
         """
-        if self._left is not None and self._left.is_alive():
+        if self.left is not None and self.left.is_alive():
             raise KafkaTimeoutError("Spark is still at work on a statement whose time was over: wait for it")
         deadline = Deadline(self._clock, self.seconds * 1000)
         work = _Work(lambda: self._answer(query), lambda: self._named(query))
         work.start()
         if not self._awaited(work, query, deadline):
-            self._left = work
+            self.left = work
             raise self._why(deadline, "; Spark cannot end it where it is, and takes no other one until it has")
         try:
             return work.result()
@@ -153,27 +153,21 @@ class Queries:
         self._spark.sparkContext.setJobGroup(query.group, query.text[:200], interruptOnCancel=True)
 
     def _awaited(self, work: _Work, query: Query, deadline: Deadline) -> bool:
-        """Whether a statement has ended; its jobs are, in time. Again and again: one may begin just after that."""
-        grace: Deadline | None = None
-        ending: threading.Thread | None = None
-        while work.is_alive():
+        """Whether a statement has ended, by itself or soon after its time."""
+        while work.is_alive() and not query.cancelled.is_set():
             work.join(_LOOK_SECONDS)
             if deadline.expired():
                 query.cancel()
-            if query.cancelled.is_set() and work.is_alive():
-                grace = grace or Deadline(self._clock, GRACE_SECONDS * 1000)
-                if grace.expired():
-                    return False
-                if ending is None or not ending.is_alive():
-                    # A JVM without memory may not answer.
-                    ending = threading.Thread(target=self._end_jobs, args=(query,), name="kafkalike-end", daemon=True)
-                    ending.start()
-        return True
+        if work.is_alive():
+            # In a thread: a JVM without memory may not answer.
+            threading.Thread(target=self._end_jobs, args=(query,), name="kafkalike-end", daemon=True).start()
+            work.join(GRACE_SECONDS)
+        return not work.is_alive()
 
     def _end_jobs(self, query: Query) -> None:
         # Where there is no JVM any longer, the statement says so.
         with contextlib.suppress(Exception):
-            self._spark.sparkContext.cancelJobGroup(query.group)
+            end_jobs(self._spark, query.group)
 
     def _why(self, deadline: Deadline, more: str = "") -> KafkaTimeoutError:
         over = f"it took longer than {self.seconds:g} seconds"

@@ -3,6 +3,8 @@
 import re
 from pathlib import Path
 
+from tests.tools.kinds import ABOVE_THE_LOG
+
 PROJECT = Path(__file__).parents[2]
 MARK = "pytest.mark." + "soak"
 
@@ -26,3 +28,10 @@ def test_each_long_trial_is_run_by_a_target() -> None:
 
     assert all(target.exists() for target in chosen)
     assert left_out == set()
+
+
+def test_files_whose_cases_over_three_roots_only_test_all_runs_are_there() -> None:
+    files = {path.stem for path in (PROJECT / "tests" / "contract").glob("test_*.py")}
+
+    assert files >= ABOVE_THE_LOG
+    assert '-m "not soak and not objects"' in (PROJECT / "Makefile").read_text(encoding="utf-8")

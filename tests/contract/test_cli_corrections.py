@@ -104,6 +104,12 @@ def test_a_fork_is_made_as_of_now_and_as_of_a_version(filled: str) -> None:
     assert json.loads(then.out)["version"] == 1
     assert len(all_records(filled, "first")[0]) == 2
 
+    forgotten = call(open_cluster(filled), "forget", "--topic", "trial", "--key", KEY, "--execute").out
+    after = call(open_cluster(filled), "forget", "--topic", "orders", "--key", KEY).out
+    assert "Topic orders has the same origin, and has 2 records of the keys: forget them there too" in forgotten
+    assert "Topic trial was forked or restored from it, and has no record of the keys" in after
+    assert "Topic first was forked or restored from it, and has 1 records" in after
+
 
 @pytest.mark.parametrize(
     ("args", "said"),
@@ -112,6 +118,7 @@ def test_a_fork_is_made_as_of_now_and_as_of_a_version(filled: str) -> None:
         (["forget", "--topic", "orders", "--key", "zz", "--key-format", "hex"], "not hex"),
         (["forget", "--topic", "orders", "--key", "k", "--now"], "--now needs --execute"),
         (["forget", "--topic", "orders", "--key", "k", "--certificate", "f"], "--certificate needs --execute"),
+        (["forget", "--topic", "orders", "--key", "k", "--wait-minutes", "1"], "--wait-minutes needs --execute"),
         (["verify", "--key", "k"], "keys belong to --certificate"),
         (["fork", "orders", "new", "--as-of", "yesterday"], "--as-of must be"),
     ],

@@ -30,7 +30,6 @@ from kafkalike.retention import maintain
 from tests.tools.clusters import on_disk, on_three_disks
 from tests.tools.findings import errors_of
 from tests.tools.mirror_world import MirrorWorld
-from tests.tools.object_servers import AZURE, S3, ObjectServer
 from tests.tools.records import batch
 from tests.tools.transactional import values
 from tests.tools.upkeep import AT_ONCE, EAGER, ShiftedClock, pairs_of
@@ -634,23 +633,3 @@ def test_a_cluster_of_several_roots_is_mirrored_to_one_of_one_root(tmp_path: Pat
     assert values(target, "t") == [b"a", b"b", b"c"]
     with pytest.raises(MirrorError, match="has several roots"):
         Mirror(target, on_three_disks(tmp_path / "c"))
-
-
-@pytest.mark.objects
-@pytest.mark.slow
-def test_a_topic_goes_from_one_object_store_to_another_kind(object_server: Callable[[str], ObjectServer]) -> None:
-    """Each asks its own storage: their credentials differ."""
-    servers = [object_server(kind) for kind in (S3, AZURE)]
-    roots = [server.new_root() for server in servers]
-    here, there = (connect_delta(root, server.options) for root, server in zip(roots, servers, strict=True))
-    here.create_topic("t", 2, AT_ONCE)
-    fill(here, "a", "b")
-
-    Mirror(here, there).run()
-    fill(here, "c")
-    Mirror(here, there).run()
-
-    assert values(there, "t") == values(here, "t")
-    promote(there, "t")
-    fill(there, "d")
-    assert len(values(there, "t")) == len(values(here, "t")) + 1

@@ -26,7 +26,7 @@ from kafkalike.schemas import Registry, Schema, open_registry
 from kafkalike.ui.app import READ, console
 from kafkalike.ui.desk import Desk
 from kafkalike.ui.guard import Guard
-from tests.tools.clusters import OBJECT_STORES
+from tests.tools.kinds import OBJECT_STORES
 from tests.tools.object_servers import AZURE_KEY, KEY, KEY_ID, S3, ObjectServer
 from tests.tools.registries import served
 
@@ -56,10 +56,11 @@ class Shown:
         """What a command prints, with the options in a file."""
         conf = folder / "client.properties"
         conf.write_text("".join(f"storage.options.{name}={value}\n" for name, value in self.options.items()))
-        out = io.StringIO()
+        out = io.TextIOWrapper(io.BytesIO(), write_through=True)
         with contextlib.redirect_stdout(out), contextlib.redirect_stderr(out):
             self.tried(lambda: main([*line, "--bootstrap-server", root, "--command-config", str(conf)]))
-        self.texts.append(out.getvalue())
+        out.seek(0)
+        self.texts.append(out.read())
 
 
 @pytest.fixture(params=OBJECT_STORES)
@@ -87,7 +88,7 @@ def all_doors(shown: Shown, root: str, folder: Path) -> None:
     shown.tried(lambda: Mirror(root, f"{root}-copy", "t", source_options=options, target_options=options).run())
     shown.tried(lambda: describe(connect(f"{root}-copy", options)))
     shown.tried(lambda: promote(f"{root}-copy", "t", storage_options=options))
-    shown.tried(lambda: maintain(root, storage_options=options))
+    shown.tried(lambda: maintain(connect_delta(root, options), clock=SYSTEM_CLOCK))
     shown.tried(lambda: Registry(root, storage_options=options).latest("t-value"))
     shown.tried(lambda: KafkaAdminClient(bootstrap_servers=root, storage_options=options).describe_cluster())
     for line in (
@@ -108,7 +109,7 @@ def pages(shown: Shown, cluster: DeltaCluster) -> None:
     client = TestClient(console(desk, Guard(token=TOKEN, port=80)), base_url="http://localhost")
     client.get("/", params={"token": TOKEN})
     for path in READ:
-        made = path.format_map({"name": "t", "partition:int": 0, "offset:int": 0, "part": "value", "id": "1"})
+        made = path.replace(":int", "").format(name="t", partition=0, offset=0, part="value", id="1")
         query = {"id": "g", "subject": "t-value", "topic": "t", "group": "g"}
         shown.texts.append(client.get(made, params=query).text)
     desk.close()
@@ -144,5 +145,6 @@ def test_no_secret_is_shown_or_stored_by_what_works_on_a_root(
         files += [log.read(entry.name) for entry in log.list()]
     text = "\n".join([*shown.texts, *refused.texts, caplog.text]) + str(files) + (tmp_path / "c").read_text()
     assert [secret for secret in SECRETS if secret in text] == []
-    assert "403" in text
+    assert "InvalidToken" in text if server.kind == S3 else "403" in text
+    assert "AttributeError" not in text
     assert len(files) > 10

@@ -27,6 +27,7 @@ from kafkalike.log.staged.targets import target_of
 from kafkalike.log.staged.topics import Folder, Target, TaskResult, stage_topics
 from kafkalike.log.store.port import Entry
 from tests.tools.clusters import object_store
+from tests.tools.fault_proxy import fault_proxy
 from tests.tools.kinds import OBJECT_STORES
 from tests.tools.object_servers import S3, ObjectServer
 from tests.tools.records import everything
@@ -99,6 +100,25 @@ def test_a_large_task_is_sent_in_parts_and_read_by_ranges(cluster: DeltaCluster)
     assert sorted(value for records in everything(log).values() for _, value in records) == sorted(values)
 
 
+@pytest.mark.objects
+@pytest.mark.slow
+def test_what_many_tasks_have_staged_is_fetched_side_by_side(object_server: Callable[[str], ObjectServer]) -> None:
+    """One after the other, two hundred small tasks would be two hundred waits for each segment."""
+    server = object_server(S3)
+    with fault_proxy(server.port) as proxy:
+        cluster = DeltaCluster(object_store(server.behind(proxy.port)))
+        cluster.create_topic("a", 1, {})
+        target = target_of(cluster, "a", codec="none")
+        with staging_place(cluster.store) as folder:
+            results = [staged(target, folder, rows(("a", str(task))), task=task) for task in range(24)]
+            proxy.plan.seconds = {"GET": 0.05}
+            proxy.most.clear()
+            commit_results(cluster, "a", results, folder.files, Commit(codec="none", timeout_ms=60_000))
+
+        assert proxy.most["GET"] > 8
+        assert everything(cluster.log("a")) == {0: [(n, str(n)) for n in range(24)]}
+
+
 @pytest.mark.parametrize("free", ["room", "none", "one file"])
 def test_records_on_the_disk_of_the_machine_are_numbered_as_those_in_the_store(
     cluster: DeltaCluster, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, free: str
@@ -130,7 +150,7 @@ def test_records_on_the_disk_of_the_machine_are_numbered_as_those_in_the_store(
 
 @pytest.mark.parametrize("full", [False, True])
 def test_a_task_that_outlives_its_job_leaves_nothing_on_the_disk(
-    cluster: DeltaCluster, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, full: bool
+    cluster: DeltaCluster, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, *, full: bool
 ) -> None:
     """And what it says is refused: nothing is written of a job whose records are gone."""
     cluster.create_topic("a", 1, {})

@@ -189,7 +189,7 @@ def test_a_parquet_file_comes_back(store: Store) -> None:
     with open_parquet(store, "f.parquet") as file:
         assert file.read().equals(table)
     with open_parquet(store, "f.parquet", 65_536) as file:
-        assert file.read_row_group(1, ["n"]).equals(table.select(["n"]).slice(131_072))
+        assert file.read_row_group(1, ["n"]).equals(table.select(["n"]).slice(100_000)), "groups are even"
 
 
 def test_a_copy_is_another_file(store: Store) -> None:

@@ -75,7 +75,12 @@ def start_import(kafka: str, root: Path, checkpoint: Path, *more: str) -> subpro
         "SPARK_CONF_DIR": str(CONF)
     }
     return subprocess.Popen(
-        command, cwd=REPOSITORY, env=environment, start_new_session=True, stderr=subprocess.PIPE if more else None
+        command,
+        cwd=REPOSITORY,
+        env=environment,
+        start_new_session=True,
+        stdout=subprocess.PIPE if more else None,
+        stderr=subprocess.STDOUT if more else None,
     )
 
 
@@ -131,10 +136,10 @@ def test_import_into_a_checked_topic_takes_what_has_the_subjects_schema_and_noth
     subprocess.run([sys.executable, "-c", SEND, kafka, str(records), "1"], cwd=REPOSITORY, check=True)
 
     job = start_import(kafka, root, checkpoint, "--topic-config", "kafkalike.value.schema.validation=true")
-    said = job.communicate(timeout=300)[1].decode()
+    said = job.communicate(timeout=300)[0].decode()
 
     assert job.returncode != 0
-    assert "InvalidRecordError" in said
+    assert "Error: InvalidRecordError: " in said
     create_view(spark, "orders", str(root), format="avro", name="imported")
     found, wrong = spark.sql("SELECT count(id), count(_error) FROM imported").first() or (0, 0)
     whole = [json.loads(path.read_text().splitlines()[-1]) for path in (checkpoint / "offsets").iterdir()]

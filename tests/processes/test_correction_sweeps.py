@@ -129,7 +129,7 @@ def test_a_fork_that_is_killed_anywhere_has_all_records_or_none(
     base: str, tmp_path: Path, faultshim: Path, each: str
 ) -> None:
     """Never those that were deleted in the source, whose files the fork has."""
-    open_cluster(base).move_log_start("t", {0: SHORTER["0"][0][0]}, "delete_records", "test")
+    open_cluster(base).move_log_start("t", {0: 2}, "delete_records", "test")
     results = swept(base, tmp_path, faultshim, "fork", each=each)
 
     for result in results:

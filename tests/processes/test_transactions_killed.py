@@ -235,16 +235,10 @@ def test_in_object_stores_the_same_holds(object_root: ObjectRoot, point: str, de
     killed_in_a_commit(prepare(object_root.root), point, decided=decided)
 
 
-def far(point: str) -> str:
-    """The same place there: the rows of the groups' table, the epoch and the decision, come by appends, too."""
-    place, _, visit = point.partition("@")
-    return f"{place}@{int(visit) + 2}" if place in {"append.before_commit", "append.after_commit"} else point
-
-
 EVERYWHERE: list[tuple[Callable[..., None], dict[str, Any]]] = [
     *((killed_in_a_commit, {"point": point, "decided": False}) for point in BEFORE),
-    *((killed_in_a_commit, {"point": far(point), "decided": True}) for point in AFTER),
-    *((killed_twice, {"point": far(point)}) for point in TWICE),
+    *((killed_in_a_commit, {"point": point, "decided": True}) for point in AFTER),
+    *((killed_twice, {"point": point}) for point in TWICE),
     *((killed_in_an_abort, {"point": point}) for point in ABORT),
     *((killed_taking_over, {"do": do, "when": when}) for do, when in TAKE_OVER),
     *((killed_in_maintenance, {"point": point}) for point in MAINTENANCE),

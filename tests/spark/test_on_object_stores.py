@@ -107,6 +107,11 @@ def test_a_cluster_of_spark_writes_and_reads_with_nothing_shared_but_the_bucket(
     for number in range(9):
         log.append(batch(str(number)))
     small.settle()
+    for values_of_a_life in (["old"], ["0", "1"]):
+        if "twice" in small.topics():
+            small.delete_topic("twice")
+        small.create_topic("twice", 1, {})
+        small.log("twice").append(batch(*values_of_a_life))
     # Nobody but readers of ours looks at it; what they believe of it is tested elsewhere.
     wrong = Joined(table_id=log.info.topic_id, first=0, contents=[b"{}"] * 9, tags=[""] * 9).packed()
     log.files.replace(joined_name(0), wrong)  # type: ignore[attr-defined]
@@ -152,6 +157,8 @@ def test_a_cluster_of_spark_writes_and_reads_with_nothing_shared_but_the_bucket(
         )
     assert found["native"]
     assert found["small"]
+    assert found["twice"] == [0, 1]
+    assert found["nowhere"] == ["UnknownTopicOrPartitionError", "InvalidTopicError"]
     assert found["sql"] == [2 * MANY, 0]
 
 

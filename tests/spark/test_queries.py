@@ -14,7 +14,7 @@ from kafkalike import KafkaProducer
 from kafkalike.clock import SYSTEM_CLOCK
 from kafkalike.errors import IllegalArgumentError, KafkaTimeoutError
 from kafkalike.log.connect import connect
-from kafkalike.spark.queries import MOST_CELL, MOST_ROWS, Answer, Queries, Query
+from kafkalike.spark.queries import MOST_CELL, MOST_COLUMNS, MOST_ROWS, MOST_TEXTS, Answer, Queries, Query
 from kafkalike.ui.app import console
 from kafkalike.ui.desk import Desk
 from kafkalike.ui.guard import Guard
@@ -60,6 +60,15 @@ def test_rows_and_cells_have_limits(queries: Queries) -> None:
     assert (len(answer.rows), answer.more) == (MOST_ROWS, True)
     assert [len(cell or "") for cell in cut.rows[0]] == [2 + MOST_CELL, MOST_CELL, 6]
     assert not cut.more
+
+
+def test_an_answer_of_many_columns_has_a_bound(queries: Queries) -> None:
+    """Spark cuts the cells before they come here."""
+    columns = ", ".join(["repeat('x', 100000)"] * MOST_COLUMNS)
+    answer = ran(queries, f"SELECT {columns} FROM orders")  # noqa: S608 - our own text
+
+    assert sum(len(cell or "") for row in answer.rows for cell in row) <= MOST_TEXTS
+    assert (len(answer.rows), answer.more) == (MOST_ROWS, True)
 
 
 @pytest.mark.parametrize(
@@ -154,6 +163,24 @@ def test_a_statement_ends_when_its_time_is_over(spark: SparkSession, root: str) 
         ran(Queries(spark, connect(root), seconds=1), ENDLESS)
 
     assert spark.sparkContext.statusTracker().getActiveJobsIds() == []
+
+
+def test_a_statement_that_spark_cannot_end_is_given_up(
+    spark: SparkSession, filled: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It is worked out before there is a job. Another one is refused until it has ended."""
+    monkeypatch.setattr("kafkalike.spark.queries.GRACE_SECONDS", 0.1)
+    queries = Queries(spark, connect(filled), seconds=1)
+    inner = "aggregate(sequence(1, 20000), 0L, (b, y) -> b + y % 7)"
+
+    with pytest.raises(KafkaTimeoutError, match="cannot end it where it is"):
+        ran(queries, f"SELECT aggregate(sequence(1, 5000), 0L, (a, x) -> a + {inner})")
+    with pytest.raises(KafkaTimeoutError, match="still at work"):
+        ran(queries, "SELECT 1")
+    assert queries.left is not None
+    queries.left.join(120)
+
+    assert ran(Queries(spark, connect(filled)), "SELECT 1").rows == [["1"]]
 
 
 def test_a_statement_is_cancelled(queries: Queries) -> None:

@@ -128,7 +128,7 @@ class FaultProxy:
 
     @contextmanager
     def silence(self) -> Iterator[None]:
-        """Answer nothing for as long as the block runs; what was asked meanwhile is done when it ends, like it or not."""
+        """Answer nothing for as long as the block runs; what was asked meanwhile is done when it ends."""
         self._speaks.clear()
         try:
             yield

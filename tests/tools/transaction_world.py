@@ -398,23 +398,23 @@ class World:
             self.delete(self.chance.choice(TOPICS), again=self.chance.random() < 0.7)
         elif dice < 0.99:
             self.compact()
-        elif dice < 0.9915:
+        else:
+            self.rarely(dice)
+
+    def rarely(self, dice: float) -> None:
+        """A long time passes, a clock goes back, or a topic takes less, or more, than it took."""
+        if dice < 0.9915:
             self.now += 2 * EXPIRATION_MS
         elif dice < 0.993:
             self.now -= 50
-        elif dice < 0.997:
-            self.tighten()
         elif dice < 0.999 and self.names:
             table = self.tables[self.names[self.chance.choice(sorted(self.names))]]
-            table.full = not table.full
-
-    def tighten(self) -> None:
-        """Change what a topic takes, whatever is staged for it or decided."""
-        if self.names:
-            table = self.tables[self.names[self.chance.choice(sorted(self.names))]]
-            table.most = self.chance.randint(1, LARGEST)
-            waiting = [seq for seq, parts in self.decisions.values() if table.topic in parts and seq > table.applied]
-            self.counts["tightened"] += bool(waiting)
+            if dice < 0.997:
+                table.most = self.chance.randint(1, LARGEST)
+                decided = [seq for seq, parts in self.decisions.values() if table.topic in parts]
+                self.counts["tightened"] += any(seq > table.applied for seq in decided)
+            else:
+                table.full = not table.full
 
     def run(self, steps: int) -> None:
         for _ in range(steps):

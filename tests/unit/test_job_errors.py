@@ -10,11 +10,26 @@ JAVA = """An error occurred while calling o154.save.
 Caused by: org.apache.spark.SparkRuntimeException: [CANNOT_PARSE] Cannot parse 'x'.
 \tat org.apache.spark.Parser.parse(Parser.scala:1)
 """
+STREAM = """[STREAM_FAILED] Query [id = 1] terminated with exception: An exception was raised. Return Message: \
+Traceback (most recent call last):
+  File "py4j/clientserver.py", line 644, in _call_proxy
+    return_value = getattr(self.pool[obj_id], method)(*params)
+kafkalike.errors.producing.InvalidRecordError: orders: record 3 has no schema
+
+The above exception was the direct cause of the following exception:
+
+Traceback (most recent call last):
+  File "x.py", line 7, in write
+kafkalike.errors.producing.InvalidRecordError: orders: 1 record was refused; nothing was written
+	at org.apache.spark.Sink.write(Sink.scala:1)
+Caused by: org.apache.spark.SparkRuntimeException: [CANNOT_PARSE] Cannot parse 'x'.
+"""
 
 
 @pytest.mark.parametrize(
     ("text", "line"),
     [
+        (STREAM, "InvalidRecordError: orders: 1 record was refused; nothing was written"),
         ("", "ValueError"),
         ("\n one \ntwo", "one"),
         ("[PATH_NOT_FOUND] Path does not exist: file:/x.\nplan", "[PATH_NOT_FOUND] Path does not exist: file:/x."),
@@ -22,7 +37,7 @@ Caused by: org.apache.spark.SparkRuntimeException: [CANNOT_PARSE] Cannot parse '
     ],
 )
 def test_an_error_is_one_line(text: str, line: str) -> None:
-    """Java's last cause, else the first line, else the error's name."""
+    """What a Python function has raised, else Java's last cause, else the first line, else the error's name."""
     assert first_line(ValueError(text)) == line
 
 

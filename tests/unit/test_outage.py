@@ -10,7 +10,7 @@ from kafkalike.errors import KafkaError, KafkaStorageError, LogCorruptError
 from kafkalike.testing import ManualClock
 
 
-def failed(number: int, kind: type[KafkaError] = KafkaStorageError, between: bool = False) -> KafkaError:
+def failed(number: int, kind: type[KafkaError] = KafkaStorageError, *, between: bool = False) -> KafkaError:
     """What a look raises where a request ended so."""
     error: KafkaError = kind("cannot be read")
     cause: Exception = OSError(number, "error sending request")
@@ -42,7 +42,9 @@ def clock() -> ManualClock:
     ],
 )
 def test_only_what_may_be_asked_again_and_gave_no_answer_is_borne(
-    clock: ManualClock, error: KafkaError, bears: bool
+    clock: ManualClock,
+    error: KafkaError,
+    bears: bool,  # noqa: FBT001
 ) -> None:
     """A broken disk, a refusal and damage are told at once."""
     assert Outage(clock, 60_000).bears(error, clock.monotonic()) is bears

@@ -88,6 +88,7 @@ def test_an_honest_storage_is_proved_and_left_as_it_was(clock: ManualClock) -> N
 
     proof = probe(storage, clock)
 
+    assert proof.ahead_ns is not None
     assert abs(proof.ahead_ns) <= 1_000_000_000
     assert storage.objects == {}
 

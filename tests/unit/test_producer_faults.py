@@ -45,8 +45,9 @@ class FaultyCluster:
     def __getattr__(self, name: str) -> Any:
         return getattr(self.inner, name)
 
-    def log(self, name: str) -> "FaultyLog":
+    def log(self, name: str, *, since: float = float("inf")) -> "FaultyLog":
         """Open a log."""
+        del since
         if self.opening:
             raise self.opening.popleft()
         return FaultyLog(self, self.inner.log(name))

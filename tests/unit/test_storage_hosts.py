@@ -1,52 +1,20 @@
 """Whoever answers a client with another address does not send it there, and no header of its gets there."""
 
-import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
 import obstore
 import pytest
 from obstore.exceptions import BaseError
 
 from kafkalike.clock import SYSTEM_CLOCK, Deadline, within
-from kafkalike.config.storage import Provider, StorageOptions, resolve_options
+from kafkalike.config.storage import Provider, StorageOptions
 from kafkalike.config.storage_hosts import NOBODY, no_others
 from kafkalike.log.store.object_client import ObjectClient, make_client
-from kafkalike.log.store.object_root import ObjectRoot, object_root
+from tests.tools.answers import answering, asking
 from tests.tools.object_servers import AZURE, GOOGLE, S3, ObjectServer
 
 ELSEWHERE = "127.0.0.2"
-
-
-@contextmanager
-def answering(host: str, status: int, headers: Callable[[str], dict[str, str]]) -> Iterator[tuple[int, list[str]]]:
-    """A server that answers everything in one way: its port, and what it was asked."""
-    asked: list[str] = []
-
-    class Handler(BaseHTTPRequestHandler):
-        protocol_version = "HTTP/1.1"
-
-        def do_any(self) -> None:
-            self.rfile.read(int(self.headers.get("Content-Length") or 0))
-            asked.append(f"{self.command} {self.path} {self.headers}")
-            self.send_response(status)
-            for name, value in {"Content-Length": "0", **headers(self.path)}.items():
-                self.send_header(name, value)
-            self.end_headers()
-
-        do_GET = do_PUT = do_HEAD = do_POST = do_DELETE = do_any  # noqa: N815 - as http.server calls them
-
-        def log_message(self, *_: object) -> None:
-            """Nothing."""
-
-    server = ThreadingHTTPServer((host, 0), Handler)
-    threading.Thread(target=server.serve_forever, args=(0.01,), daemon=True).start()
-    try:
-        yield int(server.server_address[1]), asked
-    finally:
-        server.shutdown()
-        server.server_close()
 
 
 @contextmanager
@@ -56,14 +24,6 @@ def sending_on(status: int) -> Iterator[tuple[int, list[str], list[str]]]:
         away = f"http://{ELSEWHERE}:{port}"
         with answering("127.0.0.1", status, lambda path: {"Location": away + path}) as (here, asked):
             yield here, asked, elsewhere
-
-
-def asking(server: ObjectServer, **more: str) -> tuple[ObjectRoot, StorageOptions]:
-    """What a client for a server is made of."""
-    root = object_root(server.new_root())
-    assert root is not None
-    options = resolve_options(root.provider, StorageOptions({**server.options, **more}), {})
-    return root.in_account(options), options
 
 
 @pytest.mark.parametrize("kind", [S3, AZURE, GOOGLE])
@@ -92,7 +52,7 @@ def test_no_request_goes_where_an_answer_sends_it(kind: str, status: int, monkey
 @pytest.mark.slow
 def test_who_is_sent_on_is_told_so() -> None:
     with sending_on(307) as (here, _, elsewhere):
-        client = ObjectClient(*asking(ObjectServer(S3, here), session_token="a-token"))
+        client = ObjectClient(*asking(ObjectServer(S3, here), session_token="a-token"))  # noqa: S106 - of nobody
 
         with within(Deadline(SYSTEM_CLOCK, 100)), pytest.raises(OSError, match="sent on to another address") as told:
             client.get("a")

@@ -320,7 +320,7 @@ def a_full_disk_is_taken_for_a_topic_that_is_gone(patch: pytest.MonkeyPatch) -> 
 
 @mutant
 def what_a_full_disk_keeps_out_is_aborted(patch: pytest.MonkeyPatch) -> None:
-    real = course.finishing
+    real = settling.finishing
 
     def finishing(known: Any, committed: Any) -> Generator[Any, Any, Any]:
         try:

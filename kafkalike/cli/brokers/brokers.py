@@ -3,23 +3,16 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterator, Sequence
-from typing import Any, Final, TypeVar
+from collections.abc import Iterator, Sequence
+from typing import Final
 
 import click
 
 from kafkalike.cli.environment import Environment, pass_environment
-from kafkalike.cli.options import bootstrap_option, command_config_option, version_option
+from kafkalike.cli.options import cluster_options, version_option
 from kafkalike.cli.suggesting import SuggestingGroup
 
-F = TypeVar("F", bound=Callable[..., Any])
-
 HEADS: Final = ("ID", "RACK", "STATE", "LEADS", "REPLICAS", "OUT-OF-SYNC", "ROOT")
-
-
-def _where(command: F) -> F:
-    """The options that name the cluster."""
-    return bootstrap_option()(command_config_option()(command))
 
 
 @click.group(
@@ -33,7 +26,7 @@ def brokers() -> None:
 
 
 @brokers.command("list")
-@_where
+@cluster_options
 @click.option("--json", "as_json", is_flag=True, help="One JSON object per broker.")
 @pass_environment
 def list_(
@@ -71,7 +64,7 @@ def _state(*, draining: bool, alive: bool) -> str:
 
 
 @brokers.command()
-@_where
+@cluster_options
 @click.argument("root")
 @click.option("--rack", help="Kafka's broker.rack: readers with this client.rack read from it.")
 @click.option("--id", "broker", type=click.IntRange(min=1), help="Its id; default the next one.")
@@ -93,7 +86,7 @@ def add(
 
 
 @brokers.command()
-@_where
+@cluster_options
 @click.argument("broker", type=int)
 @pass_environment
 def drain(
@@ -109,7 +102,7 @@ def drain(
 
 
 @brokers.command()
-@_where
+@cluster_options
 @click.argument("broker", type=int)
 @click.option("--lost", is_flag=True, help="Also with replicas there: it never comes back.")
 @pass_environment

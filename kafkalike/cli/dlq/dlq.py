@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 import click
 
-from kafkalike.cli.environment import Environment
-from kafkalike.cli.options import bootstrap_option, command_config_option, version_option
+from kafkalike.cli.environment import Environment, keep_where, where
+from kafkalike.cli.options import cluster_options, version_option
 from kafkalike.cli.suggesting import SuggestingGroup
 
 if TYPE_CHECKING:
@@ -26,11 +26,6 @@ SHORT: Final = 60
 """Characters of a text in a table."""
 
 UNSAID: Final = "-"
-
-
-def _where(command: F) -> F:
-    """The options that name the cluster, before the action or behind it."""
-    return bootstrap_option()(command_config_option()(command))
 
 
 def _filters(command: F) -> F:
@@ -50,16 +45,16 @@ def _filters(command: F) -> F:
     epilog="Example: kafkalike dlq replay --topic orders.dlq --error-class ValueError --execute",
     context_settings={"help_option_names": ["--help"]},
 )
-@_where
+@cluster_options
 @version_option
 @click.pass_context
 def dlq(context: click.Context, /, *, bootstrap_server: str | None, command_config: str | None) -> None:
     """List dead-letter topics, show letters and why they are some, and replay them."""
-    context.meta["where"] = (bootstrap_server, command_config)
+    keep_where(context, bootstrap_server, command_config)
 
 
 @dlq.command("list")
-@_where
+@cluster_options
 @click.option("--topic", "topics", multiple=True, help="Only this topic; repeatable. Default: all that hold letters.")
 @click.option("--group", default=GROUP, show_default=True, help="Group that says what was replayed.")
 @click.option("--json", "as_json", is_flag=True, help="One JSON object per topic.")
@@ -102,7 +97,7 @@ def list_(
 
 
 @dlq.command()
-@_where
+@cluster_options
 @_filters
 @click.option("--max-messages", type=click.IntRange(min=1), help="Most letters.")
 @click.option("--stacktrace", is_flag=True, help="Print the stack below each letter.")
@@ -139,7 +134,7 @@ def show(
 
 
 @dlq.command()
-@_where
+@cluster_options
 @_filters
 @click.option("--to", help="Replay to this topic. Default: the topic that a letter comes from.")
 @click.option("--group", default=GROUP, show_default=True, help="Group whose offsets say what was replayed.")
@@ -181,9 +176,8 @@ def _letters(context: click.Context, bootstrap_server: str | None, command_confi
     """The letters of the cluster that the options behind the action name, or else those before it."""
     from kafkalike.dead_letters.queue import DeadLetters
 
-    outer_server, outer_config = context.meta["where"]
     environment = context.find_object(Environment) or Environment()
-    cluster = environment.existing(bootstrap_server or outer_server, command_config or outer_config)
+    cluster = environment.existing(*where(context, bootstrap_server, command_config))
     return DeadLetters(cluster, clock=environment.clock)
 
 

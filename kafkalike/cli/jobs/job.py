@@ -74,10 +74,13 @@ def first_line(error: BaseException) -> str:
     """What went wrong, in one line: Spark's errors go on with a plan and Java's stack.
 
     Where Java names causes, in the error or in what caused it, the last one says most: the line that could not be
-    parsed, not the job that was aborted.
+    parsed, not the job that was aborted. A Python function that Spark has called says more than Spark does.
     """
-    from kafkalike.log.jvm.java_errors import java_causes
+    from kafkalike.log.jvm.java_errors import java_causes, python_error
 
+    raised = python_error(str(error))
+    if raised is not None:
+        return raised
     message = next((line.strip() for line in str(error).splitlines() if line.strip()), type(error).__name__)
     causes = java_causes(str(error))
     if causes:

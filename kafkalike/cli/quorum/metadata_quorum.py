@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Final
 
 import click
 
-from kafkalike.cli.environment import Environment, pass_environment
+from kafkalike.cli.environment import Environment, keep_where, pass_environment, where
 from kafkalike.cli.options import bootstrap_option, command_config_option, version_option
 from kafkalike.cli.suggesting import SuggestingGroup
 
@@ -41,7 +41,7 @@ def metadata_quorum(context: click.Context, /, *, bootstrap_server: str | None, 
 
     They are roots, on which nothing runs: nobody leads, and each change is decided by a majority of them.
     """
-    context.meta["where"] = (bootstrap_server, command_config)
+    keep_where(context, bootstrap_server, command_config)
 
 
 @metadata_quorum.command(epilog="Example: kafkalike metadata-quorum describe --replication --human-readable")
@@ -60,7 +60,7 @@ def describe(
     """
     if status == replication:
         raise click.UsageError("One of --status or --replication must be specified with describe sub-command")
-    quorum = environment.existing(*context.meta["where"]).replication.quorum()
+    quorum = environment.existing(*where(context, None, None)).replication.quorum()
     for line in status_lines(quorum) if status else replication_lines(quorum, human=human_readable):
         click.echo(line)
 

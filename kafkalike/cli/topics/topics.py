@@ -117,7 +117,7 @@ def topics(environment: Environment, options: TopicsOptions) -> None:
     """Create, list, describe, alter and delete topics."""
     action = _action(options)
     _check(action, options)
-    with environment.admin(options.bootstrap_server, options.command_config, existing=not options.create) as admin:
+    with environment.admin(options.bootstrap_server, options.command_config, existing=not options.do_create) as admin:
         for line in RUN[action](admin, options):
             click.echo(line)
 

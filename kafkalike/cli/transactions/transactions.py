@@ -2,28 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING
 
 import click
 
-from kafkalike.cli.environment import Environment
-from kafkalike.cli.options import bootstrap_option, command_config_option, refused, version_option
+from kafkalike.cli.environment import Environment, keep_where, where
+from kafkalike.cli.options import cluster_options, refused, version_option
 from kafkalike.cli.suggesting import SuggestingGroup
 from kafkalike.cli.transactions import report
 
 if TYPE_CHECKING:
     from kafkalike.admin import KafkaAdminClient
 
-F = TypeVar("F", bound=Callable[..., Any])
-
 MINUTE_MS = 60_000
 ONE_BROKER = "there is one storage root, and no brokers"
-
-
-def _where(command: F) -> F:
-    """The options that name the cluster: Kafka takes them before the action, kafkalike's other commands at the end."""
-    return bootstrap_option()(command_config_option()(command))
 
 
 @click.group(
@@ -31,7 +23,7 @@ def _where(command: F) -> F:
     epilog="Example: kafkalike transactions list --state Ongoing",
     context_settings={"help_option_names": ["--help"]},
 )
-@_where
+@cluster_options
 @version_option
 @click.pass_context
 def transactions(context: click.Context, /, *, bootstrap_server: str | None, command_config: str | None) -> None:
@@ -39,18 +31,17 @@ def transactions(context: click.Context, /, *, bootstrap_server: str | None, com
 
     No reader ever waits for a transaction: a hanging one only keeps its own files.
     """
-    context.meta["where"] = (bootstrap_server, command_config)
+    keep_where(context, bootstrap_server, command_config)
 
 
 def _admin(context: click.Context, bootstrap_server: str | None, command_config: str | None) -> KafkaAdminClient:
     """A client of the cluster that the options after the action name, or else those before it."""
-    outer_server, outer_config = context.meta["where"]
     environment = context.find_object(Environment) or Environment()
-    return environment.admin(bootstrap_server or outer_server, command_config or outer_config, existing=True)
+    return environment.admin(*where(context, bootstrap_server, command_config), existing=True)
 
 
 @transactions.command("list")
-@_where
+@cluster_options
 @click.option("--state", "states", multiple=True, metavar="STATE", help="Only ids in this state; repeatable.")
 @click.option("--producer-id", "producer_ids", multiple=True, type=int, help="Only ids of this producer; repeatable.")
 @click.option(
@@ -87,7 +78,7 @@ def list_(
 
 
 @transactions.command()
-@_where
+@cluster_options
 @click.option("--transactional-id", "ids", multiple=True, required=True, help="The id; repeatable.")
 @click.pass_context
 def describe(
@@ -99,7 +90,7 @@ def describe(
 
 
 @transactions.command("describe-producers")
-@_where
+@cluster_options
 @click.option("--topic", required=True, help="Topic.")
 @click.option("--partition", type=int, required=True, help="Partition.")
 @refused("--broker-id", ONE_BROKER)
@@ -122,7 +113,7 @@ def describe_producers(
 
 
 @transactions.command()
-@_where
+@cluster_options
 @click.option("--transactional-id", help="Whose transaction, whatever it is by now.")
 @click.option("--producer-id", type=int, help="Or whose, by its producer, as it was seen; with --producer-epoch.")
 @click.option("--producer-epoch", type=int, help="Refused if the producer has another one by now.")
@@ -161,7 +152,7 @@ def abort(
 
 
 @transactions.command("force-terminate")
-@_where
+@cluster_options
 @click.option("--transactional-id", required=True, help="The id.")
 @click.pass_context
 def force_terminate(
@@ -172,7 +163,7 @@ def force_terminate(
 
 
 @transactions.command("find-hanging")
-@_where
+@cluster_options
 @click.option("--topic", help="Only those that concern this topic.")
 @click.option("--partition", type=int, help="And this partition of it.")
 @click.option(

@@ -33,7 +33,6 @@ from kafkalike.model.cluster_state import (
 )
 from kafkalike.model.group_state import GroupRow, GroupsState
 from kafkalike.model.names import TopicId, TopicName, check_topic_name
-from kafkalike.model.replication.assignment import check_assignment, check_factor
 from kafkalike.model.topic import TopicInfo
 
 if TYPE_CHECKING:
@@ -70,6 +69,8 @@ class ClusterBase(abc.ABC):
         Raises:
             InvalidReplicationFactorError, InvalidReplicationAssignmentError: it cannot be so.
         """
+        from kafkalike.model.replication.assignment import check_assignment, check_factor
+
         del state, partitions
         if factor != -1:
             check_factor(factor, 1)

@@ -276,7 +276,7 @@ class DeltaCluster(ClusterBase):
 
     def table_uri(self, info: TopicInfo) -> str:
         """Where Spark finds a topic's table."""
-        return spark_uri(f"{self.root}/{info.location}")
+        return self._uri_at(info.location)
 
     def near_table(self, info: TopicInfo) -> tuple[str, int] | None:
         """Where Spark finds a topic's table at a root in the client's rack, and the version that is published.
@@ -285,6 +285,13 @@ class DeltaCluster(ClusterBase):
         """
         del info
         return None
+
+    def first_table_uri(self, name: TopicName) -> str:
+        """Where it finds the table of the first topic of a name; later ones lie elsewhere."""
+        return self._uri_at(self._location(name, used_before=False))
+
+    def _uri_at(self, location: str) -> str:
+        return spark_uri(f"{self.root}/{location}")
 
     def _location(self, name: TopicName, *, used_before: bool) -> str:
         return location_of(name, used_before=used_before)

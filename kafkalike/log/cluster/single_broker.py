@@ -16,9 +16,9 @@ from kafkalike.errors import (
     UnsupportedVersionError,
 )
 from kafkalike.model.brokers import ONLY_BROKER, AddRoot, Broker, Replicas, ReplicateReport
-from kafkalike.model.replication.quorum_members import MetadataQuorum, QuorumMember, Recovery
 
 if TYPE_CHECKING:
+    from kafkalike.model.replication.quorum_members import MetadataQuorum, Recovery
     from kafkalike.model.topic import TopicInfo
 
 
@@ -53,6 +53,8 @@ class SingleBroker:
 
     def quorum(self) -> MetadataQuorum:
         """It decides alone."""
+        from kafkalike.model.replication.quorum_members import MetadataQuorum, QuorumMember
+
         version = self._seq()
         only = QuorumMember(
             broker=ONLY_BROKER, uri=self._root, id=str(ONLY_BROKER), votes=True, version=version, time_ms=None
@@ -63,6 +65,8 @@ class SingleBroker:
         self, source: str | None = None, voters: Collection[int] | None = None, *, dry_run: bool = False
     ) -> Recovery:
         """There is nothing to recover."""
+        from kafkalike.model.replication.quorum_members import Recovery
+
         del source, voters, dry_run
         version = self._seq()
         return Recovery(lost=(), voters=(ONLY_BROKER,), version=version, sure=True)

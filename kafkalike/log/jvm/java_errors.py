@@ -1,4 +1,4 @@
-"""Java errors: the text of an error that came through py4j in, the messages of its causes out."""
+"""Java errors: the text of an error that came through py4j in, the messages of its causes out, Python's among them."""
 
 from __future__ import annotations
 
@@ -7,6 +7,18 @@ from typing import Final
 
 JAVA_ERROR: Final = re.compile(r"(?:Caused by)?: (?:[a-z]\w*\.)+\w*(?:Exception|Error): (.+)")
 """The line of a Java error in the text of a Python one: its class and message."""
+
+
+_TRACEBACK: Final = "Traceback (most recent call last):"
+_RAISED: Final = re.compile(r"(?:[A-Za-z_]\w*\.)*([A-Z]\w*(?:Error|Exception)): (.+)")
+
+
+def python_error(text: str) -> str | None:
+    """What a Python function has raised that Java has called, without its module; None where a text has no such."""
+    before, found, after = text.rpartition(_TRACEBACK)
+    del before
+    raised = (_RAISED.fullmatch(line) for line in after.splitlines()) if found else ()
+    return next((f"{match[1]}: {match[2]}" for match in raised if match), None)
 
 
 def java_causes(text: str) -> list[str]:

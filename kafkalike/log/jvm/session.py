@@ -212,6 +212,11 @@ def answers(spark: SparkSession) -> bool:
     return True
 
 
+def end_jobs(spark: SparkSession, group: str) -> None:
+    """End the jobs of a group, and those that it is yet to begin."""
+    spark.sparkContext._jsc.sc().cancelJobGroupAndFutureJobs(group)  # noqa: SLF001 - Python has no name for it
+
+
 def session_at_hand(app_name: str) -> SparkSession | None:
     """The session that runs, or under spark-submit one of `session`; None elsewhere: no JVM is started for it.
 

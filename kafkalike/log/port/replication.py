@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
-from typing import Literal, Protocol
+from typing import TYPE_CHECKING, Literal, Protocol
 
-from kafkalike.model.brokers import Broker, Replicas, ReplicateReport
-from kafkalike.model.replication.quorum_members import MetadataQuorum, Recovery
+if TYPE_CHECKING:
+    from kafkalike.model.brokers import Broker, Replicas, ReplicateReport
+    from kafkalike.model.replication.quorum_members import MetadataQuorum, Recovery
 
 
 class Replication(Protocol):

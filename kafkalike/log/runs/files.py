@@ -12,6 +12,7 @@ import contextlib
 import uuid
 from collections import defaultdict
 from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import Final
 
@@ -28,6 +29,9 @@ from kafkalike.log.store.port import Store
 
 HELD_BYTES: Final = 64 * 1024 * 1024
 """Bytes of records that a task sorts at a time."""
+
+FETCHING: Final = 16
+"""Runs of a segment that are fetched side by side from a store where each request is a wait."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -210,5 +214,15 @@ def _written(where: Numbering, rows: int, size: int, times: tuple[int, int]) -> 
 
 def _batches(staged: Store, runs: Sequence[Run]) -> Iterator[pa.RecordBatch]:
     """The staged batches."""
-    for run in runs:
-        yield from ipc.open_stream(staged.read_range(run.file, run.start, run.stop))
+
+    def fetch(run: Run) -> pa.Buffer:
+        return staged.read_range(run.file, run.start, run.stop)
+
+    if not staged.far or len(runs) == 1:
+        for run in runs:
+            yield from ipc.open_stream(fetch(run))
+        return
+    # Threads of its own: those of the store may all be waiting for calls that led here.
+    with ThreadPoolExecutor(min(len(runs), FETCHING)) as pool:
+        for content in pool.map(fetch, runs):
+            yield from ipc.open_stream(content)

@@ -60,7 +60,16 @@ DEFAULT_CLIENT: Final = {"connect_timeout": "5s"}
 _STATUS: Final = re.compile(r"status code: (\d{3}[^:\n]*)")
 _CODE: Final = re.compile(r"<Code>([^<]{1,100})</Code>")
 _MESSAGE: Final = re.compile(r"<Message>([^<\n]{1,200})")
-_NO_BUCKET: Final = ("NoSuchBucket", "ContainerNotFound", "The specified bucket does not exist")
+_NOT_HERE: Final = (
+    "NoSuchBucket",
+    "ContainerNotFound",
+    "The specified bucket does not exist",
+    "AuthorizationHeaderMalformed",
+)
+"""Answers that say: not at this address, or not in this region."""
+
+_NOT_YOU: Final = ("ExpiredToken", "InvalidToken", "TokenRefreshRequired")
+"""Answers of S3 with the status 400 that are about who asks."""
 
 _NO_ANSWER: Final = re.compile(r"^(429|500|502|503|504) |timed out|error sending request", re.IGNORECASE)
 """Of errors: the storage said nothing, or that it is busy. Any of them may be asked again later."""
@@ -299,10 +308,11 @@ class ObjectClient:
     def _error(self, name: str, cause: Exception, *, conditional: bool) -> OSError:
         text, where = self._told(str(cause)), f"{self.uri}/{name}"
         # A list that is refused is obstore's general error.
-        if isinstance(cause, (PermissionDeniedError, UnauthenticatedError)) or text.startswith(("401 ", "403 ")):
+        denied = text.startswith(("401 ", "403 ")) or any(f": {sign}" in text for sign in _NOT_YOU)
+        if denied or isinstance(cause, (PermissionDeniedError, UnauthenticatedError)):
             return (NotStoredError if conditional else PermissionError)(errno.EACCES, text, where)
         missing = isinstance(cause, FileNotFoundError)
-        if any(sign in str(cause) for sign in _NO_BUCKET) or (missing and conditional):
+        if any(sign in str(cause) for sign in _NOT_HERE) or (missing and conditional):
             return (NotStoredError if conditional else OSError)(errno.ENXIO, text, where)
         if missing:
             return FileNotFoundError(errno.ENOENT, "there is no such object", where)
@@ -325,7 +335,7 @@ class ObjectClient:
 
 
 def make_client(root: ObjectRoot, options: StorageOptions, retries: int, patience: float = PATIENCE[0]) -> Client:
-    """Obstore's client of a root; it asks no host but those that `no_others` knows.
+    """The client of a root that obstore has; it asks no host but those that `no_others` knows.
 
     Args:
         root: the place.

@@ -31,8 +31,8 @@ from kafkalike.model.topic import TopicInfo
 if TYPE_CHECKING:
     from kafkalike.log.topic.key_search import Searched
 
-LONGEST: Final = 1.1
-"""A reader that waits for records looks for them at least so often, where a look costs money: 1.1 s, so that an idle
+LONGEST: Final = 1.2
+"""A reader that waits for records looks for them at least so often, where a look costs money: 1.2 s, so that an idle
 topic costs about one request a second and process, and with all others that a reader makes no more than 1.1 $ a
 month."""
 

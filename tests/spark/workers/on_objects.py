@@ -15,6 +15,7 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812
 
 import kafkalike.spark as ks
+from kafkalike.errors import KafkaError
 from kafkalike.log.jvm import append_frame
 
 OPTIONS = "KAFKALIKE_TEST_STORAGE"
@@ -71,6 +72,15 @@ def stream(spark: SparkSession, root: str, options: dict[str, str], places: dict
     return told
 
 
+def refusal(spark: SparkSession, topic: str, root: str, options: dict[str, str]) -> str:
+    """The error of a read of a topic."""
+    try:
+        ks.read(spark, topic, root, storage_options=options)
+    except KafkaError as error:
+        return type(error).__name__
+    return "none"
+
+
 def main() -> None:
     orders: dict[str, Any] = json.loads(sys.argv[1])
     options: dict[str, str] = json.loads(os.environ.pop(OPTIONS))
@@ -117,6 +127,8 @@ def main() -> None:
         small = ks.read(spark, "small", root, storage_options=options)
         by_delta = spark.read.format("delta").load(f"s3a{root[2:]}/small")
         found["small"] = numbers(small) == numbers(by_delta) == list(range(9))
+        found["twice"] = numbers(ks.read(spark, "twice", root, storage_options=options))
+        found["nowhere"] = [refusal(spark, topic, root, options) for topic in ("nowhere", "../small")]
         ks.register_sql(spark, root, storage_options=options)
         query = spark.sql("SELECT count(*) AS n FROM one WHERE offset < 1000000")
         lag = spark.sql("SELECT sum(lag) AS n FROM lag")
