@@ -167,7 +167,7 @@ class ReplicaOperations(AdminBase):
         topic_partitions: Mapping[str, Sequence[int]] | Sequence[TopicPartition] | None = None,
         timeout_ms: float | None = None,
     ) -> dict[TopicPartition, dict[str, list[int]]]:
-        """Partitions whose replicas are not where they shall be; also where one has fallen out of sync.
+        """Partitions whose replicas are being moved; one that has only fallen out of sync is none.
 
         Args:
             topic_partitions: `{topic: [partitions]}`, or partitions; None for all.
@@ -184,7 +184,7 @@ class ReplicaOperations(AdminBase):
             if name not in topics:
                 continue
             now = [*replicas.isr, *([] if replicas.joining is None else [replicas.joining])]
-            adding = [broker for broker in replicas.replicas if broker not in replicas.isr]
+            adding = list(replicas.adding)
             removing = [broker for broker in now if broker not in replicas.replicas]
             every = {"replicas": [*replicas.replicas, *removing], "adding_replicas": adding}
             for p in topics[name].partitions:

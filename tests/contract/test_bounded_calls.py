@@ -7,8 +7,8 @@ from collections.abc import Iterator
 
 import pytest
 
-from kafkalike.log.store import bounded
-from kafkalike.log.store.bounded import MOST, BoundedCalls
+from kafkalike.log.store.bounded import calls as bounded
+from kafkalike.log.store.bounded.calls import MOST, BoundedCalls
 
 
 @pytest.fixture

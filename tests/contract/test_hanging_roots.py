@@ -9,7 +9,7 @@ import pytest
 
 from kafkalike import KafkaConsumer, KafkaProducer
 from kafkalike.log.cluster.replicated.cluster import ReplicatedCluster
-from kafkalike.log.store.bounded import MOST
+from kafkalike.log.store.bounded.calls import MOST
 from tests.tools.clusters import on_three_disks
 from tests.tools.hanging import hanging, need_hanging
 
@@ -40,7 +40,9 @@ def values(cluster: ReplicatedCluster) -> list[str]:
         return [message.value.decode() for message in consumer]
 
 
-@pytest.mark.parametrize("broker", [1, 2, 3])
+@pytest.mark.parametrize(
+    "broker", [pytest.param(1, marks=pytest.mark.soak), 2, pytest.param(3, marks=pytest.mark.soak)]
+)
 def test_clients_go_on_and_new_ones_begin(roots: list[Path], broker: int) -> None:
     cluster = opened(roots)
     cluster.create_topic("t", 1, {})

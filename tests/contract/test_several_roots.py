@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import shutil
 import signal
+import subprocess
 import warnings
 from collections.abc import Callable
 from pathlib import Path
@@ -19,6 +20,7 @@ from kafkalike.errors import (
     InvalidReplicationAssignmentError,
     InvalidReplicationFactorError,
     KafkaConfigurationError,
+    KafkaStorageError,
     NotEnoughReplicasError,
     UnsafeStorageError,
 )
@@ -334,6 +336,44 @@ def test_an_unclean_election_takes_out_files_that_nobody_has(roots: list[Path]) 
     back(roots, 3)
     assert not cluster.replication.replicate().failed
     assert values(opened(roots)) == ["a", "b", "c"]
+
+
+@pytest.mark.parametrize("refused", [1, 2, 3])
+def test_a_topic_is_created_elsewhere_where_a_root_does_not_take_it(roots: list[Path], refused: int) -> None:
+    cluster = opened(roots)
+    cluster.create_topic("t", 1, {}, replication_factor=2)
+    root = roots[refused - 1]
+    refusing(root, wanted=True)
+    try:
+        for n in range(3):
+            cluster.create_topic(f"new{n}", 1, {}, replication_factor=2)
+            assert refused not in cluster.replication.replicas(f"new{n}").replicas
+        with pytest.raises(KafkaStorageError, match=f"broker {refused} does not take it"):
+            cluster.create_topic("many", 1, {}, replication_factor=3)
+        with pytest.raises(KafkaStorageError, match=f"broker {refused} does not take it"):
+            cluster.create_topic("named", 1, {}, assignments={0: [refused]})
+        assert not [folder for each in roots for folder in each.iterdir() if folder.name.startswith(("many", "named"))]
+    finally:
+        refusing(root, wanted=False)
+
+
+def refusing(root: Path, *, wanted: bool) -> None:
+    """Nothing new can be made in a root's folder, not even by the superuser."""
+    subprocess.run(["chattr", "+i" if wanted else "-i", str(root)], check=False)
+
+
+def test_only_what_is_being_moved_is_a_reassignment(roots: list[Path]) -> None:
+    cluster = opened(roots)
+    cluster.create_topic("t", 1, {}, assignments={0: [1, 2]})
+    away(roots, 2)
+    cluster.log("t").append(batch("a"))
+    assert cluster.replication.replicas("t").isr == (1,)
+    assert not cluster.replication.reassigning()
+    cluster.replication.reassign("t", [1, 2, 3])
+    assert cluster.replication.reassigning()["t"].adding == (3,)
+    cluster.replication.replicate()
+    assert not cluster.replication.reassigning()
+    back(roots, 2)
 
 
 def test_transactions_survive_the_loss_of_a_root(roots: list[Path]) -> None:

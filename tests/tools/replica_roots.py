@@ -286,7 +286,7 @@ class Roots:
         for version in sorted(gone):
             self.lost.setdefault(version, []).append(self.truth.pop(version))
             self.acknowledged.pop(version, None)
-        # Files of versions that it has, and which are nowhere any more: its seal takes out as many as were written down.
+        # Files of versions that it has, and which are nowhere any more, its seal takes out.
         table = self.tables[chosen]
         kept = (content for content in self.contents_of(table) if content.configuration != after.configuration)
         gone_files = live_files(kept) - table.files

@@ -50,7 +50,7 @@ def repair_tables(
     with contextlib.suppress(LogCorruptError):
         # A root of a newer format is refused here: what looks damaged may be what this release does not know.
         cluster.metadata.refresh()
-    sound = True
+    sound = _whole_replicas(cluster, allowed, execute=execute, say=say)
     for table in _damaged(cluster, allowed, control=control, say=say):
         for line in table.plan():
             say(f"DAMAGED {line}")
@@ -64,6 +64,19 @@ def repair_tables(
         say("Nothing is damaged that a repair could mend.")
     elif not execute:
         say(NO_EXECUTE)
+    return sound
+
+
+def _whole_replicas(
+    cluster: DeltaCluster, allowed: Callable[[str], bool], *, execute: bool, say: Callable[[str], None]
+) -> bool:
+    """Before anything is given up: what one replica has damaged, another one may have whole."""
+    from kafkalike.log.inspect.replica_repair import repair_replicas
+
+    sound = True
+    for line in repair_replicas(cluster, allowed, execute=execute):
+        say(f"{'REPAIRED' if execute else 'DAMAGED'} {line}")
+        sound = execute
     return sound
 
 

@@ -93,7 +93,7 @@ class Replication(Protocol):
         ...
 
     def reassigning(self) -> Mapping[str, Replicas]:
-        """Topics whose replicas are not those that they shall have."""
+        """Topics of which a reassignment is under way: replicas that it has named are to come, or others to go."""
         ...
 
     def replicate(self, topics: Sequence[str] | None = None, *, timeout_ms: float | None = None) -> ReplicateReport:

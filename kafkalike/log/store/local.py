@@ -17,7 +17,8 @@ import pyarrow as pa
 
 from kafkalike.config.storage import SentOptions
 from kafkalike.errors import KafkaStorageError
-from kafkalike.log.store.bounded import PART_BYTES, go_on, write_parts
+from kafkalike.log.store.bounded.calls import go_on
+from kafkalike.log.store.bounded.files import PART_BYTES, write_parts
 from kafkalike.log.store.folder_probe import probe_folder
 from kafkalike.log.store.leases import LocalLeases
 from kafkalike.log.store.lock import TableLock

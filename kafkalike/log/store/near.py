@@ -35,6 +35,10 @@ class NearStore:
         """This one."""
         return [cast("Store", self)]
 
+    def elsewhere(self) -> Sequence[Store]:
+        """Nowhere."""
+        return ()
+
     def shared(self, name: Hashable, make: Callable[[], T]) -> T:
         """Nothing is shared."""
         del name

@@ -112,6 +112,10 @@ class ObjectStore:
         """Those of this process at this root."""
         return self._root.client.counts
 
+    def elsewhere(self) -> Sequence[Store]:
+        """Nowhere."""
+        return ()
+
     def shared(self, name: Hashable, make: Callable[[], T]) -> T:
         """See `Store.shared`."""
         return self._root.shared((self._root_uri, name), make)

@@ -3,14 +3,19 @@
 from __future__ import annotations
 
 import errno
-from collections.abc import Mapping
+import logging
+from collections.abc import Callable, Mapping
 from functools import lru_cache
-from typing import Any, Final
+from typing import Any, Final, TypeVar
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 
 from kafkalike.log.store.port import Store
+
+_log = logging.getLogger(__name__)
+
+T = TypeVar("T")
 
 ROW_GROUP_ROWS: Final = 131_072
 ROW_GROUP_BYTES: Final = 16 * 1024 * 1024
@@ -84,6 +89,35 @@ def open_parquet(store: Store, name: str, buffer_size: int = 0, *, whole: bool =
 def is_storage_error(cause: BaseException) -> bool:
     """Whether a file could not be read for a reason that is not the file's, so that trying again may help."""
     return isinstance(cause, MemoryError) or (isinstance(cause, OSError) and cause.errno in _NOT_DAMAGE)
+
+
+def sound(
+    store: Store, name: str, read: Callable[[Store], T], failed: tuple[type[BaseException], ...] = UNREADABLE
+) -> T:
+    """Read a file; where that fails, read it at each replica that has it, one after the other.
+
+    Files never change once they are there, so whoever has one whole has the right one.
+
+    Args:
+        store: where it is.
+        name: the file, for the log.
+        read: reads it, and looks whether it is whole.
+        failed: what it raises where it is not.
+
+    Raises:
+        Exception: what the first read raised, where no other one came to an end.
+    """
+    try:
+        return read(store)
+    except failed as cause:
+        for other in store.elsewhere():
+            try:
+                found = read(other)
+            except failed:
+                continue
+            _log.warning("%s/%s cannot be read, it is read at %s: %s", store.uri, name, other.uri, cause)
+            return found
+        raise
 
 
 def put_parquet(store: Store, name: str, table: pa.Table, codec: str) -> int:

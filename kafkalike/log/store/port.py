@@ -145,6 +145,10 @@ class Store(Protocol):
         """
         ...
 
+    def elsewhere(self) -> Sequence[Store]:
+        """Where a file can be read that cannot be read here: each replica for itself; empty where there is none."""
+        ...
+
     def for_tasks(self) -> Store:
         """This store, to be sent to the processes of a Spark job: when it is pickled, what asks the storage goes along.
 

@@ -18,7 +18,7 @@ import pyarrow.parquet as pq
 from kafkalike.clock import Clock
 from kafkalike.errors import KafkaStorageError, LogCorruptError
 from kafkalike.log.store.arrays import binaries, whole_numbers
-from kafkalike.log.store.parquet import UNREADABLE, is_storage_error, open_parquet, put_parquet
+from kafkalike.log.store.parquet import UNREADABLE, is_storage_error, open_parquet, put_parquet, sound
 from kafkalike.log.store.port import Store
 from kafkalike.log.table.actions import Add
 from kafkalike.log.table.damage import DamagedFileError
@@ -55,9 +55,7 @@ class RowFiles(Generic[R]):
 
     def read(self, path: str) -> pa.Table:
         """A data file. Without pyarrow's threads, which take longer to wake up than a small file takes to be read."""
-        # Such a file is small: where each request takes long, it comes in one.
-        with open_parquet(self._files, path, whole=self._files.far) as file:
-            return file.read(use_threads=False)
+        return sound(self._files, path, lambda files: _read(files, path))
 
     def read_all(self, paths: Sequence[str]) -> list[pa.Table]:
         """Several data files, side by side where each request takes long."""
@@ -192,3 +190,9 @@ def _to_rows(table: pa.Table, row_type: type[R]) -> list[R]:
         else:
             lists.append(table.column(name).to_pylist())
     return [row_type(**dict(zip(names, row, strict=True))) for row in zip(*lists, strict=True)]
+
+
+def _read(files: Store, path: str) -> pa.Table:
+    # Such a file is small: where each request takes long, it comes in one.
+    with open_parquet(files, path, whole=files.far) as file:
+        return file.read(use_threads=False)

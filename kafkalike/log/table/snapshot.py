@@ -16,7 +16,7 @@ import pyarrow.parquet as pq
 
 from kafkalike.errors import LogCorruptError, UnsupportedVersionError
 from kafkalike.log.store.arrays import without_nulls
-from kafkalike.log.store.parquet import is_storage_error
+from kafkalike.log.store.parquet import is_storage_error, sound
 from kafkalike.log.store.port import Store
 from kafkalike.log.table.actions import (
     ADD_FIELDS,
@@ -153,7 +153,7 @@ def _read(store: Store, files: LogFiles, version: int | None, *, every: int = EV
             problems.append(f"{log_name(missing)} is missing")
             continue
         try:
-            actions = {} if base < 0 else read_checkpoint(store, files.checkpoints[base])
+            actions = {} if base < 0 else _checkpoint(store, files.checkpoints[base])
         except (OSError, pa.ArrowException, ValueError) as cause:
             if isinstance(cause, FileNotFoundError) or is_storage_error(cause):
                 raise
@@ -227,6 +227,11 @@ def all_damaged(store: Store, versions: Sequence[int]) -> bool:
 def why_damaged(cause: LogCorruptError) -> str:
     """What is wrong with a commit, without its name."""
     return str(cause).partition(".json ")[2].removeprefix("is damaged: ") or str(cause)
+
+
+def _checkpoint(store: Store, names: Sequence[str]) -> dict[str, pa.StructArray]:
+    """The same, of any replica that has it whole: those of one version say the same."""
+    return sound(store, f"_delta_log/{names[0]}", lambda copy: read_checkpoint(copy, names))
 
 
 def read_checkpoint(store: Store, names: Sequence[str]) -> dict[str, pa.StructArray]:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import TYPE_CHECKING, Final
 
 import numpy as np
@@ -16,7 +17,7 @@ import pyarrow.compute as pc
 
 from kafkalike.errors import CorruptRecordError, KafkaStorageError
 from kafkalike.log.store.arrays import binaries, numbers
-from kafkalike.log.store.parquet import UNREADABLE, is_storage_error
+from kafkalike.log.store.parquet import UNREADABLE, is_storage_error, sound
 from kafkalike.log.topic.chunk import CHUNK_SCHEMA, Chunk
 from kafkalike.log.topic.data_file import DataFile, FlawError, Reading, longs
 
@@ -77,7 +78,9 @@ def search(files: Store, segments: Sequence[Segment], wanted: Wanted) -> Iterato
             continue
         where = f"partition {segment.partition}: offsets [{segment.start}, {segment.stop})"
         try:
-            found = _searched(files, segment, wanted)
+            found = sound(
+                files, segment.path, partial(_searched, segment=segment, wanted=wanted), (*UNREADABLE, FlawError)
+            )
             yield found
             if found.start > segment.start:
                 return

@@ -16,7 +16,7 @@ import numpy as np
 import pyarrow as pa
 
 from kafkalike.errors import CorruptRecordError, DataLossError, KafkaError, KafkaStorageError
-from kafkalike.log.store.parquet import UNREADABLE, is_storage_error
+from kafkalike.log.store.parquet import UNREADABLE, is_storage_error, sound
 from kafkalike.log.topic.data_file import COLUMNS, WHOLE_BYTES, DataFile, FlawError, Longs, Reading, longs
 from kafkalike.log.topic.offset_proof import OffsetProof, is_dense
 from kafkalike.log.topic.open_files import open_files
@@ -74,7 +74,8 @@ class SegmentRows:
     ) -> None:
         self.position = max(position, segment.start)
         """The next offset to be handed out."""
-        self._files = files
+        self._given = self._files = files
+        """Where the file is, and where it is read: at another replica where the first one has it damaged."""
         self._segment = segment
         self._reading = reading
         self._name = name
@@ -157,6 +158,15 @@ class SegmentRows:
     # --- reading -------------------------------------------------------------------------------
 
     def _fetch(self) -> pa.RecordBatch:
+        """The next rows of the file at or above the position, of the first replica that has them."""
+        failed = (CorruptRecordError, KafkaStorageError, *UNREADABLE)
+        return sound(self._given, self._segment.path, self._fetched_at, failed)
+
+    def _fetched_at(self, files: Store) -> pa.RecordBatch:
+        self._files = files
+        return self._fetched()
+
+    def _fetched(self) -> pa.RecordBatch:
         """The next rows of the file at or above the position, checked."""
         # A file that is fetched whole is never open.
         held = contextlib.nullcontext() if self._segment.size_bytes <= WHOLE_BYTES else open_files.using(self)

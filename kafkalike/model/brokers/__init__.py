@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Final
 
 from kafkalike.model.replication.values import Registration, Replica
@@ -40,6 +40,24 @@ class ReplicatedTable:
     """Ids of the brokers that shall have a replica, Kafka's order: the first one is the preferred leader."""
     registration: Registration
     """Who takes the next version, and in what order."""
+    adding: tuple[int, ...] = ()
+    """Those of `assigned` that a reassignment has named, and that have not been in sync since."""
+
+    @property
+    def reassigning(self) -> bool:
+        """Whether a reassignment is under way: somebody is to come, or to go. One out of sync alone is none."""
+        return bool(self.adding) or any(replica.broker not in self.assigned for replica in self.registration.chain)
+
+    def reassigned(self, wanted: Sequence[int]) -> ReplicatedTable:
+        """The same table, which others shall have."""
+        known = set(self.assigned) - set(self.adding)
+        adding = tuple(broker for broker in wanted if broker not in known and broker not in self.isr)
+        return replace(self, assigned=tuple(wanted), adding=adding)
+
+    def registered(self, registration: Registration) -> ReplicatedTable:
+        """The same table, with other ones in its chain."""
+        found = replace(self, registration=registration)
+        return replace(found, adding=tuple(broker for broker in self.adding if broker not in found.isr))
 
     @property
     def leader(self) -> int:
@@ -108,6 +126,8 @@ class Replicas:
     """How far each of them is; empty unless it was asked for."""
     joining: int | None = None
     """Id of the broker whose replica is about to be in sync."""
+    adding: tuple[int, ...] = ()
+    """Ids of brokers that a reassignment has named, and that have not been in sync since."""
     min_isr: int = 1
     """The topic's `min.insync.replicas`."""
     losses: tuple[str, ...] = ()

@@ -53,7 +53,11 @@ def replicas_value(table: ReplicatedTable) -> str:
         "chain": list(map(list, registered.chain)),
         "joining": None if registered.joining is None else list(registered.joining),
         "life": registered.life,
-        "losses": [[loss.epoch, loss.replica, loss.kept, loss.chain, loss.files] for loss in registered.losses],
+        **({"adding": list(table.adding)} if table.adding else {}),
+        "losses": [
+            [loss.epoch, loss.replica, loss.kept, loss.chain, *([loss.files] if loss.files else [])]
+            for loss in registered.losses
+        ],
     }
     return json.dumps(value, sort_keys=True)
 
@@ -85,6 +89,7 @@ def replicas_of(value: Mapping[str, Any]) -> ReplicatedTable:
         location=text(value, "location"),
         assigned=tuple(as_whole(broker, "assigned", at_least=1) for broker in value["assigned"]),
         registration=registration,
+        adding=tuple(as_whole(broker, "adding", at_least=1) for broker in value.get("adding", ())),
     )
 
 

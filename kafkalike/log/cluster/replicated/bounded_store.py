@@ -1,4 +1,4 @@
-"""BoundedStore: a broker's root whose callers wait for a while only where it hangs; see `kafkalike.log.store.bounded`."""
+"""BoundedStore: a broker's root that is waited for for a while only; see `kafkalike.log.store.bounded.calls`."""
 
 from __future__ import annotations
 
@@ -11,7 +11,8 @@ import pyarrow as pa
 
 from kafkalike.errors import KafkaStorageError
 from kafkalike.log.cluster.replicated.broker_store import BrokerStore, Founding, opened_root
-from kafkalike.log.store.bounded import BoundedCalls, BoundedFile, calls_of
+from kafkalike.log.store.bounded.calls import BoundedCalls, calls_of
+from kafkalike.log.store.bounded.files import BoundedFile
 from kafkalike.log.store.local import LOCKS
 from kafkalike.log.store.lock import TableLock
 from kafkalike.log.store.port import NOW, Entry, Pace

@@ -125,8 +125,11 @@ def check_sign(plain: Store, founding: Founding, seconds: float = SIGN_SECONDS) 
         raise OSError(errno.ESTALE, str(cause)) from cause
     if sign is None:
         raise OSError(errno.ESTALE, f"the root {uri} is not there")
-    if sign.cluster != founding.cluster or sign.roots.get(sign.broker) != uri:
-        raise OSError(errno.ESTALE, f"{uri} has a root of another cluster, or another broker's")
+    if sign.cluster != founding.cluster:
+        raise OSError(errno.ESTALE, f"{uri} has a root of another cluster")
+    if sign.roots.get(sign.broker) != uri:
+        place = sign.roots.get(sign.broker)
+        raise OSError(errno.ESTALE, f"{uri} has the root of broker {sign.broker}: put it to {place} again")
     founding.checked[uri] = now
 
 

@@ -104,6 +104,7 @@ class Brokers:
             offline=offline,
             ends=tuple(self._end(table, broker) for broker in every) if ends else (),
             joining=None if registered.joining is None else registered.joining.broker,
+            adding=table.adding,
             min_isr=int(settings["min.insync.replicas"]) if info is not None else 1,
             losses=tuple(
                 f"epoch {loss.epoch}: broker {loss.replica.broker} was chosen, whose log ended at version {loss.kept}; "
@@ -157,10 +158,10 @@ class Brokers:
 
     @staticmethod
     def _kept(topic: str, table: ReplicatedTable) -> tuple[int, ...]:
-        if set(table.assigned) == set(table.isr):
+        if not table.reassigning:
             raise NoReassignmentInProgressError(f"No reassignment of topic {topic} is in progress")
-        first = [broker for broker in table.assigned if broker in table.isr]
-        return (*first, *(broker for broker in table.isr if broker not in first))
+        stay = [broker for broker in table.assigned if broker not in table.adding]
+        return (*stay, *(broker for broker in table.isr if broker not in stay))
 
     def _check(self, state: ClusterState, topic: str, table: ReplicatedTable, wanted: Sequence[int]) -> None:
         if not wanted or len(set(wanted)) < len(wanted):
@@ -176,18 +177,18 @@ class Brokers:
                 raise InvalidReplicationAssignmentError(message)
 
     def _assigning(self, state: ClusterState, seq: int, table: ReplicatedTable, wanted: tuple[int, ...]) -> MetadataRow:
-        changed = ReplicatedTable(location=table.location, assigned=wanted, registration=table.registration)
+        changed = table.reassigned(wanted)
         name, topic_id = owner(state, table.location)
         change = f"replicas shall be {', '.join(map(str, wanted))}"
         return replicas_row(seq, self._cluster.clock.now_ms(), changed, change, topic=name, topic_id=topic_id)
 
     def reassigning(self) -> Mapping[str, Replicas]:
-        """Topics whose replicas are not those that they shall have."""
+        """Topics of which a reassignment is under way."""
         state = self._state()
         return {
             name: self._described(name, table, ends=False)
             for table in state.replicas.values()
-            if {replica.broker for replica in table.registration.chain} != set(table.assigned)
+            if table.reassigning
             for name in [owner(state, table.location)[0]]
         }
 

@@ -32,7 +32,7 @@ from kafkalike.log.cluster.replicated.places import Places, is_folder, rack_of, 
 from kafkalike.log.cluster.replicated.roots import SeveralRoots, folder_of
 from kafkalike.log.cluster.replicated.voters import first_voters, metadata_root
 from kafkalike.log.cluster.topic_folders import location_of, put_aside
-from kafkalike.log.store.bounded import calls_of
+from kafkalike.log.store.bounded.calls import calls_of
 from kafkalike.log.table.actions import log_name
 from kafkalike.log.table.commit_file import creation
 from kafkalike.log.table.control_log import DeltaControlLog
@@ -56,6 +56,7 @@ if TYPE_CHECKING:
     from kafkalike.config.server import ServerConfig
     from kafkalike.config.storage import StorageOptions
     from kafkalike.log.store.port import Store
+    from kafkalike.model.log_starts import LogStartsMoved
     from kafkalike.model.replication.values import Replica
     from kafkalike.model.topic import TopicInfo
 
@@ -64,6 +65,19 @@ CONTROL_FACTOR: Final = "offsets.topic.replication.factor"
 
 LONGEST_NAME: Final = 220
 """Characters of a topic's name that its folder's name takes: file systems allow 255 bytes."""
+
+
+class RefusingRootError(KafkaStorageError):
+    """A root does not take a new table.
+
+    Args:
+        message: which one, and why.
+        broker: whose root it is, if one is to blame.
+    """
+
+    def __init__(self, message: str, broker: int | None) -> None:
+        super().__init__(message)
+        self.broker = broker
 
 
 class ReplicatedCluster(DeltaCluster):
@@ -100,6 +114,8 @@ class ReplicatedCluster(DeltaCluster):
         self._found_mutex = threading.RLock()
         self._founded = False
         self._places = places
+        self._passed_over = threading.local()
+        """Brokers that did not take the table of the topic that this thread creates."""
         stores = {broker: places.broker(root, founding) for broker, root in roots.items()}
         folders = (s for _, s in sorted(stores.items()) if is_folder(s.uri) and s.is_there())
         first = next(folders, None)
@@ -232,8 +248,50 @@ class ReplicatedCluster(DeltaCluster):
         return {
             broker.id: broker.rack
             for broker in state.brokers.values()
-            if not broker.draining and self.store.root_of(broker.id).is_there()
+            if not broker.draining
+            and broker.id not in getattr(self._passed_over, "brokers", ())
+            and self.store.root_of(broker.id).is_there()
         }
+
+    def create_topic(
+        self,
+        name: str,
+        num_partitions: int,
+        configs: Mapping[str, str],
+        *,
+        validate_only: bool = False,
+        replication_factor: int = -1,
+        assignments: Mapping[int, Sequence[int]] | None = None,
+        begins: LogStartsMoved | None = None,
+    ) -> TopicInfo:
+        """Create a topic. A root that does not take its table, as it is full or read-only, is passed over for others.
+
+        Raises:
+            RefusingRootError: there are too few others, or it was named; nothing is left of the table.
+        """
+        refused: dict[int, RefusingRootError] = {}
+        while True:
+            self._passed_over.brokers = frozenset(refused)
+            try:
+                return super().create_topic(
+                    name,
+                    num_partitions,
+                    configs,
+                    validate_only=validate_only,
+                    replication_factor=replication_factor,
+                    assignments=assignments,
+                    begins=begins,
+                )
+            except RefusingRootError as cause:
+                if assignments or cause.broker is None or cause.broker in refused:
+                    raise
+                refused[cause.broker] = cause
+            except InvalidReplicationFactorError:
+                if refused:
+                    raise next(iter(refused.values())) from None
+                raise
+            finally:
+                self._passed_over.brokers = frozenset()
 
     def _is_out(self, broker: int) -> bool:
         """Whether a broker is out of sync with some table that it shall have, as far as is known."""
@@ -337,8 +395,11 @@ class ReplicatedCluster(DeltaCluster):
         try:
             replicas.put(0, content, durable=True)
         except (OSError, KafkaError) as cause:
-            message = f"the table of topic {name!r} cannot be created: {cause}"
-            raise KafkaStorageError(message) from cause
+            for replica in registration.chain:
+                self._discard_folder(replica.broker, location)
+            why = f"broker {replicas.refused} does not take it: {cause.__cause__}" if replicas.refused else str(cause)
+            message = f"the table of topic {name!r} cannot be created: {why}"
+            raise RefusingRootError(message, replicas.refused) from cause
         return TopicId(table_id)
 
     def check_may_mirror(self) -> None:
@@ -351,12 +412,17 @@ class ReplicatedCluster(DeltaCluster):
 
     def _discard_table(self, info: TopicInfo) -> None:
         for broker in self.store.alive():
-            root = self.store.roots[broker]
-            if is_folder(root.uri):
-                shutil.rmtree(Path(root.uri, info.location), ignore_errors=True)
-            else:
-                # What is left of it, maintenance removes.
-                root.at(info.location).discard(log_name(0))
+            self._discard_folder(broker, info.location)
+
+    def _discard_folder(self, broker: int, location: str) -> None:
+        """Remove a table that nobody has registered; what cannot be removed now, maintenance removes."""
+        root = self.store.root_of(broker)
+        if is_folder(root.uri):
+            folder = Path(root.uri, location)
+            with contextlib.suppress(OSError):
+                root.bounded(lambda: shutil.rmtree(folder, ignore_errors=True), long=True)
+        else:
+            root.at(location).discard(log_name(0))
 
     def _drop_table(self, info: TopicInfo, forget: Callable[[], None]) -> None:
         deadline = Deadline(self.clock, 60_000)

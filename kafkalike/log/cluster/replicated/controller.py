@@ -7,11 +7,11 @@ from typing import TYPE_CHECKING
 
 from kafkalike.clock import Clock
 from kafkalike.errors import KafkaStorageError, UnknownTopicOrPartitionError
-from kafkalike.model.brokers import ReplicatedTable
 from kafkalike.model.cluster_state import ClusterState, MetadataRow, replicas_row
 
 if TYPE_CHECKING:
     from kafkalike.log.cluster.replicated.metadata import PatientControlLog
+    from kafkalike.model.brokers import ReplicatedTable
     from kafkalike.model.replication.values import Registration
 
 Place = Callable[[ClusterState, str], "ReplicatedTable"]
@@ -118,7 +118,7 @@ def registered_row(
     state: ClusterState, now_ms: int, table: ReplicatedTable, after: Registration, change: str
 ) -> MetadataRow:
     """The row that registers something else of a table."""
-    changed = ReplicatedTable(location=table.location, assigned=table.assigned, registration=after)
+    changed = table.registered(after)
     name, topic_id = owner(state, table.location)
     return replicas_row(state.seq + 1, now_ms, changed, change, topic=name, topic_id=topic_id)
 

@@ -12,7 +12,7 @@ from kafkalike.config.storage import SentOptions, StorageOptions
 from kafkalike.errors import KafkaConfigurationError
 from kafkalike.log.cluster.replicated.bounded_store import BoundedStore
 from kafkalike.log.cluster.replicated.broker_store import BrokerRoot, Founding, Sign, sign_of
-from kafkalike.log.store.bounded import calls_of
+from kafkalike.log.store.bounded.calls import calls_of
 from kafkalike.log.store.local import LocalStore
 from kafkalike.log.store.roots import normalise_root
 

@@ -53,6 +53,10 @@ class Copies(NearStore):
         """Each for itself."""
         return self._stores
 
+    def elsewhere(self) -> Sequence[Store]:
+        """Each for itself."""
+        return self._stores
+
     def check_writable(self) -> None:
         """Refused."""
         self._refuse()

@@ -250,6 +250,10 @@ class QuorumStore(NearStore):
         """Content of a file."""
         return self._first(lambda folder: folder.read(name), name)
 
+    def elsewhere(self) -> Sequence[Store]:
+        """Each voter, and those that have a copy."""
+        return self._each()
+
     # --- other files ---------------------------------------------------------------------------
 
     def _each(self) -> list[Store]:

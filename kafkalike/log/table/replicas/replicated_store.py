@@ -106,6 +106,10 @@ class ReplicatedStore(NearStore):
                 found.append(store)
         return found
 
+    def elsewhere(self) -> Sequence[Store]:
+        """The replicas in sync that answer."""
+        return self.copies()
+
     def check_writable(self) -> None:
         """See `Store.check_writable`."""
         self._root.check_writable()

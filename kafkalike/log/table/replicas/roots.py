@@ -6,6 +6,7 @@ Nothing here decides anything: what comes after what stands in `kafkalike.model.
 from __future__ import annotations
 
 import contextlib
+import logging
 import math
 import secrets
 from collections.abc import Callable, Generator, Mapping, Sequence
@@ -15,15 +16,18 @@ from typing import Any, Final, Protocol, TypeVar
 from kafkalike import faults
 from kafkalike.clock import SYSTEM_CLOCK, Clock
 from kafkalike.errors import KafkaError, LogCorruptError
+from kafkalike.log.store.parquet import UNREADABLE
 from kafkalike.log.store.port import NOW, NotStoredError, Pace, Store
 from kafkalike.log.table.actions import log_name
 from kafkalike.log.table.checkpoints.make import make_checkpoint
 from kafkalike.log.table.log_files import LogFiles
 from kafkalike.log.table.replicas.supplies import MARK, Supplies, txns_of
-from kafkalike.log.table.replicas.version_file import LostFile, VersionFile, newest_configuration, seal
+from kafkalike.log.table.replicas.version_file import LostFile, VersionFile, is_whole, newest_configuration, seal
 from kafkalike.log.table.snapshot import load_snapshot
 from kafkalike.model.replication import acts
 from kafkalike.model.replication.values import Registration, Replica, UnreachableError, View
+
+_log = logging.getLogger(__name__)
 
 T = TypeVar("T")
 
@@ -291,10 +295,26 @@ class ReplicaRoots:
 
         found = store.bounded(ask)
         if found is not None:
-            return found
+            return found if is_whole(found) else self._whole_version(replica, version, found)
         if not pace.waits and self.is_sure(replica, version):
             self._unmade[replica] = version, began
         return None
+
+    def _whole_version(self, replica: Replica, version: int, damaged: bytes) -> bytes:
+        """A version that is damaged at a replica in sync, as another one has it; the damaged one where nobody has.
+
+        Both have the same one, and whoever reads it here goes on as if it was whole.
+        """
+        with contextlib.suppress(KafkaError, OSError):
+            known = self._controller.look().in_sync
+            for other in known if replica in known else ():
+                if other != replica:
+                    with contextlib.suppress(OSError):
+                        found = self._there(other).look(log_name(version))
+                        if found is not None and is_whole(found):
+                            _log.warning("version %d of %s is damaged there, and read elsewhere", version, replica)
+                            return found
+        return damaged
 
     def is_sure(self, replica: Replica, version: int) -> bool:
         """Whether clean-up cannot have emptied a version's place at a replica."""
@@ -375,11 +395,24 @@ class ReplicaRoots:
         if version < 0:
             return None
         store = self._there(act.replica)
-        found = newest_configuration(txns_of(store, LogFiles.listed(store, version).checkpoints[version]))
+        names = LogFiles.listed(store, version).checkpoints[version]
+        try:
+            txns = txns_of(store, names)
+        except UNREADABLE as cause:
+            txns = self._txns_elsewhere(act.replica, names, cause)
+        found = newest_configuration(txns)
         if found is None:
             message = f"checkpoint {version} of {store.uri} does not say where the table's replicas are"
             raise LogCorruptError(message)
         return View(found, version)
+
+    def _txns_elsewhere(self, replica: Replica, names: Sequence[str], cause: BaseException) -> dict[str, int]:
+        """Of the same checkpoint of another replica in sync: those of one version say the same."""
+        for other in self._controller.look().in_sync:
+            if other != replica:
+                with contextlib.suppress(*UNREADABLE):
+                    return txns_of(self._there(other), names)
+        raise cause
 
     def _supply(self, act: acts.Supply) -> None:
         assert isinstance(act.content, VersionFile)

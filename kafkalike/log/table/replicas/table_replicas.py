@@ -93,6 +93,8 @@ class TableReplicas:
     ) -> None:
         self.uri = uri
         self.roots = ReplicaRoots(self.store_of, controller, clock, lag_ms=lag_ms, down_before=down_before)
+        self.refused: int | None = None
+        """The broker that did not take the first version when it was to be made."""
         self._make_store = store_of
         self._stores: dict[Replica, Store] = {}
         self.lineage = 0
@@ -430,13 +432,14 @@ class TableReplicas:
                     stored = store.put_if_absent(log_name(0), decided, durable=self.roots.durable) or stored
                     found = store.read(log_name(0))
                 except OSError as cause:
+                    self.refused = replica.broker
                     if again := self._waited(replica, registered):
                         break
                     if stored:
                         raise UnknownOutcomeError(
                             f"creation of {self.uri} at broker {replica.broker}: {cause}", VersionFile(data).append_id
                         ) from cause
-                    raise NotStoredError(errno.EIO, f"broker {replica.broker} gives no answer: {cause}") from cause
+                    raise NotStoredError(errno.EIO, f"broker {replica.broker} does not take it: {cause}") from cause
                 if replica == registered.chain[0]:
                     decided = found
                 elif found != decided:

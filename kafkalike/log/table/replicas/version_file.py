@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import json
 import uuid
+import zlib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Final, NamedTuple
 
-from kafkalike.log.table.actions import Add, TableCommit, parse_commit
+from kafkalike.log.table.actions import CHECKSUM_KEY, Add, TableCommit, parse_commit
 from kafkalike.log.table.commit_file import Commit
 from kafkalike.log.table.state import REPLICAS, SEAL
 from kafkalike.model.compaction import HOLES, cleaner_app
@@ -46,6 +48,16 @@ class VersionFile:
             # Nearly all: they need not be parsed for it.
             return None
         return newest_configuration(self.commit.txns)
+
+
+def is_whole(content: bytes) -> bool:
+    """Whether a version's file is what its writer has made, as far as its checksum says; foreign writers have none."""
+    first, _, rest = content.partition(b"\n")
+    try:
+        wanted = json.loads(first).get("commitInfo", {}).get(CHECKSUM_KEY)
+    except (ValueError, AttributeError):
+        return False
+    return wanted is None or wanted == zlib.crc32(rest)
 
 
 class LostFile(NamedTuple):

@@ -1,0 +1,1 @@
+"""Calls of a storage that may hang: they are given up after a while."""
