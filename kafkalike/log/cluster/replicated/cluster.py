@@ -56,7 +56,7 @@ if TYPE_CHECKING:
     from kafkalike.config.server import ServerConfig
     from kafkalike.config.storage import StorageOptions
     from kafkalike.log.store.port import Store
-    from kafkalike.model.log_starts import LogStartsMoved
+    from kafkalike.model.cluster_state import LogStartsMoved
     from kafkalike.model.replication.values import Replica
     from kafkalike.model.topic import TopicInfo
 
