@@ -167,14 +167,17 @@ class Queries:
                 query.cancel()
         if work.is_alive():
             # In a thread: a JVM without memory may not answer.
-            threading.Thread(target=self._end_jobs, args=(query,), name="kafkalike-end", daemon=True).start()
+            threading.Thread(target=self._end_jobs, args=(work, query), name="kafkalike-end", daemon=True).start()
             work.join(GRACE_SECONDS)
         return not work.is_alive()
 
-    def _end_jobs(self, query: Query) -> None:
+    def _end_jobs(self, work: _Work, query: Query) -> None:
+        """End the jobs of a statement until it has ended, also when nobody waits for it any longer."""
         # Where there is no JVM any longer, the statement says so.
         with contextlib.suppress(Exception):
-            end_jobs(self._spark, query.group)
+            while work.is_alive():
+                end_jobs(self._spark, query.group)
+                work.join(1.0)
 
     def _why(self, deadline: Deadline, more: str = "") -> KafkaTimeoutError:
         over = f"it took longer than {self.seconds:g} seconds"
