@@ -45,7 +45,7 @@ from tests.tools.effort import examples, seeds
 from tests.tools.everywhere import EverywhereStore, Mood, NoThreads, SimulatedClock
 from tests.tools.records import batch, everything
 
-SEEDS = seeds(120, 40)
+SEEDS = seeds(120, 60)
 
 
 MUTANT_SEEDS = 300
@@ -479,7 +479,7 @@ def newer_format(place: Place) -> None:
     files = place.store.at(CLUSTER_METADATA)
     actions = [json.loads(line) for line in files.read(log_name(0)).splitlines()]
     found = next(action["metaData"] for action in actions if "metaData" in action)
-    found["configuration"][ROOT_FORMAT] = "2"
+    found["configuration"][ROOT_FORMAT] = "3"
     version = len(files.list("_delta_log"))
     assert files.put_if_absent(log_name(version), lines_of({"operation": "UPGRADE"}, [{"metaData": found}]))
 
@@ -496,7 +496,7 @@ def test_what_is_refused_was_never_put_beside_the_table() -> None:
     with pytest.raises(MessageSizeTooLargeError):
         log.append(batch("x" * 200))
     newer_format(place)
-    with pytest.raises(UnsupportedVersionError, match="has format 2"):
+    with pytest.raises(UnsupportedVersionError, match="has format 3"):
         log.append(batch("late"))
 
     assert [call for call in place.mood.calls if call.startswith("put _waiting")] == []
@@ -514,7 +514,7 @@ def test_an_append_that_waits_in_a_root_that_becomes_newer_is_unknown_and_the_ne
     with pytest.raises(UnknownOutcomeError) as unknown:
         log.append(batch("late"))
     for _ in range(2):
-        with pytest.raises(UnsupportedVersionError, match="has format 2"):
+        with pytest.raises(UnsupportedVersionError, match="has format 3"):
             log.append(batch("again"))
 
     assert isinstance(unknown.value.__cause__, UnsupportedVersionError)

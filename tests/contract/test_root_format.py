@@ -151,11 +151,11 @@ def test_a_newer_format_is_refused_by_name_before_anything_is_written(open_table
     cluster = open_tables()
     cluster.create_topic("t", 1, {})
     open_log(cluster).append(batch("v"))
-    newer(cluster, "2")
+    newer(cluster, "3")
     client = open_tables()
     before = files_of(client)
 
-    with pytest.raises(UnsupportedVersionError, match=rf"{cluster.root} has format 2 .*knows formats up to 1"):
+    with pytest.raises(UnsupportedVersionError, match=rf"{cluster.root} has format 3 .*knows formats up to 2"):
         acts(client)[act]()
 
     assert files_of(client) == before
@@ -168,11 +168,11 @@ def test_a_client_that_is_at_work_is_refused_from_its_next_look_on(open_tables: 
     cluster.create_topic("t", 1, {})
     open_log(cluster).append(batch("v"))
     log = open_log(cluster)
-    newer(open_tables(), "2")
+    newer(open_tables(), "3")
     before = files_of(cluster)
 
     for _ in range(2):
-        with pytest.raises(UnsupportedVersionError, match="has format 2"):
+        with pytest.raises(UnsupportedVersionError, match="has format 3"):
             log.append(batch("w")) if act == "append" else acts(cluster)[act]()
 
     assert files_of(cluster) == before
@@ -200,7 +200,7 @@ def test_a_checkpoint_keeps_it(open_tables: Opener) -> None:
     cluster.settle()
     files = metadata_of(cluster)
     assert "_last_checkpoint" in {e.name for e in files.list("_delta_log")}
-    newer(cluster, "2")
+    newer(cluster, "3")
 
-    with pytest.raises(UnsupportedVersionError, match="has format 2"):
+    with pytest.raises(UnsupportedVersionError, match="has format 3"):
         open_tables().topics()

@@ -25,7 +25,7 @@ DOCS = sorted(page for page in (PROJECT / "docs").glob("*.md") if page.name != "
 PAGES = ["README.md", *(f"docs/{page.name}" for page in DOCS)]
 HELP = {"--help", "--version"}
 
-FILES = {"ini", "json", "yaml", "mermaid"}
+FILES = {"ini", "json", "yaml", "mermaid", "properties"}
 """Languages of blocks that are files; `tests/e2e/test_recipes.py` checks them."""
 
 MOST_NOT_RUN = 8

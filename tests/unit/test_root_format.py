@@ -12,12 +12,18 @@ def test_a_root_of_format_1_is_known(properties: dict[str, str]) -> None:
     check_root_format("root", properties)
 
 
-@pytest.mark.parametrize("said", ["2", "0", "10", "-1", "1.0", "", "one"])
+@pytest.mark.parametrize("said", ["3", "0", "10", "-1", "1.0", "", "one"])
 def test_every_other_one_is_refused_by_name(said: str) -> None:
     with pytest.raises(UnsupportedVersionError) as refused:
         check_root_format("s3://bucket/log", {ROOT_FORMAT: said})
 
     assert str(refused.value) == (
         f"the root s3://bucket/log has format {said} (kafkalike.root.format in __cluster_metadata), and this release "
-        "knows formats up to 1: a newer kafkalike has written it; upgrade this client"
+        "knows formats up to 2: a newer kafkalike has written it; upgrade this client"
     )
+
+
+def test_a_root_that_is_one_of_several_by_now_is_for_those_who_know_it() -> None:
+    check_root_format("root", {ROOT_FORMAT: "2"}, several=True)
+    with pytest.raises(UnsupportedVersionError, match=r"root has several roots by now \(`kafkalike brokers add`\)"):
+        check_root_format("root", {ROOT_FORMAT: "2"})

@@ -11,7 +11,7 @@ from typing import Any, Final
 
 import pyarrow as pa
 
-from kafkalike.log.table.root_format import NEWEST, ROOT_FORMAT
+from kafkalike.log.table.root_format import ONLY_ROOT, ROOT_FORMAT
 from kafkalike.model import cluster_state, group_state
 from kafkalike.model.schemas import table as schema_table
 
@@ -94,7 +94,7 @@ CONTROL_TABLE_PROPERTIES: Final = {
     "delta.deletedFileRetentionDuration": "interval 10 minutes",
 }
 
-METADATA_TABLE_PROPERTIES: Final = {**CONTROL_TABLE_PROPERTIES, ROOT_FORMAT: str(NEWEST)}
+METADATA_TABLE_PROPERTIES: Final = {**CONTROL_TABLE_PROPERTIES, ROOT_FORMAT: ONLY_ROOT}
 """Of `__cluster_metadata`, which says for the whole root what format it has."""
 
 METADATA_SCHEMA: Final = pa.schema(

@@ -15,7 +15,7 @@ from kafkalike.errors import UnsupportedVersionError
 ROOT_FORMAT: Final = "kafkalike.root.format"
 """The property. A table that lacks it is of a root of format 1: releases before this one did not write it."""
 
-NEWEST: Final = 1
+ONLY_ROOT: Final = "1"
 """The format of a root that is the only one of its cluster, or was one of several when that was made."""
 
 SEVERAL_ROOTS: Final = "2"
@@ -34,12 +34,12 @@ def check_root_format(root: str, properties: Mapping[str, str], *, several: bool
     Raises:
         UnsupportedVersionError: a newer release has made it so, or it has become one of several.
     """
-    said = properties.get(ROOT_FORMAT, "1")
+    said = properties.get(ROOT_FORMAT, ONLY_ROOT)
     if said == SEVERAL_ROOTS:
         if not several:
             raise grown_error(root)
         return
-    if said not in {str(known) for known in range(1, NEWEST + 1)}:
+    if said != ONLY_ROOT:
         raise UnsupportedVersionError(
             f"the root {root} has format {said} ({ROOT_FORMAT} in __cluster_metadata), and this release knows formats "
             f"up to {SEVERAL_ROOTS}: a newer kafkalike has written it; upgrade this client"
