@@ -24,7 +24,7 @@ class ProducerSettings(TypedDict, total=False):
     """Settings of a `KafkaProducer`.
 
     acks (int | str, default -1): When a record counts as sent. -1, `all` and 1: when its table commit is made, at
-        all replicas in sync: with several roots 1 is served as `all`, too. 0: at once; its future has offset -1,
+        all replicas in sync: 1 is served as `all` with several roots, too. 0: at once; its future has offset -1,
         and an error is only logged. `of` turns `all` into -1. Kafka: 1 waits for one broker, `all` for the replicas
         in sync.
     allow_auto_create_topics (bool, default True): Whether `send` and `partitions_for` create a missing topic, where
