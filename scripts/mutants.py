@@ -2,10 +2,11 @@
 
     python scripts/mutants.py [--part model] [PATTERN …]
 
-mutmut makes the faults, and runs for each the tests that reach the changed function, the quickest first;
-`mutant_trials.py` makes its trials cheaper, and their order random: what a stopped run has found is a sample. It reads
-its settings from the folder that it stands in and cannot be told to use some tests for some modules; so each part gets a
-folder of its own, `build/mutants/<part>`. What is known of unchanged functions stays there from run to run.
+mutmut makes the faults, and runs for each the tests that reach the changed function, the quickest first.
+`tests/tools/mutant_trials.py` makes its trials cheaper, and their order random: what a stopped run has found is a
+sample. It reads its settings from the folder that it stands in and cannot be told to use some tests for some modules;
+so each part gets a folder of its own, `build/mutants/<part>`. What is known of unchanged functions stays there from run
+to run.
 
 A PATTERN picks mutants by name, such as `kafkalike.model.offsets.*`, and tries them again.
 """
@@ -30,7 +31,7 @@ ROOT: Final = Path(__file__).parents[1]
 
 BUILD: Final = ROOT / "build" / "mutants"
 
-MUTMUT: Final = (sys.executable, str(ROOT / "scripts" / "mutant_trials.py"))
+MUTMUT: Final = (sys.executable, "-P", str(ROOT / "tests" / "tools" / "mutant_trials.py"))
 
 MEMORY: Final = 8 << 30
 """Bytes of address space that a trial may take: some faults make a loop that gathers things for ever."""
@@ -52,7 +53,7 @@ class Part:
     modules: Sequence[str]
     tests: Sequence[str]
     without: str = ""
-    """Tests that are left out, as pytest's `-k` picks them: those that look for a planted fault see nothing of others."""
+    """Tests that are left out, as pytest's `-k` picks them: who looks for a planted fault sees nothing of others."""
 
 
 def _unit(*names: str) -> tuple[str, ...]:

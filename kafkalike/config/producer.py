@@ -68,9 +68,10 @@ class ProducerConfig(IdleSettings):
     value_serializer: Any = None
     """`Serializer`, or a callable of the value; None takes bytes only."""
     acks: int | str = -1
-    """When a record counts as sent. -1, `all` and 1: when its table commit is made, at all replicas in sync: 1 is
-    served as `all` with several roots, too. 0: at once; its future has offset -1, and an error is only logged.
-    `of` turns `all` into -1."""
+    """When a record counts as sent. -1, `all` and 1: when its table commit is made, with several roots at all replicas
+    in sync, as 1 is served as `all`. 0: at once; its future has offset -1, and an error is only logged. `of` turns
+    `all` into -1.
+    """
     enable_idempotence: bool = True
     """Retries never double a record, on or off: a write has an id by which its outcome is found, and only what is known
     not to be written is written again. Kept for Kafka's rule: with acks 0 or 1, retries=0 or more than 5 requests in

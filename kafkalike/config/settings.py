@@ -23,10 +23,10 @@ def documented(settings: type[Any]) -> Callable[[type[C]], type[C]]:
 class ProducerSettings(TypedDict, total=False):
     """Settings of a `KafkaProducer`.
 
-    acks (int | str, default -1): When a record counts as sent. -1, `all` and 1: when its table commit is made, at
-        all replicas in sync: 1 is served as `all` with several roots, too. 0: at once; its future has offset -1,
-        and an error is only logged. `of` turns `all` into -1. Kafka: 1 waits for one broker, `all` for the replicas
-        in sync.
+    acks (int | str, default -1): When a record counts as sent. -1, `all` and 1: when its table commit is made, with
+        several roots at all replicas in sync, as 1 is served as `all`. 0: at once; its future has offset -1, and an
+        error is only logged. `of` turns `all` into -1. Kafka: 1 waits for one broker, `all` for the replicas in
+        sync.
     allow_auto_create_topics (bool, default True): Whether `send` and `partitions_for` create a missing topic, where
         the server's `auto.create.topics.enable` allows it too. Otherwise they raise `UnknownTopicOrPartitionError`.
     batch_size (int, default 16384, bytes): Bytes per partition, on average over a topic's partitions, at which

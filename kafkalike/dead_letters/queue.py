@@ -73,8 +73,9 @@ class DeadLetters:
         """Names of the topics with dead letters: those that end with `.dlq`, and those whose first record is a letter.
 
         Args:
-            most: topics that are looked into at most. Those that never were come first, then empty ones, as they may
-                have a record by now; what a topic's first record is stays known. None looks into all.
+            most: topics that are looked into at most. Those that never were come first, then some empty ones, a quarter
+                at most, as they may have a record by now; what a topic's first record is stays known. None looks into
+                all.
 
         Returns:
             The names, sorted, and how many topics were never looked into.
@@ -88,7 +89,11 @@ class DeadLetters:
                 asked.append(info)
             elif first:
                 found.append(name)
-        asked.sort(key=lambda info: self._empty.get(info.topic_id, 0))
+        if most is not None:
+            new = [info for info in asked if info.topic_id not in self._empty]
+            empty = [info for info in asked if info.topic_id in self._empty]
+            empty.sort(key=lambda info: self._empty[info.topic_id])
+            asked = [*new, *empty[: max(1, most // 4)]]
         for info in asked[:most]:
             # What is wrong with a topic that nobody asked about is told elsewhere.
             with contextlib.suppress(KafkaError):

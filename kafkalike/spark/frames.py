@@ -122,7 +122,7 @@ def read(
             options=options,
             key=wanted,
             partition=partition_for_key(wanted, info.num_partitions) if wanted is not None and placed_by_key else None,
-            loaded=None if guesses is None else guesses.loaded(cluster.table_uri(info)),
+            loaded=None if guesses is None or options != travel else guesses.loaded(uri),
         )
         for info, (uri, options) in zip(infos, map(partial(_table, cluster), infos, travels), strict=True)
     ]

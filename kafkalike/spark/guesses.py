@@ -11,9 +11,7 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from typing import TYPE_CHECKING
 
-from py4j.protocol import Py4JError
-from pyspark.errors import PySparkException
-
+from kafkalike.log.jvm.failures import SPARK_FAILURES
 from kafkalike.model.names import check_topic_name
 
 if TYPE_CHECKING:
@@ -59,7 +57,7 @@ class Guesses:
             look = pool.submit(lambda: [self._cluster.topic(name) for name in self._names])
             for where in wheres:
                 # Not there, or no such version: what the look says will be loaded, or is the error.
-                with suppress(PySparkException, Py4JError):
+                with suppress(*SPARK_FAILURES):
                     self._loaded[where] = self._spark.read.format("delta").options(**self._options).load(where)
             return look.result()
 

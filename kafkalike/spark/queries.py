@@ -123,14 +123,13 @@ class Queries:
             KafkaTimeoutError: its time was over, or it was cancelled, or Spark is still at one that was.
             KafkaConnectionError: Spark's process has ended.
         """
-        if self.left is not None and self.left.is_alive():
-            raise KafkaTimeoutError("Spark is still at work on a statement whose time was over: wait for it")
+        self._wait_for_left(query)
         deadline = Deadline(self._clock, self.seconds * 1000)
         work = _Work(lambda: self._answer(query), lambda: self._named(query))
         work.start()
         if not self._awaited(work, query, deadline):
             self.left = work
-            raise self._why(deadline, "; Spark cannot end it where it is, and takes no other one until it has")
+            raise self._why(deadline, "; Spark cannot end it where it is, and others wait for it")
         try:
             return work.result()
         except KafkaError:
@@ -148,6 +147,14 @@ class Queries:
             return IllegalArgumentError(_said(cause))
         return KafkaError(innermost(cause)[:2_000])
 
+    def _wait_for_left(self, query: Query) -> None:
+        """Wait for a statement that was given up, as long as one may take: two of them would take the memory of two."""
+        left, deadline = self.left, Deadline(self._clock, self.seconds * 1000)
+        while left is not None and left.is_alive():
+            if query.cancelled.is_set() or deadline.expired():
+                raise KafkaTimeoutError("Spark is still at work on a statement whose time was over")
+            left.join(_LOOK_SECONDS)
+
     def _named(self, query: Query) -> None:
         """Give the jobs of this thread a name, by which they are ended."""
         self._spark.sparkContext.setJobGroup(query.group, query.text[:200], interruptOnCancel=True)
@@ -160,14 +167,17 @@ class Queries:
                 query.cancel()
         if work.is_alive():
             # In a thread: a JVM without memory may not answer.
-            threading.Thread(target=self._end_jobs, args=(query,), name="kafkalike-end", daemon=True).start()
+            threading.Thread(target=self._end_jobs, args=(work, query), name="kafkalike-end", daemon=True).start()
             work.join(GRACE_SECONDS)
         return not work.is_alive()
 
-    def _end_jobs(self, query: Query) -> None:
+    def _end_jobs(self, work: _Work, query: Query) -> None:
+        """End the jobs of a statement until it has ended, also when nobody waits for it any longer."""
         # Where there is no JVM any longer, the statement says so.
         with contextlib.suppress(Exception):
-            end_jobs(self._spark, query.group)
+            while work.is_alive():
+                end_jobs(self._spark, query.group)
+                work.join(1.0)
 
     def _why(self, deadline: Deadline, more: str = "") -> KafkaTimeoutError:
         over = f"it took longer than {self.seconds:g} seconds"

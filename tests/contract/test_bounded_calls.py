@@ -49,8 +49,13 @@ def test_one_that_hangs_is_given_up_and_others_are_refused_at_once(stuck: thread
 def test_it_is_asked_again_when_what_hung_has_ended(stuck: threading.Event) -> None:
     calls = BoundedCalls("/x", 0.05)
     ended = threading.Event()
+
+    def hang() -> None:
+        stuck.wait()
+        ended.set()
+
     with pytest.raises(TimeoutError):
-        calls.call(lambda: (stuck.wait(), ended.set()))
+        calls.call(hang)
     stuck.set()
     ended.wait()
 

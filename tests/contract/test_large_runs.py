@@ -24,8 +24,8 @@ from kafkalike.log.staged.commit import Commit, commit_results
 from kafkalike.log.staged.lease import HeldFolder
 from kafkalike.log.staged.targets import target_of
 from kafkalike.log.staged.topics import TaskResult, stage_topics
+from kafkalike.log.store.footers.thrift import read_struct, write_struct
 from kafkalike.log.store.parquet import parquet_writer
-from kafkalike.log.store.thrift import read_struct, write_struct
 from kafkalike.model.appends import Appended
 from tests.tools.clusters import on_disk
 from tests.tools.findings import errors_of

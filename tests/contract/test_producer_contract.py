@@ -361,7 +361,7 @@ def test_a_bad_record_of_a_batch_fails_alone(cluster: Cluster, make: Callable[..
 
 def test_each_bad_record_hears_its_own_reason(cluster: Cluster, make: Callable[..., KafkaProducer]) -> None:
     """Size, time and missing key in one batch of a compacted topic."""
-    limits = {"max.message.bytes": "500", "message.timestamp.before.max.ms": "1000", "cleanup.policy": "compact"}
+    limits = {"max.message.bytes": "500", "message.timestamp.before.max.ms": "3600000", "cleanup.policy": "compact"}
     cluster.create_topic("orders", 1, limits)
     producer = make(linger_ms=10_000)
 

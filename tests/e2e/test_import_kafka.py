@@ -142,6 +142,7 @@ def test_import_into_a_checked_topic_takes_what_has_the_subjects_schema_and_noth
     assert "Error: InvalidRecordError: " in said
     create_view(spark, "orders", str(root), format="avro", name="imported")
     found, wrong = spark.sql("SELECT count(id), count(_error) FROM imported").first() or (0, 0)
-    whole = [json.loads(path.read_text().splitlines()[-1]) for path in (checkpoint / "offsets").iterdir()]
+    batches = [path for path in (checkpoint / "offsets").iterdir() if path.name.isdigit()]
+    whole = [json.loads(path.read_text().splitlines()[-1]) for path in batches]
     assert found == max(sum(ends["orders"].values()) for ends in whole if sum(ends["orders"].values()) < records) > 0
     assert wrong == 0

@@ -169,9 +169,15 @@ def _s3(program: Path, port: int, folder: Path) -> tuple[list[str], Mapping[str,
     return command, {"ROOT_ACCESS_KEY": KEY_ID, "ROOT_SECRET_KEY": KEY}
 
 
-def _azure(program: Path, port: int, _folder: Path) -> tuple[list[str], Mapping[str, str]]:
+def _azure(program: Path, port: int, folder: Path) -> tuple[list[str], Mapping[str, str]]:
+    # Every ten minutes Azurite throws away what nobody names, and makes an index anew for each piece of it: after some
+    # thousands of puts it answers nobody for minutes. No test lives long enough to need that.
+    constants = program.parent.parent / "azurite/dist/src/blob/utils/constants.js"
+    script = folder / "no_sweep.js"
+    script.write_text(f"require({json.dumps(str(constants))}).DEFAULT_GC_INTERVAL_MS = 2 ** 31 - 1;\n")
     command = [str(program), "--inMemoryPersistence", "--skipApiVersionCheck", "--disableTelemetry", "--silent"]
-    return [*command, "--blobHost", "127.0.0.1", "--blobPort", str(port)], {}
+    options = {"NODE_OPTIONS": f"--require {json.dumps(str(script))}"}
+    return [*command, "--blobHost", "127.0.0.1", "--blobPort", str(port)], options
 
 
 def _google(program: Path, port: int, _folder: Path) -> tuple[list[str], Mapping[str, str]]:

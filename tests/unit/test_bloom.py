@@ -6,7 +6,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from kafkalike.log.store.bloom import may_hold, xxh64
+from kafkalike.log.store.footers.bloom import may_hold, xxh64
 from kafkalike.log.store.parquet import FILTER_ROWS, write_parquet
 from kafkalike.log.topic.chunk import CHUNK_SCHEMA
 

@@ -70,31 +70,38 @@ def test_what_is_registered_of_a_table_is_in_its_row() -> None:
 
 
 @pytest.mark.parametrize(
-    ("name", "value"),
+    ("name", "value", "said"),
     [
-        ("location", None),
-        ("assigned", ["2"]),
-        ("assigned", [2.5]),
-        ("assigned", [0]),
-        ("assigned", None),
-        ("epoch", -1),
-        ("life", "4"),
-        ("chain", [[3, 1, 1]]),
-        ("chain", [[3, -1]]),
-        ("chain", [["3", 1]]),
-        ("chain", [[0, 0]]),
-        ("joining", 3),
-        ("joining", [3]),
-        ("losses", [[3, [1, 2], 17]]),
-        ("losses", [[-1, [1, 2], 17, []]]),
-        ("losses", [[3, [1, 2], -2, []]]),
-        ("losses", [[3, [1, 2], "17", []]]),
+        ("location", None, "^'location' is None"),
+        ("assigned", ["2"], "^'assigned' is '2', .* from 1$"),
+        ("assigned", [2.5], "^'assigned'"),
+        ("assigned", [0], "^'assigned'"),
+        ("assigned", None, None),
+        ("epoch", -1, "^'epoch'"),
+        ("life", "4", "^'life'"),
+        ("chain", [[3, 1, 1]], None),
+        ("chain", [[3, -1]], "^'life' is -1"),
+        ("chain", [["3", 1]], "^'broker' is '3', .* from 1$"),
+        ("chain", [[0, 0]], "^'broker'"),
+        ("joining", 3, None),
+        ("joining", [3], None),
+        ("losses", [[3, [1, 2], 17]], None),
+        ("losses", [[-1, [1, 2], 17, []]], "^'epoch' is -1"),
+        ("losses", [[3, [1, 2], -2, []]], "^'kept' is -2, .* from -1$"),
+        ("losses", [[3, [1, 2], "17", []]], "^'kept'"),
     ],
 )
-def test_a_damaged_row_of_replicas_is_refused(name: str, value: object) -> None:
+def test_a_damaged_row_of_replicas_is_refused(name: str, value: object, said: str | None) -> None:
     """A broker's id that is read wrongly would make another root the leader."""
-    with pytest.raises((TypeError, ValueError)):
+    with pytest.raises((TypeError, ValueError), match=said):
         replicas_of(SAID | {name: value})
+
+
+def test_a_replica_that_had_nothing_may_have_been_chosen() -> None:
+    """In the first epoch, too: then all is lost."""
+    found = replicas_of(SAID | {"losses": [[0, [1, 0], -1, []]]})
+
+    assert found.registration.losses == (Loss(0, Replica(1), -1, ()),)
 
 
 def test_a_table_that_nobody_has_in_sync_is_damage() -> None:

@@ -54,7 +54,12 @@ BEGAN = 1_000
     ],
 )
 def test_a_copy_is_given_what_comes_next_or_begins_anew(
-    end: int, wanted: int, first: int, same: bool | None, newest: int, step: Step
+    end: int,
+    wanted: int,
+    first: int,
+    same: bool | None,  # noqa: FBT001
+    newest: int,
+    step: Step,
 ) -> None:
     there = range(first, newest + 1)
 
@@ -69,7 +74,11 @@ def test_a_copy_is_given_what_comes_next_or_begins_anew(
     st.integers(-1, 8),
 )
 def test_versions_are_followed_only_where_each_of_them_is_there(
-    end: int, wanted: int, there: frozenset[int], same: bool | None, newest: int
+    end: int,
+    wanted: int,
+    there: frozenset[int],
+    same: bool | None,  # noqa: FBT001
+    newest: int,
 ) -> None:
     """A copy that lacks a version in between would read records that nobody wrote in that order."""
     step = next_step(end=end, wanted=wanted, there=there, same=same, newest=newest)
@@ -198,7 +207,7 @@ def test_a_group_that_is_at_work_in_the_copys_cluster_is_left_alone() -> None:
         (groups(replace(COMMIT, topic="other", time_ms=BEGAN)), True),
     ],
 )
-def test_a_position_gives_way_to_a_newer_one_of_the_source_alone(target: GroupsState, taken: bool) -> None:
+def test_a_position_gives_way_to_a_newer_one_of_the_source_alone(target: GroupsState, *, taken: bool) -> None:
     assert may_take(target, OFFERED, BEGAN, 4) is taken
     due = offsets_due(groups(COMMIT), target, {"t": COPIED}, ["g"], 4)
     assert (due.offsets, due.held) == (([OFFERED], []) if taken else ([], ["g"]))

@@ -66,8 +66,9 @@ def test_nobody_joins_while_a_newer_seal_is_met() -> None:
 def test_a_controller_that_says_something_else_by_now_is_asked_again() -> None:
     """Nobody leaves, nor is chosen, on what it said before."""
     registered = Registration(1, (ONE, TWO))
+    changed = False
 
-    assert answered(joining.leaving(TWO, registered, View(registered.configuration, 5), {}), False) is None
+    assert answered(joining.leaving(TWO, registered, View(registered.configuration, 5), {}), changed) is None
     assert answered(joining.choosing_unclean(ONE), registered) is None
 
 

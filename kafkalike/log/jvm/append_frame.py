@@ -15,10 +15,9 @@ from functools import partial
 from typing import TYPE_CHECKING, Final
 
 import pyarrow as pa
-from py4j.protocol import Py4JError
-from pyspark.errors import PySparkException
 
 from kafkalike.expr.sink import arrow_columns
+from kafkalike.log.jvm.failures import SPARK_FAILURES
 from kafkalike.log.jvm.java_errors import innermost
 from kafkalike.log.jvm.job_errors import raise_refusal
 from kafkalike.log.jvm.prompt_answer import PromptAnswer
@@ -91,7 +90,7 @@ def run_job(frame: DataFrame, target: Target, folder: Folder) -> list[TaskResult
         rows = (
             arrow_columns(frame).mapInArrow(partial(_stage, PromptAnswer(), target, folder), "result BINARY").collect()
         )
-    except (PySparkException, Py4JError, OSError) as cause:
+    except (*SPARK_FAILURES, OSError) as cause:
         raise_refusal(target.topic or "the write", cause)
     return [pickle.loads(row["result"]) for row in rows]  # noqa: S301 - made by `_stage`
 
@@ -136,7 +135,7 @@ def _write_small(
         write = partial(write_anew, staged.for_tasks(), files.for_tasks())
         try:
             return context.parallelize(jobs, len(jobs)).map(write).collect()
-        except (PySparkException, Py4JError) as cause:
+        except SPARK_FAILURES as cause:
             # What tasks have written has names that only they know; maintenance finds it.
             message = f"Spark could not write the segments: {innermost(cause)}"
             raise OSError(message) from cause

@@ -204,12 +204,11 @@ def driver_options(given: str) -> str:
 
 
 def answers(spark: SparkSession) -> bool:
-    """Whether the JVM of a session is there: it ends when its memory does."""
+    """Whether the JVM of a session is there, and has not stopped its work: it does when its memory ends."""
     try:
-        spark._jvm.java.lang.System.nanoTime()  # type: ignore[union-attr]  # noqa: SLF001 - no other way
+        return not spark.sparkContext._jsc.sc().isStopped()  # noqa: SLF001 - Python does not ask the JVM
     except Exception:  # noqa: BLE001 - py4j has a class for each way of being gone
         return False
-    return True
 
 
 def end_jobs(spark: SparkSession, group: str) -> None:

@@ -21,6 +21,7 @@ from pyspark.errors import PySparkException
 
 from kafkalike.clock import SYSTEM_CLOCK, Deadline
 from kafkalike.errors import CorruptRecordError, IllegalArgumentError, KafkaStorageError
+from kafkalike.log.jvm.failures import SPARK_FAILURES
 from kafkalike.log.jvm.java_errors import innermost
 from kafkalike.log.upkeep.tasks import Job, Piece, Work
 
@@ -88,7 +89,7 @@ class SparkTasks:
         self._context.addJobTag(tag)
         try:
             (outcome,) = self._context.parallelize([0], 1).map(task).collect()
-        except (PySparkException, Py4JError, OSError) as cause:
+        except (*SPARK_FAILURES, OSError) as cause:
             said = _PYTHON_ERROR.findall(str(cause))
             message = f"a Spark task of maintenance failed: {said[-1] if said else innermost(cause)}"
             raise KafkaStorageError(message) from cause

@@ -23,8 +23,8 @@ import numpy as np
 import pyarrow as pa
 
 from kafkalike.log.store.arrays import numbers
+from kafkalike.log.store.footers.thrift import Field, Items, Struct, read_struct, write_struct
 from kafkalike.log.store.parquet import parquet_writer
-from kafkalike.log.store.thrift import Field, Items, Struct, read_struct, write_struct
 
 FIRST: Final = 1 << 62
 """The first placeholder."""

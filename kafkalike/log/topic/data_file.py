@@ -12,7 +12,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from kafkalike.log.store.bloom import may_hold, xxh64
+from kafkalike.log.store.footers.bloom import may_hold, xxh64
 from kafkalike.log.store.parquet import KEY, open_parquet
 from kafkalike.log.topic.chunk import CHUNK_SCHEMA
 

@@ -17,7 +17,7 @@ from kafkalike.ui.request import asked, form, moved, page, paged, site
 LETTERS: Final = 100
 """Dead letters of a page."""
 
-LOOKED_INTO: Final = 400
+LOOKED_INTO: Final = 200
 """Topics that are opened at most to see whether they hold dead letters, each time that the page of these is made."""
 
 FINDINGS: Final = 200

@@ -1,6 +1,6 @@
 """mutmut, with cheaper trials: the tests are collected once, and each trial is a fork that runs those that it needs.
 
-    python -m scripts.mutant_trials run|results|show …        as mutmut, in a folder of `scripts/mutants.py`
+    python -P tests/tools/mutant_trials.py run|results|show …        as mutmut, in a folder of `scripts/mutants.py`
 
 mutmut calls pytest anew for each mutant, which on a busy machine takes longer than the tests do. It also tries the
 quickest mutants first, so that what a run has found when it is stopped is no fair sample; here the order is random, and
@@ -32,8 +32,10 @@ LIVED: Final = 0
 NOTICED: Final = 1
 
 TIMES: Final = 5
-"""How many times as long as its tests take without a fault a trial may take, in seconds of CPU: a machine that has other
-work to do must not look like a fault."""
+"""How many times as long as its tests take without a fault a trial may take, in seconds of CPU.
+
+Of CPU, as a machine that has other work to do must not look like a fault.
+"""
 
 PLUS: Final = 20
 """Seconds of CPU that each trial may take beside."""
@@ -56,12 +58,12 @@ class Collected(PytestRunner):
             config = config.pluginmanager.hook.pytest_cmdline_parse(
                 pluginmanager=config.pluginmanager, args=[*arguments, *self._pytest_add_cli_args_test_selection]
             )
-            config._do_configure()  # noqa: SLF001  # as pytest.main does
+            config._do_configure()  # as pytest.main does
             session = Session.from_config(config)
             config.hook.pytest_sessionstart(session=session)
             session.perform_collect()
             # One folder for the files of all trials, which none of them has to look for.
-            config._tmp_path_factory.getbasetemp()  # type: ignore[attr-defined]  # noqa: SLF001
+            config._tmp_path_factory.getbasetemp()
         self._items = {strip_prefix(item.nodeid, prefix="mutants/"): item for item in session.items}
 
     def run_tests(self, *, mutant_name: str | None, tests: Iterable[str]) -> int:
@@ -98,9 +100,11 @@ def _order(mutant: str) -> float:
 
 def main() -> None:
     """Call mutmut."""
-    program.get_mutant_runner = lambda max_workers=1: Trials(max_workers, Collected())  # type: ignore[assignment]
-    program.estimated_worst_case_time = _order
-    program.run_forced_fail_test = lambda _: None
+    vars(program).update(
+        get_mutant_runner=lambda max_workers=1: Trials(max_workers, Collected()),
+        estimated_worst_case_time=_order,
+        run_forced_fail_test=lambda _: None,
+    )
     sys.exit(program.cli())
 
 

@@ -10,7 +10,7 @@ import struct
 from collections.abc import Callable
 from typing import Final
 
-from kafkalike.log.store.thrift import Struct, read_struct
+from kafkalike.log.store.footers.thrift import Struct, read_struct
 
 _BLOCK: Final = 32
 """Bytes of a block: eight words."""
