@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import errno
 import sys
 import threading
+from collections.abc import Callable
 from contextlib import ExitStack
 from pathlib import Path
 from types import FrameType
@@ -12,7 +14,7 @@ import filelock
 import pytest
 
 from kafkalike.clock import SYSTEM_CLOCK, Deadline
-from kafkalike.errors import KafkaTimeoutError
+from kafkalike.errors import KafkaStorageError, KafkaTimeoutError
 from kafkalike.log.store.lock import TableLock
 
 
@@ -136,3 +138,21 @@ def test_an_interrupt_is_an_interrupt_wherever_filelock_is(folder: Path) -> None
                 sys.settrace(before)
 
     assert tried > 10
+
+
+def test_a_try_that_was_given_up_holds_nothing_when_it_ends_late(tmp_path: Path) -> None:
+    """A storage that hung carries it out when nobody waits for it any more."""
+    late: list[Callable[[], object]] = []
+
+    def hangs(call: Callable[[], object]) -> object:
+        late.append(call)
+        raise TimeoutError(errno.ETIMEDOUT, "no answer")
+
+    folder = str(tmp_path / "locks")
+    with pytest.raises(KafkaStorageError), TableLock(folder, "t", within=hangs).held(Deadline(SYSTEM_CLOCK, 0)):
+        pass
+    for call in late:
+        call()
+
+    with TableLock(folder, "t").held(Deadline(SYSTEM_CLOCK, 0)):
+        pass

@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import errno
 import hashlib
+import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from functools import partial
@@ -143,7 +144,7 @@ class TableLock:
         begun, left = SYSTEM_CLOCK.monotonic(), limit.remaining()
         while True:
             try:
-                self._within(partial(_acquire, lock))
+                self._try(lock)
             except Timeout:
                 waited = SYSTEM_CLOCK.monotonic() - begun
                 if waited >= left:
@@ -156,6 +157,16 @@ class TableLock:
                 raise FileNotFoundError(errno.ENOENT, "the folder of locks is gone", str(self._folder))
             rest = max(0.0, 1 - waited / LONG_SECONDS)
             SYSTEM_CLOCK.sleep(min(POLL_SECONDS + (pause - POLL_SECONDS) * rest, left - waited))
+
+    def _try(self, lock: FileLock) -> None:
+        attempt = _Try(lock)
+        try:
+            self._within(attempt)
+        except BaseException:
+            # The storage may still carry it out: nobody would let it go then.
+            if attempt.give_up():
+                self._let_go(lock)
+            raise
 
     def _let_go(self, lock: FileLock) -> None:
         try:
@@ -182,9 +193,32 @@ def _plainly() -> Iterator[None]:
         raise found from several
 
 
-def _acquire(lock: FileLock) -> None:
-    with _plainly():
-        lock.acquire(timeout=0)
+class _Try:
+    """One try to take a lock. Whoever has given it up does not get the lock, however late the try ends.
+
+    Args:
+        lock: the one.
+    """
+
+    def __init__(self, lock: FileLock) -> None:
+        self._lock = lock
+        self._mutex = threading.Lock()
+        self._given_up = self._taken = False
+
+    def __call__(self) -> None:
+        with _plainly():
+            self._lock.acquire(timeout=0)
+        with self._mutex:
+            self._taken = True
+            given_up = self._given_up
+        if given_up:
+            _release(self._lock)
+
+    def give_up(self) -> bool:
+        """Whether it has been taken already, and is to be let go."""
+        with self._mutex:
+            self._given_up = True
+            return self._taken
 
 
 def _release(lock: FileLock) -> None:

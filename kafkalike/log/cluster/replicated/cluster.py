@@ -48,7 +48,7 @@ from kafkalike.log.table.replicas.table_replicas import TableReplicas
 from kafkalike.log.table.replicas.version_file import application
 from kafkalike.log.table.root_format import check_root_format
 from kafkalike.model.brokers import Broker, ReplicatedTable, first_replicas
-from kafkalike.model.cluster_state import ClusterState, MetadataRow, broker_row
+from kafkalike.model.cluster_state import ClusterState, LogStartsMoved, MetadataRow, broker_row
 from kafkalike.model.names import TopicId, TopicName
 from kafkalike.model.replication.assignment import assigned, check_assignment, check_factor
 
@@ -56,7 +56,6 @@ if TYPE_CHECKING:
     from kafkalike.config.server import ServerConfig
     from kafkalike.config.storage import StorageOptions
     from kafkalike.log.store.port import Store
-    from kafkalike.model.cluster_state import LogStartsMoved
     from kafkalike.model.replication.values import Replica
     from kafkalike.model.topic import TopicInfo
 
