@@ -117,7 +117,7 @@ soak-replicas: setup ## half an hour of roots that vanish, fill up and turn read
 	$(call step,pytest)
 	@$(pytest) -n 0 -s -m soak tests/processes/test_replicas_history.py
 	@$(pytest) -n 0 -m soak tests/unit/test_registers_simulation.py tests/unit/test_quorum_simulation.py \
-	    tests/contract/test_hanging_roots.py
+	    tests/contract/test_hanging_roots.py tests/contract/test_damaged_replicas.py
 
 wheel-pythons: setup ## the wheel on Python 3.11, 3.12 and 3.13, each in a fresh environment, as a new user; says which are missing here
 	$(call step,pytest)
