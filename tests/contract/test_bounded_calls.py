@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import os
 import threading
 from collections.abc import Iterator
 
 import pytest
 
 from kafkalike.log.store.bounded import calls as bounded
-from kafkalike.log.store.bounded.calls import MOST, BoundedCalls
+from kafkalike.log.store.bounded.calls import MOST, BoundedCalls, calls_of
 
 
 @pytest.fixture
@@ -78,13 +79,41 @@ def test_one_that_hangs_for_ever_keeps_nobody_out_once_others_are_answered(
 
 def test_few_threads_hang(stuck: threading.Event, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(bounded, "RETRY_SECONDS", 0.0)
-    calls = BoundedCalls("/x", 0.01)
-    before = threading.active_count()
+    calls = BoundedCalls("/of few threads", 0.01)
 
     for _ in range(5 * MOST):
         hang(calls, stuck)
 
-    assert threading.active_count() - before <= MOST
+    assert len([thread for thread in threading.enumerate() if thread.name.endswith(calls.uri)]) <= MOST
+
+
+def test_what_nobody_has_open_is_not_asked_when_another_one_hangs(stuck: threading.Event) -> None:
+    """A process that opened many clusters, one after another, starts no thread for each of them."""
+    closed = [calls_of(f"/closed/{n}") for n in range(20)]
+    opened = calls_of("/open")
+    del closed
+
+    hang(BoundedCalls("/x", bounded.SUSPECT_SECONDS), stuck)
+
+    names = {thread.name for thread in threading.enumerate()}
+    assert f"kafkalike calls of {opened.uri}" in names
+    assert not [name for name in names if "/closed/" in name]
+
+
+@pytest.mark.filterwarnings("ignore:This process:DeprecationWarning")
+def test_a_forked_child_makes_its_calls_in_threads_of_its_own() -> None:
+    calls = calls_of("/forked")
+    assert calls.call(lambda: 7) == 7
+
+    child = os.fork()
+    if child == 0:
+        answer = 0
+        try:
+            answer = calls.call(lambda: 7)
+        finally:
+            os._exit(answer)
+
+    assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 7
 
 
 def test_one_that_goes_on_part_by_part_is_waited_for() -> None:

@@ -11,6 +11,7 @@ import errno
 import os
 import queue
 import threading
+import weakref
 from collections.abc import Callable
 from typing import Any, Final, TypeVar
 
@@ -69,6 +70,10 @@ class BoundedCalls:
         self._lost: set[_Job] = set()
         """Calls that still hang though later ones were answered."""
         self._next_try = 0.0
+
+    def begin_anew(self) -> None:
+        """Forget all calls and threads: a forked child has none of them."""
+        self._idle, self._running, self._lost, self._next_try = [], set(), set(), 0.0
 
     def allow(self, lag_ms: int) -> None:
         """Let calls take a tenth of the time after which a replica is taken out; at least one second, at most three."""
@@ -212,7 +217,8 @@ def go_on() -> None:
         job.until = SYSTEM_CLOCK.monotonic() + job.allowed
 
 
-_known: dict[str, BoundedCalls] = {}
+_known: weakref.WeakValueDictionary[str, BoundedCalls] = weakref.WeakValueDictionary()
+"""Those of roots that somebody has open, or whose threads are at work."""
 
 
 def calls_of(uri: str) -> BoundedCalls:
@@ -221,5 +227,9 @@ def calls_of(uri: str) -> BoundedCalls:
     return _known.setdefault(uri, BoundedCalls(uri)) if found is None else found
 
 
-# A forked child has none of the threads.
-os.register_at_fork(after_in_child=_known.clear)
+def _in_child() -> None:
+    for calls in tuple(_known.values()):
+        calls.begin_anew()
+
+
+os.register_at_fork(after_in_child=_in_child)
