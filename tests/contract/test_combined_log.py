@@ -765,6 +765,7 @@ JSON = st.recursive(
 FIELDS = ["codec", "txn", "partitions", "timestamps", "keys", "values", "headers"]
 
 
+@pytest.mark.slow
 @given(JSON | st.dictionaries(st.sampled_from(FIELDS), JSON, max_size=3).map(lambda w: {**head_of(PACKED)[0], **w}))
 @settings(max_examples=examples(200, 50), deadline=None)
 def test_whatever_json_waits_an_append_beside_it_lands_and_can_be_read(head: object) -> None:

@@ -316,6 +316,7 @@ def flip(file: Path, sound: bytes, place: int, bit: int) -> None:
     file.write_bytes(sound[:place] + bytes([sound[place] ^ bit]) + sound[place + 1 :])
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("read", [consumed, ranged])
 def test_a_flipped_bit_gives_the_right_records_or_an_error_with_the_files_name(
     headed: DeltaTopicLog, root: str, read: Callable[[str], list[object]]

@@ -288,6 +288,7 @@ def test_two_replays_at_once_replay_each_letter_once(orders: Cluster) -> None:
     assert count(orders, "orders") == 8
 
 
+@pytest.mark.slow
 def test_a_filter_that_leaves_too_many_gaps_is_refused_and_another_group_may_take_it(orders: Cluster) -> None:
     values = [b"a" if n % 2 else b"[" for n in range(2500)]
     fill(orders, "orders", *values)

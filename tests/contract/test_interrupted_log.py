@@ -1,6 +1,6 @@
 """A1, A2: Ctrl-C at any line of a refresh, a load, an append or a commit; what the client knows must stay right.
 
-`make check` tries a few lines of the same operations in `test_interrupts.py`.
+`test_interrupts.py` tries a few lines of all operations.
 """
 
 import shutil

@@ -61,6 +61,7 @@ def test_an_operation_that_is_done_by_half_is_found_at_each_of_its_lines(copies:
     assert [wrong.what for wrong in found.wrong] == [("half done",)] * found.tried
 
 
+@pytest.mark.slow
 @EVERY
 def test_some_lines_of_an_operation_are_interrupted_and_the_client_goes_on(case: type[World], copies: Copies) -> None:
     """A few places, in equal distances over the whole of it."""

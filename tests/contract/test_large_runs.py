@@ -285,6 +285,7 @@ def test_a_second_try_leaves_the_file_of_the_first_alone(cluster: DeltaCluster, 
         assert pq.read_table(path).column("offset").to_pylist() == list(range(start, start + 400))
 
 
+@pytest.mark.slow
 def test_a_decided_file_stays_as_its_task_has_written_it(cluster: DeltaCluster, root: str, tmp_path: Path) -> None:
     """Several helpers may bring it into the topic at a time, and be killed half-way: each numbers a copy."""
     cluster.create_topic("t", 1, {})

@@ -535,6 +535,7 @@ def test_control_tables_shrink_to_what_still_matters(root: str) -> None:
     assert open_cluster(root).topic("t").configs == {"retention.ms": "5"}
 
 
+@pytest.mark.slow
 def test_moves_of_log_starts_do_not_pile_up(root: str) -> None:
     """However young they are; the log starts, why they moved and the last moves of the history stay."""
     cluster = open_cluster(root)

@@ -436,6 +436,7 @@ def test_a_writer_killed_between_any_two_acts(roots: list[Path], place: str) -> 
     assert not verify(cluster, ["t"]).findings
 
 
+@pytest.mark.slow
 def test_maintenance_keeps_replicas_the_same(roots: list[Path]) -> None:
     """Merged files, compaction, retention, checkpoints, clean-up of logs and of files that nobody needs."""
     cluster = opened(roots)

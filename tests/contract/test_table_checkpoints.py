@@ -227,6 +227,7 @@ def test_every_version_is_what_deltalake_reads(taken: list[tuple[str, Any]]) -> 
         history.check(deltalake=True)
 
 
+@pytest.mark.slow
 def test_all_checkpoints_together_grow_with_the_table_and_not_with_its_square() -> None:
     """C5: 3,000 commits of one file each; what was ever written for checkpoints, and what stays of it."""
     written: list[int] = []

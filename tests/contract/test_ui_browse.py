@@ -237,6 +237,7 @@ def test_holes_of_a_compaction_are_no_end(tmp_path: Path) -> None:
     assert numbers(found(cluster, Question(limit=50, newest_first=False))) == [0, 1, 2, 3, 4, 5, 2999, 3000]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("newest_first", [True, False])
 def test_a_search_ends_when_its_time_is_over_and_goes_on_there(filled: Cluster, *, newest_first: bool) -> None:
     """Each page gets on by at least one record, and together they see all of them once."""

@@ -20,7 +20,7 @@ from tests.tools import combine_world
 from tests.tools.combine_world import Request, Trouble, World, Writer, writers
 from tests.tools.effort import examples, seeds
 
-SEEDS = seeds(600, 60)
+SEEDS = seeds(600, 30)
 """Histories of each amount of trouble."""
 MUTANT_SEEDS = 400
 """Within so many histories a fault must be found."""
