@@ -50,6 +50,7 @@ def test_an_existing_topic_is_an_error_unless_allowed(kafkalike: Run) -> None:
 @pytest.mark.parametrize("action", [("--delete",), ("--describe",), ("--alter", "--partitions", "3")])
 def test_a_topic_that_does_not_exist_is_an_error_unless_allowed(kafkalike: Run, action: tuple[str, ...]) -> None:
     """The words are Kafka's."""
+    kafkalike("topics", "--create", "--topic", "another")
     missing = kafkalike("topics", *action, "--topic", "t")
     allowed = kafkalike("topics", *action, "--topic", "t", "--if-exists")
 
@@ -176,6 +177,7 @@ def test_the_root_is_named_by_flag_variable_or_file(kafkalike: Run, tmp_path: Pa
 def test_a_setting_of_a_secure_cluster_is_refused_by_name(kafkalike: Run, tmp_path: Path) -> None:
     """Security settings must not be ignored."""
     (tmp_path / "client.properties").write_text("security.protocol=SASL_SSL\n")
+    kafkalike("topics", "--create", "--topic", "t")
 
     done = kafkalike("topics", "--list", "--command-config", "client.properties")
 

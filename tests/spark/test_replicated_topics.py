@@ -6,7 +6,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
-from pyspark.errors import PythonException
 from pyspark.sql import functions as F  # noqa: N812
 
 from kafkalike.log.connect import connect
@@ -44,13 +43,12 @@ def check_tables(spark: SparkSession, folders: list[Path]) -> None:
 
 
 def check_racks(spark: SparkSession, roots: str, near: Path) -> None:
-    """Tasks read at a replica that is near: while that one is damaged, a query in its rack says so, and no other."""
+    """Tasks read at a replica that is near, and what that one has damaged at another one."""
     kept = {path: path.read_bytes() for path in near.glob("t*/partition=*/*.parquet")}
     for path, content in kept.items():
         path.write_bytes(b"\0" * len(content))
     assert counted(spark, roots, "t") == 150
-    with pytest.raises(PythonException, match=r"t-[01]"):
-        counted(spark, roots, "t", rack=near.name)
+    assert counted(spark, roots, "t", rack=near.name) == 150
     # Delta's own reader, too, at the version that is published.
     assert read(spark, "t", roots).select("value").distinct().count() == 150
     near_frame = read(spark, "t", roots, client_rack=near.name)
