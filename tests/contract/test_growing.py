@@ -12,22 +12,15 @@ import pytest
 
 from kafkalike import KafkaConsumer, KafkaProducer
 from kafkalike.cli import main
-from kafkalike.clock import SYSTEM_CLOCK
 from kafkalike.errors import KafkaConfigurationError, KafkaError, UnsupportedVersionError
 from kafkalike.log.cluster.delta_cluster import DeltaCluster
 from kafkalike.log.cluster.replicated.cluster import ReplicatedCluster
 from kafkalike.log.connect import connect
 from kafkalike.log.inspect.replica_check import check_replicas
 from kafkalike.log.inspect.verify import verify
-from kafkalike.model.batch import RecordBatch
 from kafkalike.model.group_state import OFFSET, GroupRow
-
-
-def batch(*values: str) -> RecordBatch:
-    made = RecordBatch()
-    for value in values:
-        made.add(0, None, value.encode(), SYSTEM_CLOCK.now_ms())
-    return made
+from tests.tools.consumer import texts
+from tests.tools.records import batch_now
 
 
 def several(root: Path) -> ReplicatedCluster:
@@ -37,14 +30,7 @@ def several(root: Path) -> ReplicatedCluster:
 
 
 def values(root: Path, topic: str = "t") -> list[str]:
-    with KafkaConsumer(
-        topic,
-        bootstrap_servers=str(root),
-        auto_offset_reset="earliest",
-        enable_auto_commit=False,
-        consumer_timeout_ms=300,
-    ) as consumer:
-        return [message.value.decode() for message in consumer]
+    return texts(str(root), topic)
 
 
 def made(root: Path) -> None:
@@ -96,13 +82,13 @@ def test_clients_that_know_one_root_are_told(tmp_path: Path) -> None:
     assert isinstance(writer, DeltaCluster)
     assert isinstance(committer, DeltaCluster)
     log = writer.log("t")
-    log.append(batch("b"))
+    log.append(batch_now("b"))
     committer.groups.refresh()
 
     connect(one).replication.add_broker(str(tmp_path / "two"))
 
     for act in (
-        lambda: log.append(batch("c")),
+        lambda: log.append(batch_now("c")),
         lambda: idle.log("t"),
         lambda: idle.create_topic("u", 1, {}),
         lambda: committer.groups.transact(
@@ -124,7 +110,7 @@ def test_what_is_acknowledged_meanwhile_is_there(tmp_path: Path) -> None:
         log = connect(one).log("t")
         for number in range(10_000):
             try:
-                log.append(batch(str(number)))
+                log.append(batch_now(str(number)))
             except KafkaError:
                 refused.set()
                 return
@@ -166,7 +152,7 @@ def test_a_call_that_was_killed_is_ended_by_the_next_one(tmp_path: Path, point: 
     connect(one).replication.add_broker(str(two))
 
     assert [broker.id for broker in several(two).replication.brokers()] == [1, 2]
-    several(two).log("t").append(batch("b"))
+    several(two).log("t").append(batch_now("b"))
     assert values(one) == ["a", "b"]
 
 
@@ -182,5 +168,5 @@ def test_what_cannot_be_done_is_refused_before_anything_is(tmp_path: Path) -> No
     with pytest.raises(KafkaConfigurationError, match="nothing yet"):
         connect(tmp_path / "new").replication.add_broker(str(tmp_path / "two"))
 
-    connect(one).log("t").append(batch("b"))
+    connect(one).log("t").append(batch_now("b"))
     assert values(one) == ["a", "b"]

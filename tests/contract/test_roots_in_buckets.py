@@ -19,9 +19,10 @@ from kafkalike.log.cluster.replicated.opening import open_several
 from kafkalike.log.connect import connect
 from kafkalike.log.inspect.replica_check import check_replicas
 from kafkalike.log.inspect.verify import verify
-from kafkalike.model.batch import RecordBatch
 from kafkalike.retention.run import maintain
+from tests.tools.consumer import texts
 from tests.tools.object_servers import StoppableS3, by_root, stoppable
+from tests.tools.records import batch_now
 
 pytestmark = [pytest.mark.objects, pytest.mark.slow]
 
@@ -71,22 +72,8 @@ def place(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Cluster]:
         yield Cluster(servers, tmp_path / "folder" if mixed else None)
 
 
-def batch(*values: str) -> RecordBatch:
-    made = RecordBatch()
-    for value in values:
-        made.add(0, None, value.encode(), SYSTEM_CLOCK.now_ms())
-    return made
-
-
 def values(cluster: ReplicatedCluster, topic: str = "t") -> list[str]:
-    with KafkaConsumer(
-        topic,
-        bootstrap_servers=cluster,
-        auto_offset_reset="earliest",
-        enable_auto_commit=False,
-        consumer_timeout_ms=500,
-    ) as consumer:
-        return [message.value.decode() for message in consumer]
+    return texts(cluster, topic, wait_ms=500)
 
 
 def assert_sound(place: Cluster) -> None:
@@ -174,7 +161,7 @@ def test_tasks_elsewhere_read_with_what_was_sent_along(place: Cluster) -> None:
     """A store that is pickled without being asked to holds no secret."""
     cluster = place.open()
     cluster.create_topic("t", 1, {})
-    cluster.log("t").append(batch("a"))
+    cluster.log("t").append(batch_now("a"))
     files = cluster.files_of(cluster.topic("t"))
     path = next(entry.name for entry in files.list(deep=True) if entry.name.endswith(".parquet"))
 
@@ -192,9 +179,9 @@ def test_tasks_elsewhere_read_with_what_was_sent_along(place: Cluster) -> None:
 def test_two_of_three_roots_are_lost_for_good_and_what_was_acknowledged_is_there_after_recover(place: Cluster) -> None:
     cluster = place.open()
     cluster.create_topic("t", 1, {})
-    cluster.log("t").append(batch("a"))
+    cluster.log("t").append(batch_now("a"))
     place.away(1)
-    cluster.log("t").append(batch("b"))
+    cluster.log("t").append(batch_now("b"))
     place.away(2)
 
     left = place.open()
@@ -203,7 +190,7 @@ def test_two_of_three_roots_are_lost_for_good_and_what_was_acknowledged_is_there
     assert recovered.done
     assert recovered.lost == [1, 2]
     assert values(place.open()) == ["a", "b"]
-    place.open().log("t").append(batch("c"))
+    place.open().log("t").append(batch_now("c"))
     assert values(place.open()) == ["a", "b", "c"]
 
 

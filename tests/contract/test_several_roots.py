@@ -31,7 +31,8 @@ from kafkalike.log.inspect.verify import verify
 from kafkalike.model.batch import RecordBatch
 from kafkalike.retention.run import maintain
 from tests.tools.clusters import on_three_disks
-from tests.tools.records import records_of
+from tests.tools.consumer import texts
+from tests.tools.records import batch_now, records_of
 
 LAG_MS = 200
 FAST = {"replica.lag.time.max.ms": str(LAG_MS)}
@@ -55,22 +56,8 @@ def back(roots: list[Path], broker: int) -> None:
     roots[broker - 1].with_suffix(".gone").rename(roots[broker - 1])
 
 
-def batch(*values: str) -> RecordBatch:
-    made = RecordBatch()
-    for value in values:
-        made.add(0, None, value.encode(), SYSTEM_CLOCK.now_ms())
-    return made
-
-
 def values(cluster: ReplicatedCluster, topic: str = "t") -> list[str]:
-    with KafkaConsumer(
-        topic,
-        bootstrap_servers=cluster,
-        auto_offset_reset="earliest",
-        enable_auto_commit=False,
-        consumer_timeout_ms=300,
-    ) as consumer:
-        return [message.value.decode() for message in consumer]
+    return texts(cluster, topic)
 
 
 def content(root: Path, location: str) -> dict[str, bytes]:
@@ -212,9 +199,9 @@ def test_two_of_three_roots_are_lost_for_good(roots: list[Path]) -> None:
     cluster = opened(roots)
     cluster.create_topic("t", 1, {})
     log = cluster.log("t")
-    log.append(batch("a"))
+    log.append(batch_now("a"))
     shutil.rmtree(roots[0])
-    log.append(batch("b"))
+    log.append(batch_now("b"))
     shutil.rmtree(roots[1])
 
     assert values(cluster) == ["a", "b"]
@@ -225,11 +212,11 @@ def test_two_of_three_roots_are_lost_for_good(roots: list[Path]) -> None:
 def test_an_empty_folder_in_the_place_of_a_root_is_no_root(roots: list[Path]) -> None:
     cluster = opened(roots)
     cluster.create_topic("t", 1, {})
-    cluster.log("t").append(batch("a"))
+    cluster.log("t").append(batch_now("a"))
     away(roots, 3)
     roots[2].mkdir()
 
-    cluster.log("t").append(batch("b"))
+    cluster.log("t").append(batch_now("b"))
 
     assert set(cluster.replication.replicas("t").isr) == {1, 2}
     assert not any(roots[2].iterdir())
@@ -242,7 +229,7 @@ def test_an_empty_folder_in_the_place_of_a_root_is_no_root(roots: list[Path]) ->
 def test_too_few_replicas_in_sync_are_refused_before_anything_is_written(roots: list[Path]) -> None:
     cluster = opened(roots)
     cluster.create_topic("t", 1, {"min.insync.replicas": "3"})
-    cluster.log("t").append(batch("a"))
+    cluster.log("t").append(batch_now("a"))
     with KafkaProducer(bootstrap_servers=opened(roots), retries=0) as producer:
         away(roots, 2)
         opened(roots).replication.replicas("t")
@@ -253,7 +240,7 @@ def test_too_few_replicas_in_sync_are_refused_before_anything_is_written(roots: 
             producer.send("t", b"c").get(timeout=10)
     back(roots, 2)
     cluster.replication.replicate()
-    cluster.log("t").append(batch("d"))
+    cluster.log("t").append(batch_now("d"))
     assert values(cluster) == ["a", "b", "d"]
 
 
@@ -261,15 +248,15 @@ def test_replicas_are_moved_and_a_broker_is_added_drained_and_removed(tmp_path: 
     cluster = opened(roots)
     cluster.create_topic("t", 1, {}, assignments={0: [1, 2]})
     log = cluster.log("t")
-    log.append(batch("a"))
+    log.append(batch_now("a"))
     added = cluster.replication.add_broker(str(tmp_path / "4"), rack="r")
     assert (added.id, added.rack) == (4, "r")
 
     cluster.replication.reassign("t", [4, 3])
-    log.append(batch("b"))
+    log.append(batch_now("b"))
     assert "t" in cluster.replication.reassigning()
     assert not cluster.replication.replicate(["t"]).failed
-    log.append(batch("c"))
+    log.append(batch_now("c"))
 
     moved = cluster.replication.replicas("t", ends=True)
     assert (moved.leader, set(moved.isr)) == (4, {4, 3})
@@ -278,7 +265,7 @@ def test_replicas_are_moved_and_a_broker_is_added_drained_and_removed(tmp_path: 
     assert "t" in cluster.replication.drain(4)
     assert not cluster.replication.replicate().failed
     assert 4 not in cluster.replication.replicas("t").isr
-    log.append(batch("d"))
+    log.append(batch_now("d"))
     cluster.replication.remove_broker(4)
     assert [broker.id for broker in cluster.replication.brokers()] == [1, 2, 3]
     assert values(opened(roots)) == ["a", "b", "c", "d"]
@@ -288,9 +275,9 @@ def test_an_unclean_election_is_recorded_and_clients_see_the_log_that_is_left(ro
     cluster = opened(roots)
     cluster.create_topic("t", 1, {}, assignments={0: [3, 2]})
     log = cluster.log("t")
-    log.append(batch("a"))
+    log.append(batch_now("a"))
     away(roots, 2)
-    log.append(batch("lost"))
+    log.append(batch_now("lost"))
     away(roots, 3)
     back(roots, 2)
 
@@ -299,9 +286,9 @@ def test_an_unclean_election_is_recorded_and_clients_see_the_log_that_is_left(ro
     assert elected.leader == 2
     assert len(elected.losses) == 1
     assert values(opened(roots)) == ["a"]
-    opened(roots).log("t").append(batch("b"))
+    opened(roots).log("t").append(batch_now("b"))
     log.refresh()
-    log.append(batch("c"))
+    log.append(batch_now("c"))
     assert values(cluster) == ["a", "b", "c"]
     back(roots, 3)
     assert not cluster.replication.replicate().failed
@@ -314,10 +301,10 @@ def test_an_unclean_election_takes_out_files_that_nobody_has(roots: list[Path]) 
     cluster = opened(roots)
     cluster.create_topic("t", 1, {}, assignments={0: [3, 2]})
     log = cluster.log("t")
-    log.append(batch("a"))
+    log.append(batch_now("a"))
     away(roots, 2)
-    log.append(batch("removed"))
-    log.append(batch("b"))
+    log.append(batch_now("removed"))
+    log.append(batch_now("b"))
     back(roots, 2)
     leader, other = (root / cluster.topic("t").location for root in (roots[2], roots[1]))
     new = sorted(content(roots[2], leader.name).keys() - content(roots[1], leader.name).keys())
@@ -331,7 +318,7 @@ def test_an_unclean_election_takes_out_files_that_nobody_has(roots: list[Path]) 
 
     assert "1 data file" in elected.losses[0]
     assert values(opened(roots)) == ["a", "b"]
-    opened(roots).log("t").append(batch("c"))
+    opened(roots).log("t").append(batch_now("c"))
     assert records_of(opened(roots).log("t"), 0) == [(0, "a"), (2, "b"), (3, "c")]
     assert not [found for found in verify(opened(roots), ["t"]).findings if not found.warning]
     back(roots, 3)
@@ -375,7 +362,7 @@ def test_only_what_is_being_moved_is_a_reassignment(roots: list[Path]) -> None:
     cluster = opened(roots)
     cluster.create_topic("t", 1, {}, assignments={0: [1, 2]})
     away(roots, 2)
-    cluster.log("t").append(batch("a"))
+    cluster.log("t").append(batch_now("a"))
     assert cluster.replication.replicas("t").isr == (1,)
     assert not cluster.replication.reassigning()
     cluster.replication.reassign("t", [1, 2, 3])
@@ -423,12 +410,12 @@ def test_a_writer_killed_between_any_two_acts(roots: list[Path], place: str) -> 
     """Its records are there once, or not at all, on all roots alike."""
     cluster = opened(roots)
     cluster.create_topic("t", 1, {})
-    cluster.log("t").append(batch("a"))
+    cluster.log("t").append(batch_now("a"))
 
-    killed(lambda: opened(roots).log("t").append(batch("b")), place)
+    killed(lambda: opened(roots).log("t").append(batch_now("b")), place)
 
     decided = place in {"replicas.before_put@2", "replicas.before_put@3", "append.after_commit"}
-    opened(roots).log("t").append(batch("c"))
+    opened(roots).log("t").append(batch_now("c"))
     assert values(cluster) == (["a", "b", "c"] if decided else ["a", "c"])
     location = cluster.topic("t").location
     logs = [{k: v for k, v in content(root, location).items() if k.startswith("_delta_log")} for root in roots]

@@ -82,3 +82,15 @@ def outlive(consumers: Iterable[KafkaConsumer], clock: ManualClock) -> list[Any]
         for consumer in consumers:
             found += values(consumer.poll())
     return found
+
+
+def texts(bootstrap_servers: Any, topic: str = "t", wait_ms: int = 300) -> list[str]:
+    """Values of a topic from its beginning, read by a consumer without a group until none comes for a while."""
+    with KafkaConsumer(
+        topic,
+        bootstrap_servers=bootstrap_servers,
+        auto_offset_reset="earliest",
+        enable_auto_commit=False,
+        consumer_timeout_ms=wait_ms,
+    ) as consumer:
+        return [message.value.decode() for message in consumer]

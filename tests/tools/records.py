@@ -3,6 +3,7 @@
 from collections.abc import Iterable
 from typing import Any, Protocol
 
+from kafkalike.clock import SYSTEM_CLOCK
 from kafkalike.log.connect import connect
 from kafkalike.log.port import TopicLog
 from kafkalike.log.topic.topic_log import DeltaTopicLog
@@ -41,6 +42,11 @@ def batch(
         content = value.encode() if isinstance(value, str) else value
         made.add(where, key, content, at_ms + nth * step_ms, headers)
     return made
+
+
+def batch_now(*values: str) -> RecordBatch:
+    """A batch of values for partition 0 with the time of this machine, so that no retention takes them away."""
+    return batch(*values, at_ms=SYSTEM_CLOCK.now_ms())
 
 
 def fill(
