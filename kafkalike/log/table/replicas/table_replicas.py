@@ -206,7 +206,7 @@ class TableReplicas:
         failed: OSError | None = None
         for replica in self.in_sync():
             try:
-                found = self.roots.look(replica, version)
+                found = self.roots.logs.look(replica, version)
             except OSError as cause:
                 failed = failed or cause
             else:
@@ -218,13 +218,13 @@ class TableReplicas:
     def _next(self, view: View, pace: Pace) -> bytes | None:
         leader, version = view.configuration.leader, view.end + 1
         try:
-            content = self.roots.look(leader, version, pace)
+            content = self.roots.logs.look(leader, version, pace)
         except OSError as cause:
             return self._without(view, leader, cause)
         if content is None:
             if not self._is_outdated(view):
                 return None
-        elif self.roots.is_sure(leader, version) and _SEAL not in content:
+        elif self.roots.logs.is_sure(leader, version) and _SEAL not in content:
             self._advance(View(view.configuration, version))
             return content
         # A seal, another leader, or after a long sleep.
@@ -277,10 +277,10 @@ class TableReplicas:
 
     def _read_ahead(self, leader: Replica, since: int) -> None:
         try:
-            self.roots.prefetch(leader, since)
+            self.roots.logs.prefetch(leader, since)
         except OSError:
             # It is asked again, for as long as it may lag.
-            self.roots.forget_proven()
+            self.roots.logs.forget_proven()
 
     def _mended(self, view: View, failed: ReplicaError) -> View:
         """Bring into force what is registered, without a replica that failed.
@@ -318,7 +318,7 @@ class TableReplicas:
             self._read_ahead(registered.leader, -1)
             try:
                 view, _, _ = self.roots.carry_out(opening(seen, repair=False))
-                if view.end < 0 and self.roots.look(registered.decider, 0) is None:
+                if view.end < 0 and self.roots.logs.look(registered.decider, 0) is None:
                     return None
                 if view.configuration.epoch < registered.epoch:
                     view = self._mended(view, StaleError(registered.leader))
@@ -361,7 +361,7 @@ class TableReplicas:
             self.lineage = life
 
     def _advance(self, view: View) -> None:
-        self.roots.forget_proven()
+        self.roots.logs.forget_proven()
         with self._mutex:
             if self._view is None or view.end >= self._view.end:
                 self._view = view
