@@ -27,7 +27,7 @@ from kafkalike.model.row_value import ControlState
 
 if TYPE_CHECKING:
     # Loaded by who has one: object stores alone.
-    from kafkalike.log.table.combined_rows import CombinedRows
+    from kafkalike.log.table.combined.combined_rows import CombinedRows
 
 S = TypeVar("S", bound=ControlState)
 R = TypeVar("R")

@@ -14,9 +14,9 @@ from kafkalike import faults
 from kafkalike.clock import Deadline
 from kafkalike.errors import KafkaError
 from kafkalike.log.table.actions import APPEND, Add
-from kafkalike.log.table.appends import At, Made
-from kafkalike.log.table.combining import CombinedAppends
-from kafkalike.log.table.open_appends import OpenAppends
+from kafkalike.log.table.combined.appends import At, Made
+from kafkalike.log.table.combined.combining import CombinedAppends
+from kafkalike.log.table.combined.open_appends import OpenAppends
 from kafkalike.log.table.state import Still, TableState, end_app
 from kafkalike.log.table.table import Change, Done, Landed, Plan, Table
 from kafkalike.log.topic.batch_payload import BatchPayload, Payload, append_note
