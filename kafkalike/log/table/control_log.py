@@ -21,7 +21,7 @@ from kafkalike.log.table.log_cleaner import Helpers, LogCleaner
 from kafkalike.log.table.row_files import ROWS
 from kafkalike.log.table.row_table import RowTable
 from kafkalike.log.table.state import EndsAt, TableState
-from kafkalike.log.table.table import Change, Done
+from kafkalike.log.table.table_change import Change, Done
 from kafkalike.log.table.turns import Turns
 from kafkalike.model.row_value import ControlState
 

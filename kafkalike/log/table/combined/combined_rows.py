@@ -27,7 +27,7 @@ from kafkalike.log.table.log_cleaner import Helpers, LogCleaner
 from kafkalike.log.table.row_table import MERGE_INTERVAL, RowTable
 from kafkalike.log.table.sealed import opened, sealed
 from kafkalike.log.table.state import TableState
-from kafkalike.log.table.table import Change, Done, Landed, Plan
+from kafkalike.log.table.table_change import Change, Done, Landed, Plan
 from kafkalike.log.table.turns import Turns
 from kafkalike.model.combining.checked_json import BAD_JSON, list_of
 from kafkalike.model.combining.parts import OWN, PARTS_KEY, Placed, Waiting, to_note

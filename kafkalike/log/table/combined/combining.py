@@ -27,7 +27,7 @@ from kafkalike.log.table.combined.open_appends import OpenAppends
 from kafkalike.log.table.combined.waiting_files import WaitingFiles
 from kafkalike.log.table.following import FollowedTable
 from kafkalike.log.table.state import FENCE, TableState
-from kafkalike.log.table.table import Change, Done, Landed
+from kafkalike.log.table.table_change import Change, Done, Landed
 from kafkalike.model.combining.acts import (
     BUSY,
     GIVES_WAY,
