@@ -61,9 +61,11 @@ FAR_HEARTBEAT_MS: Final = 10_000.0
 default session."""
 
 ROOT_SECONDS: Final = 10.0
-JUST_SECONDS: Final = 10.0
 FAR_ROOT_SECONDS: Final = 600.0
 """Wait between two looks whether the root is there at all; in an object store that is a request as dear as a write."""
+
+JUST_SECONDS: Final = 10.0
+"""How long after a look at the metadata the root of an object store counts as being there."""
 
 
 class DeltaCluster(ClusterBase):
