@@ -23,15 +23,9 @@ from kafkalike.errors import (
 )
 from kafkalike.log.port import ControlLog, Replication, TopicLog, Transactions
 from kafkalike.model.brokers import ONLY_BROKER, first_replicas
-from kafkalike.model.cluster_state import (
-    ClusterState,
-    LogStartsMoved,
-    MetadataRow,
-    log_start_row,
-    replicas_row,
-    topic_row,
-)
+from kafkalike.model.cluster_state import ClusterState
 from kafkalike.model.group_state import GroupRow, GroupsState
+from kafkalike.model.metadata_rows import LogStartsMoved, MetadataRow, log_start_row, replicas_row, topic_row
 from kafkalike.model.names import TopicId, TopicName, check_topic_name
 from kafkalike.model.topic import TopicInfo
 

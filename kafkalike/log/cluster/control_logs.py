@@ -19,8 +19,9 @@ from kafkalike.log.table.layout import (
 )
 from kafkalike.log.table.log_cleaner import Helpers
 from kafkalike.log.table.row_table import RowTable
-from kafkalike.model.cluster_state import ClusterState, MetadataRow
+from kafkalike.model.cluster_state import ClusterState
 from kafkalike.model.group_state import GroupRow, GroupsState
+from kafkalike.model.metadata_rows import MetadataRow
 
 if TYPE_CHECKING:
     # These are loaded by what needs them: many programs look at the metadata of a local root and go.

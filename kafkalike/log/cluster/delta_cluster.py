@@ -34,9 +34,10 @@ from kafkalike.log.table.layout import CLUSTER_METADATA
 from kafkalike.log.table.log_cleaner import Helpers
 from kafkalike.log.table.log_files import LogFiles
 from kafkalike.log.table.root_format import check_root_format, grown_error
-from kafkalike.model.cluster_state import ClusterState, MetadataRow, mirror_row, topic_row
+from kafkalike.model.cluster_state import ClusterState
 from kafkalike.model.group_state import GroupRow, GroupsState
 from kafkalike.model.leases import Leases
+from kafkalike.model.metadata_rows import MetadataRow, mirror_row, topic_row
 from kafkalike.model.mirrored import Mirrored
 from kafkalike.model.names import TopicId, TopicName
 from kafkalike.model.topic import TopicInfo
@@ -60,9 +61,11 @@ FAR_HEARTBEAT_MS: Final = 10_000.0
 default session."""
 
 ROOT_SECONDS: Final = 10.0
-JUST_SECONDS: Final = 10.0
 FAR_ROOT_SECONDS: Final = 600.0
 """Wait between two looks whether the root is there at all; in an object store that is a request as dear as a write."""
+
+JUST_SECONDS: Final = 10.0
+"""How long after a look at the metadata the root of an object store counts as being there."""
 
 
 class DeltaCluster(ClusterBase):

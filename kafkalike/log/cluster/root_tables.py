@@ -27,7 +27,8 @@ from kafkalike.log.table.layout import DELETED, TOPIC_SCHEMA, TOPIC_TABLE_PROPER
 from kafkalike.log.table.table import Table
 from kafkalike.log.table.turns import cleaning_turn, turns_of
 from kafkalike.log.topic.segment_files import segment_of
-from kafkalike.model.cluster_state import ClusterState, MetadataRow
+from kafkalike.model.cluster_state import ClusterState
+from kafkalike.model.metadata_rows import MetadataRow
 from kafkalike.model.names import TopicId, TopicName
 from kafkalike.model.topic import TopicInfo
 

@@ -7,7 +7,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from kafkalike.log.mirrors.manifest import Manifest
-from kafkalike.model.cluster_state import MetadataRow, log_start_row, mirror_row, topic_row
+from kafkalike.model.metadata_rows import MetadataRow, log_start_row, mirror_row, topic_row
 from kafkalike.model.mirrored import Phase
 
 if TYPE_CHECKING:

@@ -33,7 +33,7 @@ from kafkalike.log.mirrors.reading import CutTooOldError, Reading, UnfinishedErr
 from kafkalike.log.table.damage import storage_errors
 from kafkalike.log.table.layout import MIRRORS
 from kafkalike.log.table.log_cleaner import LogCleaner
-from kafkalike.model.cluster_state import MetadataRow
+from kafkalike.model.metadata_rows import MetadataRow
 from kafkalike.model.mirrors.offsets import Copied, Due, offsets_due
 
 if TYPE_CHECKING:

@@ -53,6 +53,7 @@ LIST_PAGE: Final = 1000
 
 FIRST_RETRY_SECONDS: Final = 0.05
 LONGEST_RETRY_SECONDS: Final = 2.0
+"""First and longest wait before a request that failed is made again; it doubles with each try."""
 
 DEFAULT_CLIENT: Final = {"connect_timeout": "5s"}
 """How long a connection may take, unless the user says otherwise; so it is with a whole request, see `PATIENCE`."""

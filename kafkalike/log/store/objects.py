@@ -28,6 +28,7 @@ if TYPE_CHECKING:
     from kafkalike.clock import Deadline
 
 TABLE_LOG: Final = "_delta_log"
+"""Folder that a deep list leaves out: it is the table's log, and not its data."""
 
 T = TypeVar("T")
 
@@ -67,7 +68,7 @@ def _reopened(uri: str, folder: str, options: StorageOptions | None = None) -> O
 
 
 class ObjectStore:
-    """Objects below a root, by `open_objects`.
+    """Objects below a root, by `open_objects`; `Store` says what each method guarantees.
 
     Args:
         root: what the root's stores share.

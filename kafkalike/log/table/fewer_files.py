@@ -24,6 +24,14 @@ R = TypeVar("R")
 def merge_late(files: RowFiles[R], state: TableState, clock: Clock) -> Change | Done[None]:
     """Plan: put the rows of the latest files into one.
 
+    Args:
+        files: the table's files.
+        state: the table.
+        clock: the time.
+
+    Returns:
+        The change, with its file written; `Done` where there is nothing to put together.
+
     Raises:
         KafkaStorageError, OSError, pa.ArrowException: a file cannot be read or written.
     """

@@ -30,7 +30,7 @@ from kafkalike.log.table.loading import ToSegment
 from kafkalike.log.table.log_files import LogFiles, last_checkpoint
 from kafkalike.log.table.settling import BACKOFF_SECONDS, CommitPuts
 from kafkalike.log.table.state import FENCE, TableState
-from kafkalike.log.table.table_change import Change, Done, Landed, Plan, commit_of, holds
+from kafkalike.log.table.table_change import Change, Done, Landed, Plan, holds, planned_commit
 
 MAX_BACKOFF_SECONDS: Final = 2.0
 """Longest wait after a concurrent writer's commit, however often that happens."""
@@ -170,7 +170,7 @@ class Table(FollowedTable):
                             return found
                         planned, planned_on = found, state.fenced
                     self._check_removes(planned)
-                    wanted = commit_of(planned, state.version + 1, append_id)
+                    wanted = planned_commit(planned, state.version + 1, append_id)
                 flushed = self._flushed(planned, flushed)
             except (KafkaError, OSError):
                 if planned is not None:

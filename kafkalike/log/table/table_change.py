@@ -20,12 +20,15 @@ class Change:
     operation: str
     """What the table's history calls it."""
     time_ms: int
-    """Time of the change, ms."""
+    """Time of the change, ms since the epoch."""
     requires: Sequence[Requirement] = ()
     """What it was planned on."""
     adds: Sequence[Add] = ()
+    """Data files that come in. They are there already, and nobody names them yet."""
     removes: Sequence[Add] = ()
+    """Data files that go out. They stay on the disk until vacuum."""
     txns: Mapping[str, int] = field(default_factory=dict)
+    """Delta transactions: application → its version from now on."""
     note: Mapping[str, Any] = field(default_factory=dict)
     """Goes into the commit's user metadata, beside its id."""
 
@@ -53,11 +56,17 @@ nothing is done."""
 
 
 def holds(change: Change, fenced: int, state: TableState) -> bool:
-    """Whether everything is as it was when a change was planned; `fenced` is the fence that was the latest then."""
+    """Whether everything is as it was when a change was planned.
+
+    Args:
+        change: the change, with its requirements.
+        fenced: version of the latest fence when it was planned.
+        state: the table now.
+    """
     return state.fenced == fenced and all(r.holds(state) for r in change.requires)
 
 
-def commit_of(change: Change, version: int, append_id: str) -> Commit:
+def planned_commit(change: Change, version: int, append_id: str) -> Commit:
     """The commit that makes a change a table version.
 
     Args:

@@ -22,8 +22,9 @@ from kafkalike.log.topic.reader import DeltaReader
 from kafkalike.log.topic.segment_files import segment_of
 from kafkalike.log.topic.validate import SchemasOf
 from kafkalike.model.appends import TRANSACTIONS
-from kafkalike.model.cluster_state import ClusterState, MetadataRow
+from kafkalike.model.cluster_state import ClusterState
 from kafkalike.model.compaction import HOLES, cleaner_app
+from kafkalike.model.metadata_rows import MetadataRow
 from kafkalike.model.segments import Segment
 from kafkalike.model.structs import OffsetAndTimestamp
 from kafkalike.model.topic import TopicInfo

@@ -36,8 +36,8 @@ from kafkalike.log.table.turns import maintenance_turn
 from kafkalike.log.topic.batch_payload import add_of
 from kafkalike.log.topic.segment_files import segment_of
 from kafkalike.log.upkeep.change import COMMIT_TIMEOUT_MS, Change, publish
-from kafkalike.model.cluster_state import LOG_START, LogStartsMoved, MetadataRow, Move, parse_row
 from kafkalike.model.compaction import CLEANER_APP, HOLES, cleaner_app
+from kafkalike.model.metadata_rows import LOG_START, LogStartsMoved, MetadataRow, Move, parse_row
 
 if TYPE_CHECKING:
     from kafkalike.log.cluster.delta_cluster import DeltaCluster

@@ -25,7 +25,8 @@ from kafkalike.log.cluster.replicated.recovery import Recoveries
 from kafkalike.log.cluster.replicated.tables import TableHelper
 from kafkalike.log.table.layout import BROKERS, CONTROL_TABLES
 from kafkalike.model.brokers import Broker, ReplicaEnd, Replicas, ReplicatedTable, ReplicateReport
-from kafkalike.model.cluster_state import ClusterState, MetadataRow, broker_row, replicas_row
+from kafkalike.model.cluster_state import ClusterState
+from kafkalike.model.metadata_rows import MetadataRow, broker_row, replicas_row
 from kafkalike.model.replication.assignment import check_factor
 from kafkalike.model.replication.quorum_members import MetadataQuorum, Recovery
 

@@ -27,7 +27,8 @@ from kafkalike.log.table.control_log import DeltaControlLog
 from kafkalike.log.table.layout import CONTROL_TABLES, METADATA_TABLE_PROPERTIES
 from kafkalike.log.table.root_format import check_root_format
 from kafkalike.model.brokers import Broker
-from kafkalike.model.cluster_state import ClusterState, LogStartsMoved, MetadataRow, broker_row
+from kafkalike.model.cluster_state import ClusterState
+from kafkalike.model.metadata_rows import LogStartsMoved, MetadataRow, broker_row
 from kafkalike.model.names import TopicId, TopicName
 
 if TYPE_CHECKING:

@@ -37,7 +37,8 @@ if TYPE_CHECKING:
     from kafkalike.log.cluster.replicated.home import BrokerHome
     from kafkalike.log.table.replicas.quorum_store import QuorumStore
     from kafkalike.model.brokers import ReplicatedTable
-    from kafkalike.model.cluster_state import ClusterState, MetadataRow
+    from kafkalike.model.cluster_state import ClusterState
+    from kafkalike.model.metadata_rows import MetadataRow
 
 
 class _End(NamedTuple):

@@ -91,6 +91,11 @@ class ReplicaLogs:
     def look(self, replica: Replica, version: int, pace: Pace = NOW) -> bytes | None:
         """The content of a version of a replica; None when there is none.
 
+        Args:
+            replica: whose log.
+            version: which one.
+            pace: which answers of other looks of this process will do.
+
         Raises:
             OSError: it gives no answer.
         """
@@ -136,6 +141,12 @@ class ReplicaLogs:
 
     def put(self, replica: Replica, version: int, content: bytes, *, durable: bool) -> bool:
         """Put a version into a replica's log, unless it has it.
+
+        Args:
+            replica: whose log.
+            version: its number.
+            content: the bytes of its file.
+            durable: whether it must survive a power failure.
 
         Returns:
             Whether this call put it.

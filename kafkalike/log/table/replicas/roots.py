@@ -32,6 +32,7 @@ _log = logging.getLogger(__name__)
 T = TypeVar("T")
 
 FIRST_WAIT_SECONDS: Final = 0.05
+"""Wait before a replica that gave no answer is asked again for the first time; it doubles with each try."""
 
 LONGEST_WAIT_SECONDS: Final = 1.0
 """Longest wait between two tries; then it is asked, too, whether somebody else has taken the replica out."""

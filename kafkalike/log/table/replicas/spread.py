@@ -19,6 +19,7 @@ from kafkalike.log.table.replicas.table_replicas import TableReplicas
 from kafkalike.model.replication.values import Replica
 
 WAIT_SECONDS: Final = 0.05
+"""Wait before a replica that gave no answer is asked again."""
 
 
 class Spread(Copies):

@@ -55,6 +55,11 @@ class TableReplicas(RegisteredReplicas):
     def put(self, version: int, data: bytes, *, durable: bool) -> bool:
         """Make a version, unless there is one.
 
+        Args:
+            version: its number.
+            data: the bytes of its file.
+            durable: whether it must survive a power failure at each replica when this returns.
+
         Returns:
             Whether it is this content; False when it is another one.
 
