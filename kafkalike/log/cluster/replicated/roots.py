@@ -98,11 +98,12 @@ class SeveralRoots(NearStore):
 
         Where it was taken out of the chain of another table, somebody else has waited for it already.
         """
-        if self.root_of(broker).is_there():
+        root = self.root_of(broker)
+        if root.is_there():
             self._down_since.pop(broker, None)
             return 0
         now = self._clock.now_ms()
-        down_ms = now - self._down_since.setdefault(broker, now)
+        down_ms = now - self._down_since.setdefault(broker, now - int(1000 * root.silent_seconds()))
         return max(down_ms, self.lag_ms) if down_ms >= SURE_MS and self._is_out(broker) else down_ms
 
     def alive(self) -> list[int]:
