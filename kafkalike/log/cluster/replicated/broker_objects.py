@@ -36,6 +36,9 @@ class BrokerObjects(ObjectStore):
 
     def __init__(self, root: ObjectStore, founding: Founding, folder: str = "") -> None:
         super().__init__(root._root, root.uri, folder)  # noqa: SLF001 - what the stores of a root share
+        client = self._root.client
+        assert isinstance(client, ImpatientClient)
+        self._client = client
         self._plain = root
         self._founding = founding
 
@@ -49,8 +52,11 @@ class BrokerObjects(ObjectStore):
 
     def silent_seconds(self) -> float:
         """For how long a request has had no answer."""
-        client = self._root.client
-        return client.silent_seconds() if isinstance(client, ImpatientClient) else 0.0
+        return self._client.silent_seconds()
+
+    def ask_again(self) -> None:
+        """Nobody asks a bucket that gave no answer, for half a second."""
+        self._client.ask_again()
 
     @property
     def combines(self) -> bool:

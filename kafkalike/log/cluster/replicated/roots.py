@@ -110,6 +110,11 @@ class SeveralRoots(NearStore):
         """Brokers whose roots answer, in order."""
         return [broker for broker, root in sorted(self.roots.items()) if root.is_there()]
 
+    def ask_again(self) -> None:
+        """Ask roots anew that are not asked any more, for those who must know which ones are there."""
+        calls = [root.ask_again for root in self.roots.values()]
+        next((root for root in self.roots.values() if root.far), self).beside(calls)
+
     def first(self) -> BrokerRoot:
         """The first root that answers: a folder, if there is one.
 

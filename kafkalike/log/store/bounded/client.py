@@ -53,6 +53,10 @@ class ImpatientClient(ObjectClient):
         """For how long the storage has given no answer; 0 where it answers, as far as is known."""
         return self._silence.seconds()
 
+    def ask_again(self) -> None:
+        """Ask a storage that gave no answer once more."""
+        self._silence.ask_again()
+
     @property
     def _again(self) -> Client:
         """What makes requests that may be made again: for three seconds, or for one."""

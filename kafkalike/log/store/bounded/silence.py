@@ -65,6 +65,11 @@ class Silence:
             self._ended()
         raise (NotStoredError if conditional else OSError)(errno.ETIMEDOUT, "it gives no answer", self._uri)
 
+    def ask_again(self) -> None:
+        """Ask the storage now, in the caller's thread, if it is thought to give no answer."""
+        if self._silent:
+            self._try()
+
     def _try(self) -> None:
         try:
             self._ask()
