@@ -16,9 +16,9 @@ from kafkalike.clock import Deadline
 from kafkalike.errors import KafkaStorageError, KafkaTimeoutError, TopicDeletedError
 from kafkalike.log.table import table
 from kafkalike.log.table.actions import Add
-from kafkalike.log.table.log_cleaner import maintenance_turn
 from kafkalike.log.table.state import EndsAt, LastOf, Live, Requirement, TableState, end_app
 from kafkalike.log.table.table import Done
+from kafkalike.log.table.turns import maintenance_turn
 from kafkalike.log.topic.notes import OPERATIONS, RUN_KEY, WORK_KEY
 from kafkalike.model.compaction import CLEANER_APP, HOLES, cleaner_app
 from kafkalike.model.segments import Segment

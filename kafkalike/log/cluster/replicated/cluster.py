@@ -132,7 +132,7 @@ class ReplicatedCluster(DeltaCluster):
 
     def _metadata_log(self) -> DeltaControlLog[ClusterState, MetadataRow]:
         return PatientControlLog(
-            self._metadata_rows(),
+            self._control.metadata_rows(),
             helpers=self.helpers,
             properties=METADATA_TABLE_PROPERTIES,
             before_change=self._found,

@@ -19,9 +19,10 @@ from kafkalike.log.store.near import NearStore
 from kafkalike.log.store.port import NOW, Entry, Pace, Reach, Store
 from kafkalike.log.table.layout import CLUSTER_METADATA, CONSUMER_OFFSETS, DAMAGED, DELETED, LEASES, LOCKS, STAGING
 from kafkalike.log.table.layout import TRANSACTIONS as STAGED_TRANSACTIONS
+from kafkalike.log.table.replicas.controllers import TableController
 from kafkalike.log.table.replicas.replicated_store import ReplicatedStore
 from kafkalike.log.table.replicas.spread import Spread
-from kafkalike.log.table.replicas.table_replicas import TableController, TableReplicas
+from kafkalike.log.table.replicas.table_replicas import TableReplicas
 from kafkalike.model.leases import Leases
 from kafkalike.model.replication.values import Replica
 

@@ -12,7 +12,6 @@ from typing import TYPE_CHECKING
 from kafkalike import faults
 from kafkalike.clock import Clock, Deadline
 from kafkalike.errors import KafkaError, KafkaStorageError
-from kafkalike.log.cluster.delta_cluster import turns_of
 from kafkalike.log.cluster.replicated.controller import FixedController
 from kafkalike.log.cluster.replicated.places import is_folder
 from kafkalike.log.cluster.replicated.roots import SeveralRoots, folder_of
@@ -20,9 +19,9 @@ from kafkalike.log.cluster.topic_folders import put_aside
 from kafkalike.log.table.actions import log_name
 from kafkalike.log.table.commit_file import creation
 from kafkalike.log.table.layout import DELETED, TOPIC_SCHEMA, TOPIC_TABLE_PROPERTIES
-from kafkalike.log.table.log_cleaner import cleaning_turn
 from kafkalike.log.table.replicas.table_replicas import TableReplicas
 from kafkalike.log.table.replicas.version_file import application
+from kafkalike.log.table.turns import cleaning_turn, turns_of
 from kafkalike.model.brokers import first_replicas
 from kafkalike.model.names import TopicId, TopicName
 

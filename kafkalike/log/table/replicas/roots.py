@@ -9,7 +9,7 @@ import contextlib
 import logging
 import secrets
 from collections.abc import Callable, Generator, Mapping, Sequence
-from typing import Any, Final, Protocol, TypeVar
+from typing import Any, Final, TypeVar
 
 from kafkalike import faults
 from kafkalike.clock import Clock
@@ -19,12 +19,13 @@ from kafkalike.log.store.port import NotStoredError, Store
 from kafkalike.log.table.actions import log_name
 from kafkalike.log.table.checkpoints.make import make_checkpoint
 from kafkalike.log.table.log_files import LogFiles
+from kafkalike.log.table.replicas.controllers import Controller
 from kafkalike.log.table.replicas.replica_logs import ReplicaLogs
 from kafkalike.log.table.replicas.supplies import MARK, Supplies, txns_of
 from kafkalike.log.table.replicas.version_file import LostFile, VersionFile, newest_configuration, seal
 from kafkalike.log.table.snapshot import load_snapshot
 from kafkalike.model.replication import acts
-from kafkalike.model.replication.values import Registration, Replica, UnreachableError, View
+from kafkalike.model.replication.values import Replica, UnreachableError, View
 
 _log = logging.getLogger(__name__)
 
@@ -34,18 +35,6 @@ FIRST_WAIT_SECONDS: Final = 0.05
 
 LONGEST_WAIT_SECONDS: Final = 1.0
 """Longest wait between two tries; then it is asked, too, whether somebody else has taken the replica out."""
-
-
-class Controller(Protocol):
-    """Who decides what is registered of one table."""
-
-    def look(self) -> Registration:
-        """What is registered."""
-        ...
-
-    def change(self, before: Registration, after: Registration) -> bool:
-        """Change it, if it is still what was seen."""
-        ...
 
 
 class Landing:
