@@ -39,9 +39,7 @@ class Place:
 
     def open(self) -> ReplicatedCluster:
         settings = {"replica.lag.time.max.ms": str(LAG_MS), "default.replication.factor": "3"}
-        return open_several(
-            self.roots, server=ServerConfig.from_properties(settings), storage_options=self._options
-        )
+        return open_several(self.roots, server=ServerConfig.from_properties(settings), storage_options=self._options)
 
 
 @pytest.fixture(

@@ -142,6 +142,11 @@ class StoppableS3:
         """Nobody answers any more."""
         _end(self._process)
 
+    def kill(self) -> None:
+        """It ends at once, in the middle of what it does."""
+        os.kill(self._pid(), signal.SIGKILL)
+        _end(self._process)
+
     def hang(self) -> None:
         """It takes connections, as the system does that for it, and says nothing."""
         os.kill(self._pid(), signal.SIGSTOP)
