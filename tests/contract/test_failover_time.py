@@ -1,8 +1,8 @@
 """The leader's root goes in the middle of producing: clients go on within `replica.lag.time.max.ms` and 5 s.
 
 This is a promise about time, so here alone time is part of what is shown. No machine's speed is judged: the bound is
-the deadline that a client gives itself, which it keeps to or not. Without any fault a failover takes the lag and some
-requests, a tenth of a second, and the rest of the five is for a machine that does other things as well.
+the deadline that a client gives itself, which it keeps to or not. A failover takes the lag and some tenths of a
+second, and the rest of the five is for a machine that does other things as well.
 """
 
 from __future__ import annotations

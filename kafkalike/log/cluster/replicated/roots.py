@@ -11,7 +11,13 @@ import pyarrow as pa
 
 from kafkalike.clock import Clock
 from kafkalike.config.storage import SentOptions, StorageOptions
-from kafkalike.errors import KafkaConnectionError, KafkaError, KafkaStorageError, TopicAuthorizationFailedError
+from kafkalike.errors import (
+    KafkaConfigurationError,
+    KafkaConnectionError,
+    KafkaError,
+    KafkaStorageError,
+    TopicAuthorizationFailedError,
+)
 from kafkalike.log.cluster.replicated.broker_store import BrokerRoot
 from kafkalike.log.cluster.replicated.several_leases import SeveralLeases
 from kafkalike.log.cluster.replicated.voters import Voters
@@ -231,8 +237,23 @@ class SeveralRoots(NearStore):
         return self._to_send([root.uri for root in self.roots.values()])
 
     def hadoop_settings(self) -> Mapping[str, str]:
-        """Those of all roots: Hadoop keeps them by bucket."""
-        return {name: value for root in self.roots.values() for name, value in root.hadoop_settings().items()}
+        """Those of all roots.
+
+        Raises:
+            KafkaConfigurationError: two roots want different ones for buckets of one name; Hadoop keeps them by name.
+        """
+        found: dict[str, str] = {}
+        for root in self.roots.values():
+            for name, value in root.hadoop_settings().items():
+                if found.setdefault(name, value) != value:
+                    bucket = name.removeprefix("fs.s3a.bucket.").partition(".")[0]
+                    message = (
+                        f"several roots are in buckets called {bucket}, which are asked in different ways; Hadoop, "
+                        'with which Delta reads, knows a bucket by its name alone: read with format("kafkalike"), or give '
+                        "buckets names of their own"
+                    )
+                    raise KafkaConfigurationError(message)
+        return found
 
     def read(self, name: str) -> bytes:
         """Content of a file."""
