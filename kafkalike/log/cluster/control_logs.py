@@ -24,7 +24,7 @@ from kafkalike.model.group_state import GroupRow, GroupsState
 
 if TYPE_CHECKING:
     # These are loaded by what needs them: many programs look at the metadata of a local root and go.
-    from kafkalike.log.table.combined_rows import CombinedRows
+    from kafkalike.log.table.combined.combined_rows import CombinedRows
     from kafkalike.model.schemas.rows import SchemaRow
     from kafkalike.model.schemas.state import RegistryState
 
@@ -121,7 +121,7 @@ class ControlLogs:
         )
 
     def _combined_groups(self) -> CombinedRows[GroupsState, GroupRow]:
-        from kafkalike.log.table.combined_rows import CombinedRows
+        from kafkalike.log.table.combined.combined_rows import CombinedRows
         from kafkalike.model.combining.offset_commit import load_commit
 
         return CombinedRows(self._groups_table(), load_commit, Helpers())

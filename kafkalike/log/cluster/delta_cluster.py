@@ -28,11 +28,11 @@ from kafkalike.log.port import TopicLog
 from kafkalike.log.store.local import LocalStore
 from kafkalike.log.store.port import Store
 from kafkalike.log.store.roots import normalise_root
+from kafkalike.log.table.combined.open_appends import OpenTables
 from kafkalike.log.table.control_log import DeltaControlLog
 from kafkalike.log.table.layout import CLUSTER_METADATA
 from kafkalike.log.table.log_cleaner import Helpers
 from kafkalike.log.table.log_files import LogFiles
-from kafkalike.log.table.open_appends import OpenTables
 from kafkalike.log.table.root_format import check_root_format, grown_error
 from kafkalike.model.cluster_state import ClusterState, MetadataRow, mirror_row, topic_row
 from kafkalike.model.group_state import GroupRow, GroupsState

@@ -25,7 +25,7 @@ from kafkalike.log.table.joined.joining import Joining
 from kafkalike.log.table.joined.reading import EACH, EVERY
 from kafkalike.log.table.log_files import last_checkpoint
 from kafkalike.log.table.snapshot import Snapshot, load_snapshot
-from kafkalike.log.table.table import Landed
+from kafkalike.log.table.table_change import Landed
 from kafkalike.log.table.turns import cleaning_turn
 
 CLEANUP_INTERVAL: Final = 10 * INTERVAL
