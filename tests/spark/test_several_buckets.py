@@ -31,8 +31,8 @@ def servers(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[list[St
 
 def copied(spark: SparkSession, roots: str, options: Mapping[str, object], checkpoint: Path) -> None:
     """A stream from one topic to another one, of all that is there."""
-    frame = spark.readStream.format("kafkalike").option("kafka.bootstrap.servers", roots)
-    frame = frame.option("subscribe", "t").option("startingOffsets", "earliest").load().select("value")
+    source = spark.readStream.format("kafkalike").option("kafka.bootstrap.servers", roots)
+    frame = source.option("subscribe", "t").option("startingOffsets", "earliest").load().select("value")
     query = ks.write_stream(
         frame,
         "copy",

@@ -249,8 +249,8 @@ class SeveralRoots(NearStore):
                     bucket = name.removeprefix("fs.s3a.bucket.").partition(".")[0]
                     message = (
                         f"several roots are in buckets called {bucket}, which are asked in different ways; Hadoop, "
-                        'with which Delta reads, knows a bucket by its name alone: read with format("kafkalike"), or give '
-                        "buckets names of their own"
+                        'with which Delta reads, knows a bucket by its name alone: read with format("kafkalike"), or '
+                        "give buckets names of their own"
                     )
                     raise KafkaConfigurationError(message)
         return found
