@@ -30,7 +30,9 @@ def base(root: str) -> str:
 
 
 def swept(base: str, scratch: Path, env: dict[str, str], **orders: Any) -> Results:
-    found: Results = json.loads(run(WORKER, {"operation": "tables", "base": base, "scratch": str(scratch), **orders}, env))
+    found: Results = json.loads(
+        run(WORKER, {"operation": "tables", "base": base, "scratch": str(scratch), **orders}, env)
+    )
     return found
 
 
@@ -83,9 +85,7 @@ def test_tables_killed_at_each_named_point_of_their_commit_are_all_there_or_none
         assert_whole(result)
 
 
-def test_tables_killed_at_any_file_operation_are_all_there_or_none(
-    base: str, tmp_path: Path, faultshim: Path
-) -> None:
+def test_tables_killed_at_any_file_operation_are_all_there_or_none(base: str, tmp_path: Path, faultshim: Path) -> None:
     results = swept(base, tmp_path, preloaded(faultshim, {}), do=["kill_before"], match="/t/")
 
     assert all(result["killed"] for result in results)
