@@ -87,8 +87,7 @@ def below_root(target: str) -> bool:
 
 
 def explain_statements(source: str) -> None:
-    """Let `SparkSession.sql` say what to do instead where Spark refuses to change a topic, and refuse to change one by
-    the path of its table.
+    """Let `SparkSession.sql` say what to do instead where Spark refuses to change a topic, or it does: by its path.
 
     Args:
         source: name of the format.
