@@ -8,7 +8,8 @@ SHELL := bash
 # setup.sh writes the Java and the Python that Spark is to use.
 env := . .venv/env.sh &&
 bin := .venv/bin
-# Hundreds of processes load the same modules: where PYTHONDONTWRITEBYTECODE is set, each would compile them anew.
+# Hundreds of processes load the same modules: where PYTHONDONTWRITEBYTECODE is set, each would compile them anew. Spark
+# starts some for each query, and an installed package has its bytecode: benchmarks are to have it too.
 tests := $(env) unset PYTHONDONTWRITEBYTECODE &&
 pytest := $(tests) $(bin)/python -m pytest
 code := $(wildcard kafkalike scripts tests benchmarks)
@@ -134,11 +135,11 @@ e2e: setup ## the command line, the jobs and the notebooks, as a user runs them
 	@$(pytest) tests/e2e
 
 bench: setup ## the figures in the documents, measured here
-	@$(env) for name in $(basename $(notdir $(wildcard benchmarks/bench_*.py))); do $(bin)/python -m "benchmarks.$$name"; done
+	@$(tests) for name in $(basename $(notdir $(wildcard benchmarks/bench_*.py))); do $(bin)/python -m "benchmarks.$$name"; done
 
 bench-kafka: setup ## the same against a real Kafka broker and Spark's Kafka connector, which are fetched
-	@$(env) $(bin)/python -m benchmarks.kafka_rivals
-	@$(env) $(bin)/python -m benchmarks.kafka_copier
+	@$(tests) $(bin)/python -m benchmarks.kafka_rivals
+	@$(tests) $(bin)/python -m benchmarks.kafka_copier
 
 reference: setup ## docs/settings.md, docs/errors.md and the types of settings, from the tables of settings
 	@$(bin)/python -m scripts.reference
