@@ -146,7 +146,8 @@ PARTS: Final[Mapping[str, Part]] = {
     ),
     "change-loop": Part(
         modules=tuple(
-            f"kafkalike/log/table/{name}.py" for name in ("following", "loading", "settling", "state", "table")
+            f"kafkalike/log/table/{name}.py"
+            for name in ("following", "loading", "settling", "state", "table", "table_change")
         ),
         without="loop_that_is_wrong",
         tests=_unit("change_loop", "change_rules", "far_table", "settling", "table_state", "table_steps"),

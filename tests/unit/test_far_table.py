@@ -17,7 +17,8 @@ from kafkalike.log.table.loading import load_table
 from kafkalike.log.table.log_files import LAST_CHECKPOINT
 from kafkalike.log.table.snapshot import load_snapshot
 from kafkalike.log.table.state import TableState
-from kafkalike.log.table.table import Change, Done, Landed, Plan, Table
+from kafkalike.log.table.table import Table
+from kafkalike.log.table.table_change import Change, Done, Landed, Plan
 from tests.tools.scripted_store import ScriptedStore, SleptClock
 from tests.unit.test_table_steps import Appends, World, segment_of
 

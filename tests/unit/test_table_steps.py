@@ -27,7 +27,8 @@ from kafkalike.log.table.damage import DamagedFileError
 from kafkalike.log.table.loading import load_table, load_with_base
 from kafkalike.log.table.snapshot import load_snapshot
 from kafkalike.log.table.state import APPEND_ONLY, FENCE, REPAIR, EndsAt, TableState, end_app
-from kafkalike.log.table.table import Change, Done, Landed, Plan, Table
+from kafkalike.log.table.table import Table
+from kafkalike.log.table.table_change import Change, Done, Landed, Plan
 from kafkalike.model.segments import Segment
 from tests.tools.scripted_store import ScriptedStore, SleptClock
 

@@ -14,7 +14,7 @@ from kafkalike.clock import Clock
 from kafkalike.log.table.actions import Add
 from kafkalike.log.table.row_files import RowFiles
 from kafkalike.log.table.state import Live, TableState
-from kafkalike.log.table.table import Change, Done
+from kafkalike.log.table.table_change import Change, Done
 from kafkalike.model.control_rows import files_to_merge
 from kafkalike.model.segments import Segment
 

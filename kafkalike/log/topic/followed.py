@@ -12,9 +12,9 @@ from kafkalike.config.server import ServerConfig
 from kafkalike.config.topic import TopicConfig
 from kafkalike.errors import CorruptRecordError, LogCorruptError, TopicDeletedError
 from kafkalike.log.store.port import NOW, Pace, Store
+from kafkalike.log.table.combined.open_appends import OpenTables
 from kafkalike.log.table.control_log import DeltaControlLog
 from kafkalike.log.table.log_cleaner import Helpers
-from kafkalike.log.table.open_appends import OpenTables
 from kafkalike.log.table.table import Table
 from kafkalike.log.topic import times
 from kafkalike.log.topic.look_back import look_back

@@ -31,8 +31,8 @@ from kafkalike.log.cluster.copies import COPY_APP, ORIGIN_APP, origin_ids, origi
 from kafkalike.log.store.port import Store
 from kafkalike.log.table.actions import Add, log_name, parse_commit
 from kafkalike.log.table.loading import load_table
-from kafkalike.log.table.log_cleaner import maintenance_turn
 from kafkalike.log.table.state import end_app
+from kafkalike.log.table.turns import maintenance_turn
 from kafkalike.log.topic.batch_payload import add_of
 from kafkalike.log.topic.segment_files import segment_of
 from kafkalike.log.upkeep.change import COMMIT_TIMEOUT_MS, Change, publish

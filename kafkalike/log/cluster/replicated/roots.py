@@ -13,14 +13,16 @@ from kafkalike.clock import Clock
 from kafkalike.config.storage import SentOptions, StorageOptions
 from kafkalike.errors import KafkaConnectionError, KafkaError, KafkaStorageError, TopicAuthorizationFailedError
 from kafkalike.log.cluster.replicated.broker_store import BrokerRoot
+from kafkalike.log.cluster.replicated.several_leases import SeveralLeases
 from kafkalike.log.cluster.replicated.voters import Voters
 from kafkalike.log.store.near import NearStore
 from kafkalike.log.store.port import NOW, Entry, Pace, Reach, Store
 from kafkalike.log.table.layout import CLUSTER_METADATA, CONSUMER_OFFSETS, DAMAGED, DELETED, LEASES, LOCKS, STAGING
 from kafkalike.log.table.layout import TRANSACTIONS as STAGED_TRANSACTIONS
+from kafkalike.log.table.replicas.controllers import TableController
 from kafkalike.log.table.replicas.replicated_store import ReplicatedStore
 from kafkalike.log.table.replicas.spread import Spread
-from kafkalike.log.table.replicas.table_replicas import TableController, TableReplicas
+from kafkalike.log.table.replicas.table_replicas import TableReplicas
 from kafkalike.model.leases import Leases
 from kafkalike.model.replication.values import Replica
 
@@ -34,9 +36,6 @@ AT_ONE: Final = frozenset({STAGING, DELETED, DAMAGED, LEASES, LOCKS})
 
 SURE_MS: Final = 1000
 """How long a root must be away, ms, before it counts that it was taken out of another table."""
-
-MOST_LEASES: Final = 3
-"""Roots that get a heartbeat: any one of them that both see is enough."""
 
 
 class SeveralRoots(NearStore):
@@ -336,7 +335,7 @@ class SeveralRoots(NearStore):
 
     def leases(self) -> Leases:
         """Heartbeats at several roots."""
-        return SeveralLeases(self)
+        return SeveralLeases(self.alive, lambda broker: self.roots[broker].leases())
 
     def now_ns(self) -> int:
         """The machine's clock."""
@@ -346,53 +345,3 @@ class SeveralRoots(NearStore):
 def folder_of(location: str, replica: Replica) -> str:
     """Folder of a replica below its root."""
     return f"{location}~{replica.life}" if replica.life else location
-
-
-class SeveralLeases:
-    """Heartbeats of group members at several roots: the latest that any of them has counts. Thread-safe.
-
-    Args:
-        roots: of the cluster.
-    """
-
-    def __init__(self, roots: SeveralRoots) -> None:
-        self._roots = roots
-        self._leases: dict[int, Leases] = {}
-
-    def _alive(self) -> list[Leases]:
-        found = []
-        for broker in self._roots.alive()[:MOST_LEASES]:
-            if broker not in self._leases:
-                self._leases[broker] = self._roots.roots[broker].leases()
-            found.append(self._leases[broker])
-        if not found:
-            raise KafkaStorageError("no root answers")
-        return found
-
-    def renew(self, group_id: str, member_id: str) -> None:
-        """Give a heartbeat."""
-        failed: KafkaStorageError | None = None
-        done = False
-        for leases in self._alive():
-            try:
-                leases.renew(group_id, member_id)
-                done = True
-            except KafkaStorageError as cause:
-                failed = cause
-        if failed is not None and not done:
-            raise failed
-
-    def read(self, group_id: str, member_ids: Iterable[str]) -> Mapping[str, int]:
-        """When members gave their last heartbeat."""
-        wanted = list(member_ids)
-        latest: dict[str, int] = {}
-        for leases in self._alive():
-            for member, seen in leases.read(group_id, wanted).items():
-                latest[member] = max(seen, latest.get(member, 0))
-        return latest
-
-    def drop(self, group_id: str, member_id: str) -> None:
-        """Forget a member."""
-        with contextlib.suppress(KafkaStorageError):
-            for leases in self._alive():
-                leases.drop(group_id, member_id)

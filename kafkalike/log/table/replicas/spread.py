@@ -90,7 +90,7 @@ class Spread(Copies):
             except OSError:
                 if self._folder_of(left[0]).is_there():  # type: ignore[attr-defined]
                     raise
-                self._table.report(left[0])
+                self._table.published.report(left[0])
                 self._clock.sleep(WAIT_SECONDS)
             else:
                 done.add(left[0])
