@@ -42,7 +42,7 @@ NOTICED: Final = frozenset({"killed", "timeout", "segfault"})
 COPIED: Final = ("conf", "docs", "jobs", "scripts")
 """What tests read beside the code."""
 
-QUICK: Final = {"CI": "true", "KAFKALIKE_TESTS": "mutants", "KAFKALIKE_SCHEDULES": "60"}
+QUICK: Final = {"CI": "true", "KAFKALIKE_TESTS": "mutants", "KAFKALIKE_SCHEDULES": "180"}
 """The same few examples of each property in each run: what these find, all examples find too."""
 
 
