@@ -123,7 +123,9 @@ def test_a_version_says_all_that_is_kept_of_it() -> None:
     """A type that is not said is AVRO; keys of Confluent's that mean nothing here are left out."""
     references = [{"name": "r", "subject": ":.:b", "version": 2}]
     given = schema_line("a", 3, 5, ' {"b":1, "a":2}', schemaType="JSON", references=references, guid=GUID, deleted=True)
-    bare = schema_line("b", 2, 4, ' {"b":1, "a":2}', schemaType=None, references=None, metadata=None, ruleSet={}, md5="")
+    bare = schema_line(
+        "b", 2, 4, ' {"b":1, "a":2}', schemaType=None, references=None, metadata=None, ruleSet={}, md5=""
+    )
 
     contents = topic_records.read_records([given, bare])
 
@@ -289,7 +291,10 @@ def test_an_import_counts_what_is_new_and_what_is_known() -> None:
     state = RegistryState().applied(first)
 
     rows, done = importing.import_all(
-        state, topic_records.read_records([*lines, deletion("DELETE_SUBJECT", version=1), schema_line("d", 1, 1)]), TOY, 6
+        state,
+        topic_records.read_records([*lines, deletion("DELETE_SUBJECT", version=1), schema_line("d", 1, 1)]),
+        TOY,
+        6,
     )
 
     assert done == importing.Imported(versions=2, known=3, settings=0)
@@ -300,7 +305,9 @@ def test_an_import_counts_what_is_new_and_what_is_known() -> None:
 def test_schemas_in_a_circle_are_named() -> None:
     """A few of them; those that can be taken are not the reason."""
     ring = [
-        schema_line(f"s{n}", n + 1, n + 1, references=[{"name": "r", "subject": f"s{(n + 1) % 4}", "version": (n + 1) % 4 + 1}])
+        schema_line(
+            f"s{n}", n + 1, n + 1, references=[{"name": "r", "subject": f"s{(n + 1) % 4}", "version": (n + 1) % 4 + 1}]
+        )
         for n in range(4)
     ]
 

@@ -186,9 +186,7 @@ PLANS: dict[str, Callable[[RegistryState], tuple[Sequence[SchemaRow], Any]]] = {
     "forget a mode": lambda state: rules.delete_mode(state, "a", 88),
     "import": lambda state: importing.import_all(
         state,
-        topic_records.Contents(
-            {("d", 1): wanted("d", ONE, id=1, version=1)}, {"d": Config("FULL")}, {"d": "READONLY"}
-        ),
+        topic_records.Contents({("d", 1): wanted("d", ONE, id=1, version=1)}, {"d": Config("FULL")}, {"d": "READONLY"}),
         TOY,
         88,
     ),
