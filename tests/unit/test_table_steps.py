@@ -206,6 +206,19 @@ def test_a_change_is_the_next_version_and_is_known_without_being_read(world: Wor
     assert add["add"]["path"] == "a.1"
 
 
+@pytest.mark.parametrize(("place", "there"), [("commit.before", False), ("commit.after", True)])
+def test_a_trial_may_stop_a_change_before_and_after_its_version_is_put(
+    world: World, monkeypatch: pytest.MonkeyPatch, place: str, *, there: bool
+) -> None:
+    """Kill sweeps stop processes there by these names."""
+    monkeypatch.setenv("KAFKALIKE_FAULT", f"{place}:raise")
+
+    with pytest.raises(OSError, match=place):
+        world.change(Appends(world.store, "a"))
+
+    assert (log_name(1) in world.store._disk.files) == there
+
+
 def test_a_change_takes_out_what_it_names(world: World) -> None:
     """And is told of as it landed."""
     world.rival_writes(0, 2)
@@ -882,6 +895,15 @@ def test_a_checkpoint_that_says_nonsense_is_named(world: World) -> None:
     rewrite_checkpoint(world, "txn", "version", None)
 
     with pytest.raises(LogCorruptError, match=r"^the checkpoint 1 of memory:// is damaged: KeyError: 'version'$"):
+        load_table(world.store, segment_of)
+
+
+def test_a_checkpoint_whose_files_are_nonsense_is_named(world: World) -> None:
+    world.rival_writes(0, 1)
+    make_checkpoint(world.store, load_snapshot(world.store), 9)
+    rewrite_checkpoint(world, "add", "path", None)
+
+    with pytest.raises(LogCorruptError, match=r"^the checkpoint 1 of memory:// is damaged: "):
         load_table(world.store, segment_of)
 
 

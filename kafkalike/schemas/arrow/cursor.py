@@ -27,6 +27,22 @@ MOST_ADDED: Final = 1 << 26
 
 _MOST_BITS: Final = 70
 """Of a number of 64 bits, seven in each byte."""
+_WORD: Final = 8
+"""Bytes that are read at once of numbers that have more than one."""
+_EACH: Final = np.uint64(0x0101010101010101)
+"""A bit of each byte of a word."""
+_LAST: Final = np.uint64(0x8080808080808080)
+"""Of each byte the bit that is not set where a number ends."""
+_SEVEN: Final = np.uint64(0x7F7F7F7F7F7F7F7F)
+_JOINS: Final = tuple(
+    (np.uint64(low), np.uint64(high), np.uint64(gap))
+    for low, high, gap in (
+        (0x007F007F007F007F, 0x7F007F007F007F00, 1),
+        (0x00003FFF00003FFF, 0x3FFF00003FFF0000, 2),
+        (0x000000000FFFFFFF, 0x0FFFFFFF00000000, 4),
+    )
+)
+"""How neighbours are put together, twice as many bits each time: masks of both, and the gap between them."""
 ENDS_EARLY: Final = "the value ends too early"
 BAD_NUMBER: Final = "a number has more than 10 bytes"
 BAD_LENGTH: Final = "a length that is negative or beyond the value's end"
@@ -110,6 +126,8 @@ class Cursor:
 
     def good(self, rows: Rows) -> npt.NDArray[np.bool_]:
         """Which of some values have no problem so far."""
+        if len(self.problems) == 1:
+            return np.ones(len(rows), np.bool_)
         found: npt.NDArray[np.bool_] = self.problem[rows] == 0
         return found
 
@@ -130,53 +148,82 @@ class Cursor:
 
     def varint(self, rows: Rows) -> npt.NDArray[np.uint64]:
         """A number of variable length: seven bits a byte, the low ones first."""
-        at = self.pos[rows]
-        byte = self.data[at]
-        found = (byte & 0x7F).astype(np.uint64)
+        begin = self._at(rows)
+        byte = self.data[begin]
         more = np.flatnonzero(byte & 0x80)
-        at += 1
-        shift = 7
+        if not len(more):
+            self._moved(rows, begin + 1)
+            return byte.astype(np.uint64)
+        if len(more) == len(rows):
+            found, sizes = self._longer(begin)
+            at = begin + sizes
+        else:
+            found, at = byte.astype(np.uint64), begin + 1
+            found[more], sizes = self._longer(begin[more])
+            at[more] += sizes - 1
+        more = more[sizes > _WORD]
+        if len(more):
+            more = self._longest(found, at, more)
+        self._moved(rows, at)
+        if len(more):
+            self.fail(rows[more], BAD_NUMBER)
+        return found
+
+    def _longer(self, at: Numbers) -> tuple[npt.NDArray[np.uint64], Numbers]:
+        """Numbers of up to eight bytes, and how many they have; nine where there are more, of which these are eight."""
+        word = self._loose("<u8")[at]
+        last = ~word & _LAST
+        # All bits up to the lowest one that says that nothing follows.
+        mine = last ^ (last - np.uint64(1))
+        found = word & mine & _SEVEN
+        for low, high, gap in _JOINS:
+            found = (found & low) | ((found & high) >> gap)
+        sizes = ((mine & _EACH) * _EACH) >> np.uint64(56)
+        return found, sizes.astype(np.int64) + (last == 0)
+
+    def _longest(self, found: npt.NDArray[np.uint64], at: Numbers, more: Numbers) -> Numbers:
+        """Read on behind eight bytes of some numbers, whose places are `more`; gives those that do not end."""
+        at[more] -= 1
+        shift = 7 * _WORD
         while len(more) and shift < _MOST_BITS:
             byte = self.data[at[more]]
             found[more] |= (byte & 0x7F).astype(np.uint64) << np.uint64(shift)
             at[more] += 1
             more = more[(byte & 0x80) != 0]
             shift += 7
-        self._moved(rows, at)
-        if len(more):
-            self.fail(rows[more], BAD_NUMBER)
-        return found
+        return more
 
     def zigzag(self, rows: Rows) -> npt.NDArray[np.int64]:
         """A signed number of variable length, as Avro writes all whole numbers."""
         found = self.varint(rows)
-        return (found >> np.uint64(1)).astype(np.int64) ^ -(found & np.uint64(1)).astype(np.int64)
+        sign = found & np.uint64(1)
+        found >>= np.uint64(1)
+        found ^= np.negative(sign, out=sign)
+        return found.view(np.int64)
 
     def byte(self, rows: Rows) -> npt.NDArray[np.uint8]:
         """One byte."""
-        at = self.pos[rows]
+        at = self._at(rows)
         found: npt.NDArray[np.uint8] = self.data[at]
         self._moved(rows, at + 1)
         return found
 
     def fixed(self, rows: Rows, dtype: str) -> Numbers:
         """A number of fixed size, such as `<f8`."""
-        size = np.dtype(dtype).itemsize
-        at = self.pos[rows]
-        gathered = self.data[at[:, None] + np.arange(size)]
-        self._moved(rows, at + size)
-        found: Numbers = gathered.view(dtype).reshape(-1)
+        at = self._at(rows)
+        found: Numbers = self._loose(dtype)[at]
+        self._moved(rows, at + found.itemsize)
         return found
 
     def spans(self, rows: Rows, lengths: npt.NDArray[np.int64]) -> tuple[Numbers, Numbers]:
         """Runs of bytes of these lengths: starts and lengths, which are 0 where that cannot be."""
-        at = self.pos[rows]
-        wrong = (lengths < 0) | (lengths > self.end[rows] - at)
+        at = self._at(rows)
+        wrong = (lengths < 0) | (lengths > self._end(rows) - at)
         if wrong.any():
             self.fail(rows[wrong], BAD_LENGTH)
             lengths = np.where(wrong, 0, lengths)
             at = self.pos[rows]
-        self.pos[rows] = at + lengths
+        self._put(rows, at + lengths)
         return at, lengths
 
     def counted(self, rows: Rows, counts: npt.NDArray[np.int64], item_bytes: int) -> npt.NDArray[np.int64]:
@@ -187,7 +234,7 @@ class Cursor:
             counts: how many each one says.
             item_bytes: an item has at least so many.
         """
-        left = self.end[rows] - self.pos[rows]
+        left = self._end(rows) - self._at(rows)
         most = left // item_bytes if item_bytes else MAX_EMPTY_ITEMS - self._empty[rows]
         wrong = (counts < 0) | (counts > most)
         if wrong.any():
@@ -210,14 +257,32 @@ class Cursor:
         return all_runs.take(pa.array(np.arange(0, 2 * count, 2)))
 
     def _moved(self, rows: Rows, at: Numbers) -> None:
-        ends = self.end[rows]
+        ends = self._end(rows)
         over = at > ends
         if over.any():
-            at = np.minimum(at, ends)
-            self.pos[rows] = at
+            self._put(rows, np.minimum(at, ends))
             self.fail(rows[over], ENDS_EARLY)
         else:
+            self._put(rows, at)
+
+    def _at(self, rows: Rows) -> Numbers:
+        """Where values are read, not to be written to: where all of them are asked for it is no copy."""
+        return self.pos if len(rows) == len(self.pos) else self.pos[rows]
+
+    def _end(self, rows: Rows) -> Numbers:
+        return self.end if len(rows) == len(self.end) else self.end[rows]
+
+    def _put(self, rows: Rows, at: Numbers) -> None:
+        """Go to other places, in an array that may be the cursor's from here on."""
+        if len(rows) == len(self.pos):
+            self.pos = at
+        else:
             self.pos[rows] = at
+
+    def _loose(self, dtype: str) -> Numbers:
+        """The data as numbers that begin at each of its bytes, no copy."""
+        count = len(self.data) - np.dtype(dtype).itemsize + 1
+        return np.ndarray((count,), dtype, self.data, strides=(1,))
 
 
 def invalid(values: pa.Array) -> list[int]:

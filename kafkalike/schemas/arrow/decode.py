@@ -81,11 +81,11 @@ class BatchDecoder:
         framed[framed] = data[starts[framed]] == 0
         errors.update(dict.fromkeys(np.flatnonzero(there & ~framed).tolist(), NOT_FRAMED))
         rows = np.flatnonzero(framed)
-        heads = data[starts[rows][:, None] + np.arange(1, HEAD)]
-        ids = heads.view(">u4").reshape(-1)
+        ids = _ids(data, starts[rows])
         pieces, places = [], []
-        for number in np.unique(ids).tolist():
-            mine = rows[ids == number]
+        alike = len(ids) > 0 and bool((ids == ids[0]).all())
+        for number in [int(ids[0])] if alike else np.unique(ids).tolist():
+            mine = rows if alike else rows[ids == number]
             reading = self._reading(number)
             if isinstance(reading, str):
                 errors.update(dict.fromkeys(mine.tolist(), reading))
@@ -142,6 +142,15 @@ def _spans(values: pa.Array) -> tuple[npt.NDArray[np.uint8], Numbers, Numbers]:
     data = np.frombuffer(plain or b"", np.uint8)[edges[0] : edges[-1]]
     edges = edges - edges[0]
     return data, edges[:-1], edges[1:]
+
+
+def _ids(data: npt.NDArray[np.uint8], starts: Numbers) -> npt.NDArray[np.uint32]:
+    """The schemas' ids of values that have one."""
+    if not len(starts):
+        return np.empty(0, np.uint32)
+    # A number that begins at each byte, no copy.
+    numbers: npt.NDArray[np.uint32] = np.ndarray((len(data) - HEAD + 2,), ">u4", data, strides=(1,))
+    return numbers[starts + 1].astype(np.uint32)
 
 
 def _texts(errors: dict[int, str], count: int) -> pa.StringArray:

@@ -69,42 +69,33 @@ def typed_columns(frame: DataFrame, how: Typed) -> tuple[DataFrame, Sequence[int
         SchemaRegistryError: the topic has no schema.
     """
     value, value_id = _columns(how, "value")
-    raw = F.col("value")
+    raw = _costly(F.col("value"))
     fields = value.fields(raw) if how.value_column is None else [value.whole(raw)]
     names = value.names if how.value_column is None else [how.value_column]
     _refuse_clashes(names)
-    made, ids = [*fields, value.wrong(raw)], [value_id]
-    decodes_key = how.key_format not in PLAIN_KEYS
-    if decodes_key:
+    error, raw_key, ids = value.wrong(raw), [], [value_id]
+    if how.key_format in PLAIN_KEYS:
+        key = F.col("key").cast(how.key_format)
+    else:
         keys, key_id = _columns(how, "key")
-        made += [keys.whole(F.col("key")), keys.wrong(F.col("key"))]
-        ids.append(key_id)
-    frame, columns = _beside(frame, made)
-    fields, (error, *of_key) = columns[: len(names)], columns[len(names) :]
-    key, raw_key = F.col("key").cast(how.key_format) if not decodes_key else F.col("key"), []
-    if of_key:
-        key, wrong = of_key
-        error = F.coalesce(error, F.concat(F.lit("key: "), wrong))
+        bytes_of_key = _costly(F.col("key"))
+        key = keys.whole(bytes_of_key)
+        error = F.coalesce(error, F.concat(F.lit("key: "), keys.wrong(bytes_of_key)))
         raw_key = [F.col("key").alias(RAW_KEY)]
+        ids.append(key_id)
     rest = [F.col(column) for column in RECORD_COLUMNS if column in frame.columns]
     shown = [column.alias(name) for column, name in zip(fields, names, strict=True)]
     return frame.select(key.alias("key"), *shown, *rest, F.col("value").alias(RAW), *raw_key, error.alias(ERROR)), ids
 
 
-def _beside(frame: DataFrame, made: Sequence[Column]) -> tuple[DataFrame, list[Column]]:
-    """A frame with more columns, and these.
+def _costly(values: Column) -> Column:
+    """The same values, which Spark takes for expensive to make, and with them all that is made of them.
 
-    They go through an UNPIVOT of one row, which changes nothing. Spark leaves out columns below it that nobody asks
-    for, and puts conditions on the record's own columns below it, but none on these: through a projection it would,
-    and run the functions of the condition a second time.
+    Spark puts conditions below a projection, and what is made there is made a second time for the condition. It keeps
+    those above that need something expensive, and takes expressions with RLIKE in them for that, but not functions in
+    Python. The RLIKE here is asked for nulls alone, and gives null.
     """
-    below, above = [f"__made{nth}" for nth in range(len(made))], [f"__column{nth}" for nth in range(len(made))]
-    spread = frame.select("*", *(column.alias(name) for column, name in zip(made, below, strict=True)))
-    # Nothing of a user's stands in it: how many columns there are, under names that are made here.
-    many = "SELECT * FROM {{spread}} UNPIVOT INCLUDE NULLS (({}) FOR __all IN (({}) AS `all`))"
-    query = many.format(", ".join(above), ", ".join(below))
-    turned = frame.sparkSession.sql(query, spread=spread)
-    return turned.drop("__all"), [F.col(name) for name in above]
+    return F.coalesce(values, F.when(values.cast("string").rlike("."), values))
 
 
 def _columns(how: Typed, part: Part) -> tuple[Columns, int | None]:

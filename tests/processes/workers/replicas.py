@@ -17,7 +17,7 @@ from tests.processes.workers.produce import batch_of, offsets_of
 
 def write(asked: dict[str, Any]) -> None:
     """Append unique values, and record each append."""
-    log = connect(asked["roots"]).log(asked["topic"])
+    log = connect(asked["roots"], asked["options"]).log(asked["topic"])
     chance = random.Random(asked["name"])
     wait_for_go()
     sent = 0
@@ -35,7 +35,7 @@ def write(asked: dict[str, Any]) -> None:
 
 def replicate(asked: dict[str, Any]) -> None:
     """Bring replicas back, again and again."""
-    cluster = connect(asked["roots"])
+    cluster = connect(asked["roots"], asked["options"])
     wait_for_go()
     while True:
         with contextlib.suppress(KafkaError):
@@ -45,7 +45,7 @@ def replicate(asked: dict[str, Any]) -> None:
 
 def control(asked: dict[str, Any]) -> None:
     """Create topics, and note those that are there for sure."""
-    cluster = connect(asked["roots"])
+    cluster = connect(asked["roots"], asked["options"])
     wait_for_go()
     number = 0
     with Path(asked["history"]).open("a", buffering=1, encoding="utf-8") as told:
@@ -60,7 +60,7 @@ def control(asked: dict[str, Any]) -> None:
 
 def elect(asked: dict[str, Any]) -> None:
     """Have the topic's leader moved, again and again."""
-    cluster = connect(asked["roots"])
+    cluster = connect(asked["roots"], asked["options"])
     chance = random.Random(asked["name"])
     wait_for_go()
     while True:

@@ -200,6 +200,7 @@ class Brokers:
         left: dict[str, Sequence[int]] = {}
         led: dict[str, int] = {}
         failed: list[str] = []
+        self._store.ask_again()
         for name in self.tables() if topics is None else topics:
             if deadline.expired():
                 failed.append(f"{name}: there was no time left")

@@ -78,6 +78,8 @@ class Recoveries:
         return MetadataQuorum(cluster_id=cluster, epoch=voters.epoch, members=members)
 
     def _voters(self) -> VoterSet:
+        # Who gave no answer a moment ago must not count as lost for that.
+        self._cluster.store.ask_again()
         found = self._known.look()
         if found is None:
             message = f"no root of {self._cluster.root} in reach says who votes"

@@ -11,7 +11,13 @@ import pyarrow as pa
 
 from kafkalike.clock import Clock
 from kafkalike.config.storage import SentOptions, StorageOptions
-from kafkalike.errors import KafkaConnectionError, KafkaError, KafkaStorageError, TopicAuthorizationFailedError
+from kafkalike.errors import (
+    KafkaConfigurationError,
+    KafkaConnectionError,
+    KafkaError,
+    KafkaStorageError,
+    TopicAuthorizationFailedError,
+)
 from kafkalike.log.cluster.replicated.broker_store import BrokerRoot
 from kafkalike.log.cluster.replicated.several_leases import SeveralLeases
 from kafkalike.log.cluster.replicated.voters import Voters
@@ -99,16 +105,22 @@ class SeveralRoots(NearStore):
 
         Where it was taken out of the chain of another table, somebody else has waited for it already.
         """
-        if self.root_of(broker).is_there():
+        root = self.root_of(broker)
+        if root.is_there():
             self._down_since.pop(broker, None)
             return 0
         now = self._clock.now_ms()
-        down_ms = now - self._down_since.setdefault(broker, now)
+        down_ms = now - self._down_since.setdefault(broker, now - int(1000 * root.silent_seconds()))
         return max(down_ms, self.lag_ms) if down_ms >= SURE_MS and self._is_out(broker) else down_ms
 
     def alive(self) -> list[int]:
         """Brokers whose roots answer, in order."""
         return [broker for broker, root in sorted(self.roots.items()) if root.is_there()]
+
+    def ask_again(self) -> None:
+        """Ask roots anew that are not asked any more, for those who must know which ones are there."""
+        calls = [root.ask_again for root in self.roots.values()]
+        next((root for root in self.roots.values() if root.far), self).beside(calls)
 
     def first(self) -> BrokerRoot:
         """The first root that answers: a folder, if there is one.
@@ -225,8 +237,23 @@ class SeveralRoots(NearStore):
         return self._to_send([root.uri for root in self.roots.values()])
 
     def hadoop_settings(self) -> Mapping[str, str]:
-        """Those of all roots: Hadoop keeps them by bucket."""
-        return {name: value for root in self.roots.values() for name, value in root.hadoop_settings().items()}
+        """Those of all roots.
+
+        Raises:
+            KafkaConfigurationError: two roots want different ones for buckets of one name; Hadoop keeps them by name.
+        """
+        found: dict[str, str] = {}
+        for root in self.roots.values():
+            for name, value in root.hadoop_settings().items():
+                if found.setdefault(name, value) != value:
+                    bucket = name.removeprefix("fs.s3a.bucket.").partition(".")[0]
+                    message = (
+                        f"several roots are in buckets called {bucket}, which are asked in different ways; Hadoop, "
+                        'with which Delta reads, knows a bucket by its name alone: read with format("kafkalike"), or '
+                        "give buckets names of their own"
+                    )
+                    raise KafkaConfigurationError(message)
+        return found
 
     def read(self, name: str) -> bytes:
         """Content of a file."""
