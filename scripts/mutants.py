@@ -82,7 +82,16 @@ PARTS: Final[Mapping[str, Part]] = {
     ),
     "schemas": Part(
         modules=("kafkalike/model/schemas/*.py",),
-        tests=_unit("avro_text", "schema_admission", "schema_rules"),
+        without="taken_away",
+        tests=_unit(
+            "avro_text",
+            "schema_admission",
+            "schema_records",
+            "schema_refusals",
+            "schema_rows",
+            "schema_rules",
+            "schema_simulation",
+        ),
     ),
     "dead-letters": Part(
         modules=("kafkalike/model/dead_letters/*.py",),

@@ -231,8 +231,10 @@ def bad_schema(**value: Any) -> str:
         ),
         (
             line('{"keytype":"SCHEMA","subject":"a","version":0}'),
-            "The specified version '0' is not a valid version id. Allowed values are between [1, 2^31-1] and the "
-            'string "latest"',
+            (
+                "The specified version '0' is not a valid version id. Allowed values are between [1, 2^31-1] and the "
+                'string "latest"'
+            ),
         ),
         (
             bad_schema(schemaType="XML"),
@@ -247,8 +249,10 @@ def bad_schema(**value: Any) -> str:
         (bad_schema(references=[{"name": "n", "subject": 5}]), "'subject' is 5, not a text"),
         (
             bad_schema(references=[{"name": "n", "subject": "s", "version": "x"}]),
-            "The specified version 'x' is not a valid version id. Allowed values are between [1, 2^31-1] and the "
-            'string "latest"',
+            (
+                "The specified version 'x' is not a valid version id. Allowed values are between [1, 2^31-1] and the "
+                'string "latest"'
+            ),
         ),
         (setting_line("CONFIG", "a", {"alias": "b"}), "Invalid schema: alias is not supported here"),
         (

@@ -125,8 +125,10 @@ def test_what_is_no_level_or_mode(given: object) -> None:
     assert said(lambda: rules.check_level(given)) == (
         422,
         42203,
-        f"Invalid compatibility level {str(given)!r}. Valid values are none, backward, backward_transitive, forward, "
-        "forward_transitive, full, full_transitive",
+        (
+            f"Invalid compatibility level {str(given)!r}. Valid values are none, backward, backward_transitive, forward, "
+            "forward_transitive, full, full_transitive"
+        ),
     )
     assert said(lambda: rules.check_mode_name(given)) == (
         422,
@@ -139,8 +141,10 @@ def test_a_mode_that_needs_a_second_registry() -> None:
     assert said(lambda: rules.check_mode_name("Forward")) == (
         422,
         42204,
-        "Invalid mode 'FORWARD': FORWARD passes changes on to another registry, and this one knows none; READONLY "
-        "takes no changes either",
+        (
+            "Invalid mode 'FORWARD': FORWARD passes changes on to another registry, and this one knows none; READONLY "
+            "takes no changes either"
+        ),
     )
     assert rules.check_mode_name("readOnly") == "READONLY"
     assert rules.check_level("full_Transitive") == "FULL_TRANSITIVE"
@@ -154,15 +158,19 @@ def test_what_is_not_compatible() -> None:
     assert said(lambda: register(world.state, "a", Schema("AVRO", "4"))) == (
         409,
         409,
-        'Schema being registered is incompatible with an earlier schema for subject "a", details: [the new schema '
-        "cannot read what version 2 wrote: 4 is far from 2; version 2 cannot read what the new schema writes: 2 is "
-        "far from 4]",
+        (
+            'Schema being registered is incompatible with an earlier schema for subject "a", details: [the new schema '
+            "cannot read what version 2 wrote: 4 is far from 2; version 2 cannot read what the new schema writes: 2 is "
+            "far from 4]"
+        ),
     )
     assert said(lambda: register(world.state, "a", OTHER)) == (
         409,
         409,
-        'Schema being registered is incompatible with an earlier schema for subject "a", details: [it has AVRO '
-        "schemas, and the type of a subject never changes, so JSON is refused: create a new topic instead]",
+        (
+            'Schema being registered is incompatible with an earlier schema for subject "a", details: [it has AVRO '
+            "schemas, and the type of a subject never changes, so JSON is refused: create a new topic instead]"
+        ),
     )
     assert registering.incompatibilities(world.state, "a", OTHER, TOY) == [
         "version 2 is AVRO, not JSON",
@@ -254,8 +262,10 @@ def test_what_cannot_be_a_version(given: object) -> None:
     assert said(lambda: registering.check_number(given)) == (
         422,
         42202,
-        f"The specified version '{str(given)[:80]}' is not a valid version id. Allowed values are between [1, 2^31-1] "
-        'and the string "latest"',
+        (
+            f"The specified version '{str(given)[:80]}' is not a valid version id. Allowed values are between [1, 2^31-1] "
+            'and the string "latest"'
+        ),
     )
 
 

@@ -130,8 +130,10 @@ GOOD = '{"type":"AVRO","schema":"1"}'
         (row(GOOD, subject=""), "ValueError('no subject')"),
         (
             row('{"compatibility":"SIDEWARD"}', kind="config"),
-            "ValueError(\"'SIDEWARD' is none of NONE, BACKWARD, BACKWARD_TRANSITIVE, FORWARD, FORWARD_TRANSITIVE, "
-            'FULL, FULL_TRANSITIVE")',
+            (
+                "ValueError(\"'SIDEWARD' is none of NONE, BACKWARD, BACKWARD_TRANSITIVE, FORWARD, FORWARD_TRANSITIVE, "
+                'FULL, FULL_TRANSITIVE")'
+            ),
         ),
         (row('{"compatibility":1}', kind="config"), "TypeError(\"'compatibility' is 1, not a text\")"),
         (row('{"normalize":1}', kind="config"), "TypeError(\"'normalize' is 1, not true or false\")"),
