@@ -343,6 +343,20 @@ def test_what_the_head_has_is_published_first() -> None:
 
     assert (found, mine) == (view(1), False)
     assert {roots.log(replica) for replica in CHAIN.chain} == {"ax"}
+    assert roots.asked(acts.Supply) == []
+
+
+def test_who_is_faster_at_the_head_decides() -> None:
+    roots = Roots(CHAIN, r1="a", r2="a", r3="a")
+
+    def faster(act: Any) -> None:
+        if isinstance(act, acts.Put) and act.replica == ONE:
+            roots.versions[ONE].setdefault(1, Content("x"))
+
+    roots.before = faster
+
+    assert roots.play(course.appending(view(0), Content("b"), {})) == (view(1), False)
+    assert {roots.log(replica) for replica in CHAIN.chain} == {"ax"}
 
 
 @pytest.mark.parametrize("lost", [ONE, TWO, THREE])
@@ -389,6 +403,47 @@ def test_a_controller_that_was_changed_meanwhile_is_asked_again() -> None:
 
     assert roots.registered == Registration(2, (ONE, THREE))
     assert roots.log(ONE) == roots.log(THREE)
+
+
+def test_a_log_that_knows_a_newer_seal_than_the_controller_did_has_it_asked_again() -> None:
+    """Nobody is to blame for that."""
+    roots = Roots(Registration(2, (ONE, TWO)), r1="a", r2="a")
+    for replica in (ONE, TWO):
+        roots.versions[replica] |= {1: seal("S", 2, ONE, TWO), 2: seal("T", 3, ONE, TWO)}
+
+    def later(act: Any) -> None:
+        if isinstance(act, acts.LookAtController) and roots.asked(acts.LookAtController):
+            roots.registered = Registration(3, (ONE, TWO))
+
+    roots.before = later
+
+    found = roots.play(course.mending(view(0, ONE, TWO), course.StaleError(ONE), {}))
+
+    assert found == View(Configuration(3, (ONE, TWO)), 2)
+    assert roots.asked(acts.Register) == []
+
+
+def test_a_seal_that_somebody_else_has_put_is_taken_to_the_others() -> None:
+    """None is made beside it."""
+    registered = Registration(2, (ONE, TWO))
+    roots = Roots(registered, r1="a", r2="a", r3="a")
+    roots.versions[ONE][1] = seal("S", 2, ONE, TWO)
+
+    found = roots.play(course.sealing(view(0), registered, {}))
+
+    assert (found, roots.log(TWO)) == (View(registered.configuration, 1), "aS")
+    assert roots.asked(acts.NewSeal) == []
+
+
+def test_a_writer_that_meets_a_newer_seal_goes_on_in_that_configuration() -> None:
+    registered = Registration(2, (ONE, TWO))
+    roots = Roots(registered, r1="a", r2="a", r3="a")
+    roots.versions[ONE][1] = seal("S", 2, ONE, TWO)
+
+    found, mine = roots.play(course.appending(view(0), Content("b"), {}))
+
+    assert (found, mine) == (View(registered.configuration, 1), False)
+    assert (roots.log(TWO), roots.log(THREE)) == ("aS", "a")
 
 
 def test_a_process_whose_log_was_given_up_is_late() -> None:
@@ -439,6 +494,16 @@ def test_a_seal_is_published_when_its_leader_has_it() -> None:
     del roots.versions[ONE][1]
     roots.checkpoints[ONE] = 0
     assert roots.play(course.following(known, {})) == known
+    roots.checkpoints[ONE] = 1
+    assert roots.play(course.following(known, {})) == View(Configuration(2, (TWO, ONE)), 1)
+
+
+def test_what_is_read_in_a_configuration_is_what_its_last_member_has() -> None:
+    """Also while that one is joining: without it nothing is published."""
+    registered = Registration(1, (ONE, TWO), TWO)
+    roots = Roots(registered, r1="ab", r2="a")
+
+    assert roots.play(course.following(view(-1, ONE, TWO), {}, registered)) == view(0, ONE, TWO)
 
 
 def test_versions_before_the_newest_seal_are_read_from_who_leads_now() -> None:
@@ -489,6 +554,7 @@ def test_a_leader_that_does_not_answer_is_replaced_by_those_who_write(when: type
             found, _, source = roots.play(course.opening({}, repair=True))
             assert (found.configuration, source) == (Configuration(2, (ONE,)), ONE)
             assert roots.registered == Registration(2, (ONE,))
+            assert {act.before for act in roots.asked(acts.Register)} == {registered}
 
 
 def test_a_log_without_versions_is_opened() -> None:
