@@ -230,6 +230,18 @@ def test_what_a_plan_says_is_what_is_then_there() -> None:
     assert (world.state.last_id, world.state.subject("a").last) == (40, 5)
 
 
+def test_versions_are_in_order_whatever_came_first() -> None:
+    world = World()
+    for version, schema in ((5, ONE), (2, TWO), (3, THREE)):
+        world.take_over("a", version, version, schema)
+
+    assert world.state.subject("a").live == (2, 3, 5)
+    for version in (5, 2):
+        world.delete("a", version, permanent=False)
+    assert (world.state.subject("a").live, world.state.subject("a").soft) == ((3,), (2, 5))
+    assert world.state.subject("a").kept == (2, 3, 5)
+
+
 def test_what_is_taken_over_twice_is_one_version() -> None:
     """It stands as who takes it over says, last."""
     world = World()
